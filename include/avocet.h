@@ -1,0 +1,339 @@
+/* Avocet: an LLM inference engine. This is the whole public interface.
+ *
+ * The few things there are:
+ *   avo_model    weights, tokenizer and chat template of one file or folder. Immutable once open,
+ *                so any number of engines and threads may share it.
+ *   avo_engine   what computes: thread team, KV pool, scratch. Everything is allocated when it is
+ *                opened; a step allocates nothing. Used by one thread at a time.
+ *   avo_session  one timeline of tokens in an engine's KV pool.
+ *   avo_batch    what the next step computes: rows of any number of sessions together.
+ *
+ * The same request gives the same bytes whatever else is in the batch, however a prompt is cut
+ * into chunks and however many threads run.
+ *
+ * Ownership: whoever opens closes, in reverse order (batch and session before engine, engine
+ * before model). A close of NULL does nothing. Pointers handed out point into the object that
+ * was asked and live as long as stated. Strings are UTF-8.
+ *
+ * Errors: a function that can fail returns avo_status and, where the caller gave an avo_error,
+ * writes a text that names what is wrong. After a failure no out-parameter owns anything.
+ * The library never prints, never exits and keeps no global state.
+ *
+ * Options structs begin with their own size: initialise them with AVO_..._INIT, so that a program
+ * built against an older header keeps working with a newer library.
+ */
+#ifndef AVOCET_H
+#define AVOCET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AVO_VERSION_MAJOR 0
+#define AVO_VERSION_MINOR 1
+#define AVO_VERSION_PATCH 0
+#define AVO_VERSION_TEXT  "0.1.0"
+
+#if defined(__GNUC__) || defined(__clang__)
+#define AVO_API      __attribute__((visibility("default")))
+#define AVO_MUST_USE __attribute__((warn_unused_result))
+#else
+#define AVO_API
+#define AVO_MUST_USE
+#endif
+
+/* ---- Status and error text -------------------------------------------------------------- */
+
+/* X(name, number, text). Numbers are part of the ABI: never reused, only added to. */
+#define AVO_STATUS_TABLE(X)                                                                        \
+    X(AVO_OK, 0, "ok")                                                                             \
+    X(AVO_ERROR_MEMORY, 1, "out of memory")                                                        \
+    X(AVO_ERROR_IO, 2, "input or output failed")                                                   \
+    X(AVO_ERROR_FORMAT, 3, "the file is damaged or not what it claims to be")                      \
+    X(AVO_ERROR_UNSUPPORTED, 4, "valid, but not supported")                                        \
+    X(AVO_ERROR_ARGUMENT, 5, "an argument is wrong")                                               \
+    X(AVO_ERROR_LIMIT, 6, "a stated maximum was exceeded")                                         \
+    X(AVO_ERROR_CONTEXT, 7, "the context is too small")                                            \
+    X(AVO_ERROR_FULL, 8, "no room left, try again later")                                          \
+    X(AVO_ERROR_CANCELLED, 9, "cancelled by the caller")                                           \
+    X(AVO_ERROR_NOT_FOUND, 10, "not found")                                                        \
+    X(AVO_ERROR_NETWORK, 11, "the network transfer failed")                                        \
+    X(AVO_ERROR_TEMPLATE, 12, "the chat template failed")
+
+typedef enum avo_status {
+#define AVO_STATUS_ENUM(name, number, text) name = number,
+    AVO_STATUS_TABLE(AVO_STATUS_ENUM)
+#undef AVO_STATUS_ENUM
+} avo_status;
+
+#define AVO_ERROR_TEXT_MAX 1024
+
+typedef struct avo_error {
+    avo_status status;
+    char text[AVO_ERROR_TEXT_MAX]; /* one line, always terminated */
+} avo_error;
+
+/* The fixed text of a status; never NULL. */
+AVO_API const char *avo_status_text(avo_status status);
+
+/* "0.1.0"; the library's own, which may differ from the header's. */
+AVO_API const char *avo_version(void);
+
+/* ---- Hooks ------------------------------------------------------------------------------ */
+
+/* Where memory comes from. `allocate` returns NULL when there is none; alignment is a power of
+ * two. `release` gets the size that was asked for. Mapped files do not pass through here. */
+typedef struct avo_allocator {
+    void *context;
+    void *(*allocate)(void *context, size_t size, size_t alignment);
+    void (*release)(void *context, void *memory, size_t size);
+} avo_allocator;
+
+/* Long work reports how far it is. Returning false cancels it (AVO_ERROR_CANCELLED). */
+typedef bool (*avo_progress_function)(void *context, const char *what, uint64_t done,
+                                      uint64_t total);
+
+/* ---- Model ------------------------------------------------------------------------------ */
+
+typedef struct avo_model avo_model;
+
+typedef struct avo_model_options {
+    size_t size;                    /* sizeof(avo_model_options) */
+    const avo_allocator *allocator; /* NULL: malloc. Must outlive the model. */
+    avo_progress_function progress; /* NULL: silent */
+    void *progress_context;
+} avo_model_options;
+#define AVO_MODEL_OPTIONS_INIT                                                                     \
+    { sizeof(avo_model_options), NULL, NULL, NULL }
+
+/* Opens a folder with safetensors, a .gguf, a .avo or a llama2.c .bin file. */
+AVO_API AVO_MUST_USE avo_status avo_model_open(const char *path, const avo_model_options *options,
+                                               avo_model **model, avo_error *error);
+AVO_API void avo_model_close(avo_model *model);
+
+typedef struct avo_model_info {
+    size_t size;              /* sizeof(avo_model_info), set by the caller */
+    const char *architecture; /* "llama", "gemma3", …; lives as long as the model */
+    const char *format;       /* "gguf", "safetensors", "llama2c", "avo" */
+    uint32_t layers;
+    uint32_t width;      /* of the hidden state */
+    uint32_t vocabulary; /* logits per row */
+    uint32_t context;    /* longest the model was made for */
+    uint64_t parameters;
+    uint64_t weight_bytes; /* as stored */
+    int32_t token_begin;   /* −1 where the model has none */
+    bool has_tokenizer;
+    bool has_chat_template;
+} avo_model_info;
+
+AVO_API void avo_model_describe(const avo_model *model, avo_model_info *info);
+
+/* True where generation ends after this token. */
+AVO_API bool avo_model_token_ends(const avo_model *model, int32_t token);
+
+/* ---- Tokenizer -------------------------------------------------------------------------- */
+
+enum {
+    AVO_TOKENIZE_PLAIN = 0,   /* special tokens in the text stay text */
+    AVO_TOKENIZE_SPECIAL = 1, /* special tokens in the text count as such */
+    AVO_TOKENIZE_BEGIN = 2    /* put the begin token in front where the model wants one */
+};
+
+/* Writes up to `capacity` ids and always the full count; AVO_ERROR_LIMIT when they differ.
+ * At most one id per byte plus two is ever needed. Any bytes are accepted. */
+AVO_API AVO_MUST_USE avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes,
+                                             uint32_t flags, int32_t *ids, size_t capacity,
+                                             size_t *count, avo_error *error);
+
+/* The inverse; `text` is not terminated, `bytes` is the full length. Special tokens appear only
+ * with AVO_TOKENIZE_SPECIAL. */
+AVO_API AVO_MUST_USE avo_status avo_detokenize(const avo_model *model, const int32_t *ids,
+                                               size_t count, uint32_t flags, char *text,
+                                               size_t capacity, size_t *bytes, avo_error *error);
+
+typedef struct avo_message {
+    const char *role; /* "system", "user", "assistant", … */
+    const char *content;
+} avo_message;
+
+/* Renders messages with the model's own template and tokenizes the result. Text from messages
+ * can never turn into special tokens. Counts as in avo_tokenize. */
+AVO_API AVO_MUST_USE avo_status avo_chat_tokenize(const avo_model *model,
+                                                  const avo_message *messages, size_t message_count,
+                                                  bool add_generation_prompt, int32_t *ids,
+                                                  size_t capacity, size_t *count, avo_error *error);
+
+/* ---- Engine, sessions, batches ------------------------------------------------------------ */
+
+typedef struct avo_engine avo_engine;
+typedef struct avo_session avo_session;
+typedef struct avo_batch avo_batch;
+
+typedef struct avo_engine_options {
+    size_t size;           /* sizeof(avo_engine_options) */
+    uint32_t threads;      /* 0: as many as this process may really use */
+    uint32_t context_max;  /* tokens of one session; 0: the model's own, fitted to memory */
+    uint32_t sessions_max; /* 0: 1 */
+    uint32_t rows_max;     /* rows of one step; 0: 512 */
+    uint32_t logits_max;   /* rows of one step that may ask for logits; 0: sessions_max */
+    uint64_t kv_tokens;    /* tokens in the KV pool; 0: sessions_max × context_max */
+    uint64_t memory_max;   /* bytes this engine may allocate; 0: what the system has free */
+} avo_engine_options;
+#define AVO_ENGINE_OPTIONS_INIT                                                                    \
+    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0 }
+
+AVO_API AVO_MUST_USE avo_status avo_engine_open(avo_model *model, const avo_engine_options *options,
+                                                avo_engine **engine, avo_error *error);
+AVO_API void avo_engine_close(avo_engine *engine);
+
+/* The memory plan: what an engine takes, computed without loading or allocating anything. */
+typedef struct avo_plan {
+    size_t size;           /* sizeof(avo_plan), set by the caller */
+    uint64_t weight_bytes; /* mapped from the file */
+    uint64_t repack_bytes; /* copied at load */
+    uint64_t kv_bytes;
+    uint64_t scratch_bytes;
+    uint64_t available_bytes; /* the limit they must fit */
+    const char *limit;        /* where that limit comes from: "memory_max", "cgroup", "system" */
+    uint32_t threads;
+    uint32_t context_max;
+    uint32_t kv_pages;
+    uint32_t kv_page_tokens;
+} avo_plan;
+AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
+                                                const avo_engine_options *options, avo_plan *plan,
+                                                avo_error *error);
+
+AVO_API AVO_MUST_USE avo_status avo_session_open(avo_engine *engine, avo_session **session,
+                                                 avo_error *error);
+AVO_API void avo_session_close(avo_session *session);
+AVO_API uint32_t avo_session_length(const avo_session *session);
+/* Forgets everything from `length` on. */
+AVO_API AVO_MUST_USE avo_status avo_session_truncate(avo_session *session, uint32_t length,
+                                                     avo_error *error);
+
+AVO_API AVO_MUST_USE avo_status avo_batch_open(avo_engine *engine, avo_batch **batch,
+                                               avo_error *error);
+AVO_API void avo_batch_close(avo_batch *batch);
+AVO_API void avo_batch_clear(avo_batch *batch);
+
+/* Appends tokens to a session's timeline, with logits for the last one. A session may be added
+ * once per step. On failure the batch is as before and avo_batch_error has the text. */
+AVO_API AVO_MUST_USE avo_status avo_batch_add(avo_batch *batch, avo_session *session,
+                                              const int32_t *tokens, size_t count);
+/* The same; the last `logits` tokens get logits (0: none, count: all). */
+AVO_API AVO_MUST_USE avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session,
+                                                     const int32_t *tokens, size_t count,
+                                                     size_t logits);
+
+/* Computes the batch. On success the sessions have grown by their tokens; on failure nothing has
+ * changed and avo_batch_error has the text. */
+AVO_API AVO_MUST_USE avo_status avo_step(avo_engine *engine, avo_batch *batch);
+
+AVO_API const avo_error *avo_batch_error(const avo_batch *batch);
+
+/* Logits of a session's `index`-th scored token in the step just done, `vocabulary` floats; NULL
+ * when there are none. Valid until the next step or clear. */
+AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session *session,
+                                      size_t index);
+
+/* ---- Sampling ----------------------------------------------------------------------------- */
+
+typedef struct avo_logit_bias {
+    int32_t token;
+    float bias; /* added to the logit; −INFINITY forbids */
+} avo_logit_bias;
+
+typedef struct avo_sampling {
+    size_t size;              /* sizeof(avo_sampling) */
+    float temperature;        /* 0: greedy */
+    uint32_t top_k;           /* 0: off */
+    float top_p;              /* 1: off */
+    float min_p;              /* 0: off */
+    float typical_p;          /* 1: off */
+    float repetition_penalty; /* 1: off; over prompt and output */
+    float presence_penalty;   /* 0: off; over output */
+    float frequency_penalty;  /* 0: off; over output */
+    uint64_t seed;
+    const avo_logit_bias *bias;
+    size_t bias_count;
+    uint32_t top_logprobs; /* alternatives to report, 0…AVO_TOP_LOGPROBS_MAX */
+} avo_sampling;
+#define AVO_SAMPLING_INIT                                                                          \
+    { sizeof(avo_sampling), 0.0f, 0, 1.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.0f, 0, NULL, 0, 0 }
+
+#define AVO_TOP_LOGPROBS_MAX 20
+
+typedef struct avo_logprob {
+    int32_t token;
+    float logprob;
+} avo_logprob;
+
+/* ---- Generation --------------------------------------------------------------------------- */
+
+typedef enum avo_finish {
+    AVO_FINISH_STOP_TOKEN = 0, /* a token that ends generation */
+    AVO_FINISH_STOP_STRING = 1,
+    AVO_FINISH_LENGTH = 2,   /* max_new_tokens reached */
+    AVO_FINISH_CONTEXT = 3,  /* the context is full */
+    AVO_FINISH_CANCELLED = 4 /* the callback said so */
+} avo_finish;
+
+/* One generated token. `text` holds whole characters only and may be empty while one is
+ * incomplete or a stop string may be forming. */
+typedef struct avo_token_event {
+    int32_t token;
+    uint32_t index;
+    const char *text; /* not terminated */
+    size_t text_bytes;
+    float logprob; /* of the distribution before temperature and filters */
+    const avo_logprob *top;
+    uint32_t top_count;
+} avo_token_event;
+
+/* Returning false ends the generation with AVO_FINISH_CANCELLED. */
+typedef bool (*avo_token_function)(void *context, const avo_token_event *event);
+
+typedef struct avo_generate_request {
+    size_t size; /* sizeof(avo_generate_request) */
+    const int32_t *tokens;
+    size_t token_count;
+    uint32_t max_new_tokens; /* 0: until the context is full */
+    avo_sampling sampling;
+    const char *const *stop; /* strings that end the text and are not part of it */
+    size_t stop_count;
+    const int32_t *stop_tokens; /* beside the model's own */
+    size_t stop_token_count;
+    bool ignore_end; /* go on after the model's end tokens */
+    avo_token_function on_token;
+    void *on_token_context;
+} avo_generate_request;
+#define AVO_GENERATE_REQUEST_INIT                                                                  \
+    {                                                                                              \
+        sizeof(avo_generate_request), NULL, 0, 0, AVO_SAMPLING_INIT, NULL, 0, NULL, 0, false,      \
+            NULL, NULL                                                                             \
+    }
+
+typedef struct avo_generate_result {
+    avo_finish finish;
+    uint32_t prompt_tokens;
+    uint32_t new_tokens;
+    double prefill_seconds;
+    double first_token_seconds; /* from the call to the first token */
+    double decode_seconds;      /* from the first token to the last */
+} avo_generate_result;
+
+/* Appends the request's tokens to the session and generates. The session keeps prompt and answer,
+ * so that the next turn of a conversation continues it. */
+AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
+                                             const avo_generate_request *request,
+                                             avo_generate_result *result, avo_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,37 @@
+/* The default allocator and the wrappers around a caller's own. */
+#include "base/allocator.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *allocator_take(const avo_allocator *allocator, size_t size) {
+    if (size == 0)
+        return NULL;
+    if (allocator != NULL)
+        return allocator->allocate(allocator->context, size, ALLOCATOR_ALIGNMENT);
+    size_t rounded;
+    if (!size_round_up(size, ALLOCATOR_ALIGNMENT, &rounded))
+        return NULL;
+    return aligned_alloc(ALLOCATOR_ALIGNMENT, rounded);
+}
+
+void *allocator_take_array(const avo_allocator *allocator, size_t count, size_t size) {
+    size_t bytes;
+    if (!size_multiply(count, size, &bytes))
+        return NULL;
+    void *memory = allocator_take(allocator, bytes);
+    if (memory != NULL)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+void allocator_give(const avo_allocator *allocator, void *memory, size_t size) {
+    if (memory == NULL)
+        return;
+    if (allocator != NULL)
+        allocator->release(allocator->context, memory, size);
+    else
+        free(memory);
+}

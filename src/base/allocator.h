@@ -1,0 +1,16 @@
+/* The allocator that callers may replace, and how modules use it. A NULL allocator is malloc. */
+#ifndef AVO_BASE_ALLOCATOR_H
+#define AVO_BASE_ALLOCATOR_H
+
+#include <avocet.h>
+
+#define ALLOCATOR_ALIGNMENT 64 /* a cache line, and the widest vector */
+
+/* NULL when there is no memory or size is 0. The memory is not cleared. */
+void *allocator_take(const avo_allocator *allocator, size_t size);
+/* The same, cleared; false arithmetic (count × size wraps) gives NULL. */
+void *allocator_take_array(const avo_allocator *allocator, size_t count, size_t size);
+/* `size` as it was taken. NULL is ignored. */
+void allocator_give(const avo_allocator *allocator, void *memory, size_t size);
+
+#endif

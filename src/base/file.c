@@ -1,0 +1,183 @@
+/* Mapping, joining paths, and writing through a temporary file. */
+#include "base/file.h"
+
+#include "base/allocator.h"
+#include "base/checked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WRITER_BUFFER_BYTES ((size_t)1 << 20)
+
+avo_status file_map_open(const char *path, file_map *map, avo_error *error) {
+    *map = (file_map){{NULL, 0}};
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0)
+        return status_fail(error, errno == ENOENT ? AVO_ERROR_NOT_FOUND : AVO_ERROR_IO,
+                           "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    avo_status status = AVO_OK;
+    if (fstat(descriptor, &info) != 0) {
+        status = status_fail(error, AVO_ERROR_IO, "%s: cannot stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
+        status = status_fail(error, AVO_ERROR_IO, "%s: not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        if (data == MAP_FAILED)
+            status = status_fail(error, errno == ENOMEM ? AVO_ERROR_MEMORY : AVO_ERROR_IO,
+                                 "%s: cannot map: %s", path, strerror(errno));
+        else
+            map->bytes = (bytes_view){data, (size_t)info.st_size};
+    }
+    close(descriptor);
+    return status;
+}
+
+void file_map_close(file_map *map) {
+    if (map->bytes.data != NULL)
+        munmap((void *)(uintptr_t)map->bytes.data, map->bytes.size);
+    map->bytes = (bytes_view){NULL, 0};
+}
+
+file_kind file_kind_of(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return FILE_MISSING;
+    if (S_ISREG(info.st_mode))
+        return FILE_REGULAR;
+    return S_ISDIR(info.st_mode) ? FILE_FOLDER : FILE_OTHER;
+}
+
+avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
+                     avo_error *error) {
+    size_t folder_bytes = strlen(folder);
+    const char *slash = folder_bytes > 0 && folder[folder_bytes - 1] == '/' ? "" : "/";
+    int length = snprintf(path, capacity, "%s%s%s", folder, slash, name);
+    if (length < 0 || (size_t)length >= capacity)
+        return status_fail(error, AVO_ERROR_LIMIT, "path too long (%zu bytes at most): %.200s…",
+                           capacity - 1, folder);
+    return AVO_OK;
+}
+
+avo_status file_writer_open(file_writer *writer, const char *path, avo_error *error) {
+    memset(writer, 0, sizeof(*writer));
+    writer->descriptor = -1;
+    if (strlen(path) >= sizeof(writer->path))
+        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", path);
+    memcpy(writer->path, path, strlen(path) + 1);
+    const char *slash = strrchr(path, '/');
+    int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
+    snprintf(writer->temporary, sizeof(writer->temporary), "%.*s.%.200s.part-%ld", folder_bytes,
+             path, path + folder_bytes, (long)getpid());
+    writer->pending = allocator_take(NULL, WRITER_BUFFER_BYTES);
+    if (writer->pending == NULL)
+        return status_no_memory(error, "a write buffer", WRITER_BUFFER_BYTES);
+    writer->descriptor =
+        open(writer->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (writer->descriptor < 0) {
+        avo_status status = status_fail(error, AVO_ERROR_IO, "%s: cannot create: %s",
+                                        writer->temporary, strerror(errno));
+        allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);
+        writer->pending = NULL;
+        return status;
+    }
+    return AVO_OK;
+}
+
+static avo_status write_all(file_writer *writer, const uint8_t *data, size_t bytes,
+                            avo_error *error) {
+    while (bytes > 0) {
+        ssize_t done = write(writer->descriptor, data, bytes);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", writer->temporary,
+                               strerror(errno));
+        data += done;
+        bytes -= (size_t)done;
+    }
+    return AVO_OK;
+}
+
+static avo_status writer_flush(file_writer *writer, avo_error *error) {
+    size_t bytes = writer->pending_bytes;
+    writer->pending_bytes = 0;
+    return write_all(writer, writer->pending, bytes, error);
+}
+
+avo_status file_writer_append(file_writer *writer, const void *data, size_t bytes,
+                              avo_error *error) {
+    if (bytes == 0)
+        return AVO_OK;
+    if (bytes > WRITER_BUFFER_BYTES - writer->pending_bytes)
+        AVO_TRY(writer_flush(writer, error));
+    if (bytes >= WRITER_BUFFER_BYTES) {
+        AVO_TRY(write_all(writer, data, bytes, error));
+    } else {
+        memcpy(writer->pending + writer->pending_bytes, data, bytes);
+        writer->pending_bytes += bytes;
+    }
+    writer->written += bytes;
+    return AVO_OK;
+}
+
+avo_status file_writer_align(file_writer *writer, size_t alignment, avo_error *error) {
+    static const uint8_t zeros[256];
+    while (writer->written % alignment != 0) {
+        uint64_t missing = alignment - writer->written % alignment;
+        AVO_TRY(file_writer_append(writer, zeros, size_min((size_t)missing, sizeof(zeros)), error));
+    }
+    return AVO_OK;
+}
+
+avo_status file_writer_patch(file_writer *writer, uint64_t offset, const void *data, size_t bytes,
+                             avo_error *error) {
+    AVO_TRY(writer_flush(writer, error));
+    const uint8_t *from = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(writer->descriptor, from, bytes, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", writer->temporary,
+                               strerror(errno));
+        from += done;
+        offset += (uint64_t)done;
+        bytes -= (size_t)done;
+    }
+    return AVO_OK;
+}
+
+avo_status file_writer_commit(file_writer *writer, avo_error *error) {
+    avo_status status = writer_flush(writer, error);
+    if (status == AVO_OK && fsync(writer->descriptor) != 0)
+        status = status_fail(error, AVO_ERROR_IO, "%s: cannot flush: %s", writer->temporary,
+                             strerror(errno));
+    if (status == AVO_OK && rename(writer->temporary, writer->path) != 0)
+        status = status_fail(error, AVO_ERROR_IO, "%s: cannot rename to %s: %s", writer->temporary,
+                             writer->path, strerror(errno));
+    if (status != AVO_OK) {
+        file_writer_abort(writer);
+        return status;
+    }
+    close(writer->descriptor);
+    writer->descriptor = -1;
+    allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);
+    writer->pending = NULL;
+    return AVO_OK;
+}
+
+void file_writer_abort(file_writer *writer) {
+    if (writer->descriptor >= 0) {
+        close(writer->descriptor);
+        unlink(writer->temporary);
+    }
+    writer->descriptor = -1;
+    allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);
+    writer->pending = NULL;
+}

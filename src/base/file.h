@@ -1,0 +1,47 @@
+/* Files: mapped for reading, written beside and renamed. */
+#ifndef AVO_BASE_FILE_H
+#define AVO_BASE_FILE_H
+
+#include "base/buffer.h"
+#include "base/cursor.h"
+#include "base/status.h"
+
+/* A read-only private mapping of a whole regular file. */
+typedef struct file_map {
+    bytes_view bytes; /* {NULL, 0} for an empty file */
+} file_map;
+
+/* Refuses what is no regular file. The path appears in the error's text. */
+AVO_MUST_USE avo_status file_map_open(const char *path, file_map *map, avo_error *error);
+void file_map_close(file_map *map);
+
+typedef enum file_kind { FILE_MISSING, FILE_REGULAR, FILE_FOLDER, FILE_OTHER } file_kind;
+file_kind file_kind_of(const char *path);
+
+/* "folder/name" into `path`; AVO_ERROR_LIMIT when it does not fit. */
+AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
+                                  avo_error *error);
+
+/* A file being written: bytes go to a hidden temporary beside `path`; only file_writer_commit
+ * (flush, fsync, rename) makes it appear; file_writer_abort leaves no trace. */
+typedef struct file_writer {
+    int descriptor;
+    uint64_t written;
+    char path[4096];
+    char temporary[4096 + 32];
+    uint8_t *pending;
+    size_t pending_bytes;
+} file_writer;
+
+AVO_MUST_USE avo_status file_writer_open(file_writer *writer, const char *path, avo_error *error);
+AVO_MUST_USE avo_status file_writer_append(file_writer *writer, const void *data, size_t bytes,
+                                           avo_error *error);
+/* Zero bytes up to a multiple of `alignment`. */
+AVO_MUST_USE avo_status file_writer_align(file_writer *writer, size_t alignment, avo_error *error);
+/* Overwrites bytes written before (a header whose sums are known only at the end). */
+AVO_MUST_USE avo_status file_writer_patch(file_writer *writer, uint64_t offset, const void *data,
+                                          size_t bytes, avo_error *error);
+AVO_MUST_USE avo_status file_writer_commit(file_writer *writer, avo_error *error);
+void file_writer_abort(file_writer *writer);
+
+#endif

@@ -1,0 +1,39 @@
+/* Status codes and error texts, as every module uses them. */
+#ifndef AVO_BASE_STATUS_H
+#define AVO_BASE_STATUS_H
+
+#include <avocet.h>
+
+/* The one guard: leaves the function with the status of a call that failed. */
+#define AVO_TRY(call)                                                                              \
+    do {                                                                                           \
+        avo_status avo_try_status_ = (call);                                                       \
+        if (avo_try_status_ != AVO_OK)                                                             \
+            return avo_try_status_;                                                                \
+    } while (0)
+
+/* The same with clean-up: jumps to `label` with the status in `variable`. */
+#define AVO_TRY_OR(variable, call, label)                                                          \
+    do {                                                                                           \
+        (variable) = (call);                                                                       \
+        if ((variable) != AVO_OK)                                                                  \
+            goto label;                                                                            \
+    } while (0)
+
+/* Writes the text (printf format, one line) into `error`, which may be NULL, and returns `status`,
+ * so that a failure is one line: return status_fail(error, AVO_ERROR_FORMAT, "%s: …", path).
+ * Text that comes from files goes through "%.*s" or text_quote: control characters in the result
+ * are replaced by '?', so that a hostile name cannot forge a line or move a terminal's cursor. */
+AVO_MUST_USE avo_status status_fail(avo_error *error, avo_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+/* Puts "prefix: " in front of the text that is there already and returns the error's status;
+ * callers use it to add the file or field that only they know. */
+AVO_MUST_USE avo_status status_prefix(avo_error *error, avo_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+/* The out-of-memory failure with what was being allocated. */
+AVO_MUST_USE avo_status status_no_memory(avo_error *error, const char *what, size_t bytes)
+    __attribute__((cold));
+
+#endif

@@ -1,0 +1,32 @@
+/* A team of threads that walk together: the caller is worker 0, the others wait for the next task.
+ * Work is cut statically, so that who computes what never depends on timing. */
+#ifndef AVO_BASE_TEAM_H
+#define AVO_BASE_TEAM_H
+
+#include "base/status.h"
+
+#define TEAM_THREADS_MAX 256
+
+typedef struct team team;
+
+typedef void (*team_task)(void *context, uint32_t worker, uint32_t workers);
+
+/* `threads` in 1…TEAM_THREADS_MAX; 1 starts no thread. */
+AVO_MUST_USE avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **out,
+                                  avo_error *error);
+void team_close(team *team);
+uint32_t team_size(const team *team);
+
+/* Runs `task` on every worker and returns when all are done. Not reentrant. */
+void team_run(team *team, team_task task, void *context);
+
+/* The part of [0, count) that belongs to a worker: contiguous, sizes differ by one at most. */
+static inline void team_share(size_t count, uint32_t worker, uint32_t workers, size_t *begin,
+                              size_t *end) {
+    size_t base = count / workers;
+    size_t rest = count % workers;
+    *begin = worker * base + (worker < rest ? worker : rest);
+    *end = *begin + base + (worker < rest ? 1 : 0);
+}
+
+#endif

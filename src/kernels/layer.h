@@ -1,0 +1,159 @@
+/* What a back end is given: the description of a layer with its weights, the batch, the KV pages
+ * and the scratch. Kernels see nothing of files, names or architectures; model/ fills these
+ * structures once, engine/ fills the batch every step.
+ */
+#ifndef AVO_KERNELS_LAYER_H
+#define AVO_KERNELS_LAYER_H
+
+#include "quant/quant.h"
+
+/* ---- The model ---- */
+
+/* y = W·x + bias. `weight.data` NULL: there is no such projection. */
+typedef struct linear_view {
+    weight_view weight;
+    const float *bias; /* [rows] or NULL */
+} linear_view;
+
+typedef enum norm_kind { NORM_NONE, NORM_RMS, NORM_LAYER } norm_kind;
+
+typedef struct norm_view {
+    norm_kind kind;
+    float epsilon;
+    const float *weight; /* [width]; Gemma's 1 + w is already added */
+    const float *bias;   /* [width] or NULL */
+} norm_view;
+
+typedef enum activation_kind {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_GELU_ERF,
+    ACTIVATION_RELU
+} activation_kind;
+
+/* How positions enter a layer: by rotation of q and k with table `rotary`, or not at all here
+ * (learned positions are added in the embedding). */
+#define ROTARY_NONE UINT32_MAX
+
+/* One rotation table: angle(position, i) = position × frequency[i], cosine and sine multiplied by
+ * `magnitude`. Angles are taken in double precision, so they are exact to any length. */
+typedef struct rotary_table {
+    uint32_t pairs;          /* half of the rotated dimensions */
+    bool interleaved;        /* pairs are (2i, 2i+1), else (i, i + pairs) */
+    const double *frequency; /* [pairs] */
+    double magnitude;
+    /* Dynamic NTK: past this many positions the base grows with the position; 0: off. */
+    uint32_t dynamic_from;
+    double dynamic_factor;
+    double dynamic_base;
+} rotary_table;
+
+typedef struct layer_view {
+    /* attention */
+    norm_view attention_norm;
+    linear_view query, key, value, output;
+    norm_view query_norm, key_norm; /* per head, over head_size; NORM_NONE: absent */
+    uint32_t heads, kv_heads, head_size;
+    uint32_t window;               /* a row sees itself and window − 1 before; 0: all */
+    uint32_t rotary;               /* index into model_view.rotary, or ROTARY_NONE */
+    float attention_scale;         /* multiplies q·k */
+    float attention_softcap;       /* cap × tanh(x / cap) on scores; 0: off */
+    norm_view attention_post_norm; /* on the output, before the residual */
+    /* feed-forward */
+    norm_view feed_forward_norm;
+    linear_view gate; /* absent: not gated, the activation is on `up` */
+    linear_view up, down;
+    uint32_t feed_forward;
+    activation_kind activation;
+    norm_view feed_forward_post_norm;
+    bool norm_after; /* OPT-350m: attention_norm and feed_forward_norm stand behind the residual */
+    float residual_scale; /* multiplies what is added to the residual; 1: off */
+} layer_view;
+
+typedef struct model_view {
+    uint32_t width, vocabulary, layers;
+    weight_view embedding;          /* [vocabulary][embedding width] */
+    float embedding_scale;          /* 1: off */
+    weight_view position_embedding; /* [positions][width]; data NULL: none */
+    uint32_t position_offset;
+    norm_view embedding_norm;      /* NORM_NONE: absent */
+    linear_view embedding_project; /* OPT-350m: embedding width → width; data NULL: none */
+    linear_view head_project;      /* and back before the head */
+    const layer_view *layer;       /* [layers] */
+    norm_view final_norm;
+    linear_view head;    /* the embedding again where tied */
+    float logit_scale;   /* 1: off */
+    float logit_softcap; /* 0: off */
+    const rotary_table *rotary;
+    uint32_t rotary_tables;
+    /* the largest of any layer, for scratch */
+    uint32_t query_width_max, kv_width_max, feed_forward_max, head_size_max, k_max;
+} model_view;
+
+/* ---- KV pages ---- */
+
+#define KV_PAGE_TOKENS 32
+
+/* Where K and V lie. A page holds KV_PAGE_TOKENS consecutive positions of one session, for every
+ * layer and KV head a K tile and a V tile, in floats:
+ *   K tile  [head_size][KV_PAGE_TOKENS]   lane = position
+ *   V tile  [KV_PAGE_TOKENS][head_size rounded up to 16]   lane = dimension
+ * Pages begin at positions that are multiples of KV_PAGE_TOKENS. */
+typedef struct kv_view {
+    float *pool;
+    size_t page_floats;         /* distance between pages */
+    const size_t *layer_offset; /* [layers] floats from a page's begin to the layer's first head */
+} kv_view;
+
+static inline size_t kv_value_stride(uint32_t head_size) {
+    return ((size_t)head_size + 15) / 16 * 16;
+}
+
+static inline size_t kv_head_floats(uint32_t head_size) {
+    return KV_PAGE_TOKENS * ((size_t)head_size + kv_value_stride(head_size));
+}
+
+static inline float *kv_key_tile(const kv_view *kv, uint32_t page, uint32_t layer, uint32_t kv_head,
+                                 uint32_t head_size) {
+    return kv->pool + page * kv->page_floats + kv->layer_offset[layer] +
+           kv_head * kv_head_floats(head_size);
+}
+
+static inline float *kv_value_tile(const kv_view *kv, uint32_t page, uint32_t layer,
+                                   uint32_t kv_head, uint32_t head_size) {
+    return kv_key_tile(kv, page, layer, kv_head, head_size) + (size_t)head_size * KV_PAGE_TOKENS;
+}
+
+/* ---- The batch ---- */
+
+/* Rows of one session stand together in order of position. */
+typedef struct batch_view {
+    uint32_t rows;
+    const int32_t *token;         /* [rows] */
+    const uint32_t *position;     /* [rows] */
+    const uint32_t *const *pages; /* [rows] the page table of the row's session */
+    const uint32_t *logit_row;    /* [logit_rows] rows that want logits, ascending */
+    uint32_t logit_rows;
+} batch_view;
+
+/* Buffers of a step, allocated with the engine for rows_max rows. */
+typedef struct scratch_view {
+    float *hidden;    /* [rows][width] the residual stream */
+    float *normed;    /* [rows][max(width, …)] */
+    float *query;     /* [rows][query width] */
+    float *key;       /* [rows][kv width] */
+    float *value;     /* [rows][kv width] */
+    float *attended;  /* [rows][query width] */
+    float *gated;     /* [rows][feed forward] */
+    float *up;        /* [rows][feed forward] */
+    float *projected; /* [rows][width] a projection before it joins the residual */
+    float *cosine;    /* [rotary tables][rows][pairs] */
+    float *sine;
+    float *logits; /* [logit rows][vocabulary] */
+    float *worker; /* [workers][worker_floats]: a decoded panel, attention scores */
+    size_t worker_floats;
+    uint32_t pairs_max;
+    uint32_t rows_max;
+} scratch_view;
+
+#endif

@@ -1,0 +1,52 @@
+/* Chat templates: a small Jinja engine of our own, as transformers configures jinja2 (trim_blocks,
+ * lstrip_blocks, loop controls, raise_exception, strftime_now, tojson), with limits on everything.
+ *
+ * Every string knows which of its bytes come from the template itself and which from the caller's
+ * data; the rendered text comes with the spans that the template wrote, and only there may the
+ * tokenizer see special tokens. What users write can never become one.
+ */
+#ifndef AVO_TOKENIZER_TEMPLATE_H
+#define AVO_TOKENIZER_TEMPLATE_H
+
+#include "base/buffer.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+
+#define TEMPLATE_SOURCE_MAX ((size_t)1 << 20)
+#define TEMPLATE_DEPTH_MAX  100      /* of expressions, blocks and macro calls */
+#define TEMPLATE_STEPS_MAX  10000000 /* evaluated nodes */
+#define TEMPLATE_OUTPUT_MAX ((size_t)64 << 20)
+#define TEMPLATE_MEMORY_MAX ((size_t)256 << 20)
+
+typedef struct chat_template chat_template;
+
+/* Parses. Errors name line and column and what is not understood. */
+AVO_MUST_USE avo_status chat_template_open(text_view source, const avo_allocator *allocator,
+                                           chat_template **out, avo_error *error);
+void chat_template_close(chat_template *chat);
+
+typedef struct chat_template_input {
+    /* The variables: messages, tools, documents, add_generation_prompt, … An object. Strings in it
+     * are the caller's data. */
+    const json_value *variables;
+    /* Trusted strings, set as variables bos_token, eos_token, unk_token, pad_token when not empty.
+     */
+    text_view begin_token, end_token, unknown_token, padding_token;
+    int64_t now; /* Unix time for strftime_now (UTC) */
+} chat_template_input;
+
+typedef struct chat_template_output {
+    buffer text;
+    text_span *trusted; /* as encode_options wants them */
+    size_t trusted_count;
+    size_t trusted_capacity_;
+} chat_template_output;
+
+void chat_template_output_init(chat_template_output *output, const avo_allocator *allocator);
+void chat_template_output_free(chat_template_output *output);
+
+AVO_MUST_USE avo_status chat_template_render(const chat_template *chat,
+                                             const chat_template_input *input,
+                                             chat_template_output *output, avo_error *error);
+
+#endif

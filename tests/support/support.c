@@ -1,0 +1,71 @@
+/* Test helpers. */
+#include "support/support.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *test_data_folder(void) {
+    const char *set = getenv("AVOCET_TEST_DATA");
+    if (set != NULL)
+        return file_kind_of(set) == FILE_FOLDER ? set : NULL;
+    static const char beside[] = AVO_SOURCE_FOLDER "/../shared/data";
+    return file_kind_of(beside) == FILE_FOLDER ? beside : NULL;
+}
+
+const char *test_data_path(const char *relative) {
+    static char path[4096];
+    const char *folder = test_data_folder();
+    if (folder == NULL)
+        return NULL;
+    snprintf(path, sizeof(path), "%s/%s", folder, relative);
+    return file_kind_of(path) == FILE_MISSING ? NULL : path;
+}
+
+const char *test_fixture_path(const char *relative) {
+    static char path[4096];
+    snprintf(path, sizeof(path), "%s/tests/fixtures/%s", AVO_SOURCE_FOLDER, relative);
+    return path;
+}
+
+const char *test_scratch_folder(void) {
+    static char path[4096];
+    if (path[0] == '\0') {
+        mkdir(AVO_BINARY_FOLDER "/scratch", 0755);
+        snprintf(path, sizeof(path), "%s/scratch/%ld", AVO_BINARY_FOLDER, (long)getpid());
+        mkdir(path, 0755);
+    }
+    return path;
+}
+
+static void *counting_allocate(void *context, size_t size, size_t alignment) {
+    test_allocator *counter = context;
+    counter->allocations++;
+    if (counter->allocations == counter->fail_at)
+        return NULL;
+    size_t rounded = (size + alignment - 1) & ~(alignment - 1);
+    void *memory = aligned_alloc(alignment, rounded);
+    if (memory == NULL)
+        return NULL;
+    memset(memory, 0xA5, rounded); /* nobody may rely on zeros */
+    counter->live++;
+    counter->live_bytes += size;
+    if (counter->live_bytes > counter->peak_bytes)
+        counter->peak_bytes = counter->live_bytes;
+    return memory;
+}
+
+static void counting_release(void *context, void *memory, size_t size) {
+    test_allocator *counter = context;
+    counter->live--;
+    counter->live_bytes -= size;
+    free(memory);
+}
+
+void test_allocator_init(test_allocator *allocator) {
+    *allocator = (test_allocator){.allocator = {allocator, counting_allocate, counting_release}};
+}
