@@ -1,5 +1,4 @@
 /* Processor features, usable threads and memory limits of this process (Linux). */
-#define _GNU_SOURCE
 #include "base/cpu.h"
 
 #include <sched.h>
