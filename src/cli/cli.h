@@ -1,14 +1,19 @@
 /* What the commands of `avocet` share: the command table, options, output and model names.
- * A command is one file, command_<name>.c, with one `const cli_command`. */
+ * A command is one file, command_<name>.c, with one `const cli_command command_<name>`, and one
+ * line in commands.c. */
 #ifndef AVO_CLI_CLI_H
 #define AVO_CLI_CLI_H
 
+#include "base/buffer.h"
 #include "base/status.h"
 
-enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#include <stdio.h>
+
+/* EXIT_INTERRUPTED: Ctrl-C, after what there was has been written (128 + SIGINT, as shells do). */
+enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 
 typedef struct cli_command {
-    const char *name;
+    const char *name;                  /* "run"; of a subcommand: "eval logits" */
     const char *summary;               /* one line for `avocet help` */
     const char *usage;                 /* "avocet pack SRC -o FILE.avo [options]" */
     const char *examples;              /* lines for --help */
@@ -41,17 +46,41 @@ typedef struct option_spec {
     char letter;      /* 0: none */
     option_kind kind;
     void *target;
-    const char *value; /* "N", "FILE": for the help; NULL for flags */
-    const char *help;
-    double minimum, maximum; /* of numbers */
+    const char *value;       /* "N", "FILE": for the help; NULL for flags */
+    const char *help;        /* NULL: an alias that the help does not list */
+    double minimum, maximum; /* of numbers; both 0: anything the type holds */
 } option_spec;
 
-/* Reads `--name value`, `--name=value`, `-x value`, `--`; leaves the other arguments, in order, in
- * argv[1…*positional]. `--help` prints the command's help and gives OPTIONS_HELP. An unknown flag
- * is an error that suggests the nearest one; errors are printed. */
+/* Reads `--name value`, `--name=value`, `-x value`, `-xvalue`, `--`; leaves the other arguments, in
+ * order, in argv[1…*positional]. `--help` (and -h, unless a spec takes that letter) prints the
+ * command's help and gives OPTIONS_HELP. An unknown flag is an error that suggests the nearest one;
+ * errors are printed. When an option is repeated the last one counts. */
 typedef enum options_result { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_result;
 options_result options_parse(const cli_command *command, const option_spec *specs, int argc,
                              char **argv, int *positional);
+
+/* The exit status when options_parse did not give OPTIONS_OK. */
+static inline int options_exit(options_result result) {
+    return result == OPTIONS_HELP ? EXIT_GOOD : EXIT_USAGE;
+}
+
+/* What is wrong with `text` as a whole number in [minimum, maximum], or NULL when it is one. */
+const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);
+/* The same for a decimal number; "nan" is none, "inf" and "-inf" are. */
+const char *number_parse_double(const char *text, double minimum, double maximum, double *value);
+
+/* ---- Names that are nearly right ---- */
+
+/* Edits (insert, delete, replace, swap neighbours) from one name to the other; names longer than 64
+ * count as endlessly far apart. */
+size_t nearest_distance(const char *a, const char *b);
+/* Keeps the best of several candidates; *best starts as NULL. */
+typedef struct nearest {
+    const char *wanted;
+    const char *best; /* NULL: nothing is near enough to suggest */
+    size_t distance;
+} nearest;
+void nearest_consider(nearest *nearest, const char *candidate);
 
 /* ---- Output ---- */
 
@@ -61,10 +90,29 @@ int cli_fail_text(const char *format, ...) __attribute__((format(printf, 1, 2)))
 int cli_usage(const cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Prints `text` and a newline on stdout: the usual end of `--json`. */
+void cli_print(text_view text);
+/* Prints text that came from a file or a model. On a terminal the characters that could move the
+ * cursor or change the terminal (C0 but \n and \t, DEL, C1, and bytes that are no UTF-8) are left
+ * out; elsewhere bytes go out as they are. */
+void cli_print_untrusted(FILE *file, text_view text);
+/* False once stdout does not take anything any more (a closed pipe, a full disk). Flushes. */
+bool cli_output_works(void);
+/* What main does last: a failed stdout turns a good exit status into a failure that is reported. */
+int cli_output_finish(int status);
+
+/* All of standard input. */
+AVO_MUST_USE avo_status cli_read_input(buffer *text, avo_error *error);
+#define CLI_INPUT_BYTES_MAX ((size_t)1 << 30)
+
 /* An avo_progress_function that draws one line on stderr when it is a terminal, and nothing
- * otherwise; never goes back. */
+ * otherwise; never goes back. Gives false after Ctrl-C where cli_interrupt_catch was called. */
 bool cli_progress(void *context, const char *what, uint64_t done, uint64_t total);
 void cli_progress_end(void);
+
+/* From here on the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process. */
+void cli_interrupt_catch(void);
+bool cli_interrupted(void);
 
 /* "1.2 GiB" into a caller's buffer of ≥ 16 bytes. */
 const char *cli_bytes_text(uint64_t bytes, char *text);
@@ -72,5 +120,6 @@ const char *cli_bytes_text(uint64_t bytes, char *text);
 /* MODEL as the user wrote it, a path or a name known to `avocet list`, to a path. */
 AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capacity,
                                        avo_error *error);
+#define CLI_PATH_MAX 4096
 
 #endif

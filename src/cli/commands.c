@@ -1,6 +1,18 @@
-/* The table of commands. */
+/* The table of commands. A new one is one line here, in the order of `avocet help`, and one file
+ * command_<name>.c. */
 #include "cli/cli.h"
 
+#define COMMANDS(X)                                                                                \
+    X(version)                                                                                     \
+    X(licenses)
+
+#define DECLARE(name) extern const cli_command command_##name;
+COMMANDS(DECLARE)
+#undef DECLARE
+
 const cli_command *const cli_commands[] = {
-    0,
+#define REFER(name) &command_##name,
+    COMMANDS(REFER)
+#undef REFER
+        NULL,
 };

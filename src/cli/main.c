@@ -1,14 +1,81 @@
 /* The command `avocet`: finds the subcommand and runs it. */
 #include "cli/cli.h"
 
-#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+static const cli_command *find_command(const char *name) {
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++)
+        if (strcmp((*command)->name, name) == 0)
+            return *command;
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    nearest near = {.wanted = name};
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++)
+        nearest_consider(&near, (*command)->name);
+    nearest_consider(&near, "help");
+    if (near.best != NULL)
+        cli_fail_text("there is no command \"%.80s\"; did you mean avocet %s?", name, near.best);
+    else
+        cli_fail_text("there is no command \"%.80s\"; avocet help lists them", name);
+    return EXIT_USAGE;
+}
+
+static int print_overview(void) {
+    printf("avocet %s: runs language models\n\nUsage: avocet COMMAND [options]\n\nCommands:\n",
+           avo_version());
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++)
+        printf("  %-10s %s\n", (*command)->name, (*command)->summary);
+    printf("  %-10s %s\n", "help", "this text, or the help of one command");
+    printf("\nMODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin file, or a name "
+           "that\navocet list knows. avocet COMMAND --help has the options and examples.\n"
+           "Exit status: 0 good, 1 failed, 2 wrong usage, 130 interrupted.\n");
+    return EXIT_GOOD;
+}
+
+static int help(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)
+        return print_overview();
+    const cli_command *command = find_command(argv[1]);
+    if (command == NULL)
+        return unknown_command(argv[1]);
+    /* `avocet help eval logits` asks the subcommand. */
+    char flag[] = "--help";
+    char *words[] = {argv[1], argc > 2 ? argv[2] : flag, argc > 2 ? flag : NULL, NULL};
+    return command->run(argc > 2 ? 3 : 2, words);
+}
+
+static int dispatch(int argc, char **argv) {
+    if (argc < 2) {
+        print_overview();
+        return EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        return help(argc - 1, argv + 1);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("avocet %s\n", avo_version());
+        return EXIT_GOOD;
+    }
+    const cli_command *command = find_command(name);
+    return command == NULL ? unknown_command(name) : command->run(argc - 1, argv + 1);
+}
+
+/* A descriptor that was closed by the caller must not be given to the next file we open: what we
+ * print would land in it. Standard output then fails to write, as it should. */
+static void hold_standard_descriptors(void) {
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int descriptor = 0; descriptor < 3; descriptor++)
+        if (fcntl(descriptor, F_GETFD) == -1 && open("/dev/null", modes[descriptor]) == -1)
+            _exit(EXIT_FAILED);
+}
 
 int main(int argc, char **argv) {
-    if (argc >= 2)
-        for (const cli_command *const *command = cli_commands; *command != NULL; command++)
-            if (strcmp((*command)->name, argv[1]) == 0)
-                return (*command)->run(argc - 1, argv + 1);
-    fprintf(stderr, "avocet: no such command\n");
-    return EXIT_USAGE;
+    hold_standard_descriptors();
+    signal(SIGPIPE, SIG_IGN);
+    return cli_output_finish(dispatch(argc, argv));
 }

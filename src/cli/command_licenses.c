@@ -1,0 +1,101 @@
+/* `avocet licenses`: under which terms this program and what it is linked with may be used. */
+#include "cli/cli.h"
+
+#include "base/json.h"
+
+extern const cli_command command_licenses;
+
+typedef struct license {
+    const char *component;
+    const char *used_for;
+    const char *name; /* SPDX */
+    const char *holder;
+    const char *summary;
+    const char *where;
+} license;
+
+static const license licenses[] = {
+    {"Avocet", "this program", "MIT", "the Avocet authors",
+     "Use, copy, change and sell it freely; keep the notice; no warranty.",
+     "the file LICENSE of the source, /usr/share/licenses/avocet"},
+    {"PCRE2", "patterns of tokenizers", "BSD-3-Clause",
+     "University of Cambridge; Zoltan Herczeg (JIT)",
+     "Redistribution with the notice and without endorsement; no warranty.",
+     "https://github.com/PCRE2Project/pcre2/blob/master/LICENCE, "
+     "/usr/share/doc/libpcre2-8-0/copyright"},
+    {"utf8proc", "normalisation of text", "MIT AND Unicode-DFS-2015",
+     "Steven G. Johnson, Jiahao Chen, Tony Kelman, Jonas Fonseca and others; Unicode, Inc. (data)",
+     "Use, copy and change freely; keep the notices; no warranty.",
+     "https://github.com/JuliaStrings/utf8proc/blob/master/LICENSE.md, "
+     "/usr/share/doc/libutf8proc2/copyright"},
+    {"xxHash", "checksums", "BSD-2-Clause", "Yann Collet",
+     "Redistribution with the notice; no warranty.",
+     "https://github.com/Cyan4973/xxHash/blob/dev/LICENSE, /usr/share/doc/libxxhash0/copyright"},
+    {"libcurl", "avocet pull", "curl", "Daniel Stenberg and many contributors",
+     "Use, copy, change and distribute for any purpose; keep the notice; no warranty.",
+     "https://curl.se/docs/copyright.html, /usr/share/doc/libcurl4/copyright"},
+    {"OpenSSL (libcrypto)", "SHA-256 of downloads", "Apache-2.0", "The OpenSSL Project Authors",
+     "Use, change and distribute; keep notices, state changes; patent grant; no warranty.",
+     "https://www.openssl.org/source/license.html, /usr/share/doc/libssl3/copyright"},
+};
+#define LICENSE_COUNT (sizeof(licenses) / sizeof(licenses[0]))
+
+static avo_status write_json(buffer *out) {
+    AVO_TRY(buffer_append_text(out, "["));
+    for (size_t i = 0; i < LICENSE_COUNT; i++) {
+        const char *const pairs[][2] = {
+            {"component", licenses[i].component}, {"used_for", licenses[i].used_for},
+            {"license", licenses[i].name},        {"holder", licenses[i].holder},
+            {"summary", licenses[i].summary},     {"where", licenses[i].where},
+        };
+        AVO_TRY(buffer_append_text(out, i > 0 ? ",{" : "{"));
+        for (size_t k = 0; k < sizeof(pairs) / sizeof(pairs[0]); k++) {
+            AVO_TRY(buffer_format(out, "%s\"%s\":", k > 0 ? "," : "", pairs[k][0]));
+            AVO_TRY(json_write_string(out, text_from(pairs[k][1])));
+        }
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    return buffer_append_text(out, "]");
+}
+
+static void print_text(void) {
+    for (size_t i = 0; i < LICENSE_COUNT; i++)
+        printf("%s (%s): %s\n  Copyright: %s\n  In short:  %s\n  Full text: %s\n\n",
+               licenses[i].component, licenses[i].used_for, licenses[i].name, licenses[i].holder,
+               licenses[i].summary, licenses[i].where);
+    printf("What stands \"in short\" is no substitute for the full texts. Models have licences of "
+           "their own.\n");
+}
+
+static int run(int argc, char **argv) {
+    bool json = false;
+    const option_spec specs[] = {
+        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON array", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result result = options_parse(&command_licenses, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        return options_exit(result);
+    if (words > 0)
+        return cli_usage(&command_licenses, "takes no argument, but got \"%s\"", argv[1]);
+    if (!json) {
+        print_text();
+        return EXIT_GOOD;
+    }
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    avo_status status = write_json(&out);
+    if (status == AVO_OK)
+        cli_print(buffer_text(&out));
+    buffer_free(&out);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
+const cli_command command_licenses = {
+    .name = "licenses",
+    .summary = "licences of this program and of the libraries in it",
+    .usage = "avocet licenses [--json]",
+    .examples = "avocet licenses",
+    .run = run,
+};

@@ -1,0 +1,43 @@
+/* From the MODEL that a user wrote to a path. */
+#include "cli/cli.h"
+
+#include "base/file.h"
+#include "hub/hub.h"
+
+#include <string.h>
+
+#pragma weak hub_find /* until the hub is there */
+
+/* Names have no slash and no known ending; with one of them a missing file is a missing file. */
+static bool looks_like_path(const char *name) {
+    static const char *const endings[] = {".gguf",        ".avo",  ".bin",
+                                          ".safetensors", ".json", ".model"};
+    if (strchr(name, '/') != NULL || name[0] == '.')
+        return true;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (text_ends(text_from(name), text_from(endings[i])))
+            return true;
+    return false;
+}
+
+avo_status cli_model_path(const char *name, char *path, size_t capacity, avo_error *error) {
+    if (*name == '\0')
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the name of the model is empty");
+    if (strlen(name) >= capacity)
+        return status_fail(error, AVO_ERROR_LIMIT, "the path of the model is too long (%zu bytes)",
+                           strlen(name));
+    if (file_kind_of(name) != FILE_MISSING) {
+        memcpy(path, name, strlen(name) + 1);
+        return AVO_OK;
+    }
+    avo_status status = hub_find == NULL
+                            ? status_fail(error, AVO_ERROR_NOT_FOUND,
+                                          "%s: there is no such file and no such model", name)
+                            : hub_find(name, path, capacity, error);
+    if (status == AVO_ERROR_NOT_FOUND && looks_like_path(name))
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "%s: there is no such file; give a folder with safetensors, a .gguf, "
+                           ".avo or .bin file, or a name that avocet list knows",
+                           name);
+    return status;
+}

@@ -1,0 +1,241 @@
+/* What commands say and how: errors, results, untrusted text, progress, interrupts. The only file
+ * of the command with state of its own: one terminal, one progress line, one interrupt flag. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* ---- Errors ---- */
+
+/* One line, whatever the text: arguments of the user may hold control characters. */
+static void print_line(const char *prefix, const char *text) {
+    cli_progress_end();
+    fflush(stdout);
+    fprintf(stderr, "avocet: %s", prefix);
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
+        fputc(*at < 0x20 || *at == 0x7F ? '?' : *at, stderr);
+    fputc('\n', stderr);
+}
+
+int cli_fail(const avo_error *error) {
+    print_line("", error->text[0] != '\0' ? error->text : avo_status_text(error->status));
+    return EXIT_FAILED;
+}
+
+int cli_fail_text(const char *format, ...) {
+    char text[AVO_ERROR_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    print_line("", text);
+    return EXIT_FAILED;
+}
+
+int cli_usage(const cli_command *command, const char *format, ...) {
+    char text[AVO_ERROR_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    char line[AVO_ERROR_TEXT_MAX + 128];
+    size_t length = strlen(text);
+    const char *stop =
+        length > 0 && (text[length - 1] == '?' || text[length - 1] == '.') ? "" : ".";
+    snprintf(line, sizeof(line), "%s: %s%s See avocet %s --help", command->name, text, stop,
+             command->name);
+    print_line("", line);
+    return EXIT_USAGE;
+}
+
+/* ---- Results ---- */
+
+void cli_print(text_view text) {
+    fwrite(text.data, 1, text.size, stdout);
+    fputc('\n', stdout);
+}
+
+static bool harmless(uint32_t code_point) {
+    if (code_point == '\n' || code_point == '\t')
+        return true;
+    return code_point >= 0x20 && !(code_point >= 0x7F && code_point < 0xA0);
+}
+
+void cli_print_untrusted(FILE *file, text_view text) {
+    if (!isatty(fileno(file))) {
+        fwrite(text.data, 1, text.size, file);
+        return;
+    }
+    size_t at = 0;
+    while (at < text.size) {
+        uint32_t code_point = 0;
+        size_t length = utf8_decode(text.data + at, text.size - at, &code_point);
+        if (length > 0 && harmless(code_point))
+            fwrite(text.data + at, 1, length, file);
+        at += length > 0 ? length : utf8_invalid_length(text.data + at, text.size - at);
+    }
+}
+
+bool cli_output_works(void) {
+    return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+/* The reader of a pipe is gone. */
+static bool output_unread(void) {
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+int cli_output_finish(int status) {
+    cli_progress_end();
+    errno = 0;
+    bool failed = fflush(stdout) != 0;
+    int reason = errno;
+    if (!failed && !ferror(stdout))
+        return status;
+    /* SIGPIPE is ignored while working, so that a broken pipe ends the work and not the process.
+     * Towards the shell we then end as any other program in the pipe would. */
+    if (reason == EPIPE || output_unread()) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    if (status != EXIT_GOOD)
+        return status;
+    return cli_fail_text("cannot write to standard output: %s",
+                         reason != 0 ? strerror(reason) : "a write failed");
+}
+
+avo_status cli_read_input(buffer *text, avo_error *error) {
+    char block[65536];
+    for (;;) {
+        ssize_t got = read(STDIN_FILENO, block, sizeof(block));
+        if (got == 0)
+            return AVO_OK;
+        if (got < 0 && errno == EINTR && !cli_interrupted())
+            continue;
+        if (got < 0 && errno == EINTR)
+            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
+        if (got < 0)
+            return status_fail(error, AVO_ERROR_IO, "cannot read standard input: %s",
+                               strerror(errno));
+        avo_status status = buffer_append(text, block, (size_t)got);
+        if (status != AVO_OK)
+            return status_fail(error, status, "standard input is too long (%zu bytes and more)",
+                               text->size);
+    }
+}
+
+/* ---- Progress ---- */
+
+static struct {
+    bool shown;
+    uint64_t drawn_ns;
+    int percent;
+    char what[64];
+} line;
+
+static volatile sig_atomic_t interrupts;
+
+static int terminal_columns(void) {
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return 80;
+    return size.ws_col;
+}
+
+static void draw_bar(const char *what, int percent) {
+    int room = terminal_columns() - (int)strlen(what) - 12;
+    int width = room > 40 ? 40 : room;
+    fprintf(stderr, "\r\033[K%s ", what);
+    if (width >= 5) {
+        fputc('[', stderr);
+        for (int i = 0; i < width; i++)
+            fputc(i < percent * width / 100 ? '#' : ' ', stderr);
+        fputs("] ", stderr);
+    }
+    fprintf(stderr, "%3d%%", percent);
+    fflush(stderr);
+}
+
+bool cli_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)context;
+    bool go_on = interrupts == 0;
+    if (!isatty(STDERR_FILENO))
+        return go_on;
+    uint64_t now = clock_now_ns();
+    bool other = strncmp(line.what, what, sizeof(line.what) - 1) != 0;
+    if (other) {
+        snprintf(line.what, sizeof(line.what), "%s", what);
+        line.percent = 0;
+    }
+    int percent = total == 0 ? 0 : (int)((double)done * 100.0 / (double)total);
+    percent = percent > 100 ? 100 : percent;
+    if (percent < line.percent)
+        percent = line.percent;
+    bool due = !line.shown || now - line.drawn_ns > 100000000u || (total > 0 && done >= total);
+    if (!due)
+        return go_on;
+    line.percent = percent;
+    line.drawn_ns = now;
+    line.shown = true;
+    draw_bar(line.what, percent);
+    return go_on;
+}
+
+void cli_progress_end(void) {
+    if (line.shown)
+        fputs("\r\033[K", stderr);
+    line.shown = false;
+    line.percent = 0;
+    line.what[0] = '\0';
+}
+
+/* ---- Interrupts ---- */
+
+static void on_interrupt(int number) {
+    if (interrupts != 0) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    interrupts = 1;
+}
+
+void cli_interrupt_catch(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_interrupt;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool cli_interrupted(void) {
+    return interrupts != 0;
+}
+
+/* ---- Small things ---- */
+
+const char *cli_bytes_text(uint64_t bytes, char *text) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+    if (bytes < 1024) {
+        snprintf(text, 16, "%u B", (unsigned)bytes);
+        return text;
+    }
+    double value = (double)bytes / 1024.0;
+    size_t unit = 0;
+    while (value >= 1023.95 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(text, 16, "%.1f %s", value, units[unit]);
+    return text;
+}
