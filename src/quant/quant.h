@@ -109,6 +109,7 @@ typedef struct weight_view {
     quant_layout layout;
     uint32_t rows; /* outputs */
     uint32_t k;    /* inputs */
+    uint32_t column_stride; /* COLUMNS: rows of the whole matrix, of which this may be a slice */
     const uint8_t *data;
 } weight_view;
 

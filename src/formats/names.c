@@ -1,0 +1,156 @@
+/* Hugging Face tensor names to canonical ones, table by table. */
+#include "formats/names.h"
+
+#include <stdio.h>
+
+typedef struct name_pair {
+    const char *from;
+    const char *to;
+} name_pair;
+
+#define WEIGHT_AND_BIAS(from, to)                                                                  \
+    {from ".weight", to ".weight"}, {                                                              \
+        from ".bias", to ".bias"                                                                   \
+    }
+
+/* Llama and everything with its names. */
+static const name_pair llama_layer[] = {
+    WEIGHT_AND_BIAS("input_layernorm", "attn_norm"),
+    WEIGHT_AND_BIAS("self_attn.q_proj", "attn_q"),
+    WEIGHT_AND_BIAS("self_attn.k_proj", "attn_k"),
+    WEIGHT_AND_BIAS("self_attn.v_proj", "attn_v"),
+    WEIGHT_AND_BIAS("self_attn.o_proj", "attn_output"),
+    WEIGHT_AND_BIAS("self_attn.qkv_proj", "attn_qkv"),
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    WEIGHT_AND_BIAS("post_attention_layernorm", "ffn_norm"),
+    WEIGHT_AND_BIAS("mlp.gate_proj", "ffn_gate"),
+    WEIGHT_AND_BIAS("mlp.up_proj", "ffn_up"),
+    WEIGHT_AND_BIAS("mlp.gate_up_proj", "ffn_up"),
+    WEIGHT_AND_BIAS("mlp.down_proj", "ffn_down"),
+    {NULL, NULL},
+};
+
+/* Gemma 3 has norms on both sides; "post_attention" means something else there. */
+static const name_pair gemma3_layer[] = {
+    {"post_attention_layernorm.weight", "post_attention_norm.weight"},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+    {NULL, NULL},
+};
+
+static const name_pair gpt2_layer[] = {
+    WEIGHT_AND_BIAS("ln_1", "attn_norm"),
+    WEIGHT_AND_BIAS("attn.c_attn", "attn_qkv"),
+    WEIGHT_AND_BIAS("attn.c_proj", "attn_output"),
+    WEIGHT_AND_BIAS("ln_2", "ffn_norm"),
+    WEIGHT_AND_BIAS("mlp.c_fc", "ffn_up"),
+    WEIGHT_AND_BIAS("mlp.c_proj", "ffn_down"),
+    {"attn.bias", ""},
+    {"attn.masked_bias", ""},
+    {NULL, NULL},
+};
+
+static const name_pair opt_layer[] = {
+    WEIGHT_AND_BIAS("self_attn_layer_norm", "attn_norm"),
+    WEIGHT_AND_BIAS("self_attn.q_proj", "attn_q"),
+    WEIGHT_AND_BIAS("self_attn.k_proj", "attn_k"),
+    WEIGHT_AND_BIAS("self_attn.v_proj", "attn_v"),
+    WEIGHT_AND_BIAS("self_attn.out_proj", "attn_output"),
+    WEIGHT_AND_BIAS("final_layer_norm", "ffn_norm"),
+    WEIGHT_AND_BIAS("fc1", "ffn_up"),
+    WEIGHT_AND_BIAS("fc2", "ffn_down"),
+    {NULL, NULL},
+};
+
+static const name_pair top_names[] = {
+    {"embed_tokens.weight", "token_embd.weight"},
+    {"wte.weight", "token_embd.weight"},
+    {"wpe.weight", "position_embd.weight"},
+    {"embed_positions.weight", "position_embd.weight"},
+    WEIGHT_AND_BIAS("norm", "output_norm"),
+    WEIGHT_AND_BIAS("ln_f", "output_norm"),
+    WEIGHT_AND_BIAS("final_layer_norm", "output_norm"),
+    {"project_in.weight", "project_in.weight"},
+    {"project_out.weight", "project_out.weight"},
+    WEIGHT_AND_BIAS("lm_head", "output"),
+    {NULL, NULL},
+};
+
+/* `to` of the pair, "" for names without weights, NULL when there is none. */
+static const char *find_pair(const name_pair *pairs, text_view name) {
+    for (; pairs->from != NULL; pairs++)
+        if (text_is(name, pairs->from))
+            return pairs->to;
+    return NULL;
+}
+
+static const char *find_layer_name(source_architecture architecture, text_view rest) {
+    const char *found = NULL;
+    if (text_ends(rest, TEXT_LITERAL("rotary_emb.inv_freq")))
+        return "";
+    switch (architecture) {
+    case ARCHITECTURE_GPT2:
+        return find_pair(gpt2_layer, rest);
+    case ARCHITECTURE_OPT:
+        return find_pair(opt_layer, rest);
+    case ARCHITECTURE_GEMMA3:
+        found = find_pair(gemma3_layer, rest);
+        break;
+    default:
+        break;
+    }
+    return found != NULL ? found : find_pair(llama_layer, rest);
+}
+
+static bool take_prefix(text_view *text, const char *prefix) {
+    text_view wanted = text_from(prefix);
+    if (!text_starts(*text, wanted))
+        return false;
+    text->data += wanted.size;
+    text->size -= wanted.size;
+    return true;
+}
+
+/* "12." in front: the number and the rest. No sign, no leading zeros, at most six digits. */
+static bool take_number(text_view *text, uint32_t *number) {
+    size_t at = 0;
+    uint32_t value = 0;
+    while (at < text->size && at < 6 && text->data[at] >= '0' && text->data[at] <= '9')
+        value = value * 10 + (uint32_t)(text->data[at++] - '0');
+    if (at == 0 || at >= text->size || text->data[at] != '.' || (at > 1 && text->data[0] == '0'))
+        return false;
+    text->data += at + 1;
+    text->size -= at + 1;
+    *number = value;
+    return true;
+}
+
+name_result names_canonical(source_architecture architecture, text_view name, char *out,
+                            size_t capacity) {
+    static const char *const wrappers[] = {"language_model.", "model.", "transformer.", "decoder."};
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
+        (void)take_prefix(&name, wrappers[i]);
+        /* "model.language_model.…" and "language_model.model.…" both occur. */
+        if (i == 1)
+            (void)take_prefix(&name, wrappers[0]);
+    }
+    if (text_ends(name, TEXT_LITERAL("rotary_emb.inv_freq")))
+        return NAME_IGNORED;
+    int length;
+    if (take_prefix(&name, "layers.") || take_prefix(&name, "h.")) {
+        uint32_t layer;
+        if (!take_number(&name, &layer))
+            return NAME_UNKNOWN;
+        const char *to = find_layer_name(architecture, name);
+        if (to == NULL || to[0] == '\0')
+            return to == NULL ? NAME_UNKNOWN : NAME_IGNORED;
+        length = snprintf(out, capacity, "blk.%u.%s", layer, to);
+    } else {
+        const char *to = find_pair(top_names, name);
+        if (to == NULL)
+            return NAME_UNKNOWN;
+        length = snprintf(out, capacity, "%s", to);
+    }
+    return length > 0 && (size_t)length < capacity ? NAME_KNOWN : NAME_UNKNOWN;
+}

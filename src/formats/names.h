@@ -1,0 +1,19 @@
+/* Tensor names. GGUF's are ours too; this maps Hugging Face names to them, so that everything above
+ * (binding, packing) knows one set of names only. */
+#ifndef AVO_FORMATS_NAMES_H
+#define AVO_FORMATS_NAMES_H
+
+#include "formats/source.h"
+
+typedef enum name_result {
+    NAME_UNKNOWN,
+    NAME_IGNORED, /* known to carry no weights: masks, rotation tables */
+    NAME_KNOWN
+} name_result;
+
+/* Writes the canonical name ("blk.0.attn_q.weight", "output_norm.weight") of a Hugging Face name.
+ */
+name_result names_canonical(source_architecture architecture, text_view hf_name, char *out,
+                            size_t capacity);
+
+#endif
