@@ -1,0 +1,63 @@
+/* Norms of the reference back end: sums in 16 lanes (lane = index mod 16) and one fixed tree. */
+#include "kernels/ref/ref_int.h"
+
+#include "base/mathf.h"
+
+#include <string.h>
+
+static float sum_of(const float *x, uint32_t width) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < width; i++)
+        lanes[i % 16] += x[i];
+    return math_sum16(lanes);
+}
+
+/* Σ (x − centre)² */
+static float squares_of(const float *x, uint32_t width, float centre) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < width; i++) {
+        float d = x[i] - centre;
+        lanes[i % 16] += d * d;
+    }
+    return math_sum16(lanes);
+}
+
+void reference_norm_vector(const norm_view *norm, const float *x, uint32_t width, float *out) {
+    if (norm->kind == NORM_NONE) {
+        if (out != x)
+            memcpy(out, x, width * sizeof(float));
+        return;
+    }
+    float mean = norm->kind == NORM_LAYER ? sum_of(x, width) / (float)width : 0.0f;
+    float variance = squares_of(x, width, mean) / (float)width;
+    float scale = 1.0f / sqrtf(variance + norm->epsilon);
+    for (uint32_t i = 0; i < width; i++) {
+        float y = (x[i] - mean) * scale * norm->weight[i];
+        out[i] = norm->bias == NULL ? y : y + norm->bias[i];
+    }
+}
+
+typedef struct norm_task {
+    const norm_view *norm;
+    const float *x;
+    size_t x_stride;
+    uint32_t rows, width;
+    float *out;
+    size_t out_stride;
+} norm_task;
+
+static void norm_worker(void *context, uint32_t worker, uint32_t workers) {
+    const norm_task *task = context;
+    size_t begin;
+    size_t end;
+    team_share(task->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++)
+        reference_norm_vector(task->norm, task->x + row * task->x_stride, task->width,
+                              task->out + row * task->out_stride);
+}
+
+void reference_norm(const step_view *step, const norm_view *norm, const float *x, size_t x_stride,
+                    uint32_t rows, uint32_t width, float *out, size_t out_stride) {
+    norm_task task = {norm, x, x_stride, rows, width, out, out_stride};
+    team_run(step->team, norm_worker, &task);
+}

@@ -1,0 +1,236 @@
+/* The reference back end: the phases of a step, composed from plain operations. */
+#include "kernels/ref/ref_int.h"
+
+#include "base/mathf.h"
+
+#include <string.h>
+
+/* ---- embed ---- */
+
+static void embed_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    const model_view *model = step->model;
+    float *row_scratch = reference_worker_scratch(step, worker);
+    bool project = model->embedding_project.weight.data != NULL;
+    float *base = project ? step->scratch->normed : step->scratch->hidden;
+    size_t width = model->embedding.k;
+    size_t begin;
+    size_t end;
+    team_share(step->batch->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++) {
+        weight_decode_row(&model->embedding, (size_t)step->batch->token[row], row_scratch);
+        float *out = base + row * width;
+        for (size_t i = 0; i < width; i++)
+            out[i] = row_scratch[i] * model->embedding_scale;
+    }
+}
+
+static void learned_position_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    const model_view *model = step->model;
+    float *row_scratch = reference_worker_scratch(step, worker);
+    size_t begin;
+    size_t end;
+    team_share(step->batch->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++) {
+        size_t position = (size_t)step->batch->position[row] + model->position_offset;
+        weight_decode_row(&model->position_embedding, position, row_scratch);
+        float *hidden = step->scratch->hidden + row * model->width;
+        for (size_t i = 0; i < model->width; i++)
+            hidden[i] += row_scratch[i];
+    }
+}
+
+static void embed(const step_view *step) {
+    const model_view *model = step->model;
+    const scratch_view *scratch = step->scratch;
+    uint32_t rows = step->batch->rows;
+    team_run(step->team, embed_worker, (void *)(uintptr_t)step);
+    if (model->embedding_project.weight.data != NULL)
+        reference_linear(step, &model->embedding_project, scratch->normed, model->embedding.k, rows,
+                         scratch->hidden, model->width);
+    if (model->position_embedding.data != NULL)
+        team_run(step->team, learned_position_worker, (void *)(uintptr_t)step);
+    if (model->embedding_norm.kind != NORM_NONE)
+        reference_norm(step, &model->embedding_norm, scratch->hidden, model->width, rows,
+                       model->width, scratch->hidden, model->width);
+    reference_angles(step);
+}
+
+/* ---- attention ---- */
+
+static const norm_view no_norm = {.kind = NORM_NONE};
+
+static void attention_input(const step_view *step, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    const scratch_view *scratch = step->scratch;
+    uint32_t rows = step->batch->rows;
+    size_t width = step->model->width;
+    reference_norm(step, layer->norm_after ? &no_norm : &layer->attention_norm, scratch->hidden,
+                   width, rows, (uint32_t)width, scratch->normed, width);
+    reference_linear(step, &layer->query, scratch->normed, width, rows, scratch->query,
+                     layer->query.weight.rows);
+    reference_linear(step, &layer->key, scratch->normed, width, rows, scratch->key,
+                     layer->key.weight.rows);
+    reference_linear(step, &layer->value, scratch->normed, width, rows, scratch->value,
+                     layer->value.weight.rows);
+    reference_position(step, number);
+}
+
+/* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
+typedef struct residual_task {
+    const step_view *step;
+    const norm_view *post_norm;
+    const norm_view *after_norm;
+    float scale;
+} residual_task;
+
+static void residual_worker(void *context, uint32_t worker, uint32_t workers) {
+    const residual_task *task = context;
+    uint32_t width = task->step->model->width;
+    size_t begin;
+    size_t end;
+    team_share(task->step->batch->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++) {
+        float *projected = task->step->scratch->projected + row * width;
+        float *hidden = task->step->scratch->hidden + row * width;
+        reference_norm_vector(task->post_norm, projected, width, projected);
+        for (uint32_t i = 0; i < width; i++)
+            hidden[i] += projected[i] * task->scale;
+        reference_norm_vector(task->after_norm, hidden, width, hidden);
+    }
+}
+
+static void add_residual(const step_view *step, const layer_view *layer, const norm_view *post_norm,
+                         const norm_view *own_norm) {
+    residual_task task = {step, post_norm, layer->norm_after ? own_norm : &no_norm,
+                          layer->residual_scale};
+    team_run(step->team, residual_worker, &task);
+}
+
+static void attention_output(const step_view *step, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    const scratch_view *scratch = step->scratch;
+    reference_linear(step, &layer->output, scratch->attended, layer->output.weight.k,
+                     step->batch->rows, scratch->projected, step->model->width);
+    add_residual(step, layer, &layer->attention_post_norm, &layer->attention_norm);
+}
+
+/* ---- feed-forward ---- */
+
+float reference_activate(activation_kind kind, float x) {
+    switch (kind) {
+    case ACTIVATION_SILU:
+        return x * math_sigmoid(x);
+    case ACTIVATION_GELU_TANH:
+        return 0.5f * x * (1.0f + math_tanh(0.797884561f * (x + 0.044715f * x * x * x)));
+    case ACTIVATION_GELU_ERF:
+        return (float)(0.5 * x * (1.0 + erf((double)x * 0.70710678118654752)));
+    case ACTIVATION_RELU:
+        return x > 0.0f ? x : 0.0f;
+    }
+    return x;
+}
+
+typedef struct activation_task {
+    const step_view *step;
+    const layer_view *layer;
+} activation_task;
+
+static void activation_worker(void *context, uint32_t worker, uint32_t workers) {
+    const activation_task *task = context;
+    const scratch_view *scratch = task->step->scratch;
+    bool gated = task->layer->gate.weight.data != NULL;
+    size_t width = task->layer->feed_forward;
+    size_t begin;
+    size_t end;
+    team_share(task->step->batch->rows, worker, workers, &begin, &end);
+    for (size_t i = begin * width; i < end * width; i++) {
+        if (gated)
+            scratch->up[i] *= reference_activate(task->layer->activation, scratch->gated[i]);
+        else
+            scratch->up[i] = reference_activate(task->layer->activation, scratch->up[i]);
+    }
+}
+
+static void feed_forward_input(const step_view *step, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    const scratch_view *scratch = step->scratch;
+    uint32_t rows = step->batch->rows;
+    size_t width = step->model->width;
+    reference_norm(step, layer->norm_after ? &no_norm : &layer->feed_forward_norm, scratch->hidden,
+                   width, rows, (uint32_t)width, scratch->normed, width);
+    if (layer->gate.weight.data != NULL)
+        reference_linear(step, &layer->gate, scratch->normed, width, rows, scratch->gated,
+                         layer->feed_forward);
+    reference_linear(step, &layer->up, scratch->normed, width, rows, scratch->up,
+                     layer->feed_forward);
+    activation_task task = {step, layer};
+    team_run(step->team, activation_worker, &task);
+}
+
+static void feed_forward_output(const step_view *step, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    const scratch_view *scratch = step->scratch;
+    reference_linear(step, &layer->down, scratch->up, layer->feed_forward, step->batch->rows,
+                     scratch->projected, step->model->width);
+    add_residual(step, layer, &layer->feed_forward_post_norm, &layer->feed_forward_norm);
+}
+
+/* ---- head ---- */
+
+static void finish_logits(const step_view *step) {
+    const model_view *model = step->model;
+    if (model->logit_scale == 1.0f && model->logit_softcap == 0.0f)
+        return;
+    size_t count = (size_t)step->batch->logit_rows * model->vocabulary;
+    for (size_t i = 0; i < count; i++) {
+        float logit = step->scratch->logits[i] * model->logit_scale;
+        if (model->logit_softcap > 0.0f)
+            logit = model->logit_softcap * math_tanh(logit / model->logit_softcap);
+        step->scratch->logits[i] = logit;
+    }
+}
+
+static void head(const step_view *step) {
+    const model_view *model = step->model;
+    const scratch_view *scratch = step->scratch;
+    const batch_view *batch = step->batch;
+    size_t width = model->width;
+    if (batch->logit_rows == 0)
+        return;
+    for (uint32_t i = 0; i < batch->logit_rows; i++)
+        reference_norm_vector(&model->final_norm, scratch->hidden + batch->logit_row[i] * width,
+                              (uint32_t)width, scratch->normed + i * width);
+    const float *from = scratch->normed;
+    if (model->head_project.weight.data != NULL) {
+        reference_linear(step, &model->head_project, scratch->normed, width, batch->logit_rows,
+                         scratch->projected, model->head.weight.k);
+        from = scratch->projected;
+    }
+    reference_linear(step, &model->head, from, model->head.weight.k, batch->logit_rows,
+                     scratch->logits, model->vocabulary);
+    finish_logits(step);
+}
+
+static const backend reference = {
+    .name = "ref",
+    .embed = embed,
+    .attention_input = attention_input,
+    .attention = reference_attention,
+    .attention_output = attention_output,
+    .feed_forward_input = feed_forward_input,
+    .feed_forward_output = feed_forward_output,
+    .head = head,
+};
+
+const backend *backend_reference(void) {
+    return &reference;
+}
+
+size_t backend_worker_floats(const model_view *model, uint32_t context_max) {
+    size_t panel = (size_t)model->k_max * QUANT_PANEL_ROWS;
+    size_t scores = (size_t)context_max + KV_PAGE_TOKENS;
+    size_t floats = panel > scores ? panel : scores;
+    return (floats + 15) / 16 * 16;
+}

@@ -1,0 +1,115 @@
+/* Positions: rotation angles, rotation, and the write of K and V into pages. */
+#include "kernels/ref/ref_int.h"
+
+#include <math.h>
+
+/* Frequency i of a row. Dynamic NTK past its border: the base grows with the row's own position, as
+ * transformers computes it when it decodes token by token; so a row depends on nothing but itself.
+ */
+static double frequency_at(const rotary_table *table, uint32_t position, uint32_t i) {
+    if (table->dynamic_from == 0 || position < table->dynamic_from)
+        return table->frequency[i];
+    double dims = 2.0 * table->pairs;
+    double length = (double)position + 1.0;
+    double growth =
+        table->dynamic_factor * length / table->dynamic_from - (table->dynamic_factor - 1.0);
+    double base = table->dynamic_base * pow(growth, dims / (dims - 2.0));
+    return pow(base, -2.0 * i / dims);
+}
+
+static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    const scratch_view *scratch = step->scratch;
+    size_t begin;
+    size_t end;
+    team_share(step->batch->rows, worker, workers, &begin, &end);
+    for (uint32_t t = 0; t < step->model->rotary_tables; t++) {
+        const rotary_table *table = &step->model->rotary[t];
+        for (size_t row = begin; row < end; row++) {
+            size_t at = ((size_t)t * scratch->rows_max + row) * scratch->pairs_max;
+            uint32_t position = step->batch->position[row];
+            for (uint32_t i = 0; i < table->pairs; i++) {
+                double angle = (double)position * frequency_at(table, position, i);
+                scratch->cosine[at + i] = (float)(cos(angle) * table->magnitude);
+                scratch->sine[at + i] = (float)(sin(angle) * table->magnitude);
+            }
+        }
+    }
+}
+
+void reference_angles(const step_view *step) {
+    if (step->model->rotary_tables > 0)
+        team_run(step->team, angles_worker, (void *)(uintptr_t)step);
+}
+
+void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
+                      float *head) {
+    uint32_t pairs = table->pairs;
+    for (uint32_t i = 0; i < pairs; i++) {
+        float *a = table->interleaved ? head + 2 * i : head + i;
+        float *b = table->interleaved ? head + 2 * i + 1 : head + i + pairs;
+        float x = *a;
+        float y = *b;
+        *a = x * cosine[i] - y * sine[i];
+        *b = y * cosine[i] + x * sine[i];
+    }
+}
+
+typedef struct position_task {
+    const step_view *step;
+    uint32_t layer;
+} position_task;
+
+static void position_head(const step_view *step, const layer_view *layer, const norm_view *norm,
+                          size_t row, float *head) {
+    if (norm->kind != NORM_NONE)
+        reference_norm_vector(norm, head, layer->head_size, head);
+    if (layer->rotary != ROTARY_NONE) {
+        const scratch_view *scratch = step->scratch;
+        size_t at = ((size_t)layer->rotary * scratch->rows_max + row) * scratch->pairs_max;
+        reference_rotate(&step->model->rotary[layer->rotary], scratch->cosine + at,
+                         scratch->sine + at, head);
+    }
+}
+
+static void write_key_value(const step_view *step, uint32_t number, const layer_view *layer,
+                            size_t row, uint32_t head) {
+    uint32_t position = step->batch->position[row];
+    uint32_t page = step->batch->pages[row][position / KV_PAGE_TOKENS];
+    uint32_t slot = position % KV_PAGE_TOKENS;
+    uint32_t size = layer->head_size;
+    size_t width = (size_t)layer->kv_heads * size;
+    const float *key = step->scratch->key + row * width + (size_t)head * size;
+    const float *value = step->scratch->value + row * width + (size_t)head * size;
+    float *key_tile = kv_key_tile(step->kv, page, number, head, size);
+    float *value_tile = kv_value_tile(step->kv, page, number, head, size);
+    for (uint32_t d = 0; d < size; d++) {
+        key_tile[d * KV_PAGE_TOKENS + slot] = key[d];
+        value_tile[slot * kv_value_stride(size) + d] = value[d];
+    }
+}
+
+static void position_worker(void *context, uint32_t worker, uint32_t workers) {
+    const position_task *task = context;
+    const step_view *step = task->step;
+    const layer_view *layer = &step->model->layer[task->layer];
+    size_t begin;
+    size_t end;
+    team_share(step->batch->rows, worker, workers, &begin, &end);
+    size_t size = layer->head_size;
+    for (size_t row = begin; row < end; row++) {
+        float *query = step->scratch->query + row * layer->heads * size;
+        float *key = step->scratch->key + row * layer->kv_heads * size;
+        for (uint32_t head = 0; head < layer->heads; head++)
+            position_head(step, layer, &layer->query_norm, row, query + head * size);
+        for (uint32_t head = 0; head < layer->kv_heads; head++) {
+            position_head(step, layer, &layer->key_norm, row, key + head * size);
+            write_key_value(step, task->layer, layer, row, head);
+        }
+    }
+}
+
+void reference_position(const step_view *step, uint32_t layer) {
+    position_task task = {step, layer};
+    team_run(step->team, position_worker, &task);
+}

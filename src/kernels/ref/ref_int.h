@@ -1,0 +1,35 @@
+/* The plain operations of which the reference back end composes its phases. Each runs on the team
+ * over all rows and returns when done. Loops are written lane by lane (16 at a time), so that every
+ * output element is summed in one fixed order whatever the rows, chunks and threads. */
+#ifndef AVO_KERNELS_REF_INT_H
+#define AVO_KERNELS_REF_INT_H
+
+#include "kernels/backend.h"
+
+/* out[row][i] = Σ_k weight[i][k] · x[row][k] + bias[i]; strides in floats. */
+void reference_linear(const step_view *step, const linear_view *linear, const float *x,
+                      size_t x_stride, uint32_t rows, float *out, size_t out_stride);
+
+/* One vector of `width`; `out` may be `x`. */
+void reference_norm_vector(const norm_view *norm, const float *x, uint32_t width, float *out);
+/* Many rows. NORM_NONE copies. */
+void reference_norm(const step_view *step, const norm_view *norm, const float *x, size_t x_stride,
+                    uint32_t rows, uint32_t width, float *out, size_t out_stride);
+
+/* cosine and sine of every row for every table of the model. */
+void reference_angles(const step_view *step);
+/* Rotates one head in place. */
+void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
+                      float *head);
+
+/* Per-head norms, rotation and the write of K and V into their pages. */
+void reference_position(const step_view *step, uint32_t layer);
+void reference_attention(const step_view *step, uint32_t layer);
+
+float reference_activate(activation_kind kind, float x);
+
+static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
+    return step->scratch->worker + worker * step->scratch->worker_floats;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* The KV pool: a stack of free page numbers over one block of memory. */
+#include "memory/kv.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+struct kv_pool {
+    const avo_allocator *allocator;
+    kv_view view;
+    size_t *layer_offset;
+    uint32_t layers;
+    uint32_t pages;
+    size_t pool_bytes;
+    uint32_t *free_pages; /* a stack */
+    uint32_t free_count;
+};
+
+/* Floats of one page: K and V tiles of every layer and head. */
+static bool page_floats(const model_view *model, size_t *layer_offset, size_t *floats) {
+    size_t total = 0;
+    for (uint32_t i = 0; i < model->layers; i++) {
+        if (layer_offset != NULL)
+            layer_offset[i] = total;
+        size_t layer;
+        if (!size_multiply(kv_head_floats(model->layer[i].head_size), model->layer[i].kv_heads,
+                           &layer) ||
+            !size_add(total, layer, &total))
+            return false;
+    }
+    *floats = total;
+    return true;
+}
+
+bool kv_pool_bytes(const model_view *model, uint32_t pages, uint64_t *bytes) {
+    size_t floats;
+    uint64_t page_bytes;
+    return page_floats(model, NULL, &floats) && u64_multiply(floats, sizeof(float), &page_bytes) &&
+           u64_multiply(page_bytes, pages, bytes);
+}
+
+avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_allocator *allocator,
+                        kv_pool **out, avo_error *error) {
+    *out = NULL;
+    uint64_t bytes;
+    if (pages == 0 || !kv_pool_bytes(model, pages, &bytes) || bytes > SIZE_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "KV pool of %u pages: too large", pages);
+    kv_pool *pool = allocator_take_array(allocator, 1, sizeof(*pool));
+    if (pool == NULL)
+        return status_no_memory(error, "the KV pool's head", sizeof(*pool));
+    pool->allocator = allocator;
+    pool->layers = model->layers;
+    pool->pages = pages;
+    pool->pool_bytes = (size_t)bytes;
+    pool->layer_offset = allocator_take_array(allocator, model->layers, sizeof(size_t));
+    pool->free_pages = allocator_take_array(allocator, pages, sizeof(uint32_t));
+    pool->view.pool = allocator_take(allocator, pool->pool_bytes);
+    if (pool->layer_offset == NULL || pool->free_pages == NULL || pool->view.pool == NULL) {
+        kv_pool_close(pool);
+        return status_no_memory(error, "the KV pool", (size_t)bytes);
+    }
+    /* Lanes of a tile past the newest position are computed and thrown away; they must not be
+     * signalling garbage, so the pool begins as zeros. */
+    memset(pool->view.pool, 0, pool->pool_bytes);
+    pool->view.layer_offset = pool->layer_offset;
+    (void)page_floats(model, pool->layer_offset, &pool->view.page_floats);
+    for (uint32_t i = 0; i < pages; i++)
+        pool->free_pages[i] = pages - 1 - i;
+    pool->free_count = pages;
+    *out = pool;
+    return AVO_OK;
+}
+
+void kv_pool_close(kv_pool *pool) {
+    if (pool == NULL)
+        return;
+    allocator_give(pool->allocator, pool->view.pool, pool->pool_bytes);
+    allocator_give(pool->allocator, pool->free_pages, pool->pages * sizeof(uint32_t));
+    allocator_give(pool->allocator, pool->layer_offset, pool->layers * sizeof(size_t));
+    allocator_give(pool->allocator, pool, sizeof(*pool));
+}
+
+const kv_view *kv_pool_view(const kv_pool *pool) {
+    return &pool->view;
+}
+
+uint32_t kv_pool_free_pages(const kv_pool *pool) {
+    return pool->free_count;
+}
+
+avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length) {
+    uint32_t needed = kv_pages_for(length);
+    if (needed <= table->count)
+        return AVO_OK;
+    if (needed > table->capacity || needed - table->count > pool->free_count)
+        return AVO_ERROR_FULL;
+    while (table->count < needed)
+        table->pages[table->count++] = pool->free_pages[--pool->free_count];
+    return AVO_OK;
+}
+
+void kv_table_shrink(kv_pool *pool, kv_table *table, uint32_t length) {
+    uint32_t kept = kv_pages_for(length);
+    while (table->count > kept)
+        pool->free_pages[pool->free_count++] = table->pages[--table->count];
+}
