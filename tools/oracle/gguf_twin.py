@@ -1,0 +1,146 @@
+"""The GGUF of a Hugging Face model, by the conventions of llama.cpp's converter: interleaved
+rotation for the llama family (rows of q and k permuted), Gemma's 1 + w added into the norms,
+GPT-2's weights transposed, Llama 3's frequency factors and LongRoPE's factors as tensors."""
+import math
+
+import gguf
+import numpy
+import torch
+
+RENAME = [
+    ("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output"),
+    ("transformer.wte", "token_embd"), ("transformer.wpe", "position_embd"),
+    ("transformer.ln_f", "output_norm"),
+    ("model.layers.", "blk."), ("transformer.h.", "blk."),
+    ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"),
+    ("self_attn.qkv_proj", "attn_qkv"), ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("mlp.gate_up_proj", "ffn_up"), ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"), ("input_layernorm", "attn_norm"),
+    ("attn.c_attn", "attn_qkv"), ("attn.c_proj", "attn_output"), ("mlp.c_fc", "ffn_up"),
+    ("mlp.c_proj", "ffn_down"), ("ln_1", "attn_norm"), ("ln_2", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"), ("pre_feedforward_layernorm", "ffn_norm"),
+]
+ARCHITECTURE = {"gemma3_text": "gemma3", "smollm3": "smollm3"}
+PERMUTED = ("llama", "smollm3")
+
+
+def gguf_name(name, architecture):
+    for old, new in RENAME:
+        name = name.replace(old, new)
+    after = "post_attention_norm" if architecture == "gemma3" else "ffn_norm"
+    return name.replace("post_attention_layernorm", after)
+
+
+def permute(weight, heads):
+    """Half-split pairs (i, i + n/2) become neighbours (2i, 2i + 1)."""
+    rows = weight.shape[0]
+    return weight.reshape(heads, 2, rows // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(
+        weight.shape)
+
+
+def llama3_factors(config, pairs):
+    scaling = config.rope_parameters
+    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original = scaling["original_max_position_embeddings"]
+    factors = []
+    for i in range(pairs):
+        wavelength = 2 * math.pi * scaling["rope_theta"] ** (i / pairs)
+        if wavelength < original / high:
+            factors.append(1.0)
+        elif wavelength > original / low:
+            factors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return numpy.array(factors, dtype=numpy.float32)
+
+
+def write_rope(writer, config, head_size):
+    scaling = config.rope_parameters
+    if "full_attention" in scaling:
+        writer.add_rope_freq_base(scaling["full_attention"]["rope_theta"])
+        return
+    rotary = int(head_size * scaling.get("partial_rotary_factor", 1.0))
+    writer.add_rope_freq_base(scaling["rope_theta"])
+    writer.add_rope_dimension_count(rotary)
+    kind = scaling["rope_type"]
+    if kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling["factor"])
+    elif kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(scaling.get("beta_fast", 32.0))
+    elif kind == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_factors(config, rotary // 2))
+    elif kind == "longrope":
+        original = scaling["original_max_position_embeddings"]
+        scale = config.max_position_embeddings / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(
+            math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
+        for which in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{which}.weight",
+                              numpy.array(scaling[f"{which}_factor"], dtype=numpy.float32))
+
+
+def write_header(writer, config, architecture):
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(heads)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+    if architecture == "gpt2":
+        writer.add_feed_forward_length(config.n_inner or 4 * config.n_embd)
+        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+        return
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if getattr(config, "head_dim", None):
+        writer.add_key_length(head_size)
+        writer.add_value_length(head_size)
+    if architecture in ("gemma3", "phi3"):
+        writer.add_sliding_window(config.sliding_window or 0)
+    write_rope(writer, config, head_size)
+
+
+def write_tensor(writer, name, tensor, storage):
+    if tensor.ndim == 1 or name.startswith("position_embd") or storage == "float32":
+        writer.add_tensor(name, tensor.float().numpy())
+    elif storage == "float16":
+        writer.add_tensor(name, tensor.half().numpy())
+    else:
+        raw = tensor.bfloat16().contiguous().view(torch.uint8).numpy()
+        writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+
+
+def write(path, model, storage):
+    """`model` holds numbers that `storage` can hold exactly."""
+    config = model.config
+    architecture = ARCHITECTURE.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture)
+    write_header(writer, config, architecture)
+    tied = config.tie_word_embeddings
+    for name, tensor in model.state_dict().items():
+        if (tied and name == "lm_head.weight") or name.endswith((".attn.bias", "masked_bias")):
+            continue
+        if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+            tensor = tensor.t()
+        if architecture in PERMUTED and ".q_proj." in name:
+            tensor = permute(tensor, config.num_attention_heads)
+        if architecture in PERMUTED and ".k_proj." in name:
+            tensor = permute(tensor, config.num_key_value_heads)
+        if architecture == "gemma3" and name.endswith("norm.weight"):
+            tensor = tensor.float() + 1
+        write_tensor(writer, gguf_name(name, architecture), tensor, storage)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
