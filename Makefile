@@ -1,13 +1,75 @@
-# The front door. Every target says what it does; none asks questions.
-BUILD ?= build
+# The front door. Every target says what it does; none asks questions. `make help` lists them.
+BUILD   ?= build
+MODEL   ?= smollm2
+PROMPT  ?= Why is the sky blue? Answer in two sentences.
+PREFIX  ?= /usr/local
+SECONDS ?= 60
+TARGET  ?=
+BOOT    := tools/bootstrap
+export PROMPT
 
-.PHONY: build test clean
-build:
-	cmake -S . -B $(BUILD) -G Ninja
-	cmake --build $(BUILD)
+.DEFAULT_GOAL := build
+.PHONY: run test build bench fuzz asan tsan exactness format lint tidy install clean help
 
-test: build
-	ctest --test-dir $(BUILD) --output-on-failure
+run: ## install what is missing, build, fetch the default model, answer a prompt
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@test -e "$(MODEL)" || ./$(BUILD)/avocet pull "$(MODEL)"
+	@printf '> %s\n' "$$PROMPT"
+	@./$(BUILD)/avocet run "$(MODEL)" "$$PROMPT"
 
-clean:
-	rm -rf build build-*
+test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz smoke)
+	@$(BOOT) test
+	@tools/check normal asan tsan fuzz
+
+build: ## the library, the command and the tests, in build/
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD)
+
+asan: ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(BOOT) test
+	@tools/check asan
+
+tsan: ## the tests with threads under ThreadSanitizer
+	@$(BOOT) test
+	@tools/check tsan
+
+fuzz: ## every fuzz entry for SECONDS=60 each, or TARGET=name alone; the corpus stays in build-fuzz/
+	@$(BOOT) test
+	@tools/fuzz --seconds $(SECONDS) $(TARGET)
+
+exactness: ## recompute what the oracles computed and print the table of differences
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD)
+	@tools/exactness
+
+bench: ## a small honest measurement of this machine
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@bench/run $(BUILD)/avocet "$(MODEL)"
+
+format: ## clang-format over all C files
+	@$(BOOT) test
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
+
+tidy: ## the house rules: layers, lengths, banned functions
+	@tools/tidy
+
+lint: ## clang-tidy over all C files, and the house rules
+	@$(BOOT) all
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@tools/tidy
+	@tools/lint $(BUILD)
+
+install: build ## into PREFIX=/usr/local (DESTDIR is honoured)
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+clean: ## remove the build folders
+	rm -rf build build-asan build-tsan build-fuzz build-lint
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
