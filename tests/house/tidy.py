@@ -152,7 +152,8 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.source("#include <immintrin.h>\n"), {"x86"})
         self.assertEqual(self.source("#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"),
                          set())
-        self.assertEqual(self.source("#if defined(__x86_64__)\n#else\n#include <cpuid.h>\n#endif\n"),
+        self.assertEqual(self.source("#if defined(__x86_64__)\n#else\n#include <cpuid.h>\n"
+                                     "#endif\n"),
                          {"x86"})
         self.assertEqual(self.source("void f(void) {\n    __builtin_ia32_pause();\n}\n"), {"x86"})
         self.assertEqual(self.source("#include <immintrin.h>\n", "src/kernels/avx2/a.c"), set())
