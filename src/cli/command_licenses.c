@@ -37,6 +37,9 @@ static const license licenses[] = {
     {"OpenSSL (libcrypto)", "SHA-256 of downloads", "Apache-2.0", "The OpenSSL Project Authors",
      "Use, change and distribute; keep notices, state changes; patent grant; no warranty.",
      "https://www.openssl.org/source/license.html, /usr/share/doc/libssl3/copyright"},
+    {"zlib", "unpacking of packages", "Zlib", "Jean-loup Gailly and Mark Adler",
+     "Use, change and distribute for any purpose; do not misrepresent its origin; no warranty.",
+     "https://zlib.net/zlib_license.html, /usr/share/doc/zlib1g/copyright"},
 };
 #define LICENSE_COUNT (sizeof(licenses) / sizeof(licenses[0]))
 

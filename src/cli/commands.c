@@ -3,6 +3,9 @@
 #include "cli/cli.h"
 
 #define COMMANDS(X)                                                                                \
+    X(pull)                                                                                        \
+    X(list)                                                                                        \
+    X(remove)                                                                                      \
     X(version)                                                                                     \
     X(licenses)
 

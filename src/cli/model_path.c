@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#pragma weak hub_find /* until the hub is there */
-
 /* Names have no slash and no known ending; with one of them a missing file is a missing file. */
 static bool looks_like_path(const char *name) {
     static const char *const endings[] = {".gguf",        ".avo",  ".bin",
@@ -30,10 +28,7 @@ avo_status cli_model_path(const char *name, char *path, size_t capacity, avo_err
         memcpy(path, name, strlen(name) + 1);
         return AVO_OK;
     }
-    avo_status status = hub_find == NULL
-                            ? status_fail(error, AVO_ERROR_NOT_FOUND,
-                                          "%s: there is no such file and no such model", name)
-                            : hub_find(name, path, capacity, error);
+    avo_status status = hub_find(name, path, capacity, error);
     if (status == AVO_ERROR_NOT_FOUND && looks_like_path(name))
         return status_fail(error, AVO_ERROR_NOT_FOUND,
                            "%s: there is no such file; give a folder with safetensors, a .gguf, "

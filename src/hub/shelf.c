@@ -1,0 +1,244 @@
+/* What is on disk: finding a model by name, listing, removing. */
+#include "base/file.h"
+#include "hub/hub_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NEAR_EDITS_MAX 3
+
+/* ---- List ---- */
+
+static avo_status read_model(hub_models *models, const char *home, const char *folder,
+                             hub_model *model, avo_error *error) {
+    char path[HUB_PATH_MAX], name[HUB_NAME_MAX + 8];
+    AVO_TRY(file_join(path, sizeof(path), home, folder, error));
+    hub_folder_to_name(folder, name, sizeof(name));
+    avo_error ignored;
+    avo_status status = hub_manifest_read(&models->arena, path, model, &ignored);
+    if (status == AVO_ERROR_MEMORY)
+        return status_no_memory(error, "the list of models", 0);
+    if (status != AVO_OK)
+        *model = (hub_model){.source = "", .revision = "", .licence = "", .date = "", .path = ""};
+    /* The folder is the truth: a manifest cannot pass for another model. */
+    model->name = arena_copy_text(&models->arena, name, strlen(name));
+    model->folder = arena_copy_text(&models->arena, path, strlen(path));
+    char full[HUB_PATH_MAX];
+    if (model->path[0] == '\0')
+        snprintf(full, sizeof(full), "%s", path);
+    else
+        AVO_TRY(file_join(full, sizeof(full), path, model->path, error));
+    model->path = arena_copy_text(&models->arena, full, strlen(full));
+    if (model->name == NULL || model->folder == NULL || model->path == NULL)
+        return status_no_memory(error, "the list of models", sizeof(full));
+    return AVO_OK;
+}
+
+static int compare_models(const void *left, const void *right) {
+    return strcmp(((const hub_model *)left)->name, ((const hub_model *)right)->name);
+}
+
+static bool is_model_folder(const char *home, const char *name) {
+    char path[HUB_PATH_MAX], shown[HUB_NAME_MAX + 8];
+    struct stat info;
+    hub_folder_to_name(name, shown, sizeof(shown));
+    return name[0] != '.' && hub_name_check(shown, NULL) == AVO_OK &&
+           file_join(path, sizeof(path), home, name, NULL) == AVO_OK && lstat(path, &info) == 0 &&
+           S_ISDIR(info.st_mode);
+}
+
+static avo_status read_home(hub_models *models, const char *home, avo_error *error) {
+    DIR *folder = opendir(home);
+    if (folder == NULL)
+        return errno == ENOENT
+                   ? AVO_OK
+                   : status_fail(error, AVO_ERROR_IO, "%s: cannot read: %s", home, strerror(errno));
+    size_t capacity = 0;
+    avo_status status = AVO_OK;
+    for (struct dirent *entry; status == AVO_OK && (entry = readdir(folder)) != NULL;) {
+        if (!is_model_folder(home, entry->d_name))
+            continue;
+        if (models->count == capacity) {
+            capacity = capacity == 0 ? 32 : capacity * 2;
+            hub_model *grown = arena_take_array(&models->arena, capacity, sizeof(hub_model));
+            if (grown == NULL) {
+                status = status_no_memory(error, "the list of models", capacity);
+                break;
+            }
+            if (models->count > 0)
+                memcpy(grown, models->items, models->count * sizeof(hub_model));
+            models->items = grown;
+        }
+        status = read_model(models, home, entry->d_name, &models->items[models->count], error);
+        models->count += status == AVO_OK;
+    }
+    closedir(folder);
+    return status;
+}
+
+avo_status hub_list(hub_models *models, avo_error *error) {
+    char home[HUB_PATH_MAX];
+    *models = (hub_models){.items = NULL};
+    arena_init(&models->arena, NULL, HUB_ARENA_LIMIT);
+    avo_status status = hub_home(home, sizeof(home), error);
+    if (status == AVO_OK)
+        status = read_home(models, home, error);
+    if (status != AVO_OK) {
+        hub_models_free(models);
+        return status;
+    }
+    if (models->count > 1)
+        qsort(models->items, models->count, sizeof(hub_model), compare_models);
+    return AVO_OK;
+}
+
+void hub_models_free(hub_models *models) {
+    arena_free(&models->arena);
+    models->items = NULL;
+    models->count = 0;
+}
+
+/* ---- Find ---- */
+
+/* What to say about a name that is not here. */
+static avo_status fail_missing(const hub_models *models, const char *name, avo_error *error) {
+    if (hub_known_find(name) != NULL)
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not here yet: avocet pull %s", name,
+                           name);
+    const char *near = NULL;
+    size_t best = NEAR_EDITS_MAX + 1;
+    for (size_t i = 0; i < models->count; i++) {
+        size_t distance = hub_name_distance(name, models->items[i].name);
+        if (distance < best) {
+            best = distance;
+            near = models->items[i].name;
+        }
+    }
+    const char *near_known = NULL;
+    for (const hub_known *known = hub_known_models; known->name != NULL; known++) {
+        size_t distance = hub_name_distance(name, known->name);
+        if (distance < best) {
+            best = distance;
+            near_known = known->name;
+        }
+    }
+    if (near_known != NULL)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "%.200s: there is no such file and no such model; did you mean %s "
+                           "(avocet pull %s)?",
+                           name, near_known, near_known);
+    if (near != NULL)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "%.200s: there is no such file and no such model; did you mean %s?",
+                           name, near);
+    bool from_hub = strchr(name, '/') != NULL && hub_name_check(name, NULL) == AVO_OK;
+    return status_fail(error, AVO_ERROR_NOT_FOUND,
+                       "%.200s: there is no such file and no such model; %s%.200s%s", name,
+                       from_hub ? "avocet pull "
+                                : "avocet list shows the names, avocet pull "
+                                  "smollm2 fetches the default model",
+                       from_hub ? name : "", from_hub ? " fetches it from the hub" : "");
+}
+
+static const hub_model *find_model(const hub_models *models, const char *name, size_t bytes) {
+    for (size_t i = 0; i < models->count; i++)
+        if (strlen(models->items[i].name) == bytes &&
+            memcmp(models->items[i].name, name, bytes) == 0)
+            return &models->items[i];
+    return NULL;
+}
+
+static avo_status give_path(const char *found, char *path, size_t capacity, avo_error *error) {
+    if (strlen(found) >= capacity)
+        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", found);
+    memcpy(path, found, strlen(found) + 1);
+    return AVO_OK;
+}
+
+/* Several model files and none of them is the one: which there are. */
+static avo_status fail_ambiguous(const hub_model *model, avo_error *error) {
+    char names[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < model->file_count; i++) {
+        int written =
+            snprintf(names + at, sizeof(names) - at, " %s/%s", model->name, model->files[i].path);
+        if (written < 0 || (size_t)written >= sizeof(names) - at)
+            break;
+        at += (size_t)written;
+    }
+    names[at] = '\0';
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s holds several models; name one of:%s",
+                       model->name, names);
+}
+
+static bool is_ambiguous(const hub_model *model) {
+    size_t single = 0;
+    for (size_t i = 0; i < model->file_count; i++) {
+        text_view path = text_from(model->files[i].path);
+        if (text_ends(path, TEXT_LITERAL(".safetensors")))
+            return false;
+        single += text_ends(path, TEXT_LITERAL(".gguf")) || text_ends(path, TEXT_LITERAL(".avo"));
+    }
+    return single > 1 && strcmp(model->path, model->folder) == 0;
+}
+
+static avo_status find_in(const hub_models *models, const char *name, char *path, size_t capacity,
+                          avo_error *error) {
+    const hub_model *model = find_model(models, name, strlen(name));
+    if (model != NULL && !model->complete)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "%s is not complete: its pull was interrupted; run it again", name);
+    if (model != NULL && is_ambiguous(model))
+        return fail_ambiguous(model, error);
+    if (model != NULL)
+        return give_path(model->path, path, capacity, error);
+    for (const char *slash = strchr(name, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        model = find_model(models, name, (size_t)(slash - name));
+        for (size_t i = 0; model != NULL && i < model->file_count; i++)
+            if (strcmp(model->files[i].path, slash + 1) == 0)
+                return file_join(path, capacity, model->folder, slash + 1, error);
+    }
+    return fail_missing(models, name, error);
+}
+
+avo_status hub_find(const char *name, char *path, size_t capacity, avo_error *error) {
+    if (file_kind_of(name) != FILE_MISSING)
+        return give_path(name, path, capacity, error);
+    hub_models models;
+    AVO_TRY(hub_list(&models, error));
+    avo_status status = find_in(&models, name, path, capacity, error);
+    hub_models_free(&models);
+    return status;
+}
+
+/* ---- Remove ---- */
+
+avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error) {
+    char folder[HUB_PATH_MAX];
+    *freed_bytes = 0;
+    AVO_TRY(hub_model_folder(name, folder, sizeof(folder), error));
+    struct stat info;
+    if (lstat(folder, &info) != 0) {
+        hub_models models;
+        AVO_TRY(hub_list(&models, error));
+        avo_status status =
+            hub_known_find(name) != NULL
+                ? status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not here: nothing to remove", name)
+                : fail_missing(&models, name, error);
+        hub_models_free(&models);
+        return status;
+    }
+    int lock = -1;
+    AVO_TRY(hub_try_lock(name, &lock, error));
+    if (lock < 0)
+        return status_fail(error, AVO_ERROR_FULL, "%s is being pulled right now; try again later",
+                           name);
+    avo_status status = hub_delete_folder(folder, freed_bytes, error);
+    hub_unlock(lock);
+    return status;
+}
