@@ -38,15 +38,17 @@ static arena_block *arena_block_add(arena *arena, size_t payload) {
     if (!size_add(payload, sizeof(arena_block) + ALLOCATOR_ALIGNMENT, &needed))
         return NULL;
     size_t bytes = size_max(wanted, needed);
-    size_t total;
-    if (!size_add(arena->used_bytes, bytes, &total) || total > arena->limit_bytes)
+    size_t left = arena->limit_bytes - arena->used_bytes;
+    if (bytes > left)
+        bytes = needed; /* close to the limit: no more than is asked for */
+    if (bytes > left)
         return NULL;
     arena_block *block = allocator_take(arena->allocator, bytes);
     if (block == NULL)
         return NULL;
     *block = (arena_block){.next = arena->blocks, .bytes = bytes, .used = sizeof(arena_block)};
     arena->blocks = block;
-    arena->used_bytes = total;
+    arena->used_bytes += bytes;
     return block;
 }
 

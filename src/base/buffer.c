@@ -19,13 +19,19 @@ void buffer_free(buffer *buffer) {
     buffer->capacity = 0;
 }
 
-avo_status buffer_reserve(buffer *buffer, size_t bytes) {
+/* `end` is room for a terminator, which the limit does not count. */
+static avo_status buffer_grow(buffer *buffer, size_t bytes, size_t end) {
     size_t needed;
     if (!size_add(buffer->size, bytes, &needed) || needed > buffer->limit)
         return AVO_ERROR_LIMIT;
+    if (!size_add(needed, end, &needed))
+        return AVO_ERROR_LIMIT;
     if (needed <= buffer->capacity)
         return AVO_OK;
-    size_t capacity = size_max(size_max(buffer->capacity * 2, 64), needed);
+    size_t doubled;
+    if (!size_multiply(buffer->capacity, 2, &doubled))
+        doubled = needed;
+    size_t capacity = size_max(size_min(size_max(doubled, 64), buffer->limit), needed);
     char *data = allocator_take(buffer->allocator, capacity);
     if (data == NULL)
         return AVO_ERROR_MEMORY;
@@ -35,6 +41,10 @@ avo_status buffer_reserve(buffer *buffer, size_t bytes) {
     buffer->data = data;
     buffer->capacity = capacity;
     return AVO_OK;
+}
+
+avo_status buffer_reserve(buffer *buffer, size_t bytes) {
+    return buffer_grow(buffer, bytes, 0);
 }
 
 avo_status buffer_append(buffer *buffer, const void *data, size_t bytes) {
@@ -58,7 +68,7 @@ avo_status buffer_format(buffer *buffer, const char *format, ...) {
     if (length < 0)
         return AVO_ERROR_ARGUMENT;
     /* vsnprintf insists on a terminator: one byte more than is kept. */
-    AVO_TRY(buffer_reserve(buffer, (size_t)length + 1));
+    AVO_TRY(buffer_grow(buffer, (size_t)length, 1));
     va_start(arguments, format);
     vsnprintf(buffer->data + buffer->size, (size_t)length + 1, format, arguments);
     va_end(arguments);
@@ -67,7 +77,7 @@ avo_status buffer_format(buffer *buffer, const char *format, ...) {
 }
 
 avo_status buffer_terminate(buffer *buffer) {
-    AVO_TRY(buffer_reserve(buffer, 1));
+    AVO_TRY(buffer_grow(buffer, 0, 1));
     buffer->data[buffer->size] = '\0';
     return AVO_OK;
 }

@@ -24,7 +24,7 @@ AVO_MUST_USE avo_status buffer_format(buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Makes room for `bytes` more and returns where they go (the caller then raises size). */
 AVO_MUST_USE avo_status buffer_reserve(buffer *buffer, size_t bytes);
-/* A zero byte behind the text, not counted in size. */
+/* A zero byte behind the text, counted neither in size nor against the limit. */
 AVO_MUST_USE avo_status buffer_terminate(buffer *buffer);
 
 static inline text_view buffer_text(const buffer *buffer) {

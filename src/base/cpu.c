@@ -1,6 +1,8 @@
 /* Processor features, usable threads and memory limits of this process (Linux). */
 #include "base/cpu.h"
 
+#include "base/cpu_int.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,19 +97,55 @@ void cpu_name(char *text, size_t capacity) {
         snprintf(text, capacity, "unknown");
 }
 
-/* Folder of this process's cgroup (version 2) below the usual mount point. */
-static bool cgroup_folder(char *folder, size_t capacity) {
-    char path[256];
-    if (!read_line_of("/proc/self/cgroup", "0::", path, sizeof(path)))
-        return false;
-    int length = snprintf(folder, capacity, "/sys/fs/cgroup%s", strcmp(path, "/") == 0 ? "" : path);
-    return length > 0 && (size_t)length < capacity;
+/* ---- Control groups (version 2) ---- */
+
+/* Calls `visit` with this process's folder and every one above it: a limit on any level binds. */
+static void cgroup_walk(const char *root, void (*visit)(void *context, const char *folder),
+                        void *context) {
+    char path[512];
+    char file[1024];
+    snprintf(file, sizeof(file), "%s/proc/self/cgroup", root);
+    if (!read_line_of(file, "0::", path, sizeof(path)))
+        return;
+    char folder[1024];
+    int top = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup", root);
+    int length = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s", root, path);
+    if (top < 0 || length < top || (size_t)length >= sizeof(folder))
+        return;
+    for (;;) {
+        while (length > top && folder[length - 1] == '/')
+            length--;
+        folder[length] = '\0';
+        visit(context, folder);
+        if (length == top)
+            return;
+        while (length > top && folder[length - 1] != '/')
+            length--;
+    }
 }
 
-static bool read_cgroup(const char *folder, const char *file, char *value, size_t capacity) {
-    char path[512];
+static bool read_cgroup(const char *folder, const char *file, const char *key, char *value,
+                        size_t capacity) {
+    char path[1100];
     snprintf(path, sizeof(path), "%s/%s", folder, file);
-    return read_line_of(path, "", value, capacity);
+    return read_line_of(path, key, value, capacity);
+}
+
+static void visit_quota(void *context, const char *folder) {
+    uint32_t *threads = context;
+    char value[64];
+    if (!read_cgroup(folder, "cpu.max", "", value, sizeof(value)))
+        return;
+    char *rest;
+    double quota = strtod(value, &rest); /* "max" is 0: no quota */
+    double period = strtod(rest, NULL);
+    if (quota > 0 && period > 0 && quota < period * *threads)
+        *threads = (uint32_t)((quota + period - 1) / period);
+}
+
+uint32_t cpu_quota_threads(const char *root, uint32_t threads) {
+    cgroup_walk(root, visit_quota, &threads);
+    return threads == 0 ? 1 : threads;
 }
 
 uint32_t cpu_usable_threads(void) {
@@ -117,60 +155,62 @@ uint32_t cpu_usable_threads(void) {
         threads = (uint32_t)CPU_COUNT(&set);
     else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
         threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    /* A quota on any level up to the root binds. */
-    char folder[300];
-    if (cgroup_folder(folder, sizeof(folder))) {
-        for (;;) {
-            char value[64];
-            double quota;
-            double period;
-            if (read_cgroup(folder, "cpu.max", value, sizeof(value)) &&
-                sscanf(value, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
-                uint32_t allowed = (uint32_t)((quota + period - 1) / period);
-                if (allowed < threads)
-                    threads = allowed;
-            }
-            char *slash = strrchr(folder, '/');
-            if (slash == NULL || strcmp(folder, "/sys/fs/cgroup") == 0)
-                break;
-            *slash = '\0';
-        }
-    }
-    return threads == 0 ? 1 : threads;
+    return cpu_quota_threads("", threads);
 }
 
-static uint64_t meminfo_bytes(const char *key) {
+static uint64_t meminfo_bytes(const char *root, const char *key) {
+    char path[1024];
     char value[64];
-    if (!read_line_of("/proc/meminfo", key, value, sizeof(value)))
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    if (!read_line_of(path, key, value, sizeof(value)))
         return 0;
     return strtoull(value, NULL, 10) * 1024;
 }
 
-memory_limit memory_limit_detect(void) {
-    memory_limit limit = {.available_bytes = meminfo_bytes("MemAvailable"),
-                          .total_bytes = meminfo_bytes("MemTotal"),
-                          .source = "system"};
-    char folder[300];
-    if (!cgroup_folder(folder, sizeof(folder)))
-        return limit;
-    for (;;) {
-        char maximum[64];
-        char current[64];
-        if (read_cgroup(folder, "memory.max", maximum, sizeof(maximum)) &&
-            read_cgroup(folder, "memory.current", current, sizeof(current)) &&
-            strncmp(maximum, "max", 3) != 0) {
-            uint64_t most = strtoull(maximum, NULL, 10);
-            uint64_t used = strtoull(current, NULL, 10);
-            uint64_t headroom = most > used ? most - used : 0;
-            if (headroom < limit.available_bytes)
-                limit = (memory_limit){headroom, most, "cgroup"};
-        }
-        char *slash = strrchr(folder, '/');
-        if (slash == NULL || strcmp(folder, "/sys/fs/cgroup") == 0)
-            break;
-        *slash = '\0';
+/* A number of a control file; false when it is absent or "max". */
+static bool cgroup_bytes(const char *folder, const char *file, const char *key, uint64_t *bytes) {
+    char value[64];
+    if (!read_cgroup(folder, file, key, value, sizeof(value)) || value[0] < '0' || value[0] > '9')
+        return false;
+    *bytes = strtoull(value, NULL, 10);
+    return true;
+}
+
+static void visit_memory(void *context, const char *folder) {
+    memory_limit *limit = context;
+    uint64_t most = UINT64_MAX;
+    uint64_t high;
+    uint64_t used;
+    bool limited = cgroup_bytes(folder, "memory.max", "", &most);
+    if (cgroup_bytes(folder, "memory.high", "", &high) && high < most) {
+        most = high; /* past it the kernel slows the process down rather than killing it */
+        limited = true;
     }
+    if (!limited || !cgroup_bytes(folder, "memory.current", "", &used))
+        return;
+    /* Cached files count as used but give way, as in MemAvailable: a mapped model must not make
+     * the memory it was read into look lost. */
+    const char *const cached[] = {"inactive_file", "active_file"};
+    for (size_t i = 0; i < sizeof(cached) / sizeof(cached[0]); i++) {
+        uint64_t bytes;
+        if (cgroup_bytes(folder, "memory.stat", cached[i], &bytes))
+            used -= bytes < used ? bytes : used;
+    }
+    uint64_t headroom = most > used ? most - used : 0;
+    if (headroom < limit->available_bytes)
+        *limit = (memory_limit){headroom, most, "cgroup"};
+}
+
+memory_limit memory_limit_under(const char *root) {
+    memory_limit limit = {.available_bytes = meminfo_bytes(root, "MemAvailable"),
+                          .total_bytes = meminfo_bytes(root, "MemTotal"),
+                          .source = "system"};
+    cgroup_walk(root, visit_memory, &limit);
     return limit;
+}
+
+memory_limit memory_limit_detect(void) {
+    return memory_limit_under("");
 }
 
 uint64_t memory_peak_bytes(void) {

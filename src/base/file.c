@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define WRITER_BUFFER_BYTES ((size_t)1 << 20)
+#define WRITER_NAMES_MAX    1000
 
 avo_status file_map_open(const char *path, file_map *map, avo_error *error) {
     *map = (file_map){{NULL, 0}};
@@ -72,13 +73,18 @@ avo_status file_writer_open(file_writer *writer, const char *path, avo_error *er
     memcpy(writer->path, path, strlen(path) + 1);
     const char *slash = strrchr(path, '/');
     int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
-    snprintf(writer->temporary, sizeof(writer->temporary), "%.*s.%.200s.part-%ld", folder_bytes,
-             path, path + folder_bytes, (long)getpid());
     writer->pending = allocator_take(NULL, WRITER_BUFFER_BYTES);
     if (writer->pending == NULL)
         return status_no_memory(error, "a write buffer", WRITER_BUFFER_BYTES);
-    writer->descriptor =
-        open(writer->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    /* The first name that is free: another writer of the same file, or what a killed one left
+     * behind, is neither waited for nor overwritten. */
+    for (unsigned attempt = 0; attempt < WRITER_NAMES_MAX; attempt++) {
+        snprintf(writer->temporary, sizeof(writer->temporary), "%.*s.%.200s.part-%ld-%u",
+                 folder_bytes, path, path + folder_bytes, (long)getpid(), attempt);
+        writer->descriptor = open(writer->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (writer->descriptor >= 0 || errno != EEXIST)
+            break;
+    }
     if (writer->descriptor < 0) {
         avo_status status = status_fail(error, AVO_ERROR_IO, "%s: cannot create: %s",
                                         writer->temporary, strerror(errno));
@@ -137,6 +143,11 @@ avo_status file_writer_align(file_writer *writer, size_t alignment, avo_error *e
 
 avo_status file_writer_patch(file_writer *writer, uint64_t offset, const void *data, size_t bytes,
                              avo_error *error) {
+    uint64_t end;
+    if (!u64_add(offset, bytes, &end) || end > writer->written)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: patch of %zu bytes at %llu, past %llu",
+                           writer->path, bytes, (unsigned long long)offset,
+                           (unsigned long long)writer->written);
     AVO_TRY(writer_flush(writer, error));
     const uint8_t *from = data;
     while (bytes > 0) {
@@ -153,6 +164,23 @@ avo_status file_writer_patch(file_writer *writer, uint64_t offset, const void *d
     return AVO_OK;
 }
 
+/* A rename is on disk only once its folder is. The file stands there already, so a folder that
+ * cannot be flushed (some network file systems) is no reason to call it a failure. */
+static void flush_folder_of(const char *path) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t bytes = slash == NULL ? 0 : (size_t)(slash - path);
+    if (slash == path)
+        bytes = 1;
+    memcpy(folder, path, bytes);
+    folder[bytes] = '\0';
+    int descriptor = open(bytes == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0)
+        return;
+    (void)fsync(descriptor);
+    close(descriptor);
+}
+
 avo_status file_writer_commit(file_writer *writer, avo_error *error) {
     avo_status status = writer_flush(writer, error);
     if (status == AVO_OK && fsync(writer->descriptor) != 0)
@@ -165,6 +193,7 @@ avo_status file_writer_commit(file_writer *writer, avo_error *error) {
         file_writer_abort(writer);
         return status;
     }
+    flush_folder_of(writer->path);
     close(writer->descriptor);
     writer->descriptor = -1;
     allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);

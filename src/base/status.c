@@ -1,6 +1,8 @@
 /* Status texts and error formatting. */
 #include "base/status.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,13 +22,30 @@ const char *avo_version(void) {
     return AVO_VERSION_TEXT;
 }
 
-/* One line, no control characters: file names and metadata end up here. */
+/* Control characters (C0, C1), line separators and what reorders the text around it. */
+static bool is_unprintable(uint32_t c) {
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 ||
+           (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+/* One line of valid UTF-8 without control characters: file names and metadata end up here, and a
+ * text that was cut off may end in half a character. */
 static void error_text_clean(char *text) {
-    for (char *c = text; *c != '\0'; c++) {
-        unsigned char byte = (unsigned char)*c;
-        if (byte < 0x20 || byte == 0x7f)
-            *c = '?';
+    size_t size = strlen(text);
+    size_t to = 0;
+    for (size_t at = 0; at < size;) {
+        uint32_t code_point = 0;
+        size_t length = utf8_decode(text + at, size - at, &code_point);
+        if (length == 0 || is_unprintable(code_point)) {
+            at += length == 0 ? utf8_invalid_length(text + at, size - at) : length;
+            text[to++] = '?';
+        } else {
+            memmove(text + to, text + at, length);
+            to += length;
+            at += length;
+        }
     }
+    text[to] = '\0';
 }
 
 avo_status status_fail(avo_error *error, avo_status status, const char *format, ...) {

@@ -22,8 +22,8 @@
 
 /* Writes the text (printf format, one line) into `error`, which may be NULL, and returns `status`,
  * so that a failure is one line: return status_fail(error, AVO_ERROR_FORMAT, "%s: …", path).
- * Text that comes from files goes through "%.*s" or text_quote: control characters in the result
- * are replaced by '?', so that a hostile name cannot forge a line or move a terminal's cursor. */
+ * Text that comes from files goes through "%.*s": control characters and invalid UTF-8 in the
+ * result become '?', so that a hostile name cannot forge a line or move a terminal's cursor. */
 AVO_MUST_USE avo_status status_fail(avo_error *error, avo_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 

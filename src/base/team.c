@@ -2,6 +2,7 @@
 #include "base/team.h"
 
 #include "base/allocator.h"
+#include "base/cpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,6 +19,8 @@ struct team {
     const avo_allocator *allocator;
     uint32_t threads;
     uint32_t started; /* threads that run, without the caller */
+    int spins;        /* 0 where there are more threads than processors: spinning would only keep
+                         those from running that are waited for */
     team_task task;
     void *context;
     atomic_uint generation; /* raised once per task */
@@ -40,7 +43,7 @@ static inline void spin_pause(void) {
 }
 
 static unsigned team_wait(team *team, unsigned seen) {
-    for (int spin = 0; spin < TEAM_SPINS; spin++) {
+    for (int spin = 0; spin < team->spins; spin++) {
         unsigned now = atomic_load_explicit(&team->generation, memory_order_acquire);
         if (now != seen)
             return now;
@@ -90,6 +93,7 @@ avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **ou
         return status_no_memory(error, "the thread team", bytes);
     team->allocator = allocator;
     team->threads = threads;
+    team->spins = threads <= cpu_usable_threads() ? TEAM_SPINS : 0;
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->done, NULL);
@@ -135,7 +139,7 @@ void team_run(team *team, team_task task, void *context) {
     atomic_store_explicit(&team->pending, team->threads - 1, memory_order_relaxed);
     team_release(team);
     task(context, 0, team->threads);
-    for (int spin = 0; spin < TEAM_SPINS; spin++) {
+    for (int spin = 0; spin < team->spins; spin++) {
         if (atomic_load_explicit(&team->pending, memory_order_acquire) == 0)
             return;
         spin_pause();

@@ -13,7 +13,7 @@
 
 /* ---- Limits: what a file may ask for ---- */
 #define SOURCE_FILES_MAX        1024
-#define SOURCE_TENSORS_MAX      100000
+#define SOURCE_TENSORS_MAX      32768 /* 1024 layers of 30 */
 #define SOURCE_RANK_MAX         4
 #define SOURCE_NAME_MAX         256
 #define SOURCE_LAYERS_MAX       1024
@@ -161,6 +161,7 @@ typedef struct generation_defaults {
 typedef struct source_file {
     const char *path;
     file_map map;
+    bool borrowed; /* the bytes belong to somebody else: source_open_memory */
 } source_file;
 
 typedef struct model_source {
@@ -169,9 +170,9 @@ typedef struct model_source {
     source_naming naming;
     const char *path;
     source_file *files;
-    uint32_t file_count;
+    uint32_t file_count, file_capacity;
     source_tensor *tensors; /* in file order */
-    uint32_t tensor_count;
+    uint32_t tensor_count, tensor_capacity;
     uint32_t *tensor_index; /* hash of names */
     uint32_t tensor_index_size;
     model_config config;

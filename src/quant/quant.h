@@ -5,8 +5,9 @@
  *   ROWS     row after row, each a run of blocks along k: files as others write them.
  *   COLUMNS  transposed: k runs over the slow dimension (GPT-2's Conv1D). F32, F16, BF16 only.
  *   PANELS   16 output rows together (contract 1 in docs/architecture.md): a 64-byte line holds,
- * for each of 16 rows, 4 bytes of consecutive k. The last panel is padded with zero rows, k is
- * padded with zeros to the type's step. Scales lie behind the lines of their panel.
+ *            for each of 16 rows, 4 bytes of consecutive k. The last panel is padded with zero
+ *            rows, k with zeros to the type's step. Scales lie inside the panel, beside what they
+ *            scale, so that a product reads it front to back; panels_int.h says where.
  */
 #ifndef AVO_QUANT_QUANT_H
 #define AVO_QUANT_QUANT_H
@@ -107,9 +108,10 @@ float quant_f8_e5m2_to_f32(uint8_t byte);
 typedef struct weight_view {
     quant_type type;
     quant_layout layout;
-    uint32_t rows; /* outputs */
-    uint32_t k;    /* inputs */
-    uint32_t column_stride; /* COLUMNS: rows of the whole matrix, of which this may be a slice */
+    uint32_t rows;          /* outputs */
+    uint32_t k;             /* inputs */
+    uint32_t column_stride; /* COLUMNS: rows of the whole matrix, of which this may be a
+                               slice; 0: this is the whole */
     const uint8_t *data;
 } weight_view;
 

@@ -1,9 +1,19 @@
 /* From logits to a token. A draw is a pure function of (logits, options, seed, position), so the
  * same request gives the same text whatever else runs. Allocates only when opened.
  *
- * The order: bias, penalties, logprobs are taken of the model's own distribution before both;
- * temperature; top-k, typical, top-p, min-p, in this order (as Hugging Face transformers chains
- * them); then one uniform number picks.
+ * The order, as Hugging Face transformers chains its processors:
+ *   1. bias           logit += bias
+ *   2. repetition     of a token in prompt or output: positive logits / penalty, others × penalty
+ *   3. presence, frequency   of a token in the output: logit −= presence + count × frequency
+ *   4. temperature    0: the highest logit (lowest id of equals) is the choice, nothing below runs
+ *   5. top-k          keeps the k highest, and what equals the k-th
+ *   6. top-p          keeps the likeliest tokens until their sum reaches p (of what 5 left), at
+ *                     least one; of equals at the border the lower ids stay
+ *   7. min-p          keeps what is at least min_p times as likely as the likeliest
+ *   8. typical        keeps the tokens whose surprise is nearest to the entropy (of what 7 left)
+ *                     until their sum reaches p, and what is equally near as the last of them
+ * Then one uniform number, a function of (seed, position), picks from what is left in order of ids.
+ * Logprobs are those of the model's own distribution, before all of this.
  */
 #ifndef AVO_SAMPLE_SAMPLE_H
 #define AVO_SAMPLE_SAMPLE_H
@@ -14,7 +24,7 @@
 typedef struct sampler sampler;
 
 /* Checks the options (a NaN, a negative, a bias for a token that does not exist: refused by name)
- * and allocates for this vocabulary. */
+ * and allocates for this vocabulary. The options and their biases are copied. */
 AVO_MUST_USE avo_status sampler_open(const avo_sampling *options, uint32_t vocabulary,
                                      const avo_allocator *allocator, sampler **out,
                                      avo_error *error);
@@ -31,8 +41,8 @@ typedef struct sample_choice {
     uint32_t top_count;
 } sample_choice;
 
-/* `position` counts drawn tokens and keys the generator. Logits are not changed. NaN logits are an
- * error (AVO_ERROR_ARGUMENT). */
+/* `position` counts drawn tokens and keys the generator. Logits are not changed. A logit that is
+ * NaN or +infinity, or all of them forbidden, is an error (AVO_ERROR_ARGUMENT). */
 AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                                      sample_choice *choice, avo_error *error);
 
@@ -42,13 +52,15 @@ AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint
 #define STOP_STRING_BYTES_MAX 1024
 
 typedef struct stop_matcher stop_matcher;
+/* Strings are UTF-8 and not empty; they are copied. */
 AVO_MUST_USE avo_status stop_matcher_open(const char *const *strings, size_t count,
                                           const avo_allocator *allocator, stop_matcher **out,
                                           avo_error *error);
 void stop_matcher_close(stop_matcher *matcher);
-/* Takes more text and says how much of all text so far may be shown: everything before a stop
- * string (then *stopped), and before what may still become one. Returns the bytes of `pending`
- * (held text followed by `text`, in a buffer of the matcher) that are released now. */
+/* Takes more text and releases what may be shown of all that was held and is new: everything before
+ * a stop string (then *stopped, for good), and before what may still become one. The string that
+ * ends first counts, of several that end together the longest, however the text is cut into pushes.
+ * `released` points into the matcher and lives until the next push. Linear in the bytes. */
 AVO_MUST_USE avo_status stop_matcher_push(stop_matcher *matcher, const char *text, size_t bytes,
                                           const char **released, size_t *released_bytes,
                                           bool *stopped, avo_error *error);

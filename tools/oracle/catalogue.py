@@ -1,8 +1,8 @@
 """The tiny random models that stand for every architecture: their shapes, and why each is so.
 
-Sizes are odd on purpose (head sizes 6 to 20, widths and vocabularies that are no multiples of 16,
+Sizes are odd on purpose (head sizes 8 to 20, widths and vocabularies that are no multiples of 16,
 windows and original contexts shorter than the sequence), so that every tail, border and scaling
-rule is passed through within 48 positions.
+rule is passed through within 48 positions. Epsilons are large enough to be seen in the logits.
 """
 from dataclasses import dataclass, field
 
@@ -30,7 +30,8 @@ def rope(base, **scaling):
 def llama(**changes):
     shape = dict(
         hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52,
-        num_hidden_layers=2, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5,
+        num_hidden_layers=2, vocab_size=97, max_position_embeddings=64,
+            rms_norm_eps=3e-4,
         rope_parameters=rope(10000), tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
         pad_token_id=None)
     return hf.LlamaConfig(**{**shape, **changes})
@@ -40,7 +41,7 @@ def gemma(**changes):
     shape = dict(
         hidden_size=28, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
         intermediate_size=36, num_hidden_layers=7, vocab_size=111, max_position_embeddings=64,
-        sliding_window=9, query_pre_attn_scalar=12, rms_norm_eps=1e-6,
+        sliding_window=9, query_pre_attn_scalar=12, rms_norm_eps=2e-4,
         rope_parameters={"full_attention": rope(1e6), "sliding_attention": rope(1e4)})
     return hf.Gemma3TextConfig(**{**shape, **changes})
 
@@ -48,7 +49,8 @@ def gemma(**changes):
 def phi(**changes):
     shape = dict(
         hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
-        num_hidden_layers=2, vocab_size=93, max_position_embeddings=64, rms_norm_eps=1e-5,
+        num_hidden_layers=2, vocab_size=93, max_position_embeddings=64,
+            rms_norm_eps=3e-4,
         rope_parameters=rope(10000), sliding_window=13, bos_token_id=1, eos_token_id=2,
         pad_token_id=None)
     return hf.Phi3Config(**{**shape, **changes})
@@ -70,6 +72,7 @@ def opt(**changes):
 
 def gpt2(**changes):
     shape = dict(n_embd=36, n_head=3, n_inner=50, n_layer=2, vocab_size=94, n_positions=48,
+                 layer_norm_epsilon=4e-4,
                  bos_token_id=0, eos_token_id=0)
     return hf.GPT2Config(**{**shape, **changes})
 
@@ -96,19 +99,20 @@ def cases():
         # SmolLM3: the fourth layer does not rotate.
         Case("smollm3", hf.SmolLM3Config(
             hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
-            num_hidden_layers=5, vocab_size=90, max_position_embeddings=64, rms_norm_eps=1e-6,
+            num_hidden_layers=5, vocab_size=90, max_position_embeddings=64, rms_norm_eps=4e-4,
             rope_parameters=rope(5000), tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
             pad_token_id=3), storage="float16", gguf=True),
         # Mistral: window of 11, head size that is not width / heads.
         Case("mistral", hf.MistralConfig(
             hidden_size=40, num_attention_heads=5, num_key_value_heads=1, head_dim=12,
             intermediate_size=52, num_hidden_layers=3, vocab_size=97, max_position_embeddings=64,
+            rms_norm_eps=3e-4,
             sliding_window=11, rope_parameters=rope(10000), bos_token_id=1, eos_token_id=2,
             pad_token_id=None), storage="bfloat16"),
         # Qwen 2: biases on q, k, v; several files.
         Case("qwen2", hf.Qwen2Config(
             hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=60,
-            num_hidden_layers=2, vocab_size=105, max_position_embeddings=64,
+            num_hidden_layers=2, vocab_size=105, max_position_embeddings=64, rms_norm_eps=2e-4,
             rope_parameters=rope(1e6), tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
             pad_token_id=None), storage="float16", shard="20KB", gguf=True),
         # Qwen 2 with windows from the second layer on.
@@ -122,6 +126,7 @@ def cases():
         Case("qwen3", hf.Qwen3Config(
             hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=20,
             intermediate_size=44, num_hidden_layers=2, vocab_size=103, max_position_embeddings=64,
+            rms_norm_eps=5e-4,
             rope_parameters=rope(1e6), tie_word_embeddings=False, bos_token_id=1, eos_token_id=2,
             pad_token_id=None), storage="bfloat16", gguf=True),
         # Gemma 3: seven layers, so that both kinds occur; window of 9; two bases.
@@ -157,7 +162,7 @@ def cases():
              storage="bfloat16", stepwise=True),
         Case("llama-yarn", llama(hidden_size=60, num_attention_heads=3, num_key_value_heads=1,
                                  max_position_embeddings=128,
-                                 rope_parameters=rope(50, kind="yarn", factor=4.0, beta_fast=4.0,
+                                 rope_parameters=rope(50, kind="yarn", factor=4.0, beta_fast=2.0,
                                                       original_max_position_embeddings=32)),
              storage="float16", legacy=True, gguf=True),
     ]

@@ -1,0 +1,159 @@
+/* What the configurations of all formats share: per-layer tables, the checks between fields,
+ * generation defaults. */
+#include "formats/formats_int.h"
+
+#include <math.h>
+
+const char *config_architectures_text(void) {
+    return "llama, mistral, qwen2, qwen3, smollm3, gemma3, phi3, gpt2, opt";
+}
+
+void generation_defaults_init(generation_defaults *defaults) {
+    *defaults = (generation_defaults){
+        .token_begin = -1,
+        .temperature = NAN,
+        .top_p = NAN,
+        .min_p = NAN,
+        .typical_p = NAN,
+        .repetition_penalty = NAN,
+        .top_k = -1,
+    };
+}
+
+avo_status generation_stop_add(generation_defaults *defaults, int64_t token, const char *file,
+                               avo_error *error) {
+    if (token < 0)
+        return AVO_OK;
+    if (token >= SOURCE_VOCABULARY_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %lld is no token", file,
+                           (long long)token);
+    for (uint32_t i = 0; i < defaults->stop_token_count; i++)
+        if (defaults->stop_tokens[i] == token)
+            return AVO_OK;
+    if (defaults->stop_token_count == SOURCE_STOP_TOKENS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %d stop tokens", file,
+                           SOURCE_STOP_TOKENS_MAX);
+    defaults->stop_tokens[defaults->stop_token_count++] = (int32_t)token;
+    return AVO_OK;
+}
+
+avo_status config_layers_fill(model_source *source, bool windowed, bool rotary, avo_error *error) {
+    model_config *config = &source->config;
+    void *windows, *rotations;
+    AVO_TRY(source_take(source, config->layers, 1, "layers", &windows, error));
+    AVO_TRY(source_take(source, config->layers, 1, "layers", &rotations, error));
+    memset(windows, windowed, config->layers);
+    memset(rotations, rotary, config->layers);
+    config->layer_windowed = windows;
+    config->layer_rotary = rotations;
+    return AVO_OK;
+}
+
+/* A number that must be finite and within [minimum, maximum]. */
+static avo_status check_number(const char *file, const char *field, double number, double minimum,
+                               double maximum, avo_error *error) {
+    if (number >= minimum && number <= maximum) /* false for NaN */
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %g, not in %g…%g", file, field, number,
+                       minimum, maximum);
+}
+
+static avo_status check_size(const char *file, const char *field, uint64_t size, uint64_t maximum,
+                             avo_error *error) {
+    if (size >= 1 && size <= maximum)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %llu, not in 1…%llu", file, field,
+                       (unsigned long long)size, (unsigned long long)maximum);
+}
+
+static avo_status check_factors(const model_config *config, const char *file, avo_error *error) {
+    const rope_scaling *rope = &config->rope;
+    if (rope->kind != ROPE_LONGROPE && rope->kind != ROPE_FACTORS)
+        return AVO_OK;
+    if (rope->factor_count != config->rotary_dims / 2)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %u rotation factors, but %u dimensions are rotated in pairs", file,
+                           rope->factor_count, config->rotary_dims);
+    for (uint32_t i = 0; i < rope->factor_count; i++) {
+        AVO_TRY(
+            check_number(file, "rotation factor (short)", rope->short_factor[i], 1e-9, 1e9, error));
+        AVO_TRY(
+            check_number(file, "rotation factor (long)", rope->long_factor[i], 1e-9, 1e9, error));
+    }
+    return AVO_OK;
+}
+
+static avo_status check_rope(const model_config *config, const char *file, avo_error *error) {
+    const rope_scaling *rope = &config->rope;
+    if (config->rotary_dims == 0)
+        return AVO_OK;
+    if (config->rotary_dims > config->head_size || config->rotary_dims % 2 != 0)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %u rotated dimensions of heads with %u; must be even and no more",
+                           file, config->rotary_dims, config->head_size);
+    AVO_TRY(check_number(file, "rotation base", config->rope_base, 1.0001, 1e12, error));
+    if (config->rope_base_local != 0)
+        AVO_TRY(check_number(file, "local rotation base", config->rope_base_local, 1.0001, 1e12,
+                             error));
+    AVO_TRY(check_number(file, "rope scaling factor", rope->factor, 1e-6, 1e6, error));
+    AVO_TRY(check_number(file, "rope attention factor", rope->attention_factor, 0, 1e6, error));
+    AVO_TRY(check_number(file, "rope mscale", rope->mscale, 0, 1e6, error));
+    AVO_TRY(check_number(file, "rope mscale_all_dim", rope->mscale_all_dim, 0, 1e6, error));
+    if (rope->original_context > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: original context %u, at most %d", file,
+                           rope->original_context, SOURCE_CONTEXT_MAX);
+    if (rope->kind == ROPE_LLAMA3) {
+        AVO_TRY(
+            check_number(file, "low_freq_factor", rope->low_frequency_factor, 1e-6, 1e6, error));
+        AVO_TRY(
+            check_number(file, "high_freq_factor", rope->high_frequency_factor, 1e-6, 1e6, error));
+        if (rope->low_frequency_factor >= rope->high_frequency_factor)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: low_freq_factor %g is not below high_freq_factor %g", file,
+                               rope->low_frequency_factor, rope->high_frequency_factor);
+    }
+    if (rope->kind == ROPE_YARN) {
+        AVO_TRY(check_number(file, "beta_fast", rope->beta_fast, 1e-6, 1e6, error));
+        AVO_TRY(check_number(file, "beta_slow", rope->beta_slow, 1e-6, 1e6, error));
+    }
+    if ((rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) &&
+        rope->original_context == 0)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: rope scaling without original context",
+                           file);
+    return check_factors(config, file, error);
+}
+
+static avo_status check_multipliers(const model_config *config, const char *file,
+                                    avo_error *error) {
+    AVO_TRY(check_number(file, "attention scale", config->attention_scale, 0, 1e6, error));
+    AVO_TRY(check_number(file, "embedding scale", config->embedding_scale, 0, 1e6, error));
+    AVO_TRY(check_number(file, "residual scale", config->residual_scale, 0, 1e6, error));
+    AVO_TRY(check_number(file, "logit scale", config->logit_scale, 0, 1e6, error));
+    AVO_TRY(check_number(file, "attention soft cap", config->attention_softcap, 0, 1e6, error));
+    return check_number(file, "logit soft cap", config->logit_softcap, 0, 1e6, error);
+}
+
+avo_status config_check(const model_config *config, const char *file, avo_error *error) {
+    AVO_TRY(check_size(file, "layer count", config->layers, SOURCE_LAYERS_MAX, error));
+    AVO_TRY(check_size(file, "width", config->width, SOURCE_WIDTH_MAX, error));
+    AVO_TRY(check_size(file, "embedding width", config->embedding_width, SOURCE_WIDTH_MAX, error));
+    AVO_TRY(check_size(file, "feed-forward width", config->feed_forward, SOURCE_FEED_FORWARD_MAX,
+                       error));
+    AVO_TRY(check_size(file, "head count", config->heads, SOURCE_HEADS_MAX, error));
+    AVO_TRY(check_size(file, "KV head count", config->kv_heads, SOURCE_HEADS_MAX, error));
+    AVO_TRY(check_size(file, "head size", config->head_size, SOURCE_HEAD_SIZE_MAX, error));
+    AVO_TRY(check_size(file, "vocabulary", config->vocabulary, SOURCE_VOCABULARY_MAX, error));
+    AVO_TRY(check_size(file, "context", config->context, SOURCE_CONTEXT_MAX, error));
+    if (config->heads % config->kv_heads != 0)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u heads are no multiple of %u KV heads",
+                           file, config->heads, config->kv_heads);
+    if (config->window > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: window %u, at most %d", file,
+                           config->window, SOURCE_CONTEXT_MAX);
+    if (config->positions > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u positions, at most %d", file,
+                           config->positions, SOURCE_CONTEXT_MAX);
+    AVO_TRY(check_number(file, "norm epsilon", config->norm_epsilon, 0, 1, error));
+    AVO_TRY(check_multipliers(config, file, error));
+    return check_rope(config, file, error);
+}

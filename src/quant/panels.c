@@ -1,0 +1,150 @@
+/* PANELS of plain floats, and the choice among the types. */
+#include "quant/panels_int.h"
+
+#include "base/checked.h"
+#include "quant/decode_int.h"
+
+#include <assert.h>
+
+bool panels_known(quant_type type) {
+    switch ((int)type) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+    case QUANT_Q4S:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes) {
+    if (k > UINT32_MAX)
+        return false; /* weight_view's k; below, nothing can wrap */
+    switch ((int)type) {
+    case QUANT_F32:
+        *bytes = k * PANEL_LINE_BYTES;
+        return true;
+    case QUANT_F16:
+    case QUANT_BF16:
+        *bytes = (k + 1) / 2 * PANEL_LINE_BYTES;
+        return true;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+        return panels_q8_bytes(type, k, bytes);
+    case QUANT_Q4S:
+        return panels_q4s_bytes(k, bytes);
+    default:
+        return false;
+    }
+}
+
+/* Lines of 16-bit floats, two k each. */
+static inline void decode_half_lines(bool brain, const uint8_t *panel, size_t k, float *out) {
+    for (size_t line = 0; line < k / 2; line++) {
+        const uint8_t *source = panel + line * PANEL_LINE_BYTES;
+        float *first = out + line * 2 * QUANT_PANEL_ROWS;
+        for (int row = 0; row < QUANT_PANEL_ROWS; row++) {
+            uint32_t pair = load_u32(source + 4 * row);
+            first[row] = brain ? float_from_bits(pair << 16) : half_to_float((uint16_t)pair);
+            first[row + QUANT_PANEL_ROWS] =
+                brain ? float_from_bits(pair & 0xffff0000u) : half_to_float((uint16_t)(pair >> 16));
+        }
+    }
+    if (k % 2 != 0) {
+        const uint8_t *source = panel + k / 2 * PANEL_LINE_BYTES;
+        for (int row = 0; row < QUANT_PANEL_ROWS; row++) {
+            uint16_t half = load_u16(source + 4 * row);
+            out[(k - 1) * QUANT_PANEL_ROWS + row] =
+                brain ? quant_bf16_to_f32(half) : half_to_float(half);
+        }
+    }
+}
+
+void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) {
+    switch ((int)type) {
+    case QUANT_F32:
+        memcpy(out, panel, k * PANEL_LINE_BYTES);
+        return;
+    case QUANT_F16:
+        decode_half_lines(false, panel, k, out);
+        return;
+    case QUANT_BF16:
+        decode_half_lines(true, panel, k, out);
+        return;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+        panels_q8_decode(type, panel, k, out);
+        return;
+    case QUANT_Q4S:
+        panels_q4s_decode(panel, k, out);
+        return;
+    default:
+        assert(!"a type without panels");
+    }
+}
+
+void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane, float *out) {
+    switch ((int)type) {
+    case QUANT_F32:
+        for (size_t i = 0; i < k; i++)
+            memcpy(&out[i], panel + i * PANEL_LINE_BYTES + 4 * lane, sizeof(float));
+        return;
+    case QUANT_F16:
+        for (size_t i = 0; i < k; i++)
+            out[i] = load_half(panel + i / 2 * PANEL_LINE_BYTES + 4 * lane + i % 2 * 2);
+        return;
+    case QUANT_BF16:
+        for (size_t i = 0; i < k; i++)
+            out[i] = quant_bf16_to_f32(
+                load_u16(panel + i / 2 * PANEL_LINE_BYTES + 4 * lane + i % 2 * 2));
+        return;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+        panels_q8_decode_row(type, panel, k, lane, out);
+        return;
+    case QUANT_Q4S:
+        panels_q4s_decode_row(panel, k, lane, out);
+        return;
+    default:
+        assert(!"a type without panels");
+    }
+}
+
+void panels_encode_plain(quant_type type, const float *source, size_t rows, size_t k,
+                         uint8_t *out) {
+    uint64_t bytes = 0;
+    bool known = panels_bytes(type, k, &bytes);
+    assert(known);
+    (void)known;
+    memset(out, 0, (size_t)bytes);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < k; i++) {
+            float number = source[row * k + i];
+            if (type == QUANT_F32) {
+                memcpy(out + i * PANEL_LINE_BYTES + 4 * row, &number, sizeof(number));
+                continue;
+            }
+            uint16_t half =
+                type == QUANT_F16 ? quant_f32_to_f16(number) : quant_f32_to_bf16(number);
+            memcpy(out + i / 2 * PANEL_LINE_BYTES + 4 * row + i % 2 * 2, &half, sizeof(half));
+        }
+}
+
+void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
+                         uint8_t *out) {
+    assert(rows >= 1 && rows <= QUANT_PANEL_ROWS && panels_known(type));
+    switch ((int)type) {
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+        panels_q8_encode(type, source, rows, k, out);
+        return;
+    case QUANT_Q4S:
+        panels_q4s_encode(source, rows, k, out);
+        return;
+    default:
+        panels_encode_plain(type, source, rows, k, out);
+    }
+}

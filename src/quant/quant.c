@@ -1,0 +1,157 @@
+/* The table of types, sizes of runs, and the conversions between f32 and the narrow floats. */
+#include "quant/quant.h"
+
+#include "base/checked.h"
+#include "quant/decode_int.h"
+
+#include <assert.h>
+
+static const quant_info types[] = {
+#define QUANT_TYPE_INFO(name, number, text, elements, bytes) {name, text, elements, bytes},
+    QUANT_TYPE_TABLE(QUANT_TYPE_INFO)
+#undef QUANT_TYPE_INFO
+};
+
+const quant_info *quant_info_of(uint32_t type) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (types[i].type == type)
+            return &types[i];
+    return NULL;
+}
+
+const quant_info *quant_info_by_name(const char *name) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+const char *quant_name(uint32_t type) {
+    const quant_info *info = quant_info_of(type);
+    return info == NULL ? "?" : info->name;
+}
+
+bool quant_run_bytes(quant_type type, uint64_t elements, uint64_t *bytes) {
+    const quant_info *info = quant_info_of(type);
+    if (info == NULL || info->block_elements == 0 || elements % info->block_elements != 0)
+        return false;
+    return u64_multiply(elements / info->block_elements, info->block_bytes, bytes);
+}
+
+quant_decoder quant_decoder_of(quant_type type) {
+    switch (type) {
+    case QUANT_F32:
+        return decode_f32;
+    case QUANT_F16:
+        return decode_f16;
+    case QUANT_BF16:
+        return decode_bf16;
+    case QUANT_F64:
+        return decode_f64;
+    case QUANT_F8_E4M3:
+        return decode_f8_e4m3;
+    case QUANT_F8_E5M2:
+        return decode_f8_e5m2;
+    case QUANT_I8:
+        return decode_i8;
+    case QUANT_U8:
+        return decode_u8;
+    case QUANT_I16:
+        return decode_i16;
+    case QUANT_U16:
+        return decode_u16;
+    case QUANT_I32:
+        return decode_i32;
+    case QUANT_U32:
+        return decode_u32;
+    case QUANT_I64:
+        return decode_i64;
+    case QUANT_U64:
+        return decode_u64;
+    case QUANT_BOOL:
+        return decode_bool;
+    case QUANT_Q4_0:
+        return decode_q4_0;
+    case QUANT_Q4_1:
+        return decode_q4_1;
+    case QUANT_Q5_0:
+        return decode_q5_0;
+    case QUANT_Q5_1:
+        return decode_q5_1;
+    case QUANT_Q8_0:
+        return decode_q8_0;
+    case QUANT_Q2_K:
+        return decode_q2_k;
+    case QUANT_Q3_K:
+        return decode_q3_k;
+    case QUANT_Q4_K:
+        return decode_q4_k;
+    case QUANT_Q5_K:
+        return decode_q5_k;
+    case QUANT_Q6_K:
+        return decode_q6_k;
+    case QUANT_IQ4_NL:
+        return decode_iq4_nl;
+    case QUANT_IQ4_XS:
+        return decode_iq4_xs;
+    case QUANT_MXFP4:
+        return decode_mxfp4;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+    case QUANT_Q4S:
+        return NULL;
+    }
+    return NULL;
+}
+
+void quant_decode(quant_type type, const uint8_t *source, size_t elements, float *out) {
+    quant_decoder decoder = quant_decoder_of(type);
+    assert(decoder != NULL && elements % quant_info_of(type)->block_elements == 0);
+    decoder(source, elements, out);
+}
+
+void quant_encode_plain(quant_type type, const float *source, size_t elements, uint8_t *out) {
+    assert(type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16);
+    if (type == QUANT_F32) {
+        memcpy(out, source, elements * sizeof(float));
+        return;
+    }
+    for (size_t i = 0; i < elements; i++) {
+        uint16_t half =
+            type == QUANT_F16 ? quant_f32_to_f16(source[i]) : quant_f32_to_bf16(source[i]);
+        memcpy(out + 2 * i, &half, sizeof(half));
+    }
+}
+
+float quant_f16_to_f32(uint16_t half) {
+    return half_to_float(half);
+}
+
+float quant_f8_e4m3_to_f32(uint8_t byte) {
+    return e4m3_to_float(byte);
+}
+
+float quant_f8_e5m2_to_f32(uint8_t byte) {
+    return half_to_float((uint16_t)(byte << 8));
+}
+
+uint16_t quant_f32_to_f16(float number) {
+    uint32_t bits = float_bits(number);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) /* NaN: quiet, the payload's upper bits kept */
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude >= 0x477ff000u) /* from 65,520 on: infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) /* below 2^-14: the sum has a spacing of 2^-24, and rounds */
+        return (uint16_t)(sign | (float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u));
+    magnitude += 0xfffu + (magnitude >> 13 & 1u);
+    return (uint16_t)(sign | (magnitude - 0x38000000u) >> 13);
+}
+
+uint16_t quant_f32_to_bf16(float number) {
+    uint32_t bits = float_bits(number);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}

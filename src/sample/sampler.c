@@ -1,0 +1,297 @@
+/* The sampler: checks options once, keeps what penalties look at, and draws. See sample.h for the
+ * order of things. A draw is four passes over the vocabulary at most and allocates nothing. */
+#include "sample/sample.h"
+
+#include "base/arena.h"
+#include "base/mathf.h"
+#include "base/random.h"
+#include "sample/sample_int.h"
+
+#include <float.h>
+
+/* The generator's stream for token draws; other users of a request's seed take other streams. */
+#define STREAM_TOKENS 0
+
+struct sampler {
+    const avo_allocator *allocator;
+    arena arena;
+    avo_sampling options; /* `bias` points into the arena */
+    uint32_t vocabulary;
+    bool penalises;
+    candidate_set set;
+    /* Only where a penalty is on: */
+    uint32_t *output_counts; /* [vocabulary] */
+    uint8_t *seen;           /* [vocabulary] 1: in `seen_ids` already */
+    int32_t *seen_ids;       /* each token of prompt and output once, in order of appearance */
+    uint32_t seen_count;
+    avo_logprob top[AVO_TOP_LOGPROBS_MAX];
+};
+
+/* ---- Opening ---- */
+
+static avo_status check_range(const char *name, double value, double minimum, double maximum,
+                              avo_error *error) {
+    if (value >= minimum && value <= maximum)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g; it must be from %g to %g", name, value,
+                       minimum, maximum);
+}
+
+static avo_status check_options(const avo_sampling *options, uint32_t vocabulary,
+                                avo_error *error) {
+    const double largest = (double)FLT_MAX;
+    AVO_TRY(check_range("temperature", (double)options->temperature, 0.0, largest, error));
+    AVO_TRY(check_range("top_p", (double)options->top_p, 0.0, 1.0, error));
+    AVO_TRY(check_range("min_p", (double)options->min_p, 0.0, 1.0, error));
+    AVO_TRY(check_range("typical_p", (double)options->typical_p, (double)FLT_MIN, 1.0, error));
+    AVO_TRY(check_range("repetition_penalty", (double)options->repetition_penalty, (double)FLT_MIN,
+                        largest, error));
+    AVO_TRY(check_range("presence_penalty", (double)options->presence_penalty, -largest, largest,
+                        error));
+    AVO_TRY(check_range("frequency_penalty", (double)options->frequency_penalty, -largest, largest,
+                        error));
+    if (options->top_logprobs > AVO_TOP_LOGPROBS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "top_logprobs is %u; at most %d are reported",
+                           options->top_logprobs, AVO_TOP_LOGPROBS_MAX);
+    if (options->bias == NULL && options->bias_count > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "bias_count is %zu, but there is no bias",
+                           options->bias_count);
+    for (size_t i = 0; i < options->bias_count; i++) {
+        const avo_logit_bias *bias = &options->bias[i];
+        if (bias->token < 0 || (uint32_t)bias->token >= vocabulary)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "logit bias for token %d: the model's tokens are 0 to %u",
+                               bias->token, vocabulary - 1);
+        if (isnan(bias->bias) || bias->bias > FLT_MAX)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "logit bias of token %d is %g; it must be finite or -inf",
+                               bias->token, (double)bias->bias);
+    }
+    return AVO_OK;
+}
+
+static avo_status allocate(sampler *sampler, avo_error *error) {
+    size_t vocabulary = sampler->vocabulary;
+    candidate_set *set = &sampler->set;
+    set->ids = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->ids));
+    set->scores = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->scores));
+    set->weights = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->weights));
+    set->keys = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->keys));
+    bool complete =
+        set->ids != NULL && set->scores != NULL && set->weights != NULL && set->keys != NULL;
+    if (sampler->penalises) {
+        sampler->output_counts = arena_take_array(&sampler->arena, vocabulary, sizeof(uint32_t));
+        sampler->seen = arena_take_array(&sampler->arena, vocabulary, sizeof(uint8_t));
+        sampler->seen_ids = arena_take_array(&sampler->arena, vocabulary, sizeof(int32_t));
+        complete = complete && sampler->output_counts != NULL && sampler->seen != NULL &&
+                   sampler->seen_ids != NULL;
+    }
+    size_t bias_count = sampler->options.bias_count;
+    if (bias_count > 0) {
+        avo_logit_bias *copy = arena_take_array(&sampler->arena, bias_count, sizeof(*copy));
+        complete = complete && copy != NULL;
+        if (copy != NULL)
+            memcpy(copy, sampler->options.bias, bias_count * sizeof(*copy));
+        sampler->options.bias = copy;
+    }
+    if (!complete)
+        return status_no_memory(error, "the sampler", vocabulary * 4 * sizeof(float));
+    return AVO_OK;
+}
+
+avo_status sampler_open(const avo_sampling *options, uint32_t vocabulary,
+                        const avo_allocator *allocator, sampler **out, avo_error *error) {
+    *out = NULL;
+    if (vocabulary == 0 || vocabulary > INT32_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "a vocabulary of %u tokens", vocabulary);
+    /* An older caller's struct is shorter; what it does not know stays off. */
+    avo_sampling known = AVO_SAMPLING_INIT;
+    if (options->size < sizeof(options->size) + sizeof(options->temperature))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the sampling options say a size of %zu; start from AVO_SAMPLING_INIT",
+                           options->size);
+    memcpy(&known, options, options->size < sizeof(known) ? options->size : sizeof(known));
+    AVO_TRY(check_options(&known, vocabulary, error));
+
+    sampler *sampler = allocator_take_array(allocator, 1, sizeof(*sampler));
+    if (sampler == NULL)
+        return status_no_memory(error, "the sampler", sizeof(*sampler));
+    sampler->allocator = allocator;
+    sampler->options = known;
+    sampler->vocabulary = vocabulary;
+    sampler->penalises = known.repetition_penalty != 1.0f || known.presence_penalty != 0.0f ||
+                         known.frequency_penalty != 0.0f;
+    arena_init(&sampler->arena, allocator, SIZE_MAX);
+    avo_status status = allocate(sampler, error);
+    if (status != AVO_OK) {
+        sampler_close(sampler);
+        return status;
+    }
+    *out = sampler;
+    return AVO_OK;
+}
+
+void sampler_close(sampler *sampler) {
+    if (sampler == NULL)
+        return;
+    arena_free(&sampler->arena);
+    allocator_give(sampler->allocator, sampler, sizeof(*sampler));
+}
+
+/* ---- What penalties look at ---- */
+
+static bool note_seen(sampler *sampler, int32_t token) {
+    if (!sampler->penalises || token < 0 || (uint32_t)token >= sampler->vocabulary)
+        return false;
+    if (sampler->seen[token] == 0) {
+        sampler->seen[token] = 1;
+        sampler->seen_ids[sampler->seen_count++] = token;
+    }
+    return true;
+}
+
+void sampler_see_prompt(sampler *sampler, const int32_t *tokens, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        (void)note_seen(sampler, tokens[i]);
+}
+
+void sampler_see_output(sampler *sampler, int32_t token) {
+    if (note_seen(sampler, token) && sampler->output_counts[token] < UINT32_MAX)
+        sampler->output_counts[token]++;
+}
+
+/* ---- Drawing ---- */
+
+static avo_status check_logits(const float *logits, uint32_t vocabulary, float *highest,
+                               avo_error *error) {
+    float top = -INFINITY;
+    bool sound = true;
+    for (uint32_t i = 0; i < vocabulary; i++) {
+        sound = sound & (logits[i] <= FLT_MAX); /* false for NaN too */
+        top = logits[i] > top ? logits[i] : top;
+    }
+    if (!sound)
+        for (uint32_t i = 0; i < vocabulary; i++)
+            if (!(logits[i] <= FLT_MAX))
+                return status_fail(error, AVO_ERROR_ARGUMENT,
+                                   "the logit of token %u is %g: the weights or the computation "
+                                   "are broken",
+                                   i, (double)logits[i]);
+    if (top == -INFINITY)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "every one of the %u logits is -inf",
+                           vocabulary);
+    *highest = top;
+    return AVO_OK;
+}
+
+/* log Σ e^(logit − highest). Eight lanes, added in a fixed order, so that compilers can use vectors
+ * and all of them get the same sum. */
+static double log_sum(const float *logits, uint32_t vocabulary, float highest) {
+    double lanes[8] = {0.0};
+    uint32_t i = 0;
+    for (; i + 8 <= vocabulary; i += 8)
+        for (uint32_t lane = 0; lane < 8; lane++)
+            lanes[lane] += (double)math_exp(logits[i + lane] - highest);
+    for (uint32_t lane = 0; i < vocabulary; i++, lane++)
+        lanes[lane] += (double)math_exp(logits[i] - highest);
+    double sum = 0.0;
+    for (uint32_t lane = 0; lane < 8; lane++)
+        sum += lanes[lane];
+    return sample_log(sum);
+}
+
+/* The highest logits, highest first, of equals the lower id first: insertion into a short list. */
+static uint32_t find_top(const float *logits, uint32_t vocabulary, uint32_t wanted,
+                         avo_logprob *top) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < vocabulary && wanted > 0; i++) {
+        if (count == wanted && logits[i] <= top[count - 1].logprob)
+            continue;
+        uint32_t at = count < wanted ? count++ : count - 1;
+        for (; at > 0 && top[at - 1].logprob < logits[i]; at--)
+            top[at] = top[at - 1];
+        top[at] = (avo_logprob){(int32_t)i, logits[i]};
+    }
+    return count;
+}
+
+static float bounded(float score) {
+    return score > FLT_MAX ? FLT_MAX : score;
+}
+
+static void apply_bias(const avo_sampling *options, float *scores) {
+    for (size_t i = 0; i < options->bias_count; i++) {
+        float *score = &scores[options->bias[i].token];
+        *score = bounded(*score + options->bias[i].bias);
+    }
+}
+
+static void apply_penalties(const sampler *sampler, float *scores) {
+    const avo_sampling *options = &sampler->options;
+    for (uint32_t i = 0; i < sampler->seen_count; i++) {
+        int32_t token = sampler->seen_ids[i];
+        float score = scores[token];
+        score = score < 0.0f ? score * options->repetition_penalty
+                             : bounded(score / options->repetition_penalty);
+        uint32_t count = sampler->output_counts[token];
+        if (count > 0)
+            score -= options->presence_penalty + (float)count * options->frequency_penalty;
+        scores[token] = bounded(score);
+    }
+}
+
+static int32_t highest_token(const float *scores, uint32_t vocabulary) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < vocabulary; i++)
+        if (scores[i] > scores[best])
+            best = i;
+    return (int32_t)best;
+}
+
+static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position) {
+    const avo_sampling *options = &sampler->options;
+    candidate_set *set = &sampler->set;
+    set->count = 0;
+    for (uint32_t i = 0; i < sampler->vocabulary; i++)
+        if (set->scores[i] > -INFINITY) {
+            set->scores[set->count] = set->scores[i];
+            set->ids[set->count++] = (int32_t)i;
+        }
+    candidates_top_k(set, options->top_k);
+    candidates_weigh(set, highest, options->temperature);
+    candidates_top_p(set, options->top_p);
+    candidates_min_p(set, options->min_p);
+    candidates_typical(set, options->typical_p);
+    return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
+}
+
+avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
+                        sample_choice *choice, avo_error *error) {
+    const uint32_t vocabulary = sampler->vocabulary;
+    float highest_logit = 0.0f;
+    AVO_TRY(check_logits(logits, vocabulary, &highest_logit, error));
+
+    float *scores = sampler->set.scores;
+    memcpy(scores, logits, vocabulary * sizeof(*scores));
+    apply_bias(&sampler->options, scores);
+    if (sampler->penalises)
+        apply_penalties(sampler, scores);
+    int32_t token = highest_token(scores, vocabulary);
+    float highest = scores[token];
+    if (!(highest > -INFINITY))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "logit bias and penalties forbid every token; allow at least one");
+    if (sampler->options.temperature > 0.0f)
+        token = draw_filtered(sampler, highest, position);
+
+    double log_total = log_sum(logits, vocabulary, highest_logit);
+    uint32_t top_count = find_top(logits, vocabulary, sampler->options.top_logprobs, sampler->top);
+    for (uint32_t i = 0; i < top_count; i++)
+        sampler->top[i].logprob =
+            (float)((double)sampler->top[i].logprob - (double)highest_logit - log_total);
+    choice->token = token;
+    choice->logprob = (float)((double)logits[token] - (double)highest_logit - log_total);
+    choice->top = sampler->top;
+    choice->top_count = top_count;
+    return AVO_OK;
+}

@@ -1,0 +1,290 @@
+/* base/file: what may be mapped, and that a writer leaves all or nothing. */
+#include "support/support.h"
+
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[4096]; /* fresh and empty for every test */
+
+static int make_folder(void **state) {
+    (void)state;
+    static int number;
+    snprintf(folder, sizeof(folder), "%s/file-%d", test_scratch_folder(), number++);
+    return mkdir(folder, 0755);
+}
+
+static const char *at(const char *name) {
+    static char path[2][4200];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
+    return path[turn];
+}
+
+static int entries(void) {
+    DIR *opened = opendir(folder);
+    assert_non_null(opened);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(opened);
+    return count;
+}
+
+static void put(const char *name, const char *text) {
+    file_writer writer;
+    avo_error error = {0};
+    assert_ok_error(file_writer_open(&writer, at(name), &error), &error);
+    assert_ok_error(file_writer_append(&writer, text, strlen(text), &error), &error);
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+}
+
+static void assert_holds(const char *name, const char *text) {
+    file_map map;
+    avo_error error = {0};
+    assert_ok_error(file_map_open(at(name), &map, &error), &error);
+    assert_int_equal(map.bytes.size, strlen(text));
+    if (map.bytes.size > 0)
+        assert_memory_equal(map.bytes.data, text, map.bytes.size);
+    file_map_close(&map);
+    file_map_close(&map);
+}
+
+static void maps_regular_files(void **state) {
+    (void)state;
+    put("a", "hello");
+    put("empty", "");
+    assert_holds("a", "hello");
+    assert_holds("empty", "");
+    assert_int_equal(symlink("a", at("link")), 0);
+    assert_holds("link", "hello");
+    assert_int_equal(file_kind_of(at("a")), FILE_REGULAR);
+    assert_int_equal(file_kind_of(folder), FILE_FOLDER);
+    assert_int_equal(file_kind_of(at("none")), FILE_MISSING);
+    assert_int_equal(file_kind_of("/dev/null"), FILE_OTHER);
+}
+
+static void refuses_what_is_no_file(void **state) {
+    (void)state;
+    file_map map = {{(const uint8_t *)"x", 1}};
+    avo_error error = {0};
+    assert_refused(file_map_open(at("none"), &map, &error), AVO_ERROR_NOT_FOUND, &error, "none");
+    assert_null(map.bytes.data);
+    assert_refused(file_map_open(folder, &map, &error), AVO_ERROR_IO, &error, "regular");
+    assert_int_equal(mkfifo(at("fifo"), 0644), 0);
+    assert_refused(file_map_open(at("fifo"), &map, &error), AVO_ERROR_IO, &error, "fifo");
+    assert_refused(file_map_open("/dev/zero", &map, &error), AVO_ERROR_IO, &error, "/dev/zero");
+    assert_refused(file_map_open("", &map, &error), AVO_ERROR_NOT_FOUND, &error, "cannot open");
+    assert_int_equal(symlink("loop", at("loop")), 0);
+    assert_refused(file_map_open(at("loop"), &map, &error), AVO_ERROR_IO, &error, "loop");
+    if (geteuid() != 0) {
+        put("secret", "x");
+        assert_int_equal(chmod(at("secret"), 0), 0);
+        assert_refused(file_map_open(at("secret"), &map, &error), AVO_ERROR_IO, &error, "secret");
+    }
+    assert_int_equal(file_map_open(at("none"), &map, NULL), AVO_ERROR_NOT_FOUND);
+}
+
+static void joins_paths(void **state) {
+    (void)state;
+    char path[16];
+    avo_error error = {0};
+    assert_ok(file_join(path, sizeof(path), "a", "b", &error));
+    assert_string_equal(path, "a/b");
+    assert_ok(file_join(path, sizeof(path), "a/", "b", &error));
+    assert_string_equal(path, "a/b");
+    assert_ok(file_join(path, sizeof(path), "/", "b", &error));
+    assert_string_equal(path, "/b");
+    assert_ok(file_join(path, sizeof(path), "1234567", "1234567", &error)); /* 15 and its end */
+    assert_refused(file_join(path, sizeof(path), "1234567", "12345678", &error), AVO_ERROR_LIMIT,
+                   &error, "path too long");
+}
+
+static void writes_all_or_nothing(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer writer;
+    put("a", "old");
+    assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
+    assert_ok_error(file_writer_append(&writer, "new text", 8, &error), &error);
+    assert_holds("a", "old"); /* nothing is seen before the commit */
+    assert_int_equal(entries(), 2);
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    assert_holds("a", "new text");
+    assert_int_equal(entries(), 1);
+    file_writer_abort(&writer); /* after a commit: nothing left to do */
+    assert_holds("a", "new text");
+    assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
+    assert_ok_error(file_writer_append(&writer, "third", 5, &error), &error);
+    file_writer_abort(&writer);
+    file_writer_abort(&writer);
+    assert_holds("a", "new text");
+    assert_int_equal(entries(), 1);
+}
+
+static void writes_large_and_small_pieces(void **state) {
+    (void)state;
+    enum { TOTAL = 3 << 20 };
+    uint8_t *data = test_malloc(TOTAL);
+    for (size_t i = 0; i < TOTAL; i++)
+        data[i] = (uint8_t)(i * 2654435761u >> 24);
+    static const size_t pieces[] = {1, 7, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 999};
+    avo_error error = {0};
+    file_writer writer;
+    assert_ok_error(file_writer_open(&writer, at("big"), &error), &error);
+    size_t done = 0;
+    for (size_t i = 0; done < TOTAL; i++) {
+        size_t piece = pieces[i % 7] < TOTAL - done ? pieces[i % 7] : TOTAL - done;
+        assert_ok_error(file_writer_append(&writer, data + done, piece, &error), &error);
+        done += piece;
+        assert_int_equal(writer.written, done);
+    }
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    file_map map;
+    assert_ok_error(file_map_open(at("big"), &map, &error), &error);
+    assert_int_equal(map.bytes.size, TOTAL);
+    assert_memory_equal(map.bytes.data, data, TOTAL);
+    file_map_close(&map);
+    test_free(data);
+}
+
+static void aligns_and_patches(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer writer;
+    assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
+    assert_ok(file_writer_append(&writer, "head", 4, &error));
+    assert_ok(file_writer_align(&writer, 4096, &error));
+    assert_int_equal(writer.written, 4096);
+    assert_ok(file_writer_align(&writer, 4096, &error));
+    assert_int_equal(writer.written, 4096);
+    assert_ok(file_writer_append(&writer, "tail", 4, &error));
+    assert_ok(file_writer_patch(&writer, 0, "HEAD", 4, &error));
+    assert_ok(file_writer_patch(&writer, 4098, "IL", 2, &error));
+    assert_ok(file_writer_append(&writer, "!", 1, &error)); /* goes on at the end */
+    assert_refused(file_writer_patch(&writer, 4100, "xx", 2, &error), AVO_ERROR_ARGUMENT, &error,
+                   "patch");
+    assert_refused(file_writer_patch(&writer, UINT64_MAX, "xx", 2, &error), AVO_ERROR_ARGUMENT,
+                   &error, "patch");
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    file_map map;
+    assert_ok_error(file_map_open(at("a"), &map, &error), &error);
+    assert_int_equal(map.bytes.size, 4101);
+    assert_memory_equal(map.bytes.data, "HEAD\0\0", 6);
+    assert_memory_equal(map.bytes.data + 4096, "taIL!", 5);
+    file_map_close(&map);
+}
+
+static void two_writers_do_not_meet(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer one;
+    file_writer two;
+    assert_ok_error(file_writer_open(&one, at("a"), &error), &error);
+    assert_ok_error(file_writer_open(&two, at("a"), &error), &error);
+    assert_string_not_equal(one.temporary, two.temporary);
+    assert_ok(file_writer_append(&one, "one", 3, &error));
+    assert_ok(file_writer_append(&two, "second", 6, &error));
+    assert_ok_error(file_writer_commit(&one, &error), &error);
+    assert_holds("a", "one");
+    assert_ok_error(file_writer_commit(&two, &error), &error);
+    assert_holds("a", "second");
+    assert_int_equal(entries(), 1);
+}
+
+/* What a killed process left behind, or somebody's symbolic link, is not written to. */
+static void leftovers_are_not_touched(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer writer;
+    assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
+    char first[sizeof(writer.temporary)];
+    memcpy(first, writer.temporary, sizeof(first));
+    file_writer_abort(&writer);
+    put("victim", "untouched");
+    assert_int_equal(symlink("victim", first), 0);
+    put("a", "fresh");
+    assert_holds("victim", "untouched");
+    assert_holds("a", "fresh");
+}
+
+static void failures_leave_no_trace(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer writer;
+    assert_refused(file_writer_open(&writer, at("none/a"), &error), AVO_ERROR_IO, &error, "create");
+    file_writer_abort(&writer);
+    char path[5000];
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    assert_refused(file_writer_open(&writer, path, &error), AVO_ERROR_LIMIT, &error, "too long");
+    file_writer_abort(&writer);
+    /* a rename that fails: the target is a folder with something in it */
+    assert_int_equal(mkdir(at("target"), 0755), 0);
+    assert_int_equal(mkdir(at("target/inside"), 0755), 0);
+    assert_ok_error(file_writer_open(&writer, at("target"), &error), &error);
+    assert_ok(file_writer_append(&writer, "text", 4, &error));
+    assert_refused(file_writer_commit(&writer, &error), AVO_ERROR_IO, &error, "rename");
+    file_writer_abort(&writer);
+    assert_int_equal(entries(), 1);
+}
+
+/* A disk that is full, as far as a test can have one: the largest file this process may write. */
+static void full_disk_leaves_no_trace(void **state) {
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    uint8_t *data = test_calloc(1, 3 << 20);
+    put("a", "old");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    avo_error error = {0};
+    avo_error late = {0};
+    file_writer writer;
+    avo_status opened = file_writer_open(&writer, at("a"), &error);
+    avo_status appended = file_writer_append(&writer, data, 3 << 20, &error);
+    file_writer_abort(&writer);
+    avo_status opened_late = file_writer_open(&writer, at("a"), &late);
+    avo_status appended_late = file_writer_append(&writer, data, 200000, &late); /* only buffered */
+    avo_status committed_late = file_writer_commit(&writer, &late);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    test_free(data);
+    assert_ok(opened);
+    assert_int_equal(appended, AVO_ERROR_IO);
+    assert_non_null(strstr(error.text, "cannot write"));
+    assert_ok(opened_late);
+    assert_ok(appended_late);
+    assert_int_equal(committed_late, AVO_ERROR_IO);
+    assert_non_null(strstr(late.text, "cannot write"));
+    assert_holds("a", "old");
+    assert_int_equal(entries(), 1);
+}
+
+int main(void) {
+#define IN_FRESH_FOLDER(test) cmocka_unit_test_setup(test, make_folder)
+    const struct CMUnitTest tests[] = {
+        IN_FRESH_FOLDER(maps_regular_files),
+        IN_FRESH_FOLDER(refuses_what_is_no_file),
+        IN_FRESH_FOLDER(joins_paths),
+        IN_FRESH_FOLDER(writes_all_or_nothing),
+        IN_FRESH_FOLDER(writes_large_and_small_pieces),
+        IN_FRESH_FOLDER(aligns_and_patches),
+        IN_FRESH_FOLDER(two_writers_do_not_meet),
+        IN_FRESH_FOLDER(leftovers_are_not_touched),
+        IN_FRESH_FOLDER(failures_leave_no_trace),
+        IN_FRESH_FOLDER(full_disk_leaves_no_trace),
+    };
+    return cmocka_run_group_tests_name("base/file", tests, NULL, NULL);
+}

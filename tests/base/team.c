@@ -1,0 +1,184 @@
+/* base/team: every worker runs every task once, whatever the sizes. AVO_TEST_THREADS */
+#include "support/support.h"
+
+#include "base/team.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct job {
+    uint64_t *values; /* written by the workers without any lock: the team orders them */
+    size_t count;
+    uint32_t calls[TEAM_THREADS_MAX];
+    uint32_t workers_seen[TEAM_THREADS_MAX];
+} job;
+
+static void add_one(void *context, uint32_t worker, uint32_t workers) {
+    job *job = context;
+    size_t begin;
+    size_t end;
+    team_share(job->count, worker, workers, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        job->values[i]++;
+    job->calls[worker]++;
+    job->workers_seen[worker] = workers;
+}
+
+static void every_worker_runs_every_task(void **state) {
+    (void)state;
+    static uint64_t values[1000];
+    for (uint32_t threads = 1; threads <= 16; threads++) {
+        team *team = NULL;
+        avo_error error = {0};
+        assert_ok_error(team_open(NULL, threads, &team, &error), &error);
+        assert_int_equal(team_size(team), threads);
+        job job = {.values = values, .count = 1000};
+        memset(values, 0, sizeof(values));
+        for (int run = 0; run < 300; run++)
+            team_run(team, add_one, &job);
+        for (size_t i = 0; i < 1000; i++)
+            assert_int_equal(values[i], 300);
+        for (uint32_t worker = 0; worker < threads; worker++) {
+            assert_int_equal(job.calls[worker], 300);
+            assert_int_equal(job.workers_seen[worker], threads);
+        }
+        team_close(team);
+    }
+}
+
+/* The next task reads what others wrote in the one before: team_run is a barrier. */
+typedef struct chain {
+    uint64_t from[64], to[64];
+} chain;
+
+static void mix(void *context, uint32_t worker, uint32_t workers) {
+    chain *chain = context;
+    for (size_t i = worker; i < 64; i += workers)
+        chain->to[i] = chain->from[i] * 3 + chain->from[(i + 17) % 64] + 1;
+}
+
+static void copy_back(void *context, uint32_t worker, uint32_t workers) {
+    chain *chain = context;
+    for (size_t i = worker; i < 64; i += workers)
+        chain->from[(i + 5) % 64] = chain->to[(i + 5) % 64];
+}
+
+static void tasks_see_what_was_written_before(void **state) {
+    (void)state;
+    chain wanted = {{0}, {0}};
+    for (uint32_t threads = 1; threads <= 7; threads++) {
+        chain chain = {{0}, {0}};
+        team *team = NULL;
+        assert_ok(team_open(NULL, threads, &team, NULL));
+        for (int run = 0; run < 500; run++) {
+            team_run(team, mix, &chain);
+            team_run(team, copy_back, &chain);
+        }
+        team_close(team);
+        if (threads == 1)
+            wanted = chain;
+        assert_memory_equal(&chain, &wanted, sizeof(chain));
+    }
+}
+
+/* With pauses between tasks the workers go to sleep and must be woken. */
+static void sleeping_workers_wake(void **state) {
+    (void)state;
+    static uint64_t values[10];
+    memset(values, 0, sizeof(values));
+    job job = {.values = values, .count = 10};
+    team *team = NULL;
+    assert_ok(team_open(NULL, 4, &team, NULL));
+    for (int run = 0; run < 20; run++) {
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        team_run(team, add_one, &job);
+    }
+    team_close(team);
+    for (size_t i = 0; i < 10; i++)
+        assert_int_equal(values[i], 20);
+}
+
+static void opens_and_closes_in_storms(void **state) {
+    (void)state;
+    static uint64_t values[64];
+    test_allocator counter;
+    test_allocator_init(&counter);
+    for (uint32_t round = 0; round < 200; round++) {
+        team *team = NULL;
+        assert_ok(team_open(&counter.allocator, round % 9 + 1, &team, NULL));
+        job job = {.values = values, .count = 64};
+        memset(values, 0, sizeof(values));
+        for (uint32_t run = 0; run < round % 3; run++) /* also closed without ever running */
+            team_run(team, add_one, &job);
+        for (size_t i = 0; i < 64; i++)
+            assert_int_equal(values[i], round % 3);
+        team_close(team);
+    }
+    assert_int_equal(counter.live, 0);
+    team_close(NULL);
+}
+
+static void several_teams_at_once(void **state) {
+    (void)state;
+    static uint64_t values[5][100];
+    team *teams[5] = {NULL};
+    memset(values, 0, sizeof(values));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_ok(team_open(NULL, i + 1, &teams[i], NULL));
+    for (int run = 0; run < 50; run++)
+        for (uint32_t i = 0; i < 5; i++) {
+            job job = {.values = values[i], .count = 100};
+            team_run(teams[i], add_one, &job);
+        }
+    for (uint32_t i = 0; i < 5; i++) {
+        team_close(teams[i]);
+        for (size_t j = 0; j < 100; j++)
+            assert_int_equal(values[i][j], 50);
+    }
+}
+
+static void refuses_bad_sizes(void **state) {
+    (void)state;
+    avo_error error = {0};
+    team *team = (void *)1;
+    assert_refused(team_open(NULL, 0, &team, &error), AVO_ERROR_ARGUMENT, &error, "threads: 0");
+    assert_null(team);
+    assert_refused(team_open(NULL, TEAM_THREADS_MAX + 1, &team, &error), AVO_ERROR_ARGUMENT, &error,
+                   "257");
+    test_allocator counter;
+    test_allocator_init(&counter);
+    counter.fail_at = 1;
+    assert_refused(team_open(&counter.allocator, 3, &team, &error), AVO_ERROR_MEMORY, &error,
+                   "thread team");
+    assert_null(team);
+}
+
+static void shares_cover_everything_once(void **state) {
+    (void)state;
+    for (uint32_t workers = 1; workers <= 40; workers++)
+        for (size_t count = 0; count <= 100; count++) {
+            size_t expected = 0;
+            for (uint32_t worker = 0; worker < workers; worker++) {
+                size_t begin;
+                size_t end;
+                team_share(count, worker, workers, &begin, &end);
+                assert_int_equal(begin, expected);
+                assert_true(end - begin == count / workers || end - begin == count / workers + 1);
+                expected = end;
+            }
+            assert_int_equal(expected, count);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_worker_runs_every_task),
+        cmocka_unit_test(tasks_see_what_was_written_before),
+        cmocka_unit_test(sleeping_workers_wake),
+        cmocka_unit_test(opens_and_closes_in_storms),
+        cmocka_unit_test(several_teams_at_once),
+        cmocka_unit_test(refuses_bad_sizes),
+        cmocka_unit_test(shares_cover_everything_once),
+    };
+    return cmocka_run_group_tests_name("base/team", tests, NULL, NULL);
+}
