@@ -59,9 +59,6 @@ avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_alloc
         kv_pool_close(pool);
         return status_no_memory(error, "the KV pool", (size_t)bytes);
     }
-    /* Lanes of a tile past the newest position are computed and thrown away; they must not be
-     * signalling garbage, so the pool begins as zeros. */
-    memset(pool->view.pool, 0, pool->pool_bytes);
     pool->view.layer_offset = pool->layer_offset;
     (void)page_floats(model, pool->layer_offset, &pool->view.page_floats);
     for (uint32_t i = 0; i < pages; i++)
@@ -94,8 +91,14 @@ avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length) {
         return AVO_OK;
     if (needed > table->capacity || needed - table->count > pool->free_count)
         return AVO_ERROR_FULL;
-    while (table->count < needed)
-        table->pages[table->count++] = pool->free_pages[--pool->free_count];
+    while (table->count < needed) {
+        uint32_t page = pool->free_pages[--pool->free_count];
+        /* A page begins as zeros: lanes past the newest position are computed and thrown away, and
+         * nothing of an earlier session may remain. Done here, the pool costs nothing to open. */
+        memset(pool->view.pool + page * pool->view.page_floats, 0,
+               pool->view.page_floats * sizeof(float));
+        table->pages[table->count++] = page;
+    }
     return AVO_OK;
 }
 

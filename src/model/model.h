@@ -1,6 +1,6 @@
-/* A model: source, tokenizer, template and the bound weights. One small file per architecture fills
- * the description from the configuration and names its tensors; bind.c finds them, checks every
- * shape and makes views; forward.c walks the description. */
+/* A model: source, tokenizer, template and the bound weights. One small file per architecture says
+ * what the configuration does not; bind.c finds the tensors, checks every shape and makes views;
+ * forward.c walks the description. */
 #ifndef AVO_MODEL_MODEL_H
 #define AVO_MODEL_MODEL_H
 
@@ -11,18 +11,25 @@
 
 struct avo_model {
     const avo_allocator *allocator;
-    arena arena; /* views, norms as f32, rotation tables */
+    arena arena; /* views, norms as f32 */
     model_source *source;
-    tokenizer *tokenizer;     /* NULL: the file has none */
-    chat_template *template_; /* NULL: the file has none */
-    model_view view;
+    tokenizer *tokenizer; /* NULL: the file has none, or tokenizer_error says why */
+    avo_error tokenizer_error;
+    chat_template *chat_template; /* NULL: the file has none, or template_error says why */
+    avo_error template_error;
+    model_view view; /* without rotation tables: those depend on the context */
     uint64_t parameters;
     uint64_t weight_bytes; /* of all bound tensors as stored */
-    uint64_t repack_bytes; /* in the arena: converted at load */
+    uint64_t repack_bytes; /* converted at load, in the arena */
 };
 
-/* Weights without tokenizer and template; for tools that need neither. */
-AVO_MUST_USE avo_status model_bind(avo_model *model, uint32_t context_max, avo_error *error);
+/* Fills model->view from model->source. */
+AVO_MUST_USE avo_status model_bind(avo_model *model, avo_error *error);
+
+/* The rotation tables for sessions of up to `context_max` tokens, in `arena`. */
+AVO_MUST_USE avo_status model_rotary(const model_config *config, uint32_t context_max, arena *arena,
+                                     const rotary_table **tables, uint32_t *count,
+                                     avo_error *error);
 
 /* One step: embed, every layer's phases, head. */
 void model_forward(const backend *backend, const step_view *step);

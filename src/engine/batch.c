@@ -1,0 +1,151 @@
+/* Batches: rows of any number of sessions, checked when they are added, so that a step cannot fail
+ * half-way. */
+#include "engine/engine_int.h"
+
+#include "base/allocator.h"
+
+avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
+    *out = NULL;
+    const avo_allocator *allocator = engine->allocator;
+    avo_batch *batch = allocator_take_array(allocator, 1, sizeof(*batch));
+    if (batch == NULL)
+        return status_no_memory(error, "a batch", sizeof(*batch));
+    size_t rows = engine->plan.rows_max;
+    batch->engine = engine;
+    batch->entries =
+        allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->entries));
+    batch->token = allocator_take_array(allocator, rows, sizeof(*batch->token));
+    batch->position = allocator_take_array(allocator, rows, sizeof(*batch->position));
+    batch->pages = allocator_take_array(allocator, rows, sizeof(*batch->pages));
+    batch->logit_row =
+        allocator_take_array(allocator, engine->plan.logits_max, sizeof(*batch->logit_row));
+    if (batch->entries == NULL || batch->token == NULL || batch->position == NULL ||
+        batch->pages == NULL || batch->logit_row == NULL) {
+        avo_batch_close(batch);
+        return status_no_memory(error, "a batch", rows * 3 * sizeof(void *));
+    }
+    *out = batch;
+    return AVO_OK;
+}
+
+void avo_batch_close(avo_batch *batch) {
+    if (batch == NULL)
+        return;
+    avo_batch_clear(batch);
+    avo_engine *engine = batch->engine;
+    const avo_allocator *allocator = engine->allocator;
+    size_t rows = engine->plan.rows_max;
+    allocator_give(allocator, batch->entries, engine->plan.sessions_max * sizeof(*batch->entries));
+    allocator_give(allocator, batch->token, rows * sizeof(*batch->token));
+    allocator_give(allocator, batch->position, rows * sizeof(*batch->position));
+    allocator_give(allocator, batch->pages, rows * sizeof(*batch->pages));
+    allocator_give(allocator, batch->logit_row,
+                   engine->plan.logits_max * sizeof(*batch->logit_row));
+    allocator_give(allocator, batch, sizeof(*batch));
+}
+
+void avo_batch_clear(avo_batch *batch) {
+    /* Sessions that were not computed give back the pages taken for them. */
+    for (uint32_t i = 0; !batch->computed && i < batch->entry_count; i++) {
+        avo_session *session = batch->entries[i].session;
+        if (session == NULL)
+            continue;
+        kv_table_shrink(batch->engine->kv, &session->table, session->length);
+        session->batch = NULL;
+    }
+    batch->entry_count = 0;
+    batch->rows = 0;
+    batch->logit_rows = 0;
+    batch->computed = false;
+    batch->session_closed = false;
+    batch->error.status = AVO_OK;
+    batch->error.text[0] = '\0';
+}
+
+const avo_error *avo_batch_error(const avo_batch *batch) {
+    return &batch->error;
+}
+
+static avo_status check_session(avo_batch *batch, const avo_session *session) {
+    avo_error *error = &batch->error;
+    if (batch->computed)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the batch was computed: clear it first");
+    if (session->engine != batch->engine)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the session belongs to another engine");
+    if (session->batch != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the session waits in a batch already");
+    return AVO_OK;
+}
+
+static avo_status check_room(avo_batch *batch, const avo_session *session, size_t count,
+                             size_t logits) {
+    const engine_plan *plan = &batch->engine->plan;
+    avo_error *error = &batch->error;
+    if (count == 0 || logits > count)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu tokens with %zu logits", count, logits);
+    if (count > plan->context_max - session->length)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "%zu tokens do not fit: the context has %u, the session holds %u", count,
+                           plan->context_max, session->length);
+    if (count > plan->rows_max - batch->rows)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "%zu rows do not fit: a step has %u, %u are taken", count,
+                           plan->rows_max, batch->rows);
+    if (logits > plan->logits_max - batch->logit_rows)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "%zu rows of logits do not fit: a step has %u, %u are taken", logits,
+                           plan->logits_max, batch->logit_rows);
+    return AVO_OK;
+}
+
+static avo_status check_tokens(avo_batch *batch, const int32_t *tokens, size_t count) {
+    uint32_t vocabulary = batch->engine->view.vocabulary;
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocabulary)
+            return status_fail(&batch->error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u",
+                               i, tokens[i], vocabulary - 1);
+    return AVO_OK;
+}
+
+avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                                size_t count, size_t logits) {
+    AVO_TRY(check_session(batch, session));
+    AVO_TRY(check_room(batch, session, count, logits));
+    AVO_TRY(check_tokens(batch, tokens, count));
+    uint32_t length = session->length + (uint32_t)count;
+    if (kv_table_grow(batch->engine->kv, &session->table, length) != AVO_OK)
+        return status_fail(&batch->error, AVO_ERROR_FULL,
+                           "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
+                           length, kv_pool_free_pages(batch->engine->kv), (unsigned)KV_PAGE_TOKENS);
+    batch->entries[batch->entry_count++] = (batch_entry){.session = session,
+                                                         .rows = (uint32_t)count,
+                                                         .logit_first = batch->logit_rows,
+                                                         .logit_count = (uint32_t)logits};
+    session->batch = batch;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t row = batch->rows++;
+        batch->token[row] = tokens[i];
+        batch->position[row] = session->length + (uint32_t)i;
+        batch->pages[row] = session->table.pages;
+        if (i >= count - logits)
+            batch->logit_row[batch->logit_rows++] = row;
+    }
+    return AVO_OK;
+}
+
+avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                         size_t count) {
+    return avo_batch_add_scored(batch, session, tokens, count, count == 0 ? 0 : 1);
+}
+
+const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
+    if (!batch->computed)
+        return NULL;
+    for (uint32_t i = 0; i < batch->entry_count; i++) {
+        const batch_entry *entry = &batch->entries[i];
+        if (entry->session == session && index < entry->logit_count)
+            return batch->engine->scratch.logits +
+                   (entry->logit_first + index) * batch->engine->view.vocabulary;
+    }
+    return NULL;
+}

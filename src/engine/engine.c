@@ -1,0 +1,59 @@
+/* The engine: everything that computing needs, allocated once. */
+#include "engine/engine_int.h"
+
+#include "base/allocator.h"
+#include "base/checked.h"
+
+static avo_status open_scratch(avo_engine *engine, avo_error *error) {
+    scratch_sizes sizes;
+    if (!scratch_measure(engine->model, &engine->plan, &sizes) ||
+        !size_multiply(sizes.total, sizeof(float), &engine->scratch_bytes))
+        return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
+    engine->scratch_block = allocator_take(engine->allocator, engine->scratch_bytes);
+    if (engine->scratch_block == NULL)
+        return status_no_memory(error, "scratch", engine->scratch_bytes);
+    scratch_cut(&sizes, engine->plan.rows_max, engine->scratch_block, &engine->scratch);
+    return AVO_OK;
+}
+
+static avo_status open_parts(avo_engine *engine, avo_error *error) {
+    AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.context_max, &engine->arena,
+                         &engine->view.rotary, &engine->view.rotary_tables, error));
+    AVO_TRY(open_scratch(engine, error));
+    AVO_TRY(
+        kv_pool_open(&engine->view, engine->plan.kv_pages, engine->allocator, &engine->kv, error));
+    return team_open(engine->allocator, engine->plan.threads, &engine->team, error);
+}
+
+avo_status avo_engine_open(avo_model *model, const avo_engine_options *options, avo_engine **out,
+                           avo_error *error) {
+    *out = NULL;
+    engine_plan plan;
+    AVO_TRY(engine_plan_make(model, options, &plan, error));
+    avo_engine *engine = allocator_take_array(model->allocator, 1, sizeof(*engine));
+    if (engine == NULL)
+        return status_no_memory(error, "the engine's head", sizeof(*engine));
+    engine->allocator = model->allocator;
+    engine->model = model;
+    engine->plan = plan;
+    engine->view = model->view;
+    engine->backend = backend_reference();
+    arena_init(&engine->arena, model->allocator, SIZE_MAX);
+    avo_status status = open_parts(engine, error);
+    if (status != AVO_OK) {
+        avo_engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return AVO_OK;
+}
+
+void avo_engine_close(avo_engine *engine) {
+    if (engine == NULL)
+        return;
+    team_close(engine->team);
+    kv_pool_close(engine->kv);
+    allocator_give(engine->allocator, engine->scratch_block, engine->scratch_bytes);
+    arena_free(&engine->arena);
+    allocator_give(engine->allocator, engine, sizeof(*engine));
+}

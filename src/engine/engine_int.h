@@ -1,0 +1,84 @@
+/* Inside engine/: the structures behind the public names. */
+#ifndef AVO_ENGINE_INT_H
+#define AVO_ENGINE_INT_H
+
+#include "base/arena.h"
+#include "memory/kv.h"
+#include "model/model.h"
+
+/* ---- Limits ---- */
+#define ENGINE_SESSIONS_MAX 65536
+#define ENGINE_ROWS_MAX     65536
+#define ENGINE_ROWS_DEFAULT 512
+
+/* Options with every 0 replaced, and what they cost. */
+typedef struct engine_plan {
+    uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages;
+    uint64_t kv_bytes, scratch_bytes;
+    uint64_t available_bytes;
+    const char *limit;
+} engine_plan;
+
+/* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */
+#define SCRATCH_PARTS 12
+typedef struct scratch_sizes {
+    size_t part[SCRATCH_PARTS];
+    size_t total;
+    size_t worker_floats;
+    uint32_t pairs_max;
+} scratch_sizes;
+
+AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engine_options *options,
+                                         engine_plan *plan, avo_error *error);
+/* False when the product wraps. */
+bool scratch_measure(const avo_model *model, const engine_plan *plan, scratch_sizes *sizes);
+/* Cuts `block` into the buffers. */
+void scratch_cut(const scratch_sizes *sizes, uint32_t rows_max, float *block,
+                 scratch_view *scratch);
+
+struct avo_engine {
+    const avo_allocator *allocator;
+    avo_model *model;
+    engine_plan plan;
+    arena arena;     /* rotation tables */
+    model_view view; /* the model's, with rotation tables for this context */
+    const backend *backend;
+    team *team;
+    kv_pool *kv;
+    scratch_view scratch;
+    float *scratch_block;
+    size_t scratch_bytes;
+    uint32_t sessions; /* open now */
+};
+
+struct avo_session {
+    avo_engine *engine;
+    kv_table table;
+    uint32_t length;  /* positions whose K and V are computed */
+    avo_batch *batch; /* the batch that waits to extend it, or NULL */
+    int32_t carried;  /* avo_generate: the last token drawn, not yet computed; −1: none */
+};
+
+typedef struct batch_entry {
+    avo_session *session; /* NULL: closed meanwhile */
+    uint32_t rows;
+    uint32_t logit_first;
+    uint32_t logit_count;
+} batch_entry;
+
+struct avo_batch {
+    avo_engine *engine;
+    avo_error error;
+    bool computed;       /* by a step; must be cleared before it is filled again */
+    bool session_closed; /* one of its sessions went away */
+    batch_entry *entries;
+    uint32_t entry_count;
+    int32_t *token;
+    uint32_t *position;
+    const uint32_t **pages;
+    uint32_t *logit_row;
+    uint32_t rows;
+    uint32_t logit_rows;
+};
+
+#endif

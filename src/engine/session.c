@@ -1,0 +1,68 @@
+/* Sessions: one timeline of tokens each, its K and V in pages of the engine's pool. */
+#include "engine/engine_int.h"
+
+#include "base/allocator.h"
+
+avo_status avo_session_open(avo_engine *engine, avo_session **out, avo_error *error) {
+    *out = NULL;
+    if (engine->sessions >= engine->plan.sessions_max)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "%u sessions are open, the engine has room for %u", engine->sessions,
+                           engine->plan.sessions_max);
+    avo_session *session = allocator_take_array(engine->allocator, 1, sizeof(*session));
+    if (session == NULL)
+        return status_no_memory(error, "a session", sizeof(*session));
+    session->engine = engine;
+    session->carried = -1;
+    session->table.capacity = kv_pages_for(engine->plan.context_max);
+    session->table.pages =
+        allocator_take_array(engine->allocator, session->table.capacity, sizeof(uint32_t));
+    if (session->table.pages == NULL) {
+        size_t bytes = session->table.capacity * sizeof(uint32_t);
+        allocator_give(engine->allocator, session, sizeof(*session));
+        return status_no_memory(error, "a page table", bytes);
+    }
+    engine->sessions++;
+    *out = session;
+    return AVO_OK;
+}
+
+/* A batch that waits for this session must neither compute nor touch it again. */
+static void leave_batch(avo_session *session) {
+    avo_batch *batch = session->batch;
+    if (batch == NULL)
+        return;
+    for (uint32_t i = 0; i < batch->entry_count; i++)
+        if (batch->entries[i].session == session)
+            batch->entries[i].session = NULL;
+    batch->session_closed = true;
+}
+
+void avo_session_close(avo_session *session) {
+    if (session == NULL)
+        return;
+    avo_engine *engine = session->engine;
+    leave_batch(session);
+    kv_table_shrink(engine->kv, &session->table, 0);
+    allocator_give(engine->allocator, session->table.pages,
+                   session->table.capacity * sizeof(uint32_t));
+    allocator_give(engine->allocator, session, sizeof(*session));
+    engine->sessions--;
+}
+
+uint32_t avo_session_length(const avo_session *session) {
+    return session->length;
+}
+
+avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error *error) {
+    if (session->batch != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the session waits in a batch: compute or clear that first");
+    if (length > session->length)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is more than the session's %u",
+                           length, session->length);
+    kv_table_shrink(session->engine->kv, &session->table, length);
+    session->length = length;
+    session->carried = -1;
+    return AVO_OK;
+}

@@ -1,0 +1,91 @@
+/* Opening a model: source, weights, tokenizer, template; and the public questions about it. */
+#include "model/model.h"
+
+#include "base/allocator.h"
+
+#include <string.h>
+#include <time.h>
+
+/* A tokenizer or template that is not understood must not stop a model from computing: the error is
+ * kept and given to whoever asks for text. Out of memory is no such case. */
+static avo_status open_text_parts(avo_model *model, avo_error *error) {
+    const model_source *source = model->source;
+    if (source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
+        avo_status status = tokenizer_open(&source->tokenizer, model->allocator, &model->tokenizer,
+                                           &model->tokenizer_error);
+        if (status == AVO_ERROR_MEMORY)
+            return status_fail(error, status, "%s", model->tokenizer_error.text);
+    }
+    if (source->chat_template.size > 0) {
+        avo_status status = chat_template_open(source->chat_template, model->allocator,
+                                               &model->chat_template, &model->template_error);
+        if (status == AVO_ERROR_MEMORY)
+            return status_fail(error, status, "%s", model->template_error.text);
+    }
+    return AVO_OK;
+}
+
+static avo_status open_parts(const char *path, avo_model *model, avo_error *error) {
+    AVO_TRY(source_open(path, model->allocator, &model->source, error));
+    AVO_TRY(model_bind(model, error));
+    return open_text_parts(model, error);
+}
+
+avo_status avo_model_open(const char *path, const avo_model_options *options, avo_model **out,
+                          avo_error *error) {
+    *out = NULL;
+    if (path == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+    const avo_allocator *allocator = options == NULL ? NULL : options->allocator;
+    avo_model *model = allocator_take_array(allocator, 1, sizeof(*model));
+    if (model == NULL)
+        return status_no_memory(error, "the model's head", sizeof(*model));
+    model->allocator = allocator;
+    arena_init(&model->arena, allocator, SIZE_MAX);
+    avo_status status = open_parts(path, model, error);
+    if (status != AVO_OK) {
+        avo_model_close(model);
+        return status;
+    }
+    *out = model;
+    return AVO_OK;
+}
+
+void avo_model_close(avo_model *model) {
+    if (model == NULL)
+        return;
+    chat_template_close(model->chat_template);
+    tokenizer_close(model->tokenizer);
+    source_close(model->source);
+    arena_free(&model->arena);
+    allocator_give(model->allocator, model, sizeof(*model));
+}
+
+void avo_model_describe(const avo_model *model, avo_model_info *info) {
+    const model_config *config = &model->source->config;
+    avo_model_info full = {
+        .architecture = source_architecture_name(config->architecture),
+        .format = source_format_name(model->source->format),
+        .layers = config->layers,
+        .width = config->width,
+        .vocabulary = config->vocabulary,
+        .context = config->context,
+        .parameters = model->parameters,
+        .weight_bytes = model->weight_bytes,
+        .token_begin = model->source->generation.token_begin,
+        .has_tokenizer = model->tokenizer != NULL,
+        .has_chat_template = model->chat_template != NULL,
+    };
+    size_t size = info->size < sizeof(full) ? info->size : sizeof(full);
+    full.size = size;
+    memcpy(info, &full, size);
+}
+
+bool avo_model_token_ends(const avo_model *model, int32_t token) {
+    const generation_defaults *defaults = &model->source->generation;
+    for (uint32_t i = 0; i < defaults->stop_token_count; i++)
+        if (defaults->stop_tokens[i] == token)
+            return true;
+    return model->tokenizer != NULL && token >= 0 &&
+           tokenizer_describe(model->tokenizer).end == token;
+}

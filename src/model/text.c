@@ -1,0 +1,122 @@
+/* The public text functions: tokenize, detokenize, chat. */
+#include "model/model.h"
+
+#include <string.h>
+#include <time.h>
+
+static avo_status need_tokenizer(const avo_model *model, avo_error *error) {
+    if (model->tokenizer != NULL)
+        return AVO_OK;
+    if (model->tokenizer_error.status != AVO_OK)
+        return status_fail(error, model->tokenizer_error.status, "tokenizer: %s",
+                           model->tokenizer_error.text);
+    return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: the model has no tokenizer",
+                       model->source->path);
+}
+
+/* The contract of all three: the full count always, AVO_ERROR_LIMIT when it does not fit. */
+static avo_status hand_out(const void *data, size_t count, size_t item_bytes, void *out,
+                           size_t capacity, size_t *full, avo_error *error) {
+    *full = count;
+    size_t fits = count < capacity ? count : capacity;
+    if (fits > 0)
+        memcpy(out, data, fits * item_bytes);
+    if (count <= capacity)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_LIMIT, "room for %zu, needed %zu", capacity, count);
+}
+
+avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes, uint32_t flags,
+                        int32_t *ids, size_t capacity, size_t *count, avo_error *error) {
+    *count = 0;
+    AVO_TRY(need_tokenizer(model, error));
+    encode_options options = {.special = (flags & AVO_TOKENIZE_SPECIAL) != 0,
+                              .add_begin = (flags & AVO_TOKENIZE_BEGIN) != 0};
+    id_list list;
+    id_list_init(&list, model->allocator);
+    avo_status status =
+        tokenizer_encode(model->tokenizer, (text_view){text, bytes}, &options, &list, error);
+    if (status == AVO_OK)
+        status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
+    id_list_free(&list);
+    return status;
+}
+
+avo_status avo_detokenize(const avo_model *model, const int32_t *ids, size_t count, uint32_t flags,
+                          char *text, size_t capacity, size_t *bytes, avo_error *error) {
+    *bytes = 0;
+    AVO_TRY(need_tokenizer(model, error));
+    buffer out;
+    buffer_init(&out, model->allocator, SIZE_MAX);
+    avo_status status = tokenizer_decode(model->tokenizer, ids, count,
+                                         (flags & AVO_TOKENIZE_SPECIAL) != 0, &out, error);
+    if (status == AVO_OK)
+        status = hand_out(out.data, out.size, 1, text, capacity, bytes, error);
+    buffer_free(&out);
+    return status;
+}
+
+static text_view piece_of(const avo_model *model, int32_t id) {
+    return id < 0 ? (text_view){"", 0} : tokenizer_piece(model->tokenizer, id);
+}
+
+static avo_status need_template(const avo_model *model, avo_error *error) {
+    AVO_TRY(need_tokenizer(model, error));
+    if (model->chat_template != NULL)
+        return AVO_OK;
+    if (model->template_error.status != AVO_OK)
+        return status_fail(error, model->template_error.status, "%s: chat template: %s",
+                           model->source->path, model->template_error.text);
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "%s: the model has no chat template; continue plain text instead",
+                       model->source->path);
+}
+
+/* What the template wrote may hold special tokens, what the messages say may not; the template
+ * writes the begin token itself where it wants one. */
+static avo_status encode_chat(const avo_model *model, const chat_template_output *rendered,
+                              id_list *ids, avo_error *error) {
+    encode_options options = {.special = true,
+                              .trusted_given = true,
+                              .trusted = rendered->trusted,
+                              .trusted_count = rendered->trusted_count};
+    return tokenizer_encode(model->tokenizer, buffer_text(&rendered->text), &options, ids, error);
+}
+
+static avo_status render_chat(const avo_model *model, const json_value *variables,
+                              chat_template_output *rendered, avo_error *error) {
+    tokenizer_info info = tokenizer_describe(model->tokenizer);
+    chat_template_input input = {.variables = variables,
+                                 .begin_token = piece_of(model, info.begin),
+                                 .end_token = piece_of(model, info.end),
+                                 .unknown_token = piece_of(model, info.unknown),
+                                 .padding_token = piece_of(model, info.padding),
+                                 .now = (int64_t)time(NULL)};
+    return chat_template_render(model->chat_template, &input, rendered, error);
+}
+
+avo_status avo_chat_tokenize(const avo_model *model, const avo_message *messages,
+                             size_t message_count, bool add_generation_prompt, int32_t *ids,
+                             size_t capacity, size_t *count, avo_error *error) {
+    *count = 0;
+    AVO_TRY(need_template(model, error));
+    arena arena;
+    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
+    chat_template_output rendered;
+    chat_template_output_init(&rendered, model->allocator);
+    id_list list;
+    id_list_init(&list, model->allocator);
+    json_value variables;
+    avo_status status = chat_template_messages(&arena, messages, message_count,
+                                               add_generation_prompt, &variables, error);
+    if (status == AVO_OK)
+        status = render_chat(model, &variables, &rendered, error);
+    if (status == AVO_OK)
+        status = encode_chat(model, &rendered, &list, error);
+    if (status == AVO_OK)
+        status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
+    id_list_free(&list);
+    chat_template_output_free(&rendered);
+    arena_free(&arena);
+    return status;
+}
