@@ -35,13 +35,15 @@ static inline uint32_t float_bits(float number) {
     return bits;
 }
 
-/* Exact for all 65,536 values and without a branch, so that loops over it become vector code: the
- * shifted bits are the number times 2^-112, subnormals included; only the exponent of infinities
- * and NaNs must be filled up. */
+/* Exact for all 65,536 values and without a branch, so that loops over it become vector code, and
+ * without subnormal operands, which many processors are slow at: a subnormal half gets the exponent
+ * of 2^-14 and loses that 2^-14 again. */
 static inline float half_to_float(uint16_t half) {
     uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-    uint32_t bits = float_bits(float_from_bits(magnitude) * 0x1p112f);
-    bits |= magnitude >= 0x0f800000u ? 0x7f800000u : 0u;
+    uint32_t exponent = magnitude & 0x0f800000u;
+    uint32_t bits = magnitude + 0x38000000u + (exponent == 0x0f800000u ? 0x38000000u : 0u);
+    uint32_t subnormal = float_bits(float_from_bits(magnitude + 0x38800000u) - 0x1p-14f);
+    bits = exponent == 0 ? subnormal : bits;
     return float_from_bits(bits | (uint32_t)(half & 0x8000) << 16);
 }
 
@@ -49,10 +51,13 @@ static inline float load_half(const uint8_t *source) {
     return half_to_float(load_u16(source));
 }
 
-/* One sign, four exponent bits (bias 7), three mantissa bits, no infinities, one NaN. */
+/* One sign, four exponent bits (bias 7), three mantissa bits, no infinities, one NaN; by the same
+ * way, with 2^-6. */
 static inline float e4m3_to_float(uint8_t byte) {
     uint32_t magnitude = (uint32_t)(byte & 0x7f) << 20;
-    uint32_t bits = float_bits(float_from_bits(magnitude) * 0x1p120f);
+    uint32_t bits = magnitude + 0x3c000000u;
+    uint32_t subnormal = float_bits(float_from_bits(magnitude + 0x3c800000u) - 0x1p-6f);
+    bits = (magnitude & 0x07800000u) == 0 ? subnormal : bits;
     bits = magnitude == 0x07f00000u ? 0x7ff00000u : bits;
     return float_from_bits(bits | (uint32_t)(byte & 0x80) << 24);
 }

@@ -133,6 +133,22 @@ void panels_encode_plain(quant_type type, const float *source, size_t rows, size
         }
 }
 
+float weight_largest(quant_type type) {
+    switch ((int)type) {
+    case QUANT_F16:
+        return 65504.0f;
+    case QUANT_BF16:
+        return 0x1.fep127f;
+    case QUANT_Q8_0:
+    case QUANT_Q8B:
+        return 65504.0f * 127.0f;
+    case QUANT_Q4S:
+        return 65504.0f * 120.0f;
+    default:
+        return 0x1.fffffep127f;
+    }
+}
+
 void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
                          uint8_t *out) {
     assert(rows >= 1 && rows <= QUANT_PANEL_ROWS && panels_known(type));

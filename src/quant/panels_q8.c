@@ -30,10 +30,10 @@ static size_t q8b_scales_at(size_t block) {
 }
 
 /* One line: four k of 16 rows. The value is q · scale in one rounding. */
-static inline void decode_line(const uint8_t *line, const float *scale, size_t k, float *out) {
+static inline void decode_line(const uint8_t *line, const float *scale, float *out) {
     uint32_t words[QUANT_PANEL_ROWS];
     memcpy(words, line, sizeof(words));
-    for (unsigned i = 0; i < k; i++)
+    for (unsigned i = 0; i < 4; i++)
         for (int row = 0; row < QUANT_PANEL_ROWS; row++) {
             int32_t q = (int32_t)(words[row] << (24 - 8 * i)) >> 24;
             out[i * QUANT_PANEL_ROWS + row] = scale[row] * (float)q;
@@ -43,9 +43,12 @@ static inline void decode_line(const uint8_t *line, const float *scale, size_t k
 static void decode_lines(const uint8_t *lines, const float *scale, size_t k, float *out) {
     size_t i = 0;
     for (; i + 4 <= k; i += 4)
-        decode_line(lines + i * 16, scale, 4, out + i * QUANT_PANEL_ROWS);
-    if (i < k)
-        decode_line(lines + i * 16, scale, k - i, out + i * QUANT_PANEL_ROWS);
+        decode_line(lines + i * 16, scale, out + i * QUANT_PANEL_ROWS);
+    if (i < k) {
+        float whole[4 * QUANT_PANEL_ROWS];
+        decode_line(lines + i * 16, scale, whole);
+        memcpy(out + i * QUANT_PANEL_ROWS, whole, (k - i) * QUANT_PANEL_ROWS * sizeof(float));
+    }
 }
 
 void panels_q8_decode(quant_type type, const uint8_t *panel, size_t k, float *out) {
@@ -63,22 +66,22 @@ void panels_q8_decode(quant_type type, const uint8_t *panel, size_t k, float *ou
     }
 }
 
-static inline float decode_at(const uint8_t *lines, float scale, size_t i, size_t lane) {
-    return scale * (float)(int8_t)lines[i / 4 * PANEL_LINE_BYTES + 4 * lane + i % 4];
+static void decode_lane(const uint8_t *lines, float scale, size_t k, size_t lane, float *out) {
+    for (size_t i = 0; i < k; i++)
+        out[i] = scale * (float)(int8_t)lines[i / 4 * PANEL_LINE_BYTES + 4 * lane + i % 4];
 }
 
 void panels_q8_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane,
                           float *out) {
     if (type == QUANT_Q8C) {
-        float scale = float_from_bits(load_u32(panel + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * lane));
-        for (size_t i = 0; i < k; i++)
-            out[i] = decode_at(panel, scale, i, lane);
+        const uint8_t *scale = panel + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * lane;
+        decode_lane(panel, float_from_bits(load_u32(scale)), k, lane, out);
         return;
     }
-    for (size_t i = 0; i < k; i++) {
-        size_t block = i / Q8B_BLOCK;
-        float scale = load_half(panel + q8b_scales_at(block) + 2 * lane);
-        out[i] = decode_at(panel + q8b_lines_at(block), scale, i % Q8B_BLOCK, lane);
+    for (size_t begin = 0; begin < k; begin += Q8B_BLOCK) {
+        size_t block = begin / Q8B_BLOCK;
+        decode_lane(panel + q8b_lines_at(block), load_half(panel + q8b_scales_at(block) + 2 * lane),
+                    size_min(k - begin, Q8B_BLOCK), lane, out + begin);
     }
 }
 
@@ -148,4 +151,11 @@ void panels_q8_encode(quant_type type, const float *source, size_t rows, size_t 
             encode_run(from + begin, count, half_to_float(half), row, out + q8b_lines_at(block));
         }
     }
+}
+
+void encode_q8_0_block(const float *source, uint8_t *out) {
+    uint16_t half = q8b_scale(source, Q8B_BLOCK);
+    memcpy(out, &half, sizeof(half));
+    for (size_t i = 0; i < Q8B_BLOCK; i++)
+        out[2 + i] = (uint8_t)(int8_t)nearest_q8(source[i], half_to_float(half));
 }

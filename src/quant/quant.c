@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "quant/decode_int.h"
+#include "quant/panels_int.h"
 
 #include <assert.h>
 
@@ -110,10 +111,16 @@ void quant_decode(quant_type type, const uint8_t *source, size_t elements, float
     decoder(source, elements, out);
 }
 
-void quant_encode_plain(quant_type type, const float *source, size_t elements, uint8_t *out) {
-    assert(type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16);
+void quant_encode(quant_type type, const float *source, size_t elements, uint8_t *out) {
+    assert(type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 || type == QUANT_Q8_0);
     if (type == QUANT_F32) {
         memcpy(out, source, elements * sizeof(float));
+        return;
+    }
+    if (type == QUANT_Q8_0) {
+        assert(elements % 32 == 0);
+        for (size_t i = 0; i < elements; i += 32, out += 34)
+            encode_q8_0_block(source + i, out);
         return;
     }
     for (size_t i = 0; i < elements; i++) {

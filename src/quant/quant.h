@@ -51,6 +51,7 @@
     X(QUANT_Q8C, 128, "q8c", 0, 0) /* int8, one f32 scale per row */                               \
     X(QUANT_Q8B, 129, "q8b", 0, 0) /* int8, one f16 scale per row and 32 k */                      \
     X(QUANT_Q4S, 130, "q4s", 0, 0) /* 4 bit, f16 per row and 256 k, multiplier per 16 k */
+/* 131 and 132 are kept for 4 bit in blocks of 32, without and with a minimum. */
 
 typedef enum quant_type {
 #define QUANT_TYPE_ENUM(name, number, text, elements, bytes) name = number,
@@ -87,8 +88,9 @@ const char *quant_name(uint32_t type);
 bool quant_run_bytes(quant_type type, uint64_t elements, uint64_t *bytes);
 /* Exact decode; `elements` is a multiple of the block. Bit-equal to the `gguf` package. */
 void quant_decode(quant_type type, const uint8_t *source, size_t elements, float *out);
-/* Nearest, ties to even; for F32, F16, BF16. */
-void quant_encode_plain(quant_type type, const float *source, size_t elements, uint8_t *out);
+/* To ROWS: F32, F16, BF16 (nearest, ties to even) and Q8_0 (rows of embeddings; elements a multiple
+ * of 32). Numbers as in weight_encode_panel. */
+void quant_encode(quant_type type, const float *source, size_t elements, uint8_t *out);
 
 float quant_f16_to_f32(uint16_t half);
 uint16_t quant_f32_to_f16(float number);
@@ -133,8 +135,10 @@ void weight_decode_panel(const weight_view *weight, size_t panel, float *out);
 /* One row as out[k]; equal to its lane of the panel. */
 void weight_decode_row(const weight_view *weight, size_t row, float *out);
 
+/* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 for Q4S, … */
+float weight_largest(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
- * Types: F32, F16, BF16, Q8C, Q8B, Q4S. Numbers must be finite. */
+ * Types: F32, F16, BF16, Q8C, Q8B, Q4S. Numbers are finite and at most weight_largest. */
 void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
 
 #endif

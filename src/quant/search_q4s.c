@@ -1,11 +1,13 @@
 /* The search for Q4S: least squares over scale, multipliers and numbers of a super-block.
  *
- * For a given scale the best multiplier of a sub-block is found by trying those that put its
- * largest number between 6.5 and 9 steps from zero, with both signs, since −8…7 is lopsided; the
- * numbers are then the nearest ones, which is optimal. Scales are tried on a grid relative to what
- * the largest sub-block needs with multiplier 15; the best one is refined by solving for the scale
- * with multipliers and numbers held, and searching again. All scales are rounded to f16 before
- * they are judged.
+ * The error of a sub-block is a function of its step alone (scale · multiplier, of either sign,
+ * since −8…7 is lopsided); the nearest numbers are optimal then. So
+ *   1. the error of every sub-block is tabulated over steps from 0.8 to 1.5 of an eighth of its
+ *      largest number, for the better sign;
+ *   2. many scales are judged by the table: the best multiplier of each sub-block, summed;
+ *   3. the few best scales, rounded to f16, are judged exactly, and the winner is refined: the
+ * scale is solved for with multipliers and numbers held, and judged again. No step depends on
+ * anything but the numbers themselves, so packing gives the same bytes anywhere.
  */
 #include "quant/search_q4s.h"
 
@@ -14,16 +16,27 @@
 
 #include <math.h>
 
-#define ROUND_MAGIC  12582912.0f /* 1.5 · 2^23: adding it rounds to an integer, ties to even */
-#define SCALE_STEPS  20
-#define SCALE_FIRST  0.82f
-#define SCALE_RATIO  1.035f
-#define REFINEMENTS  2
-#define HALF_LARGEST 65504.0f
+#define ROUND_MAGIC   12582912.0f /* 1.5 · 2^23: adding it rounds to an integer, ties to even */
+#define TABLE_STEPS   20
+#define TABLE_FIRST   0.8f
+#define TABLE_SPACING 0.035f /* linear: the step at i is FIRST + i · SPACING */
+#define TABLE_SIZE    44     /* from TABLE_STEPS on, errors grow as the square of the step */
+#define TRUST         1.3f   /* how far above the best a table's word may be to be checked */
+#define SCALES        32
+#define SCALE_FIRST   0.80f /* of what the largest number needs with multiplier 15 */
+#define SCALE_RATIO   1.026f
+#define FINALISTS     4
+#define REFINEMENTS   2
+#define HALF_LARGEST  65504.0f
+#define RATIO_LOWEST  0.86f /* multipliers whose step lies in between are tried */
+#define RATIO_HIGHEST 1.24f
 
 typedef struct q4s_search {
     float source[Q4S_SUPER];
-    float largest[Q4S_SUBS]; /* magnitude in each sub-block */
+    float eighth[Q4S_SUBS];               /* of the largest magnitude in each sub-block */
+    float energy[Q4S_SUBS];               /* the error with multiplier 0 */
+    float table[Q4S_SUBS][2][TABLE_SIZE]; /* errors with a negative and a positive step */
+    float better[Q4S_SUBS][TABLE_SIZE];   /* the smaller of the two */
     size_t subs;
 } q4s_search;
 
@@ -34,57 +47,138 @@ static inline float nearest_number(float source, float inverse) {
     return scaled + ROUND_MAGIC - ROUND_MAGIC;
 }
 
-/* Squared error of a sub-block with step `step` (of either sign, not 0). */
-static inline float sub_error(const float *source, float step) {
-    float inverse = 1.0f / step;
-    float sums[4] = {0};
-    for (int i = 0; i < Q4S_SUB; i += 4)
-        for (int lane = 0; lane < 4; lane++) {
-            float number = nearest_number(source[i + lane], inverse);
-            float difference = source[i + lane] - step * number;
-            sums[lane] += difference * difference;
+/* Squared errors of a sub-block with each of several steps (of either sign, not 0). The inner loop
+ * runs over steps, so that it becomes vector code and no sum crosses lanes. */
+static void step_errors(const float *restrict source, const float *restrict steps, size_t count,
+                        float *restrict errors) {
+    float inverse[2 * TABLE_STEPS];
+    for (size_t i = 0; i < count; i++) {
+        inverse[i] = 1.0f / steps[i];
+        errors[i] = 0;
+    }
+    for (int element = 0; element < Q4S_SUB; element++) {
+        float number = source[element];
+        for (size_t i = 0; i < count; i++) {
+            float difference = number - steps[i] * nearest_number(number, inverse[i]);
+            errors[i] += difference * difference;
         }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
 }
 
-static float sub_energy(const float *source) {
-    float sum = 0;
-    for (int i = 0; i < Q4S_SUB; i++)
-        sum += source[i] * source[i];
-    return sum;
+static void tabulate_sub(q4s_search *search, size_t sub) {
+    const float *source = search->source + sub * Q4S_SUB;
+    float largest = 0, energy = 0;
+    for (int i = 0; i < Q4S_SUB; i++) {
+        largest = fabsf(source[i]) > largest ? fabsf(source[i]) : largest;
+        energy += source[i] * source[i];
+    }
+    search->eighth[sub] = largest / 8.0f;
+    search->energy[sub] = energy;
+    if (energy == 0)
+        return;
+    float steps[2 * TABLE_STEPS], errors[2 * TABLE_STEPS];
+    for (int i = 0; i < TABLE_STEPS; i++) {
+        steps[TABLE_STEPS + i] = largest / 8.0f * (TABLE_FIRST + (float)i * TABLE_SPACING);
+        steps[i] = -steps[TABLE_STEPS + i];
+    }
+    step_errors(source, steps, 2 * TABLE_STEPS, errors);
+    for (int sign = 0; sign < 2; sign++) {
+        float *table = search->table[sub][sign];
+        memcpy(table, errors + sign * TABLE_STEPS, TABLE_STEPS * sizeof(float));
+        float last = steps[2 * TABLE_STEPS - 1] / search->eighth[sub];
+        for (int i = TABLE_STEPS; i < TABLE_SIZE; i++) {
+            float ratio = (TABLE_FIRST + (float)i * TABLE_SPACING) / last;
+            table[i] = table[TABLE_STEPS - 1] * ratio * ratio;
+        }
+    }
+    for (int i = 0; i < TABLE_SIZE; i++) {
+        float minus = search->table[sub][0][i], plus = search->table[sub][1][i];
+        search->better[sub][i] = plus < minus ? plus : minus;
+    }
 }
 
-/* The best multiplier of a sub-block for this scale; its error is returned. */
-static float best_multiplier(const float *source, float largest, float scale, int8_t *multiplier) {
-    float best = sub_energy(source);
-    *multiplier = 0;
-    int lowest = (int)(largest / (9.0f * scale));
-    int highest = (int)ceilf(largest / (6.5f * scale));
-    lowest = lowest < 1 ? 1 : lowest;
-    if (lowest > Q4S_MAGNITUDE_MAX)
-        lowest = Q4S_MAGNITUDE_MAX;
-    highest = highest > Q4S_MAGNITUDE_MAX ? Q4S_MAGNITUDE_MAX : highest;
+/* The multipliers worth trying for a sub-block, lowest ≤ highest in 1…15. */
+static inline void multiplier_range(float eighth, float scale, int *lowest, int *highest) {
+    float needed = eighth / scale;
+    needed = needed < 1000.0f ? needed : 1000.0f;
+    int low = (int)(needed * RATIO_LOWEST), high = (int)(needed * RATIO_HIGHEST) + 1;
+    low = low < Q4S_MAGNITUDE_MAX ? low : Q4S_MAGNITUDE_MAX;
+    *lowest = low > 1 ? low : 1;
+    *highest = high < Q4S_MAGNITUDE_MAX ? high : Q4S_MAGNITUDE_MAX;
+}
+
+/* What a table says of a step of `ratio` eighths (below 100). */
+static inline float look_up(const float *table, float ratio) {
+    int at = (int)((ratio - TABLE_FIRST) * (1.0f / TABLE_SPACING) + 0.5f);
+    at = at > 0 ? at : 0;
+    return table[at < TABLE_SIZE ? at : TABLE_SIZE - 1];
+}
+
+/* The error of a scale by the tables alone; stops when the sum passes `bound`. */
+static float estimate(const q4s_search *search, float scale, float bound) {
+    float total = 0;
+    for (size_t sub = 0; sub < search->subs && total < bound; sub++) {
+        float best = search->energy[sub];
+        if (best == 0)
+            continue;
+        int lowest, highest;
+        multiplier_range(search->eighth[sub], scale, &lowest, &highest);
+        float unit = scale / search->eighth[sub];
+        unit = unit < 6.0f ? unit : 6.0f;
+        for (int multiplier = lowest; multiplier <= highest; multiplier++) {
+            float error = look_up(search->better[sub], unit * (float)multiplier);
+            best = error < best ? error : best;
+        }
+        total += best;
+    }
+    return total;
+}
+
+/* The best multiplier of a sub-block for this scale, exactly: among those that the tables do not
+ * rule out. Returns its error. */
+static float best_multiplier(const q4s_search *search, size_t sub, float scale, int8_t *found) {
+    float best = search->energy[sub];
+    *found = 0;
+    if (best == 0)
+        return 0;
+    int lowest, highest;
+    multiplier_range(search->eighth[sub], scale, &lowest, &highest);
+    float unit = scale / search->eighth[sub];
+    unit = unit < 6.0f ? unit : 6.0f;
+    float promised = INFINITY;
+    for (int magnitude = lowest; magnitude <= highest; magnitude++) {
+        float error = look_up(search->better[sub], unit * (float)magnitude);
+        promised = error < promised ? error : promised;
+    }
+    float steps[2 * TABLE_STEPS], errors[2 * TABLE_STEPS];
+    int multipliers[2 * TABLE_STEPS];
+    size_t count = 0;
     for (int magnitude = lowest; magnitude <= highest; magnitude++)
-        for (int sign = -1; sign <= 1; sign += 2) {
-            float error = sub_error(source, scale * (float)(sign * magnitude));
-            if (error < best) {
-                best = error;
-                *multiplier = (int8_t)(sign * magnitude);
+        for (int sign = 0; sign < 2; sign++)
+            if (look_up(search->table[sub][sign], unit * (float)magnitude) <= TRUST * promised) {
+                multipliers[count] = sign == 0 ? -magnitude : magnitude;
+                steps[count] = scale * (float)multipliers[count];
+                count++;
             }
+    for (; count % 4 != 0; count++) { /* whole vectors */
+        multipliers[count] = multipliers[count - 1];
+        steps[count] = steps[count - 1];
+    }
+    step_errors(search->source + sub * Q4S_SUB, steps, count, errors);
+    for (size_t i = 0; i < count; i++)
+        if (errors[i] < best) {
+            best = errors[i];
+            *found = (int8_t)multipliers[i];
         }
     return best;
 }
 
-/* All multipliers for a scale; stops when the sum passes `bound`. */
-static double try_scale(const q4s_search *search, float scale, double bound, int8_t *multiplier) {
-    double error = 0;
-    for (size_t sub = 0; sub < search->subs; sub++) {
-        error += (double)best_multiplier(search->source + sub * Q4S_SUB, search->largest[sub],
-                                         scale, &multiplier[sub]);
-        if (error >= bound)
-            break;
-    }
-    return error;
+/* All multipliers for a scale, exactly; stops when the sum passes `bound`. */
+static float judge_exactly(const q4s_search *search, float scale, float bound, int8_t *multiplier) {
+    float total = 0;
+    for (size_t sub = 0; sub < search->subs && total < bound; sub++)
+        total += best_multiplier(search, sub, scale, &multiplier[sub]);
+    return total;
 }
 
 /* The scale that is best for these multipliers and the numbers they lead to. */
@@ -104,16 +198,39 @@ static float solve_scale(const q4s_search *search, float scale, const int8_t *mu
     return square > 0 ? (float)(product / square) : scale;
 }
 
-static void judge(const q4s_search *search, float wanted, double *best, q4s_super *found) {
+static void consider(const q4s_search *search, float wanted, float *best, q4s_super *found) {
     uint16_t half = quant_f32_to_f16(wanted < HALF_LARGEST ? wanted : HALF_LARGEST);
     if (half == 0 || half >= 0x7c00 || half == found->scale)
         return;
     int8_t multiplier[Q4S_SUBS] = {0};
-    double error = try_scale(search, half_to_float(half), *best, multiplier);
+    float error = judge_exactly(search, half_to_float(half), *best, multiplier);
     if (error < *best) {
         *best = error;
         found->scale = half;
         memcpy(found->multiplier, multiplier, sizeof(multiplier));
+    }
+}
+
+/* The finalists by the table, best first. */
+static void choose_finalists(const q4s_search *search, float largest, float *finalists) {
+    float errors[FINALISTS];
+    for (int i = 0; i < FINALISTS; i++) {
+        errors[i] = INFINITY;
+        finalists[i] = 0;
+    }
+    float scale = largest / (8.0f * Q4S_MAGNITUDE_MAX) * SCALE_FIRST;
+    for (int step = 0; step < SCALES; step++, scale *= SCALE_RATIO) {
+        float error = estimate(search, scale, errors[FINALISTS - 1]);
+        int at = FINALISTS;
+        for (; at > 0 && error < errors[at - 1]; at--)
+            if (at < FINALISTS) {
+                errors[at] = errors[at - 1];
+                finalists[at] = finalists[at - 1];
+            }
+        if (at < FINALISTS) {
+            errors[at] = error;
+            finalists[at] = scale;
+        }
     }
 }
 
@@ -122,18 +239,20 @@ void search_q4s(const float *source, size_t count, q4s_super *found) {
     memcpy(search.source, source, count * sizeof(float));
     memset(found, 0, sizeof(*found));
     float largest = 0;
-    for (size_t i = 0; i < count; i++) {
-        float *sub = &search.largest[i / Q4S_SUB];
-        *sub = fabsf(source[i]) > *sub ? fabsf(source[i]) : *sub;
-        largest = *sub > largest ? *sub : largest;
-    }
-    double best = INFINITY;
-    float scale = largest / (8.0f * Q4S_MAGNITUDE_MAX) * SCALE_FIRST;
-    for (int step = 0; step < SCALE_STEPS; step++, scale *= SCALE_RATIO)
-        judge(&search, scale, &best, found);
+    for (size_t i = 0; i < count; i++)
+        largest = fabsf(source[i]) > largest ? fabsf(source[i]) : largest;
+    /* Where the scale of f16 would be zero, or squares would, zeros are the answer. */
+    if (largest < 0x1p-20f)
+        return;
+    for (size_t sub = 0; sub < search.subs; sub++)
+        tabulate_sub(&search, sub);
+    float finalists[FINALISTS], best = INFINITY;
+    choose_finalists(&search, largest, finalists);
+    for (int i = 0; i < FINALISTS; i++)
+        consider(&search, finalists[i], &best, found);
     for (int i = 0; i < REFINEMENTS && found->scale != 0; i++)
-        judge(&search, solve_scale(&search, half_to_float(found->scale), found->multiplier), &best,
-              found);
+        consider(&search, solve_scale(&search, half_to_float(found->scale), found->multiplier),
+                 &best, found);
     for (size_t sub = 0; sub < search.subs; sub++) {
         if (found->multiplier[sub] == 0)
             continue;

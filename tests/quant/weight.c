@@ -192,6 +192,26 @@ static void encode_survives_extremes(void **state) {
         }
 }
 
+/* ROWS: plain types keep what they can hold, Q8_0 is as good as Q8B. */
+static void runs_encode(void **state) {
+    (void)state;
+    const quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0};
+    const double bounds[] = {0, 1e-6, 1e-5, 4e-5};
+    float source[512], decoded[512];
+    fill_weights(source, 512, 3);
+    for (size_t t = 0; t < COUNT(types); t++) {
+        uint8_t data[512 * 4];
+        double error = 0, energy = 0;
+        quant_encode(types[t], source, 512, data);
+        quant_decode(types[t], data, 512, decoded);
+        for (size_t i = 0; i < 512; i++) {
+            error += pow((double)decoded[i] - source[i], 2);
+            energy += pow(source[i], 2);
+        }
+        assert_true(error / energy <= bounds[t]);
+    }
+}
+
 static void sizes_are_refused(void **state) {
     (void)state;
     uint64_t bytes;
@@ -220,7 +240,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_panels_agree), cmocka_unit_test(columns_are_transposed_rows),
         cmocka_unit_test(encoded_panels_decode), cmocka_unit_test(encode_survives_extremes),
-        cmocka_unit_test(sizes_are_refused),
+        cmocka_unit_test(runs_encode),           cmocka_unit_test(sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
