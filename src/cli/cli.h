@@ -122,4 +122,9 @@ AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capa
                                        avo_error *error);
 #define CLI_PATH_MAX 4096
 
+/* Finds and opens the model, with progress on stderr. */
+AVO_MUST_USE avo_status cli_model_open(const char *name, avo_model **model, avo_error *error);
+/* EXIT_INTERRUPTED for AVO_ERROR_CANCELLED, else EXIT_FAILED; prints the error. */
+int cli_fail_status(avo_status status, const avo_error *error);
+
 #endif

@@ -31,6 +31,13 @@ int cli_fail(const avo_error *error) {
     return EXIT_FAILED;
 }
 
+int cli_fail_status(avo_status status, const avo_error *error) {
+    if (status != AVO_ERROR_CANCELLED)
+        return cli_fail(error);
+    print_line("", "interrupted");
+    return EXIT_INTERRUPTED;
+}
+
 int cli_fail_text(const char *format, ...) {
     char text[AVO_ERROR_TEXT_MAX];
     va_list arguments;

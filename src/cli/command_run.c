@@ -1,0 +1,313 @@
+/* `avocet run`: one prompt, one answer. */
+#include "base/clock.h"
+#include "cli/run_int.h"
+#include "cli/sampling_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const cli_command command_run;
+
+typedef struct run_flags {
+    sampling_flags sampling;
+    const char *system;
+    const char *telemetry; /* NULL: none */
+    bool raw, special, ignore_end, json;
+    uint32_t max_new_tokens;
+    uint32_t threads, context;
+} run_flags;
+
+#define OWN_OPTION_COUNT 10
+
+static void make_specs(run_flags *flags, option_spec *specs) {
+    const option_spec own[OWN_OPTION_COUNT] = {
+        {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
+         "at most N tokens of answer; 0: until the model ends or the context is full (default 0)",
+         0, 0},
+        {"system", 0, OPTION_TEXT, &flags->system, "TEXT",
+         "a system message in front of the prompt", 0, 0},
+        {"raw", 0, OPTION_FLAG, &flags->raw, NULL,
+         "continue the prompt as it is, without the model's chat template", 0, 0},
+        {"special", 0, OPTION_FLAG, &flags->special, NULL,
+         "with --raw: special tokens written in the prompt count as such", 0, 0},
+        {"ignore-eos", 0, OPTION_FLAG, &flags->ignore_end, NULL,
+         "go on after the model's end token", 0, 0},
+        {"ctx", 'c', OPTION_U32, &flags->context, "N",
+         "tokens of context (default: what the request needs or the model has, fitted to memory)",
+         0, 16777216},
+        {"threads", 't', OPTION_U32, &flags->threads, "N",
+         "threads to compute with (default: all that this process may use)", 0, 4096},
+        {"json", 0, OPTION_FLAG, &flags->json, NULL,
+         "print one JSON object at the end instead of streaming text", 0, 0},
+        {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE",
+         "append a CSV row with times, rates and memory to FILE (default: standard error)", 0, 0},
+        {0},
+    };
+    size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
+    specs[0] = own[0];
+    memcpy(specs + 1 + count, own + 1, (OWN_OPTION_COUNT - 1) * sizeof(own[0]));
+}
+
+/* ---- The prompt ---- */
+
+static avo_status read_prompt(const char *argument, buffer *prompt, avo_error *error) {
+    if (argument != NULL && strcmp(argument, "-") != 0) {
+        AVO_TRY(buffer_append_text(prompt, argument));
+    } else {
+        if (argument == NULL && isatty(STDIN_FILENO))
+            fprintf(stderr, "Type the prompt, then Ctrl-D.\n");
+        AVO_TRY(cli_read_input(prompt, error));
+        /* `echo question | avocet run MODEL` asks the question, not the question and a newline. */
+        if (prompt->size > 0 && prompt->data[prompt->size - 1] == '\n')
+            prompt->size--;
+    }
+    if (prompt->size > 0 && memchr(prompt->data, 0, prompt->size) != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt holds a zero byte");
+    if (buffer_terminate(prompt) != AVO_OK)
+        return status_no_memory(error, "the prompt", prompt->size);
+    return AVO_OK;
+}
+
+/* Ids of a prompt; `ids` has room for the worst case where one is known. */
+static avo_status tokenize_raw(const avo_model *model, const run_flags *flags, const buffer *prompt,
+                               int32_t *ids, size_t capacity, size_t *count, avo_error *error) {
+    uint32_t how = AVO_TOKENIZE_BEGIN | (flags->special ? AVO_TOKENIZE_SPECIAL : 0u);
+    return avo_tokenize(model, prompt->data, prompt->size, how, ids, capacity, count, error);
+}
+
+static avo_status tokenize_chat(const avo_model *model, const run_flags *flags,
+                                const buffer *prompt, int32_t *ids, size_t capacity, size_t *count,
+                                avo_error *error) {
+    avo_message messages[2];
+    size_t message_count = 0;
+    if (flags->system != NULL)
+        messages[message_count++] = (avo_message){"system", flags->system};
+    messages[message_count++] = (avo_message){"user", prompt->data};
+    return avo_chat_tokenize(model, messages, message_count, true, ids, capacity, count, error);
+}
+
+static avo_status tokenize(const avo_model *model, const run_flags *flags, const buffer *prompt,
+                           buffer *ids, avo_error *error) {
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    if (!info.has_tokenizer)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "the model has no tokenizer; put its tokenizer file beside it");
+    bool chat = info.has_chat_template && !flags->raw;
+    if (flags->system != NULL && !chat)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--system needs a chat template, %s",
+                           flags->raw ? "which --raw leaves out"
+                                      : "which this model does not have");
+    /* One try with a good guess, and a second one with the count that the first has found. */
+    size_t capacity = prompt->size + 1024 + (flags->system != NULL ? strlen(flags->system) : 0);
+    for (;;) {
+        size_t count = 0;
+        ids->size = 0;
+        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
+            return status_no_memory(error, "the prompt's tokens", capacity * sizeof(int32_t));
+        int32_t *room = (int32_t *)(void *)ids->data;
+        avo_status status = chat
+                                ? tokenize_chat(model, flags, prompt, room, capacity, &count, error)
+                                : tokenize_raw(model, flags, prompt, room, capacity, &count, error);
+        if (status == AVO_ERROR_LIMIT && count > capacity) {
+            capacity = count;
+            continue;
+        }
+        AVO_TRY(status);
+        ids->size = count * sizeof(int32_t);
+        break;
+    }
+    if (ids->size == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the prompt is empty and the model has no begin token to start from");
+    return AVO_OK;
+}
+
+/* ---- The answer ---- */
+
+typedef struct run_stream {
+    run_record *record;
+    bool json;
+    bool at_line_begin;
+    avo_status failure;
+} run_stream;
+
+static bool on_token(void *context, const avo_token_event *event) {
+    run_stream *stream = context;
+    stream->failure = run_record_token(stream->record, event);
+    if (stream->failure != AVO_OK)
+        return false;
+    if (!stream->json && event->text_bytes > 0) {
+        cli_print_untrusted(stdout, (text_view){event->text, event->text_bytes});
+        stream->at_line_begin = event->text[event->text_bytes - 1] == '\n';
+        if (!cli_output_works())
+            return false;
+    }
+    return !cli_interrupted();
+}
+
+/* What the engine is opened with: a context that the request fits, where the user gave none. */
+static avo_status plan_context(const run_flags *flags, const avo_model *model, size_t prompt_tokens,
+                               uint32_t *context, avo_error *error) {
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    uint32_t available = flags->context != 0 ? flags->context : info.context;
+    if (prompt_tokens >= available)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "the prompt has %zu tokens, but the context holds %u and the answer "
+                           "needs one at least; %s",
+                           prompt_tokens, available,
+                           flags->context != 0 && flags->context < info.context
+                               ? "raise --ctx or shorten the prompt"
+                               : "shorten the prompt");
+    *context = flags->context;
+    if (flags->context == 0 && flags->max_new_tokens != 0) {
+        size_t needed = prompt_tokens + flags->max_new_tokens;
+        *context = needed < info.context ? (uint32_t)needed : info.context;
+    }
+    return AVO_OK;
+}
+
+static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
+                           const buffer *ids, avo_generate_request *request, avo_error *error) {
+    avo_session *session = NULL;
+    AVO_TRY(avo_session_open(engine, &session, error));
+    run_stream stream = {record, flags->json, true, AVO_OK};
+    request->tokens = (const int32_t *)(const void *)ids->data;
+    request->token_count = ids->size / sizeof(int32_t);
+    request->max_new_tokens = flags->max_new_tokens;
+    request->ignore_end = flags->ignore_end;
+    request->on_token = on_token;
+    request->on_token_context = &stream;
+    record->begin_ns = clock_now_ns();
+    avo_status status = avo_generate(engine, session, request, &record->result, error);
+    avo_session_close(session);
+    if (!flags->json && !stream.at_line_begin)
+        fputc('\n', stdout);
+    AVO_TRY(status);
+    if (stream.failure != AVO_OK)
+        return status_no_memory(error, "the answer", record->text.size);
+    return AVO_OK;
+}
+
+static avo_status write_results(const run_flags *flags, const run_record *record,
+                                avo_error *error) {
+    if (flags->json) {
+        buffer out;
+        buffer_init(&out, NULL, SIZE_MAX);
+        avo_status status = run_write_json(record, &out);
+        if (status == AVO_OK)
+            cli_print(buffer_text(&out));
+        buffer_free(&out);
+        if (status != AVO_OK)
+            return status_fail(error, status, "cannot write JSON: %s", avo_status_text(status));
+    }
+    if (flags->telemetry != NULL)
+        return run_telemetry_write(flags->telemetry, record, error);
+    return AVO_OK;
+}
+
+/* Everything that needs the model; the caller closes what was opened. `wrong` says that a flag was
+ * wrong and that this was printed. */
+static avo_status answer(const run_flags *flags, const buffer *prompt, run_record *record,
+                         avo_model **model, avo_engine **engine, buffer *ids, bool *wrong,
+                         avo_error *error) {
+    uint64_t begin = clock_now_ns();
+    AVO_TRY(cli_model_open(record->model_name, model, error));
+    uint64_t opened = clock_now_ns();
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    sampling_values values;
+    if (!sampling_flags_apply(&command_run, &flags->sampling, *model, &values, &request)) {
+        *wrong = true;
+        return AVO_ERROR_ARGUMENT;
+    }
+    AVO_TRY(tokenize(*model, flags, prompt, ids, error));
+    uint64_t tokenized = clock_now_ns();
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.threads = flags->threads;
+    AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
+    AVO_TRY(avo_engine_open(*model, &options, engine, error));
+    record->model = *model;
+    record->tokenize_seconds = clock_seconds(opened, tokenized);
+    record->load_seconds = clock_seconds(begin, clock_now_ns()) - record->tokenize_seconds;
+    AVO_TRY(generate(flags, *engine, record, ids, &request, error));
+    return write_results(flags, record, error);
+}
+
+static int run_request(const run_flags *flags, const char *model_name, const char *argument) {
+    avo_error error = {0};
+    run_record record;
+    buffer prompt;
+    buffer ids;
+    run_record_init(&record);
+    buffer_init(&prompt, NULL, CLI_INPUT_BYTES_MAX);
+    buffer_init(&ids, NULL, SIZE_MAX);
+    record.model_name = model_name;
+    record.wants_logprobs = flags->sampling.logprobs > 0;
+    cli_interrupt_catch();
+
+    avo_model *model = NULL;
+    avo_engine *engine = NULL;
+    bool wrong = false;
+    avo_status status = AVO_OK;
+    if (flags->telemetry != NULL)
+        status = run_telemetry_check(flags->telemetry, &error);
+    if (status == AVO_OK)
+        status = read_prompt(argument, &prompt, &error);
+    record.prompt = buffer_text(&prompt);
+    if (status == AVO_OK)
+        status = answer(flags, &prompt, &record, &model, &engine, &ids, &wrong, &error);
+    bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
+    avo_engine_close(engine);
+    avo_model_close(model);
+    buffer_free(&ids);
+    buffer_free(&prompt);
+    run_record_free(&record);
+    if (wrong)
+        return EXIT_USAGE;
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    return cancelled ? EXIT_INTERRUPTED : EXIT_GOOD;
+}
+
+static int run(int argc, char **argv) {
+    run_flags flags;
+    memset(&flags, 0, sizeof(flags));
+    sampling_flags_init(&flags.sampling);
+    option_spec specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT];
+    make_specs(&flags, specs);
+    int words = 0;
+    options_result result = options_parse(&command_run, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        return options_exit(result);
+    if (words < 1)
+        return cli_usage(&command_run, "which MODEL?");
+    if (words > 2)
+        return cli_usage(&command_run, "the prompt is one argument: put it in quotes");
+    if (flags.sampling.logprobs > 0 && !flags.json)
+        return cli_usage(&command_run, "--logprobs shows in --json only: give both");
+    if (flags.special && !flags.raw)
+        return cli_usage(&command_run, "--special goes with --raw");
+    if (flags.system != NULL && flags.raw)
+        return cli_usage(&command_run, "--system and --raw exclude each other");
+    return run_request(&flags, argv[1], words == 2 ? argv[2] : NULL);
+}
+
+const cli_command command_run = {
+    .name = "run",
+    .summary = "answer a prompt, streamed as it comes",
+    .usage =
+        "avocet run MODEL [PROMPT|-] [options]\n\n"
+        "Without PROMPT, or with -, the prompt is read from standard input (one newline at its "
+        "end\nis left out). Ctrl-C ends the answer: what there is has been written, "
+        "finish_reason is\n\"cancelled\" and the exit status 130.",
+    .examples =
+        "avocet run smollm2 \"Why is the sky blue?\"\n"
+        "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"
+        "avocet run stories15M.bin --raw \"Once upon a time\" --stop \"The end\"\n"
+        "cat letter.txt | avocet run smollm2 --system \"Answer in one line.\" -\n"
+        "avocet run smollm2 \"Yes or no?\" -n 1 --json --logprobs 5\n"
+        "avocet run smollm2 \"Hello\" --telemetry=times.csv",
+    .run = run,
+};

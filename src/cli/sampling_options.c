@@ -1,0 +1,142 @@
+/* Sampling flags to avo_sampling. */
+#include "cli/sampling_options.h"
+
+#include "model/model.h"
+
+#include <math.h>
+#include <string.h>
+
+void sampling_flags_init(sampling_flags *flags) {
+    memset(flags, 0, sizeof(*flags));
+    flags->temperature = flags->top_p = flags->min_p = flags->typical_p = NAN;
+    flags->repetition_penalty = flags->presence_penalty = flags->frequency_penalty = NAN;
+    flags->top_k = UINT32_MAX;
+}
+
+size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
+    const option_spec rows[SAMPLING_OPTION_COUNT] = {
+        {"temperature", 0, OPTION_NUMBER, &flags->temperature, "X",
+         "0 takes the likeliest token each time (default: the model's own, else 0)", 0, 1e6},
+        {"top-k", 0, OPTION_U32, &flags->top_k, "N",
+         "draw from the N likeliest tokens; 0: from all (default: the model's own, else 0)", 0,
+         4294967294.0},
+        {"top-p", 0, OPTION_NUMBER, &flags->top_p, "X",
+         "draw from the likeliest tokens that make up X (default: the model's own, else 1)", 0, 1},
+        {"min-p", 0, OPTION_NUMBER, &flags->min_p, "X",
+         "drop tokens less than X times as likely as the likeliest (default: the model's own, "
+         "else 0)",
+         0, 1},
+        {"typical-p", 0, OPTION_NUMBER, &flags->typical_p, "X",
+         "draw from the most typical tokens that make up X (default: the model's own, else 1)",
+         1e-6, 1},
+        {"repetition-penalty", 0, OPTION_NUMBER, &flags->repetition_penalty, "X",
+         "divide the logits of tokens seen in prompt or answer (default: the model's own, else 1)",
+         1e-6, 1e6},
+        {"presence-penalty", 0, OPTION_NUMBER, &flags->presence_penalty, "X",
+         "take X off the logits of tokens in the answer (default 0)", -1e6, 1e6},
+        {"frequency-penalty", 0, OPTION_NUMBER, &flags->frequency_penalty, "X",
+         "take X off for each time a token is in the answer (default 0)", -1e6, 1e6},
+        {"logit-bias", 0, OPTION_TEXT_LIST, &flags->bias, "ID=X",
+         "add X to the logit of token ID, -inf forbids it; may be repeated", 0, 0},
+        {"seed", 0, OPTION_U64, &flags->seed, "N", "the same seed gives the same text (default 0)",
+         0, 0},
+        {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
+         "with --json: log-probabilities of each token and of the N likeliest, 1 to 20", 0,
+         AVO_TOP_LOGPROBS_MAX},
+        {"stop", 0, OPTION_TEXT_LIST, &flags->stop, "TEXT", "end before this text; may be repeated",
+         0, 0},
+        {"stop-token", 0, OPTION_TEXT_LIST, &flags->stop_token, "ID",
+         "end at this token, beside the model's own; may be repeated", 0, 0},
+    };
+    memcpy(specs, rows, sizeof(rows));
+    return SAMPLING_OPTION_COUNT;
+}
+
+/* The flag, else what the model says, else ours. */
+static float choose(double flag, float model, float ours) {
+    if (!isnan(flag))
+        return (float)flag;
+    return isnan(model) ? ours : model;
+}
+
+static bool parse_token(const cli_command *command, const char *name, const char *text,
+                        uint32_t vocabulary, int32_t *token) {
+    uint64_t id = 0;
+    const char *fault = number_parse_u64(text, 0, vocabulary - 1, &id);
+    if (fault == NULL) {
+        *token = (int32_t)id;
+        return true;
+    }
+    cli_usage(command, "--%s: token \"%s\" %s; tokens go from 0 to %u", name, text, fault,
+              vocabulary - 1);
+    return false;
+}
+
+static bool parse_bias(const cli_command *command, const char *text, uint32_t vocabulary,
+                       avo_logit_bias *bias) {
+    char id[24];
+    size_t length = strcspn(text, "=");
+    double value = 0.0;
+    if (text[length] != '=' || length >= sizeof(id)) {
+        cli_usage(command, "--logit-bias: \"%s\" is not of the form ID=X, as in 15043=-2.5", text);
+        return false;
+    }
+    memcpy(id, text, length);
+    id[length] = '\0';
+    if (!parse_token(command, "logit-bias", id, vocabulary, &bias->token))
+        return false;
+    const char *fault = number_parse_double(text + length + 1, -HUGE_VAL, 3e38, &value);
+    if (fault != NULL) {
+        cli_usage(command, "--logit-bias: \"%s\" %s", text + length + 1, fault);
+        return false;
+    }
+    bias->bias = (float)value;
+    return true;
+}
+
+static bool apply_lists(const cli_command *command, const sampling_flags *flags,
+                        uint32_t vocabulary, sampling_values *values,
+                        avo_generate_request *request) {
+    for (size_t i = 0; i < flags->bias.count; i++)
+        if (!parse_bias(command, flags->bias.items[i], vocabulary, &values->bias[i]))
+            return false;
+    for (size_t i = 0; i < flags->stop_token.count; i++)
+        if (!parse_token(command, "stop-token", flags->stop_token.items[i], vocabulary,
+                         &values->stop_tokens[i]))
+            return false;
+    for (size_t i = 0; i < flags->stop.count; i++)
+        if (flags->stop.items[i][0] == '\0') {
+            cli_usage(command, "--stop: the text is empty");
+            return false;
+        }
+    request->sampling.bias = values->bias;
+    request->sampling.bias_count = flags->bias.count;
+    request->stop_tokens = values->stop_tokens;
+    request->stop_token_count = flags->stop_token.count;
+    request->stop = flags->stop.items;
+    request->stop_count = flags->stop.count;
+    return true;
+}
+
+bool sampling_flags_apply(const cli_command *command, const sampling_flags *flags,
+                          const avo_model *model, sampling_values *values,
+                          avo_generate_request *request) {
+    const generation_defaults *defaults = &model->source->generation;
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    avo_sampling *sampling = &request->sampling;
+    sampling->temperature = choose(flags->temperature, defaults->temperature, 0.0f);
+    sampling->top_p = choose(flags->top_p, defaults->top_p, 1.0f);
+    sampling->min_p = choose(flags->min_p, defaults->min_p, 0.0f);
+    sampling->typical_p = choose(flags->typical_p, defaults->typical_p, 1.0f);
+    sampling->repetition_penalty =
+        choose(flags->repetition_penalty, defaults->repetition_penalty, 1.0f);
+    sampling->presence_penalty = choose(flags->presence_penalty, NAN, 0.0f);
+    sampling->frequency_penalty = choose(flags->frequency_penalty, NAN, 0.0f);
+    sampling->top_k = flags->top_k;
+    if (flags->top_k == UINT32_MAX)
+        sampling->top_k = defaults->top_k > 0 ? (uint32_t)defaults->top_k : 0;
+    sampling->seed = flags->seed;
+    sampling->top_logprobs = flags->logprobs;
+    return apply_lists(command, flags, info.vocabulary, values, request);
+}
