@@ -1,0 +1,245 @@
+/* engine/: the rules of sessions and batches, what is refused, and that a step allocates nothing.
+ * AVO_TEST_THREADS */
+#include "support/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int32_t prompt[] = {1, 5, 9, 2, 7, 3, 8, 4, 6, 11};
+#define PROMPT (sizeof(prompt) / sizeof(prompt[0]))
+
+typedef struct bench {
+    test_allocator counter;
+    avo_model *model;
+    avo_engine *engine;
+    avo_error error;
+} bench;
+
+static void bench_open(bench *b, avo_engine_options options) {
+    memset(b, 0, sizeof(*b));
+    test_allocator_init(&b->counter);
+    avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
+    model_options.allocator = &b->counter.allocator;
+    assert_ok_error(
+        avo_model_open(test_fixture_path("models/llama2.gguf"), &model_options, &b->model, &b->error),
+        &b->error);
+    assert_ok_error(avo_engine_open(b->model, &options, &b->engine, &b->error), &b->error);
+}
+
+static void bench_close(bench *b) {
+    avo_engine_close(b->engine);
+    avo_model_close(b->model);
+    assert_int_equal(b->counter.live, 0);
+    assert_int_equal(b->counter.live_bytes, 0);
+}
+
+static avo_engine_options small_options(void) {
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.threads = 2;
+    options.context_max = 40;
+    options.sessions_max = 3;
+    options.rows_max = 16;
+    return options;
+}
+
+static void a_step_allocates_nothing(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_session *session;
+    avo_batch *batch;
+    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    size_t before = b.counter.allocations;
+    for (int i = 0; i < 3; i++) {
+        avo_batch_clear(batch);
+        assert_ok(avo_batch_add(batch, session, prompt, PROMPT));
+        assert_ok(avo_step(b.engine, batch));
+        assert_non_null(avo_batch_logits(batch, session, 0));
+    }
+    assert_ok(avo_session_truncate(session, 3, &b.error));
+    assert_int_equal(b.counter.allocations, before);
+    assert_int_equal(avo_session_length(session), 3);
+    avo_batch_close(batch);
+    avo_session_close(session);
+    bench_close(&b);
+}
+
+static void wrong_use_is_refused(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_session *session;
+    avo_batch *batch;
+    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    const avo_error *error = avo_batch_error(batch);
+    int32_t bad[] = {1, -1};
+    int32_t large[] = {1 << 20};
+    assert_refused(avo_step(b.engine, batch), AVO_ERROR_ARGUMENT, error, "empty");
+    assert_refused(avo_batch_add(batch, session, prompt, 0), AVO_ERROR_ARGUMENT, error, "0 tokens");
+    assert_refused(avo_batch_add(batch, session, bad, 2), AVO_ERROR_ARGUMENT, error, "-1");
+    assert_refused(avo_batch_add(batch, session, large, 1), AVO_ERROR_ARGUMENT, error, "1048576");
+    int32_t many[64] = {0};
+    assert_refused(avo_batch_add(batch, session, many, 41), AVO_ERROR_CONTEXT, error, "40");
+    assert_refused(avo_batch_add(batch, session, many, 17), AVO_ERROR_FULL, error, "17");
+    assert_refused(avo_batch_add_scored(batch, session, many, 8, 4), AVO_ERROR_FULL, error,
+                   "logits");
+    assert_refused(avo_batch_add_scored(batch, session, many, 1, 2), AVO_ERROR_ARGUMENT, error,
+                   "1 tokens");
+    assert_int_equal(avo_session_length(session), 0);
+    assert_ok(avo_batch_add(batch, session, prompt, 2));
+    assert_refused(avo_batch_add(batch, session, prompt, 2), AVO_ERROR_ARGUMENT, error, "already");
+    assert_refused(avo_session_truncate(session, 0, &b.error), AVO_ERROR_ARGUMENT, &b.error,
+                   "waits");
+    assert_null(avo_batch_logits(batch, session, 0));
+    assert_ok(avo_step(b.engine, batch));
+    assert_refused(avo_step(b.engine, batch), AVO_ERROR_ARGUMENT, error, "clear");
+    assert_refused(avo_batch_add(batch, session, prompt, 2), AVO_ERROR_ARGUMENT, error, "clear");
+    assert_null(avo_batch_logits(batch, session, 1));
+    assert_refused(avo_session_truncate(session, 3, &b.error), AVO_ERROR_ARGUMENT, &b.error, "3");
+    avo_batch_close(batch);
+    avo_session_close(session);
+    bench_close(&b);
+}
+
+static void sessions_have_a_maximum(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_session *sessions[4];
+    for (int i = 0; i < 3; i++)
+        assert_ok(avo_session_open(b.engine, &sessions[i], &b.error));
+    assert_refused(avo_session_open(b.engine, &sessions[3], &b.error), AVO_ERROR_FULL, &b.error,
+                   "3");
+    avo_session_close(sessions[1]);
+    assert_ok(avo_session_open(b.engine, &sessions[1], &b.error));
+    for (int i = 0; i < 3; i++)
+        avo_session_close(sessions[i]);
+    bench_close(&b);
+}
+
+static void a_closed_session_stops_its_batch(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_session *session;
+    avo_batch *batch;
+    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    assert_ok(avo_batch_add(batch, session, prompt, 2));
+    avo_session_close(session);
+    assert_refused(avo_step(b.engine, batch), AVO_ERROR_ARGUMENT, avo_batch_error(batch), "closed");
+    avo_batch_clear(batch);
+    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_batch_add(batch, session, prompt, 2));
+    assert_ok(avo_step(b.engine, batch));
+    avo_batch_close(batch);
+    avo_session_close(session);
+    bench_close(&b);
+}
+
+/* The pool is smaller than what the sessions may hold: the one that finds it full is told so, keeps
+ * what it has, and goes on when another is gone. */
+static void a_full_pool_is_an_answer(void **state) {
+    (void)state;
+    avo_engine_options options = small_options();
+    options.kv_tokens = 64; /* two pages */
+    bench b;
+    bench_open(&b, options);
+    avo_session *first, *second, *third;
+    avo_batch *batch;
+    assert_ok(avo_session_open(b.engine, &first, &b.error));
+    assert_ok(avo_session_open(b.engine, &second, &b.error));
+    assert_ok(avo_session_open(b.engine, &third, &b.error));
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    assert_ok(avo_batch_add(batch, first, prompt, 4));
+    assert_ok(avo_batch_add(batch, second, prompt, 4));
+    assert_refused(avo_batch_add(batch, third, prompt, 4), AVO_ERROR_FULL, avo_batch_error(batch),
+                   "KV pages");
+    assert_ok(avo_step(b.engine, batch));
+    avo_batch_clear(batch);
+    avo_session_close(first);
+    assert_ok(avo_batch_add(batch, third, prompt, 4));
+    assert_ok(avo_step(b.engine, batch));
+    avo_batch_close(batch);
+    avo_session_close(second);
+    avo_session_close(third);
+    bench_close(&b);
+}
+
+static void the_plan_is_what_is_taken(void **state) {
+    (void)state;
+    bench b;
+    avo_engine_options options = small_options();
+    bench_open(&b, options);
+    avo_plan plan = {.size = sizeof(plan)};
+    assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
+    assert_int_equal(plan.context_max, 40);
+    assert_int_equal(plan.kv_pages, 3 * 2);
+    assert_true(plan.kv_bytes > 0 && plan.scratch_bytes > 0);
+    assert_true(b.counter.live_bytes >= plan.kv_bytes + plan.scratch_bytes);
+    assert_true(b.counter.live_bytes < plan.kv_bytes + plan.scratch_bytes + (1 << 20));
+    options.memory_max = 1000;
+    assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_MEMORY, &b.error,
+                   "memory_max");
+    options = small_options();
+    options.threads = 100000;
+    assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "threads");
+    bench_close(&b);
+}
+
+/* Every allocation of opening, stepping and generating fails once: an error, no crash, no leak. */
+static void survives_every_allocation_failure(void **state) {
+    (void)state;
+    bool done = false;
+    for (size_t fail_at = 1; !done; fail_at++) {
+        test_allocator counter;
+        test_allocator_init(&counter);
+        counter.fail_at = fail_at;
+        avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
+        model_options.allocator = &counter.allocator;
+        avo_engine_options options = small_options();
+        avo_error error = {0};
+        avo_model *model = NULL;
+        avo_engine *engine = NULL;
+        avo_session *session = NULL;
+        avo_status status =
+            avo_model_open(test_fixture_path("models/llama2.gguf"), &model_options, &model, &error);
+        if (status == AVO_OK)
+            status = avo_engine_open(model, &options, &engine, &error);
+        if (status == AVO_OK)
+            status = avo_session_open(engine, &session, &error);
+        if (status == AVO_OK) {
+            avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+            avo_generate_result result;
+            request.tokens = prompt;
+            request.token_count = PROMPT;
+            request.max_new_tokens = 3;
+            status = avo_generate(engine, session, &request, &result, &error);
+        }
+        if (status != AVO_OK)
+            assert_int_equal(status, AVO_ERROR_MEMORY);
+        done = counter.allocations < fail_at;
+        assert_true(!done || status == AVO_OK);
+        avo_session_close(session);
+        avo_engine_close(engine);
+        avo_model_close(model);
+        assert_int_equal(counter.live, 0);
+        assert_true(fail_at < 10000);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(sessions_have_a_maximum),
+        cmocka_unit_test(a_closed_session_stops_its_batch),
+        cmocka_unit_test(a_full_pool_is_an_answer),
+        cmocka_unit_test(the_plan_is_what_is_taken),
+        cmocka_unit_test(survives_every_allocation_failure),
+    };
+    return cmocka_run_group_tests_name("engine/engine", tests, NULL, NULL);
+}

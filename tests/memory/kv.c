@@ -1,0 +1,114 @@
+/* memory/kv: pages are conserved, growth is all or nothing, pages begin as zeros. */
+#include "support/support.h"
+
+#include "base/random.h"
+#include "memory/kv.h"
+
+#include <string.h>
+
+static const layer_view layers[2] = {{.kv_heads = 2, .head_size = 5},
+                                     {.kv_heads = 1, .head_size = 20}};
+static const model_view model = {.layers = 2, .layer = layers};
+
+static void sizes_add_up(void **state) {
+    (void)state;
+    uint64_t bytes;
+    assert_true(kv_pool_bytes(&model, 3, &bytes));
+    size_t page = 2 * (KV_PAGE_TOKENS * (5 + 16)) + KV_PAGE_TOKENS * (20 + 32);
+    assert_int_equal(bytes, 3 * page * sizeof(float));
+}
+
+static void growth_is_all_or_nothing(void **state) {
+    (void)state;
+    kv_pool *pool;
+    assert_ok(kv_pool_open(&model, 4, NULL, &pool, NULL));
+    uint32_t a_pages[8];
+    uint32_t b_pages[2];
+    kv_table a = {a_pages, 0, 8};
+    kv_table b = {b_pages, 0, 2};
+    assert_ok(kv_table_grow(pool, &a, 3 * KV_PAGE_TOKENS));
+    assert_int_equal(a.count, 3);
+    assert_int_equal(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS), AVO_ERROR_FULL);
+    assert_int_equal(b.count, 0);
+    assert_int_equal(kv_pool_free_pages(pool), 1);
+    kv_table_shrink(pool, &a, 1);
+    assert_int_equal(kv_pool_free_pages(pool), 3);
+    assert_int_equal(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS + 1),
+                     AVO_ERROR_FULL); /* its table */
+    assert_ok(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS));
+    assert_int_not_equal(a.pages[0], b.pages[0]);
+    kv_pool_close(pool);
+}
+
+static void pages_begin_as_zeros(void **state) {
+    (void)state;
+    kv_pool *pool;
+    assert_ok(kv_pool_open(&model, 1, NULL, &pool, NULL));
+    const kv_view *view = kv_pool_view(pool);
+    uint32_t pages[1];
+    kv_table table = {pages, 0, 1};
+    for (int round = 0; round < 2; round++) {
+        assert_ok(kv_table_grow(pool, &table, 1));
+        for (size_t i = 0; i < view->page_floats; i++) {
+            assert_true(view->pool[i] == 0.0f);
+            view->pool[i] = 1.0f;
+        }
+        kv_table_shrink(pool, &table, 0);
+    }
+    kv_pool_close(pool);
+}
+
+/* Random growing and shrinking of many tables: no page is lost, none is in two tables. */
+static void pages_are_conserved(void **state) {
+    (void)state;
+    enum { TABLES = 5, PAGES = 16 };
+    kv_pool *pool;
+    assert_ok(kv_pool_open(&model, PAGES, NULL, &pool, NULL));
+    uint32_t pages[TABLES][PAGES];
+    kv_table tables[TABLES];
+    for (int t = 0; t < TABLES; t++)
+        tables[t] = (kv_table){pages[t], 0, PAGES};
+    for (uint64_t turn = 0; turn < 5000; turn++) {
+        random_block draw = random_at(1, 2, turn);
+        kv_table *table = &tables[draw.words[0] % TABLES];
+        uint32_t length = draw.words[1] % (PAGES * KV_PAGE_TOKENS);
+        if (draw.words[2] % 2 == 0)
+            (void)!kv_table_grow(pool, table, length);
+        else
+            kv_table_shrink(pool, table, length);
+        uint32_t owned = 0;
+        uint8_t seen[PAGES] = {0};
+        for (int t = 0; t < TABLES; t++) {
+            owned += tables[t].count;
+            for (uint32_t i = 0; i < tables[t].count; i++)
+                assert_int_equal(seen[tables[t].pages[i]]++, 0);
+        }
+        assert_int_equal(owned + kv_pool_free_pages(pool), PAGES);
+    }
+    kv_pool_close(pool);
+}
+
+static void survives_allocation_failure(void **state) {
+    (void)state;
+    for (size_t fail_at = 1; fail_at <= 5; fail_at++) {
+        test_allocator counter;
+        test_allocator_init(&counter);
+        counter.fail_at = fail_at;
+        kv_pool *pool;
+        avo_status status = kv_pool_open(&model, 4, &counter.allocator, &pool, NULL);
+        assert_int_equal(status, fail_at <= 4 ? AVO_ERROR_MEMORY : AVO_OK);
+        kv_pool_close(pool);
+        assert_int_equal(counter.live, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_add_up),
+        cmocka_unit_test(growth_is_all_or_nothing),
+        cmocka_unit_test(pages_begin_as_zeros),
+        cmocka_unit_test(pages_are_conserved),
+        cmocka_unit_test(survives_allocation_failure),
+    };
+    return cmocka_run_group_tests_name("memory/kv", tests, NULL, NULL);
+}
