@@ -1,6 +1,6 @@
 /* Inside engine/: the structures behind the public names. */
-#ifndef AVO_ENGINE_INT_H
-#define AVO_ENGINE_INT_H
+#ifndef AVO_ENGINE_ENGINE_INT_H
+#define AVO_ENGINE_ENGINE_INT_H
 
 #include "base/arena.h"
 #include "memory/kv.h"

@@ -1,6 +1,6 @@
 /* Inside model/: what an architecture file fills in, and how tensors find their place. */
-#ifndef AVO_MODEL_INT_H
-#define AVO_MODEL_INT_H
+#ifndef AVO_MODEL_MODEL_INT_H
+#define AVO_MODEL_MODEL_INT_H
 
 #include "model/model.h"
 

@@ -20,9 +20,9 @@ static void bench_open(bench *b, avo_engine_options options) {
     test_allocator_init(&b->counter);
     avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
     model_options.allocator = &b->counter.allocator;
-    assert_ok_error(
-        avo_model_open(test_fixture_path("models/llama2.gguf"), &model_options, &b->model, &b->error),
-        &b->error);
+    assert_ok_error(avo_model_open(test_fixture_path("models/llama2.gguf"), &model_options,
+                                   &b->model, &b->error),
+                    &b->error);
     assert_ok_error(avo_engine_open(b->model, &options, &b->engine, &b->error), &b->error);
 }
 

@@ -170,6 +170,33 @@ static void rotation_keeps_length_and_pairs(void **state) {
     }
 }
 
+/* One row and head against softmax(q·k)·v in double precision. */
+static void check_attended(const step_view *step, uint32_t row, uint32_t head) {
+    const layer_view *layer = step->model->layer;
+    const scratch_view *scratch = step->scratch;
+    uint32_t size = layer->head_size;
+    uint32_t kv_head = head / (layer->heads / layer->kv_heads);
+    uint32_t begin = layer->window > 0 && row + 1 > layer->window ? row + 1 - layer->window : 0;
+    double total = 0, want[32] = {0};
+    for (uint32_t p = begin; p <= row; p++) {
+        size_t at = (size_t)(p * layer->kv_heads + kv_head) * size;
+        double score = 0;
+        for (uint32_t d = 0; d < size; d++)
+            score += (double)scratch->query[(row * layer->heads + head) * size + d] *
+                     scratch->key[at + d];
+        score *= layer->attention_scale;
+        if (layer->attention_softcap > 0)
+            score = layer->attention_softcap * tanh(score / layer->attention_softcap);
+        double weight = exp(score);
+        total += weight;
+        for (uint32_t d = 0; d < size; d++)
+            want[d] += weight * scratch->value[at + d];
+    }
+    for (uint32_t d = 0; d < size; d++)
+        assert_true(fabs(scratch->attended[(row * layer->heads + head) * size + d] -
+                         want[d] / total) < 3e-6);
+}
+
 /* A session of `length` tokens in scattered pages; the last rows attend over all before them. */
 static void attention_is_right(void **state) {
     (void)state;
@@ -215,29 +242,9 @@ static void attention_is_right(void **state) {
         b.step.kv = &kv;
         reference_position(&b.step, 0);
         reference_attention(&b.step, 0);
-        for (uint32_t row = 0; row < length; row++) {
-            for (uint32_t head = 0; head < heads; head++) {
-                uint32_t kv_head = head / (heads / kv_heads);
-                uint32_t begin = window > 0 && row + 1 > window ? row + 1 - window : 0;
-                double total = 0, want[32] = {0};
-                for (uint32_t p = begin; p <= row; p++) {
-                    double score = 0;
-                    for (uint32_t d = 0; d < size; d++)
-                        score += (double)query[(row * heads + head) * size + d] *
-                                 key[(p * kv_heads + kv_head) * size + d];
-                    score *= 0.7;
-                    if (cases[c].softcap > 0)
-                        score = cases[c].softcap * tanh(score / cases[c].softcap);
-                    double weight = exp(score);
-                    total += weight;
-                    for (uint32_t d = 0; d < size; d++)
-                        want[d] += weight * value[(p * kv_heads + kv_head) * size + d];
-                }
-                for (uint32_t d = 0; d < size; d++)
-                    assert_true(fabs(attended[(row * heads + head) * size + d] - want[d] / total) <
-                                3e-6);
-            }
-        }
+        for (uint32_t row = 0; row < length; row++)
+            for (uint32_t head = 0; head < heads; head++)
+                check_attended(&b.step, row, head);
         bench_close(&b);
         free(kv.pool);
         free(query);
