@@ -1,4 +1,6 @@
 """tools/tidy on small bad trees: every rule must find what it is there for, and nothing else."""
+import importlib.machinery
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -7,6 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIDY = ROOT / "tools" / "tidy"
+sys.dont_write_bytecode = True
+LOADER = importlib.machinery.SourceFileLoader("tidy", str(TIDY))
+tidy = importlib.util.module_from_spec(importlib.util.spec_from_loader("tidy", LOADER))
+LOADER.exec_module(tidy)
 HEAD = "/* What this owns. */\n"
 
 
@@ -15,21 +21,28 @@ def header(guard, body=""):
 
 
 class Tidy(unittest.TestCase):
-    def rules(self, files, arguments=("--no-format",)):
+    def write(self, folder, files):
+        for path, content in files.items():
+            target = Path(folder) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def rules(self, files, with_format=False):
         """The set of (path, rule) that tools/tidy reports on a tree made of these files."""
         with tempfile.TemporaryDirectory() as folder:
-            for path, content in files.items():
-                target = Path(folder) / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, bytes):
-                    target.write_bytes(content)
-                else:
-                    target.write_text(content)
-            done = subprocess.run([sys.executable, TIDY, "--root", folder, *arguments],
-                                  stdout=subprocess.PIPE, text=True)
-        lines = [line for line in done.stdout.splitlines() if not line.startswith("tidy: ")]
-        self.assertEqual(done.returncode, 1 if lines else 0, done.stdout)
-        return {(line.split(":")[0], line.split(": ")[1]) for line in lines}
+            self.write(folder, files)
+            findings = tidy.examine(folder, with_format)[0]
+        return {(path, rule) for path, _, rule, _ in findings}
+
+    def test_as_a_program(self):
+        for text, status in (("int x;\n", 0), ("int x; \n", 1)):
+            with tempfile.TemporaryDirectory() as folder:
+                self.write(folder, {"tests/base/a.c": HEAD + text})
+                done = subprocess.run([sys.executable, TIDY, "--root", folder, "--no-format"],
+                                      stdout=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, status)
+            self.assertEqual("tests/base/a.c:2: space" in done.stdout, status == 1)
+            self.assertIn("tidy: 1 files", done.stdout)
 
     def source(self, text, path="src/base/thing.c", **more):
         """The rules broken by one source file (tests are there, headers are there)."""
@@ -174,7 +187,7 @@ class Tidy(unittest.TestCase):
             self.skipTest("clang-format 14 is not here")
         files = {"tests/base/a.c": HEAD + "int  x;\n", "tests/base/b.c": HEAD + "int x;\n",
                  ".clang-format": (ROOT / ".clang-format").read_text()}
-        self.assertEqual(self.rules(files, ()), {("tests/base/a.c", "format")})
+        self.assertEqual(self.rules(files, True), {("tests/base/a.c", "format")})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""The public header from C and C++, strictly, with gcc and clang; the sources on another CPU."""
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STRICT = ["-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror", "-fsyntax-only",
+          f"-I{ROOT}/include"]
+PROGRAM = """
+#include <avocet.h>
+#include <avocet.h>
+int main(void) {
+    avo_model_options model = AVO_MODEL_OPTIONS_INIT;
+    avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
+    avo_sampling sampling = AVO_SAMPLING_INIT;
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    return model.size + engine.size + sampling.size + request.size > 0 &&
+           avo_status_text(AVO_OK) != 0 ? 0 : 1;
+}
+"""
+# Folders whose files are for x86 only, each behind a check of its own.
+X86_ONLY = re.compile(r"/kernels/(avx2|avx512|amx)/")
+
+
+class Header(unittest.TestCase):
+    def compile(self, compiler, standard, suffix):
+        if shutil.which(compiler) is None:
+            self.skipTest(f"{compiler} is not here")
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / ("program" + suffix)
+            source.write_text(PROGRAM)
+            done = subprocess.run([compiler, f"-std={standard}", *STRICT, str(source)],
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, f"{compiler} {standard}\n{done.stderr}")
+
+    def test_c(self):
+        for compiler in ("gcc", "clang"):
+            for standard in ("c99", "c11", "c17"):
+                with self.subTest(compiler=compiler, standard=standard):
+                    self.compile(compiler, standard, ".c")
+
+    def test_cpp(self):
+        for compiler in ("g++", "clang++"):
+            for standard in ("c++11", "c++17", "c++20"):
+                with self.subTest(compiler=compiler, standard=standard):
+                    self.compile(compiler, standard, ".cpp")
+
+    def test_every_module_header_stands_alone(self):
+        headers = sorted(str(path.relative_to(ROOT / "src"))
+                         for path in (ROOT / "src").rglob("*.h"))
+        with tempfile.TemporaryDirectory() as folder:
+            for number, header in enumerate(headers):
+                (Path(folder) / f"{number}.c").write_text(f'#include "{header}"\n')
+            done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only",
+                                   "-Werror", f"-I{ROOT}/include", f"-I{ROOT}/src",
+                                   *sorted(map(str, Path(folder).glob("*.c")))],
+                                  stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class OtherProcessor(unittest.TestCase):
+    """The library for 64-bit ARM, as far as a compiler without its C library can tell: the headers
+    of this machine's C library serve, with the few files replaced that ask for the processor."""
+
+    def test_reference_path_has_no_x86(self):
+        if shutil.which("clang") is None:
+            self.skipTest("clang is not here")
+        sources = [str(path) for path in sorted((ROOT / "src").rglob("*.c"))
+                   if not X86_ONLY.search(str(path)) and "/cli/" not in str(path)
+                   and "/hub/" not in str(path)]
+        with tempfile.TemporaryDirectory() as folder:
+            bits = Path(folder) / "bits"
+            gnu = Path(folder) / "gnu"
+            bits.mkdir()
+            gnu.mkdir()
+            (bits / "wordsize.h").write_text("#define __WORDSIZE 64\n"
+                                             "#define __WORDSIZE_TIME64_COMPAT32 0\n")
+            (gnu / "stubs.h").write_text("")
+            triple = subprocess.run(["gcc", "-print-multiarch"], stdout=subprocess.PIPE, text=True,
+                                    check=True).stdout.strip()
+            done = subprocess.run(
+                ["clang", "--target=aarch64-linux-gnu", "-std=gnu17", "-D_GNU_SOURCE",
+                 "-fsyntax-only", "-Wno-everything", "-nostdlibinc", "-D__regparm__(n)=unused",
+                 f"-I{ROOT}/include", f"-I{ROOT}/src", "-isystem", folder, "-isystem", f"/usr/include/{triple}",
+                 "-isystem", "/usr/include", *sources], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[:4000])
+
+
+if __name__ == "__main__":
+    unittest.main()
