@@ -154,6 +154,7 @@ class Tidy(unittest.TestCase):
 
     def test_heads_and_guards(self):
         files = {"src/base/a.c": "int x;\n", "tests/base/a.c": HEAD,
+                 "src/engine/engine_int.h": header("AVO_ENGINE_INT_H"),
                  "src/base/b.h": header("WRONG_H"), "src/base/c.h": HEAD,
                  "src/tokenizer/template/template.h": header("AVO_TOKENIZER_TEMPLATE_H"),
                  "src/tokenizer/template/lexer_int.h":
