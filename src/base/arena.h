@@ -12,6 +12,7 @@ typedef struct arena {
     arena_block *blocks; /* newest first */
     size_t used_bytes;   /* taken from the allocator so far */
     size_t limit_bytes;  /* at most this much; SIZE_MAX: no limit of its own */
+    bool limit_hit;      /* a request failed because of it, not for want of memory */
 } arena;
 
 void arena_init(arena *arena, const avo_allocator *allocator, size_t limit_bytes);

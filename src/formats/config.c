@@ -117,9 +117,14 @@ static avo_status check_rope(const model_config *config, const char *file, avo_e
         AVO_TRY(check_number(file, "beta_slow", rope->beta_slow, 1e-6, 1e6, error));
     }
     if ((rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) &&
-        rope->original_context == 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: rope scaling without original context",
-                           file);
+        rope->original_context < 2)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: rope scaling with an original context of %u", file,
+                           rope->original_context);
+    if (rope->kind == ROPE_DYNAMIC && config->rotary_dims <= 2)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: dynamic rope scaling of %u dimensions, more than 2 are needed",
+                           file, config->rotary_dims);
     return check_factors(config, file, error);
 }
 

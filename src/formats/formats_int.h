@@ -53,18 +53,19 @@ AVO_MUST_USE avo_status source_tensors_reserve(model_source *source, uint64_t co
                                                avo_error *error);
 /* The last step of a reader: sorts nothing, indexes names, refuses a name that appears twice. */
 AVO_MUST_USE avo_status source_tensors_index(model_source *source, avo_error *error);
-/* Refuses tensors of one file that share bytes. With `gapless`, also bytes between `begin` and
- * `end` (offsets in the file) that belong to none. */
-AVO_MUST_USE avo_status source_tensors_overlap(model_source *source, uint32_t first, bool gapless,
-                                               const uint8_t *begin, const uint8_t *end,
-                                               avo_error *error);
+/* Refuses tensors from `first` on (all of one file) that share bytes of `data`. With `gapless`,
+ * also bytes of it that belong to none. */
+AVO_MUST_USE avo_status source_tensors_cover(model_source *source, uint32_t first, bytes_view data,
+                                             bool gapless, const char *path, avo_error *error);
 
-/* Parses a mapped JSON file into `arena`, refusing one that is larger than `bytes_max`. */
-AVO_MUST_USE avo_status source_json(const model_source *source, uint32_t file, arena *arena,
-                                    size_t bytes_max, json_value *root, avo_error *error);
+/* Parses JSON of a file into `arena`; the error names the file. A tree that hits the arena's limit
+ * is AVO_ERROR_LIMIT. */
+AVO_MUST_USE avo_status source_json(arena *arena, bytes_view bytes, const char *file,
+                                    json_value *root, avo_error *error);
 
-/* The tree of one JSON file takes at most this much. */
-#define SOURCE_JSON_TREE_MAX ((size_t)32 << 20)
+/* The tree of one JSON file takes at most this much, so that opening takes no more than 64 MiB
+ * beside the file. Enough for a safetensors header of 30,000 tensors. */
+#define SOURCE_JSON_TREE_MAX ((size_t)48 << 20)
 
 /* ---- Readers; files[0] is mapped ---- */
 
@@ -97,6 +98,13 @@ AVO_MUST_USE avo_status config_from_gguf(model_source *source, avo_error *error)
 /* From a parsed config.json (config_hf.c); `file` for messages. */
 AVO_MUST_USE avo_status config_from_hf(model_source *source, const json_value *root,
                                        const char *file, avo_error *error);
+
+/* bos_token_id and eos_token_id (a number or a list) of a config or generation config. */
+AVO_MUST_USE avo_status hf_token_ids(model_source *source, const json_value *object,
+                                     const char *file, bool *ends_given, avo_error *error);
+/* Everything in the folder but the weights: config.json, generation_config.json, tokenizer and chat
+ * template (hf_folder.c). Tensors are indexed already. */
+AVO_MUST_USE avo_status hf_folder_read(source_loader *loader, avo_error *error);
 
 /* Values that mean "nothing was said". */
 void generation_defaults_init(generation_defaults *defaults);

@@ -218,7 +218,8 @@ static avo_status read_tensors(model_source *source, gguf_file *file, avo_error 
     allocator_give(allocator, offsets, (count + 1) * sizeof(*offsets));
     AVO_TRY(status);
     source->tensor_count += (uint32_t)count;
-    return source_tensors_overlap(source, first, false, file->at.data, NULL, error);
+    bytes_view all = {file->at.data, file->at.size};
+    return source_tensors_cover(source, first, all, false, file->path, error);
 }
 
 static avo_status read_file(model_source *source, gguf_file *file, arena *arena, avo_error *error) {

@@ -95,16 +95,14 @@ avo_status source_file_beside(source_loader *loader, const char *name, uint32_t 
     return there ? source_file_open(loader, path, index, error) : AVO_OK;
 }
 
-avo_status source_json(const model_source *source, uint32_t file, arena *arena, size_t bytes_max,
-                       json_value *root, avo_error *error) {
-    const char *path = source->files[file].path;
-    bytes_view bytes = source_file_bytes(source, file);
-    if (bytes.size > bytes_max)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes, at most %zu are read", path,
-                           bytes.size, bytes_max);
+avo_status source_json(arena *arena, bytes_view bytes, const char *file, json_value *root,
+                       avo_error *error) {
     avo_status status =
         json_parse(arena, (text_view){(const char *)bytes.data, bytes.size}, root, error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
+    if (status == AVO_ERROR_MEMORY && arena->limit_hit)
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: its JSON needs more than %zu MiB", file,
+                           arena->limit_bytes >> 20);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", file);
 }
 
 /* ---- Tensors ---- */
@@ -115,6 +113,10 @@ avo_status source_tensors_reserve(model_source *source, uint64_t count, avo_erro
                            (unsigned long long)count, SOURCE_TENSORS_MAX);
     if (count <= source->tensor_capacity)
         return AVO_OK;
+    /* Shard after shard adds its tensors: double, so that the arena holds few old copies. */
+    uint64_t doubled = 2 * (uint64_t)source->tensor_capacity;
+    if (count < doubled)
+        count = doubled < SOURCE_TENSORS_MAX ? doubled : SOURCE_TENSORS_MAX;
     void *tensors;
     AVO_TRY(source_take(source, (size_t)count, sizeof(source_tensor), "tensors", &tensors, error));
     if (source->tensor_count > 0)
@@ -164,36 +166,41 @@ static int by_address(const void *left, const void *right) {
     return 0;
 }
 
-avo_status source_tensors_overlap(model_source *source, uint32_t first, bool gapless,
-                                  const uint8_t *begin, const uint8_t *end, avo_error *error) {
+static avo_status cover_sorted(const source_tensor *const *sorted, uint32_t count, bytes_view data,
+                               bool gapless, const char *path, avo_error *error) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const source_tensor *tensor = sorted[i];
+        uint64_t begin = (uint64_t)(tensor->data - data.data);
+        if (begin < at)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: tensor \"%.*s\" at data offset %llu overlaps another", path,
+                               TEXT_ARGUMENT(tensor->name), (unsigned long long)begin);
+        if (gapless && begin > at)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: the %llu bytes in front of tensor \"%.*s\" belong to none",
+                               path, (unsigned long long)(begin - at), TEXT_ARGUMENT(tensor->name));
+        at = begin + tensor->bytes;
+    }
+    if (gapless && at != data.size)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %llu bytes at the end belong to no tensor",
+                           path, (unsigned long long)(data.size - at));
+    return AVO_OK;
+}
+
+avo_status source_tensors_cover(model_source *source, uint32_t first, bytes_view data, bool gapless,
+                                const char *path, avo_error *error) {
+    const avo_allocator *allocator = source->arena.allocator;
     uint32_t count = source->tensor_count - first;
     const source_tensor **sorted =
-        allocator_take_array(source->arena.allocator, (size_t)count + 1, sizeof(*sorted));
+        allocator_take_array(allocator, (size_t)count + 1, sizeof(*sorted));
     if (sorted == NULL)
         return status_no_memory(error, "sorting tensors", count * sizeof(*sorted));
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = &source->tensors[first + i];
     qsort(sorted, count, sizeof(*sorted), by_address);
-    avo_status status = AVO_OK;
-    const uint8_t *at = begin;
-    for (uint32_t i = 0; i < count && status == AVO_OK; i++) {
-        const source_tensor *tensor = sorted[i];
-        const char *path = source->files[tensor->file].path;
-        if (tensor->data < at)
-            status = status_fail(error, AVO_ERROR_FORMAT,
-                                 "%s: tensor \"%.*s\" at data offset %zu overlaps the one before",
-                                 path, TEXT_ARGUMENT(tensor->name), (size_t)(tensor->data - begin));
-        else if (gapless && tensor->data > at)
-            status = status_fail(error, AVO_ERROR_FORMAT,
-                                 "%s: %zu bytes in front of tensor \"%.*s\" belong to none", path,
-                                 (size_t)(tensor->data - at), TEXT_ARGUMENT(tensor->name));
-        at = tensor->data + tensor->bytes;
-    }
-    if (status == AVO_OK && gapless && at != end)
-        status =
-            status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes at the end belong to no tensor",
-                        source->path, (size_t)(end - at));
-    allocator_give(source->arena.allocator, sorted, ((size_t)count + 1) * sizeof(*sorted));
+    avo_status status = cover_sorted(sorted, count, data, gapless, path, error);
+    allocator_give(allocator, sorted, ((size_t)count + 1) * sizeof(*sorted));
     return status;
 }
 

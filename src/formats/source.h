@@ -114,7 +114,7 @@ typedef struct model_config {
     double rope_base_local;   /* Gemma 3's windowed layers; 0: as rope_base */
     rope_scaling rope;        /* windowed layers with a base of their own are not scaled */
     uint32_t position_offset; /* OPT: 2 */
-    uint32_t positions;       /* learned positions; 0: none */
+    uint32_t positions;       /* rows of the learned positions, the offset's included; 0: none */
     /* per layer, [layers] each */
     const uint8_t *layer_windowed; /* 1: sees `window` positions only */
     const uint8_t *layer_rotary;   /* 0: no rotation here (SmolLM3) */

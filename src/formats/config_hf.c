@@ -1,0 +1,658 @@
+/* config.json to a configuration, with the defaults of transformers 5 for what is absent. */
+#include "formats/config_hf_int.h"
+
+#include <math.h>
+
+#define LLAMA_KEYS                                                                                 \
+    {                                                                                              \
+        "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",            \
+            "max_position_embeddings", "rms_norm_eps", "hidden_act"                                \
+    }
+
+static const hf_family families[] = {
+    {.model_type = "llama",
+     .architecture = ARCHITECTURE_LLAMA,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 32000,
+     .width = 4096,
+     .feed_forward = 11008,
+     .layers = 32,
+     .heads = 32,
+     .context = 2048,
+     .epsilon = 1e-6,
+     .rope_base = 1e4,
+     .activation = "silu",
+     .token_begin = 1,
+     .token_end = 2},
+    {.model_type = "mistral",
+     .architecture = ARCHITECTURE_MISTRAL,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 32000,
+     .width = 4096,
+     .feed_forward = 14336,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 8,
+     .context = 131072,
+     .epsilon = 1e-6,
+     .rope_base = 1e4,
+     .activation = "silu",
+     .token_begin = 1,
+     .token_end = 2},
+    {.model_type = "qwen2",
+     .architecture = ARCHITECTURE_QWEN2,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 151936,
+     .width = 4096,
+     .feed_forward = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .context = 32768,
+     .epsilon = 1e-6,
+     .rope_base = 1e4,
+     .activation = "silu",
+     .token_begin = -1,
+     .token_end = -1},
+    {.model_type = "qwen3",
+     .architecture = ARCHITECTURE_QWEN3,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 151936,
+     .width = 4096,
+     .feed_forward = 22016,
+     .layers = 32,
+     .heads = 32,
+     .kv_heads = 32,
+     .head_size = 128,
+     .context = 32768,
+     .epsilon = 1e-6,
+     .rope_base = 1e4,
+     .activation = "silu",
+     .token_begin = -1,
+     .token_end = -1},
+    {.model_type = "smollm3",
+     .architecture = ARCHITECTURE_SMOLLM3,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 128256,
+     .width = 2048,
+     .feed_forward = 11008,
+     .layers = 36,
+     .heads = 16,
+     .kv_heads = 4,
+     .context = 32768,
+     .epsilon = 1e-6,
+     .rope_base = 2e6,
+     .activation = "silu",
+     .tied = true,
+     .token_begin = 128000,
+     .token_end = 128001},
+    {.model_type = "gemma3_text",
+     .architecture = ARCHITECTURE_GEMMA3,
+     .keys = {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+              "max_position_embeddings", "rms_norm_eps", "hidden_activation"},
+     .vocabulary = 262208,
+     .width = 2304,
+     .feed_forward = 9216,
+     .layers = 26,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_size = 256,
+     .context = 131072,
+     .epsilon = 1e-6,
+     .rope_base = 1e6,
+     .activation = "gelu_pytorch_tanh",
+     .tied = true,
+     .token_begin = 2,
+     .token_end = 1},
+    {.model_type = "phi3",
+     .architecture = ARCHITECTURE_PHI3,
+     .keys = LLAMA_KEYS,
+     .vocabulary = 32064,
+     .width = 3072,
+     .feed_forward = 8192,
+     .layers = 32,
+     .heads = 32,
+     .context = 4096,
+     .epsilon = 1e-5,
+     .rope_base = 1e4,
+     .activation = "silu",
+     .token_begin = 1,
+     .token_end = 32000},
+    {.model_type = "gpt2",
+     .architecture = ARCHITECTURE_GPT2,
+     .keys = {"n_layer", "n_embd", "n_inner", "n_head", "n_positions", "layer_norm_epsilon",
+              "activation_function"},
+     .vocabulary = 50257,
+     .width = 768,
+     .feed_forward_times = 4,
+     .layers = 12,
+     .heads = 12,
+     .context = 1024,
+     .epsilon = 1e-5,
+     .activation = "gelu_new",
+     .tied = true,
+     .token_begin = 50256,
+     .token_end = 50256},
+    {.model_type = "opt",
+     .architecture = ARCHITECTURE_OPT,
+     .keys = {"num_hidden_layers", "hidden_size", "ffn_dim", "num_attention_heads",
+              "max_position_embeddings", NULL, "activation_function"},
+     .vocabulary = 50272,
+     .width = 768,
+     .feed_forward = 3072,
+     .layers = 12,
+     .heads = 12,
+     .context = 2048,
+     .epsilon = 1e-5,
+     .activation = "relu",
+     .tied = true,
+     .token_begin = 2,
+     .token_end = 2},
+};
+
+/* ---- Typed reads ---- */
+
+const json_value *hf_find(const json_value *object, const char *key) {
+    const json_value *value = json_find(object, key);
+    return value != NULL && value->kind == JSON_NULL ? NULL : value;
+}
+
+static avo_status in_file(const hf_reader *reader, avo_status status) {
+    return status == AVO_OK ? AVO_OK : status_prefix(reader->error, status, "%s", reader->file);
+}
+
+avo_status hf_u32(const hf_reader *reader, const json_value *object, const char *key,
+                  uint32_t minimum, uint32_t maximum, uint32_t *value) {
+    int64_t number = *value;
+    AVO_TRY(
+        in_file(reader, json_get_integer(object, key, minimum, maximum, &number, reader->error)));
+    *value = (uint32_t)number;
+    return AVO_OK;
+}
+
+avo_status hf_number(const hf_reader *reader, const json_value *object, const char *key,
+                     double minimum, double maximum, double *value) {
+    return in_file(reader, json_get_number(object, key, minimum, maximum, value, reader->error));
+}
+
+avo_status hf_boolean(const hf_reader *reader, const char *key, bool *value) {
+    return in_file(reader, json_get_boolean(reader->root, key, value, reader->error));
+}
+
+avo_status hf_string(const hf_reader *reader, const json_value *object, const char *key,
+                     text_view *value) {
+    return in_file(reader, json_get_string(object, key, value, reader->error));
+}
+
+/* ---- What we do not do ---- */
+
+static bool value_is_off(const json_value *value, double neutral) {
+    switch (value->kind) {
+    case JSON_NULL:
+        return true;
+    case JSON_BOOLEAN:
+        return !value->boolean;
+    case JSON_INTEGER:
+        return (double)value->integer == neutral;
+    case JSON_NUMBER:
+        return value->number == neutral;
+    case JSON_STRING:
+        return value->string.size == 0;
+    case JSON_ARRAY:
+        return value->array.count == 0;
+    case JSON_OBJECT:
+        return value->object.count == 0;
+    }
+    return false;
+}
+
+/* Keys that would change the results, with the value that switches them off. */
+static avo_status check_unsupported(const hf_reader *reader, const json_value *object) {
+    static const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {
+        {"quantization_config", 0},
+        {"compression_config", 0},
+        {"is_encoder_decoder", 0},
+        {"add_cross_attention", 0},
+        {"use_bidirectional_attention", 0},
+        {"scale_attn_by_inverse_layer_idx", 0},
+        {"attn_logit_softcapping", 0}, /* transformers 5 reads it for Gemma 3 and never uses it */
+        {"num_local_experts", 0},
+        {"num_experts", 0},
+        {"n_routed_experts", 0},
+        {"alibi", 0},
+        {"parallel_attn", 0},
+        {"clip_qkv", 0},
+        {"use_qk_norm", 0},
+        {"qk_layernorm", 0},
+        {"attention_multiplier", 1},
+        {"residual_multiplier", 1},
+        {"embedding_multiplier", 1},
+        {"logits_scaling", 1},
+        {"logit_scale", 1},
+        {"num_kv_shared_layers", 0},
+        {"attention_chunk_size", 0},
+        {"per_layer_config", 0},
+    };
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const json_value *value = json_find(object, keys[i].key);
+        if (value == NULL || value_is_off(value, keys[i].neutral))
+            continue;
+        text_view method = TEXT_LITERAL("");
+        const json_value *name = hf_find(value, "quant_method");
+        if (name != NULL && name->kind == JSON_STRING)
+            method = name->string;
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s (line %u)%s%.*s is set, which is not supported", reader->file,
+                           keys[i].key, value->line, method.size > 0 ? " with quant_method " : "",
+                           TEXT_ARGUMENT(method));
+    }
+    return AVO_OK;
+}
+
+static avo_status check_class(const hf_reader *reader, const json_value *root) {
+    const json_value *name = json_item(hf_find(root, "architectures"), 0);
+    if (name == NULL || name->kind != JSON_STRING)
+        return AVO_OK;
+    static const char *const endings[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration",
+                                          "Model"};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (text_ends(name->string, text_from(endings[i])) &&
+            !text_ends(name->string, TEXT_LITERAL("RewardModel")))
+            return AVO_OK;
+    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                       "%s: architectures names %.*s, which is no model that writes text",
+                       reader->file, TEXT_ARGUMENT(name->string));
+}
+
+/* ---- Family ---- */
+
+static avo_status find_family(hf_reader *reader) {
+    text_view type = TEXT_LITERAL("");
+    AVO_TRY(hf_string(reader, reader->root, "model_type", &type));
+    if (type.size == 0)
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: model_type is missing",
+                           reader->file);
+    if (text_is(type, "gemma3")) {
+        const json_value *text = hf_find(reader->root, "text_config");
+        if (text == NULL || text->kind != JSON_OBJECT)
+            return status_fail(reader->error, AVO_ERROR_FORMAT,
+                               "%s: gemma3 without a text_config object", reader->file);
+        AVO_TRY(check_unsupported(reader, reader->root));
+        reader->root = text;
+        type = TEXT_LITERAL("gemma3_text");
+        AVO_TRY(hf_string(reader, reader->root, "model_type", &type));
+    }
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+        if (text_is(type, families[i].model_type)) {
+            reader->family = &families[i];
+            return AVO_OK;
+        }
+    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                       "%s: model_type \"%.*s\" is not supported; supported are llama, mistral, "
+                       "qwen2, qwen3, smollm3, gemma3, gemma3_text, phi3, gpt2, opt",
+                       reader->file, TEXT_ARGUMENT(type));
+}
+
+static avo_status read_activation(const hf_reader *reader) {
+    static const struct {
+        const char *name;
+        source_activation activation;
+    } names[] = {
+        {"silu", SOURCE_ACTIVATION_SILU},
+        {"swish", SOURCE_ACTIVATION_SILU},
+        {"gelu_pytorch_tanh", SOURCE_ACTIVATION_GELU_TANH},
+        {"gelu_python_tanh", SOURCE_ACTIVATION_GELU_TANH},
+        {"gelu_new", SOURCE_ACTIVATION_GELU_TANH},
+        {"gelu_fast", SOURCE_ACTIVATION_GELU_TANH},
+        {"gelu", SOURCE_ACTIVATION_GELU_ERF},
+        {"gelu_python", SOURCE_ACTIVATION_GELU_ERF},
+        {"relu", SOURCE_ACTIVATION_RELU},
+    };
+    text_view name = text_from(reader->family->activation);
+    const char *key = reader->family->keys.activation;
+    AVO_TRY(hf_string(reader, reader->root, key, &name));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (text_is(name, names[i].name)) {
+            reader->config->activation = names[i].activation;
+            return AVO_OK;
+        }
+    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                       "%s: %s \"%.*s\" is not supported; silu, swish, gelu, gelu_new, "
+                       "gelu_pytorch_tanh and relu are",
+                       reader->file, key, TEXT_ARGUMENT(name));
+}
+
+/* ---- Sizes ---- */
+
+static avo_status read_heads(const hf_reader *reader) {
+    model_config *c = reader->config;
+    const hf_family *f = reader->family;
+    AVO_TRY(hf_u32(reader, reader->root, f->keys.heads, 1, SOURCE_HEADS_MAX, &c->heads));
+    bool grouped = f->architecture != ARCHITECTURE_GPT2 && f->architecture != ARCHITECTURE_OPT;
+    c->kv_heads = c->heads;
+    c->head_size = 0;
+    if (grouped) {
+        /* A null means "as many as heads"; only an absent key has the family's default. */
+        if (f->kv_heads != 0 && json_find(reader->root, "num_key_value_heads") == NULL)
+            c->kv_heads = f->kv_heads;
+        AVO_TRY(
+            hf_u32(reader, reader->root, "num_key_value_heads", 1, SOURCE_HEADS_MAX, &c->kv_heads));
+        if (json_find(reader->root, "head_dim") == NULL)
+            c->head_size = f->head_size;
+        AVO_TRY(hf_u32(reader, reader->root, "head_dim", 1, SOURCE_HEAD_SIZE_MAX, &c->head_size));
+    }
+    if (c->head_size != 0)
+        return AVO_OK;
+    if (c->width % c->heads != 0)
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: %s %u is no multiple of %s %u, and there is no head_dim",
+                           reader->file, f->keys.width, c->width, f->keys.heads, c->heads);
+    c->head_size = c->width / c->heads;
+    return AVO_OK;
+}
+
+static avo_status read_sizes(const hf_reader *reader) {
+    model_config *c = reader->config;
+    const hf_family *f = reader->family;
+    const json_value *root = reader->root;
+    c->vocabulary = f->vocabulary;
+    c->width = f->width;
+    c->layers = f->layers;
+    c->heads = f->heads;
+    c->context = f->context;
+    c->norm_epsilon = f->epsilon;
+    AVO_TRY(hf_u32(reader, root, "vocab_size", 1, SOURCE_VOCABULARY_MAX, &c->vocabulary));
+    AVO_TRY(hf_u32(reader, root, f->keys.width, 1, SOURCE_WIDTH_MAX, &c->width));
+    AVO_TRY(hf_u32(reader, root, f->keys.layers, 1, SOURCE_LAYERS_MAX, &c->layers));
+    AVO_TRY(hf_u32(reader, root, f->keys.context, 1, SOURCE_CONTEXT_MAX, &c->context));
+    c->feed_forward =
+        f->feed_forward_times != 0 ? f->feed_forward_times * c->width : f->feed_forward;
+    AVO_TRY(
+        hf_u32(reader, root, f->keys.feed_forward, 1, SOURCE_FEED_FORWARD_MAX, &c->feed_forward));
+    if (f->keys.epsilon != NULL)
+        AVO_TRY(hf_number(reader, root, f->keys.epsilon, 0, 1, &c->norm_epsilon));
+    c->embedding_width = c->width;
+    return read_heads(reader);
+}
+
+/* ---- Layers ---- */
+
+static uint8_t *writable(const uint8_t *table) {
+    return (uint8_t *)(uintptr_t)table; /* our own, from config_layers_fill */
+}
+
+/* layer_types, where it is given, decides. */
+static avo_status read_layer_types(const hf_reader *reader, bool *given) {
+    model_config *c = reader->config;
+    const json_value *types = hf_find(reader->root, "layer_types");
+    *given = types != NULL;
+    if (types == NULL)
+        return AVO_OK;
+    if (types->kind != JSON_ARRAY || types->array.count != c->layers)
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: layer_types (line %u) is no array with an entry for each of the %u "
+                           "layers",
+                           reader->file, types->line, c->layers);
+    for (uint32_t i = 0; i < c->layers; i++) {
+        const json_value *type = &types->array.items[i];
+        text_view name = type->kind == JSON_STRING ? type->string : TEXT_LITERAL("(no string)");
+        if (text_is(name, "sliding_attention"))
+            writable(c->layer_windowed)[i] = 1;
+        else if (!text_is(name, "full_attention"))
+            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                               "%s: layer_types[%u] is \"%.*s\"; full_attention and "
+                               "sliding_attention are supported",
+                               reader->file, i, TEXT_ARGUMENT(name));
+    }
+    return AVO_OK;
+}
+
+/* `sliding_window`: absent has the family's default, null is none. */
+static avo_status read_window(const hf_reader *reader, uint32_t absent, uint32_t *window) {
+    const json_value *value = json_find(reader->root, "sliding_window");
+    *window = value == NULL ? absent : 0;
+    return hf_u32(reader, reader->root, "sliding_window", 1, SOURCE_CONTEXT_MAX, window);
+}
+
+/* Qwen: off unless use_sliding_window; then from max_window_layers on. */
+static avo_status layers_qwen(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool used = false, given;
+    uint32_t from = 28;
+    AVO_TRY(hf_boolean(reader, "use_sliding_window", &used));
+    AVO_TRY(hf_u32(reader, reader->root, "max_window_layers", 0, UINT32_MAX, &from));
+    AVO_TRY(read_window(reader, 4096, &c->window));
+    if (!used)
+        c->window = 0;
+    AVO_TRY(read_layer_types(reader, &given));
+    for (uint32_t i = from; i < c->layers && !given && c->window > 0; i++)
+        writable(c->layer_windowed)[i] = 1;
+    return AVO_OK;
+}
+
+static avo_status layers_gemma3(const hf_reader *reader) {
+    model_config *c = reader->config;
+    uint32_t every = 6;
+    bool given;
+    AVO_TRY(read_window(reader, 4096, &c->window));
+    AVO_TRY(hf_u32(reader, reader->root, "sliding_window_pattern", 1, SOURCE_LAYERS_MAX, &every));
+    AVO_TRY(read_layer_types(reader, &given));
+    for (uint32_t i = 0; i < c->layers && !given; i++)
+        writable(c->layer_windowed)[i] = (i + 1) % every != 0;
+    return AVO_OK;
+}
+
+static avo_status read_no_rope(const hf_reader *reader) {
+    model_config *c = reader->config;
+    uint32_t every = 4;
+    AVO_TRY(hf_u32(reader, reader->root, "no_rope_layer_interval", 1, SOURCE_LAYERS_MAX, &every));
+    const json_value *list = hf_find(reader->root, "no_rope_layers");
+    if (list != NULL && (list->kind != JSON_ARRAY || list->array.count < c->layers))
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: no_rope_layers (line %u) is no array with an entry for each of the "
+                           "%u layers",
+                           reader->file, list->line, c->layers);
+    for (uint32_t i = 0; i < c->layers; i++) {
+        int64_t rotary = (i + 1) % every != 0;
+        if (list != NULL) {
+            const json_value *item = &list->array.items[i];
+            if (item->kind != JSON_INTEGER || item->integer < 0 || item->integer > 1)
+                return status_fail(reader->error, AVO_ERROR_FORMAT,
+                                   "%s: no_rope_layers[%u] is neither 0 nor 1", reader->file, i);
+            rotary = item->integer; /* despite the name, 1 means rotation */
+        }
+        writable(c->layer_rotary)[i] = (uint8_t)rotary;
+    }
+    return AVO_OK;
+}
+
+static avo_status layers_smollm3(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool used = false, given;
+    AVO_TRY(read_no_rope(reader));
+    AVO_TRY(hf_boolean(reader, "use_sliding_window", &used));
+    AVO_TRY(read_window(reader, 0, &c->window));
+    if (!used)
+        c->window = 0;
+    AVO_TRY(read_layer_types(reader, &given));
+    for (uint32_t i = 0; i < c->layers && !given && c->window > 0; i++)
+        writable(c->layer_windowed)[i] = !c->layer_rotary[i];
+    return AVO_OK;
+}
+
+static avo_status read_layers(const hf_reader *reader) {
+    model_config *c = reader->config;
+    AVO_TRY(config_layers_fill(reader->source, false, c->rotary_dims > 0, reader->error));
+    switch (c->architecture) {
+    case ARCHITECTURE_MISTRAL:
+    case ARCHITECTURE_PHI3:
+        AVO_TRY(
+            read_window(reader, c->architecture == ARCHITECTURE_MISTRAL ? 4096 : 0, &c->window));
+        memset(writable(c->layer_windowed), c->window > 0, c->layers);
+        break;
+    case ARCHITECTURE_QWEN2:
+    case ARCHITECTURE_QWEN3:
+        AVO_TRY(layers_qwen(reader));
+        break;
+    case ARCHITECTURE_SMOLLM3:
+        AVO_TRY(layers_smollm3(reader));
+        break;
+    case ARCHITECTURE_GEMMA3:
+        AVO_TRY(layers_gemma3(reader));
+        break;
+    default:
+        break;
+    }
+    if (c->window == 0 && c->architecture == ARCHITECTURE_GEMMA3 &&
+        memchr(c->layer_windowed, 1, c->layers) != NULL)
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: some layers have sliding_attention, but sliding_window is null",
+                           reader->file);
+    if (c->window == 0)
+        memset(writable(c->layer_windowed), 0, c->layers);
+    return AVO_OK;
+}
+
+/* ---- What only one architecture has ---- */
+
+static avo_status read_gemma3(const hf_reader *reader) {
+    model_config *c = reader->config;
+    double scalar = 256;
+    AVO_TRY(hf_number(reader, reader->root, "query_pre_attn_scalar", 1e-6, 1e9, &scalar));
+    AVO_TRY(
+        hf_number(reader, reader->root, "final_logit_softcapping", 1e-6, 1e6, &c->logit_softcap));
+    c->attention_scale = 1.0 / sqrt(scalar);
+    /* transformers rounds √width to the type of the weights in use; ours is f32. */
+    c->embedding_scale = (double)sqrtf((float)c->width);
+    c->norm_plus_one = true;
+    return AVO_OK;
+}
+
+static avo_status read_gpt2(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool scaled = true;
+    AVO_TRY(hf_boolean(reader, "scale_attn_weights", &scaled));
+    if (!scaled)
+        c->attention_scale = 1;
+    c->transposed = true;
+    c->positions = c->context;
+    return AVO_OK;
+}
+
+static avo_status read_opt(const hf_reader *reader) {
+    model_config *c = reader->config;
+    bool before = true, biased = true, affine = true, no_final = false;
+    AVO_TRY(hf_boolean(reader, "do_layer_norm_before", &before));
+    AVO_TRY(hf_boolean(reader, "_remove_final_layer_norm", &no_final));
+    AVO_TRY(hf_boolean(reader, "enable_bias", &biased));
+    AVO_TRY(hf_boolean(reader, "layer_norm_elementwise_affine", &affine));
+    AVO_TRY(hf_u32(reader, reader->root, "word_embed_proj_dim", 1, SOURCE_WIDTH_MAX,
+                   &c->embedding_width));
+    if (!biased || !affine)
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s is false, which is not supported", reader->file,
+                           biased ? "layer_norm_elementwise_affine" : "enable_bias");
+    c->norm_after = !before;
+    c->no_final_norm = !before || no_final;
+    c->position_offset = 2;
+    c->positions = c->context + 2;
+    return AVO_OK;
+}
+
+static avo_status read_own(const hf_reader *reader) {
+    switch (reader->config->architecture) {
+    case ARCHITECTURE_GEMMA3:
+        return read_gemma3(reader);
+    case ARCHITECTURE_GPT2:
+        return read_gpt2(reader);
+    case ARCHITECTURE_OPT:
+        return read_opt(reader);
+    default: {
+        const json_value *cap = hf_find(reader->root, "final_logit_softcapping");
+        if (cap != NULL)
+            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                               "%s: final_logit_softcapping (line %u) is not supported for %s",
+                               reader->file, cap->line, reader->family->model_type);
+        return AVO_OK;
+    }
+    }
+}
+
+/* A head of its own in the file wins over tie_word_embeddings, as in transformers 5. */
+static avo_status read_tied(const hf_reader *reader, const json_value *root) {
+    bool tied = reader->family->tied;
+    AVO_TRY(in_file(reader, json_get_boolean(root, "tie_word_embeddings", &tied, reader->error)));
+    if (root != reader->root)
+        AVO_TRY(hf_boolean(reader, "tie_word_embeddings", &tied));
+    const model_source *source = reader->source;
+    bool own = source_find(source, TEXT_LITERAL("lm_head.weight")) != NULL ||
+               source_find(source, TEXT_LITERAL("language_model.lm_head.weight")) != NULL;
+    reader->config->tied_head = tied && !own;
+    return AVO_OK;
+}
+
+/* ---- Tokens ---- */
+
+avo_status hf_token_ids(model_source *source, const json_value *object, const char *file,
+                        bool *ends_given, avo_error *error) {
+    int64_t begin = -1;
+    avo_status status =
+        json_get_integer(object, "bos_token_id", -1, SOURCE_VOCABULARY_MAX, &begin, error);
+    if (status != AVO_OK)
+        return status_prefix(error, status, "%s", file);
+    if (begin >= 0 && begin < source->config.vocabulary)
+        source->generation.token_begin = (int32_t)begin;
+    const json_value *ends = hf_find(object, "eos_token_id");
+    *ends_given = ends != NULL;
+    size_t count = ends == NULL ? 0 : ends->kind == JSON_ARRAY ? ends->array.count : 1;
+    for (size_t i = 0; i < count; i++) {
+        const json_value *end = ends->kind == JSON_ARRAY ? &ends->array.items[i] : ends;
+        if (end->kind != JSON_INTEGER || end->integer < -1 || end->integer > SOURCE_VOCABULARY_MAX)
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: eos_token_id (line %u) is no token id",
+                               file, end->line);
+        /* An id that the vocabulary does not have can never come up. */
+        if (end->integer < source->config.vocabulary)
+            AVO_TRY(generation_stop_add(&source->generation, end->integer, file, error));
+    }
+    return AVO_OK;
+}
+
+static avo_status read_tokens(const hf_reader *reader, const json_value *root) {
+    model_source *source = reader->source;
+    const hf_family *family = reader->family;
+    bool given, outer_given = false;
+    if ((uint32_t)family->token_begin < source->config.vocabulary)
+        source->generation.token_begin = family->token_begin;
+    AVO_TRY(hf_token_ids(source, reader->root, reader->file, &given, reader->error));
+    if (root != reader->root)
+        AVO_TRY(hf_token_ids(source, root, reader->file, &outer_given, reader->error));
+    if (!given && !outer_given && json_find(reader->root, "eos_token_id") == NULL &&
+        (uint32_t)family->token_end < source->config.vocabulary)
+        return generation_stop_add(&source->generation, family->token_end, reader->file,
+                                   reader->error);
+    return AVO_OK;
+}
+
+avo_status config_from_hf(model_source *source, const json_value *root, const char *file,
+                          avo_error *error) {
+    hf_reader reader = {
+        .source = source, .config = &source->config, .root = root, .file = file, .error = error};
+    if (root->kind != JSON_OBJECT)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: expected an object, found %s", file,
+                           json_kind_name(root->kind));
+    AVO_TRY(check_class(&reader, root));
+    AVO_TRY(find_family(&reader));
+    AVO_TRY(check_unsupported(&reader, reader.root));
+    source->config.architecture = reader.family->architecture;
+    AVO_TRY(read_sizes(&reader));
+    AVO_TRY(read_activation(&reader));
+    AVO_TRY(hf_rope(&reader));
+    AVO_TRY(read_layers(&reader));
+    AVO_TRY(read_own(&reader));
+    AVO_TRY(read_tied(&reader, root));
+    AVO_TRY(config_check(&source->config, file, error));
+    return read_tokens(&reader, root);
+}
