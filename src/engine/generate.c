@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define EVENT_TEXT_MAX ((size_t)1 << 20) /* text released by one token: held text and its own */
+#define EVENT_TEXT_MAX   ((size_t)1 << 20) /* text released by one token: held text and its own */
+#define EVENT_TEXT_FIRST ((size_t)4096)
 
 typedef struct generation {
     avo_engine *engine;
@@ -198,6 +199,9 @@ static avo_status generation_open(generation *g) {
             stop_matcher_open(request->stop, request->stop_count, allocator, &g->stops, g->error));
     if (g->has_text)
         decode_stream_init(&g->stream, g->engine->model->tokenizer, false);
+    /* Room for any token's text now, so that nothing is allocated between tokens. */
+    if (buffer_reserve(&g->text, EVENT_TEXT_FIRST) != AVO_OK)
+        return status_no_memory(g->error, "text", EVENT_TEXT_FIRST);
     sampler_see_prompt(g->sampler, request->tokens, request->token_count);
     return AVO_OK;
 }

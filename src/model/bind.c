@@ -305,8 +305,13 @@ avo_status model_bind(avo_model *model, avo_error *error) {
     if (layers == NULL)
         return status_no_memory(error, "layers", config->layers * sizeof(*layers));
     view->layer = layers;
-    for (uint32_t i = 0; i < config->layers; i++)
+    for (uint32_t i = 0; i < config->layers; i++) {
         AVO_TRY(bind_layer(&b, i, &layers[i]));
+        if (model->progress != NULL &&
+            !model->progress(model->progress_context, "layers", i + 1, config->layers))
+            return status_fail(error, AVO_ERROR_CANCELLED,
+                               "opening was cancelled at layer %u of %u", i + 1, config->layers);
+    }
     AVO_TRY(bind_head(&b, view));
     /* Factors of GGUF files: formats/ has read them into the configuration. */
     (void)take_top(&b, ROLE_ROPE_FACTORS);

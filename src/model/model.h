@@ -11,6 +11,8 @@
 
 struct avo_model {
     const avo_allocator *allocator;
+    avo_progress_function progress; /* while opening; NULL: silent */
+    void *progress_context;
     arena arena; /* views, norms as f32 */
     model_source *source;
     tokenizer *tokenizer; /* NULL: the file has none, or tokenizer_error says why */

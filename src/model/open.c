@@ -4,7 +4,6 @@
 #include "base/allocator.h"
 
 #include <string.h>
-#include <time.h>
 
 /* A tokenizer or template that is not understood must not stop a model from computing: the error is
  * kept and given to whoever asks for text. Out of memory is no such case. */
@@ -36,11 +35,16 @@ avo_status avo_model_open(const char *path, const avo_model_options *options, av
     *out = NULL;
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
-    const avo_allocator *allocator = options == NULL ? NULL : options->allocator;
+    avo_model_options own = AVO_MODEL_OPTIONS_INIT;
+    if (options != NULL)
+        memcpy(&own, options, options->size < sizeof(own) ? options->size : sizeof(own));
+    const avo_allocator *allocator = own.allocator;
     avo_model *model = allocator_take_array(allocator, 1, sizeof(*model));
     if (model == NULL)
         return status_no_memory(error, "the model's head", sizeof(*model));
     model->allocator = allocator;
+    model->progress = own.progress;
+    model->progress_context = own.progress_context;
     arena_init(&model->arena, allocator, SIZE_MAX);
     avo_status status = open_parts(path, model, error);
     if (status != AVO_OK) {
