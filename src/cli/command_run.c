@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "cli/run_int.h"
 #include "cli/sampling_options.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,10 +92,8 @@ static avo_status tokenize(const avo_model *model, const run_flags *flags, const
                            buffer *ids, avo_error *error) {
     avo_model_info info = {.size = sizeof(info)};
     avo_model_describe(model, &info);
-    if (!info.has_tokenizer)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "the model has no tokenizer; put its tokenizer file beside it");
-    bool chat = info.has_chat_template && !flags->raw;
+    /* A template that cannot be used is an error of its own, never a reason to go on without. */
+    bool chat = !flags->raw && (info.has_chat_template || model->template_error.status != AVO_OK);
     if (flags->system != NULL && !chat)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--system needs a chat template, %s",
                            flags->raw ? "which --raw leaves out"

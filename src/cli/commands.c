@@ -3,6 +3,10 @@
 #include "cli/cli.h"
 
 #define COMMANDS(X)                                                                                \
+    X(run)                                                                                         \
+    X(eval)                                                                                        \
+    X(bench)                                                                                       \
+    X(plan)                                                                                        \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \

@@ -59,9 +59,11 @@ static avo_status note_logprobs(run_record *record, const avo_token_event *event
 
 avo_status run_record_token(run_record *record, const avo_token_event *event) {
     uint64_t now = clock_now_ns();
+    AVO_TRY(buffer_append(&record->text, event->text, event->text_bytes));
+    if (event->token < 0) /* no token, only text that had been held back */
+        return AVO_OK;
     AVO_TRY(buffer_append(&record->arrivals, &now, sizeof(now)));
     AVO_TRY(buffer_append(&record->ids, &event->token, sizeof(event->token)));
-    AVO_TRY(buffer_append(&record->text, event->text, event->text_bytes));
     return record->wants_logprobs ? note_logprobs(record, event) : AVO_OK;
 }
 

@@ -1,0 +1,281 @@
+/* `avocet eval WHAT MODEL`: measurements of a model. */
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "eval/eval.h"
+
+#include <string.h>
+
+extern const cli_command command_eval;
+extern const cli_command command_eval_perplexity;
+extern const cli_command command_eval_logits;
+
+/* ---- Tokens ---- */
+
+/* The ids of a text file. llama.cpp leaves one newline at the end of the file out, so do we. */
+static avo_status tokenize_file(const avo_model *model, const char *path, buffer *ids,
+                                avo_error *error) {
+    file_map map;
+    AVO_TRY(file_map_open(path, &map, error));
+    size_t bytes = map.bytes.size;
+    const char *text = bytes > 0 ? (const char *)map.bytes.data : "";
+    if (bytes > 0 && text[bytes - 1] == '\n')
+        bytes--;
+    size_t capacity = bytes + 2;
+    size_t count = 0;
+    avo_status status = buffer_reserve(ids, capacity * sizeof(int32_t));
+    if (status != AVO_OK)
+        status = status_no_memory(error, "the tokens of the text", capacity * sizeof(int32_t));
+    else
+        status = avo_tokenize(model, text, bytes, AVO_TOKENIZE_BEGIN, (int32_t *)(void *)ids->data,
+                              capacity, &count, error);
+    file_map_close(&map);
+    AVO_TRY(status);
+    ids->size = count * sizeof(int32_t);
+    return AVO_OK;
+}
+
+/* "1,2,3"; blanks may stand around the commas. */
+static avo_status parse_ids(const char *text, buffer *ids, avo_error *error) {
+    const char *at = text;
+    for (;;) {
+        at += strspn(at, " \n");
+        size_t length = strcspn(at, ", \n");
+        char word[24];
+        uint64_t id = 0;
+        const char *fault = "is too long";
+        if (length < sizeof(word)) {
+            memcpy(word, at, length);
+            word[length] = '\0';
+            fault = number_parse_u64(word, 0, INT32_MAX, &id);
+        }
+        if (fault != NULL)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: \"%.*s\" %s; write 1,2,3",
+                               (int)(length < 24 ? length : 24), at, fault);
+        int32_t token = (int32_t)id;
+        if (buffer_append(ids, &token, sizeof(token)) != AVO_OK)
+            return status_no_memory(error, "the ids", ids->size + sizeof(token));
+        at += length;
+        at += strspn(at, " \n");
+        if (*at == '\0')
+            return AVO_OK;
+        if (*at++ != ',')
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: write commas between the ids");
+    }
+}
+
+/* ---- eval perplexity ---- */
+
+static avo_status measure_perplexity(const char *name, const char *path, eval_options *options,
+                                     buffer *ids, perplexity_result *result, avo_error *error) {
+    avo_model *model = NULL;
+    AVO_TRY(cli_model_open(name, &model, error));
+    avo_status status = tokenize_file(model, path, ids, error);
+    if (status == AVO_OK) {
+        const int32_t *tokens = (const int32_t *)(const void *)ids->data;
+        avo_model_info info = {.size = sizeof(info)};
+        avo_model_describe(model, &info);
+        size_t count = ids->size / sizeof(int32_t);
+        bool begins = count > 0 && info.token_begin >= 0 && tokens[0] == info.token_begin;
+        options->begin = begins ? info.token_begin : -1;
+        status = eval_perplexity(model, tokens, count, options, result, error);
+        cli_progress_end();
+    }
+    avo_model_close(model);
+    return status;
+}
+
+static avo_status write_perplexity(const perplexity_result *result, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "{\"perplexity\":"));
+    AVO_TRY(json_write_number(out, result->perplexity));
+    AVO_TRY(buffer_append_text(out, ",\"error\":"));
+    AVO_TRY(json_write_number(out, result->error));
+    return buffer_format(out, ",\"tokens\":%llu}", (unsigned long long)result->tokens);
+}
+
+static int finish_perplexity(const perplexity_result *result, bool json) {
+    if (!json) {
+        printf("perplexity %.4f +/- %.5f over %llu tokens in %llu windows\n", result->perplexity,
+               result->error, (unsigned long long)result->tokens,
+               (unsigned long long)result->windows);
+        return EXIT_GOOD;
+    }
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    avo_status status = write_perplexity(result, &out);
+    if (status == AVO_OK)
+        cli_print(buffer_text(&out));
+    buffer_free(&out);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
+static int run_perplexity(int argc, char **argv) {
+    eval_options options = {.context = 512, .progress = cli_progress};
+    const char *path = NULL;
+    bool json = false;
+    const option_spec specs[] = {
+        {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
+        {"ctx", 'c', OPTION_U32, &options.context, "N", "tokens of a window (default 512)", 4,
+         16777216},
+        {"chunks", 0, OPTION_U32, &options.windows_max, "N",
+         "only the first N windows (default: all)", 0, 0},
+        {"stride", 0, OPTION_U32, &options.stride, "N",
+         "slide the window by N tokens and score what is new in it, as Hugging Face's "
+         "documentation does (default: windows side by side, the second half of each scored, as "
+         "llama.cpp does)",
+         0, 0},
+        {"chunk", 0, OPTION_U32, &options.chunk, "N",
+         "tokens of one step (default 256); changes speed, not results", 0, 65536},
+        {"threads", 't', OPTION_U32, &options.threads, "N",
+         "threads to compute with (default: all that this process may use)", 0, 4096},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_eval_perplexity, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 1)
+        return cli_usage(&command_eval_perplexity, words == 0 ? "which MODEL?" : "one MODEL only");
+    if (path == NULL)
+        return cli_usage(&command_eval_perplexity, "on which text? Give --file TEXT");
+    if (options.stride >= options.context)
+        return cli_usage(&command_eval_perplexity,
+                         "--stride %u leaves gaps between windows of %u tokens; make it smaller",
+                         options.stride, options.context);
+    cli_interrupt_catch();
+    avo_error error = {0};
+    perplexity_result result;
+    buffer ids;
+    buffer_init(&ids, NULL, SIZE_MAX);
+    avo_status status = measure_perplexity(argv[1], path, &options, &ids, &result, &error);
+    buffer_free(&ids);
+    return status == AVO_OK ? finish_perplexity(&result, json) : cli_fail_status(status, &error);
+}
+
+const cli_command command_eval_perplexity = {
+    .name = "eval perplexity",
+    .summary = "how well a model predicts a text",
+    .usage = "avocet eval perplexity MODEL --file TEXT [options]",
+    .examples = "avocet eval perplexity smollm2 --file wiki.test.raw\n"
+                "avocet eval perplexity smollm2 --file wiki.test.raw --ctx 512 --chunks 20 --json\n"
+                "avocet eval perplexity smollm2 --file wiki.test.raw --ctx 1024 --stride 512",
+    .run = run_perplexity,
+};
+
+/* ---- eval logits ---- */
+
+static avo_status write_logits(const char *name, const char *ids_text, const char *path,
+                               const char *out_path, const eval_options *options, buffer *ids,
+                               uint32_t *vocabulary, avo_error *error) {
+    if (ids_text != NULL)
+        AVO_TRY(parse_ids(ids_text, ids, error));
+    avo_model *model = NULL;
+    AVO_TRY(cli_model_open(name, &model, error));
+    avo_status status = AVO_OK;
+    if (path != NULL)
+        status = tokenize_file(model, path, ids, error);
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    *vocabulary = info.vocabulary;
+    if (status == AVO_OK)
+        status = eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
+                                 ids->size / sizeof(int32_t), options, out_path, error);
+    cli_progress_end();
+    avo_model_close(model);
+    return status;
+}
+
+static int run_logits(int argc, char **argv) {
+    eval_options options = {.progress = cli_progress};
+    const char *ids_text = NULL;
+    const char *path = NULL;
+    const char *out_path = NULL;
+    const option_spec specs[] = {
+        {"ids", 0, OPTION_TEXT, &ids_text, "1,2,3", "the tokens, as ids", 0, 0},
+        {"file", 'f', OPTION_TEXT, &path, "TEXT",
+         "or a text, tokenized with the begin token where the model wants one", 0, 0},
+        {"out", 'o', OPTION_TEXT, &out_path, "FILE.npy",
+         "where to: float32, positions x vocabulary", 0, 0},
+        {"ctx", 'c', OPTION_U32, &options.context, "N",
+         "context to plan for (default: as many tokens as there are)", 0, 16777216},
+        {"chunk", 0, OPTION_U32, &options.chunk, "N",
+         "tokens of one step (default 256); changes speed, not results", 0, 65536},
+        {"threads", 't', OPTION_U32, &options.threads, "N",
+         "threads to compute with (default: all that this process may use)", 0, 4096},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_eval_logits, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 1)
+        return cli_usage(&command_eval_logits, words == 0 ? "which MODEL?" : "one MODEL only");
+    if ((ids_text == NULL) == (path == NULL))
+        return cli_usage(&command_eval_logits, "give either --ids 1,2,3 or --file TEXT");
+    if (out_path == NULL)
+        return cli_usage(&command_eval_logits, "where to? Give -o FILE.npy");
+    cli_interrupt_catch();
+    avo_error error = {0};
+    buffer ids;
+    buffer_init(&ids, NULL, SIZE_MAX);
+    uint32_t vocabulary = 0;
+    avo_status status =
+        write_logits(argv[1], ids_text, path, out_path, &options, &ids, &vocabulary, &error);
+    size_t count = ids.size / sizeof(int32_t);
+    buffer_free(&ids);
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    fprintf(stderr, "%s: %zu x %u logits\n", out_path, count, vocabulary);
+    return EXIT_GOOD;
+}
+
+const cli_command command_eval_logits = {
+    .name = "eval logits",
+    .summary = "the logits at every position, as a NumPy file",
+    .usage = "avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",
+    .examples = "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
+                "avocet eval logits smollm2 --file page.txt --ctx 2048 -o logits.npy",
+    .run = run_logits,
+};
+
+/* ---- eval ---- */
+
+static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_logits};
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+
+static const char *short_name(const cli_command *command) {
+    return command->name + strlen("eval ");
+}
+
+static int run(int argc, char **argv) {
+    for (size_t i = 0; argc > 1 && i < SUBCOMMANDS; i++)
+        if (strcmp(argv[1], short_name(subcommands[i])) == 0)
+            return subcommands[i]->run(argc - 1, argv + 1);
+    const option_spec none[] = {{0}};
+    int words = 0;
+    options_result parsed = options_parse(&command_eval, none, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words == 0)
+        return cli_usage(&command_eval, "what? perplexity or logits");
+    nearest near = {.wanted = argv[1]};
+    for (size_t i = 0; i < SUBCOMMANDS; i++)
+        nearest_consider(&near, short_name(subcommands[i]));
+    if (near.best != NULL)
+        return cli_usage(&command_eval, "cannot measure \"%.80s\"; did you mean %s?", argv[1],
+                         near.best);
+    return cli_usage(&command_eval, "cannot measure \"%.80s\"; there are perplexity and logits",
+                     argv[1]);
+}
+
+const cli_command command_eval = {
+    .name = "eval",
+    .summary = "measure a model: perplexity, logits",
+    .usage = "avocet eval perplexity MODEL --file TEXT [options]\n"
+             "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",
+    .examples = "avocet eval perplexity --help\n"
+                "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
+                "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",
+    .run = run,
+};

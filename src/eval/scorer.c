@@ -1,0 +1,73 @@
+/* Feeds windows of tokens to an engine and hands out the logits. The cut into steps does not change
+ * a bit of them. */
+#include "eval/eval_int.h"
+
+#define ROWS_DEFAULT     256
+#define LOGITS_BYTES_MAX ((uint64_t)64 << 20) /* held at once by a step with logits */
+
+static uint32_t smaller(uint64_t a, uint64_t b) {
+    return (uint32_t)(a < b ? a : b);
+}
+
+avo_status scorer_open(scorer *scorer, avo_model *model, const eval_options *options,
+                       uint32_t context, avo_error *error) {
+    *scorer = (struct scorer){0};
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    scorer->vocabulary = info.vocabulary;
+    scorer->rows_max = smaller(options->chunk != 0 ? options->chunk : ROWS_DEFAULT, context);
+    uint64_t fitting = LOGITS_BYTES_MAX / ((uint64_t)info.vocabulary * sizeof(float));
+    scorer->scored_max = smaller(scorer->rows_max, fitting > 0 ? fitting : 1);
+    avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
+    engine.threads = options->threads;
+    engine.context_max = context;
+    engine.rows_max = scorer->rows_max;
+    engine.logits_max = scorer->scored_max;
+    AVO_TRY(avo_engine_open(model, &engine, &scorer->engine, error));
+    avo_status status = avo_session_open(scorer->engine, &scorer->session, error);
+    if (status == AVO_OK)
+        status = avo_batch_open(scorer->engine, &scorer->batch, error);
+    if (status != AVO_OK)
+        scorer_close(scorer);
+    return status;
+}
+
+void scorer_close(scorer *scorer) {
+    avo_batch_close(scorer->batch);
+    avo_session_close(scorer->session);
+    avo_engine_close(scorer->engine);
+    *scorer = (struct scorer){0};
+}
+
+static avo_status step(scorer *scorer, const int32_t *tokens, size_t count, size_t logits,
+                       avo_error *error) {
+    avo_batch_clear(scorer->batch);
+    avo_status status = avo_batch_add_scored(scorer->batch, scorer->session, tokens, count, logits);
+    if (status == AVO_OK)
+        status = avo_step(scorer->engine, scorer->batch);
+    if (status != AVO_OK)
+        return status_fail(error, status, "%s", avo_batch_error(scorer->batch)->text);
+    return AVO_OK;
+}
+
+avo_status scorer_window(scorer *scorer, const int32_t *tokens, size_t count, size_t first_scored,
+                         scorer_function take, void *context, avo_error *error) {
+    avo_batch_clear(scorer->batch);
+    AVO_TRY(avo_session_truncate(scorer->session, 0, error));
+    size_t at = 0;
+    while (at < first_scored && at < count) {
+        size_t end = first_scored < count ? first_scored : count;
+        size_t rows = smaller(end - at, scorer->rows_max);
+        AVO_TRY(step(scorer, tokens + at, rows, 0, error));
+        at += rows;
+    }
+    while (at < count) {
+        size_t rows = smaller(count - at, scorer->scored_max);
+        AVO_TRY(step(scorer, tokens + at, rows, rows, error));
+        for (size_t i = 0; i < rows; i++)
+            AVO_TRY(
+                take(context, at + i, avo_batch_logits(scorer->batch, scorer->session, i), error));
+        at += rows;
+    }
+    return AVO_OK;
+}
