@@ -6,6 +6,7 @@ Tiny models: the oracle's logits are computed afresh and compared with the commi
 Avocet's, from safetensors and from the GGUF twin. Real weights: the same on real text; there the
 two may differ by rounding, so the verdict is by the top token and the divergence."""
 import argparse
+import json
 import os
 import pathlib
 import subprocess
@@ -70,7 +71,6 @@ class Avocet:
         return numpy.load(out, mmap_mode="r")
 
     def tokens(self, model, text):
-        import json
         return json.loads(self.call("tokenize", model, "-", "--json", text=text))["ids"]
 
 
@@ -144,11 +144,11 @@ def find_gguf(avocet, name, models, offline):
         found = sorted(pathlib.Path(models).rglob(f"{name}*.gguf"))
         if found:
             return found[0]
-    import json
     for attempt in range(2):
         for entry in json.loads(avocet.call("list", "--json")).get("models", []):
-            if entry.get("name") == name:
-                return pathlib.Path(entry["path"])
+            path = pathlib.Path(entry["path"])
+            if entry["name"] == name and entry["complete"]:
+                return sorted(path.rglob("*.gguf"))[0] if path.is_dir() else path
         if offline or attempt:
             break
         avocet.call("pull", name)

@@ -1,0 +1,105 @@
+/* Reads the tiny models' expectations and runs them through the public interface. */
+#include "support/models.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const fixture_name fixture_names[FIXTURE_COUNT] = {
+    {"llama2", true},     {"llama3", true},    {"tinyllama", false},     {"smollm2", true},
+    {"smollm3", true},    {"mistral", false},  {"qwen2", true},          {"qwen2-window", false},
+    {"qwen3", true},      {"gemma3", true},    {"gemma3-scaled", false}, {"phi3", true},
+    {"phi3-short", true}, {"phi3-long", true}, {"gpt2", true},           {"gpt2-bare", false},
+    {"opt", false},       {"opt-350m", false}, {"llama-linear", true},   {"llama-dynamic", false},
+    {"llama-yarn", true},
+};
+
+/* The numbers after an .npy header: version 1, little-endian, C order, of the type in `descr`. */
+static const void *map_npy(file_map *map, const char *name, const char *file, const char *descr,
+                           size_t item_bytes, uint32_t shape[2]) {
+    char relative[256];
+    avo_error error = {0};
+    snprintf(relative, sizeof(relative), "models/%s/%s", name, file);
+    assert_ok_error(file_map_open(test_fixture_path(relative), map, &error), &error);
+    const uint8_t *bytes = map->bytes.data;
+    assert_true(map->bytes.size > 10 && memcmp(bytes, "\x93NUMPY\x01\x00", 8) == 0);
+    size_t header_bytes = bytes[8] | (size_t)bytes[9] << 8;
+    assert_true(10 + header_bytes <= map->bytes.size && header_bytes < 1000);
+    char header[1001];
+    memcpy(header, bytes + 10, header_bytes);
+    header[header_bytes] = '\0';
+    assert_non_null(strstr(header, descr));
+    assert_non_null(strstr(header, "'fortran_order': False"));
+    const char *dims = strstr(header, "'shape': (");
+    assert_non_null(dims);
+    char *end;
+    shape[0] = (uint32_t)strtoul(dims + strlen("'shape': ("), &end, 10);
+    shape[1] = *end == ',' && end[1] == ' ' ? (uint32_t)strtoul(end + 2, NULL, 10) : 1;
+    assert_int_equal(map->bytes.size, 10 + header_bytes + (size_t)shape[0] * shape[1] * item_bytes);
+    return bytes + 10 + header_bytes;
+}
+
+void fixture_open(fixture *fixture, const char *name) {
+    uint32_t shape[2];
+    fixture->name = name;
+    fixture->ids = map_npy(&fixture->ids_file, name, "ids.npy", "'<i4'", sizeof(int32_t), shape);
+    fixture->positions = shape[0];
+    fixture->logits =
+        map_npy(&fixture->logits_file, name, "logits.npy", "'<f4'", sizeof(float), shape);
+    assert_int_equal(shape[0], fixture->positions);
+    fixture->vocabulary = shape[1];
+    float low = fixture->logits[0];
+    float high = low;
+    for (size_t i = 0; i < (size_t)fixture->positions * fixture->vocabulary; i++) {
+        low = fixture->logits[i] < low ? fixture->logits[i] : low;
+        high = fixture->logits[i] > high ? fixture->logits[i] : high;
+    }
+    fixture->range = high - low;
+    assert_true(fixture->range > 1.0f);
+}
+
+void fixture_close(fixture *fixture) {
+    file_map_close(&fixture->ids_file);
+    file_map_close(&fixture->logits_file);
+}
+
+void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t context,
+                         uint32_t sessions, uint32_t threads) {
+    avo_error error = {0};
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.threads = threads;
+    options.context_max = context;
+    options.sessions_max = sessions;
+    options.rows_max = context * sessions;
+    options.logits_max = context * sessions;
+    assert_ok_error(avo_model_open(path, NULL, &opened->model, &error), &error);
+    assert_ok_error(avo_engine_open(opened->model, &options, &opened->engine, &error), &error);
+}
+
+void fixture_engine_close(fixture_engine *opened) {
+    avo_engine_close(opened->engine);
+    avo_model_close(opened->model);
+}
+
+void fixture_compute(const fixture_engine *opened, const int32_t *ids, uint32_t count,
+                     uint32_t vocabulary, float *logits) {
+    avo_error error = {0};
+    avo_session *session;
+    avo_batch *batch;
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(opened->model, &info);
+    assert_int_equal(info.vocabulary, vocabulary);
+    assert_ok_error(avo_session_open(opened->engine, &session, &error), &error);
+    assert_ok_error(avo_batch_open(opened->engine, &batch, &error), &error);
+    if (avo_batch_add_scored(batch, session, ids, count, count) != AVO_OK ||
+        avo_step(opened->engine, batch) != AVO_OK)
+        fail_msg("step: %s", avo_batch_error(batch)->text);
+    for (uint32_t i = 0; i < count; i++) {
+        const float *row = avo_batch_logits(batch, session, i);
+        assert_non_null(row);
+        memcpy(logits + (size_t)i * vocabulary, row, vocabulary * sizeof(float));
+    }
+    avo_batch_close(batch);
+    avo_session_close(session);
+}

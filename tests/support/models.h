@@ -1,0 +1,44 @@
+/* The tiny models of tests/fixtures/models (made by tools/oracle/make_models.py) and what
+ * transformers computes for them. */
+#ifndef AVO_TESTS_MODELS_H
+#define AVO_TESTS_MODELS_H
+
+#include "avocet.h"
+#include "base/file.h"
+
+/* Every one of them; `twin`: NAME.gguf holds the same model as llama.cpp's converter writes it. */
+typedef struct fixture_name {
+    const char *name;
+    bool twin;
+} fixture_name;
+#define FIXTURE_COUNT 21
+extern const fixture_name fixture_names[FIXTURE_COUNT];
+
+typedef struct fixture {
+    const char *name;
+    const int32_t *ids; /* [positions] */
+    uint32_t positions;
+    const float *logits; /* [positions][vocabulary] */
+    uint32_t vocabulary;
+    float range; /* largest minus smallest logit */
+    file_map ids_file, logits_file;
+} fixture;
+
+/* Fails the test when a file is not there or not what it should be. */
+void fixture_open(fixture *fixture, const char *name);
+void fixture_close(fixture *fixture);
+
+/* A model with an engine that plans for exactly `context` positions. */
+typedef struct fixture_engine {
+    avo_model *model;
+    avo_engine *engine;
+} fixture_engine;
+void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t context,
+                         uint32_t sessions, uint32_t threads);
+void fixture_engine_close(fixture_engine *opened);
+
+/* Logits of all `count` tokens in one step of a fresh session, into [count][vocabulary]. */
+void fixture_compute(const fixture_engine *opened, const int32_t *ids, uint32_t count,
+                     uint32_t vocabulary, float *logits);
+
+#endif
