@@ -85,7 +85,8 @@ class OtherProcessor(unittest.TestCase):
                 ["clang", "--target=aarch64-linux-gnu", "-std=gnu17", "-D_GNU_SOURCE",
                  "-fsyntax-only", "-Wno-everything", "-nostdlibinc", "-D__regparm__(n)=unused",
                  f"-I{ROOT}/include", f"-I{ROOT}/src", "-isystem", folder,
-                 "-isystem", f"/usr/include/{triple}", "-isystem", "/usr/include", *sources], stderr=subprocess.PIPE, text=True)
+                 "-isystem", f"/usr/include/{triple}", "-isystem", "/usr/include", *sources],
+                stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[:4000])
 
 
