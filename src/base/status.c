@@ -7,6 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef __clang_analyzer__
+#undef status_fail
+#undef status_prefix
+#undef status_no_memory
+#endif
+
 const char *avo_status_text(avo_status status) {
     switch (status) {
 #define STATUS_CASE(name, number, text)                                                            \
