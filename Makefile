@@ -69,7 +69,7 @@ install: build ## into PREFIX=/usr/local (DESTDIR is honoured)
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 clean: ## remove the build folders
-	rm -rf build build-asan build-tsan build-fuzz build-lint
+	rm -rf build build-asan build-tsan build-fuzz build-clang
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

@@ -82,7 +82,7 @@ void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) 
         panels_q4s_decode(panel, k, out);
         return;
     default:
-        assert(!"a type without panels");
+        assert(0 && "a type without panels");
     }
 }
 
@@ -109,7 +109,7 @@ void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t l
         panels_q4s_decode_row(panel, k, lane, out);
         return;
     default:
-        assert(!"a type without panels");
+        assert(0 && "a type without panels");
     }
 }
 
