@@ -41,8 +41,10 @@ static arena_block *arena_block_add(arena *arena, size_t payload) {
     size_t left = arena->limit_bytes - arena->used_bytes;
     if (bytes > left)
         bytes = needed; /* close to the limit: no more than is asked for */
-    if (bytes > left)
+    if (bytes > left) {
+        arena->limit_hit = true;
         return NULL;
+    }
     arena_block *block = allocator_take(arena->allocator, bytes);
     if (block == NULL)
         return NULL;

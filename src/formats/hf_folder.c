@@ -2,7 +2,8 @@
  * tokenizer's files, and the chat template in one of its three places. */
 #include "formats/formats_int.h"
 
-#define CONFIG_BYTES_MAX           ((size_t)1 << 20) /* its tree is kept; real ones are below 100 KB */
+/* The tree of config.json is kept; real ones are below 100 KB. */
+#define CONFIG_BYTES_MAX           ((size_t)1 << 20)
 #define TOKENIZER_CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 static avo_status check_bytes(const model_source *source, uint32_t file, size_t maximum,

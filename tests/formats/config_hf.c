@@ -263,70 +263,71 @@ static void test_spellings(void **state) {
     source_close(source);
 }
 
+static const struct {
+    const char *config;
+    avo_status status;
+    const char *text;
+} bad[] = {
+    {"[]", AVO_ERROR_FORMAT, "config.json: expected an object, found array"},
+    {"{", AVO_ERROR_FORMAT, "config.json: JSON line 1"},
+    {"{}", AVO_ERROR_FORMAT, "model_type is missing"},
+    {"{\"model_type\":7}", AVO_ERROR_FORMAT, "model_type (line 1): expected a string"},
+    {"{\"model_type\":\"bert\"}", AVO_ERROR_UNSUPPORTED,
+     "model_type \"bert\" is not supported; supported are llama, mistral"},
+    {"{\"model_type\":\"gemma3\"}", AVO_ERROR_FORMAT, "text_config"},
+    {"{\"model_type\":\"llama\",\"hidden_size\":\"4096\"}", AVO_ERROR_FORMAT,
+     "hidden_size (line 1): expected an integer, found string"},
+    {"{\"model_type\":\"llama\",\"hidden_size\":-1}", AVO_ERROR_FORMAT, "hidden_size"},
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", AVO_ERROR_FORMAT,
+     "num_attention_heads"},
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":33}", AVO_ERROR_FORMAT,
+     "hidden_size 4096 is no multiple of num_attention_heads 33"},
+    {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", AVO_ERROR_FORMAT,
+     "32 heads are no multiple of 5 KV heads"},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":1000000000}", AVO_ERROR_FORMAT,
+     "num_hidden_layers"},
+    {"{\"model_type\":\"llama\",\"rms_norm_eps\":-1}", AVO_ERROR_FORMAT, "rms_norm_eps"},
+    {"{\"model_type\":\"llama\",\"hidden_act\":\"mish\"}", AVO_ERROR_UNSUPPORTED,
+     "hidden_act \"mish\" is not supported; silu"},
+    {"{\"model_type\":\"llama\",\"head_dim\":7}", AVO_ERROR_FORMAT, "must be even"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"mrope\"}}", AVO_ERROR_UNSUPPORTED,
+     "rope type \"mrope\" (line 1) is not supported; default, linear"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\"}}", AVO_ERROR_FORMAT,
+     "has no factor"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":[1]}", AVO_ERROR_FORMAT, "is no object"},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,"
+     "\"low_freq_factor\":4,\"high_freq_factor\":1}}",
+     AVO_ERROR_FORMAT, "low_freq_factor 4 is not below high_freq_factor 1"},
+    {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.5}", AVO_ERROR_UNSUPPORTED,
+     "partial_rotary_factor 0.5 is not supported for llama"},
+    {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
+     "\"long_factor\":[1,2]}}",
+     AVO_ERROR_FORMAT, "short_factor has 1 numbers, long_factor 2"},
+    {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
+     "\"long_factor\":[1]}}",
+     AVO_ERROR_FORMAT, "1 rotation factors, but 96 dimensions"},
+    {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
+     AVO_ERROR_UNSUPPORTED, "quantization_config (line 1) with quant_method gptq"},
+    {"{\"model_type\":\"llama\",\"attn_logit_softcapping\":50.0}", AVO_ERROR_UNSUPPORTED,
+     "attn_logit_softcapping"},
+    {"{\"model_type\":\"qwen2\",\"final_logit_softcapping\":30.0}", AVO_ERROR_UNSUPPORTED,
+     "final_logit_softcapping"},
+    {"{\"model_type\":\"gpt2\",\"scale_attn_by_inverse_layer_idx\":true}", AVO_ERROR_UNSUPPORTED,
+     "scale_attn_by_inverse_layer_idx"},
+    {"{\"model_type\":\"opt\",\"enable_bias\":false}", AVO_ERROR_UNSUPPORTED, "enable_bias"},
+    {"{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}", AVO_ERROR_FORMAT,
+     "layer_types"},
+    {"{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"linear\"]}",
+     AVO_ERROR_UNSUPPORTED, "layer_types[0] is \"linear\""},
+    {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", AVO_ERROR_FORMAT, "no_rope_layers"},
+    {"{\"model_type\":\"llama\",\"eos_token_id\":\"</s>\"}", AVO_ERROR_FORMAT, "eos_token_id"},
+    {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}",
+     AVO_ERROR_UNSUPPORTED, "LlamaForSequenceClassification"},
+    {"{\"model_type\":\"llama\",\"model_type\":\"llama\"}", AVO_ERROR_FORMAT, "duplicate key"},
+};
+
 static void test_refusals(void **state) {
     (void)state;
-    static const struct {
-        const char *config;
-        avo_status status;
-        const char *text;
-    } bad[] = {
-        {"[]", AVO_ERROR_FORMAT, "config.json: expected an object, found array"},
-        {"{", AVO_ERROR_FORMAT, "config.json: JSON line 1"},
-        {"{}", AVO_ERROR_FORMAT, "model_type is missing"},
-        {"{\"model_type\":7}", AVO_ERROR_FORMAT, "model_type (line 1): expected a string"},
-        {"{\"model_type\":\"bert\"}", AVO_ERROR_UNSUPPORTED,
-         "model_type \"bert\" is not supported; supported are llama, mistral"},
-        {"{\"model_type\":\"gemma3\"}", AVO_ERROR_FORMAT, "text_config"},
-        {"{\"model_type\":\"llama\",\"hidden_size\":\"4096\"}", AVO_ERROR_FORMAT,
-         "hidden_size (line 1): expected an integer, found string"},
-        {"{\"model_type\":\"llama\",\"hidden_size\":-1}", AVO_ERROR_FORMAT, "hidden_size"},
-        {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", AVO_ERROR_FORMAT,
-         "num_attention_heads"},
-        {"{\"model_type\":\"llama\",\"num_attention_heads\":33}", AVO_ERROR_FORMAT,
-         "hidden_size 4096 is no multiple of num_attention_heads 33"},
-        {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", AVO_ERROR_FORMAT,
-         "32 heads are no multiple of 5 KV heads"},
-        {"{\"model_type\":\"llama\",\"num_hidden_layers\":1000000000}", AVO_ERROR_FORMAT,
-         "num_hidden_layers"},
-        {"{\"model_type\":\"llama\",\"rms_norm_eps\":-1}", AVO_ERROR_FORMAT, "rms_norm_eps"},
-        {"{\"model_type\":\"llama\",\"hidden_act\":\"mish\"}", AVO_ERROR_UNSUPPORTED,
-         "hidden_act \"mish\" is not supported; silu"},
-        {"{\"model_type\":\"llama\",\"head_dim\":7}", AVO_ERROR_FORMAT, "must be even"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"mrope\"}}", AVO_ERROR_UNSUPPORTED,
-         "rope type \"mrope\" (line 1) is not supported; default, linear"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\"}}", AVO_ERROR_FORMAT,
-         "has no factor"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":[1]}", AVO_ERROR_FORMAT, "is no object"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,"
-         "\"low_freq_factor\":4,\"high_freq_factor\":1}}",
-         AVO_ERROR_FORMAT, "low_freq_factor 4 is not below high_freq_factor 1"},
-        {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.5}", AVO_ERROR_UNSUPPORTED,
-         "partial_rotary_factor 0.5 is not supported for llama"},
-        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
-         "\"long_factor\":[1,2]}}",
-         AVO_ERROR_FORMAT, "short_factor has 1 numbers, long_factor 2"},
-        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
-         "\"long_factor\":[1]}}",
-         AVO_ERROR_FORMAT, "1 rotation factors, but 96 dimensions"},
-        {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
-         AVO_ERROR_UNSUPPORTED, "quantization_config (line 1) with quant_method gptq"},
-        {"{\"model_type\":\"llama\",\"attn_logit_softcapping\":50.0}", AVO_ERROR_UNSUPPORTED,
-         "attn_logit_softcapping"},
-        {"{\"model_type\":\"qwen2\",\"final_logit_softcapping\":30.0}", AVO_ERROR_UNSUPPORTED,
-         "final_logit_softcapping"},
-        {"{\"model_type\":\"gpt2\",\"scale_attn_by_inverse_layer_idx\":true}",
-         AVO_ERROR_UNSUPPORTED, "scale_attn_by_inverse_layer_idx"},
-        {"{\"model_type\":\"opt\",\"enable_bias\":false}", AVO_ERROR_UNSUPPORTED, "enable_bias"},
-        {"{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}", AVO_ERROR_FORMAT,
-         "layer_types"},
-        {"{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"linear\"]}",
-         AVO_ERROR_UNSUPPORTED, "layer_types[0] is \"linear\""},
-        {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", AVO_ERROR_FORMAT, "no_rope_layers"},
-        {"{\"model_type\":\"llama\",\"eos_token_id\":\"</s>\"}", AVO_ERROR_FORMAT, "eos_token_id"},
-        {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}",
-         AVO_ERROR_UNSUPPORTED, "LlamaForSequenceClassification"},
-        {"{\"model_type\":\"llama\",\"model_type\":\"llama\"}", AVO_ERROR_FORMAT, "duplicate key"},
-    };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         model_source *source;
         avo_error error;

@@ -95,7 +95,8 @@ static void test_good_headers(void **state) {
 }
 
 #define TENSOR(name, rest) "\"" name "\":{" rest "}"
-#define W(range)           "{" TENSOR("w", "\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" range) "}"
+#define W_ENTRY            "\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":"
+#define W(range)           "{" TENSOR("w", W_ENTRY range) "}"
 
 static void test_bad_headers(void **state) {
     (void)state;
