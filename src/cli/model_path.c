@@ -6,11 +6,12 @@
 
 #include <string.h>
 
-/* Names have no slash and no known ending; with one of them a missing file is a missing file. */
+/* Names of models begin with a letter or digit and have no file's ending ("smollm2", "org/model");
+ * with one of them a missing file is a missing file. */
 static bool looks_like_path(const char *name) {
     static const char *const endings[] = {".gguf",        ".avo",  ".bin",
                                           ".safetensors", ".json", ".model"};
-    if (strchr(name, '/') != NULL || name[0] == '.')
+    if (name[0] == '/' || name[0] == '.')
         return true;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (text_ends(text_from(name), text_from(endings[i])))
