@@ -45,6 +45,14 @@ void file_map_close(file_map *map) {
     map->bytes = (bytes_view){NULL, 0};
 }
 
+void file_map_forget(const uint8_t *data, size_t bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)data + bytes) / page * page;
+    if (end > begin)
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 file_kind file_kind_of(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0)

@@ -15,6 +15,11 @@ typedef struct file_map {
 AVO_MUST_USE avo_status file_map_open(const char *path, file_map *map, avo_error *error);
 void file_map_close(file_map *map);
 
+/* Gives the memory of whole pages in [data, data + bytes) of a mapping back; they are read again
+ * when touched. For readers of large files, so that what they have passed does not count as theirs.
+ */
+void file_map_forget(const uint8_t *data, size_t bytes);
+
 typedef enum file_kind { FILE_MISSING, FILE_REGULAR, FILE_FOLDER, FILE_OTHER } file_kind;
 file_kind file_kind_of(const char *path);
 

@@ -7,4 +7,13 @@
 
 uint64_t hash_bytes(const void *data, size_t bytes);
 
+/* The same sum of bytes that come in pieces. */
+typedef struct hash_stream {
+    _Alignas(64) unsigned char state[576]; /* libxxhash's own */
+} hash_stream;
+void hash_stream_begin(hash_stream *stream);
+void hash_stream_add(hash_stream *stream, const void *data, size_t bytes);
+/* Of everything so far; more may be added. */
+uint64_t hash_stream_sum(const hash_stream *stream);
+
 #endif

@@ -150,7 +150,7 @@ static float best_multiplier(const q4s_search *search, size_t sub, float scale, 
         float error = look_up(search->better[sub], unit * (float)magnitude);
         promised = error < promised ? error : promised;
     }
-    float steps[2 * TABLE_STEPS], errors[2 * TABLE_STEPS];
+    float steps[2 * TABLE_STEPS] = {0}, errors[2 * TABLE_STEPS];
     int multipliers[2 * TABLE_STEPS];
     size_t count = 0;
     for (int magnitude = lowest; magnitude <= highest; magnitude++)

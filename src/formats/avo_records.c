@@ -1,0 +1,337 @@
+/* The records of a .avo's small sections: configuration, generation defaults, notes. Reading and
+ * writing stand side by side, field by field. */
+#include "formats/avo_int.h"
+
+#include "base/checked.h"
+#include "base/utf8.h"
+#include "formats/formats_int.h"
+
+#include <math.h>
+
+/* ---- Configuration ---- */
+
+static void config_from_record(const avo_config_record *record, model_config *config) {
+    config->architecture = (source_architecture)record->architecture;
+    config->layers = record->layers;
+    config->width = record->width;
+    config->feed_forward = record->feed_forward;
+    config->heads = record->heads;
+    config->kv_heads = record->kv_heads;
+    config->head_size = record->head_size;
+    config->vocabulary = record->vocabulary;
+    config->context = record->context;
+    config->embedding_width = record->embedding_width;
+    config->activation = (source_activation)record->activation;
+    config->tied_head = (record->flags & AVO_FLAG_TIED_HEAD) != 0;
+    config->norm_after = (record->flags & AVO_FLAG_NORM_AFTER) != 0;
+    config->no_final_norm = (record->flags & AVO_FLAG_NO_FINAL_NORM) != 0;
+    config->rope_interleaved = (record->flags & AVO_FLAG_ROPE_INTERLEAVED) != 0;
+    config->rotary_dims = record->rotary_dims;
+    config->position_offset = record->position_offset;
+    config->positions = record->positions;
+    config->window = record->window;
+    config->norm_epsilon = record->norm_epsilon;
+    config->rope_base = record->rope_base;
+    config->rope_base_local = record->rope_base_local;
+    config->rope = (rope_scaling){
+        .kind = (rope_scaling_kind)record->rope_kind,
+        .factor = record->rope_factor,
+        .original_context = record->rope_original_context,
+        .low_frequency_factor = record->rope_low_frequency_factor,
+        .high_frequency_factor = record->rope_high_frequency_factor,
+        .beta_fast = record->rope_beta_fast,
+        .beta_slow = record->rope_beta_slow,
+        .attention_factor = record->rope_attention_factor,
+        .mscale = record->rope_mscale,
+        .mscale_all_dim = record->rope_mscale_all_dim,
+        .truncate = (record->flags & AVO_FLAG_ROPE_TRUNCATE) != 0,
+        .factor_count = record->factor_count,
+    };
+    config->attention_scale = record->attention_scale;
+    config->embedding_scale = record->embedding_scale;
+    config->residual_scale = record->residual_scale;
+    config->logit_scale = record->logit_scale;
+    config->attention_softcap = record->attention_softcap;
+    config->logit_softcap = record->logit_softcap;
+}
+
+static avo_config_record record_from_config(const model_config *config) {
+    const rope_scaling *rope = &config->rope;
+    return (avo_config_record){
+        .record_bytes = sizeof(avo_config_record),
+        .architecture = config->architecture,
+        .layers = config->layers,
+        .width = config->width,
+        .feed_forward = config->feed_forward,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_size = config->head_size,
+        .vocabulary = config->vocabulary,
+        .context = config->context,
+        .embedding_width = config->embedding_width,
+        .activation = config->activation,
+        .flags = (config->tied_head ? AVO_FLAG_TIED_HEAD : 0u) |
+                 (config->norm_after ? AVO_FLAG_NORM_AFTER : 0u) |
+                 (config->no_final_norm ? AVO_FLAG_NO_FINAL_NORM : 0u) |
+                 (config->rope_interleaved ? AVO_FLAG_ROPE_INTERLEAVED : 0u) |
+                 (rope->truncate ? AVO_FLAG_ROPE_TRUNCATE : 0u),
+        .rotary_dims = config->rotary_dims,
+        .rope_kind = rope->kind,
+        .rope_original_context = rope->original_context,
+        .factor_count = rope->factor_count,
+        .position_offset = config->position_offset,
+        .positions = config->positions,
+        .window = config->window,
+        .norm_epsilon = config->norm_epsilon,
+        .rope_base = config->rope_base,
+        .rope_base_local = config->rope_base_local,
+        .rope_factor = rope->factor,
+        .rope_low_frequency_factor = rope->low_frequency_factor,
+        .rope_high_frequency_factor = rope->high_frequency_factor,
+        .rope_beta_fast = rope->beta_fast,
+        .rope_beta_slow = rope->beta_slow,
+        .rope_attention_factor = rope->attention_factor,
+        .rope_mscale = rope->mscale,
+        .rope_mscale_all_dim = rope->mscale_all_dim,
+        .attention_scale = config->attention_scale,
+        .embedding_scale = config->embedding_scale,
+        .residual_scale = config->residual_scale,
+        .logit_scale = config->logit_scale,
+        .attention_softcap = config->attention_softcap,
+        .logit_softcap = config->logit_softcap,
+    };
+}
+
+/* The fixed part, with the rule for fields that this reader does not know. */
+static avo_status read_record(const model_source *source, cursor *at, avo_config_record *record,
+                              avo_error *error) {
+    const uint8_t *bytes;
+    if (!cursor_take(at, sizeof(*record), &bytes))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section of %zu bytes, at least %zu",
+                           source->path, at->size, sizeof(*record));
+    memcpy(record, bytes, sizeof(*record));
+    if (record->record_bytes < sizeof(*record) || record->record_bytes > at->size ||
+        record->record_bytes % 8 != 0)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: config record of %u bytes in %zu",
+                           source->path, record->record_bytes, at->size);
+    while (at->at < record->record_bytes) {
+        uint64_t unknown = 0;
+        if (!cursor_read_u64(at, &unknown) || unknown != 0)
+            return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                               "%s: the configuration has a field at byte %zu that this version "
+                               "does not know; use a newer avocet",
+                               source->path, at->at);
+    }
+    if (record->architecture >= ARCHITECTURE_COUNT)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: architecture %u is not known",
+                           source->path, record->architecture);
+    if (record->activation > SOURCE_ACTIVATION_RELU)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: activation %u is not known",
+                           source->path, record->activation);
+    if (record->rope_kind > ROPE_FACTORS)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: rope scaling %u is not known",
+                           source->path, record->rope_kind);
+    if ((record->flags & ~(uint32_t)AVO_FLAGS_ALL) != 0)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: configuration flags %x are not known; use a newer avocet",
+                           source->path, record->flags);
+    if (record->layers == 0 || record->layers > SOURCE_LAYERS_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: layer count is %u, not in 1…%d",
+                           source->path, record->layers, SOURCE_LAYERS_MAX);
+    if (record->factor_count > SOURCE_HEAD_SIZE_MAX / 2)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u rotation factors, at most %d",
+                           source->path, record->factor_count, SOURCE_HEAD_SIZE_MAX / 2);
+    if (record->position_offset > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: position offset %u, at most %d",
+                           source->path, record->position_offset, SOURCE_CONTEXT_MAX);
+    return AVO_OK;
+}
+
+static avo_status read_factors(model_source *source, cursor *at, const double **out,
+                               avo_error *error) {
+    uint32_t count = source->config.rope.factor_count;
+    void *factors;
+    const uint8_t *bytes;
+    AVO_TRY(source_take(source, count, sizeof(double), "rotation factors", &factors, error));
+    if (!cursor_take(at, count * sizeof(double), &bytes))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section ends in %u factors",
+                           source->path, count);
+    if (count > 0)
+        memcpy(factors, bytes, count * sizeof(double));
+    *out = factors;
+    return AVO_OK;
+}
+
+static avo_status read_layer_flags(model_source *source, cursor *at, const char *what,
+                                   const uint8_t **out, avo_error *error) {
+    uint32_t layers = source->config.layers;
+    if (!cursor_take(at, layers, out))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section ends in the %s flags",
+                           source->path, what);
+    for (uint32_t i = 0; i < layers; i++)
+        if ((*out)[i] > 1)
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s flag of layer %u is %u, not 0 or 1",
+                               source->path, what, i, (*out)[i]);
+    return AVO_OK;
+}
+
+avo_status avo_config_read(model_source *source, bytes_view section, avo_error *error) {
+    cursor at = cursor_over(section);
+    avo_config_record record;
+    AVO_TRY(read_record(source, &at, &record, error));
+    model_config *config = &source->config;
+    config_from_record(&record, config);
+    AVO_TRY(read_factors(source, &at, &config->rope.short_factor, error));
+    AVO_TRY(read_factors(source, &at, &config->rope.long_factor, error));
+    AVO_TRY(read_layer_flags(source, &at, "window", &config->layer_windowed, error));
+    AVO_TRY(read_layer_flags(source, &at, "rotation", &config->layer_rotary, error));
+    if (cursor_left(&at) >= 8)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes behind the configuration",
+                           source->path, cursor_left(&at));
+    return config_check(config, source->path, error);
+}
+
+static avo_status pad_to_eight(buffer *out) {
+    static const char zeros[8];
+    return buffer_append(out, zeros, (8 - out->size % 8) % 8);
+}
+
+avo_status avo_config_write(const model_config *config, buffer *out) {
+    avo_config_record record = record_from_config(config);
+    bool has_factors = config->rope.short_factor != NULL && config->rope.long_factor != NULL;
+    if (!has_factors)
+        record.factor_count = 0;
+    AVO_TRY(buffer_append(out, &record, sizeof(record)));
+    AVO_TRY(buffer_append(out, config->rope.short_factor, record.factor_count * sizeof(double)));
+    AVO_TRY(buffer_append(out, config->rope.long_factor, record.factor_count * sizeof(double)));
+    AVO_TRY(buffer_append(out, config->layer_windowed, config->layers));
+    AVO_TRY(buffer_append(out, config->layer_rotary, config->layers));
+    return pad_to_eight(out);
+}
+
+/* ---- Generation defaults ---- */
+
+static avo_status check_default(const model_source *source, const char *field, float value,
+                                float minimum, float maximum, avo_error *error) {
+    if (isnan(value) || (value >= minimum && value <= maximum))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: generation default %s is %g, not in %g…%g",
+                       source->path, field, (double)value, (double)minimum, (double)maximum);
+}
+
+avo_status avo_generation_read(model_source *source, bytes_view section, avo_error *error) {
+    avo_generation_record record;
+    if (section.size != sizeof(record))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: generation section of %zu bytes, not %zu",
+                           source->path, section.size, sizeof(record));
+    memcpy(&record, section.data, sizeof(record));
+    uint32_t vocabulary = source->config.vocabulary;
+    if (record.token_begin < -1 || record.token_begin >= (int64_t)vocabulary)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: begin token %d of %u tokens", source->path,
+                           record.token_begin, vocabulary);
+    if (record.stop_token_count > SOURCE_STOP_TOKENS_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u stop tokens, at most %d", source->path,
+                           record.stop_token_count, SOURCE_STOP_TOKENS_MAX);
+    for (uint32_t i = 0; i < record.stop_token_count; i++)
+        if (record.stop_tokens[i] < 0 || record.stop_tokens[i] >= (int64_t)vocabulary)
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %d of %u tokens",
+                               source->path, record.stop_tokens[i], vocabulary);
+    AVO_TRY(check_default(source, "temperature", record.temperature, 0, 1e6f, error));
+    AVO_TRY(check_default(source, "top_p", record.top_p, 0, 1, error));
+    AVO_TRY(check_default(source, "min_p", record.min_p, 0, 1, error));
+    AVO_TRY(check_default(source, "typical_p", record.typical_p, 0, 1, error));
+    AVO_TRY(check_default(source, "repetition_penalty", record.repetition_penalty, 0, 1e6f, error));
+    if (record.top_k < -1)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: generation default top_k is %d",
+                           source->path, record.top_k);
+    generation_defaults *defaults = &source->generation;
+    defaults->token_begin = record.token_begin;
+    defaults->stop_token_count = record.stop_token_count;
+    memcpy(defaults->stop_tokens, record.stop_tokens, sizeof(record.stop_tokens));
+    defaults->temperature = record.temperature;
+    defaults->top_p = record.top_p;
+    defaults->min_p = record.min_p;
+    defaults->typical_p = record.typical_p;
+    defaults->repetition_penalty = record.repetition_penalty;
+    defaults->top_k = record.top_k;
+    return AVO_OK;
+}
+
+avo_status avo_generation_write(const generation_defaults *defaults, buffer *out) {
+    avo_generation_record record = {
+        .token_begin = defaults->token_begin,
+        .stop_token_count = defaults->stop_token_count,
+        .temperature = defaults->temperature,
+        .top_p = defaults->top_p,
+        .min_p = defaults->min_p,
+        .typical_p = defaults->typical_p,
+        .repetition_penalty = defaults->repetition_penalty,
+        .top_k = defaults->top_k,
+    };
+    memcpy(record.stop_tokens, defaults->stop_tokens,
+           defaults->stop_token_count * sizeof(record.stop_tokens[0]));
+    return buffer_append(out, &record, sizeof(record));
+}
+
+/* ---- Notes: u32 count; count × (u32 key bytes, u32 value bytes); the texts ---- */
+
+static avo_status check_text(const model_source *source, text_view text, avo_error *error) {
+    if (utf8_valid_prefix(text.data, text.size) == text.size)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: a note is no valid UTF-8", source->path);
+}
+
+avo_status avo_notes_read(model_source *source, bytes_view section, avo_error *error) {
+    cursor lengths = cursor_over(section), texts = lengths;
+    uint32_t count = 0;
+    if (section.size > AVO_NOTE_BYTES_MAX || !cursor_read_u32(&lengths, &count) ||
+        count > AVO_NOTES_MAX || !cursor_skip(&texts, 4 + 8 * (size_t)count))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: notes section: %u notes in %zu bytes",
+                           source->path, count, section.size);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t sizes[2] = {0, 0};
+        const uint8_t *key = NULL, *value = NULL;
+        if (!cursor_read_u32(&lengths, &sizes[0]) || !cursor_read_u32(&lengths, &sizes[1]) ||
+            !cursor_take(&texts, sizes[0], &key) || !cursor_take(&texts, sizes[1], &value))
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: note %u of %u + %u bytes passes the end of its section",
+                               source->path, i, sizes[0], sizes[1]);
+        AVO_TRY(check_text(source, (text_view){(const char *)key, sizes[0]}, error));
+        AVO_TRY(check_text(source, (text_view){(const char *)value, sizes[1]}, error));
+        avo_note note = avo_notes_at(section, i);
+        if (text_is(note.key, "name"))
+            source->name = note.value;
+    }
+    if (cursor_left(&texts) >= 8)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes behind the notes", source->path,
+                           cursor_left(&texts));
+    return AVO_OK;
+}
+
+avo_note avo_notes_at(bytes_view section, uint32_t index) {
+    cursor lengths = cursor_over(section), texts = lengths;
+    uint32_t count = 0, key_bytes = 0, value_bytes = 0;
+    const uint8_t *key = NULL, *value = NULL;
+    (void)cursor_read_u32(&lengths, &count);
+    (void)cursor_skip(&texts, 4 + 8 * (size_t)count);
+    for (uint32_t i = 0; i <= index && i < count; i++) {
+        (void)cursor_read_u32(&lengths, &key_bytes);
+        (void)cursor_read_u32(&lengths, &value_bytes);
+        (void)cursor_take(&texts, key_bytes, &key);
+        (void)cursor_take(&texts, value_bytes, &value);
+    }
+    return (avo_note){{(const char *)key, key_bytes}, {(const char *)value, value_bytes}};
+}
+
+avo_status avo_notes_write(const avo_note *notes, uint32_t count, buffer *out) {
+    AVO_TRY(buffer_append(out, &count, sizeof(count)));
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t sizes[2] = {(uint32_t)notes[i].key.size, (uint32_t)notes[i].value.size};
+        AVO_TRY(buffer_append(out, sizes, sizeof(sizes)));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        AVO_TRY(buffer_append(out, notes[i].key.data, notes[i].key.size));
+        AVO_TRY(buffer_append(out, notes[i].value.data, notes[i].value.size));
+    }
+    return pad_to_eight(out);
+}
