@@ -50,14 +50,14 @@ avo_status eval_logits(avo_model *model, const int32_t *tokens, size_t count,
 #define NPY_HEADER_BYTES 128
 
 static void make_header(size_t rows, uint32_t columns, char header[NPY_HEADER_BYTES]) {
-    static const char magic[] = "\x93NUMPY\x01\x00";
+    static const unsigned char magic[8] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
     char text[NPY_HEADER_BYTES];
     int length =
         snprintf(text, sizeof(text),
                  "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %u), }", rows, columns);
     uint16_t rest = NPY_HEADER_BYTES - 10;
     memset(header, ' ', NPY_HEADER_BYTES);
-    memcpy(header, magic, 8);
+    memcpy(header, magic, sizeof(magic));
     memcpy(header + 8, &rest, sizeof(rest));
     memcpy(header + 10, text, (size_t)length);
     header[NPY_HEADER_BYTES - 1] = '\n';

@@ -2,9 +2,10 @@
 #include "eval/eval_int.h"
 
 #include "base/allocator.h"
-#include "base/mathf.h"
+#include "sample/sample.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Sums over all scored tokens. */
 typedef struct tally {
@@ -14,22 +15,12 @@ typedef struct tally {
     uint64_t count;
 } tally;
 
-/* −log softmax(logits)[token], with the sum in double precision. */
+/* −log softmax(logits)[token]. */
 static double surprise(const float *logits, uint32_t vocabulary, int32_t token) {
     float highest = logits[0];
     for (uint32_t i = 1; i < vocabulary; i++)
         highest = logits[i] > highest ? logits[i] : highest;
-    double lanes[8] = {0.0};
-    uint32_t i = 0;
-    for (; i + 8 <= vocabulary; i += 8)
-        for (uint32_t lane = 0; lane < 8; lane++)
-            lanes[lane] += (double)math_exp(logits[i + lane] - highest);
-    for (uint32_t lane = 0; i < vocabulary; i++, lane++)
-        lanes[lane] += (double)math_exp(logits[i] - highest);
-    double total = 0.0;
-    for (uint32_t lane = 0; lane < 8; lane++)
-        total += lanes[lane];
-    return log(total) - ((double)logits[token] - (double)highest);
+    return sample_log_sum(logits, vocabulary, highest) - ((double)logits[token] - (double)highest);
 }
 
 static avo_status score(void *context, size_t position, const float *logits, avo_error *error) {

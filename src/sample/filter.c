@@ -137,24 +137,26 @@ void candidates_min_p(candidate_set *set, float p) {
     set->count = kept;
 }
 
-void candidates_typical(candidate_set *set, float p) {
+void candidates_typical(candidate_set *set, float p, float highest, float temperature) {
     if (p >= 1.0f || set->count < 2)
         return;
+    const double top = (double)highest;
+    const double divisor = (double)temperature;
     double total = candidates_total(set);
     double log_total = sample_log(total);
-    /* −Σ q·log q with q = weight / total. The logarithm of a weight is taken of the rounded weight
-     * itself; a weight of 0 adds nothing. */
+    /* −Σ q·log q with q = weight / total. The logarithm of a weight is the exponent it was made of;
+     * a weight of 0 adds nothing. */
     double entropy = 0.0;
     for (size_t i = 0; i < set->count; i++)
         if (set->weights[i] > 0.0f) {
-            double log_share = sample_log((double)set->weights[i]) - log_total;
+            double log_share = ((double)set->scores[i] - top) / divisor - log_total;
             entropy -= (double)set->weights[i] / total * log_share;
         }
     for (size_t i = 0; i < set->count; i++) {
-        double distance = (double)FLT_MAX;
-        if (set->weights[i] > 0.0f)
-            distance = log_total - sample_log((double)set->weights[i]) - entropy;
-        set->keys[i] = key_ascending((float)(distance < 0.0 ? -distance : distance));
+        double log_share = ((double)set->scores[i] - top) / divisor - log_total;
+        double distance = log_share + entropy;
+        distance = distance < 0.0 ? -distance : distance;
+        set->keys[i] = key_ascending(distance < (double)FLT_MAX ? (float)distance : FLT_MAX);
     }
     border border = find_border(set->keys, set->weights, set->count, (double)p * total);
     size_t kept = 0;
@@ -184,6 +186,8 @@ int32_t candidates_pick(const candidate_set *set, double uniform) {
 double sample_log(double x) {
     uint64_t bits;
     int32_t exponent = 0;
+    if (!(x > 0.0 && x <= DBL_MAX))
+        return NAN; /* of broken logits; nothing below looks at the kind of a number */
     if (x < DBL_MIN) {
         x *= 0x1p54;
         exponent = -54;

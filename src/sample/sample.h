@@ -46,6 +46,10 @@ typedef struct sample_choice {
 AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                                      sample_choice *choice, avo_error *error);
 
+/* log Σ e^(logit − highest), where `highest` is the highest of them: a token's logprob is
+ * logit − highest − this. */
+double sample_log_sum(const float *logits, uint32_t vocabulary, float highest);
+
 /* ---- Stop strings across token borders ---- */
 
 #define STOP_STRINGS_MAX      64

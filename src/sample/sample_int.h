@@ -19,13 +19,14 @@ void candidates_top_k(candidate_set *set, uint32_t k);
 void candidates_weigh(candidate_set *set, float highest, float temperature);
 void candidates_top_p(candidate_set *set, float p);
 void candidates_min_p(candidate_set *set, float p);
-void candidates_typical(candidate_set *set, float p);
+void candidates_typical(candidate_set *set, float p, float highest, float temperature);
 /* The sum of all weights. */
 double candidates_total(const candidate_set *set);
 /* The token at `uniform`, in [0, 1), of the cumulated weights. */
 int32_t candidates_pick(const candidate_set *set, double uniform);
 
-/* Natural logarithm of a positive finite number, ours for the same bits with every C library. */
+/* Natural logarithm of a positive finite number (NaN for any other), ours for the same bits with
+ * every C library. */
 double sample_log(double x);
 
 #endif

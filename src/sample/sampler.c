@@ -184,9 +184,9 @@ static avo_status check_logits(const float *logits, uint32_t vocabulary, float *
     return AVO_OK;
 }
 
-/* log Σ e^(logit − highest). Eight lanes, added in a fixed order, so that compilers can use vectors
- * and all of them get the same sum. */
-static double log_sum(const float *logits, uint32_t vocabulary, float highest) {
+/* Eight lanes, added in a fixed order, so that compilers can use vectors and all of them get the
+ * same sum. */
+double sample_log_sum(const float *logits, uint32_t vocabulary, float highest) {
     double lanes[8] = {0.0};
     uint32_t i = 0;
     for (; i + 8 <= vocabulary; i += 8)
@@ -240,12 +240,15 @@ static void apply_penalties(const sampler *sampler, float *scores) {
     }
 }
 
+/* Two passes that a compiler can run in lanes are faster than one that compares indices. */
 static int32_t highest_token(const float *scores, uint32_t vocabulary) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < vocabulary; i++)
-        if (scores[i] > scores[best])
-            best = i;
-    return (int32_t)best;
+    float highest = -INFINITY;
+    for (uint32_t i = 0; i < vocabulary; i++)
+        highest = scores[i] > highest ? scores[i] : highest;
+    uint32_t token = 0;
+    while (token + 1 < vocabulary && scores[token] != highest)
+        token++;
+    return (int32_t)token;
 }
 
 static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position) {
@@ -261,7 +264,7 @@ static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position)
     candidates_weigh(set, highest, options->temperature);
     candidates_top_p(set, options->top_p);
     candidates_min_p(set, options->min_p);
-    candidates_typical(set, options->typical_p);
+    candidates_typical(set, options->typical_p, highest, options->temperature);
     return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
 }
 
@@ -284,7 +287,7 @@ avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position
     if (sampler->options.temperature > 0.0f)
         token = draw_filtered(sampler, highest, position);
 
-    double log_total = log_sum(logits, vocabulary, highest_logit);
+    double log_total = sample_log_sum(logits, vocabulary, highest_logit);
     uint32_t top_count = find_top(logits, vocabulary, sampler->options.top_logprobs, sampler->top);
     for (uint32_t i = 0; i < top_count; i++)
         sampler->top[i].logprob =

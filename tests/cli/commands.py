@@ -89,7 +89,8 @@ class Frame(unittest.TestCase):
     def test_missing_models(self):
         for arguments in (["run", "/no/such/model.gguf", "x"], ["run", "no-such-name", "x"],
                           ["plan", "./missing.bin"], ["bench", "missing.avo"],
-                          ["eval", "logits", "gone", "--ids", "1", "-o", "/dev/null"], ["plan", ""]):
+                          ["eval", "logits", "gone", "--ids", "1", "-o", "/dev/null"],
+                          ["plan", ""]):
             with self.subTest(arguments=arguments):
                 self.one_line(call(*arguments), FAILED)
 

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "sample/sample.h"
+#include "sample/sample_int.h"
 
 #include <float.h>
 #include <math.h>
@@ -509,6 +510,18 @@ static void logprobs_are_the_models_own(void **state) {
     sampler_close(sampler);
 }
 
+static void logarithm_is_exact_enough(void **state) {
+    (void)state;
+    for (int exponent = -1070; exponent < 1024; exponent += 7)
+        for (uint64_t i = 0; i < 20; i++) {
+            double x = ldexp(1.0 + random_uniform_at(1, 1, i), exponent);
+            assert_true(fabs(sample_log(x) - log(x)) <= 4e-16 * fmax(1, fabs(log(x))));
+        }
+    assert_true(sample_log(1.0) == 0.0);
+    assert_true(isnan(sample_log(0.0)) && isnan(sample_log(-1.0)) && isnan(sample_log(NAN)) &&
+                isnan(sample_log(INFINITY)));
+}
+
 static void bad_logits_are_refused(void **state) {
     (void)state;
     avo_sampling options = AVO_SAMPLING_INIT;
@@ -652,6 +665,7 @@ int main(void) {
         cmocka_unit_test(penalties_turn_the_order),
         cmocka_unit_test(a_draw_depends_on_nothing_else),
         cmocka_unit_test(logprobs_are_the_models_own),
+        cmocka_unit_test(logarithm_is_exact_enough),
         cmocka_unit_test(bad_logits_are_refused),
         cmocka_unit_test(forbidding_everything_is_refused),
         cmocka_unit_test(wrong_options_are_refused),
