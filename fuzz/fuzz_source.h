@@ -41,6 +41,7 @@ static inline void fuzz_source(const memory_file *files, size_t count) {
         sum += source->config.layer_windowed[i] + source->config.layer_rotary[i];
     if (source->config.heads % source->config.kv_heads != 0)
         abort();
+    (void)sum;
     fuzz_metadata(source->gguf);
     source_close(source);
 }
