@@ -39,6 +39,7 @@ static inline void fuzz_source(const memory_file *files, size_t count) {
             sum += source->tensors[i].data[j];
     for (uint32_t i = 0; i < source->config.layers; i++)
         sum += source->config.layer_windowed[i] + source->config.layer_rotary[i];
+    (void)sum;
     if (source->config.heads % source->config.kv_heads != 0)
         abort();
     (void)sum;
