@@ -60,9 +60,14 @@ typedef struct id_list {
 void id_list_init(id_list *list, const avo_allocator *allocator);
 void id_list_free(id_list *list);
 AVO_MUST_USE avo_status id_list_append(id_list *list, int32_t id);
+/* Room for `more` further ids. */
+AVO_MUST_USE avo_status id_list_reserve(id_list *list, size_t more);
 
-/* Appends the ids of `text`, which may be any bytes (invalid UTF-8 as the original does it).
- * Linear in the length of the text. */
+#define TOKENIZER_TEXT_MAX ((size_t)1 << 30) /* bytes of one text */
+
+/* Appends the ids of `text`, which may be any bytes: invalid UTF-8 is kept where every byte has a
+ * token and becomes U+FFFD elsewhere. n log n in the length of the text at worst; on failure `ids`
+ * is as before. */
 AVO_MUST_USE avo_status tokenizer_encode(const tokenizer *tokenizer, text_view text,
                                          const encode_options *options, id_list *ids,
                                          avo_error *error);
@@ -79,10 +84,11 @@ bool tokenizer_is_special(const tokenizer *tokenizer, int32_t id);
 typedef struct decode_stream {
     const tokenizer *tokenizer;
     bool special;  /* special tokens appear in the text */
-    bool begun;    /* a leading space was dealt with */
+    bool begun;    /* a token was decoded */
     bool lossless; /* bytes as they are; else an invalid sequence becomes U+FFFD */
     uint8_t held[8];
     uint32_t held_bytes;
+    uint32_t stripped; /* leading spaces dropped so far; UINT32_MAX: no more will be */
 } decode_stream;
 void decode_stream_init(decode_stream *stream, const tokenizer *tokenizer, bool special);
 /* Appends to `out` the text that is now certain. */

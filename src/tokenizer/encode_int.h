@@ -1,0 +1,81 @@
+/* The encoder: what one call of tokenizer_encode carries through its stages. */
+#ifndef AVO_TOKENIZER_ENCODE_INT_H
+#define AVO_TOKENIZER_ENCODE_INT_H
+
+#include "tokenizer/bpe_int.h"
+#include "tokenizer/normalise_int.h"
+#include "tokenizer/regex_int.h"
+
+struct tokenizer {
+    const avo_allocator *allocator;
+    image image;
+    uint8_t *owned; /* the image's memory; NULL when it is somebody else's */
+    size_t owned_bytes;
+    bool by_bytes;   /* byte-level: decoding is the tokens' bytes */
+    regex **regexes; /* one per step of normalisation and pre-tokenisation; NULL where none */
+    uint32_t regex_count;
+};
+
+/* Results of words seen earlier in the same call, found again by their text. */
+#define CACHE_SLOTS     4096u
+#define CACHE_TEXT      44u
+#define CACHE_FROM      ((size_t)16 << 10) /* shorter texts do without */
+#define CACHE_COUNT_MAX 32u
+typedef struct cached_word {
+    uint64_t ids_at; /* where in the list its ids stand */
+    uint64_t hash;
+    uint8_t count; /* 0: empty */
+    uint8_t bytes;
+    char text[CACHE_TEXT + 2];
+} cached_word;
+
+typedef struct encoder {
+    const tokenizer *tokenizer;
+    const image *image;
+    const encode_options *options;
+    id_list *ids;
+    avo_error *error;
+    bpe_work work;
+    normaliser normaliser;
+    regex_match match;
+    buffer scratch[TOKENIZER_STEPS_MAX]; /* of pre-tokenisation steps that change text */
+    cached_word *cache;                  /* NULL: none */
+    bool last_unknown;                   /* the id before stands for unknown characters */
+} encoder;
+
+/* A match of an added token. */
+typedef struct added_match {
+    size_t begin, end;             /* the token itself */
+    size_t strip_begin, strip_end; /* with the white space it swallows */
+    uint32_t id;
+} added_match;
+
+/* The next added token in `text` at or behind `from`; white space before `from` is taken.
+ * `base` is where the text begins in the caller's text, SIZE_MAX when it was changed and
+ * [base_begin, base_end) is all that is known. False: none. */
+typedef struct added_search {
+    const image *image;
+    uint32_t which; /* 0: raw, 1: late */
+    text_view text;
+    const encode_options *options;
+    bool located;      /* positions in `text` are positions in the caller's text, less `base` */
+    size_t base;       /* where the text, or what it was made from, begins … */
+    size_t base_bytes; /* … and how long that is */
+    size_t trusted_at; /* spans before this one are behind us */
+} added_search;
+bool added_next(added_search *search, size_t from, added_match *match);
+
+/* A piece of a segment through the pre-tokenisation steps from `step` on, then BPE. */
+typedef struct text_piece {
+    text_view text;
+    bool first;     /* begins where the caller's text begins */
+    bool continued; /* goes on from an earlier part: nothing is put in front */
+} text_piece;
+AVO_MUST_USE avo_status pretokenise(encoder *encoder, uint32_t step, text_piece piece);
+/* A word, after all steps. */
+AVO_MUST_USE avo_status encode_word(encoder *encoder, text_view word);
+/* Bytes that are no valid UTF-8, where every byte has a symbol. */
+AVO_MUST_USE avo_status encode_bytes(encoder *encoder, text_view bytes);
+AVO_MUST_USE avo_status encode_no_memory(encoder *encoder);
+
+#endif
