@@ -7,6 +7,7 @@
     X(eval)                                                                                        \
     X(bench)                                                                                       \
     X(plan)                                                                                        \
+    X(tokenize)                                                                                    \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \

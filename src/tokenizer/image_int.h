@@ -23,7 +23,7 @@
 /* ---- Limits ---- */
 #define TOKENIZER_VOCABULARY_MAX 4194304u
 #define TOKENIZER_PIECE_MAX      4096u /* bytes of one token */
-#define TOKENIZER_SCORED_MAX     512u /* … where any two neighbours may merge: each split is tried */
+#define TOKENIZER_SCORED_MAX     512u  /* … where any two neighbours may merge */
 #define TOKENIZER_ADDED_MAX      65536u
 #define TOKENIZER_ADDED_BYTES    1024u /* of one added token */
 #define TOKENIZER_STEPS_MAX      32u

@@ -1,6 +1,11 @@
 /* llama2.c's tokenizer.bin: i32 longest token, then per token f32 score, i32 bytes, the text.
- * Ids 0 to 2 are unknown, begin and end; 3 to 258 are the bytes; spaces stand as they are. */
+ * Ids 0 to 2 are unknown, begin and end; 3 to 258 are the bytes, written "<0x0A>" or, in older
+ * files, as the character of that number, which other tokens have too; spaces stand as they are. */
 #include "tokenizer/draft_int.h"
+
+#include "base/utf8.h"
+
+#include <stdio.h>
 
 enum { LLAMA2C_UNKNOWN = 0, LLAMA2C_BEGIN = 1, LLAMA2C_END = 2, LLAMA2C_FIRST_BYTE = 3 };
 
@@ -44,11 +49,30 @@ static avo_status read_all(draft *draft, const tokenizer_source *source, uint32_
     return AVO_OK;
 }
 
+/* Gives the tokens of the bytes one spelling, which no text can have by chance. */
+static avo_status spell_bytes(draft *draft) {
+    for (uint32_t byte = 0; byte < 256 && LLAMA2C_FIRST_BYTE + byte < draft->vocabulary; byte++) {
+        draft_token *token = &draft->tokens[LLAMA2C_FIRST_BYTE + byte];
+        char character[4];
+        text_view latin = {character, utf8_encode(byte, character)};
+        char *text = arena_take(draft->arena, 8);
+        if (text == NULL)
+            return draft_no_memory(draft);
+        snprintf(text, 8, "<0x%02X>", byte);
+        if (!text_equal(token->text, latin) && !text_is(token->text, text))
+            return draft_fail(draft, AVO_ERROR_FORMAT, "token %u is \"%.*s\", not the byte %s",
+                              LLAMA2C_FIRST_BYTE + byte, TEXT_ARGUMENT(token->text), text);
+        token->text = text_from(text);
+    }
+    return AVO_OK;
+}
+
 avo_status read_tokenizer_llama2c(draft *draft, const tokenizer_source *source) {
     uint32_t count;
     AVO_TRY(read_all(draft, source, &count));
     AVO_TRY(draft_vocabulary(draft, count));
     AVO_TRY(read_all(draft, source, &count));
+    AVO_TRY(spell_bytes(draft));
     AVO_TRY(draft_index(draft));
     draft->kind = IMAGE_CHARACTERS;
     draft->by_score = true;

@@ -1,0 +1,280 @@
+/* `avocet tokenize`: text to ids and pieces, and back again. */
+#include "cli/cli.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/source.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const cli_command command_tokenize;
+
+typedef struct tokenize_options {
+    bool json, jsonl, decode, special, begin;
+} tokenize_options;
+
+typedef struct opened {
+    tokenizer *tokenizer;
+    model_source *source; /* NULL for a bare tokenizer file */
+} opened;
+
+static bool is_bare_name(const char *path) {
+    return text_ends(text_from(path), TEXT_LITERAL(".json")) ||
+           text_ends(text_from(path), TEXT_LITERAL(".model"));
+}
+
+/* A folder without weights still may have a tokenizer in it. */
+static avo_status open_beside(const char *folder, opened *opened, avo_error *error) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    char path[CLI_PATH_MAX];
+    for (size_t i = 0; i < 2; i++) {
+        AVO_TRY(file_join(path, sizeof(path), folder, names[i], error));
+        if (file_kind_of(path) == FILE_REGULAR)
+            return tokenizer_open_file(path, NULL, &opened->tokenizer, error);
+    }
+    return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no tokenizer in this folder", folder);
+}
+
+/* The model's tokenizer, or a bare tokenizer.json, tokenizer.model or tokenizer.bin. */
+static avo_status open_tokenizer(const char *path, opened *opened, avo_error *error) {
+    avo_error other = {0};
+    if (file_kind_of(path) == FILE_REGULAR && is_bare_name(path))
+        return tokenizer_open_file(path, NULL, &opened->tokenizer, error);
+    avo_status status = source_open(path, NULL, &opened->source, error);
+    if (status == AVO_OK)
+        return tokenizer_open(&opened->source->tokenizer, NULL, &opened->tokenizer, error);
+    avo_status bare = file_kind_of(path) == FILE_FOLDER
+                          ? open_beside(path, opened, &other)
+                          : tokenizer_open_file(path, NULL, &opened->tokenizer, &other);
+    return bare == AVO_OK ? AVO_OK : status;
+}
+
+/* ---- Encoding ---- */
+
+static avo_status write_ids(buffer *out, const id_list *ids) {
+    AVO_TRY(buffer_append(out, "[", 1));
+    for (size_t i = 0; i < ids->count; i++) {
+        char text[16];
+        int length = snprintf(text, sizeof(text), i == 0 ? "%d" : ",%d", ids->ids[i]);
+        AVO_TRY(buffer_append(out, text, (size_t)length));
+    }
+    return buffer_append(out, "]", 1);
+}
+
+static avo_status write_object(buffer *out, const tokenizer *tokenizer, const id_list *ids) {
+    AVO_TRY(buffer_append_text(out, "{\"ids\":"));
+    AVO_TRY(write_ids(out, ids));
+    AVO_TRY(buffer_append_text(out, ",\"pieces\":["));
+    for (size_t i = 0; i < ids->count; i++) {
+        if (i > 0)
+            AVO_TRY(buffer_append(out, ",", 1));
+        AVO_TRY(json_write_string(out, tokenizer_piece(tokenizer, ids->ids[i])));
+    }
+    return buffer_append_text(out, "]}\n");
+}
+
+static avo_status write_lines(buffer *out, const tokenizer *tokenizer, const id_list *ids) {
+    for (size_t i = 0; i < ids->count; i++) {
+        AVO_TRY(buffer_format(out, "%7d  ", ids->ids[i]));
+        AVO_TRY(json_write_string(out, tokenizer_piece(tokenizer, ids->ids[i])));
+        AVO_TRY(buffer_append(out, "\n", 1));
+    }
+    return AVO_OK;
+}
+
+static avo_status encode(const tokenizer *tokenizer, const tokenize_options *options,
+                         text_view text, id_list *ids, avo_error *error) {
+    encode_options how = {.special = options->special, .add_begin = options->begin};
+    ids->count = 0;
+    return tokenizer_encode(tokenizer, text, &how, ids, error);
+}
+
+/* ---- Decoding ---- */
+
+/* Numbers, with anything that is no digit between them; "[1, 2]" is as good as "1 2". */
+static avo_status parse_ids(text_view text, id_list *ids, avo_error *error) {
+    ids->count = 0;
+    for (size_t at = 0; at < text.size;) {
+        char c = text.data[at];
+        if (c == ' ' || c == ',' || c == '[' || c == ']' || c == '\n' || c == '\r' || c == '\t') {
+            at++;
+            continue;
+        }
+        int64_t number = 0;
+        size_t begin = at;
+        while (at < text.size && text.data[at] >= '0' && text.data[at] <= '9' &&
+               number <= INT32_MAX)
+            number = number * 10 + (text.data[at++] - '0');
+        if (at == begin || number > INT32_MAX)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "\"%.*s\" is no list of ids, such as 1,2,3", TEXT_ARGUMENT(text));
+        if (id_list_append(ids, (int32_t)number) != AVO_OK)
+            return status_no_memory(error, "ids", text.size);
+    }
+    return AVO_OK;
+}
+
+static avo_status decode(const tokenizer *tokenizer, const tokenize_options *options,
+                         text_view line, id_list *ids, buffer *text, avo_error *error) {
+    AVO_TRY(parse_ids(line, ids, error));
+    text->size = 0;
+    return tokenizer_decode(tokenizer, ids->ids, ids->count, options->special, text, error);
+}
+
+/* ---- Line by line ---- */
+
+typedef struct line_work {
+    arena arena;
+    id_list ids;
+    buffer out, text;
+} line_work;
+
+static avo_status one_line(const tokenizer *tokenizer, const tokenize_options *options,
+                           line_work *work, text_view line, avo_error *error) {
+    if (options->decode) {
+        AVO_TRY(decode(tokenizer, options, line, &work->ids, &work->text, error));
+        AVO_TRY(json_write_string(&work->out, buffer_text(&work->text)));
+        return buffer_append(&work->out, "\n", 1);
+    }
+    json_value value;
+    arena_free(&work->arena);
+    arena_init(&work->arena, NULL, CLI_INPUT_BYTES_MAX);
+    AVO_TRY(json_parse(&work->arena, line, &value, error));
+    if (value.kind != JSON_STRING)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "every line must be a JSON string");
+    AVO_TRY(encode(tokenizer, options, value.string, &work->ids, error));
+    AVO_TRY(write_ids(&work->out, &work->ids));
+    return buffer_append(&work->out, "\n", 1);
+}
+
+static int stream_lines(const tokenizer *tokenizer, const tokenize_options *options) {
+    line_work work;
+    avo_error error = {0};
+    char *line = NULL;
+    size_t capacity = 0;
+    uint64_t number = 0;
+    avo_status status = AVO_OK;
+    ssize_t length;
+    arena_init(&work.arena, NULL, CLI_INPUT_BYTES_MAX);
+    id_list_init(&work.ids, NULL);
+    buffer_init(&work.out, NULL, SIZE_MAX);
+    buffer_init(&work.text, NULL, SIZE_MAX);
+    while (status == AVO_OK && (length = getline(&line, &capacity, stdin)) > 0) {
+        number++;
+        status = one_line(tokenizer, options, &work, (text_view){line, (size_t)length}, &error);
+        if (status == AVO_OK)
+            fwrite(work.out.data, 1, work.out.size, stdout);
+        work.out.size = 0;
+        if (!feof(stdin) && ferror(stdout))
+            break;
+    }
+    free(line);
+    buffer_free(&work.text);
+    buffer_free(&work.out);
+    id_list_free(&work.ids);
+    arena_free(&work.arena);
+    if (status == AVO_OK)
+        return EXIT_GOOD;
+    return cli_fail_text("line %llu: %s", (unsigned long long)number,
+                         error.text[0] == '\0' ? avo_status_text(status) : error.text);
+}
+
+/* ---- One text ---- */
+
+static avo_status one_text(const tokenizer *tokenizer, const tokenize_options *options,
+                           text_view text, buffer *out, avo_error *error) {
+    id_list ids;
+    id_list_init(&ids, NULL);
+    avo_status status;
+    if (options->decode) {
+        status = decode(tokenizer, options, text, &ids, out, error);
+    } else {
+        status = encode(tokenizer, options, text, &ids, error);
+        if (status == AVO_OK)
+            status = options->json ? write_object(out, tokenizer, &ids)
+                                   : write_lines(out, tokenizer, &ids);
+    }
+    id_list_free(&ids);
+    return status;
+}
+
+static int whole_text(const tokenizer *tokenizer, const tokenize_options *options,
+                      const char *given) {
+    buffer text;
+    buffer out;
+    avo_error error = {0};
+    buffer_init(&text, NULL, CLI_INPUT_BYTES_MAX);
+    buffer_init(&out, NULL, SIZE_MAX);
+    bool input = given == NULL || strcmp(given, "-") == 0;
+    avo_status status = input ? cli_read_input(&text, &error) : AVO_OK;
+    if (status == AVO_OK)
+        status = one_text(tokenizer, options, input ? buffer_text(&text) : text_from(given), &out,
+                          &error);
+    if (status == AVO_OK && options->decode && options->json) {
+        text.size = 0;
+        status = buffer_append_text(&text, "{\"text\":");
+        if (status == AVO_OK)
+            status = json_write_string(&text, buffer_text(&out));
+        if (status == AVO_OK)
+            status = buffer_append_text(&text, "}\n");
+        if (status == AVO_OK)
+            fwrite(text.data, 1, text.size, stdout);
+    } else if (status == AVO_OK) {
+        cli_print_untrusted(stdout, buffer_text(&out));
+        if (options->decode && out.size > 0 && out.data[out.size - 1] != '\n')
+            fputc('\n', stdout);
+    }
+    buffer_free(&out);
+    buffer_free(&text);
+    if (status == AVO_OK)
+        return EXIT_GOOD;
+    return error.text[0] == '\0' ? cli_fail_text("%s", avo_status_text(status)) : cli_fail(&error);
+}
+
+static int run(int argc, char **argv) {
+    tokenize_options options = {0};
+    const option_spec specs[] = {
+        {"json", 0, OPTION_FLAG, &options.json, NULL, "print {\"ids\":[…],\"pieces\":[…]}", 0, 0},
+        {"jsonl", 0, OPTION_FLAG, &options.jsonl, NULL,
+         "one JSON string per input line, one JSON array of ids per output line", 0, 0},
+        {"decode", 0, OPTION_FLAG, &options.decode, NULL, "ids in, text out", 0, 0},
+        {"special", 0, OPTION_FLAG, &options.special, NULL,
+         "special tokens in the text count as such (and appear when decoding)", 0, 0},
+        {"begin", 0, OPTION_FLAG, &options.begin, NULL,
+         "put the begin token in front where the tokenizer adds one", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result result = options_parse(&command_tokenize, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        return options_exit(result);
+    if (words < 1 || words > 2)
+        return cli_usage(&command_tokenize, "needs MODEL and at most one TEXT");
+    if (options.jsonl && words == 2 && strcmp(argv[2], "-") != 0)
+        return cli_usage(&command_tokenize, "--jsonl reads standard input, not a TEXT");
+    char path[CLI_PATH_MAX];
+    avo_error error = {0};
+    opened opened = {0};
+    avo_status status = cli_model_path(argv[1], path, sizeof(path), &error);
+    if (status == AVO_OK)
+        status = open_tokenizer(path, &opened, &error);
+    if (status != AVO_OK)
+        return cli_fail(&error);
+    int code = options.jsonl ? stream_lines(opened.tokenizer, &options)
+                             : whole_text(opened.tokenizer, &options, words == 2 ? argv[2] : NULL);
+    tokenizer_close(opened.tokenizer);
+    source_close(opened.source);
+    return code;
+}
+
+const cli_command command_tokenize = {
+    .name = "tokenize",
+    .summary = "text to ids and pieces, and back again",
+    .usage = "avocet tokenize MODEL [TEXT|-] [--json|--jsonl] [--decode] [--special] [--begin]",
+    .examples = "avocet tokenize smollm2 \"Hello world\"\n"
+                "avocet tokenize tokenizer.json - --json < text.txt\n"
+                "avocet tokenize smollm2 --decode 19556,905",
+    .run = run,
+};
