@@ -134,6 +134,10 @@ typedef struct run_stream {
 
 static bool on_token(void *context, const avo_token_event *event) {
     run_stream *stream = context;
+    /* From now on there is something to keep; before, Ctrl-C ends the process at once, be it in the
+     * middle of a long prompt. */
+    if (event->index == 0)
+        cli_interrupt_catch();
     stream->failure = run_record_token(stream->record, event);
     if (stream->failure != AVO_OK)
         return false;
@@ -244,7 +248,6 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     buffer_init(&ids, NULL, SIZE_MAX);
     record.model_name = model_name;
     record.wants_logprobs = flags->sampling.logprobs > 0;
-    cli_interrupt_catch();
 
     avo_model *model = NULL;
     avo_engine *engine = NULL;

@@ -1,0 +1,152 @@
+"""`avocet eval`, `plan` and `bench` as commands: files, JSON, refusals. That the figures are right
+is the business of tests/eval and of `make exactness`."""
+import json
+import math
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_model
+from command import FAILED, GOOD, ROOT, call
+
+FIXTURE = ROOT / "tests" / "fixtures" / "models" / "llama2.gguf"
+
+
+def read_npy(path):
+    """Shape and values of a version 1.0 file of float32."""
+    data = Path(path).read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00"
+    length = struct.unpack("<H", data[8:10])[0]
+    assert (10 + length) % 64 == 0
+    header = eval(data[10:10 + length], {"__builtins__": {}})  # a dictionary, by the format
+    assert header["descr"] == "<f4" and not header["fortran_order"]
+    rows, columns = header["shape"]
+    values = struct.unpack(f"<{rows * columns}f", data[10 + length:])
+    return [values[row * columns:(row + 1) * columns] for row in range(rows)]
+
+
+class Eval(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-eval-")
+        cls.folder = Path(cls.scratch.name)
+        cls.model = tiny_model.write(cls.folder)
+        cls.text = cls.folder / "text.txt"
+        cls.text.write_text("the quick brown fox jumps over the lazy dog, once upon a time. " * 8)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def refuse(self, *arguments):
+        done = call(*arguments)
+        self.assertEqual((done.returncode, done.stdout), (FAILED, b""), done)
+        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
+        return done.stderr.decode()
+
+    def test_logits(self):
+        out = self.folder / "a.npy"
+        done = call("eval", "logits", FIXTURE, "--ids", "1, 5,9,2", "-o", out)
+        self.assertEqual((done.returncode, done.stdout), (GOOD, b""))
+        rows = read_npy(out)
+        self.assertEqual(len(rows), 4)
+        again = self.folder / "b.npy"
+        call("eval", "logits", FIXTURE, "--ids", "1,5,9,2", "--chunk", "1", "--ctx", "32", "-t",
+             "1", "-o", again)
+        self.assertEqual(out.read_bytes(), again.read_bytes())
+        longer = self.folder / "c.npy"
+        call("eval", "logits", FIXTURE, "--ids", "1,5,9,2,7", "-o", longer)
+        self.assertEqual(read_npy(longer)[:4], rows)
+
+    def test_logits_refusals(self):
+        out = self.folder / "none.npy"
+        for ids, part in (("", "empty"), ("1,,2", "empty"), ("1,x", "whole number"),
+                          ("1 2", "comma"), ("99999", "99999"), ("1,-2", "whole number"),
+                          ("4294967297", "too large"),
+                          ("1,", "empty"), ("1" * 40, "too long")):
+            with self.subTest(ids=ids):
+                self.assertIn(part, self.refuse("eval", "logits", FIXTURE, f"--ids={ids}", "-o",
+                                                out))
+                self.assertFalse(out.exists())
+        text = self.refuse("eval", "logits", FIXTURE, "--ids", "1,2,3", "--ctx", "2", "-o", out)
+        self.assertIn("3 tokens", text)
+        self.assertIn("2", text)
+        self.refuse("eval", "logits", FIXTURE, "--ids", "1", "-o", "/no/such/folder/x.npy")
+        self.assertEqual([path for path in self.folder.iterdir() if "none" in path.name], [])
+
+    def test_perplexity(self):
+        arguments = ["eval", "perplexity", self.model, "--file", self.text, "--ctx", "64"]
+        done = call(*arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        result = json.loads(done.stdout)
+        self.assertEqual(list(result), ["perplexity", "error", "tokens"])
+        self.assertEqual(result["tokens"] % 31, 0)  # 64 − 32 − 1 in each window
+        self.assertGreater(result["error"], 0)
+        same = json.loads(call(*arguments, "--json", "--chunk", "5", "-t", "1").stdout)
+        self.assertEqual(same, result)
+        one = json.loads(call(*arguments, "--json", "--chunks", "1").stdout)
+        self.assertEqual(one["tokens"], 31)
+        sliding = json.loads(call(*arguments, "--json", "--stride", "16").stdout)
+        self.assertGreater(sliding["tokens"], result["tokens"])
+        self.assertIn("perplexity", call(*arguments).stdout.decode())
+
+    def test_one_window_by_hand(self):
+        """The first window, from `eval logits` of the same tokens."""
+        context = 64
+        out = self.folder / "window.npy"
+        call("eval", "logits", self.model, "--file", self.text, "--ctx", "4096", "-o", out)
+        rows = read_npy(out)
+        ids = json.loads(call("tokenize", self.model, "--json", "-",
+                              given=self.text.read_bytes()).stdout)["ids"]
+        if len(ids) == len(rows) - 1:
+            ids = [1] + ids  # tokenize shows the text's own tokens, eval the begin token too
+        self.assertEqual(len(ids), len(rows))
+        total = 0.0
+        for position in range(context // 2, context - 1):
+            row = rows[position]
+            highest = max(row)
+            norm = highest + math.log(sum(math.exp(value - highest) for value in row))
+            total += norm - row[ids[position + 1]]
+        wanted = math.exp(total / (context - context // 2 - 1))
+        got = json.loads(call("eval", "perplexity", self.model, "--file", self.text, "--ctx",
+                              context, "--chunks", "1", "--json").stdout)["perplexity"]
+        self.assertAlmostEqual(got / wanted, 1, delta=1e-5)
+
+    def test_perplexity_refusals(self):
+        self.assertIn("4096", self.refuse("eval", "perplexity", self.model, "--file", self.text,
+                                          "--ctx", "4096"))
+        self.assertIn("gone.txt", self.refuse("eval", "perplexity", self.model, "--file",
+                                              self.folder / "gone.txt"))
+
+    def test_plan(self):
+        plan = json.loads(call("plan", FIXTURE, "--ctx", "64", "--json").stdout)
+        self.assertEqual(plan["context"], 64)
+        self.assertEqual(plan["total_bytes"], sum(plan[name] for name in (
+            "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes")))
+        self.assertGreaterEqual(plan["kv_pages"] * plan["kv_page_tokens"], 64)
+        self.assertIn(plan["limit"], ("system", "cgroup"))
+        more = json.loads(call("plan", FIXTURE, "--ctx", "64", "--sessions", "4", "--memory",
+                               "1024", "--json").stdout)
+        self.assertEqual(more["kv_bytes"], 4 * plan["kv_bytes"])
+        self.assertEqual((more["limit"], more["available_bytes"]), ("memory_max", 1 << 30))
+        table = call("plan", FIXTURE).stdout.decode()
+        for word in ("weights", "KV", "scratch", "total", "available"):
+            self.assertIn(word, table)
+        self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
+
+    def test_bench(self):
+        done = call("bench", FIXTURE, "-p", "8", "-n", "4", "-t", "1", "-r", "2", "--json")
+        self.assertEqual(done.returncode, GOOD)
+        figures = json.loads(done.stdout)
+        self.assertEqual((figures["prompt_tokens"], figures["new_tokens"], figures["threads"]),
+                         (8, 4, 1))
+        self.assertGreater(figures["prefill_tps"], 0)
+        self.assertGreater(figures["decode_tps"], 0)
+        table = call("bench", FIXTURE, "-p", "8", "-n", "4", "-t", "1", "-r", "1").stdout.decode()
+        self.assertIn("prefill", table)
+        self.assertIn("decode", table)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,225 @@
+"""`avocet run` on a tiny model that is made here: text, JSON, flags, telemetry, signals."""
+import csv
+import json
+import os
+import pty
+import signal
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_model
+from command import FAILED, GOOD, INTERRUPTED, USAGE, call, start, wait_until_caught
+
+KEYS = ["model", "prompt", "text", "ids", "finish_reason", "usage", "timings"]
+ESCAPE = 3 + 0x1B  # the token of the byte that begins terminal sequences
+PROMPT = "once upon a time"
+
+
+class Run(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-run-")
+        cls.folder = Path(cls.scratch.name)
+        cls.model = tiny_model.write(cls.folder)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def ask(self, *arguments, prompt=PROMPT, **options):
+        done = call("run", self.model, prompt, "--json", *arguments, **options)
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""), arguments)
+        return json.loads(done.stdout)
+
+    def refuse(self, *arguments, status=FAILED, given=b""):
+        done = call("run", self.model, *arguments, given=given)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done)
+        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
+        return done.stderr.decode()
+
+    def test_json_shape(self):
+        answer = self.ask("-n", "7", "--ignore-eos")
+        self.assertEqual(list(answer), KEYS)
+        self.assertEqual(answer["model"], str(self.model))
+        self.assertEqual(answer["prompt"], PROMPT)
+        self.assertEqual(len(answer["ids"]), 7)
+        self.assertEqual(answer["finish_reason"], "length")
+        usage = answer["usage"]
+        self.assertEqual(list(usage), ["prompt_tokens", "completion_tokens", "total_tokens"])
+        self.assertEqual(usage["completion_tokens"], 7)
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + 7)
+        self.assertEqual(list(answer["timings"]),
+                         ["load_ms", "ttft_ms", "prefill_tps", "decode_tps"])
+        for name, value in answer["timings"].items():
+            self.assertGreater(value, 0, name)
+
+    def test_text_is_what_json_says(self):
+        for flags in ([], ["--temperature", "1.5", "--seed", "3"]):
+            answer = self.ask("-n", "40", "--ignore-eos", *flags)
+            done = call("run", self.model, PROMPT, "-n", "40", "--ignore-eos", *flags)
+            text = answer["text"].encode()
+            self.assertEqual(done.stdout, text if text.endswith(b"\n") else text + b"\n")
+            self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+
+    def test_prompt_from_input(self):
+        wanted = self.ask("-n", "9")
+        for arguments, given in ((["-"], PROMPT), ([], PROMPT), (["-"], PROMPT + "\n")):
+            done = call("run", self.model, *arguments, "-n", "9", "--json", given=given.encode())
+            self.assertEqual(json.loads(done.stdout)["ids"], wanted["ids"])
+        two = json.loads(call("run", self.model, "-", "-n", "9", "--json",
+                              given=PROMPT.encode() + b"\n\n").stdout)
+        self.assertEqual(two["prompt"], PROMPT + "\n")
+        self.assertIn("zero byte", self.refuse("-", given=b"a\0b"))
+        dashed = call("run", self.model, "-n", "3", "--json", "--", "--dashed")
+        self.assertEqual(json.loads(dashed.stdout)["prompt"], "--dashed")
+
+    def test_seeds_and_threads(self):
+        hot = ["-n", "30", "--temperature", "2", "--ignore-eos"]
+        first = self.ask(*hot, "--seed", "5")["ids"]
+        self.assertEqual(self.ask(*hot, "--seed", "5", "--threads", "1")["ids"], first)
+        self.assertEqual(self.ask(*hot, "--seed", "5", "--ctx", "100")["ids"], first)
+        self.assertNotEqual(self.ask(*hot, "--seed", "6")["ids"], first)
+        self.assertEqual(self.ask(*hot)["ids"], self.ask(*hot, "--seed", "0")["ids"])
+        greedy = self.ask("-n", "30", "--ignore-eos")["ids"]
+        self.assertEqual(self.ask("-n", "30", "--ignore-eos", "--temperature", "0", "--seed",
+                                  "9")["ids"], greedy)
+        self.assertEqual(self.ask(*hot, "--top-k", "1", "--seed", "8")["ids"], greedy)
+        self.assertEqual(self.ask(*hot, "--top-p", "0.000001", "--seed", "8")["ids"], greedy)
+        self.assertEqual(self.ask(*hot, "--min-p", "1", "--seed", "8")["ids"], greedy)
+
+    def test_stops(self):
+        whole = self.ask("-n", "60", "--ignore-eos", "--temperature", "1.2", "--logit-bias",
+                         "1=-inf", "--logit-bias", "2=-inf")
+        same = ["-n", "60", "--ignore-eos", "--temperature", "1.2", "--logit-bias", "1=-inf",
+                "--logit-bias", "2=-inf"]
+        text = whole["text"]
+        self.assertGreater(len(text), 20)
+        stop = next(text[i:i + 3] for i in range(8, len(text)) if text[i:i + 3].isascii())
+        cut = self.ask(*same, "--stop", stop, "--stop", "never to be seen")
+        self.assertEqual(cut["text"], text[:text.index(stop)])
+        self.assertEqual(cut["finish_reason"], "stop")
+        self.assertLess(len(cut["ids"]), 60)
+        token = whole["ids"][10]
+        ended = self.ask(*same, "--stop-token", str(token))
+        self.assertEqual(ended["ids"], whole["ids"][:whole["ids"].index(token) + 1])
+        self.assertEqual(ended["finish_reason"], "stop")
+
+    def test_bias_and_penalties(self):
+        first = self.ask("-n", "1", "--ignore-eos")["ids"][0]
+        other = self.ask("-n", "1", "--ignore-eos", "--logit-bias", f"{first}=-inf")["ids"][0]
+        self.assertNotEqual(first, other)
+        self.assertEqual(self.ask("-n", "4", "--logit-bias", "70=1e6")["ids"], [70] * 4)
+        punished = self.ask("-n", "6", "--logit-bias", "70=50", "--frequency-penalty", "1000")
+        self.assertEqual(punished["ids"].count(70), 1)
+        self.assertEqual(len(set(self.ask("-n", "20", "--presence-penalty", "1000",
+                                          "--ignore-eos")["ids"])), 20)
+
+    def test_logprobs(self):
+        answer = self.ask("-n", "5", "--ignore-eos", "--logprobs", "3")
+        self.assertEqual(set(answer), {*KEYS, "logprobs"})
+        self.assertEqual([row["id"] for row in answer["logprobs"]], answer["ids"])
+        for row in answer["logprobs"]:
+            self.assertEqual(list(row), ["id", "token", "logprob", "top"])
+            self.assertEqual(len(row["top"]), 3)
+            values = [one["logprob"] for one in row["top"]]
+            self.assertEqual(values, sorted(values, reverse=True))
+            self.assertEqual(row["top"][0]["id"], row["id"])  # greedy
+            self.assertEqual(row["logprob"], values[0])
+            self.assertLess(values[0], 0)
+
+    def test_context(self):
+        text = self.refuse("x" * 300)
+        self.assertRegex(text, r"30\d tokens")
+        self.assertIn("128", text)
+        text = self.refuse("x" * 40, "--ctx", "20")
+        self.assertRegex(text, r"4\d tokens.* 20 .*--ctx")
+        full = self.ask("--ignore-eos", prompt="x" * 20)
+        self.assertEqual(full["finish_reason"], "context")
+        self.assertEqual(full["usage"]["total_tokens"], 128 + 1)  # the last one is not computed
+
+    def test_refusals(self):
+        self.assertIn("chat template", self.refuse("x", "--system", "be kind"))
+        for flags in (["--logit-bias", "x"], ["--logit-bias", "99999=1"], ["--logit-bias", "5=nan"],
+                      ["--logit-bias", "=1"], ["--stop-token", "-1"], ["--stop-token", "99999"],
+                      ["--stop", ""]):
+            with self.subTest(flags=flags):
+                self.refuse("x", *flags, status=USAGE)
+        self.assertIn("64 times", self.refuse("x", *["--stop=a"] * 65, status=USAGE))
+
+    def test_telemetry(self):
+        path = self.folder / "times.csv"
+        for count in (3, 8):
+            self.ask("-n", str(count), "--ignore-eos", f"--telemetry={path}")
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([row["new_tokens"] for row in rows], ["3", "8"])
+        row = rows[1]
+        self.assertEqual(row["model"], str(self.model))
+        self.assertRegex(row["time"], r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
+        times = [float(value) for value in row["token_ms"].split(";")]
+        self.assertEqual(len(times), 8)
+        self.assertEqual(float(row["token_max_ms"]), max(times[1:]))
+        self.assertIn(float(row["token_p50_ms"]), times[1:])
+        for name in ("load_ms", "tokenise_ms", "prefill_ms", "ttft_ms", "prefill_tps",
+                     "decode_tps", "peak_memory_bytes", "prompt_tokens"):
+            self.assertGreater(float(row[name]), 0, name)
+        done = call("run", self.model, "x", "-n", "2", "--telemetry")
+        self.assertEqual(done.returncode, GOOD)
+        self.assertEqual(len(done.stderr.splitlines()), 2)
+        foreign = self.folder / "letter.txt"
+        foreign.write_text("Dear reader\n")
+        self.assertIn("first line", self.refuse("x", f"--telemetry={foreign}"))
+        self.assertEqual(foreign.read_text(), "Dear reader\n")
+        self.refuse("x", "--telemetry=/no/such/folder/times.csv")
+
+    def test_interrupt(self):
+        endless = ["--ignore-eos", "--ctx", "60000", "-n", "50000"]
+        process = start("run", self.model, "x", "--json", *endless, stdout=-1)
+        wait_until_caught(process)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, INTERRUPTED)
+        if out:  # else it came before the first token
+            answer = json.loads(out)
+            self.assertEqual(answer["finish_reason"], "cancelled")
+            self.assertEqual(len(answer["ids"]), answer["usage"]["completion_tokens"])
+        else:
+            self.assertIn(b"interrupted", error)
+        process = start("run", self.model, "x", *endless, stdout=-1)
+        first = os.read(process.stdout.fileno(), 10)
+        self.assertTrue(first)
+        process.send_signal(signal.SIGINT)
+        rest, error = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, error), (INTERRUPTED, b""))
+        self.assertTrue((first + rest).endswith(b"\n"))
+
+    def test_reader_that_leaves(self):
+        process = start("run", self.model, "x", "--ignore-eos", "--ctx", "60000", "-n", "50000",
+                        stdout=-1)
+        os.read(process.stdout.fileno(), 10)
+        process.stdout.close()
+        error = process.stderr.read()
+        self.assertEqual((process.wait(120), error), (-signal.SIGPIPE, b""))
+        process.stderr.close()
+
+    def test_terminals_get_no_sequences(self):
+        flags = ["--logit-bias", f"{ESCAPE}=1e6", "-n", "5"]
+        self.assertIn(b"\x1b\x1b\x1b", call("run", self.model, "x", *flags).stdout)
+        leader, follower = pty.openpty()
+        process = start("run", self.model, "x", *flags, stdout=follower)
+        os.close(follower)
+        out = b""
+        try:
+            while chunk := os.read(leader, 1000):
+                out += chunk
+        except OSError:  # the end of a terminal
+            pass
+        os.close(leader)
+        process.stderr.close()
+        self.assertEqual(process.wait(60), GOOD)
+        self.assertNotIn(b"\x1b", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
