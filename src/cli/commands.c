@@ -6,6 +6,7 @@
     X(run)                                                                                         \
     X(eval)                                                                                        \
     X(bench)                                                                                       \
+    X(inspect)                                                                                     \
     X(plan)                                                                                        \
     X(tokenize)                                                                                    \
     X(pull)                                                                                        \

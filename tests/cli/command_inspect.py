@@ -1,0 +1,88 @@
+"""`avocet inspect`: text and JSON of the committed models, --verify, and what it refuses."""
+import json
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+from command import ROOT, call
+
+MODELS = ROOT / "tests" / "fixtures" / "models"
+
+
+def inspect(*arguments):
+    done = call("inspect", *arguments)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def inspect_json(*arguments):
+    status, out, error = inspect(*arguments, "--json")
+    assert status == 0, error
+    return json.loads(out)
+
+
+def write_safetensors(folder, numbers):
+    data = struct.pack(f"<{len(numbers)}f", *numbers)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [len(numbers)],
+                               "data_offsets": [0, len(data)]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+
+
+class Inspect(unittest.TestCase):
+    def test_gguf(self):
+        seen = inspect_json(MODELS / "llama3.gguf", "--tensors")
+        self.assertEqual(seen["format"], "gguf")
+        self.assertEqual(seen["architecture"], "llama")
+        self.assertEqual(seen["config"]["layers"], 3)
+        self.assertEqual(seen["config"]["rope"]["scaling"], "frequency factors")
+        self.assertEqual(len(seen["tensors"]), seen["tensor_count"])
+        self.assertEqual(sum(t["bytes"] for t in seen["tensors"]), seen["weight_bytes"])
+        self.assertEqual(sum(t["bytes"] for t in seen["types"]), seen["weight_bytes"])
+        self.assertEqual(seen["metadata"]["general.architecture"], "llama")
+        self.assertAlmostEqual(seen["bits_per_weight"],
+                               8 * seen["weight_bytes"] / seen["weights"])
+
+    def test_every_model(self):
+        paths = sorted(MODELS.glob("*.gguf")) + sorted(MODELS.glob("*/config.json"))
+        self.assertGreater(len(paths), 20)
+        for path in paths:
+            model = path.parent if path.name == "config.json" else path
+            seen = inspect_json(model, "--verify")
+            self.assertTrue(seen["verify"]["good"], model)
+            self.assertEqual(seen["verify"]["weights"], seen["weights"])
+            status, text, _ = inspect(model, "--tensors")
+            self.assertEqual(status, 0)
+            self.assertIn(f"architecture  {seen['architecture']}\n", text)
+            self.assertNotIn("\x1b", text)
+
+    def test_verify_finds_nan(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_safetensors(folder, [1.0, float("nan"), float("inf"), float("nan")])
+            status, out, error = inspect(folder, "--json", "--verify")
+            self.assertEqual(status, 1)
+            self.assertEqual(json.loads(out)["verify"],
+                             {"checked": "numbers", "good": False, "weights": 4, "nan": 2,
+                              "infinite": 1, "bad_tensors": 1})
+            self.assertIn("1 tensors hold numbers that are not finite, first w", error)
+            self.assertEqual(inspect(folder)[0], 0)
+
+    def test_refusals(self):
+        self.assertEqual(inspect()[0], 2)
+        self.assertEqual(inspect("a", "b")[0], 2)
+        self.assertEqual(inspect("--tensor", "a")[0], 2)
+        status, out, error = inspect("/nonexistent.gguf")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("/nonexistent.gguf", error)
+        self.assertEqual(error.count("\n"), 1)
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "cut.gguf"
+            path.write_bytes((MODELS / "llama3.gguf").read_bytes()[:-100])
+            status, out, error = inspect(path)
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn("cut.gguf: tensor", error)
+
+
+if __name__ == "__main__":
+    unittest.main()
