@@ -25,7 +25,7 @@ static avo_status write_json(const avo_plan *plan, bool fits, buffer *out) {
 
 static void print_row(const char *what, uint64_t bytes, const char *note) {
     char text[16];
-    printf("%-10s %12s  %s\n", what, cli_bytes_text(bytes, text), note);
+    printf("%-10s %12s%s%s\n", what, cli_bytes_text(bytes, text), *note != '\0' ? "  " : "", note);
 }
 
 static void print_table(const avo_plan *plan, bool fits) {

@@ -2,6 +2,8 @@
  * tokenizer's files, and the chat template in one of its three places. */
 #include "formats/formats_int.h"
 
+#include <math.h>
+
 /* The tree of config.json is kept; real ones are below 100 KB. */
 #define CONFIG_BYTES_MAX           ((size_t)1 << 20)
 #define TOKENIZER_CONFIG_BYTES_MAX ((size_t)16 << 20)
@@ -63,6 +65,9 @@ static avo_status read_sampling(const json_value *root, generation_defaults *def
     AVO_TRY(json_get_boolean(root, "do_sample", &sampled, error));
     if (!sampled)
         defaults->temperature = 0; /* said outright: greedy */
+    const json_value *said = json_find(root, "do_sample");
+    if (sampled && said != NULL && said->kind == JSON_BOOLEAN && isnan(defaults->temperature))
+        defaults->temperature = 1; /* said outright: sampled, as the logits are */
     return AVO_OK;
 }
 
