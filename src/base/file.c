@@ -62,6 +62,12 @@ file_kind file_kind_of(const char *path) {
     return S_ISDIR(info.st_mode) ? FILE_FOLDER : FILE_OTHER;
 }
 
+bool file_is_same(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
                      avo_error *error) {
     size_t folder_bytes = strlen(folder);

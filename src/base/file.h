@@ -23,6 +23,9 @@ void file_map_forget(const uint8_t *data, size_t bytes);
 typedef enum file_kind { FILE_MISSING, FILE_REGULAR, FILE_FOLDER, FILE_OTHER } file_kind;
 file_kind file_kind_of(const char *path);
 
+/* True when both exist and are one file, whatever their names. */
+bool file_is_same(const char *a, const char *b);
+
 /* "folder/name" into `path`; AVO_ERROR_LIMIT when it does not fit. */
 AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
                                   avo_error *error);

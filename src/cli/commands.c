@@ -9,6 +9,7 @@
     X(inspect)                                                                                     \
     X(plan)                                                                                        \
     X(tokenize)                                                                                    \
+    X(pack)                                                                                        \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \

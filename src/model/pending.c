@@ -13,6 +13,10 @@ WEAK avo_status tokenizer_open(const tokenizer_source *source, const avo_allocat
 WEAK void tokenizer_close(tokenizer *tokenizer) {
     (void)tokenizer;
 }
+WEAK bytes_view tokenizer_image(const tokenizer *tokenizer) {
+    (void)tokenizer;
+    return (bytes_view){NULL, 0};
+}
 WEAK tokenizer_info tokenizer_describe(const tokenizer *tokenizer) {
     (void)tokenizer;
     return (tokenizer_info){0};

@@ -1,0 +1,206 @@
+/* The stream: a few units (16 rows each) at a time are decoded, checked and encoded by the team,
+ * each unit into its own place, and then written. What a unit becomes depends on nothing else, so
+ * the bytes are the same for any number of threads. */
+#include "base/checked.h"
+#include "base/cpu.h"
+#include "base/team.h"
+#include "pack/pack_int.h"
+
+#include <math.h>
+
+#define BATCH_BYTES ((size_t)16 << 20)
+
+/* The first number that cannot be written. */
+typedef struct fault {
+    bool found;
+    uint32_t row, column;
+    float value;
+} fault;
+
+typedef struct batch {
+    const pack_item *item;
+    size_t unit_bytes;
+    size_t first_unit, units;
+    uint8_t *out;   /* [units][unit_bytes] */
+    float *scratch; /* [workers][scratch_floats] */
+    size_t scratch_floats;
+    fault *faults; /* [workers] */
+} batch;
+
+static size_t unit_rows(const pack_item *item, size_t unit) {
+    return size_min(item->rows - unit * QUANT_PANEL_ROWS, QUANT_PANEL_ROWS);
+}
+
+static void decode_unit(const pack_item *item, size_t unit, size_t rows, float *numbers) {
+    for (size_t row = 0; row < rows; row++) {
+        float *out = numbers + row * item->k;
+        if (item->from.data == NULL)
+            pack_random_row(item, unit * QUANT_PANEL_ROWS + row, out);
+        else
+            weight_decode_row(&item->from, unit * QUANT_PANEL_ROWS + row, out);
+        for (uint32_t i = 0; item->plus_one && i < item->k; i++)
+            out[i] = 1.0f + out[i];
+    }
+}
+
+static bool check_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
+                       fault *found) {
+    float largest = weight_largest(item->type);
+    for (size_t row = 0; row < rows; row++) {
+        const float *from = numbers + row * item->k;
+        bool bad = false;
+        for (uint32_t i = 0; i < item->k; i++)
+            bad |= !(fabsf(from[i]) <= largest);
+        for (uint32_t i = 0; bad && i < item->k; i++)
+            if (!(fabsf(from[i]) <= largest)) {
+                *found = (fault){true, (uint32_t)(unit * QUANT_PANEL_ROWS + row), i, from[i]};
+                return false;
+            }
+    }
+    return true;
+}
+
+static void encode_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
+                        size_t unit_bytes, uint8_t *out) {
+    if (item->copied) {
+        size_t bytes = unit_bytes;
+        if (item->layout == QUANT_LAYOUT_ROWS)
+            bytes = unit_bytes / QUANT_PANEL_ROWS * rows;
+        memcpy(out, item->from.data + unit * unit_bytes, bytes);
+    } else if (item->layout == QUANT_LAYOUT_PANELS) {
+        weight_encode_panel(item->type, numbers, rows, item->k, out);
+    } else {
+        for (size_t row = 0; row < rows; row++)
+            quant_encode(item->type, numbers + row * item->k, item->k,
+                         out + row * (unit_bytes / QUANT_PANEL_ROWS));
+    }
+}
+
+static void convert_share(void *context, uint32_t worker, uint32_t workers) {
+    batch *b = context;
+    float *numbers = b->scratch + worker * b->scratch_floats;
+    size_t begin, end;
+    team_share(b->units, worker, workers, &begin, &end);
+    for (size_t i = begin; i < end && !b->faults[worker].found; i++) {
+        size_t unit = b->first_unit + i;
+        size_t rows = unit_rows(b->item, unit);
+        decode_unit(b->item, unit, rows, numbers);
+        if (check_unit(b->item, unit, rows, numbers, &b->faults[worker]))
+            encode_unit(b->item, unit, rows, numbers, b->unit_bytes, b->out + i * b->unit_bytes);
+    }
+}
+
+static avo_status report_fault(const pack_item *item, const char *name, const fault *found,
+                               avo_error *error) {
+    if (isfinite(found->value))
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: tensor %s: row %u, column %u is %g, too large for %s; choose "
+                           "another type (bf16, f32)",
+                           name, item->name, found->row, found->column, (double)found->value,
+                           quant_name(item->type));
+    return status_fail(error, AVO_ERROR_FORMAT,
+                       "%s: tensor %s: row %u, column %u is %g: the model is damaged", name,
+                       item->name, found->row, found->column, (double)found->value);
+}
+
+/* The source's bytes of the units are not needed again. Columns are needed to the end. */
+static void forget_units(const pack_item *item, size_t first, size_t units) {
+    uint64_t row_bytes;
+    if (item->forget.size == 0 || item->from.layout != QUANT_LAYOUT_ROWS ||
+        !quant_run_bytes(item->from.type, item->k, &row_bytes))
+        return;
+    size_t rows = size_min(units * QUANT_PANEL_ROWS, item->rows - first * QUANT_PANEL_ROWS);
+    file_map_forget(item->from.data + first * QUANT_PANEL_ROWS * row_bytes,
+                    rows * (size_t)row_bytes);
+}
+
+static size_t item_unit_bytes(const pack_item *item) {
+    uint64_t bytes = 0;
+    if (item->layout == QUANT_LAYOUT_PANELS)
+        return weight_panel_bytes(item->type, item->k, &bytes) ? (size_t)bytes : 0;
+    return quant_run_bytes(item->type, item->k, &bytes) ? (size_t)bytes * QUANT_PANEL_ROWS : 0;
+}
+
+typedef struct converter {
+    const pack_list *list;
+    const char *name;
+    const pack_options *options;
+    avo_writer *writer;
+    team *team;
+    batch batch;
+    size_t out_bytes;
+    uint64_t done, total;
+    avo_error *error;
+} converter;
+
+static avo_status convert_item(converter *c, const pack_item *item) {
+    batch *b = &c->batch;
+    b->item = item;
+    b->unit_bytes = item_unit_bytes(item);
+    size_t units = ((size_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS;
+    size_t most = c->out_bytes / b->unit_bytes;
+    for (size_t first = 0; first < units; first += b->units) {
+        b->first_unit = first;
+        b->units = size_min(units - first, most);
+        memset(b->faults, 0, team_size(c->team) * sizeof(fault));
+        team_run(c->team, convert_share, b);
+        for (uint32_t worker = 0; worker < team_size(c->team); worker++)
+            if (b->faults[worker].found) /* shares ascend: this is the first one */
+                return report_fault(item, c->name, &b->faults[worker], c->error);
+        size_t bytes = b->units * b->unit_bytes;
+        if (item->layout == QUANT_LAYOUT_ROWS) {
+            size_t rows =
+                size_min(b->units * QUANT_PANEL_ROWS, item->rows - first * QUANT_PANEL_ROWS);
+            bytes = b->unit_bytes / QUANT_PANEL_ROWS * rows;
+        }
+        AVO_TRY(avo_writer_append(c->writer, b->out, bytes, c->error));
+        forget_units(item, first, b->units);
+        c->done += bytes;
+        if (c->options->progress != NULL &&
+            !c->options->progress(c->options->progress_context, "packing", c->done, c->total))
+            return status_fail(c->error, AVO_ERROR_CANCELLED, "%s: packing was cancelled", c->name);
+    }
+    if (item->forget.size > 0)
+        file_map_forget(item->forget.data, item->forget.size);
+    return AVO_OK;
+}
+
+/* Buffers for the largest unit and at most BATCH_BYTES beyond. */
+static void size_buffers(converter *c) {
+    for (uint32_t i = 0; i < c->list->count; i++) {
+        const pack_item *item = &c->list->items[i];
+        size_t rows = size_min(item->rows, QUANT_PANEL_ROWS);
+        c->batch.scratch_floats = size_max(c->batch.scratch_floats, rows * item->k);
+        size_t unit = item_unit_bytes(item);
+        c->out_bytes = size_max(c->out_bytes, unit);
+        c->total += unit * (((uint64_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS);
+    }
+    c->out_bytes = size_max(c->out_bytes, (size_t)size_min((size_t)c->total, BATCH_BYTES));
+    c->batch.scratch_floats = (c->batch.scratch_floats + 15) / 16 * 16;
+}
+
+avo_status pack_convert(const pack_list *list, const char *name, const pack_options *options,
+                        avo_writer *writer, avo_error *error) {
+    converter c = {
+        .list = list, .name = name, .options = options, .writer = writer, .error = error};
+    const avo_allocator *allocator = options->allocator;
+    uint32_t threads = options->threads != 0 ? options->threads : cpu_usable_threads();
+    threads = threads < TEAM_THREADS_MAX ? threads : TEAM_THREADS_MAX;
+    size_buffers(&c);
+    size_t scratch_bytes = threads * c.batch.scratch_floats * sizeof(float);
+    c.batch.out = allocator_take(allocator, c.out_bytes);
+    c.batch.scratch = allocator_take(allocator, scratch_bytes);
+    c.batch.faults = allocator_take_array(allocator, threads, sizeof(fault));
+    avo_status status = AVO_OK;
+    if (c.batch.out == NULL || c.batch.scratch == NULL || c.batch.faults == NULL)
+        status = status_no_memory(error, "conversion buffers", c.out_bytes + scratch_bytes);
+    if (status == AVO_OK)
+        status = team_open(allocator, threads, &c.team, error);
+    for (uint32_t i = 0; i < list->count && status == AVO_OK; i++)
+        status = convert_item(&c, &list->items[i]);
+    team_close(c.team);
+    allocator_give(allocator, c.batch.out, c.out_bytes);
+    allocator_give(allocator, c.batch.scratch, scratch_bytes);
+    allocator_give(allocator, c.batch.faults, threads * sizeof(fault));
+    return status;
+}

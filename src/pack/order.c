@@ -1,0 +1,106 @@
+/* Which tensors there are, and the order in which a forward pass reads them. Biases stand in front
+ * of the matrices of one product, so that those (q, k, v; gate, up) touch each other. */
+#include "pack/pack_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct known_name {
+    const char *name;
+    pack_role role;
+    bool norm_weight;
+} known_name;
+
+static const known_name first_names[] = {
+    {"token_embd.weight", PACK_ROLE_EMBEDDING, false},
+    {"position_embd.weight", PACK_ROLE_POSITION, false},
+    {"project_in.weight", PACK_ROLE_MATRIX, false},
+    {"rope_freqs.weight", PACK_ROLE_DROPPED, false},
+    {"rope_factors_long.weight", PACK_ROLE_DROPPED, false},
+    {"rope_factors_short.weight", PACK_ROLE_DROPPED, false},
+    {NULL, PACK_ROLE_DROPPED, false},
+};
+
+static const known_name layer_names[] = {
+    {"attn_norm.weight", PACK_ROLE_VECTOR, true},
+    {"attn_norm.bias", PACK_ROLE_VECTOR, false},
+    {"attn_q_norm.weight", PACK_ROLE_VECTOR, true},
+    {"attn_k_norm.weight", PACK_ROLE_VECTOR, true},
+    {"attn_q.bias", PACK_ROLE_VECTOR, false},
+    {"attn_k.bias", PACK_ROLE_VECTOR, false},
+    {"attn_v.bias", PACK_ROLE_VECTOR, false},
+    {"attn_qkv.bias", PACK_ROLE_QKV, false},
+    {"attn_q.weight", PACK_ROLE_MATRIX, false},
+    {"attn_k.weight", PACK_ROLE_MATRIX, false},
+    {"attn_v.weight", PACK_ROLE_MATRIX, false},
+    {"attn_qkv.weight", PACK_ROLE_QKV, false},
+    {"attn_output.bias", PACK_ROLE_VECTOR, false},
+    {"attn_output.weight", PACK_ROLE_MATRIX, false},
+    {"post_attention_norm.weight", PACK_ROLE_VECTOR, true},
+    {"ffn_norm.weight", PACK_ROLE_VECTOR, true},
+    {"ffn_norm.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_gate.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_up.bias", PACK_ROLE_UP, false},
+    {"ffn_gate.weight", PACK_ROLE_MATRIX, false},
+    {"ffn_up.weight", PACK_ROLE_UP, false},
+    {"ffn_down.bias", PACK_ROLE_VECTOR, false},
+    {"ffn_down.weight", PACK_ROLE_MATRIX, false},
+    {"post_ffw_norm.weight", PACK_ROLE_VECTOR, true},
+    {NULL, PACK_ROLE_DROPPED, false},
+};
+
+static const known_name last_names[] = {
+    {"output_norm.weight", PACK_ROLE_VECTOR, true},  {"output_norm.bias", PACK_ROLE_VECTOR, false},
+    {"project_out.weight", PACK_ROLE_MATRIX, false}, {"output.bias", PACK_ROLE_VECTOR, false},
+    {"output.weight", PACK_ROLE_HEAD, false},        {NULL, PACK_ROLE_DROPPED, false},
+};
+
+static bool find_in(const known_name *names, text_view name, pack_place *place) {
+    for (uint32_t i = 0; names[i].name != NULL; i++)
+        if (text_is(name, names[i].name)) {
+            place->rank = i;
+            place->role = names[i].role;
+            place->norm_weight = names[i].norm_weight;
+            return true;
+        }
+    return false;
+}
+
+/* "blk.12.rest": the number and the rest. */
+static bool take_layer(text_view *name, uint32_t *layer) {
+    if (!text_starts(*name, TEXT_LITERAL("blk.")))
+        return false;
+    size_t at = 4;
+    uint32_t value = 0;
+    while (at < name->size && at < 10 && name->data[at] >= '0' && name->data[at] <= '9')
+        value = value * 10 + (uint32_t)(name->data[at++] - '0');
+    if (at == 4 || at >= name->size || name->data[at] != '.' || (at > 5 && name->data[4] == '0'))
+        return false;
+    *name = (text_view){name->data + at + 1, name->size - at - 1};
+    *layer = value;
+    return true;
+}
+
+bool pack_place_of(text_view name, uint32_t layers, pack_place *place) {
+    *place = (pack_place){0};
+    if (take_layer(&name, &place->layer)) {
+        place->in_layer = true;
+        place->group = 1 + place->layer;
+        return place->layer < layers && find_in(layer_names, name, place);
+    }
+    if (find_in(first_names, name, place))
+        return true;
+    place->group = 1 + layers;
+    return find_in(last_names, name, place);
+}
+
+static int by_order(const void *left, const void *right) {
+    const pack_item *a = left, *b = right;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    return a->rank == b->rank ? 0 : a->rank < b->rank ? -1 : 1;
+}
+
+void pack_list_sort(pack_list *list) {
+    qsort(list->items, list->count, sizeof(pack_item), by_order);
+}

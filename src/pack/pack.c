@@ -1,0 +1,169 @@
+/* Packing from end to end: list the tensors, compile the tokenizer, write. */
+#include "pack/pack.h"
+
+#include "formats/gguf.h"
+#include "pack/pack_int.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdio.h>
+
+#define LIST_BYTES_MAX ((size_t)64 << 20)
+
+const char *pack_type_name(pack_type type) {
+    static const char *const names[] = {
+#define PACK_TYPE_TEXT(name, text) text,
+        PACK_TYPE_TABLE(PACK_TYPE_TEXT)
+#undef PACK_TYPE_TEXT
+    };
+    return names[type];
+}
+
+bool pack_type_by_name(const char *name, pack_type *type) {
+    for (int i = 0; i < PACK_TYPE_COUNT; i++)
+        if (strcmp(pack_type_name((pack_type)i), name) == 0) {
+            *type = (pack_type)i;
+            return true;
+        }
+    return false;
+}
+
+static avo_status fill_tensors(const pack_list *list, avo_content *content, avo_error *error) {
+    content->tensor_count = list->count;
+    content->tensors = arena_take_array(list->arena, list->count, sizeof(avo_content_tensor));
+    if (content->tensors == NULL)
+        return status_no_memory(error, "tensors", list->count * sizeof(avo_content_tensor));
+    for (uint32_t i = 0; i < list->count; i++) {
+        const pack_item *item = &list->items[i];
+        avo_content_tensor *tensor = &content->tensors[i];
+        _Static_assert(sizeof(tensor->name) == sizeof(item->name), "one length of names");
+        memcpy(tensor->name, item->name, sizeof(tensor->name));
+        tensor->type = item->type;
+        tensor->layout = item->layout;
+        tensor->rank = item->vector ? 1 : 2;
+        tensor->shape[0] = item->vector ? item->k : item->rows;
+        tensor->shape[1] = item->vector ? 1 : item->k;
+        tensor->new_page = i == 0 || item->group != list->items[i - 1].group;
+    }
+    return AVO_OK;
+}
+
+static avo_status write_file(const pack_list *list, avo_content *content, const char *name,
+                             const char *path, const pack_options *options, pack_report *report,
+                             avo_error *error) {
+    AVO_TRY(fill_tensors(list, content, error));
+    avo_writer *writer;
+    AVO_TRY(avo_writer_open(options->allocator, path, content, &writer, error));
+    avo_status status = pack_convert(list, name, options, writer, error);
+    if (status != AVO_OK) {
+        avo_writer_abort(writer);
+        return status;
+    }
+    *report = (pack_report){.file_bytes = avo_writer_file_bytes(writer), .tensors = list->count};
+    for (uint32_t i = 0; i < list->count; i++) {
+        report->parameters += (uint64_t)list->items[i].rows * list->items[i].k;
+        report->weight_bytes += content->tensors[i].bytes;
+    }
+    return avo_writer_commit(writer, error);
+}
+
+#define NOTES_MAX 4
+
+static void add_note(avo_note *notes, uint32_t *count, const char *key, text_view value) {
+    if (value.size > 0 && value.size < 4096)
+        notes[(*count)++] = (avo_note){text_from(key), value};
+}
+
+/* The last part of a path: where a model lay on somebody's disk is nobody's business. */
+static text_view last_part(const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    return (text_view){path + begin, end - begin};
+}
+
+static uint32_t fill_notes(const model_source *source, avo_note *notes) {
+    uint32_t count = 0;
+    text_view license = {"", 0};
+    const gguf_value *value =
+        source->gguf == NULL ? NULL : gguf_find(source->gguf, "general.license");
+    if (value != NULL)
+        (void)gguf_string(value, 0, &license);
+    for (uint32_t i = 0; source->format == SOURCE_AVO && i < avo_source_note_count(source); i++)
+        if (text_is(avo_source_note(source, i).key, "license"))
+            license = avo_source_note(source, i).value;
+    add_note(notes, &count, "name", source->name);
+    add_note(notes, &count, "source", last_part(source->path));
+    add_note(notes, &count, "license", license);
+    add_note(notes, &count, "writer", TEXT_LITERAL("avocet " AVO_VERSION_TEXT));
+    return count;
+}
+
+avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
+                       pack_report *report, avo_error *error) {
+    for (uint32_t i = 0; i < source->file_count; i++)
+        if (!source->files[i].borrowed && file_is_same(source->files[i].path, path))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "%s: is a file of the model itself; choose another output", path);
+    arena arena;
+    tokenizer *tokenizer = NULL;
+    avo_note notes[NOTES_MAX];
+    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    pack_list list = {.arena = &arena};
+    avo_content content = {.config = &source->config,
+                           .generation = &source->generation,
+                           .chat_template = source->chat_template,
+                           .notes = notes,
+                           .note_count = fill_notes(source, notes)};
+    avo_status status = pack_list_source(source, options->type, &list, error);
+    if (status == AVO_OK && source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
+        status = tokenizer_open(&source->tokenizer, options->allocator, &tokenizer, error);
+        if (status == AVO_OK)
+            content.tokenizer = tokenizer_image(tokenizer);
+    }
+    if (status == AVO_OK)
+        status = write_file(&list, &content, source->path, path, options, report, error);
+    tokenizer_close(tokenizer);
+    arena_free(&arena);
+    return status;
+}
+
+avo_status pack_file(const char *model, const char *path, const pack_options *options,
+                     pack_report *report, avo_error *error) {
+    model_source *source;
+    AVO_TRY(source_open(model, options->allocator, &source, error));
+    avo_status status = pack_source(source, path, options, report, error);
+    source_close(source);
+    return status;
+}
+
+avo_status pack_random(const char *shape, uint64_t seed, const char *path,
+                       const pack_options *options, pack_report *report, avo_error *error) {
+    arena arena;
+    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    pack_list list = {.arena = &arena};
+    model_config config;
+    generation_defaults generation = {.token_begin = -1,
+                                      .temperature = __builtin_nanf(""),
+                                      .top_p = __builtin_nanf(""),
+                                      .min_p = __builtin_nanf(""),
+                                      .typical_p = __builtin_nanf(""),
+                                      .repetition_penalty = __builtin_nanf(""),
+                                      .top_k = -1};
+    char origin[128];
+    snprintf(origin, sizeof(origin), "random weights, seed %llu", (unsigned long long)seed);
+    avo_note notes[NOTES_MAX];
+    uint32_t count = 0;
+    add_note(notes, &count, "name", text_from(shape));
+    add_note(notes, &count, "source", text_from(origin));
+    add_note(notes, &count, "writer", TEXT_LITERAL("avocet " AVO_VERSION_TEXT));
+    avo_content content = {
+        .config = &config, .generation = &generation, .notes = notes, .note_count = count};
+    avo_status status = pack_list_random(shape, seed, options->type, &list, &config, error);
+    if (status == AVO_OK)
+        status = write_file(&list, &content, shape, path, options, report, error);
+    arena_free(&arena);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* Inside pack/: the list of tensors to write, and how they are converted. */
+#ifndef AVO_PACK_PACK_INT_H
+#define AVO_PACK_PACK_INT_H
+
+#include "base/arena.h"
+#include "formats/avo.h"
+#include "pack/pack.h"
+
+/* One tensor of the file and where its numbers come from. */
+typedef struct pack_item {
+    uint32_t group, rank; /* the order of writing: layers, and places within */
+    char name[64];
+    uint32_t rows, k; /* a vector has one row */
+    bool vector;
+    quant_type type; /* in the file */
+    quant_layout layout;
+    bool copied;       /* type and layout are the source's: bytes go over as they are */
+    bool plus_one;     /* a norm that wants 1 added */
+    bytes_view forget; /* pages of the source that can be given back at the end; may be empty */
+    weight_view from;  /* data NULL: random */
+    uint64_t random_seed;
+    float random_centre, random_deviation;
+} pack_item;
+
+typedef struct pack_list {
+    arena *arena;
+    pack_item *items;
+    uint32_t count, capacity;
+} pack_list;
+
+AVO_MUST_USE avo_status pack_list_add(pack_list *list, const pack_item *item, avo_error *error);
+
+/* order.c: the place of a canonical name. False: no part of any architecture. */
+typedef enum pack_role {
+    PACK_ROLE_VECTOR,
+    PACK_ROLE_MATRIX,
+    PACK_ROLE_EMBEDDING,
+    PACK_ROLE_POSITION,
+    PACK_ROLE_HEAD,
+    PACK_ROLE_QKV,    /* fused; the bias too */
+    PACK_ROLE_UP,     /* fused with the gate where it has twice the rows; the bias too */
+    PACK_ROLE_DROPPED /* the configuration holds it: rotation factors */
+} pack_role;
+typedef struct pack_place {
+    uint32_t group, rank;
+    pack_role role;
+    bool norm_weight;
+    uint32_t layer; /* of a layer's tensor */
+    bool in_layer;
+} pack_place;
+bool pack_place_of(text_view name, uint32_t layers, pack_place *place);
+/* Writing order. */
+void pack_list_sort(pack_list *list);
+
+/* choose.c: type and layout in the file, from role, from.type and from.layout. */
+void pack_choose(pack_type type, pack_role role, bool tied, bool cut_fits, pack_item *item);
+
+/* list.c: all tensors of a source. */
+AVO_MUST_USE avo_status pack_list_source(const model_source *source, pack_type type,
+                                         pack_list *list, avo_error *error);
+/* shapes.c: all tensors of a known shape, and its configuration. */
+AVO_MUST_USE avo_status pack_list_random(const char *shape, uint64_t seed, pack_type type,
+                                         pack_list *list, model_config *config, avo_error *error);
+/* Row `row` of a random matrix. */
+void pack_random_row(const pack_item *item, size_t row, float *out);
+
+/* convert.c: writes the items in order. `name` is the model's, for messages. */
+AVO_MUST_USE avo_status pack_convert(const pack_list *list, const char *name,
+                                     const pack_options *options, avo_writer *writer,
+                                     avo_error *error);
+
+#endif
