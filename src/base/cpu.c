@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 
 #include "base/cpu_int.h"
+#include "base/number.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -137,8 +138,8 @@ static void visit_quota(void *context, const char *folder) {
     if (!read_cgroup(folder, "cpu.max", "", value, sizeof(value)))
         return;
     char *rest;
-    double quota = strtod(value, &rest); /* "max" is 0: no quota */
-    double period = strtod(rest, NULL);
+    double quota = number_from_text(value, &rest); /* "max" is 0: no quota */
+    double period = number_from_text(rest, NULL);
     if (quota > 0 && period > 0 && quota < period * *threads)
         *threads = (uint32_t)((quota + period - 1) / period);
 }

@@ -2,12 +2,23 @@
 #define XXH_STATIC_LINKING_ONLY /* for the size of its state alone */
 #include "base/hash.h"
 
+#include <string.h>
+#include <sys/auxv.h>
 #include <xxhash.h>
 
 _Static_assert(sizeof(XXH3_state_t) <= sizeof(hash_stream), "the state must fit");
 
 uint64_t hash_bytes(const void *data, size_t bytes) {
     return XXH3_64bits(data, bytes);
+}
+
+uint64_t hash_key(const void *data, size_t bytes) {
+    uint64_t seed = 0;
+    /* Sixteen random bytes that the kernel gives every process: a seed without any state. */
+    const void *random = (const void *)(uintptr_t)getauxval(AT_RANDOM);
+    if (random != NULL)
+        memcpy(&seed, random, sizeof(seed));
+    return XXH3_64bits_withSeed(data, bytes, seed);
 }
 
 static XXH3_state_t *state_of(hash_stream *stream) {

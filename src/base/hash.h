@@ -7,6 +7,10 @@
 
 uint64_t hash_bytes(const void *data, size_t bytes);
 
+/* For tables of keys that come from files: differs from process to process, so that nobody can make
+ * a file whose keys all fall into one slot. Never written down, never the order of anything. */
+uint64_t hash_key(const void *data, size_t bytes);
+
 /* The same sum of bytes that come in pieces. */
 typedef struct hash_stream {
     _Alignas(64) unsigned char state[576]; /* libxxhash's own */

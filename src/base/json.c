@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -194,7 +195,7 @@ static avo_status parse_number(parser *p, json_value *value) {
         }
     }
     value->kind = JSON_NUMBER;
-    value->number = strtod(text, NULL);
+    value->number = number_from_text(text, NULL);
     if (!isfinite(value->number))
         return fail(p, "number out of range");
     return AVO_OK;
@@ -246,7 +247,7 @@ static avo_status parse_array(parser *p, json_value *value) {
 
 static uint32_t *index_slot(const json_value *object, text_view key) {
     size_t mask = object->object.index_size - 1;
-    size_t slot = (size_t)hash_bytes(key.data, key.size) & mask;
+    size_t slot = (size_t)hash_key(key.data, key.size) & mask;
     for (;;) {
         uint32_t *entry = &object->object.index[slot];
         if (*entry == 0 || text_equal(object->object.members[*entry - 1].key, key))

@@ -1,11 +1,11 @@
 /* JSON output. */
 #include "base/json.h"
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The escape of an ASCII character that needs one, else NULL; \u00XX goes through `scratch`. */
 static const char *escape_of(unsigned char c, char scratch[8]) {
@@ -67,13 +67,13 @@ avo_status json_write_number(buffer *out, double number) {
     if (!isfinite(number))
         return buffer_append_text(out, "null");
     /* The shortest of these that reads back the same. */
-    for (int precision = 6; precision < 17; precision++) {
-        char text[40];
-        snprintf(text, sizeof(text), "%.*g", precision, number);
-        if (strtod(text, NULL) == number)
-            return buffer_append_text(out, text);
+    char text[NUMBER_TEXT_MAX];
+    for (int precision = 6; precision <= 17; precision++) {
+        number_to_text(text, sizeof(text), precision, number);
+        if (number_from_text(text, NULL) == number)
+            break;
     }
-    return buffer_format(out, "%.17g", number);
+    return buffer_append_text(out, text);
 }
 
 /* Depth is bounded by the parser (JSON_DEPTH_MAX), so recursion is safe. */

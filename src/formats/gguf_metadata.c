@@ -157,7 +157,7 @@ static avo_status read_value(metadata_reader *reader, gguf_value *value) {
 
 static uint32_t *index_slot(const gguf_metadata *metadata, uint32_t *index, text_view key) {
     size_t mask = metadata->index_size - 1;
-    size_t slot = (size_t)hash_bytes(key.data, key.size) & mask;
+    size_t slot = (size_t)hash_key(key.data, key.size) & mask;
     while (index[slot] != 0 && !text_equal(metadata->values[index[slot] - 1].key, key))
         slot = (slot + 1) & mask;
     return &index[slot];
@@ -210,7 +210,7 @@ const gguf_value *gguf_find(const gguf_metadata *metadata, const char *key) {
         return NULL;
     text_view text = text_from(key);
     size_t mask = metadata->index_size - 1;
-    size_t slot = (size_t)hash_bytes(text.data, text.size) & mask;
+    size_t slot = (size_t)hash_key(text.data, text.size) & mask;
     for (; metadata->index[slot] != 0; slot = (slot + 1) & mask) {
         const gguf_value *value = &metadata->values[metadata->index[slot] - 1];
         if (text_equal(value->key, text))

@@ -128,7 +128,7 @@ avo_status source_tensors_reserve(model_source *source, uint64_t count, avo_erro
 
 static uint32_t *index_slot(const model_source *source, text_view name) {
     uint32_t mask = source->tensor_index_size - 1;
-    uint32_t slot = (uint32_t)hash_bytes(name.data, name.size) & mask;
+    uint32_t slot = (uint32_t)hash_key(name.data, name.size) & mask;
     for (;;) {
         uint32_t *entry = &source->tensor_index[slot];
         if (*entry == 0 || text_equal(source->tensors[*entry - 1].name, name))

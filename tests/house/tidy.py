@@ -103,6 +103,13 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.source(text, "src/base/allocator.c"), set())
         self.assertEqual(self.source(text, "src/cli/x.c"), set())
 
+    def test_locale(self):
+        for call in ("strtod(a, 0)", "sscanf(a, b)"):
+            text = f"void f(void) {{\n    {call};\n}}\n"
+            self.assertEqual(self.source(text), {"locale"})
+            self.assertEqual(self.source(text, "src/base/number.c"), set())
+            self.assertEqual(self.source(text, "src/cli/x.c"), set())
+
     def test_global_state(self):
         for text in ("static int counter;\n", "static struct thing cache = {0};\n",
                      "static char *names[4];\n", "static _Atomic int ready = 0;\n",

@@ -1,0 +1,16 @@
+/* Numbers as text and back, always with a point: a host program may have chosen a locale in which
+ * strtod stops at one and printf writes a comma. */
+#ifndef AVO_BASE_NUMBER_H
+#define AVO_BASE_NUMBER_H
+
+#include <stddef.h>
+
+/* As strtod in the C locale; `end` may be NULL. */
+double number_from_text(const char *text, char **end);
+/* As snprintf("%.*g") in the C locale: the length that was wanted. */
+int number_to_text(char *text, size_t capacity, int precision, double number);
+
+/* Enough for any number at any precision up to 17. */
+#define NUMBER_TEXT_MAX 32
+
+#endif
