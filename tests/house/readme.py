@@ -34,15 +34,21 @@ def commands_of(text):
 class Documents(unittest.TestCase):
     helps = {}
 
+    def help(self, *names):
+        if names not in self.helps:
+            self.helps[names] = help_of(*names)
+        return self.helps[names]
+
     def check_avocet(self, where, command):
         words = command[1:]
-        name = next((word for word in words if not word.startswith("-")), None)
-        if name in (None, "help", "COMMAND"):
+        plain = [word for word in words if not word.startswith("-")]
+        if not plain or plain[0] in ("help", "COMMAND"):
             return
-        if name not in self.helps:
-            self.helps[name] = help_of(name)
-        text = self.helps[name]
+        name = plain[0]
+        text = self.help(name)
         self.assertIsNotNone(text, f"{where}: no command '{name}'")
+        if len(plain) > 1 and re.search(rf"avocet {name} {re.escape(plain[1])}\b", text):
+            text += self.help(name, plain[1]) or ""  # a command of a command: eval perplexity
         for word in words:
             flag = word.split("=")[0]
             if re.fullmatch(r"--[a-z][a-z0-9-]*|-[a-zA-Z]", flag):

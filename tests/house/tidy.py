@@ -103,6 +103,9 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.source(text, "src/base/allocator.c"), set())
         self.assertEqual(self.source(text, "src/cli/x.c"), set())
 
+    def test_weak(self):
+        self.assertEqual(self.source("__attribute__((weak)) int f(void);\n"), {"weak"})
+
     def test_locale(self):
         for call in ("strtod(a, 0)", "sscanf(a, b)"):
             text = f"void f(void) {{\n    {call};\n}}\n"
