@@ -404,7 +404,15 @@ static avo_status read_positions(const config_reader *reader) {
     AVO_TRY(read_u32(reader, "rope.scaling.original_context_length", 0, SOURCE_CONTEXT_MAX,
                      &rope->original_context));
     AVO_TRY(read_scaling_type(reader, rope));
-    return read_rope_tensors(reader, rope);
+    AVO_TRY(read_rope_tensors(reader, rope));
+    double magnitude = 1;
+    AVO_TRY(read_number(reader, "rope.scaling.attn_factor", 1e-6, 1e6, &magnitude));
+    if (magnitude != 1 && rope->kind != ROPE_YARN && rope->kind != ROPE_LONGROPE)
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: rope.scaling.attn_factor %g without yarn or longrope is not "
+                           "supported",
+                           reader->file, magnitude);
+    return AVO_OK;
 }
 
 /* ---- Layers ---- */

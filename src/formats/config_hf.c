@@ -223,6 +223,7 @@ static avo_status check_unsupported(const hf_reader *reader, const json_value *o
         {"num_experts", 0},
         {"n_routed_experts", 0},
         {"alibi", 0},
+        {"rope_interleaved", 0},
         {"parallel_attn", 0},
         {"clip_qkv", 0},
         {"use_qk_norm", 0},
@@ -563,6 +564,11 @@ static avo_status read_opt(const hf_reader *reader) {
 }
 
 static avo_status read_own(const hf_reader *reader) {
+    const json_value *cap = hf_find(reader->root, "final_logit_softcapping");
+    if (cap != NULL && reader->config->architecture != ARCHITECTURE_GEMMA3)
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: final_logit_softcapping (line %u) is not supported for %s",
+                           reader->file, cap->line, reader->family->model_type);
     switch (reader->config->architecture) {
     case ARCHITECTURE_GEMMA3:
         return read_gemma3(reader);
@@ -570,23 +576,16 @@ static avo_status read_own(const hf_reader *reader) {
         return read_gpt2(reader);
     case ARCHITECTURE_OPT:
         return read_opt(reader);
-    default: {
-        const json_value *cap = hf_find(reader->root, "final_logit_softcapping");
-        if (cap != NULL)
-            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                               "%s: final_logit_softcapping (line %u) is not supported for %s",
-                               reader->file, cap->line, reader->family->model_type);
+    default:
         return AVO_OK;
-    }
     }
 }
 
-/* A head of its own in the file wins over tie_word_embeddings, as in transformers 5. */
+/* A head of its own in the file wins over tie_word_embeddings, as in transformers 5; of a model
+ * with a text_config the outer key counts. */
 static avo_status read_tied(const hf_reader *reader, const json_value *root) {
     bool tied = reader->family->tied;
     AVO_TRY(in_file(reader, json_get_boolean(root, "tie_word_embeddings", &tied, reader->error)));
-    if (root != reader->root)
-        AVO_TRY(hf_boolean(reader, "tie_word_embeddings", &tied));
     const model_source *source = reader->source;
     bool own = source_find(source, TEXT_LITERAL("lm_head.weight")) != NULL ||
                source_find(source, TEXT_LITERAL("language_model.lm_head.weight")) != NULL;
