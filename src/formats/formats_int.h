@@ -63,9 +63,13 @@ AVO_MUST_USE avo_status source_tensors_cover(model_source *source, uint32_t firs
 AVO_MUST_USE avo_status source_json(arena *arena, bytes_view bytes, const char *file,
                                     json_value *root, avo_error *error);
 
-/* The tree of one JSON file takes at most this much, so that opening takes no more than 64 MiB
- * beside the file. Enough for a safetensors header of 30,000 tensors. */
-#define SOURCE_JSON_TREE_MAX ((size_t)48 << 20)
+/* What JSON trees may take, so that opening takes no more than 64 MiB beside the file: a
+ * safetensors header (30,000 tensors), the list of shards that is there at the same time,
+ * config.json, whose tree stays, and the other files, of which there is one at a time. */
+#define SOURCE_HEADER_TREE_MAX ((size_t)40 << 20)
+#define SOURCE_INDEX_TREE_MAX  ((size_t)12 << 20)
+#define SOURCE_CONFIG_TREE_MAX ((size_t)8 << 20)
+#define SOURCE_OTHER_TREE_MAX  ((size_t)32 << 20)
 
 /* ---- Readers; files[0] is mapped ---- */
 

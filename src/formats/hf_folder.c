@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-/* The tree of config.json is kept; real ones are below 100 KB. */
-#define CONFIG_BYTES_MAX           ((size_t)1 << 20)
+#define CONFIG_BYTES_MAX           ((size_t)1 << 20) /* real ones are below 100 KB */
 #define TOKENIZER_CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 static avo_status check_bytes(const model_source *source, uint32_t file, size_t maximum,
@@ -31,7 +30,12 @@ static avo_status read_config(source_loader *loader, avo_error *error) {
     AVO_TRY(check_bytes(source, file, CONFIG_BYTES_MAX, error));
     void *root;
     AVO_TRY(source_take(source, 1, sizeof(json_value), "config.json", &root, error));
-    AVO_TRY(source_json(&source->arena, source_file_bytes(source, file), path, root, error));
+    /* The tree stays, so it goes into the source's own arena. */
+    source->arena.limit_bytes = source->arena.used_bytes + SOURCE_CONFIG_TREE_MAX;
+    avo_status status =
+        source_json(&source->arena, source_file_bytes(source, file), path, root, error);
+    source->arena.limit_bytes = SIZE_MAX;
+    AVO_TRY(status);
     source->config_json = root;
     AVO_TRY(config_from_hf(source, root, path, error));
     const json_value *name = json_find(root, "_name_or_path");
@@ -94,7 +98,7 @@ static avo_status read_generation(source_loader *loader, avo_error *error) {
     AVO_TRY(check_bytes(source, file, CONFIG_BYTES_MAX, error));
     const char *path = source->files[file].path;
     arena tree;
-    arena_init(&tree, source->arena.allocator, SOURCE_JSON_TREE_MAX);
+    arena_init(&tree, source->arena.allocator, SOURCE_OTHER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, file), path, &root, error);
     if (status == AVO_OK)
@@ -144,7 +148,7 @@ static avo_status template_from_file(model_source *source, uint32_t file, avo_er
     const char *path = source->files[file].path;
     AVO_TRY(check_bytes(source, file, TOKENIZER_CONFIG_BYTES_MAX, error));
     arena tree;
-    arena_init(&tree, source->arena.allocator, SOURCE_JSON_TREE_MAX);
+    arena_init(&tree, source->arena.allocator, SOURCE_OTHER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, file), path, &root, error);
     if (status == AVO_OK)

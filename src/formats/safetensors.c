@@ -178,7 +178,7 @@ static avo_status read_file(model_source *source, uint32_t file, avo_error *erro
                             .data = {at.data + at.at, cursor_left(&at)},
                             .error = error};
     arena tree;
-    arena_init(&tree, source->arena.allocator, SOURCE_JSON_TREE_MAX);
+    arena_init(&tree, source->arena.allocator, SOURCE_HEADER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, (bytes_view){text, (size_t)header}, path, &root, error);
     if (status == AVO_OK)
@@ -273,7 +273,7 @@ static avo_status read_sharded(source_loader *loader, uint32_t index, avo_error 
     if (shards == NULL)
         return status_no_memory(error, "a list of shards", sizeof(*shards));
     arena tree;
-    arena_init(&tree, allocator, SOURCE_JSON_TREE_MAX / 4);
+    arena_init(&tree, allocator, SOURCE_INDEX_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, index), path, &root, error);
     if (status == AVO_OK)

@@ -100,8 +100,9 @@ avo_status source_json(arena *arena, bytes_view bytes, const char *file, json_va
     avo_status status =
         json_parse(arena, (text_view){(const char *)bytes.data, bytes.size}, root, error);
     if (status == AVO_ERROR_MEMORY && arena->limit_hit)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: its JSON needs more than %zu MiB", file,
-                           arena->limit_bytes >> 20);
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "%s: its JSON has more values than are read (%zu bytes)", file,
+                           bytes.size);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", file);
 }
 

@@ -112,10 +112,39 @@ static void test_cut(void **state) {
     file_map_close(&map);
 }
 
+/* Files of a megabyte that would be trees of a hundred: the limit answers. */
+static void test_large_trees(void **state) {
+    (void)state;
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "tokenizer_config.json"};
+    size_t bytes = (size_t)1 << 20;
+    char *text = malloc(bytes + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes; i += 4)
+        memcpy(text + i, "[0],", 4);
+    memcpy(text, "[   ", 4);
+    memcpy(text + bytes - 4, "[0]]", 4);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        memory_file files[] = {
+            {"model.safetensors", {(const uint8_t *)tiny_file, sizeof(tiny_file) - 1}},
+            {names[i], {(const uint8_t *)text, bytes}},
+            {"config.json", {(const uint8_t *)"{\"model_type\":\"llama\"}", 22}}};
+        hostile_counts counts = {0};
+        judge(files, 3, &counts);
+        assert_int_equal(counts.refused, 1);
+        model_source *source;
+        avo_error error;
+        assert_refused(source_open_memory(files, 3, NULL, &source, &error), AVO_ERROR_LIMIT, &error,
+                       "more values than are read");
+    }
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_large_trees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
