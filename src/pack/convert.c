@@ -105,13 +105,15 @@ static avo_status report_fault(const pack_item *item, const char *name, const fa
 
 /* The source's bytes of the units are not needed again. Columns are needed to the end. */
 static void forget_units(const pack_item *item, size_t first, size_t units) {
-    uint64_t row_bytes;
-    if (item->forget.size == 0 || item->from.layout != QUANT_LAYOUT_ROWS ||
-        !quant_run_bytes(item->from.type, item->k, &row_bytes))
-        return;
     size_t rows = size_min(units * QUANT_PANEL_ROWS, item->rows - first * QUANT_PANEL_ROWS);
-    file_map_forget(item->from.data + first * QUANT_PANEL_ROWS * row_bytes,
-                    rows * (size_t)row_bytes);
+    uint64_t bytes;
+    if (item->forget.size == 0)
+        return;
+    if (item->from.layout == QUANT_LAYOUT_ROWS && quant_run_bytes(item->from.type, item->k, &bytes))
+        file_map_forget(item->from.data + first * QUANT_PANEL_ROWS * bytes, rows * (size_t)bytes);
+    if (item->from.layout == QUANT_LAYOUT_PANELS &&
+        weight_panel_bytes(item->from.type, item->k, &bytes))
+        file_map_forget(item->from.data + first * bytes, units * (size_t)bytes);
 }
 
 static size_t item_unit_bytes(const pack_item *item) {

@@ -104,7 +104,7 @@ static void narrow_types_stay_near(void **state) {
         {PACK_F16, 5e-4}, {PACK_BF16, 5e-3}, {PACK_Q8, 3e-2}, {PACK_Q8C, 3e-2}, {PACK_Q4, 0.2}};
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         double worst = 0;
-        for (size_t i = 0; i < FIXTURE_COUNT; i++) {
+        for (size_t i = c % 3; i < FIXTURE_COUNT; i += 3) { /* a third each: flushing takes time */
             double found = packed_difference(fixture_names[i].name, false, cases[c].type);
             worst = found > worst || isnan(found) ? found : worst;
             if (!(found <= cases[c].bound))
@@ -451,10 +451,8 @@ static void threads_do_not_matter(void **state) {
     snprintf(more, sizeof(more), "%s/more.avo", test_scratch_folder());
     for (pack_type type = 0; type < PACK_TYPE_COUNT; type++) {
         pack_to(fixture_path("smollm3", true), one, type, 1);
-        for (uint32_t threads = 2; threads <= 7; threads += 5) {
-            pack_to(fixture_path("smollm3", true), more, type, threads);
-            assert_same_files(one, more);
-        }
+        pack_to(fixture_path("smollm3", true), more, type, 2 + type % 4);
+        assert_same_files(one, more);
     }
 }
 
