@@ -17,7 +17,7 @@ typedef struct license {
 static const license licenses[] = {
     {"Avocet", "this program", "MIT", "the Avocet authors",
      "Use, copy, change and sell it freely; keep the notice; no warranty.",
-     "the file LICENSE of the source, /usr/share/licenses/avocet"},
+     "the file LICENSE of the source, share/licenses/avocet of an installation"},
     {"PCRE2", "patterns of tokenizers", "BSD-3-Clause",
      "University of Cambridge; Zoltan Herczeg (JIT)",
      "Redistribution with the notice and without endorsement; no warranty.",
@@ -34,6 +34,10 @@ static const license licenses[] = {
     {"libcurl", "avocet pull", "curl", "Daniel Stenberg and many contributors",
      "Use, copy, change and distribute for any purpose; keep the notice; no warranty.",
      "https://curl.se/docs/copyright.html, /usr/share/doc/libcurl4/copyright"},
+    {"GNU C Library", "the C library of Linux, linked dynamically", "LGPL-2.1-or-later",
+     "Free Software Foundation, Inc. and others",
+     "A program may use it under terms of its own; the library itself stays free and exchangeable.",
+     "https://www.gnu.org/licenses/old-licenses/lgpl-2.1.html, /usr/share/doc/libc6/copyright"},
     {"OpenSSL (libcrypto)", "SHA-256 of downloads", "Apache-2.0", "The OpenSSL Project Authors",
      "Use, change and distribute; keep notices, state changes; patent grant; no warranty.",
      "https://www.openssl.org/source/license.html, /usr/share/doc/libssl3/copyright"},
@@ -66,8 +70,9 @@ static void print_text(void) {
         printf("%s (%s): %s\n  Copyright: %s\n  In short:  %s\n  Full text: %s\n\n",
                licenses[i].component, licenses[i].used_for, licenses[i].name, licenses[i].holder,
                licenses[i].summary, licenses[i].where);
-    printf("What stands \"in short\" is no substitute for the full texts. Models have licences of "
-           "their own.\n");
+    printf("What stands \"in short\" is no substitute for the full texts. libcurl loads libraries "
+           "of its "
+           "own\n(ldd shows which). Models have licences of their own.\n");
 }
 
 static int run(int argc, char **argv) {
