@@ -284,8 +284,8 @@ typedef enum avo_finish {
 } avo_finish;
 
 /* One generated token. `text` holds whole characters only and may be empty while one is
- * incomplete or a stop string may be forming. Text that was held back and turns out to be text after
- * all comes at the end, in an event with token −1. */
+ * incomplete or a stop string may be forming. Text that was held back and turns out to be text
+ * after all comes at the end, in an event with token −1. */
 typedef struct avo_token_event {
     int32_t token;
     uint32_t index;
