@@ -16,7 +16,7 @@ const char *inspect_layout_name(quant_layout layout) {
 }
 
 const char *inspect_activation_name(source_activation activation) {
-    static const char *const names[] = {"silu", "gelu (tanh)", "gelu (erf)", "relu"};
+    static const char *const names[] = {"silu", "gelu_tanh", "gelu_erf", "relu"};
     return names[activation];
 }
 

@@ -68,6 +68,27 @@ class Inspect(unittest.TestCase):
             self.assertIn("1 tensors hold numbers that are not finite, first w", error)
             self.assertEqual(inspect(folder)[0], 0)
 
+    def test_avo(self):
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "tiny.avo"
+            packed = call("pack", MODELS / "llama3.gguf", "-o", path, "--type", "q8")
+            self.assertEqual(packed.returncode, 0, packed.stderr)
+            seen = inspect_json(path, "--verify", "--tensors")
+            self.assertEqual(seen["format"], "avo")
+            self.assertEqual(seen["verify"], {"checked": "sums", "good": True})
+            self.assertEqual(seen["notes"]["source"], "llama3.gguf")
+            self.assertIn("panels", {t["layout"] for t in seen["tensors"]})
+            self.assertIn("all sums are right", inspect(path, "--verify")[1])
+            # One bit of one tensor: still opens, and --verify names it.
+            tensor = seen["tensors"][5]
+            data = bytearray(path.read_bytes())
+            data[tensor["offset"] + 3] ^= 4
+            path.write_bytes(data)
+            self.assertEqual(inspect(path)[0], 0)
+            status, out, error = inspect(path, "--verify")
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn(tensor["name"], error)
+
     def test_refusals(self):
         self.assertEqual(inspect()[0], 2)
         self.assertEqual(inspect("a", "b")[0], 2)
