@@ -72,7 +72,7 @@ class Avocet:
         return numpy.load(out, mmap_mode="r")
 
     def tokens(self, model, text):
-        return json.loads(self.call("tokenize", model, "-", "--json", text=text))["ids"]
+        return json.loads(self.call("tokenize", model, "-", "--json", "--begin", text=text))["ids"]
 
 
 def compare_tiny(table, avocet, case):
