@@ -116,6 +116,7 @@ typedef struct pull {
     const char *revision;
     const char *licence;
     uint64_t fetched_bytes;
+    size_t pip; /* which of pip.c's programs runs here, plus one; 0: not tried yet */
     /* The bar. */
     uint64_t shown_bytes;
     uint64_t total_bytes;
@@ -131,8 +132,9 @@ AVO_MUST_USE avo_status pull_set_file(pull *pull, pull_file *file, text_view pat
 /* Takes the name's lock (waiting for another pull to end), makes the folder, reads what is there.
  */
 AVO_MUST_USE avo_status pull_enter(pull *pull, const char *name, avo_error *error);
-/* True when the old model has this file with this sum; with `verify` the sum is recomputed. Fills
- * in the SHA-256 where only git's sum was known. */
+/* True when this file is there with this sum. The old manifest is believed unless `verify` asks for
+ * the sum to be recomputed; without a manifest it always is. Fills in the SHA-256 where only git's
+ * sum was known. */
 AVO_MUST_USE avo_status pull_is_present(pull *pull, pull_file *file, bool *present,
                                         avo_error *error);
 /* All files are there and verified: renames them, drops what the old model had more, writes the

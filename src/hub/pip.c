@@ -159,7 +159,7 @@ static avo_status wait_for(pull *pull, pid_t child, const char *watched, uint64_
             stop(child);
             return status;
         }
-        nanosleep(&(struct timespec){0, 50000000}, NULL);
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
     }
 }
 
@@ -175,9 +175,13 @@ static const pip_program programs[] = {
     {{"pip", NULL}},
 };
 
-/* The first of them that runs. */
+/* The first of them that runs; found out once per pull. */
 static avo_status find_pip(pull *pull, char **environment, const char *log,
                            const pip_program **found, avo_error *error) {
+    if (pull->pip > 0) {
+        *found = &programs[pull->pip - 1];
+        return AVO_OK;
+    }
     for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
         const char *arguments[ARGUMENTS_MAX] = {NULL};
         size_t count = 0;
@@ -191,6 +195,7 @@ static avo_status find_pip(pull *pull, char **environment, const char *log,
         AVO_TRY(wait_for(pull, child, NULL, 0, &exit_status, error));
         if (exit_status == 0) {
             *found = &programs[i];
+            pull->pip = i + 1;
             return AVO_OK;
         }
     }

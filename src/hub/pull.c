@@ -114,10 +114,6 @@ static avo_status sum_file(pull *pull, const char *path, const char *what, uint6
 /* Small files of a hub have no SHA-256 in its list: git's sum is recomputed, the other taken from
  * the file. */
 static avo_status has_git_sum(pull *pull, pull_file *file, bool *present, avo_error *error) {
-    struct stat info;
-    if (lstat(file->final_path, &info) != 0 || !S_ISREG(info.st_mode) ||
-        (uint64_t)info.st_size != file->file.bytes)
-        return AVO_OK;
     char sha256[65], git_sha1[41];
     AVO_TRY(
         sum_file(pull, file->final_path, "checking", file->file.bytes, sha256, git_sha1, error));
@@ -127,34 +123,33 @@ static avo_status has_git_sum(pull *pull, pull_file *file, bool *present, avo_er
     return AVO_OK;
 }
 
+/* Recomputes the SHA-256 of a file that has the right size. */
+static avo_status has_sum(pull *pull, const pull_file *file, bool *present, avo_error *error) {
+    char sha256[65];
+    AVO_TRY(sum_file(pull, file->final_path, "checking", UINT64_MAX, sha256, NULL, error));
+    *present = strcmp(sha256, file->file.sha256) == 0;
+    if (!*present)
+        pull_note(pull, "%s is damaged or another file (SHA-256 %s); fetching it", file->file.path,
+                  sha256);
+    return AVO_OK;
+}
+
 avo_status pull_is_present(pull *pull, pull_file *file, bool *present, avo_error *error) {
+    struct stat info;
     *present = false;
-    if (!pull->has_old)
+    if (lstat(file->final_path, &info) != 0 || !S_ISREG(info.st_mode) ||
+        (uint64_t)info.st_size != file->file.bytes)
         return AVO_OK;
     if (file->file.sha256[0] == '\0')
         return file->git_sha1[0] == '\0' ? AVO_OK : has_git_sum(pull, file, present, error);
-    for (size_t i = 0; i < pull->old.file_count; i++) {
+    for (size_t i = 0; pull->has_old && i < pull->old.file_count; i++) {
         const hub_file *old = &pull->old.files[i];
-        struct stat info;
         if (strcmp(old->path, file->file.path) != 0)
             continue;
-        if (old->bytes != file->file.bytes || strcmp(old->sha256, file->file.sha256) != 0 ||
-            lstat(file->final_path, &info) != 0 || !S_ISREG(info.st_mode) ||
-            (uint64_t)info.st_size != old->bytes)
-            return AVO_OK;
-        if (pull->options->verify) {
-            char sha256[65];
-            AVO_TRY(sum_file(pull, file->final_path, "checking", UINT64_MAX, sha256, NULL, error));
-            if (strcmp(sha256, file->file.sha256) != 0) {
-                pull_note(pull, "%s is damaged (SHA-256 %s); fetching it again", file->file.path,
-                          sha256);
-                return AVO_OK;
-            }
-        }
-        *present = true;
-        return AVO_OK;
+        *present = old->bytes == file->file.bytes && strcmp(old->sha256, file->file.sha256) == 0;
+        return *present && pull->options->verify ? has_sum(pull, file, present, error) : AVO_OK;
     }
-    return AVO_OK;
+    return has_sum(pull, file, present, error); /* no manifest vouches for it */
 }
 
 static avo_status flush_file(const char *path, avo_error *error) {
@@ -277,6 +272,8 @@ static avo_status use_what_is_here(pull *pull, bool *here, avo_error *error) {
 static avo_status known_is_present(pull *pull, const hub_known *known, bool *present,
                                    avo_error *error) {
     pull_file file = {.file = {.bytes = known->bytes}};
+    if (!pull->has_old)
+        return AVO_OK;
     memcpy(file.file.sha256, known->sha256, 64);
     AVO_TRY(pull_set_file(pull, &file, text_from(known->file), error));
     return pull_is_present(pull, &file, present, error);

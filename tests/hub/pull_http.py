@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -395,8 +396,27 @@ class Faults(HubTest):
         os.makedirs(self.world.folder("owner/model") + "/model.safetensors.part")
         self.bad("owner/model", says="model.safetensors.part")
 
-    @unittest.skipUnless(os.path.exists("/dev/full") and os.geteuid() == 0 and
-                         os.path.isdir("/dev/shm"), "needs a small file system")
+    def test_write_fails_half_way(self):
+        """A limit on the size of files stands in for a full disk."""
+        self.simple()
+        limited = subprocess.run(
+            [os.environ["AVOCET"], "pull", "owner/model"], env=self.world.environment(),
+            restore_signals=False, stderr=subprocess.PIPE, text=True, timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+        self.assertEqual(limited.returncode, 1, limited.stderr)
+        self.assertIn("model.safetensors.part: cannot write: File too large", limited.stderr)
+        told = json.loads(self.good("owner/model", "--json").stdout)
+        self.assert_whole()
+        self.assertLess(told["fetched_bytes"], 2_100_000)
+
+    def test_lost_manifest_costs_no_download(self):
+        self.simple()
+        self.good("owner/model")
+        os.remove(os.path.join(self.world.folder("owner/model"), "avocet-manifest.json"))
+        told = json.loads(self.good("owner/model", "--json").stdout)
+        self.assertEqual(told["fetched_bytes"], 0)
+        self.assert_whole()
+
     def test_no_room(self):
         self.simple()
         size = 1 << 41
@@ -432,6 +452,23 @@ class Redirects(HubTest):
                 result = self.world.pull("owner/model")
                 self.assertIn(result.returncode, (1, 2))
                 self.assertIn(text, result.stderr)
+
+    def test_https_is_checked_and_never_left(self):
+        url = self.world.start_tls()
+        if url is None:
+            self.skipTest("openssl is not here")
+        trusted = {"SSL_CERT_FILE": self.world.home.name + "/certificate.pem"}
+        self.world.store["/m.gguf"] = WEIGHTS
+        self.good(url + "/m.gguf", **trusted)
+        self.assertEqual(self.world.read("m", "m.gguf"), WEIGHTS)
+        self.world.requests.clear()
+        self.bad(url + "/n.gguf", says="certificate")
+        self.assertEqual(self.world.requests, [])
+        for options in ((), ("--insecure-http",)):
+            self.world.fault("/n.gguf",
+                             status(302, ("Location", self.world.store_url + "/m.gguf")))
+            self.bad(url + "/n.gguf", *options, says="refused a redirect from https", **trusted)
+            self.assertEqual(self.world.asked("/m.gguf"), [])
 
     def test_token_stays_at_home(self):
         self.simple()

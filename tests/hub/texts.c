@@ -4,6 +4,7 @@
 #include "hub/http.h"
 #include "hub/listing.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,18 @@ static void test_origins(void **state) {
             fail_msg("accepted \"%s\" as %s", bad[i], origin);
 }
 
+static void test_write_failures(void **state) {
+    (void)state;
+    avo_error error;
+    assert_refused(hub_write_failed("x", ENOSPC, &error), AVO_ERROR_FULL, &error, "disk is full");
+    assert_refused(hub_write_failed("x", EDQUOT, &error), AVO_ERROR_FULL, &error, "resumes");
+    assert_refused(hub_write_failed("x", EACCES, &error), AVO_ERROR_IO, &error, "AVOCET_HOME");
+    assert_refused(hub_write_failed("x", EIO, &error), AVO_ERROR_IO, &error, "cannot write");
+    assert_refused(hub_check_room(test_scratch_folder(), UINT64_MAX, &error), AVO_ERROR_FULL,
+                   &error, "are needed");
+    assert_ok(hub_check_room(test_scratch_folder(), 1, &error));
+}
+
 static void test_delays(void **state) {
     (void)state;
     hub_pull_options options = {.retry_delay_ms = 500};
@@ -232,10 +245,9 @@ static void choose(const char *page, const char *pattern, const char *wanted) {
 
 static void test_choices(void **state) {
     (void)state;
-    choose(
-        "[" FILE_ENTRY("model.safetensors") "," FILE_ENTRY("a.bin") "," FILE_ENTRY(
-            "config.json") "," FILE_ENTRY("x/y.json") "," FILE_ENTRY("consolidated.safetensors") "]",
-        NULL, "config.json model.safetensors ");
+#define WEIGHTS "[" FILE_ENTRY("model.safetensors") "," FILE_ENTRY("consolidated.safetensors") ","
+    choose(WEIGHTS FILE_ENTRY("config.json") "," FILE_ENTRY("x/y.json") "," FILE_ENTRY("a.bin") "]",
+           NULL, "config.json model.safetensors ");
     choose("[" FILE_ENTRY("consolidated.safetensors") "]", NULL, "consolidated.safetensors ");
     choose("[" FILE_ENTRY("a-q4_k_m.gguf") "," FILE_ENTRY("mmproj-f16.gguf") "]", NULL,
            "a-q4_k_m.gguf ");
@@ -290,6 +302,7 @@ int main(void) {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_write_failures),
         cmocka_unit_test(test_delays),
         cmocka_unit_test(test_digests),
         cmocka_unit_test(test_choices),

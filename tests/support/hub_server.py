@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import re
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -126,9 +127,26 @@ class World:
         server.daemon_threads = True
         server.role, server.world = role, self
         server.handle_error = lambda *arguments: None  # clients that hang up are the point
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         self.servers.append(server)
         return "http://127.0.0.1:%d" % server.server_address[1]
+
+    def start_tls(self):
+        """The store once more, by https, with a certificate of its own; None without openssl."""
+        folder = self.home.name
+        try:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                            "-keyout", folder + "/key.pem", "-out", folder + "/certificate.pem",
+                            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                           check=True, capture_output=True)
+        except FileNotFoundError:
+            return None
+        url = self.start("store")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder + "/certificate.pem", folder + "/key.pem")
+        server = self.servers[-1]
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        return url.replace("http://127.0.0.1", "https://localhost")
 
     def close(self):
         for server in self.servers:
