@@ -18,15 +18,19 @@ typedef struct pull_view {
     bool json;
     uint64_t shown_ns;
     uint64_t shown_bytes;
+    uint64_t shown_percent;
 } pull_view;
 
-/* "progress DONE TOTAL" lines, for programs and for logs; twice per second at most. */
+/* "progress DONE TOTAL" lines, for programs and for logs: at every percent, and five times per
+ * second at most while the total is not known. */
 static void print_plain(pull_view *view, uint64_t done, uint64_t total) {
     uint64_t now = clock_now_ns();
-    bool last = total > 0 && done == total;
-    if (done == view->shown_bytes || (!last && now - view->shown_ns < 200000000u))
+    uint64_t percent = total == 0 ? 0 : (uint64_t)((double)done * 100.0 / (double)total);
+    bool due = total == 0 ? now - view->shown_ns >= 200000000u : percent != view->shown_percent;
+    if (done == view->shown_bytes || !due)
         return;
     view->shown_ns = now;
+    view->shown_percent = percent;
     view->shown_bytes = done;
     fprintf(stderr, "progress %" PRIu64 " %" PRIu64 "\n", done, total);
 }
