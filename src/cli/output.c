@@ -14,27 +14,50 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* ---- Text that others wrote ---- */
+
+static bool harmless(uint32_t code_point) {
+    return code_point >= 0x20 && !(code_point >= 0x7F && code_point < 0xA0);
+}
+
+/* Leaves out, or replaces, what could move a cursor: C0, DEL, C1 and bytes that are no UTF-8.
+ * `kept` are control characters that may pass. */
+static void print_harmless(FILE *file, text_view text, const char *kept, const char *replacement) {
+    size_t at = 0;
+    while (at < text.size) {
+        uint32_t code_point = 0;
+        size_t length = utf8_decode(text.data + at, text.size - at, &code_point);
+        bool passes =
+            length > 0 && (harmless(code_point) || (code_point != 0 && code_point < 0x20 &&
+                                                    strchr(kept, (int)code_point) != NULL));
+        if (passes)
+            fwrite(text.data + at, 1, length, file);
+        else
+            fputs(replacement, file);
+        at += length > 0 ? length : utf8_invalid_length(text.data + at, text.size - at);
+    }
+}
+
 /* ---- Errors ---- */
 
 /* One line, whatever the text: arguments of the user may hold control characters. */
-static void print_line(const char *prefix, const char *text) {
+static void print_line(const char *text) {
     cli_progress_end();
     fflush(stdout);
-    fprintf(stderr, "avocet: %s", prefix);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++)
-        fputc(*at < 0x20 || *at == 0x7F ? '?' : *at, stderr);
+    fputs("avocet: ", stderr);
+    print_harmless(stderr, text_from(text), "", "?");
     fputc('\n', stderr);
 }
 
 int cli_fail(const avo_error *error) {
-    print_line("", error->text[0] != '\0' ? error->text : avo_status_text(error->status));
+    print_line(error->text[0] != '\0' ? error->text : avo_status_text(error->status));
     return EXIT_FAILED;
 }
 
 int cli_fail_status(avo_status status, const avo_error *error) {
     if (status != AVO_ERROR_CANCELLED)
         return cli_fail(error);
-    print_line("", "interrupted");
+    print_line("interrupted");
     return EXIT_INTERRUPTED;
 }
 
@@ -44,7 +67,7 @@ int cli_fail_text(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    print_line("", text);
+    print_line(text);
     return EXIT_FAILED;
 }
 
@@ -60,7 +83,7 @@ int cli_usage(const cli_command *command, const char *format, ...) {
         length > 0 && (text[length - 1] == '?' || text[length - 1] == '.') ? "" : ".";
     snprintf(line, sizeof(line), "%s: %s%s See avocet %s --help", command->name, text, stop,
              command->name);
-    print_line("", line);
+    print_line(line);
     return EXIT_USAGE;
 }
 
@@ -71,25 +94,11 @@ void cli_print(text_view text) {
     fputc('\n', stdout);
 }
 
-static bool harmless(uint32_t code_point) {
-    if (code_point == '\n' || code_point == '\t')
-        return true;
-    return code_point >= 0x20 && !(code_point >= 0x7F && code_point < 0xA0);
-}
-
 void cli_print_untrusted(FILE *file, text_view text) {
-    if (!isatty(fileno(file))) {
+    if (isatty(fileno(file)))
+        print_harmless(file, text, "\n\t", "");
+    else
         fwrite(text.data, 1, text.size, file);
-        return;
-    }
-    size_t at = 0;
-    while (at < text.size) {
-        uint32_t code_point = 0;
-        size_t length = utf8_decode(text.data + at, text.size - at, &code_point);
-        if (length > 0 && harmless(code_point))
-            fwrite(text.data + at, 1, length, file);
-        at += length > 0 ? length : utf8_invalid_length(text.data + at, text.size - at);
-    }
 }
 
 bool cli_output_works(void) {
@@ -162,7 +171,9 @@ static int terminal_columns(void) {
 static void draw_bar(const char *what, int percent) {
     int room = terminal_columns() - (int)strlen(what) - 12;
     int width = room > 40 ? 40 : room;
-    fprintf(stderr, "\r\033[K%s ", what);
+    fputs("\r\033[K", stderr);
+    print_harmless(stderr, text_from(what), "", "?");
+    fputc(' ', stderr);
     if (width >= 5) {
         fputc('[', stderr);
         for (int i = 0; i < width; i++)

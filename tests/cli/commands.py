@@ -99,6 +99,11 @@ class Frame(unittest.TestCase):
         self.assertNotIn("\x1b", text)
         self.assertNotIn("\x1b", self.one_line(call("plan", "no\x1b[2J\nmodel"), FAILED))
         self.assertNotIn("\x1b", self.one_line(call("plan", "m", "--x\x1b[2J"), USAGE))
+        text = self.one_line(call("plan", "über\x9b2J\x7f.gguf"), FAILED)
+        self.assertIn("über", text)
+        self.assertFalse(set("\x9b\x7f") & set(text))
+        bad = b"bad\xff\x9bbytes.gguf".decode(errors="surrogateescape")
+        self.assertIn("bad??bytes", self.one_line(call("plan", bad), FAILED))
 
     def test_version(self):
         done = call("--version")
