@@ -29,19 +29,25 @@ void decode_q4_1(const uint8_t *source, size_t elements, float *out) {
     }
 }
 
-/* The 32 five-bit numbers of a block as integers. */
-static inline void unpack_five_bits(const uint8_t *high, const uint8_t *nibbles, int32_t *q) {
-    uint32_t bits = load_u32(high);
+/* The 32 five-bit numbers of a block. A bit of the mask becomes the fifth bit of its element by a
+ * comparison of bytes, which vectors can do, unlike a shift by i. */
+static inline void unpack_five_bits(const uint8_t *mask, const uint8_t *nibbles, uint8_t *q) {
+    static const uint8_t bit[32] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                                    1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint8_t spread[32], low[32];
+    for (int i = 0; i < 4; i++)
+        memset(spread + 8 * i, mask[i], 8);
+    memcpy(low, nibbles, 16);
     for (int i = 0; i < 16; i++)
-        q[i] = (int32_t)((nibbles[i] & 15u) | (bits >> i & 1u) << 4);
-    for (int i = 0; i < 16; i++)
-        q[i + 16] = (int32_t)((uint32_t)(nibbles[i] >> 4) | (bits >> (i + 16) & 1u) << 4);
+        low[i + 16] = nibbles[i] >> 4;
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)((low[i] & 15) | ((spread[i] & bit[i]) != 0 ? 16 : 0));
 }
 
 void decode_q5_0(const uint8_t *source, size_t elements, float *out) {
     for (size_t block = 0; block < elements / 32; block++, source += 22, out += 32) {
         float scale = load_half(source);
-        int32_t q[32];
+        uint8_t q[32];
         unpack_five_bits(source + 2, source + 6, q);
         for (int i = 0; i < 32; i++)
             out[i] = scale * (float)(q[i] - 16);
@@ -52,7 +58,7 @@ void decode_q5_1(const uint8_t *source, size_t elements, float *out) {
     for (size_t block = 0; block < elements / 32; block++, source += 24, out += 32) {
         float scale = load_half(source);
         float minimum = load_half(source + 2);
-        int32_t q[32];
+        uint8_t q[32];
         unpack_five_bits(source + 4, source + 8, q);
         for (int i = 0; i < 32; i++)
             out[i] = scale * (float)q[i] + minimum;

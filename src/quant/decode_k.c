@@ -11,18 +11,28 @@
  */
 #include "quant/decode_int.h"
 
+/* Loops below run over 32 elements, two groups of 16 with a scale each, because compilers turn
+ * loops of 32 into vector code and take those of 16 apart. */
+static inline void fill_pair(float first, float second, float *pair) {
+    for (int i = 0; i < 16; i++)
+        pair[i] = first;
+    for (int i = 16; i < 32; i++)
+        pair[i] = second;
+}
+
 void decode_q2_k(const uint8_t *source, size_t elements, float *out) {
     for (size_t block = 0; block < elements / 256; block++, source += 84) {
         const uint8_t *scales = source;
         float d = load_half(source + 80);
         float dmin = load_half(source + 82);
-        for (int group = 0; group < 16; group++, out += 16) {
-            const uint8_t *q = source + 16 + group / 8 * 32 + group % 2 * 16;
-            int shift = group % 8 / 2 * 2;
-            float scale = d * (float)(scales[group] & 15);
-            float minimum = dmin * (float)(scales[group] >> 4);
-            for (int i = 0; i < 16; i++)
-                out[i] = scale * (float)(q[i] >> shift & 3) - minimum;
+        for (int pair = 0; pair < 8; pair++, scales += 2, out += 32) {
+            const uint8_t *q = source + 16 + pair / 4 * 32;
+            int shift = pair % 4 * 2;
+            float scale[32], minimum[32];
+            fill_pair(d * (float)(scales[0] & 15), d * (float)(scales[1] & 15), scale);
+            fill_pair(dmin * (float)(scales[0] >> 4), dmin * (float)(scales[1] >> 4), minimum);
+            for (int i = 0; i < 32; i++)
+                out[i] = scale[i] * (float)(q[i] >> shift & 3) - minimum[i];
         }
     }
 }
@@ -36,16 +46,17 @@ static inline int q3_k_scale(const uint8_t *packed, int group) {
 
 void decode_q3_k(const uint8_t *source, size_t elements, float *out) {
     for (size_t block = 0; block < elements / 256; block++, source += 110) {
+        const uint8_t *high = source;
         float d = load_half(source + 108);
-        for (int group = 0; group < 16; group++, out += 16) {
-            const uint8_t *q = source + 32 + group / 8 * 32 + group % 2 * 16;
-            const uint8_t *high = source + group % 2 * 16;
-            int shift = group % 8 / 2 * 2;
-            int high_shift = group / 2;
-            float scale = d * (float)q3_k_scale(source + 96, group);
-            for (int i = 0; i < 16; i++) {
-                int number = (q[i] >> shift & 3) - 4 + (high[i] >> high_shift & 1) * 4;
-                out[i] = scale * (float)number;
+        for (int pair = 0; pair < 8; pair++, out += 32) {
+            const uint8_t *q = source + 32 + pair / 4 * 32;
+            int shift = pair % 4 * 2;
+            float scale[32];
+            fill_pair(d * (float)q3_k_scale(source + 96, 2 * pair),
+                      d * (float)q3_k_scale(source + 96, 2 * pair + 1), scale);
+            for (int i = 0; i < 32; i++) {
+                int number = (q[i] >> shift & 3) | (high[i] >> pair & 1) << 2;
+                out[i] = scale[i] * (float)(number - 4);
             }
         }
     }
@@ -104,16 +115,17 @@ void decode_q6_k(const uint8_t *source, size_t elements, float *out) {
     for (size_t block = 0; block < elements / 256; block++, source += 210) {
         const int8_t *scales = (const int8_t *)source + 192;
         float d = load_half(source + 208);
-        for (int group = 0; group < 16; group++, out += 16) {
+        for (int pair = 0; pair < 8; pair++, scales += 2, out += 32) {
             /* 128 elements share 64 low bytes and 32 high bytes */
-            const uint8_t *low = source + group / 8 * 64 + group % 4 * 16;
-            const uint8_t *high = source + 128 + group / 8 * 32 + group % 2 * 16;
-            int low_shift = group % 8 / 4 * 4;
-            int high_shift = group % 8 / 2 * 2;
-            float scale = d * (float)scales[group];
-            for (int i = 0; i < 16; i++) {
+            const uint8_t *low = source + pair / 4 * 64 + pair % 2 * 32;
+            const uint8_t *high = source + 128 + pair / 4 * 32;
+            int low_shift = pair % 4 / 2 * 4;
+            int high_shift = pair % 4 * 2;
+            float scale[32];
+            fill_pair(d * (float)scales[0], d * (float)scales[1], scale);
+            for (int i = 0; i < 32; i++) {
                 int number = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
-                out[i] = scale * (float)(number - 32);
+                out[i] = scale[i] * (float)(number - 32);
             }
         }
     }
