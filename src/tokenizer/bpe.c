@@ -34,20 +34,34 @@ static bool make_room(const avo_allocator *allocator, void **items, size_t *capa
     return true;
 }
 
+/* Does a character without a symbol vanish, so that its neighbours meet? It does where there is
+ * neither an unknown token nor a token for each of its bytes. */
+static bool vanishes(const image *image, const char *text, uint32_t length) {
+    if (image->header->unknown_symbol != IMAGE_NONE)
+        return false;
+    bool fallback = (image->header->flags & IMAGE_BYTE_FALLBACK) != 0;
+    for (uint32_t i = 0; fallback && i < length; i++)
+        fallback = image->bytes[(uint8_t)text[i]] != IMAGE_NONE;
+    return !fallback;
+}
+
 /* One symbol per byte, or per character. */
 static uint32_t first_symbols(const image *image, bpe_work *work, text_view word) {
     bpe_symbol *symbols = work->symbols;
     uint32_t count = 0;
-    if (image->header->kind == IMAGE_BYTE_LEVEL) {
-        for (; count < word.size; count++)
-            symbols[count] = (bpe_symbol){image->bytes[(uint8_t)word.data[count]], count};
-        return count;
-    }
-    for (uint32_t at = 0; at < word.size; count++) {
-        uint32_t code_point;
-        uint32_t length = unicode_take(word.data + at, &code_point);
-        symbols[count] = (bpe_symbol){image_find_character(image, code_point), at};
-        at += length;
+    bool level = image->header->kind == IMAGE_BYTE_LEVEL;
+    for (uint32_t at = 0, length = 1; at < word.size; at += length) {
+        uint32_t symbol;
+        if (level) {
+            symbol = image->bytes[(uint8_t)word.data[at]];
+        } else {
+            uint32_t code_point;
+            length = unicode_take(word.data + at, &code_point);
+            symbol = image_find_character(image, code_point);
+        }
+        if (symbol == IMAGE_NONE && vanishes(image, word.data + at, length))
+            continue;
+        symbols[count++] = (bpe_symbol){symbol, at};
     }
     return count;
 }

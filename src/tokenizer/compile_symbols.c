@@ -37,6 +37,10 @@ static avo_status character_symbol(builder *b, uint32_t code_point, uint32_t *sy
             size_t bytes = utf8_encode(code_point, text);
             uint32_t id = draft_find(b->draft, (text_view){text, bytes});
             bool token = id != IMAGE_NONE && b->draft->tokens[id].mergeable;
+            if (!token && !b->draft->by_score) { /* no merge can name it */
+                *symbol = IMAGE_NONE;
+                return AVO_OK;
+            }
             *slot = (image_character){code_point, token ? id : b->out->symbols++};
             b->character_used++;
             *symbol = slot->symbol;
@@ -214,6 +218,11 @@ static avo_status fill_pairs(builder *b) {
     if (b->out->pairs == NULL)
         return draft_no_memory(b->draft);
     b->out->pair_words = words;
+    /* Where unknown characters vanish, what stands beside them meets: no cuts then. */
+    if (needed && !b->draft->unknown_used && !(b->draft->flags & IMAGE_ALL_BYTES)) {
+        memset(b->out->pairs, 0xFF, words * sizeof(uint64_t));
+        return AVO_OK;
+    }
     for (uint32_t id = 0; needed && id < b->draft->vocabulary; id++) {
         text_view text = b->draft->tokens[id].text;
         if (!b->draft->tokens[id].mergeable || text.size == 0)

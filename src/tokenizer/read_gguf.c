@@ -121,6 +121,30 @@ static avo_status read_ids(draft *draft, const tokenizer_source *source) {
     return read_id(draft, source, KEY("padding_token_id"), &draft->padding);
 }
 
+/* Converters write user-defined pieces with spaces; SentencePiece seeks them in the escaped text.
+ */
+static avo_status escape_spaces(draft *draft, text_view *text) {
+    size_t spaces = 0;
+    for (size_t i = 0; i < text->size; i++)
+        spaces += text->data[i] == ' ';
+    if (spaces == 0)
+        return AVO_OK;
+    char *copy = arena_take(draft->arena, text->size + spaces * 2);
+    if (copy == NULL)
+        return draft_no_memory(draft);
+    size_t size = 0;
+    for (size_t i = 0; i < text->size; i++) {
+        if (text->data[i] != ' ') {
+            copy[size++] = text->data[i];
+            continue;
+        }
+        memcpy(copy + size, SPACE_MARK, 3);
+        size += 3;
+    }
+    *text = (text_view){copy, size};
+    return AVO_OK;
+}
+
 static avo_status read_scored(draft *draft, const tokenizer_source *source) {
     uint8_t *types;
     sentencepiece_options options = {.add_prefix = true, .escape = true, .add_begin = true};
@@ -134,6 +158,8 @@ static avo_status read_scored(draft *draft, const tokenizer_source *source) {
         if (!gguf_number(scores, id, &score))
             return draft_fail(draft, AVO_ERROR_FORMAT, KEY("scores") "[%u] is no number", id);
         draft->tokens[id].score = (float)score;
+        if (types[id] == PIECE_USER_DEFINED)
+            AVO_TRY(escape_spaces(draft, &draft->tokens[id].text));
     }
     if (draft->unknown < 0 && draft->vocabulary > 0 && types[0] == PIECE_UNKNOWN)
         draft->unknown = 0;
