@@ -18,7 +18,7 @@ typedef struct builder {
 
 static uint32_t slots_for(uint64_t entries) {
     uint32_t slots = 16;
-    while (slots < entries * 2 && slots < 1u << 30)
+    while (slots < entries + entries / 2 && slots < 1u << 30)
         slots *= 2;
     return slots;
 }
@@ -73,7 +73,7 @@ static avo_status collect_characters(builder *b) {
             length = utf8_decode(text.data + at, text.size - at, &code_point);
             if (length == 0)
                 return draft_fail(b->draft, AVO_ERROR_FORMAT, "token %u is no valid UTF-8", id);
-            if (b->character_used * 2 > b->character_mask)
+            if (b->character_used > b->character_mask / 4 * 3)
                 return draft_fail(b->draft, AVO_ERROR_LIMIT, "too many characters in tokens");
             AVO_TRY(character_symbol(b, code_point, &symbol));
         }

@@ -64,14 +64,14 @@ static avo_status replace_in(piece_text *piece, text_view from, text_view to) {
     piece->turn ^= 1;
     out->size = 0;
     for (size_t at = 0; at < piece->text.size;) {
-        text_view rest = {piece->text.data + at, piece->text.size - at};
-        if (text_starts(rest, from)) {
+        const char *begin = piece->text.data + at;
+        size_t left = piece->text.size - at;
+        const char *found = memmem(begin, left, from.data, from.size);
+        size_t bytes = found == NULL ? left : (size_t)(found - begin);
+        AVO_TRY(buffer_append(out, begin, bytes));
+        if (found != NULL)
             AVO_TRY(buffer_append(out, to.data, to.size));
-            at += from.size;
-        } else {
-            AVO_TRY(buffer_append(out, rest.data, 1));
-            at++;
-        }
+        at += found == NULL ? left : bytes + from.size;
     }
     piece->text = buffer_text(out);
     return AVO_OK;
