@@ -143,7 +143,7 @@ void draft_mark_bytes(draft *draft) {
         char text[8];
         snprintf(text, sizeof(text), "<0x%02X>", byte);
         uint32_t id = draft_find(draft, text_from(text));
-        if (id == IMAGE_NONE)
+        if (id == IMAGE_NONE || (draft->tokens[id].flags & TOKEN_SPECIAL))
             continue;
         draft->tokens[id].flags |= TOKEN_BYTE;
         draft->tokens[id].mergeable = false;

@@ -160,9 +160,6 @@ static avo_status one_step(normaliser *normaliser, const image_step *step, uint3
         return first.size == 1 ? replace_byte(text, *first.data, second, out)
                                : replace_all(text, first, second, out);
     case STEP_REPLACE_REGEX:
-        if (normaliser->regexes == NULL || normaliser->regexes[index] == NULL)
-            return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "a normalised added token under a Replace by pattern");
         return replace_regex(normaliser, normaliser->regexes[index], text, second, out, error);
     default:
         return buffer_append(out, text.data, text.size);
@@ -211,26 +208,48 @@ avo_status normalise(normaliser *normaliser, const image_step *steps, uint32_t c
     return AVO_OK;
 }
 
+/* Patterns among the steps, for the short time in which added tokens are normalised. */
+static avo_status compile_steps(const draft *draft, regex **regexes) {
+    for (uint32_t i = 0; i < draft->step_count[STAGE_NORMALISE]; i++) {
+        const image_step *step = &draft->steps[STAGE_NORMALISE][i];
+        if (step->kind != STEP_REPLACE_REGEX)
+            continue;
+        avo_status status =
+            regex_compile((text_view){draft->texts.data + step->first, step->first_bytes},
+                          draft->arena->allocator, &regexes[i], draft->error);
+        if (status != AVO_OK)
+            return status_prefix(draft->error, status, "%s", draft->name);
+    }
+    return AVO_OK;
+}
+
+static avo_status normalise_one(draft *draft, normaliser *normaliser, draft_added *added) {
+    text_view text = added->text;
+    if (!added->late || added->normal || utf8_valid_prefix(text.data, text.size) != text.size)
+        return AVO_OK;
+    AVO_TRY(normalise(normaliser, draft->steps[STAGE_NORMALISE], draft->step_count[STAGE_NORMALISE],
+                      draft->texts.data == NULL ? "" : draft->texts.data, added->text, false, &text,
+                      draft->error));
+    char *copy = arena_copy_text(draft->arena, text.data, text.size);
+    if (copy == NULL)
+        return draft_no_memory(draft);
+    added->text = (text_view){copy, text.size};
+    return AVO_OK;
+}
+
 avo_status normalise_added(draft *draft) {
     normaliser normaliser;
+    regex *regexes[TOKENIZER_STEPS_MAX] = {NULL};
+    regex_match match = {0};
     normaliser_init(&normaliser, draft->arena->allocator);
-    avo_status status = AVO_OK;
-    for (uint32_t i = 0; i < draft->added_count && status == AVO_OK; i++) {
-        draft_added *added = &draft->added[i];
-        text_view text = added->text;
-        if (!added->late || added->normal || utf8_valid_prefix(text.data, text.size) != text.size)
-            continue;
-        status = normalise(&normaliser, draft->steps[STAGE_NORMALISE],
-                           draft->step_count[STAGE_NORMALISE],
-                           draft->texts.data == NULL ? "" : draft->texts.data, added->text, false,
-                           &text, draft->error);
-        if (status != AVO_OK)
-            break;
-        char *copy = arena_copy_text(draft->arena, text.data, text.size);
-        if (copy == NULL)
-            status = draft_no_memory(draft);
-        added->text = (text_view){copy, text.size};
-    }
+    normaliser.regexes = regexes;
+    normaliser.match = &match;
+    avo_status status = compile_steps(draft, regexes);
+    for (uint32_t i = 0; i < draft->added_count && status == AVO_OK; i++)
+        status = normalise_one(draft, &normaliser, &draft->added[i]);
     normaliser_free(&normaliser);
+    regex_match_free(&match);
+    for (uint32_t i = 0; i < TOKENIZER_STEPS_MAX; i++)
+        regex_free(regexes[i]);
     return status;
 }
