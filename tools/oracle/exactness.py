@@ -3,8 +3,8 @@
 environment.
 
 Tiny models: the oracle's logits are computed afresh and compared with the committed ones and with
-Avocet's, from safetensors and from the GGUF twin. Real weights: the same on real text; there the
-two may differ by rounding, so the verdict is by the top token and the divergence."""
+Avocet's, from safetensors, packed as .avo, and from the GGUF twin. Real weights: the same on real
+text; there the two may differ by rounding, so the verdict is by the top token and the divergence."""
 import argparse
 import json
 import os
@@ -71,6 +71,11 @@ class Avocet:
                   "-o", out)
         return numpy.load(out, mmap_mode="r")
 
+    def packed(self, model):
+        out = pathlib.Path(self.scratch.name) / "packed.avo"
+        self.call("pack", model, "-o", out, "--type", "f32")
+        return out
+
     def tokens(self, model, text):
         return json.loads(self.call("tokenize", model, "-", "--json", "--begin", text=text))["ids"]
 
@@ -83,12 +88,13 @@ def compare_tiny(table, avocet, case):
     if stored > BOUND:
         table.row(case.name, "committed oracle", len(ids), stored, good=False,
                   why="tests/fixtures and transformers disagree")
-    files = [(f"safetensors {case.storage}", folder)]
+    files = [(f"safetensors {case.storage}", lambda: folder),
+             (".avo packed as f32", lambda: avocet.packed(folder))]
     if case.gguf:
-        files.append((f"GGUF {case.storage}", FIXTURES / f"{case.name}.gguf"))
+        files.append((f"GGUF {case.storage}", lambda: FIXTURES / f"{case.name}.gguf"))
     for what, path in files:
         try:
-            found = avocet.logits(path, ids)
+            found = avocet.logits(path(), ids)
             if found.shape != oracle.shape:
                 raise RuntimeError(f"shape {found.shape}, expected {oracle.shape}")
             difference = reference.difference(found, oracle)
