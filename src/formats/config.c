@@ -4,10 +4,6 @@
 
 #include <math.h>
 
-const char *config_architectures_text(void) {
-    return "llama, mistral, qwen2, qwen3, smollm3, gemma3, phi3, gpt2, opt";
-}
-
 void generation_defaults_init(generation_defaults *defaults) {
     *defaults = (generation_defaults){
         .token_begin = -1,

@@ -122,7 +122,5 @@ AVO_MUST_USE avo_status config_layers_fill(model_source *source, bool windowed, 
 /* What must hold whatever the format: relations between the fields. */
 AVO_MUST_USE avo_status config_check(const model_config *config, const char *file,
                                      avo_error *error);
-/* "llama, mistral, …" */
-const char *config_architectures_text(void);
 
 #endif

@@ -77,25 +77,37 @@ static avo_status read_template(model_source *source, avo_error *error) {
 }
 
 /* Recommended sampling, where a converter wrote it. */
-static void read_sampling(model_source *source) {
-    static const struct {
+static avo_status read_sampling(model_source *source, avo_error *error) {
+    generation_defaults *g = &source->generation;
+    const struct {
         const char *key;
-        size_t offset;
+        double maximum;
+        float *number;
     } numbers[] = {
-        {"general.sampling.temp", offsetof(generation_defaults, temperature)},
-        {"general.sampling.top_p", offsetof(generation_defaults, top_p)},
-        {"general.sampling.min_p", offsetof(generation_defaults, min_p)},
-        {"general.sampling.penalty_repeat", offsetof(generation_defaults, repetition_penalty)},
+        {"general.sampling.temp", 1000, &g->temperature},
+        {"general.sampling.top_p", 1, &g->top_p},
+        {"general.sampling.min_p", 1, &g->min_p},
+        {"general.sampling.penalty_repeat", 1000, &g->repetition_penalty},
     };
-    double number;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (gguf_number(gguf_find(source->gguf, numbers[i].key), 0, &number) && number >= 0 &&
-            number <= 100)
-            *(float *)(void *)((char *)&source->generation + numbers[i].offset) = (float)number;
-    int64_t top_k;
-    if (gguf_integer(gguf_find(source->gguf, "general.sampling.top_k"), 0, &top_k) && top_k >= 0 &&
-        top_k <= SOURCE_VOCABULARY_MAX)
-        source->generation.top_k = (int32_t)top_k;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        const gguf_value *value = gguf_find(source->gguf, numbers[i].key);
+        double number;
+        if (value == NULL)
+            continue;
+        if (!gguf_number(value, 0, &number) || !(number >= 0 && number <= numbers[i].maximum))
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no number in 0…%g", source->path,
+                               numbers[i].key, numbers[i].maximum);
+        *numbers[i].number = (float)number;
+    }
+    const gguf_value *value = gguf_find(source->gguf, "general.sampling.top_k");
+    int64_t top_k = -1;
+    if (value != NULL &&
+        (!gguf_integer(value, 0, &top_k) || top_k < 0 || top_k > SOURCE_VOCABULARY_MAX))
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: general.sampling.top_k is no number in 0…%d", source->path,
+                           SOURCE_VOCABULARY_MAX);
+    g->top_k = (int32_t)top_k;
+    return AVO_OK;
 }
 
 avo_status gguf_tokenizer_source(model_source *source, avo_error *error) {
@@ -110,6 +122,6 @@ avo_status gguf_tokenizer_source(model_source *source, avo_error *error) {
         source->tokenizer.name = source->path;
     }
     AVO_TRY(read_stop_tokens(source, error));
-    read_sampling(source);
+    AVO_TRY(read_sampling(source, error));
     return read_template(source, error);
 }

@@ -254,6 +254,19 @@ static void test_beside(void **state) {
 
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_NOT_FOUND, &error,
                    "config.json is missing beside the weights");
+    files[2] = (memory_file)TEXT_FILE("generation_config.json",
+                                      "{\"do_sample\":false,\"temperature\":0.6}");
+    files[3] = (memory_file)TEXT_FILE("tokenizer_config.json", "{\"chat_template\":\"T\\n\"}");
+    assert_ok_error(source_open_memory(files, 4, NULL, &source, &error), &error);
+    assert_true(source->generation.temperature == 0); /* greedy, said outright */
+    assert_true(text_is(source->chat_template, "T\n"));
+    source_close(source);
+    files[2] = (memory_file)TEXT_FILE("generation_config.json", "{\"do_sample\":true}");
+    files[3] = (memory_file)TEXT_FILE("chat_template.json", "{\"chat_template\":\"J\"}");
+    assert_ok_error(source_open_memory(files, 4, NULL, &source, &error), &error);
+    assert_true(source->generation.temperature == 1);
+    assert_true(text_is(source->chat_template, "J"));
+    source_close(source);
     files[2] = (memory_file)TEXT_FILE("generation_config.json", "{\"temperature\":\"hot\"}");
     assert_refused(source_open_memory(files, 3, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
                    "generation_config.json: temperature");
