@@ -24,9 +24,10 @@ CLASSES = [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, SmolLM3Config, 
 
 def rope_choices(kind, context, dims):
     scaled = {"original_max_position_embeddings": context // 4}
-    choices = [None, {"rope_type": "linear", "factor": 2.5}, {"rope_type": "dynamic", "factor": 3.0},
-               {"rope_type": "yarn", "factor": 4.0, **scaled}, {"rope_type": "yarn", **scaled,
-                                                               "factor": None},
+    choices = [None, {"rope_type": "linear", "factor": 2.5},
+               {"rope_type": "dynamic", "factor": 3.0},
+               {"rope_type": "yarn", "factor": 4.0, **scaled},
+               {"rope_type": "yarn", "factor": None, **scaled},
                {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0, **scaled}]
     if kind == "phi3":
