@@ -13,8 +13,8 @@
 #include "tokenizer/tokenizer.h"
 
 #define TEMPLATE_SOURCE_MAX ((size_t)1 << 20)
-#define TEMPLATE_DEPTH_MAX  100      /* of expressions, blocks and macro calls */
-#define TEMPLATE_STEPS_MAX  10000000 /* evaluated nodes */
+#define TEMPLATE_DEPTH_MAX  100      /* of expressions, of blocks, of macro calls */
+#define TEMPLATE_STEPS_MAX  10000000 /* evaluated nodes, items walked, and bytes copied / 128 */
 #define TEMPLATE_OUTPUT_MAX ((size_t)64 << 20)
 #define TEMPLATE_MEMORY_MAX ((size_t)256 << 20)
 
@@ -32,8 +32,15 @@ typedef struct chat_template_input {
     /* Trusted strings, set as variables bos_token, eos_token, unk_token, pad_token when not empty.
      */
     text_view begin_token, end_token, unknown_token, padding_token;
-    int64_t now; /* Unix time for strftime_now (UTC) */
+    int64_t now;        /* Unix time for strftime_now (UTC) */
+    uint64_t steps_max; /* 0: TEMPLATE_STEPS_MAX */
 } chat_template_input;
+
+/* The variables of a plain conversation: messages (role and content) and add_generation_prompt.
+ * The texts stay where they are and must outlive the tree. */
+AVO_MUST_USE avo_status chat_template_messages(arena *arena, const avo_message *messages,
+                                               size_t count, bool add_generation_prompt,
+                                               json_value *out, avo_error *error);
 
 typedef struct chat_template_output {
     buffer text;
@@ -45,6 +52,9 @@ typedef struct chat_template_output {
 void chat_template_output_init(chat_template_output *output, const avo_allocator *allocator);
 void chat_template_output_free(chat_template_output *output);
 
+/* Replaces what `output` held. AVO_ERROR_TEMPLATE: the template failed or asks for what is not
+ * supported (the text names line and column, and what raise_exception said); AVO_ERROR_LIMIT: a
+ * limit below. `chat` may be shared by threads. */
 AVO_MUST_USE avo_status chat_template_render(const chat_template *chat,
                                              const chat_template_input *input,
                                              chat_template_output *output, avo_error *error);
