@@ -136,7 +136,8 @@ class World:
         folder = self.home.name
         try:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",
-                            "-days", "2", "-keyout", folder + "/key.pem", "-out", folder + "/certificate.pem",
+                            "-days", "2", "-keyout", folder + "/key.pem",
+                            "-out", folder + "/certificate.pem",
                             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
                            check=True, capture_output=True)
         except FileNotFoundError:
