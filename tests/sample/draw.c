@@ -310,11 +310,11 @@ static void distributions_fit(void **state) {
     float logits[VOCABULARY_MAX];
     double shares[VOCABULARY_MAX];
     for (size_t s = 0; s < SETTINGS; s++)
-        for (uint64_t seed = 1; seed <= 3; seed++) {
+        for (uint64_t seed = 1; seed <= 2; seed++) {
             avo_sampling options = from_setting(&settings[s], seed);
             make_logits(logits, 60, seed, 4.0f);
             reference_shares(&options, &nothing_seen, logits, 60, shares);
-            double fit = chi_square(&options, logits, 60, shares, 8000);
+            double fit = chi_square(&options, logits, 60, shares, 4000);
             if (!(fit < 1))
                 fail_msg("setting %zu, seed %d: chi-square is %.2f times the limit", s, (int)seed,
                          fit);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define VOCABULARY 48
-#define DRAWS      6000
+#define DRAWS      4000
 
 static double number_of(const json_value *value) {
     return value->kind == JSON_INTEGER ? (double)value->integer : value->number;
