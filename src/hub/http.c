@@ -192,16 +192,24 @@ static size_t on_header(char *data, size_t size, size_t count, void *context) {
     return bytes;
 }
 
-bool http_parse_range(const char *text, uint64_t *begin, uint64_t *end, uint64_t *total) {
-    unsigned long long a, b, c;
-    int used = 0;
-    if (strlen(text) > 80 || sscanf(text, "bytes %19llu-%19llu/%19llu%n", &a, &b, &c, &used) != 3 ||
-        text[used] != '\0' || b < a || c <= b || strpbrk(text, "+") != NULL)
+/* Digits, then `end`; moves behind it. At most 18 digits: no sum of two can wrap. */
+static bool take_number(const char **text, char end, uint64_t *number) {
+    const char *at = *text;
+    *number = 0;
+    for (; *at >= '0' && *at <= '9' && at - *text < 19; at++)
+        *number = *number * 10 + (uint64_t)(*at - '0');
+    if (at == *text || at - *text > 18 || *at != end)
         return false;
-    *begin = a;
-    *end = b;
-    *total = c;
+    *text = at + (end != '\0');
     return true;
+}
+
+bool http_parse_range(const char *text, uint64_t *begin, uint64_t *end, uint64_t *total) {
+    if (!text_starts(text_from(text), TEXT_LITERAL("bytes ")))
+        return false;
+    text += 6;
+    return take_number(&text, '-', begin) && take_number(&text, '/', end) &&
+           take_number(&text, '\0', total) && *begin <= *end && *end < *total;
 }
 
 text_view http_parse_next(const char *link) {

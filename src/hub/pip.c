@@ -26,8 +26,6 @@
 #define WATCH_DEPTH_MAX   6
 #define LOG_TAIL_BYTES    4096
 
-extern char **environ;
-
 static bool is_alphanumeric(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
