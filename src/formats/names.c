@@ -137,6 +137,11 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
     }
     if (text_ends(name, TEXT_LITERAL("rotary_emb.inv_freq")))
         return NAME_IGNORED;
+    /* Gemma 3 from 4B on comes with eyes; we read and write text. */
+    if (architecture == ARCHITECTURE_GEMMA3 &&
+        (text_starts(name, TEXT_LITERAL("vision_tower.")) ||
+         text_starts(name, TEXT_LITERAL("multi_modal_projector."))))
+        return NAME_IGNORED;
     int length;
     if (take_prefix(&name, "layers.") || take_prefix(&name, "h.")) {
         uint32_t layer;

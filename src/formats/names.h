@@ -7,7 +7,7 @@
 
 typedef enum name_result {
     NAME_UNKNOWN,
-    NAME_IGNORED, /* known to carry no weights: masks, rotation tables */
+    NAME_IGNORED, /* known to carry no weights of ours: masks, rotation tables, vision */
     NAME_KNOWN
 } name_result;
 

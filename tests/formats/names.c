@@ -55,6 +55,10 @@ static void refuses_the_rest(void **state) {
                                      text_from("model.layers.0.self_attn.rotary_emb.inv_freq"),
                                      name, sizeof(name)),
                      NAME_IGNORED);
+    assert_int_equal(names_canonical(ARCHITECTURE_GEMMA3,
+                                     text_from("model.vision_tower.vision_model.x.weight"), name,
+                                     sizeof(name)),
+                     NAME_IGNORED);
     char small[8];
     assert_int_equal(
         names_canonical(ARCHITECTURE_LLAMA, text_from("model.norm.weight"), small, sizeof(small)),

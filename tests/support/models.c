@@ -7,11 +7,13 @@
 #include <string.h>
 
 const fixture_name fixture_names[FIXTURE_COUNT] = {
-    {"llama2", true},     {"llama3", true},    {"tinyllama", false},     {"smollm2", true},
-    {"smollm3", true},    {"mistral", false},  {"qwen2", true},          {"qwen2-window", false},
-    {"qwen3", true},      {"gemma3", true},    {"gemma3-scaled", false}, {"phi3", true},
-    {"phi3-short", true}, {"phi3-long", true}, {"gpt2", true},           {"gpt2-bare", false},
-    {"opt", false},       {"opt-350m", false}, {"llama-linear", true},   {"llama-dynamic", false},
+    {"llama2", true},     {"llama3", true},         {"tinyllama", false},
+    {"smollm2", true},    {"smollm3", true},        {"mistral", false},
+    {"qwen2", true},      {"qwen2-window", false},  {"qwen3", true},
+    {"gemma3", true},     {"gemma3-scaled", false}, {"gemma3-wrapped", false},
+    {"phi3", true},       {"phi3-short", true},     {"phi3-long", true},
+    {"gpt2", true},       {"gpt2-bare", false},     {"opt", false},
+    {"opt-350m", false},  {"llama-linear", true},   {"llama-dynamic", false},
     {"llama-yarn", true},
 };
 

@@ -11,7 +11,7 @@ typedef struct fixture_name {
     const char *name;
     bool twin;
 } fixture_name;
-#define FIXTURE_COUNT 21
+#define FIXTURE_COUNT 22
 extern const fixture_name fixture_names[FIXTURE_COUNT];
 
 typedef struct fixture {

@@ -4,7 +4,7 @@ Sizes are odd on purpose (head sizes 8 to 20, widths and vocabularies that are n
 windows and original contexts shorter than the sequence), so that every tail, border and scaling
 rule is passed through within 48 positions. Epsilons are large enough to be seen in the logits.
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import transformers as hf
 
@@ -20,7 +20,7 @@ class Case:
     shard: str = ""  # largest shard, to make several files
     gguf: bool = False  # a GGUF twin beside it
     bare_names: bool = False  # tensor names without the model prefix, as the hub's gpt2 has them
-    notes: list = field(default_factory=list)
+    wrapped: bool = False  # as the text half of a model with vision (Gemma 3 from 4B on)
 
 
 def rope(base, **scaling):
@@ -136,6 +136,9 @@ def cases():
             sliding_window_pattern=3, query_pre_attn_scalar=24, num_hidden_layers=4,
             rope_parameters={"full_attention": rope(1e5, kind="linear", factor=8.0),
                              "sliding_attention": rope(500)}), legacy=True),
+        # Gemma 3 inside a model with vision: text_config, longer names, tensors to pass over.
+        Case("gemma3-wrapped", gemma(sliding_window_pattern=2, num_hidden_layers=3),
+             storage="bfloat16", wrapped=True),
         # Phi-3: fused q, k, v and gate, up; window of 13.
         Case("phi3", phi(), storage="float16", gguf=True),
         # LongRoPE within and past the original context; rotation of part of the head.

@@ -84,6 +84,22 @@ def bare_names(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def wrap(folder):
+    """As Gemma 3 from 4B on is published: text_config inside, vision tensors beside."""
+    path = folder / "config.json"
+    text = json.loads(path.read_text())
+    text.pop("architectures")
+    path.write_text(json.dumps({"architectures": ["Gemma3ForConditionalGeneration"],
+                                "model_type": "gemma3", "text_config": text,
+                                "vision_config": {"model_type": "siglip_vision_model"}},
+                               indent=2) + "\n")
+    path = folder / "model.safetensors"
+    tensors = {f"language_model.{name}": tensor for name, tensor in load_file(path).items()}
+    tensors["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(5)
+    tensors["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(5)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
 def make(case):
     folder = FIXTURES / case.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -95,6 +111,8 @@ def make(case):
     model.save_pretrained(folder, **shard)
     if case.legacy:
         legacy_config(folder / "config.json")
+    if case.wrapped:
+        wrap(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
     draw = numpy.random.Generator(numpy.random.Philox(zlib.crc32(case.name.encode())))

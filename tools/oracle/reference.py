@@ -1,14 +1,33 @@
 """Logits as transformers computes them: eager attention, every position."""
+import json
+
 import numpy
 import torch
 import transformers as hf
+from safetensors.torch import load_file
 
 torch.set_grad_enabled(False)
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
 
 
+def load_wrapped(folder, kind=torch.float32):
+    """The text half of a Gemma 3 with vision."""
+    config = json.loads((folder / "config.json").read_text())["text_config"]
+    config = hf.Gemma3TextConfig(**config, attn_implementation="eager")
+    prefix = "language_model."
+    state = {name.removeprefix(prefix): tensor.to(kind)
+             for name, tensor in load_file(folder / "model.safetensors").items()
+             if name.startswith(prefix)}
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model = hf.Gemma3ForCausalLM(config).to(kind)
+    model.load_state_dict(state)
+    return model.eval()
+
+
 def load(folder, kind=torch.float32):
+    if json.loads((folder / "config.json").read_text())["model_type"] == "gemma3":
+        return load_wrapped(folder, kind)
     model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="eager")
     return model.eval()
 
