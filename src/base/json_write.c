@@ -69,7 +69,7 @@ avo_status json_write_number(buffer *out, double number) {
     /* The shortest of these that reads back the same. */
     char text[NUMBER_TEXT_MAX];
     for (int precision = 6; precision <= 17; precision++) {
-        number_to_text(text, sizeof(text), precision, number);
+        number_to_text(text, sizeof(text), 'g', precision, number);
         if (number_from_text(text, NULL) == number)
             break;
     }

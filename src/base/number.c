@@ -14,10 +14,11 @@ double number_from_text(const char *text, char **end) {
     return number;
 }
 
-int number_to_text(char *text, size_t capacity, int precision, double number) {
+int number_to_text(char *text, size_t capacity, char kind, int precision, double number) {
+    const char format[] = {'%', '.', '*', kind, '\0'};
     locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
     locale_t before = plain == NULL ? NULL : uselocale(plain); /* of this thread alone */
-    int length = snprintf(text, capacity, "%.*g", precision, number);
+    int length = snprintf(text, capacity, format, precision, number);
     if (plain != NULL) {
         uselocale(before);
         freelocale(plain);

@@ -7,10 +7,11 @@
 
 /* As strtod in the C locale; `end` may be NULL. */
 double number_from_text(const char *text, char **end);
-/* As snprintf("%.*g") in the C locale: the length that was wanted. */
-int number_to_text(char *text, size_t capacity, int precision, double number);
+/* As snprintf with "%.*" and `kind` (one of e E f F g G) in the C locale: the length that was
+ * wanted, at most capacity − 1 of it written. */
+int number_to_text(char *text, size_t capacity, char kind, int precision, double number);
 
-/* Enough for any number at any precision up to 17. */
+/* Enough for kind g at any precision up to 17. */
 #define NUMBER_TEXT_MAX 32
 
 #endif

@@ -208,9 +208,9 @@ static void numbers_stop_where_strtod_does(void **state) {
     assert_true(number_from_text("abc", &end) == 0);
     assert_string_equal(end, "abc");
     char text[NUMBER_TEXT_MAX];
-    assert_int_equal(number_to_text(text, sizeof(text), 17, -DBL_MIN), 24);
+    assert_int_equal(number_to_text(text, sizeof(text), 'g', 17, -DBL_MIN), 24);
     assert_true(number_from_text(text, NULL) == -DBL_MIN);
-    assert_int_equal(number_to_text(text, 3, 6, 0.125), 5); /* cut, terminated, true length */
+    assert_int_equal(number_to_text(text, 3, 'g', 6, 0.125), 5); /* cut, terminated, true length */
     assert_string_equal(text, "0.");
 }
 

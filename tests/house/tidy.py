@@ -168,7 +168,8 @@ class Tidy(unittest.TestCase):
                  "src/base/b.h": header("WRONG_H"), "src/base/c.h": HEAD,
                  "src/tokenizer/template/template.h": header("AVO_TOKENIZER_TEMPLATE_H"),
                  "src/tokenizer/template/lexer_int.h":
-                     header("AVO_TOKENIZER_TEMPLATE_LEXER_INT_H")}
+                     header("AVO_TOKENIZER_TEMPLATE_LEXER_INT_H"),
+                 "src/tokenizer/template/value_int.h": header("AVO_TEMPLATE_VALUE_INT_H")}
         self.assertEqual(self.rules(files), {("src/base/a.c", "head"), ("src/base/b.h", "guard"),
                                              ("src/base/c.h", "guard")})
 

@@ -1,4 +1,5 @@
 /* The table of filters, and those on single values. */
+#include "base/number.h"
 #include "tokenizer/template/render_int.h"
 
 #include <errno.h>
@@ -120,7 +121,7 @@ static bool parse_float(const jinja_text *text, double *number) {
     if (!named && strspn(digits, "0123456789.eE+-") != strlen(digits))
         return false; /* no hexadecimal */
     char *end;
-    *number = strtod(plain, &end);
+    *number = number_from_text(plain, &end);
     return *end == '\0' && end != plain;
 }
 
@@ -247,8 +248,8 @@ static double round_common(double number, int64_t precision) {
         return number;
     if (precision >= 0) { /* printf rounds the exact value half to even, as Python does */
         char text[400];
-        snprintf(text, sizeof(text), "%.*f", (int)precision, number);
-        return strtod(text, NULL);
+        number_to_text(text, sizeof(text), 'f', (int)precision, number);
+        return number_from_text(text, NULL);
     }
     if (precision < -308)
         return copysign(0.0, number);

@@ -1,6 +1,7 @@
 /* "…" % values and "…".format(…): Python's two ways to fill in a text. Literal parts keep the
  * origin of the format, values keep their own. */
 #include "base/checked.h"
+#include "base/number.h"
 #include "tokenizer/template/render_int.h"
 
 #include <ctype.h>
@@ -137,15 +138,15 @@ static avo_status format_float(jinja_builder *builder, double number, bool trust
     } else if (type == 'r' && spec->precision < 0) {
         size += jinja_number_text(magnitude, at);
     } else if (type == 'e' || type == 'E' || type == 'g' || type == 'G') {
-        char format[] = "%.*e";
-        format[3] = type;
         if ((type | 0x20) == 'g' && precision == 0)
             precision = 1;
-        size += (size_t)snprintf(at, room, format, (int)precision, magnitude);
+        size += (size_t)number_to_text(at, room, type, (int)precision, magnitude);
     } else if (type == 'r') {
         return jinja_unsupported(builder->render, "a precision without a type in format()");
     } else {
-        size += (size_t)snprintf(at, room, "%.*f%s", (int)precision, magnitude, percent ? "%" : "");
+        size += (size_t)number_to_text(at, room, 'f', (int)precision, magnitude);
+        if (percent)
+            text[size++] = '%';
     }
     return append_number(builder, text, size, sizeof(text), trusted, spec);
 }

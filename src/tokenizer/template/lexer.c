@@ -3,6 +3,7 @@
  * Text outside tags is data. In front of a block or comment tag, blanks from the line's start are
  * dropped unless the tag begins with '+'; behind one, a single newline is dropped unless it ends
  * with '+'; a '-' on either side drops all whitespace there. */
+#include "base/number.h"
 #include "base/utf8.h"
 #include "tokenizer/template/tree_int.h"
 
@@ -294,7 +295,7 @@ static avo_status take_float(jinja_lexer *lexer, size_t end, jinja_token *token)
     }
     text[size] = '\0';
     token->kind = TOKEN_NUMBER;
-    token->number = strtod(text, NULL);
+    token->number = number_from_text(text, NULL);
     lexer->at = end;
     return AVO_OK;
 }

@@ -1,4 +1,5 @@
 /* str() and repr() of values, as Python writes them. */
+#include "base/number.h"
 #include "tokenizer/template/render_int.h"
 
 #include <math.h>
@@ -10,8 +11,8 @@
 static int shortest_digits(double number, char digits[20], int *count) {
     char text[40];
     for (int precision = 0; precision <= 16; precision++) {
-        snprintf(text, sizeof(text), "%.*e", precision, number);
-        if (precision == 16 || strtod(text, NULL) == number)
+        number_to_text(text, sizeof(text), 'e', precision, number);
+        if (precision == 16 || number_from_text(text, NULL) == number)
             break;
     }
     char *exponent = strchr(text, 'e');
