@@ -140,7 +140,9 @@ static avo_status convert_item(converter *c, const pack_item *item) {
     b->item = item;
     b->unit_bytes = item_unit_bytes(item);
     size_t units = ((size_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS;
-    size_t most = c->out_bytes / b->unit_bytes;
+    /* The source's numbers may be wider than what they become: they count as f32. */
+    size_t source_bytes = (size_t)item->k * QUANT_PANEL_ROWS * sizeof(float);
+    size_t most = size_min(c->out_bytes / b->unit_bytes, 1 + BATCH_BYTES / source_bytes);
     for (size_t first = 0; first < units; first += b->units) {
         b->first_unit = first;
         b->units = size_min(units - first, most);

@@ -115,6 +115,41 @@ static void narrow_types_stay_near(void **state) {
     }
 }
 
+/* llama2.c, with its tokenizer: the image in the pack gives the same ids, and the weights the same
+ * logits. */
+static void llama2c_keeps_its_tokenizer(void **state) {
+    (void)state;
+    const char *found = test_data_path("models/stories260K/stories260K.bin");
+    skip_without(found, "stories260K.bin");
+    char original_path[4200];
+    snprintf(original_path, sizeof(original_path), "%s", found);
+    const char *path = scratch_path("stories.avo");
+    pack_to(original_path, path, PACK_KEEP, 2);
+    fixture_engine original, packed;
+    fixture_engine_open(&original, original_path, 64, 1, 1);
+    fixture_engine_open(&packed, path, 64, 1, 1);
+    static const char text[] = "Once upon a time, there was a little girl. \xc3\xa9 \xff";
+    int32_t ids[2][64];
+    size_t counts[2];
+    avo_error error;
+    assert_ok_error(avo_tokenize(original.model, text, sizeof(text) - 1, AVO_TOKENIZE_BEGIN, ids[0],
+                                 64, &counts[0], &error),
+                    &error);
+    assert_ok_error(avo_tokenize(packed.model, text, sizeof(text) - 1, AVO_TOKENIZE_BEGIN, ids[1],
+                                 64, &counts[1], &error),
+                    &error);
+    assert_int_equal(counts[0], counts[1]);
+    assert_true(counts[0] > 10);
+    assert_memory_equal(ids[0], ids[1], counts[0] * sizeof(int32_t));
+    float *logits = malloc(2 * 64 * 512 * sizeof(float));
+    fixture_compute(&original, ids[0], (uint32_t)counts[0], 512, logits);
+    fixture_compute(&packed, ids[0], (uint32_t)counts[0], 512, logits + 64 * 512);
+    assert_memory_equal(logits, logits + 64 * 512, counts[0] * 512 * sizeof(float));
+    free(logits);
+    fixture_engine_close(&original);
+    fixture_engine_close(&packed);
+}
+
 /* ---- What becomes what ---- */
 
 static void expect_tensor(const model_source *source, const char *name, quant_type type,
@@ -505,6 +540,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_types_give_equal_logits),
         cmocka_unit_test(narrow_types_stay_near),
+        cmocka_unit_test(llama2c_keeps_its_tokenizer),
         cmocka_unit_test(types_are_as_documented),
         cmocka_unit_test(order_is_that_of_a_forward_pass),
         cmocka_unit_test(kept_types_keep_every_bit),

@@ -1,0 +1,147 @@
+"""`avocet pack`: what it writes, what it says, and that a failure leaves nothing behind."""
+import json
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from command import ROOT, AVOCET, call
+
+MODELS = ROOT / "tests" / "fixtures" / "models"
+MIB = 1 << 20
+
+
+def pack(*arguments):
+    done = call("pack", *arguments)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Pack(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = Path(self.folder.name) / "model.avo"
+
+    def files(self):
+        return sorted(path.name for path in Path(self.folder.name).iterdir())
+
+    def test_every_type(self):
+        bits = {"f32": 32, "f16": 16, "bf16": 16, "q8": 8.5, "q8c": 8, "q4": 4.4, "keep": 16}
+        for name, least in bits.items():
+            status, out, error = pack(MODELS / "smollm2", "-o", self.path, "--type", name, "--json")
+            self.assertEqual(status, 0, error)
+            report = json.loads(out)
+            self.assertEqual(report["type"], name)
+            self.assertEqual(report["bytes"], self.path.stat().st_size)
+            self.assertGreaterEqual(report["bits_per_weight"], least)
+            done = call("inspect", self.path, "--verify", "--json")
+            seen = json.loads(done.stdout)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual((seen["format"], seen["architecture"]), ("avo", "llama"))
+            self.assertEqual(seen["weights"], report["parameters"])
+        self.assertEqual(self.files(), ["model.avo"])
+
+    def test_text(self):
+        status, out, error = pack(MODELS / "llama3.gguf", "-o", self.path)
+        self.assertEqual((status, error), (0, ""))
+        self.assertIn("bits per weight", out)
+
+    def test_usage(self):
+        for arguments, part in [
+            ((MODELS / "llama3.gguf",), "-o FILE.avo"),
+            (("-o", self.path), "takes one model"),
+            ((MODELS / "llama3.gguf", "-o", self.path, "--type", "q9"), "no type \"q9\""),
+            (("--random", "tiny", "model", "-o", self.path), "takes no model"),
+            ((MODELS / "llama3.gguf", "-o", self.path, "--tipe", "q8"), "--type"),
+        ]:
+            status, _, error = pack(*arguments)
+            self.assertEqual(status, 2, error)
+            self.assertIn(part, error)
+        self.assertEqual(self.files(), [])
+
+    def test_failures(self):
+        self.path.write_bytes(b"what was there before")
+        for arguments, part in [
+            (("/no/such/model", "-o", self.path), "/no/such/model"),
+            ((MODELS / "llama3.gguf", "-o", "/no/such/folder/x.avo"), "/no/such/folder"),
+            (("--random", "enormous", "-o", self.path), "tinyllama-1.1b"),
+        ]:
+            status, _, error = pack(*arguments)
+            self.assertEqual(status, 1, error)
+            self.assertIn(part, error)
+            self.assertEqual(error.count("\n"), 1)
+        self.assertEqual(self.path.read_bytes(), b"what was there before")
+        self.assertEqual(self.files(), ["model.avo"])
+
+    def test_the_model_itself(self):
+        pack(MODELS / "llama3.gguf", "-o", self.path)
+        before = self.path.read_bytes()
+        status, _, error = pack(self.path, "-o", self.path, "--type", "q8")
+        self.assertEqual(status, 1)
+        self.assertIn("a file of the model itself", error)
+        self.assertEqual(self.path.read_bytes(), before)
+
+    def test_damaged(self):
+        data = bytearray((MODELS / "llama2" / "model.safetensors").read_bytes())
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+        where = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0] + 8 + size
+        data[where:where + 4] = struct.pack("<f", float("nan"))
+        model = Path(self.folder.name) / "broken"
+        model.mkdir()
+        (model / "model.safetensors").write_bytes(data)
+        (model / "config.json").write_bytes((MODELS / "llama2" / "config.json").read_bytes())
+        status, _, error = pack(model, "-o", self.path)
+        self.assertEqual(status, 1)
+        self.assertIn("blk.1.ffn_up.weight: row 0, column 0 is nan", error)
+        self.assertEqual(self.files(), ["broken"])
+
+    def test_interrupt_leaves_nothing(self):
+        process = subprocess.Popen([AVOCET, "pack", "--random", "tinyllama-1.1b", "-o", self.path,
+                                    "--type", "q4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(200):
+            if self.files():
+                break
+            time.sleep(0.05)
+        self.assertEqual(len(self.files()), 1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual(self.files(), [])
+
+    def test_memory(self):
+        """A source of 96 MiB in one tensor: memory stays far below it."""
+        config = json.loads((MODELS / "llama2" / "config.json").read_text())
+        config.update(vocab_size=384 * 1024, hidden_size=64, intermediate_size=64,
+                      num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1,
+                      tie_word_embeddings=True)
+        model = Path(self.folder.name) / "large"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(config))
+        shapes = {"model.embed_tokens.weight": [384 * 1024, 64], "model.norm.weight": [64]}
+        for name in ["input_layernorm", "post_attention_layernorm"]:
+            shapes[f"model.layers.0.{name}.weight"] = [64]
+        for name in ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                     "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]:
+            shapes[f"model.layers.0.{name}.weight"] = [64, 64]
+        header, at = {}, 0
+        for name, shape in shapes.items():
+            size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header).encode()
+        with open(model / "model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + at)
+        status, out, error = pack(model, "-o", self.path, "--type", "q8", "--json")
+        self.assertEqual(status, 0, error)
+        report = json.loads(out)
+        self.assertGreater(report["parameters"], 24 * MIB)
+        self.assertLess(report["memory_peak_bytes"], 80 * MIB)
+
+
+if __name__ == "__main__":
+    unittest.main()
