@@ -221,7 +221,7 @@ static avo_status call_macro(jinja_render *render, const jinja_macro *macro,
         return jinja_limit(render, "macros that call each other too deeply");
     render->calls++;
     jinja_scope *around = render->scope;
-    jinja_scope *scope;
+    jinja_scope *scope = NULL;
     AVO_TRY(jinja_scope_new(render, macro->scope, node->hidden, node->hidden_count, &scope));
     AVO_TRY(bind_parameters(render, macro, arguments, scope));
     render->scope = scope;

@@ -5,11 +5,15 @@
 
 avo_status jinja_scope_new(jinja_render *render, jinja_scope *parent, const uint32_t *hidden,
                            uint32_t hidden_count, jinja_scope **out) {
-    jinja_scope *scope;
-    AVO_TRY(jinja_take(render, 1, sizeof(*scope), &scope));
+    jinja_scope *scope = *out;
+    bool reuse = scope != NULL && !scope->captured;
+    if (!reuse) {
+        AVO_TRY(jinja_take(render, 1, sizeof(*scope), &scope));
+        scope->bindings = scope->first;
+        scope->capacity = sizeof(scope->first) / sizeof(*scope->first);
+    }
+    scope->count = 0;
     scope->parent = parent;
-    scope->bindings = scope->first;
-    scope->capacity = sizeof(scope->first) / sizeof(*scope->first);
     for (uint32_t i = 0; i < hidden_count; i++)
         AVO_TRY(jinja_bind(render, scope, hidden[i], (jinja_value){0}));
     *out = scope;
@@ -87,14 +91,20 @@ avo_status jinja_capture(jinja_render *render, const jinja_node *statements, jin
 
 /* ---- Loops ---- */
 
+/* Whoever keeps a scope keeps those around it too. */
+static void capture_scopes(jinja_scope *scope) {
+    for (; scope != NULL && !scope->captured; scope = scope->parent)
+        scope->captured = true;
+}
+
 /* Whether the loop's `if` keeps an item; the item is visible there under its name. */
-static avo_status keeps(jinja_render *render, const jinja_loop *loop, jinja_value item,
-                        bool *keep) {
+static avo_status keeps(jinja_render *render, jinja_loop *loop, jinja_value item, bool *keep) {
     *keep = true;
     if (loop->node->loop.test == NULL || loop->tested)
         return AVO_OK;
     jinja_scope *scope = render->scope;
-    AVO_TRY(jinja_scope_new(render, loop->scope, NULL, 0, &render->scope));
+    AVO_TRY(jinja_scope_new(render, loop->scope, NULL, 0, &loop->test_scope));
+    render->scope = loop->test_scope;
     AVO_TRY(jinja_assign(render, loop->node->loop.target, item));
     AVO_TRY(jinja_evaluate_truth(render, loop->node->loop.test, keep));
     render->scope = scope;
@@ -216,14 +226,16 @@ static avo_status step(jinja_render *render, jinja_loop *loop, bool *more) {
 static avo_status run_iterations(jinja_render *render, jinja_loop *loop, bool *any) {
     const jinja_loop_node *node = &loop->node->loop;
     jinja_scope *around = render->scope;
+    jinja_scope *inner = NULL;
     *any = false;
     for (;;) {
         bool more;
         AVO_TRY(step(render, loop, &more));
         if (!more)
             break;
-        AVO_TRY(jinja_scope_new(render, around, node->hidden, node->hidden_count, &render->scope));
-        AVO_TRY(jinja_bind(render, render->scope, render->chat->symbol_loop,
+        AVO_TRY(jinja_scope_new(render, around, node->hidden, node->hidden_count, &inner));
+        render->scope = inner;
+        AVO_TRY(jinja_bind(render, inner, render->chat->symbol_loop,
                            (jinja_value){.kind = JINJA_LOOP, .loop = loop}));
         AVO_TRY(jinja_assign(render, node->target, loop->current));
         AVO_TRY(jinja_run(render, node->body));
@@ -247,6 +259,8 @@ avo_status jinja_run_loop(jinja_render *render, const jinja_node *node, jinja_va
                          .known_length = SIZE_MAX,
                          .index = SIZE_MAX, /* one before the first */
                          .depth = depth};
+    if (node->loop.recursive)
+        capture_scopes(render->scope);
     AVO_TRY(jinja_iterate(render, iterable, &loop->iterator));
     if (iterable.kind != JINJA_ITERATOR && node->loop.test == NULL)
         AVO_TRY(jinja_length(render, iterable, &loop->known_length));
@@ -255,7 +269,9 @@ avo_status jinja_run_loop(jinja_render *render, const jinja_node *node, jinja_va
     if (any || node->loop.otherwise == NULL)
         return AVO_OK;
     jinja_scope *around = render->scope;
-    AVO_TRY(jinja_scope_new(render, around, NULL, 0, &render->scope));
+    jinja_scope *inner = NULL;
+    AVO_TRY(jinja_scope_new(render, around, NULL, 0, &inner));
+    render->scope = inner;
     AVO_TRY(jinja_run(render, node->loop.otherwise));
     render->scope = around;
     return AVO_OK;
@@ -287,7 +303,9 @@ static avo_status run_if(jinja_render *render, const jinja_node *node) {
 static avo_status capture_scoped(jinja_render *render, const jinja_node *body,
                                  const jinja_node *filter, jinja_value *out) {
     jinja_scope *around = render->scope;
-    AVO_TRY(jinja_scope_new(render, around, NULL, 0, &render->scope));
+    jinja_scope *inner = NULL;
+    AVO_TRY(jinja_scope_new(render, around, NULL, 0, &inner));
+    render->scope = inner;
     AVO_TRY(jinja_capture(render, body, out));
     if (filter != NULL && render->flow == FLOW_NEXT) {
         jinja_value captured = render->captured;
@@ -322,6 +340,7 @@ static avo_status macro_value(jinja_render *render, const jinja_node *node, text
                               jinja_value *out) {
     jinja_macro *macro;
     AVO_TRY(jinja_take(render, 1, sizeof(*macro), &macro));
+    capture_scopes(render->scope);
     *macro = (jinja_macro){.node = &node->macro, .name = name, .scope = render->scope};
     *out = (jinja_value){.kind = JINJA_MACRO, .macro = macro};
     return AVO_OK;
@@ -369,7 +388,7 @@ static avo_status run_generation(jinja_render *render, const jinja_node *node) {
 
 static avo_status run_with(jinja_render *render, const jinja_node *node) {
     jinja_scope *around = render->scope;
-    jinja_scope *inner;
+    jinja_scope *inner = NULL;
     AVO_TRY(jinja_scope_new(render, around, NULL, 0, &inner));
     const jinja_node *value = node->with.values;
     for (const jinja_node *target = node->with.targets; target != NULL; target = target->next) {

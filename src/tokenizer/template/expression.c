@@ -274,7 +274,8 @@ static avo_status evaluate_math(jinja_render *render, const jinja_node *node, ji
         jinja_value right;
         AVO_TRY(jinja_evaluate(render, operand->operand, &right));
         render->node = operand;
-        if (out->kind == JINJA_UNDEFINED || right.kind == JINJA_UNDEFINED)
+        bool formats = operand->what == '%' && jinja_is_string(*out);
+        if (out->kind == JINJA_UNDEFINED || (right.kind == JINJA_UNDEFINED && !formats))
             return fail_undefined(render, out->kind == JINJA_UNDEFINED ? *out : right);
         AVO_TRY(jinja_math(render, operand->what, *out, right, out));
     }

@@ -373,7 +373,7 @@ avo_status jinja_format_percent(jinja_render *render, const jinja_text *format, 
     size_t given = values.kind == JINJA_TUPLE ? values.sequence->count : 1;
     /* What can be looked up by key may stay unused. */
     bool may_stay = p.mapped || values.kind == JINJA_DICT || values.kind == JINJA_LIST ||
-                    values.kind == JINJA_RANGE;
+                    values.kind == JINJA_RANGE || values.kind == JINJA_UNDEFINED;
     if (p.used < given && !may_stay)
         return jinja_fail(render, "not all values were used by the format");
     return jinja_builder_finish(&p.out, out);

@@ -343,6 +343,7 @@ static avo_status find(jinja_render *render, int method, const jinja_text *text,
             at = jinja_text_find(&part, jinja_view_of(needle), at);
             if (at == SIZE_MAX)
                 break;
+            AVO_TRY(jinja_charge(render, 1));
             count++;
             at += needle->size;
         }

@@ -23,6 +23,7 @@ struct jinja_scope {
     jinja_binding *bindings;
     uint32_t count;
     uint32_t capacity;
+    bool captured; /* a macro or loop keeps it: the next round of a loop needs its own */
     jinja_binding first[4];
 };
 
@@ -35,6 +36,7 @@ struct jinja_macro {
 struct jinja_loop {
     const jinja_node *node;
     jinja_scope *scope; /* around the loop */
+    jinja_scope *test_scope;
     jinja_iterator *iterator;
     size_t known_length; /* of the iterable, SIZE_MAX: has none */
     size_t index;        /* from 0 */
@@ -97,6 +99,7 @@ AVO_MUST_USE avo_status jinja_assign(jinja_render *render, const jinja_node *tar
                                      jinja_value value);
 AVO_MUST_USE avo_status jinja_bind(jinja_render *render, jinja_scope *scope, uint32_t symbol,
                                    jinja_value value);
+/* An empty scope; *out, where there is one, is used again unless it is captured. */
 AVO_MUST_USE avo_status jinja_scope_new(jinja_render *render, jinja_scope *parent,
                                         const uint32_t *hidden, uint32_t hidden_count,
                                         jinja_scope **out);

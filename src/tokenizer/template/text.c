@@ -283,7 +283,10 @@ size_t jinja_text_find(const jinja_text *text, text_view needle, size_t from) {
         return SIZE_MAX;
     if (needle.size == 0)
         return from;
-    const char *found = memmem(text->data + from, text->size - from, needle.data, needle.size);
+    const char *begin = text->data + from;
+    size_t left = text->size - from;
+    const char *found = needle.size == 1 ? memchr(begin, needle.data[0], left)
+                                         : memmem(begin, left, needle.data, needle.size);
     return found == NULL ? SIZE_MAX : (size_t)(found - text->data);
 }
 
