@@ -115,9 +115,10 @@ static avo_status append_section(const avo_content *content, avo_section_kind ki
 
 /* All sections with their places and sums; `out` begins at the end of the header. */
 static avo_status append_sections(avo_writer *writer, buffer *out) {
-    static const char zeros[8];
+    static const char zeros[64];
     for (avo_section_kind kind = 0; kind < AVO_SECTION_COUNT; kind++) {
-        AVO_TRY(buffer_append(out, zeros, (8 - out->size % 8) % 8));
+        size_t step = kind == AVO_TOKENIZER ? 64 : 8; /* its tables want cache lines */
+        AVO_TRY(buffer_append(out, zeros, (step - out->size % step) % step));
         size_t begin = out->size;
         AVO_TRY(append_section(writer->content, kind, out));
         avo_section *section = &writer->header.section[kind];
