@@ -1,13 +1,12 @@
 /* Any bytes as a chat template over a fixed conversation. What renders must have sound trusted
- * spans, and never trust the caller's marker; few steps, so that nothing takes long. */
+ * spans, what fails must say where; few steps, so that nothing takes long. */
 #include "tokenizer/template/template.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char variables[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"\xE2\x9F\xA6"
-    "Be kind.\xE2\x9F\xA7\"},"
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"},"
     "{\"role\": \"user\", \"content\": \"Hi <|x|> \xC3\xA9"
     "\\n\", \"n\": 3},"
     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"a\", \"function\":"

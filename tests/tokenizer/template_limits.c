@@ -151,47 +151,49 @@ static void filters_pile_up_only_so_high(void **state) {
     free(source);
 }
 
+/* Templates that ask for more than they may have. */
+static const char *const hungry[] = {
+    "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% "
+    "endfor %}",
+    "{{ 'x' * 99999999999 }}",
+    "{{ 'x' * 70000000 }}",
+    "{{ ([1] * 99999999999)|length }}",
+    "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s "
+    "+ "
+    "ns.s %}{% endfor %}",
+    "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
+    "endfor %}",
+    "{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor "
+    "%}{{ ns.s }}",
+    "{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor "
+    "%}{{ ns.s|tojson }}",
+    "{% set ns = namespace(s=[], t=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% "
+    "set "
+    "ns.t = [ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
+    "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = ns.s|map('abs') "
+    "%}{% "
+    "endfor %}{{ ns.s|list }}",
+    "{{ 'x'.center(999999999999) }}",
+    "{{ '%999999999d' % 5 }}",
+    "{{ '{:999999999}'.format(5) }}",
+    "{{ [1]|batch(99999999999, 1)|list }}",
+    "{{ 'x'|indent(99999999999) }}",
+    "{{ [1]|tojson(indent=99999999999) }}",
+    "{{ ('a' * 1000000)|replace('a', 'a' * 1000) }}",
+    "{{ ('a' * 1000000)|replace('', 'a' * 1000) }}",
+    "{{ ('a' * 9000000)|list|sort|length }}",
+    "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% set s = 'é' * 9000000 %}{% for i in range(99999) %}{{ s[8000000] }}{% endfor %}",
+    "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.count('a') }}{% endfor %}",
+    "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.upper()|length }}{% endfor %}",
+    "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.rfind('ab') }}{% endfor %}",
+};
+
 static void work_and_memory_are_limited(void **state) {
     (void)state;
-    static const char *const hungry[] = {
-        "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-        "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
-        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-        "{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% "
-        "endfor %}",
-        "{{ 'x' * 99999999999 }}",
-        "{{ 'x' * 70000000 }}",
-        "{{ ([1] * 99999999999)|length }}",
-        "{% set ns = namespace(s='xxxxxxxxxxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s "
-        "+ "
-        "ns.s %}{% endfor %}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
-        "endfor %}",
-        "{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor "
-        "%}{{ ns.s }}",
-        "{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% endfor "
-        "%}{{ ns.s|tojson }}",
-        "{% set ns = namespace(s=[], t=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] %}{% "
-        "set "
-        "ns.t = [ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = ns.s|map('abs') "
-        "%}{% "
-        "endfor %}{{ ns.s|list }}",
-        "{{ 'x'.center(999999999999) }}",
-        "{{ '%999999999d' % 5 }}",
-        "{{ '{:999999999}'.format(5) }}",
-        "{{ [1]|batch(99999999999, 1)|list }}",
-        "{{ 'x'|indent(99999999999) }}",
-        "{{ [1]|tojson(indent=99999999999) }}",
-        "{{ ('a' * 1000000)|replace('a', 'a' * 1000) }}",
-        "{{ ('a' * 1000000)|replace('', 'a' * 1000) }}",
-        "{{ ('a' * 9000000)|list|sort|length }}",
-        "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-        "{% set s = 'é' * 9000000 %}{% for i in range(99999) %}{{ s[8000000] }}{% endfor %}",
-        "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.count('a') }}{% endfor %}",
-        "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.upper()|length }}{% endfor %}",
-        "{% set s = 'a' * 9000000 %}{% for i in range(99999) %}{{ s.rfind('ab') }}{% endfor %}",
-    };
     for (size_t i = 0; i < sizeof(hungry) / sizeof(*hungry); i++) {
         uint64_t begin = clock_now_ns();
         test_allocator allocator;

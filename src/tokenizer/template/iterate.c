@@ -76,6 +76,7 @@ static avo_status next_character(jinja_render *render, jinja_iterator *iterator,
         return AVO_OK;
     size_t end = iterator->at + jinja_character_bytes(iterator->text, iterator->at);
     AVO_TRY(jinja_text_part(render, iterator->text, iterator->at, end, item));
+    ((jinja_text *)item->text)->markup = false; /* just made; Python gives plain characters */
     iterator->at = end;
     return AVO_OK;
 }
