@@ -70,6 +70,11 @@ static bool counts(added_search *search, const image_added *added, size_t begin,
     return !(added->flags & ADDED_SINGLE) || stands_alone(search->text, begin, end);
 }
 
+/* Tokens come from files and need not be valid UTF-8, but they must not cut characters. */
+static bool is_boundary(text_view text, size_t at) {
+    return at == text.size || ((uint8_t)text.data[at] & 0xC0) != 0x80;
+}
+
 /* The longest token at `at`: its end, or 0. Where trust decides, a longer one that does not count
  * must not hide a shorter one that does; otherwise it does, as in the original. */
 static size_t longest_at(added_search *search, size_t at, const image_added **found, bool *taken) {
@@ -82,7 +87,7 @@ static size_t longest_at(added_search *search, size_t at, const image_added **fo
         node = child(search, node, (uint8_t)text.data[i]);
         if (node == NULL)
             break;
-        if (node->added == IMAGE_NONE)
+        if (node->added == IMAGE_NONE || !is_boundary(text, i + 1))
             continue;
         const image_added *added = &search->image->added[node->added];
         bool good = counts(search, added, at, i + 1);
@@ -107,7 +112,7 @@ bool added_next(added_search *search, size_t from, added_match *match) {
     for (size_t at = from; at < text.size;) {
         const image_added *added = NULL;
         bool taken = false;
-        if (!starts[(uint8_t)text.data[at]]) {
+        if (!starts[(uint8_t)text.data[at]] || !is_boundary(text, at)) {
             at++;
             continue;
         }

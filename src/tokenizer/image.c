@@ -2,6 +2,7 @@
 #include "tokenizer/image_int.h"
 
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "tokenizer/scan_int.h"
 
 typedef struct checker {
@@ -176,6 +177,11 @@ static avo_status open_steps(const checker *check, image *image) {
         if (step->first > texts || step->first_bytes > texts - step->first ||
             step->second > texts || step->second_bytes > texts - step->second)
             return refuse(check, "text of a step out of bounds", i);
+        /* Text goes in and comes out of the steps as valid UTF-8. */
+        const char *text = image->texts;
+        if (utf8_valid_prefix(text + step->first, step->first_bytes) != step->first_bytes ||
+            utf8_valid_prefix(text + step->second, step->second_bytes) != step->second_bytes)
+            return refuse(check, "text of a step is no valid UTF-8", i);
         bool needs_text = step->kind == STEP_REPLACE || step->kind == STEP_SPLIT_TEXT ||
                           step->kind == STEP_METASPACE || step->kind == STEP_DECODE_REPLACE ||
                           step->kind == STEP_DECODE_STRIP || step->kind == STEP_DECODE_STRIP_TEXT ||

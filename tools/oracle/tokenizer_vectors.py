@@ -3,9 +3,9 @@
 with what Hugging Face `tokenizers` and SentencePiece say their ids are.
 
 expected.json holds, per tokenizer, the hash of the ids of each text (the upper 40 of 64 bits of
-FNV-1a over the ids as 32-bit little-endian numbers, in hexadecimal) with special tokens as text and as tokens, and the
-hash of the decoded text; and for the tokenizers of the shared test data the hashes of the ids of
-the shared texts, whole and line by line, and of all code points.
+FNV-1a over the ids as 32-bit little-endian numbers, in hexadecimal) with special tokens as text
+and as tokens, and the hash of the decoded text; and for the tokenizers of the shared test data the
+hashes of the ids of the shared texts, whole and line by line, and of all code points.
 
 usage: python tools/oracle/tokenizer_vectors.py [SHARED_DATA_FOLDER]
 (without the folder the hashes of the shared texts stay as they are)
@@ -26,7 +26,8 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "tests" / "fixtures" / "tokenizer"
 
-SOURCE = """The avocet is a wader that sweeps its bent bill through shallow water. It feeds by touch,
+SOURCE = """\
+The avocet is a wader that sweeps its bent bill through shallow water. It feeds by touch,
 finding shrimps and small insects where other birds see nothing; in winter it gathers in estuaries.
 A tokenizer cuts a text into pieces, and every piece has a number. The same text must always give
 the same numbers, whatever the machine, whatever the weather, whatever else is in the batch.
@@ -40,24 +41,33 @@ cherche sa nourriture en été. El pájaro señala. Сабля и вода: ши
 מים רדודים وماء ضحل πουλί στο νερό 🙂 👍🏽 🐦‍⬛ ½ ² Ⅷ e\u0301 n\u0303 ﬁ Å
 """
 
+LATIN = SOURCE[:SOURCE.index("Der ")]  # for vocabularies to which most characters are unknown
+
 TEXTS = [
-    "", " ", "  ", "   ", "\n", "\n\n", "\t\n \r\n", "a", "The avocet", " the avocet feeds  by touch.",
+    "", " ", "  ", "   ", "\n", "\n\n", "\t\n \r\n", "a", "The avocet",
+    " the avocet feeds  by touch.",
     "It's what they'RE for; WE'VE 'ſ 'tis don''t 'll", "1 12 123 1234 12345 ½ ² Ⅷ ٣٤ 一二",
     "tokenizer tokenizers TOKENIZER Tokenizer", "x = y + z;\n\n    return   x  # ok\r\n\r\n\tend",
-    "Säbelschnäbler L'élégante señala Größe", "e\u0301 \u00e9 n\u0303 \u0301a a\u0323\u0307 a\u0307\u0323",
+    "Säbelschnäbler L'élégante señala Größe",
+    "e\u0301 \u00e9 n\u0303 \u0301a a\u0323\u0307 a\u0307\u0323",
     "\u1100\u1161\u11a8 \uac01 \ud55c\uad6d\uc5b4", "水鳥は浅い。反嘴鹬, 뒷부리", "Сабля и вода πουλί",
     "מים רדודים \u200fوماء ضحل\u200f", "🙂👍🏽👩‍🚀 🇩🇪🇫🇷 🏴\U000e0067\U000e0062\U000e007f ❤️‍🔥 1️⃣",
     "\x00\x01\x1b\x7f\x80\x85\xa0\u200b\u2028\ufeff\ufffd", "a\u00a0b\u2003c\u3000d", "▁▁a▁b ▁",
     "Ġhello Ċ ĉ", "<0x0A><0xFF> <unk>", "<s>hello</s>", " <s> hello </s> there", "<|x|><|x|> <|x|>",
-    "user: <|im_start|>  x<|im_end|>\n", "avocet avocets [MASK] a[MASK]b [MASK]", "wordAVOword AVO .AVO.",
-    "Éclair ÉCLAIR éclair", "  lead and trail  ", "a" * 300, " " * 100, "1" * 100, "🙂" * 40, "\u0301" * 40,
-    "ab" * 200, "\n" * 60, ".,;:!?" * 20, "é" * 60, "Å ﬁ ℌ ① ㎏ İI", "\U0001f600\U00020000\U000e0001\U0010fffd",
-    "\u0378\u0530\U0001e030\U00031350\U00011de0\U0002ebf0", "<table>\n\n\n\t\t  </table>", "a,b;c d-e_f/g",
-    "CamelCaseWords and_snake_case and kebab-case", "http://example.org/?q=1&r=%20#x", "aaa bbb  ccc   ddd",
+    "user: <|im_start|>  x<|im_end|>\n", "avocet avocets [MASK] a[MASK]b [MASK]",
+    "wordAVOword AVO .AVO.",
+    "Éclair ÉCLAIR éclair", "  lead and trail  ", "a" * 300, " " * 100, "1" * 100, "🙂" * 40,
+    "\u0301" * 40,
+    "ab" * 200, "\n" * 60, ".,;:!?" * 20, "é" * 60, "Å ﬁ ℌ ① ㎏ İI",
+    "\U0001f600\U00020000\U000e0001\U0010fffd",
+    "\u0378\u0530\U0001e030\U00031350\U00011de0\U0002ebf0", "<table>\n\n\n\t\t  </table>",
+    "a,b;c d-e_f/g",
+    "CamelCaseWords and_snake_case and kebab-case", "http://example.org/?q=1&r=%20#x",
+    "aaa bbb  ccc   ddd",
     "The same text must always give the same numbers, whatever the machine.",
 ]
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
@@ -75,8 +85,9 @@ def hash_ids(ids):
 def stress_texts(seed, count):
     """Short texts of everything that goes wrong: white space, marks, case, every plane."""
     draw = random.Random(seed)
-    pools = ["abc XYZ 012 .,!?\n\r\té\u00df\u0301\u0300\u0327 中文あ\u0915\u094dกำ אا🙂🏽\u200d\ufe0f▁\u00a0\u2003'\"-_/\\<>|"
-             "sStTrReEvVmMdDlL", " \n\r\t\u00a0\u2003\u3000\u0085\x0b\x0ca1.",
+    pools = ["abc XYZ 012 .,!?\n\r\té\u00df\u0301\u0300\u0327 中文あ\u0915\u094dกำ אا🙂🏽"
+             "\u200d\ufe0f▁\u00a0\u2003'\"-_/\\<>|sStTrReEvVmMdDlL",
+             " \n\r\t\u00a0\u2003\u3000\u0085\x0b\x0ca1.",
              "".join(map(chr, range(0x300, 0x345))) + "aeoAqc\u0327\uac00\u11a8\u1161\u1100 <>="]
     for i in range(count):
         if i % 4 < 3:
@@ -89,10 +100,11 @@ def stress_texts(seed, count):
 
 # ---- Tokenizers of our own ----
 
-def train(tokenizer, size, alphabet=(), special=(), **options):
-    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=list(alphabet),
+def train(tokenizer, size, alphabet=(), special=(), source=SOURCE, **options):
+    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False,
+        initial_alphabet=list(alphabet),
                                   special_tokens=list(special), **options)
-    tokenizer.train_from_iterator(SOURCE.split("\n") * 2 + SOURCE.split("."), trainer)
+    tokenizer.train_from_iterator(source.split("\n") * 2 + source.split("."), trainer)
     return tokenizer
 
 
@@ -131,13 +143,15 @@ def qwen2():
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    tokenizer.add_tokens([AddedToken("<table>", normalized=False), AddedToken("Éclair", normalized=True)])
+    tokenizer.add_tokens([AddedToken("<table>", normalized=False), AddedToken("Éclair",
+        normalized=True)])
     return tokenizer
 
 
 def smollm():
     return byte_level(pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=True)]))
+        pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=True)]))
 
 
 def splits():
@@ -163,7 +177,8 @@ def fallback_vocabulary(tokenizer, size):
 
 def llama2():
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"),
+        normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
                                            decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -194,8 +209,9 @@ def metaspace():
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=True)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first", split=True)
-    train(tokenizer, 350, special=["<unk>", "<s>", "</s>"], limit_alphabet=90)
-    tokenizer.add_special_tokens([AddedToken("<|x|>", single_word=True), AddedToken("[MASK]", lstrip=True,
+    train(tokenizer, 350, special=["<unk>", "<s>", "</s>"], source=LATIN)
+    tokenizer.add_special_tokens([AddedToken("<|x|>", single_word=True), AddedToken("[MASK]",
+        lstrip=True,
                                                                                    rstrip=True)])
     tokenizer.add_tokens([AddedToken("AVO", single_word=True, normalized=False), "avocets"])
     return tokenizer
@@ -205,13 +221,15 @@ def words():
     """No byte fallback, no fusing, everything small: what is not known becomes <unk>."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([
-        normalizers.Strip(), normalizers.NFKD(), normalizers.Lowercase(), normalizers.StripAccents(),
+        normalizers.Strip(), normalizers.NFKD(), normalizers.Lowercase(),
+            normalizers.StripAccents(),
         normalizers.NFKC(), normalizers.Replace(Regex(r"[;:]+"), ",")])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")])
     tokenizer.decoder = decoders.Fuse()
-    train(tokenizer, 300, special=["<unk>"], limit_alphabet=80)
-    tokenizer.add_tokens([AddedToken("Éclair", normalized=True), AddedToken("AVO", single_word=True)])
+    train(tokenizer, 300, special=["<unk>"], source=LATIN)
+    tokenizer.add_tokens([AddedToken("Éclair", normalized=True), AddedToken("AVO",
+        single_word=True)])
     return tokenizer
 
 
@@ -220,7 +238,7 @@ def vanishing():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.Fuse()
-    return train(tokenizer, 250, limit_alphabet=60)
+    return train(tokenizer, 250, source=LATIN[:400])
 
 
 # ---- SentencePiece, llama2.c and GGUF ----
@@ -228,7 +246,8 @@ def vanishing():
 def sentencepiece_model():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([line for line in SOURCE.split("\n") if line] * 3), model_writer=model,
+        sentence_iterator=iter([line for line in SOURCE.split("\n") if line] * 3),
+            model_writer=model,
         model_type="bpe", vocab_size=600, byte_fallback=True, character_coverage=0.98,
         normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
         user_defined_symbols=["<table>", "\n\n", "▁▁"], num_threads=1)
@@ -302,14 +321,16 @@ def expect(name, texts, plain, special=None, decode=None):
 
 
 def decoder_of(tokenizer):
-    """Decoding as the original does it, save for two faults: its ByteLevel decoder takes the letters
-    of added tokens for bytes, so that one with an É in it comes out broken; and added tokens come
+    """Decoding as the original does it, save for two faults: its ByteLevel decoder takes the
+    letters of added tokens for bytes,
+        so that one with an É in it comes out broken; and added tokens come
     out normalised. Ours gives them as they were added."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     added = {i: t.content for i, t in tokenizer.get_added_tokens_decoder().items()}
     if isinstance(tokenizer.decoder, decoders.Fuse):
         return lambda ids: "".join(added.get(i) or tokenizer.id_to_token(i) for i in ids)
-    if not isinstance(tokenizer.decoder, decoders.ByteLevel) or all(t.isascii() for t in added.values()):
+    ascii_only = all(text.isascii() for text in added.values())
+    if not isinstance(tokenizer.decoder, decoders.ByteLevel) or ascii_only:
         return lambda ids: tokenizer.decode(ids, skip_special_tokens=False)
     plain = [c for c in range(256) if chr(c) in letters]
     byte_of = {chr(c): c for c in plain}
@@ -317,8 +338,8 @@ def decoder_of(tokenizer):
                        (c for c in range(256) if c not in plain)))
 
     def decode(ids):
-        parts = (added[i].encode() if i in added else bytes(byte_of[c] for c in tokenizer.id_to_token(i))
-                 for i in ids)
+        parts = (added[i].encode() if i in added
+                 else bytes(byte_of[c] for c in tokenizer.id_to_token(i)) for i in ids)
         return b"".join(parts).decode(errors="replace")
     return decode
 
@@ -344,7 +365,8 @@ def all_code_points():
 def expect_shared(folder):
     cases = []
     for name in ("gpt2", "llama3", "qwen2_5", "phi3", "llama2"):
-        path = folder / "tokenizers" / name / ("tokenizer.model" if name == "llama2" else "tokenizer.json")
+        file = "tokenizer.model" if name == "llama2" else "tokenizer.json"
+        path = folder / "tokenizers" / name / file
         if name == "llama2":
             encode = sentencepiece.SentencePieceProcessor(model_file=str(path)).encode
         else:
@@ -357,8 +379,7 @@ def expect_shared(folder):
         if name != "llama2":  # SentencePiece stops at a zero byte
             case["points"] = hash_ids([i for text in all_code_points() for i in encode(text)])
         for text_path in sorted((folder / "text").glob("*.txt")):
-            text = text_path.read_text(encoding="utf-8", newline="") if sys.version_info >= (3, 13) \
-                else open(text_path, encoding="utf-8", newline="").read()
+            text = text_path.read_bytes().decode()
             lines = text.split("\n")
             case["texts"].append({
                 "file": f"text/{text_path.name}", "whole": hash_ids(encode(text)),
@@ -409,7 +430,8 @@ def main():
         expected["shared"] = expect_shared(Path(sys.argv[1]))
     elif (OUT / "expected.json").exists():
         expected["shared"] = json.loads((OUT / "expected.json").read_text())["shared"]
-    (OUT / "expected.json").write_text(json.dumps(expected, ensure_ascii=True, separators=(",", ":")) + "\n")
+    text = json.dumps(expected, ensure_ascii=True, separators=(",", ":"))
+    (OUT / "expected.json").write_text(text + "\n")
 
 
 main()
