@@ -10,11 +10,13 @@ void normaliser_init(normaliser *normaliser, const avo_allocator *allocator) {
     *normaliser = (struct normaliser){.allocator = allocator};
     buffer_init(&normaliser->buffers[0], allocator, (size_t)1 << 32);
     buffer_init(&normaliser->buffers[1], allocator, (size_t)1 << 32);
+    buffer_init(&normaliser->subject, allocator, SIZE_MAX);
 }
 
 void normaliser_free(normaliser *normaliser) {
     buffer_free(&normaliser->buffers[0]);
     buffer_free(&normaliser->buffers[1]);
+    buffer_free(&normaliser->subject);
     allocator_give(normaliser->allocator, normaliser->points,
                    normaliser->point_capacity * 2 * sizeof(int32_t));
     normaliser->points = NULL;
@@ -58,11 +60,13 @@ static avo_status replace_regex(normaliser *normaliser, const regex *regex, text
                                 text_view to, buffer *out, avo_error *error) {
     size_t copied = 0;
     size_t at = 0;
+    text_view subject;
+    AVO_TRY(regex_subject(text, &normaliser->subject, &subject));
     while (at <= text.size) {
         bool found;
         size_t begin;
         size_t end;
-        AVO_TRY(regex_find(regex, normaliser->match, text, at, &found, &begin, &end, error));
+        AVO_TRY(regex_find(regex, normaliser->match, subject, at, &found, &begin, &end, error));
         if (!found)
             break;
         AVO_TRY(buffer_append(out, text.data + copied, begin - copied));

@@ -8,6 +8,7 @@
 typedef struct normaliser {
     const avo_allocator *allocator;
     buffer buffers[2]; /* the steps' results, in turn */
+    buffer subject;    /* of a pattern */
     int32_t *points;   /* code points of a run, and room to sort them */
     size_t point_capacity;
     regex_match *match;

@@ -93,8 +93,10 @@ static avo_status split_text(splitter *s, text_view pattern) {
     return flush(s);
 }
 
-static avo_status split_regex(splitter *s, const regex *regex) {
-    text_view text = s->piece.text;
+static avo_status split_regex(splitter *s, const regex *regex, uint32_t step) {
+    text_view text;
+    if (regex_subject(s->piece.text, &s->encoder->scratch[step], &text) != AVO_OK)
+        return encode_no_memory(s->encoder);
     size_t covered = 0;
     size_t at = 0;
     while (at <= text.size) {
@@ -239,7 +241,7 @@ avo_status pretokenise(encoder *encoder, uint32_t step, text_piece piece) {
     case STEP_SPLIT_TEXT:
         return split_text(&s, image_text(encoder->image, record->first, record->first_bytes));
     case STEP_SPLIT_REGEX:
-        return split_regex(&s, encoder->tokenizer->regexes[index]);
+        return split_regex(&s, encoder->tokenizer->regexes[index], step);
     case STEP_DIGITS:
         s.behaviour = record->flags & STEP_INDIVIDUAL ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
         return split_class(&s, UNICODE_NUMERIC);

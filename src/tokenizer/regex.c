@@ -5,8 +5,11 @@
 #include "tokenizer/regex_int.h"
 
 #include "base/allocator.h"
+#include "base/utf8.h"
+#include "tokenizer/unicode_int.h"
 
 #define STACK_BYTES_MAX ((size_t)8 << 20)
+#define TRANSLATED_MAX  ((size_t)1 << 20)
 
 struct regex {
     const avo_allocator *allocator;
@@ -55,13 +58,27 @@ avo_status regex_compile(text_view pattern, const avo_allocator *allocator, rege
         regex_free(fresh);
         return status_no_memory(error, "a pattern", pattern.size);
     }
-    pcre2_set_parens_nest_limit(context, 100);
+    pcre2_set_parens_nest_limit(context, 250);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int code = 0;
     PCRE2_SIZE at = 0;
-    fresh->code = pcre2_compile((PCRE2_SPTR)pattern.data, pattern.size,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                                &code, &at, context);
+    buffer translated;
+    buffer_init(&translated, allocator, TRANSLATED_MAX);
+    avo_status status = regex_translate(pattern, &translated, error);
+    if (status == AVO_OK)
+        fresh->code = pcre2_compile(
+            (PCRE2_SPTR)buffer_text(&translated).data, translated.size,
+            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    buffer_free(&translated);
     pcre2_compile_context_free(context);
+    if (status != AVO_OK) {
+        regex_free(fresh);
+        if (status == AVO_ERROR_MEMORY)
+            return status_no_memory(error, "a pattern", pattern.size);
+        return status == AVO_ERROR_LIMIT
+                   ? status_fail(error, status, "a pattern that is too long when translated")
+                   : status;
+    }
     if (fresh->code == NULL) {
         regex_free(fresh);
         if (code == PCRE2_ERROR_NOMEMORY || code == 121 /* PCRE2_ERROR_HEAP_FAILED */)
@@ -133,5 +150,40 @@ avo_status regex_find(const regex *regex, regex_match *match, text_view text, si
     /* \K in a lookahead can put the end before the beginning, or both before `at`. */
     if (*begin < at || *end < *begin || *end > text.size)
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "the tokenizer's pattern uses \\K");
+    return AVO_OK;
+}
+
+static const regex_stand_in *find_stand_in(uint32_t code_point) {
+    uint32_t low = 0;
+    uint32_t high = regex_stand_in_count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (regex_stand_ins[middle].end < code_point)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < regex_stand_in_count && regex_stand_ins[low].begin <= code_point
+               ? &regex_stand_ins[low]
+               : NULL;
+}
+
+avo_status regex_subject(text_view text, buffer *copy, text_view *subject) {
+    *subject = text;
+    for (size_t at = 0; at < text.size;) {
+        uint32_t code_point;
+        uint32_t length = unicode_take(text.data + at, &code_point);
+        const regex_stand_in *other =
+            code_point < regex_stand_ins[0].begin ? NULL : find_stand_in(code_point);
+        if (other != NULL) {
+            if (subject->data == text.data) {
+                copy->size = 0;
+                AVO_TRY(buffer_append(copy, text.data, text.size));
+                *subject = buffer_text(copy);
+            }
+            utf8_encode(other->other, copy->data + at);
+        }
+        at += length;
+    }
     return AVO_OK;
 }

@@ -92,6 +92,12 @@ static void bad_patterns(void **state) {
     assert_null(regex);
     assert_refused(regex_compile(TEXT_LITERAL("\\C"), NULL, &regex, &error), AVO_ERROR_UNSUPPORTED,
                    &error, "\\C");
+    /* What Oniguruma has and PCRE2 has not. */
+    static const char *const foreign[] = {"[a[bc]]",     "[a-z&&b]", "[\\W\\d]",
+                                          "[[:graph:]]", "a\\",      "[a"};
+    for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+        assert_refused(regex_compile(text_from(foreign[i]), NULL, &regex, &error),
+                       AVO_ERROR_UNSUPPORTED, &error, "not supported");
     /* A trap for backtracking ends at a limit. */
     assert_ok(regex_compile(TEXT_LITERAL("(a+)+(?=[bc])"), NULL, &regex, &error));
     char text[64];

@@ -167,6 +167,14 @@ def splits():
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
 
 
+def patterns():
+    """Where Oniguruma's dialect and tables differ from PCRE2's."""
+    return byte_level(pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\p{Han}+|\p{N}{2}+|[[:punct:]]+|\u0041\h?"), "isolated"),
+        pre_tokenizers.Split(Regex(r"[\w'-]+\b|\W(?m:.)$"), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
+
+
 def fallback_vocabulary(tokenizer, size):
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
     train(tokenizer, size, special=special)
@@ -394,6 +402,7 @@ def main():
     texts = TEXTS + list(stress_texts(7, 150))
     cases = []
     made = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "smollm": smollm, "splits": splits,
+            "patterns": patterns,
             "llama2": llama2, "gemma": gemma, "metaspace": metaspace, "words": words,
             "vanishing": vanishing}
     kept = {}
