@@ -253,7 +253,9 @@ static void check_mask(const char *source, const char *text, const char *mask) {
     avo_error error;
     assert_ok_error(render_json(source,
                                 "{\"u\": \"user\", \"d\": {\"k\": \"v\", \"n\": 5}, \"l\": "
-                                "[\"p\", \"q\"], \"e\": \"\u00e9\\n\\\"\", \"n\": 7}",
+                                "[\"p\", \"q\"], \"e\": \"\u00e9\\n\\\"\", \"n\": 7, "
+                                "\"m\": {\"role\": \"user\", \"content\": \"user\"}, "
+                                "\"x\": {\"role\": \"user|>\"}}",
                                 NULL, 0, &output, &error),
                     &error);
     char found[512];
@@ -273,6 +275,10 @@ static void check_mask(const char *source, const char *text, const char *mask) {
 static void every_byte_knows_its_origin(void **state) {
     (void)state;
     check_mask("<{{ u }}>", "<user>", "TuuuuT");
+    /* a role of the usual words is the template's own, any other is not */
+    check_mask("<{{ m.role }}>", "<user>", "TTTTTT");
+    check_mask("<{{ m.content }}>", "<user>", "TuuuuT");
+    check_mask("<{{ x.role }}>", "<user|>>", "TuuuuuuT");
     check_mask("{{ '<' + u + '>' }}", "<user>", "TuuuuT");
     check_mask("{{ '<' ~ u ~ 1 ~ n }}", "<user17", "TuuuuTu");
     check_mask("{{ bos_token }}{{ u }}", "<s>user", "TTTuuuu");

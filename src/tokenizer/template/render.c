@@ -92,6 +92,20 @@ avo_status jinja_take(jinja_render *render, size_t count, size_t size, void *out
 
 /* ---- Variables ---- */
 
+/* Templates build special tokens from roles ("<|" + message.role + "|>"). A role that is one of the
+ * words all chats use is no text of a user's making: it counts as the template's own. */
+static bool is_plain_role(text_view key, const json_value *value) {
+    static const char *const roles[] = {"system",   "user",      "assistant",
+                                        "tool",     "developer", "model",
+                                        "function", "ipython",   "observation"};
+    if (!text_is(key, "role") || value->kind != JSON_STRING)
+        return false;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (text_is(value->string, roles[i]))
+            return true;
+    return false;
+}
+
 static avo_status from_object(jinja_render *render, const json_value *json, jinja_value *out) {
     jinja_dict *dict;
     AVO_TRY(jinja_dict_new(render, json->object.count, &dict));
@@ -99,7 +113,11 @@ static avo_status from_object(jinja_render *render, const json_value *json, jinj
         jinja_value key;
         jinja_value value;
         AVO_TRY(jinja_text_new(render, json->object.members[i].key, JINJA_UNTRUSTED, &key));
-        AVO_TRY(jinja_from_json(render, &json->object.members[i].value, &value));
+        const json_value *from = &json->object.members[i].value;
+        if (is_plain_role(json->object.members[i].key, from))
+            AVO_TRY(jinja_text_new(render, from->string, JINJA_TRUSTED, &value));
+        else
+            AVO_TRY(jinja_from_json(render, from, &value));
         AVO_TRY(jinja_dict_set(render, dict, key, value));
     }
     *out = (jinja_value){.kind = JINJA_DICT, .dict = dict};

@@ -27,7 +27,7 @@ void chat_template_close(chat_template *chat);
 
 typedef struct chat_template_input {
     /* The variables: messages, tools, documents, add_generation_prompt, … An object. Strings in it
-     * are the caller's data. */
+     * are the caller's data, save a "role" that is one of the usual words. */
     const json_value *variables;
     /* Trusted strings, set as variables bos_token, eos_token, unk_token, pad_token when not empty.
      */
