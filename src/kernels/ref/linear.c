@@ -92,5 +92,5 @@ static void linear_worker(void *context, uint32_t worker, uint32_t workers) {
 void reference_linear(const step_view *step, const linear_view *linear, const float *x,
                       size_t x_stride, uint32_t rows, float *out, size_t out_stride) {
     linear_task task = {step, linear, x, x_stride, rows, out, out_stride};
-    team_run(step->team, linear_worker, &task);
+    reference_run(step, weight_panels(&linear->weight), linear_worker, &task);
 }

@@ -59,5 +59,5 @@ static void norm_worker(void *context, uint32_t worker, uint32_t workers) {
 void reference_norm(const step_view *step, const norm_view *norm, const float *x, size_t x_stride,
                     uint32_t rows, uint32_t width, float *out, size_t out_stride) {
     norm_task task = {norm, x, x_stride, rows, width, out, out_stride};
-    team_run(step->team, norm_worker, &task);
+    reference_run(step, rows, norm_worker, &task);
 }

@@ -45,12 +45,12 @@ static void embed(const step_view *step) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
-    team_run(step->team, embed_worker, (void *)(uintptr_t)step);
+    reference_run(step, rows, embed_worker, (void *)(uintptr_t)step);
     if (model->embedding_project.weight.data != NULL)
         reference_linear(step, &model->embedding_project, scratch->normed, model->embedding.k, rows,
                          scratch->hidden, model->width);
     if (model->position_embedding.data != NULL)
-        team_run(step->team, learned_position_worker, (void *)(uintptr_t)step);
+        reference_run(step, rows, learned_position_worker, (void *)(uintptr_t)step);
     if (model->embedding_norm.kind != NORM_NONE)
         reference_norm(step, &model->embedding_norm, scratch->hidden, model->width, rows,
                        model->width, scratch->hidden, model->width);
@@ -105,7 +105,7 @@ static void add_residual(const step_view *step, const layer_view *layer, const n
                          const norm_view *own_norm) {
     residual_task task = {step, post_norm, layer->norm_after ? own_norm : &no_norm,
                           layer->residual_scale};
-    team_run(step->team, residual_worker, &task);
+    reference_run(step, step->batch->rows, residual_worker, &task);
 }
 
 static void attention_output(const step_view *step, uint32_t number) {
@@ -166,7 +166,7 @@ static void feed_forward_input(const step_view *step, uint32_t number) {
     reference_linear(step, &layer->up, scratch->normed, width, rows, scratch->up,
                      layer->feed_forward);
     activation_task task = {step, layer};
-    team_run(step->team, activation_worker, &task);
+    reference_run(step, rows, activation_worker, &task);
 }
 
 static void feed_forward_output(const step_view *step, uint32_t number) {

@@ -39,7 +39,7 @@ static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
 
 void reference_angles(const step_view *step) {
     if (step->model->rotary_tables > 0)
-        team_run(step->team, angles_worker, (void *)(uintptr_t)step);
+        reference_run(step, step->batch->rows, angles_worker, (void *)(uintptr_t)step);
 }
 
 void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
@@ -111,5 +111,5 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
 
 void reference_position(const step_view *step, uint32_t layer) {
     position_task task = {step, layer};
-    team_run(step->team, position_worker, &task);
+    reference_run(step, step->batch->rows, position_worker, &task);
 }

@@ -28,6 +28,16 @@ void reference_attention(const step_view *step, uint32_t layer);
 
 float reference_activate(activation_kind kind, float x);
 
+/* Runs a task that is cut into `units`: with one unit the team has nothing to share, and waking it
+ * would cost more than the work. */
+static inline void reference_run(const step_view *step, size_t units, team_task task,
+                                 void *context) {
+    if (units <= 1)
+        task(context, 0, 1);
+    else
+        team_run(step->team, task, context);
+}
+
 static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
     return step->scratch->worker + worker * step->scratch->worker_floats;
 }
