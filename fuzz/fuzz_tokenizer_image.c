@@ -2,11 +2,11 @@
 #include "fuzz_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    size_t rounded = (size + 63) & ~(size_t)63;
-    uint8_t *copy = aligned_alloc(64, rounded + 64);
+    uint8_t *copy = fuzz_allocate(NULL, size, 64);
     if (copy == NULL)
         return 0;
-    memcpy(copy, data, size);
+    if (size > 0)
+        memcpy(copy, data, size);
     tokenizer_source source = {
         .kind = TOKENIZER_SOURCE_IMAGE, .data = {copy, size}, .name = "fuzz"};
     fuzz_open(&source);

@@ -11,10 +11,11 @@ void *allocator_take(const avo_allocator *allocator, size_t size) {
         return NULL;
     if (allocator != NULL)
         return allocator->allocate(allocator->context, size, ALLOCATOR_ALIGNMENT);
-    size_t rounded;
-    if (!size_round_up(size, ALLOCATOR_ALIGNMENT, &rounded))
+    if (size > PTRDIFF_MAX)
         return NULL;
-    return aligned_alloc(ALLOCATOR_ALIGNMENT, rounded);
+    /* Exactly this size, so that a sanitizer sees the first byte too far. */
+    void *memory = NULL;
+    return posix_memalign(&memory, ALLOCATOR_ALIGNMENT, size) == 0 ? memory : NULL;
 }
 
 void *allocator_take_array(const avo_allocator *allocator, size_t count, size_t size) {

@@ -8,6 +8,24 @@
 #define ARENA_BLOCK_BYTES_MIN ((size_t)16 << 10)
 #define ARENA_BLOCK_BYTES_MAX ((size_t)4 << 20)
 
+/* Under AddressSanitizer what nobody has taken is poisoned, and items keep a distance: else a byte
+ * too far would only meet the neighbour. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_POISON 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_POISON 1
+#endif
+#endif
+#ifdef ARENA_POISON
+#include <sanitizer/asan_interface.h>
+#define ARENA_GAP_BYTES 16
+#else
+#define ARENA_GAP_BYTES                         0
+#define ASAN_POISON_MEMORY_REGION(data, size)   ((void)(data), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(data, size) ((void)(data), (void)(size))
+#endif
+
 struct arena_block {
     arena_block *next;
     size_t bytes; /* with this head */
@@ -23,7 +41,9 @@ void arena_free(arena *arena) {
     arena_block *block = arena->blocks;
     while (block != NULL) {
         arena_block *next = block->next;
-        allocator_give(arena->allocator, block, block->bytes);
+        size_t bytes = block->bytes;
+        ASAN_UNPOISON_MEMORY_REGION(block, bytes);
+        allocator_give(arena->allocator, block, bytes);
         block = next;
     }
     arena->blocks = NULL;
@@ -49,6 +69,7 @@ static arena_block *arena_block_add(arena *arena, size_t payload) {
     if (block == NULL)
         return NULL;
     *block = (arena_block){.next = arena->blocks, .bytes = bytes, .used = sizeof(arena_block)};
+    ASAN_POISON_MEMORY_REGION(block + 1, bytes - sizeof(arena_block));
     arena->blocks = block;
     arena->used_bytes += bytes;
     return block;
@@ -61,16 +82,17 @@ void *arena_take(arena *arena, size_t size) {
     arena_block *block = arena->blocks;
     size_t begin = 0;
     size_t end = 0;
-    if (block == NULL || !size_round_up(block->used, alignment, &begin) ||
+    if (block == NULL || !size_round_up(block->used + ARENA_GAP_BYTES, alignment, &begin) ||
         !size_add(begin, size, &end) || end > block->bytes) {
         block = arena_block_add(arena, size);
         if (block == NULL)
             return NULL;
-        begin = (block->used + alignment - 1) & ~(alignment - 1);
+        begin = (block->used + ARENA_GAP_BYTES + alignment - 1) & ~(alignment - 1);
         end = begin + size;
     }
     block->used = end;
     void *memory = (char *)block + begin;
+    ASAN_UNPOISON_MEMORY_REGION(memory, size);
     memset(memory, 0, size);
     return memory;
 }

@@ -75,6 +75,35 @@ static void arena_gives_clean_separate_memory(void **state) {
     assert_int_equal(counter.live, 0);
 }
 
+/* Of AddressSanitizer's run time, where it is linked. */
+extern int __asan_address_is_poisoned(const volatile void *address) __attribute__((weak));
+
+static void sanitizer_sees_a_byte_too_far(void **state) {
+    (void)state;
+    if (__asan_address_is_poisoned == NULL)
+        skip();
+    for (size_t size = 1; size < 3000; size = size * 3 + 1) {
+        test_allocator counter;
+        test_allocator_init(&counter);
+        char *direct = allocator_take(NULL, size);
+        char *counted = allocator_take(&counter.allocator, size);
+        assert_true(__asan_address_is_poisoned(direct + size));
+        assert_true(__asan_address_is_poisoned(counted + size));
+        allocator_give(NULL, direct, size);
+        allocator_give(&counter.allocator, counted, size);
+        arena arena;
+        arena_init(&arena, &counter.allocator, SIZE_MAX);
+        char *items[2] = {arena_take(&arena, size), arena_take(&arena, size)};
+        for (size_t i = 0; i < 2; i++) {
+            assert_false(__asan_address_is_poisoned(items[i]));
+            assert_false(__asan_address_is_poisoned(items[i] + size - 1));
+            assert_true(__asan_address_is_poisoned(items[i] + size));
+            assert_true(__asan_address_is_poisoned(items[i] - 1));
+        }
+        arena_free(&arena);
+    }
+}
+
 static void arena_copies_text(void **state) {
     (void)state;
     arena arena;
@@ -186,6 +215,7 @@ int main(void) {
         cmocka_unit_test(allocator_aligns_and_refuses),
         cmocka_unit_test(allocator_of_the_caller_is_used),
         cmocka_unit_test(arena_gives_clean_separate_memory),
+        cmocka_unit_test(sanitizer_sees_a_byte_too_far),
         cmocka_unit_test(arena_copies_text),
         cmocka_unit_test(arena_keeps_its_limit),
         cmocka_unit_test(arena_survives_failed_allocations),

@@ -42,16 +42,20 @@ const char *test_scratch_folder(void) {
     return path;
 }
 
+void *test_take_exact(size_t size, size_t alignment) {
+    void *memory = NULL;
+    return posix_memalign(&memory, alignment, size) == 0 ? memory : NULL;
+}
+
 static void *counting_allocate(void *context, size_t size, size_t alignment) {
     test_allocator *counter = context;
     counter->allocations++;
     if (counter->allocations == counter->fail_at)
         return NULL;
-    size_t rounded = (size + alignment - 1) & ~(alignment - 1);
-    void *memory = aligned_alloc(alignment, rounded);
+    void *memory = test_take_exact(size, alignment);
     if (memory == NULL)
         return NULL;
-    memset(memory, 0xA5, rounded); /* nobody may rely on zeros */
+    memset(memory, 0xA5, size); /* nobody may rely on zeros */
     counter->live++;
     counter->live_bytes += size;
     if (counter->live_bytes > counter->peak_bytes)

@@ -109,7 +109,7 @@ static void tiny_tokenizers(void **state) {
         check_case(fixture.tokenizer, texts, one, "compiled");
         /* The image alone, somewhere else. */
         bytes_view image = tokenizer_image(fixture.tokenizer);
-        uint8_t *copy = aligned_alloc(64, image.size);
+        uint8_t *copy = test_take_exact(image.size, 64);
         assert_non_null(copy);
         memcpy(copy, image.data, image.size);
         tokenizer_source source = {

@@ -38,9 +38,10 @@ static void judge(tokenizer_source_kind kind, bytes_view bytes, size_t *opened) 
 /* A copy in memory of exactly this size, so that a sanitizer sees a byte too far. */
 static void judge_copy(tokenizer_source_kind kind, const uint8_t *data, size_t size,
                        size_t *opened) {
-    uint8_t *copy = aligned_alloc(64, (size + 64) & ~(size_t)63);
+    uint8_t *copy = test_take_exact(size, 64);
     assert_non_null(copy);
-    memcpy(copy, data, size);
+    if (size > 0)
+        memcpy(copy, data, size);
     judge(kind, (bytes_view){copy, size}, opened);
     free(copy);
 }
@@ -53,7 +54,7 @@ static void batter(tokenizer_source_kind kind, bytes_view bytes, size_t number_s
     assert_int_equal(opened, 1);
     for (size_t size = 0; size < bytes.size; size += 1 + bytes.size / 1500)
         judge_copy(kind, bytes.data, size, &opened);
-    uint8_t *copy = aligned_alloc(64, (bytes.size + 64) & ~(size_t)63);
+    uint8_t *copy = test_take_exact(bytes.size, 64);
     assert_non_null(copy);
     for (size_t at = 0; at + 4 <= bytes.size; at += number_step) {
         memcpy(copy, bytes.data, bytes.size);
@@ -126,7 +127,7 @@ static void image_of(tokenizer_source_kind kind, bytes_view bytes) {
     assert_ok_error(tokenizer_open(&source, NULL, &tokenizer, &error), &error);
     bytes_view image = tokenizer_image(tokenizer);
     size_t opened = 0;
-    uint8_t *copy = aligned_alloc(64, image.size);
+    uint8_t *copy = test_take_exact(image.size, 64);
     assert_non_null(copy);
     for (size_t at = 0; at + 4 <= sizeof(image_header); at += 4)
         for (size_t i = 0; i < sizeof(extremes) / sizeof(extremes[0]); i++) {
