@@ -144,7 +144,8 @@ enum {
 };
 
 /* Writes up to `capacity` ids and always the full count; AVO_ERROR_LIMIT when they differ.
- * At most one id per byte plus two is ever needed. Any bytes are accepted. */
+ * A text may have more ids than bytes: ask for the count first (capacity 0). Any bytes are
+ * accepted. */
 AVO_API AVO_MUST_USE avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes,
                                              uint32_t flags, int32_t *ids, size_t capacity,
                                              size_t *count, avo_error *error);

@@ -10,7 +10,8 @@
 /* e^x to about one unit in the last place; 0 below −87.3, infinite above 88.7, NaN stays NaN.
  * x = n·ln2 + r with |r| ≤ ln2/2; e^r as its Taylor sum to r⁷ (the rest is below 6e-9). */
 static inline float math_exp(float x) {
-    float clamped = x < -87.33654f ? -87.33654f : x;
+    float clamped = x == x ? x : 0.0f; /* what is no number has no exponent either */
+    clamped = clamped < -87.33654f ? -87.33654f : clamped;
     clamped = clamped > 88.72283f ? 88.72283f : clamped;
     /* Adding and taking away 1.5·2²³ rounds to an integer in the current mode. */
     float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;

@@ -21,14 +21,21 @@ static avo_status tokenize_file(const avo_model *model, const char *path, buffer
     const char *text = bytes > 0 ? (const char *)map.bytes.data : "";
     if (bytes > 0 && text[bytes - 1] == '\n')
         bytes--;
+    /* One try with a good guess, and a second one with the count that the first has found. */
     size_t capacity = bytes + 2;
     size_t count = 0;
-    avo_status status = buffer_reserve(ids, capacity * sizeof(int32_t));
-    if (status != AVO_OK)
-        status = status_no_memory(error, "the tokens of the text", capacity * sizeof(int32_t));
-    else
+    avo_status status;
+    for (;;) {
+        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK) {
+            status = status_no_memory(error, "the tokens of the text", capacity * sizeof(int32_t));
+            break;
+        }
         status = avo_tokenize(model, text, bytes, AVO_TOKENIZE_BEGIN, (int32_t *)(void *)ids->data,
                               capacity, &count, error);
+        if (status != AVO_ERROR_LIMIT || count <= capacity)
+            break;
+        capacity = count;
+    }
     file_map_close(&map);
     AVO_TRY(status);
     ids->size = count * sizeof(int32_t);

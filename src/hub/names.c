@@ -88,7 +88,7 @@ avo_status hub_path_check(text_view path, avo_error *error) {
                            "file path \"%.*s\" has %zu bytes (1 to %d are allowed)",
                            TEXT_ARGUMENT(path), path.size, HUB_FILE_PATH_MAX);
     for (size_t i = 0; i < path.size;) {
-        uint32_t code_point;
+        uint32_t code_point = 0; /* stays so where nothing valid stands */
         size_t bytes = utf8_decode(path.data + i, path.size - i, &code_point);
         bool bidirectional = (code_point >= 0x202A && code_point <= 0x202E) ||
                              (code_point >= 0x2066 && code_point <= 0x2069);

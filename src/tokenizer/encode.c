@@ -232,12 +232,14 @@ static avo_status encode_replaced(encoder *encoder, text_view text) {
         status = buffer_append(&clean, "\xEF\xBF\xBD", 3);
         at += utf8_invalid_length(text.data + at, text.size - at);
     }
-    encode_options options = *encoder->options;
+    const encode_options *given = encoder->options;
+    encode_options options = *given;
     if (options.trusted_given)
         options.trusted_count = 0;
     encoder->options = &options;
     status = status == AVO_OK ? encode_valid(encoder, buffer_text(&clean), 0, false)
                               : encode_no_memory(encoder);
+    encoder->options = given;
     buffer_free(&clean);
     return status;
 }

@@ -50,19 +50,20 @@ typedef struct added_match {
     uint32_t id;
 } added_match;
 
-/* The next added token in `text` at or behind `from`; white space before `from` is taken.
- * `base` is where the text begins in the caller's text, SIZE_MAX when it was changed and
- * [base_begin, base_end) is all that is known. False: none. */
+/* A search for added tokens, from the front of a text to its end. */
 typedef struct added_search {
     const image *image;
     uint32_t which; /* 0: raw, 1: late */
     text_view text;
     const encode_options *options;
-    bool located;      /* positions in `text` are positions in the caller's text, less `base` */
+    bool located;      /* positions in `text` are positions in the caller's text, less `base`;
+                        * else normalising has moved them, and only all of it can be trusted */
     size_t base;       /* where the text, or what it was made from, begins … */
     size_t base_bytes; /* … and how long that is */
     size_t trusted_at; /* spans before this one are behind us */
 } added_search;
+/* The next added token at or behind `from`, which is where the last match ended, white space it
+ * swallowed included. False: none. */
 bool added_next(added_search *search, size_t from, added_match *match);
 
 /* A piece of a segment through the pre-tokenisation steps from `step` on, then BPE. */

@@ -35,8 +35,7 @@ typedef enum image_kind { IMAGE_BYTE_LEVEL = 1, IMAGE_CHARACTERS = 2 } image_kin
 enum { /* header.flags */
        IMAGE_FUSE_UNKNOWN = 1 << 0,
        IMAGE_BYTE_FALLBACK = 1 << 1, /* characters outside the vocabulary become bytes */
-       IMAGE_ALL_BYTES = 1 << 2,     /* every byte has a symbol: invalid UTF-8 is kept */
-       IMAGE_PREFIX_ONCE = 1 << 3    /* reserved */
+       IMAGE_ALL_BYTES = 1 << 2      /* every byte has a symbol: invalid UTF-8 is kept */
 };
 
 enum { /* token flags */

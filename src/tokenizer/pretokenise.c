@@ -19,7 +19,7 @@ typedef struct splitter {
 } splitter;
 
 static avo_status emit(splitter *s, size_t begin, size_t end) {
-    if (begin == end)
+    if (begin >= end || end > s->piece.text.size)
         return AVO_OK;
     text_piece part = {{s->piece.text.data + begin, end - begin},
                        s->piece.first && begin == 0,

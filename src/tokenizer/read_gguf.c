@@ -9,42 +9,36 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-/* What a name of tokenizer.ggml.pre stands for: splits one after the other, all isolating. */
+/* What a name of tokenizer.ggml.pre stands for: a scanner's pattern, or patterns one after the
+ * other; all isolate what they match. */
 typedef struct pre_rule {
     const char *name;
+    scanner scanner;         /* SCANNER_COUNT: the patterns instead */
     const char *patterns[4]; /* NULL ends */
     bool single_digits;      /* digits alone first */
     bool nfc, ignore_merges, adds_begin;
 } pre_rule;
 
-#define GPT2_PATTERN                                                                               \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3_PATTERN                                                                             \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"                      \
-    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define QWEN2_PATTERN                                                                              \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"                           \
-    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
 static const pre_rule pre_rules[] = {
-    {.name = "gpt-2", .patterns = {GPT2_PATTERN}},
-    {.name = "phi-2", .patterns = {GPT2_PATTERN}},
-    {.name = "mpt", .patterns = {GPT2_PATTERN}},
-    {.name = "olmo", .patterns = {GPT2_PATTERN}},
-    {.name = "llama-bpe", .patterns = {LLAMA3_PATTERN}, .ignore_merges = true, .adds_begin = true},
-    {.name = "llama3", .patterns = {LLAMA3_PATTERN}, .ignore_merges = true, .adds_begin = true},
-    {.name = "llama-v3", .patterns = {LLAMA3_PATTERN}, .ignore_merges = true, .adds_begin = true},
-    {.name = "dbrx", .patterns = {LLAMA3_PATTERN}},
-    {.name = "smaug-bpe", .patterns = {LLAMA3_PATTERN}},
-    {.name = "qwen2", .patterns = {QWEN2_PATTERN}, .nfc = true},
-    {.name = "deepseek-r1-qwen", .patterns = {QWEN2_PATTERN}},
-    {.name = "stablelm2", .patterns = {QWEN2_PATTERN}},
-    {.name = "smollm", .patterns = {GPT2_PATTERN}, .single_digits = true},
-    {.name = "starcoder", .patterns = {GPT2_PATTERN}, .single_digits = true},
-    {.name = "refact", .patterns = {GPT2_PATTERN}, .single_digits = true},
-    {.name = "command-r", .patterns = {GPT2_PATTERN}, .single_digits = true},
-    {.name = "codeshell", .patterns = {GPT2_PATTERN}, .single_digits = true},
+    {.name = "gpt-2", .scanner = SCANNER_GPT2},
+    {.name = "phi-2", .scanner = SCANNER_GPT2},
+    {.name = "mpt", .scanner = SCANNER_GPT2},
+    {.name = "olmo", .scanner = SCANNER_GPT2},
+    {.name = "llama-bpe", .scanner = SCANNER_LLAMA3, .ignore_merges = true, .adds_begin = true},
+    {.name = "llama3", .scanner = SCANNER_LLAMA3, .ignore_merges = true, .adds_begin = true},
+    {.name = "llama-v3", .scanner = SCANNER_LLAMA3, .ignore_merges = true, .adds_begin = true},
+    {.name = "dbrx", .scanner = SCANNER_LLAMA3},
+    {.name = "smaug-bpe", .scanner = SCANNER_LLAMA3},
+    {.name = "qwen2", .scanner = SCANNER_QWEN2, .nfc = true},
+    {.name = "deepseek-r1-qwen", .scanner = SCANNER_QWEN2},
+    {.name = "stablelm2", .scanner = SCANNER_QWEN2},
+    {.name = "smollm", .scanner = SCANNER_GPT2, .single_digits = true},
+    {.name = "starcoder", .scanner = SCANNER_GPT2, .single_digits = true},
+    {.name = "refact", .scanner = SCANNER_GPT2, .single_digits = true},
+    {.name = "command-r", .scanner = SCANNER_GPT2, .single_digits = true},
+    {.name = "codeshell", .scanner = SCANNER_GPT2, .single_digits = true},
     {.name = "default",
+     .scanner = SCANNER_COUNT,
      .patterns = {"[\\p{P}\\$\\+<=>\\^~\\|]+",
                   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)",
                   "\\p{N}+", "[0-9][0-9][0-9]"}},
@@ -223,6 +217,8 @@ static avo_status add_rule_steps(draft *draft, const pre_rule *rule) {
         AVO_TRY(draft_step(draft, STAGE_PRETOKENISE,
                            (image_step){.kind = STEP_DIGITS, .flags = STEP_INDIVIDUAL}, none,
                            none));
+    if (rule->scanner != SCANNER_COUNT)
+        return draft_split(draft, text_from(scanner_pattern(rule->scanner)), SPLIT_ISOLATED);
     for (size_t i = 0; i < 4 && rule->patterns[i] != NULL; i++)
         AVO_TRY(draft_split(draft, text_from(rule->patterns[i]), SPLIT_ISOLATED));
     return AVO_OK;

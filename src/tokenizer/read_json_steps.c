@@ -3,6 +3,7 @@
 #include "tokenizer/draft_int.h"
 
 #include "base/json.h"
+#include "tokenizer/scan_int.h"
 
 #define SEQUENCE_DEPTH_MAX 8
 
@@ -164,8 +165,6 @@ static avo_status read_split(draft *draft, const json_value *value) {
 }
 
 static avo_status read_byte_level(draft *draft, const json_value *value) {
-    static const char gpt2[] =
-        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
     bool prefix = true;
     bool split = true;
     AVO_TRY(get_boolean(draft, value, "add_prefix_space", &prefix));
@@ -175,7 +174,9 @@ static avo_status read_byte_level(draft *draft, const json_value *value) {
     if (prefix)
         AVO_TRY(draft_step(draft, STAGE_PRETOKENISE, (image_step){.kind = STEP_PREFIX_SPACE}, none,
                            none));
-    return split ? draft_split(draft, text_from(gpt2), SPLIT_ISOLATED) : AVO_OK;
+    if (!split)
+        return AVO_OK;
+    return draft_split(draft, text_from(scanner_pattern(SCANNER_GPT2)), SPLIT_ISOLATED);
 }
 
 static avo_status read_scheme(draft *draft, const json_value *value, uint32_t *scheme) {
