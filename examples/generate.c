@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     avo_session *session = NULL;
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-    avo_generate_result result;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
     int32_t tokens[512];
 
     options.context_max = 256;
@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
     request.on_token = print_token;
     bool good = avo_model_open(argc > 1 ? argv[1] : "model.gguf", NULL, &model, &error) == AVO_OK &&
                 avo_engine_open(model, &options, &engine, &error) == AVO_OK &&
-                avo_session_open(engine, &session, &error) == AVO_OK &&
+                avo_session_open(engine, NULL, &session, &error) == AVO_OK &&
                 avo_tokenize(model, prompt, strlen(prompt), AVO_TOKENIZE_BEGIN, tokens, 512,
                              &request.token_count, &error) == AVO_OK &&
                 avo_generate(engine, session, &request, &result, &error) == AVO_OK;

@@ -19,6 +19,9 @@
  * writes a text that names what is wrong. After a failure no out-parameter owns anything.
  * The library never prints, never exits and keeps no global state.
  *
+ * Arguments must not be NULL unless a comment says so; an avo_error and options may always be.
+ * Files are mapped: whoever cuts one short while it is open takes the program down (SIGBUS).
+ *
  * Options structs begin with their own size: initialise them with AVO_..._INIT, so that a program
  * built against an older header keeps working with a newer library.
  */
@@ -93,7 +96,8 @@ typedef struct avo_allocator {
     void (*release)(void *context, void *memory, size_t size);
 } avo_allocator;
 
-/* Long work reports how far it is. Returning false cancels it (AVO_ERROR_CANCELLED). */
+/* Long work reports how far it is. Returning false cancels it: opening a model then gives
+ * AVO_ERROR_CANCELLED, generation ends with AVO_FINISH_CANCELLED. */
 typedef bool (*avo_progress_function)(void *context, const char *what, uint64_t done,
                                       uint64_t total);
 
@@ -129,6 +133,8 @@ typedef struct avo_model_info {
     bool has_tokenizer;
     bool has_chat_template;
 } avo_model_info;
+#define AVO_MODEL_INFO_INIT                                                                        \
+    { sizeof(avo_model_info), NULL, NULL, 0, 0, 0, 0, 0, 0, -1, false, false }
 
 AVO_API void avo_model_describe(const avo_model *model, avo_model_info *info);
 
@@ -161,12 +167,27 @@ typedef struct avo_message {
     const char *content;
 } avo_message;
 
-/* Renders messages with the model's own template and tokenizes the result. Text from messages
- * can never turn into special tokens. Counts as in avo_tokenize. */
+typedef struct avo_chat_options {
+    size_t size;               /* sizeof(avo_chat_options) */
+    bool no_generation_prompt; /* do not open the assistant's turn at the end */
+    int64_t now;               /* Unix time that templates see; 0: the clock's */
+    /* A JSON object of more variables for the template: tools, documents, enable_thinking, …; with
+     * "messages" in it, that replaces the array. NULL: none. */
+    const char *variables;
+} avo_chat_options;
+#define AVO_CHAT_OPTIONS_INIT                                                                      \
+    { sizeof(avo_chat_options), false, 0, NULL }
+
+/* Renders messages with the model's own template and tokenizes the result. Text from messages and
+ * variables can never turn into special tokens. Counts as in avo_tokenize. */
 AVO_API AVO_MUST_USE avo_status avo_chat_tokenize(const avo_model *model,
                                                   const avo_message *messages, size_t message_count,
-                                                  bool add_generation_prompt, int32_t *ids,
+                                                  const avo_chat_options *options, int32_t *ids,
                                                   size_t capacity, size_t *count, avo_error *error);
+
+/* AVO_OK where avo_chat_tokenize can work; AVO_ERROR_NOT_FOUND where the model has no template;
+ * else why not: no tokenizer, or a template that is not understood. */
+AVO_API AVO_MUST_USE avo_status avo_chat_check(const avo_model *model, avo_error *error);
 
 /* ---- Engine, sessions, batches ------------------------------------------------------------ */
 
@@ -183,11 +204,17 @@ typedef struct avo_engine_options {
     uint32_t logits_max;   /* rows of one step that may ask for logits; 0: sessions_max */
     uint64_t kv_tokens;    /* tokens in the KV pool; 0: sessions_max × context_max */
     uint64_t memory_max;   /* bytes this engine may allocate; 0: what the system has free */
+    /* LongRoPE models have two sets of rotations, for contexts up to their original one and for
+     * longer ones. This says for which context the rotations are set; 0: the model's own. It alone
+     * decides, so that context_max, which may depend on free memory, never changes a result. */
+    uint32_t rope_context;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
-    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 
-AVO_API AVO_MUST_USE avo_status avo_engine_open(avo_model *model, const avo_engine_options *options,
+/* The model is not changed and may be shared by any number of engines. */
+AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
+                                                const avo_engine_options *options,
                                                 avo_engine **engine, avo_error *error);
 AVO_API void avo_engine_close(avo_engine *engine);
 
@@ -205,13 +232,26 @@ typedef struct avo_plan {
     uint32_t kv_pages;
     uint32_t kv_page_tokens;
 } avo_plan;
+#define AVO_PLAN_INIT                                                                              \
+    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }
+
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
                                                 const avo_engine_options *options, avo_plan *plan,
                                                 avo_error *error);
 
-AVO_API AVO_MUST_USE avo_status avo_session_open(avo_engine *engine, avo_session **session,
-                                                 avo_error *error);
+typedef struct avo_session_options {
+    size_t size; /* sizeof(avo_session_options); nothing to set yet */
+} avo_session_options;
+#define AVO_SESSION_OPTIONS_INIT                                                                   \
+    { sizeof(avo_session_options) }
+
+/* `options` may be NULL. */
+AVO_API AVO_MUST_USE avo_status avo_session_open(avo_engine *engine,
+                                                 const avo_session_options *options,
+                                                 avo_session **session, avo_error *error);
 AVO_API void avo_session_close(avo_session *session);
+/* Tokens of the timeline. The last one of an answer may not have been computed yet; whatever comes
+ * next, a batch or a generation, computes it first. */
 AVO_API uint32_t avo_session_length(const avo_session *session);
 /* Forgets everything from `length` on. */
 AVO_API AVO_MUST_USE avo_status avo_session_truncate(avo_session *session, uint32_t length,
@@ -223,7 +263,8 @@ AVO_API void avo_batch_close(avo_batch *batch);
 AVO_API void avo_batch_clear(avo_batch *batch);
 
 /* Appends tokens to a session's timeline, with logits for the last one. A session may be added
- * once per step. On failure the batch is as before and avo_batch_error has the text. */
+ * once per step. `count` may be 0 where the timeline ends with a token not yet computed. On failure
+ * the batch is as before and avo_batch_error has the text. */
 AVO_API AVO_MUST_USE avo_status avo_batch_add(avo_batch *batch, avo_session *session,
                                               const int32_t *tokens, size_t count);
 /* The same; the last `logits` tokens get logits (0: none, count: all). */
@@ -238,7 +279,7 @@ AVO_API AVO_MUST_USE avo_status avo_step(avo_engine *engine, avo_batch *batch);
 AVO_API const avo_error *avo_batch_error(const avo_batch *batch);
 
 /* Logits of a session's `index`-th scored token in the step just done, `vocabulary` floats; NULL
- * when there are none. Valid until the next step or clear. */
+ * when there are none. Valid until the engine's next step, of whichever batch, or the clear. */
 AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session *session,
                                       size_t index);
 
@@ -274,6 +315,9 @@ typedef struct avo_logprob {
     float logprob;
 } avo_logprob;
 
+/* The model's own recommendation over the defaults of AVO_SAMPLING_INIT. */
+AVO_API void avo_model_sampling(const avo_model *model, avo_sampling *sampling);
+
 /* ---- Generation --------------------------------------------------------------------------- */
 
 typedef enum avo_finish {
@@ -304,23 +348,26 @@ typedef struct avo_generate_request {
     size_t size; /* sizeof(avo_generate_request) */
     const int32_t *tokens;
     size_t token_count;
-    uint32_t max_new_tokens; /* 0: until the context is full */
-    avo_sampling sampling;
-    const char *const *stop; /* strings that end the text and are not part of it */
+    uint32_t max_new_tokens;      /* 0: until the context is full */
+    const avo_sampling *sampling; /* NULL: greedy */
+    const char *const *stop;      /* strings that end the text and are not part of it */
     size_t stop_count;
     const int32_t *stop_tokens; /* beside the model's own */
     size_t stop_token_count;
     bool ignore_end; /* go on after the model's end tokens */
     avo_token_function on_token;
     void *on_token_context;
+    avo_progress_function on_prefill; /* after each chunk of the prompt; false ends it there */
+    void *on_prefill_context;
 } avo_generate_request;
 #define AVO_GENERATE_REQUEST_INIT                                                                  \
     {                                                                                              \
-        sizeof(avo_generate_request), NULL, 0, 0, AVO_SAMPLING_INIT, NULL, 0, NULL, 0, false,      \
-            NULL, NULL                                                                             \
+        sizeof(avo_generate_request), NULL, 0, 0, NULL, NULL, 0, NULL, 0, false, NULL, NULL, NULL, \
+            NULL                                                                                   \
     }
 
 typedef struct avo_generate_result {
+    size_t size; /* sizeof(avo_generate_result), set by the caller */
     avo_finish finish;
     uint32_t prompt_tokens;
     uint32_t new_tokens;
@@ -328,9 +375,12 @@ typedef struct avo_generate_result {
     double first_token_seconds; /* from the call to the first token */
     double decode_seconds;      /* from the first token to the last */
 } avo_generate_result;
+#define AVO_GENERATE_RESULT_INIT                                                                   \
+    { sizeof(avo_generate_result), AVO_FINISH_STOP_TOKEN, 0, 0, 0.0, 0.0, 0.0 }
 
 /* Appends the request's tokens to the session and generates. The session keeps prompt and answer,
- * so that the next turn of a conversation continues it. */
+ * so that the next turn of a conversation continues it. Draws are keyed by seed and position in the
+ * timeline; penalties see the whole timeline. `result` may be NULL. */
 AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
                                              const avo_generate_request *request,
                                              avo_generate_result *result, avo_error *error);

@@ -3,8 +3,10 @@
 
 #include "base/allocator.h"
 #include "base/cpu.h"
+#include "base/float_mode.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #define TEAM_SPINS 2000 /* about 20 µs: longer than the gap between two phases */
@@ -61,6 +63,9 @@ static void *team_worker_main(void *argument) {
     team_worker *worker = argument;
     team *team = worker->team;
     unsigned seen = 0;
+    /* The mode was inherited from whoever opened the team; this thread does nothing else. */
+    float_mode ignored;
+    float_mode_enter(&ignored);
     for (;;) {
         seen = team_wait(team, seen);
         if (atomic_load_explicit(&team->stop, memory_order_acquire))
@@ -81,6 +86,26 @@ static void team_release(team *team) {
     pthread_mutex_unlock(&team->mutex);
 }
 
+/* Starts the workers with every signal blocked: the host's signals are the host's business. Returns
+ * the index of the one that could not be started, 0 when all run. */
+static uint32_t team_start(team *team) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    uint32_t failed = 0;
+    for (uint32_t i = 1; i < team->threads && failed == 0; i++) {
+        team_worker *worker = &team->workers[i];
+        *worker = (team_worker){.team = team, .index = i};
+        if (pthread_create(&worker->thread, NULL, team_worker_main, worker) != 0)
+            failed = i;
+        else
+            team->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
 avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **out,
                      avo_error *error) {
     *out = NULL;
@@ -97,16 +122,11 @@ avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **ou
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->done, NULL);
-    for (uint32_t i = 1; i < threads; i++) {
-        team_worker *worker = &team->workers[i];
-        *worker = (team_worker){.team = team, .index = i};
-        int failed = pthread_create(&worker->thread, NULL, team_worker_main, worker);
-        if (failed != 0) {
-            team_close(team);
-            return status_fail(error, AVO_ERROR_MEMORY, "cannot start thread %u of %u", i + 1,
-                               threads);
-        }
-        team->started++;
+    uint32_t failed = team_start(team);
+    if (failed != 0) {
+        team_close(team);
+        return status_fail(error, AVO_ERROR_MEMORY, "cannot start thread %u of %u", failed + 1,
+                           threads);
     }
     *out = team;
     return AVO_OK;

@@ -106,17 +106,17 @@ static avo_status bench(const char *name, const bench_flags *flags, bench_figure
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = flags->threads;
     options.context_max = flags->prompt + flags->generate;
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     parts.vocabulary = info.vocabulary;
     figures->weight_bytes = info.weight_bytes;
-    avo_plan plan = {.size = sizeof(plan)};
+    avo_plan plan = AVO_PLAN_INIT;
     avo_status status = avo_engine_plan(model, &options, &plan, error);
     figures->threads = plan.threads;
     if (status == AVO_OK)
         status = avo_engine_open(model, &options, &parts.engine, error);
     if (status == AVO_OK)
-        status = avo_session_open(parts.engine, &parts.session, error);
+        status = avo_session_open(parts.engine, NULL, &parts.session, error);
     if (status == AVO_OK)
         status = avo_batch_open(parts.engine, &parts.batch, error);
     figures->load_seconds = clock_seconds(begin, clock_now_ns());

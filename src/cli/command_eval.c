@@ -80,7 +80,7 @@ static avo_status measure_perplexity(const char *name, const char *path, eval_op
     avo_status status = tokenize_file(model, path, ids, error);
     if (status == AVO_OK) {
         const int32_t *tokens = (const int32_t *)(const void *)ids->data;
-        avo_model_info info = {.size = sizeof(info)};
+        avo_model_info info = AVO_MODEL_INFO_INIT;
         avo_model_describe(model, &info);
         size_t count = ids->size / sizeof(int32_t);
         bool begins = count > 0 && info.token_begin >= 0 && tokens[0] == info.token_begin;
@@ -182,7 +182,7 @@ static avo_status write_logits(const char *name, const char *ids_text, const cha
     avo_status status = AVO_OK;
     if (path != NULL)
         status = tokenize_file(model, path, ids, error);
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     *vocabulary = info.vocabulary;
     if (status == AVO_OK)

@@ -79,7 +79,7 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_plan, words == 0 ? "which MODEL?" : "one MODEL only");
     options.memory_max = memory_mib << 20;
     avo_error error = {0};
-    avo_plan plan = {.size = sizeof(plan)};
+    avo_plan plan = AVO_PLAN_INIT;
     avo_status status = make_plan(argv[1], &options, &plan, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);

@@ -85,15 +85,13 @@ static avo_status tokenize_chat(const avo_model *model, const run_flags *flags,
     if (flags->system != NULL)
         messages[message_count++] = (avo_message){"system", flags->system};
     messages[message_count++] = (avo_message){"user", prompt->data};
-    return avo_chat_tokenize(model, messages, message_count, true, ids, capacity, count, error);
+    return avo_chat_tokenize(model, messages, message_count, NULL, ids, capacity, count, error);
 }
 
 static avo_status tokenize(const avo_model *model, const run_flags *flags, const buffer *prompt,
                            buffer *ids, avo_error *error) {
-    avo_model_info info = {.size = sizeof(info)};
-    avo_model_describe(model, &info);
     /* A template that cannot be used is an error of its own, never a reason to go on without. */
-    bool chat = !flags->raw && (info.has_chat_template || model->template_error.status != AVO_OK);
+    bool chat = !flags->raw && avo_chat_check(model, error) != AVO_ERROR_NOT_FOUND;
     if (flags->system != NULL && !chat)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--system needs a chat template, %s",
                            flags->raw ? "which --raw leaves out"
@@ -153,7 +151,7 @@ static bool on_token(void *context, const avo_token_event *event) {
 /* What the engine is opened with: a context that the request fits, where the user gave none. */
 static avo_status plan_context(const run_flags *flags, const avo_model *model, size_t prompt_tokens,
                                uint32_t *context, avo_error *error) {
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     uint32_t available = flags->context != 0 ? flags->context : info.context;
     if (prompt_tokens >= available)
@@ -175,7 +173,7 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
 static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
                            const buffer *ids, avo_generate_request *request, avo_error *error) {
     avo_session *session = NULL;
-    AVO_TRY(avo_session_open(engine, &session, error));
+    AVO_TRY(avo_session_open(engine, NULL, &session, error));
     run_stream stream = {record, flags->json, true, AVO_OK};
     request->tokens = (const int32_t *)(const void *)ids->data;
     request->token_count = ids->size / sizeof(int32_t);
@@ -229,6 +227,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     uint64_t tokenized = clock_now_ns();
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = flags->threads;
+    options.rope_context = flags->context;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(avo_engine_open(*model, &options, engine, error));
     record->model = *model;

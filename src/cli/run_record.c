@@ -9,6 +9,7 @@
 
 void run_record_init(run_record *record) {
     memset(record, 0, sizeof(*record));
+    record->result = (avo_generate_result)AVO_GENERATE_RESULT_INIT;
     buffer_init(&record->text, NULL, SIZE_MAX);
     buffer_init(&record->ids, NULL, SIZE_MAX);
     buffer_init(&record->logprobs, NULL, SIZE_MAX);

@@ -1,8 +1,6 @@
 /* Sampling flags to avo_sampling. */
 #include "cli/sampling_options.h"
 
-#include "model/model.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -52,11 +50,10 @@ size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
     return SAMPLING_OPTION_COUNT;
 }
 
-/* The flag, else what the model says, else ours. */
-static float choose(double flag, float model, float ours) {
+/* The flag, where it was given. */
+static void choose(double flag, float *value) {
     if (!isnan(flag))
-        return (float)flag;
-    return isnan(model) ? ours : model;
+        *value = (float)flag;
 }
 
 static bool parse_token(const cli_command *command, const char *name, const char *text,
@@ -109,8 +106,9 @@ static bool apply_lists(const cli_command *command, const sampling_flags *flags,
             cli_usage(command, "--stop: the text is empty");
             return false;
         }
-    request->sampling.bias = values->bias;
-    request->sampling.bias_count = flags->bias.count;
+    values->sampling.bias = values->bias;
+    values->sampling.bias_count = flags->bias.count;
+    request->sampling = &values->sampling;
     request->stop_tokens = values->stop_tokens;
     request->stop_token_count = flags->stop_token.count;
     request->stop = flags->stop.items;
@@ -121,21 +119,20 @@ static bool apply_lists(const cli_command *command, const sampling_flags *flags,
 bool sampling_flags_apply(const cli_command *command, const sampling_flags *flags,
                           const avo_model *model, sampling_values *values,
                           avo_generate_request *request) {
-    const generation_defaults *defaults = &model->source->generation;
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
-    avo_sampling *sampling = &request->sampling;
-    sampling->temperature = choose(flags->temperature, defaults->temperature, 0.0f);
-    sampling->top_p = choose(flags->top_p, defaults->top_p, 1.0f);
-    sampling->min_p = choose(flags->min_p, defaults->min_p, 0.0f);
-    sampling->typical_p = choose(flags->typical_p, defaults->typical_p, 1.0f);
-    sampling->repetition_penalty =
-        choose(flags->repetition_penalty, defaults->repetition_penalty, 1.0f);
-    sampling->presence_penalty = choose(flags->presence_penalty, NAN, 0.0f);
-    sampling->frequency_penalty = choose(flags->frequency_penalty, NAN, 0.0f);
-    sampling->top_k = flags->top_k;
-    if (flags->top_k == UINT32_MAX)
-        sampling->top_k = defaults->top_k > 0 ? (uint32_t)defaults->top_k : 0;
+    values->sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    avo_sampling *sampling = &values->sampling;
+    avo_model_sampling(model, sampling);
+    choose(flags->temperature, &sampling->temperature);
+    choose(flags->top_p, &sampling->top_p);
+    choose(flags->min_p, &sampling->min_p);
+    choose(flags->typical_p, &sampling->typical_p);
+    choose(flags->repetition_penalty, &sampling->repetition_penalty);
+    choose(flags->presence_penalty, &sampling->presence_penalty);
+    choose(flags->frequency_penalty, &sampling->frequency_penalty);
+    if (flags->top_k != UINT32_MAX)
+        sampling->top_k = flags->top_k;
     sampling->seed = flags->seed;
     sampling->top_logprobs = flags->logprobs;
     return apply_lists(command, flags, info.vocabulary, values, request);

@@ -24,6 +24,7 @@ size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs);
 
 /* What an avo_sampling and a request point to. */
 typedef struct sampling_values {
+    avo_sampling sampling;
     avo_logit_bias bias[OPTION_LIST_MAX];
     int32_t stop_tokens[OPTION_LIST_MAX];
 } sampling_values;

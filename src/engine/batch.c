@@ -3,6 +3,9 @@
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
+#include "base/checked.h"
+
+#include <string.h>
 
 avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
     *out = NULL;
@@ -14,15 +17,17 @@ avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error)
     batch->engine = engine;
     batch->entries =
         allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->entries));
+    batch->segments =
+        allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->segments));
     batch->token = allocator_take_array(allocator, rows, sizeof(*batch->token));
     batch->position = allocator_take_array(allocator, rows, sizeof(*batch->position));
-    batch->pages = allocator_take_array(allocator, rows, sizeof(*batch->pages));
+    batch->row_segment = allocator_take_array(allocator, rows, sizeof(*batch->row_segment));
     batch->logit_row =
         allocator_take_array(allocator, engine->plan.logits_max, sizeof(*batch->logit_row));
-    if (batch->entries == NULL || batch->token == NULL || batch->position == NULL ||
-        batch->pages == NULL || batch->logit_row == NULL) {
+    if (batch->entries == NULL || batch->segments == NULL || batch->token == NULL ||
+        batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL) {
         avo_batch_close(batch);
-        return status_no_memory(error, "a batch", rows * 3 * sizeof(void *));
+        return status_no_memory(error, "a batch", rows * 3 * sizeof(uint32_t));
     }
     *out = batch;
     return AVO_OK;
@@ -36,9 +41,11 @@ void avo_batch_close(avo_batch *batch) {
     const avo_allocator *allocator = engine->allocator;
     size_t rows = engine->plan.rows_max;
     allocator_give(allocator, batch->entries, engine->plan.sessions_max * sizeof(*batch->entries));
+    allocator_give(allocator, batch->segments,
+                   engine->plan.sessions_max * sizeof(*batch->segments));
     allocator_give(allocator, batch->token, rows * sizeof(*batch->token));
     allocator_give(allocator, batch->position, rows * sizeof(*batch->position));
-    allocator_give(allocator, batch->pages, rows * sizeof(*batch->pages));
+    allocator_give(allocator, batch->row_segment, rows * sizeof(*batch->row_segment));
     allocator_give(allocator, batch->logit_row,
                    engine->plan.logits_max * sizeof(*batch->logit_row));
     allocator_give(allocator, batch, sizeof(*batch));
@@ -50,7 +57,7 @@ void avo_batch_clear(avo_batch *batch) {
         avo_session *session = batch->entries[i].session;
         if (session == NULL)
             continue;
-        kv_table_shrink(batch->engine->kv, &session->table, session->length);
+        kv_table_shrink(batch->engine->kv, &session->table, session->computed);
         session->batch = NULL;
     }
     batch->entry_count = 0;
@@ -70,6 +77,9 @@ static avo_status check_session(avo_batch *batch, const avo_session *session) {
     avo_error *error = &batch->error;
     if (batch->computed)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the batch was computed: clear it first");
+    if (batch->session_closed)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a session of the batch was closed: clear the batch first");
     if (session->engine != batch->engine)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the session belongs to another engine");
     if (session->batch != NULL)
@@ -77,20 +87,21 @@ static avo_status check_session(avo_batch *batch, const avo_session *session) {
     return AVO_OK;
 }
 
+/* `rows` counts what is appended and what the timeline still owes. */
 static avo_status check_room(avo_batch *batch, const avo_session *session, size_t count,
-                             size_t logits) {
+                             size_t rows, size_t logits) {
     const engine_plan *plan = &batch->engine->plan;
     avo_error *error = &batch->error;
-    if (count == 0 || logits > count)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu tokens with %zu logits", count, logits);
-    if (count > plan->context_max - session->length)
+    if (rows == 0 || logits > rows)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu tokens with %zu logits", rows, logits);
+    if (count > plan->context_max - session->count)
         return status_fail(error, AVO_ERROR_CONTEXT,
                            "%zu tokens do not fit: the context has %u, the session holds %u", count,
-                           plan->context_max, session->length);
-    if (count > plan->rows_max - batch->rows)
+                           plan->context_max, session->count);
+    if (rows > plan->rows_max - batch->rows)
         return status_fail(error, AVO_ERROR_FULL,
-                           "%zu rows do not fit: a step has %u, %u are taken", count,
-                           plan->rows_max, batch->rows);
+                           "%zu rows do not fit: a step has %u, %u are taken", rows, plan->rows_max,
+                           batch->rows);
     if (logits > plan->logits_max - batch->logit_rows)
         return status_fail(error, AVO_ERROR_FULL,
                            "%zu rows of logits do not fit: a step has %u, %u are taken", logits,
@@ -107,45 +118,60 @@ static avo_status check_tokens(avo_batch *batch, const int32_t *tokens, size_t c
     return AVO_OK;
 }
 
+/* Rows for the tokens [computed, computed + rows) of the timeline. */
+static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, uint32_t logits) {
+    uint32_t segment = batch->entry_count++;
+    batch->segments[segment] =
+        (batch_segment){.first = batch->rows, .rows = rows, .pages = session->table.pages};
+    batch->entries[segment] = (batch_entry){.session = session,
+                                            .serial = session->serial,
+                                            .rows = rows,
+                                            .logit_first = batch->logit_rows,
+                                            .logit_count = logits};
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t row = batch->rows++;
+        batch->position[row] = session->computed + i;
+        batch->token[row] = session->tokens[session->computed + i];
+        batch->row_segment[row] = segment;
+        if (i >= rows - logits)
+            batch->logit_row[batch->logit_rows++] = row;
+    }
+    session->batch = batch;
+}
+
 avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const int32_t *tokens,
                                 size_t count, size_t logits) {
     AVO_TRY(check_session(batch, session));
-    AVO_TRY(check_room(batch, session, count, logits));
+    size_t rows = session->count - session->computed;
+    if (!size_add(rows, count, &rows))
+        rows = SIZE_MAX;
+    AVO_TRY(check_room(batch, session, count, rows, logits));
     AVO_TRY(check_tokens(batch, tokens, count));
-    uint32_t length = session->length + (uint32_t)count;
+    uint32_t length = session->computed + (uint32_t)rows;
     if (kv_table_grow(batch->engine->kv, &session->table, length) != AVO_OK)
         return status_fail(&batch->error, AVO_ERROR_FULL,
                            "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
                            length, kv_pool_free_pages(batch->engine->kv), (unsigned)KV_PAGE_TOKENS);
-    batch->entries[batch->entry_count++] = (batch_entry){.session = session,
-                                                         .rows = (uint32_t)count,
-                                                         .logit_first = batch->logit_rows,
-                                                         .logit_count = (uint32_t)logits};
-    session->batch = batch;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t row = batch->rows++;
-        batch->token[row] = tokens[i];
-        batch->position[row] = session->length + (uint32_t)i;
-        batch->pages[row] = session->table.pages;
-        if (i >= count - logits)
-            batch->logit_row[batch->logit_rows++] = row;
-    }
+    /* Behind the timeline's end until the step makes them part of it. */
+    if (count > 0)
+        memcpy(session->tokens + session->count, tokens, count * sizeof(*tokens));
+    append_rows(batch, session, (uint32_t)rows, (uint32_t)logits);
     return AVO_OK;
 }
 
 avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *tokens,
                          size_t count) {
-    return avo_batch_add_scored(batch, session, tokens, count, count == 0 ? 0 : 1);
+    return avo_batch_add_scored(batch, session, tokens, count, 1);
 }
 
 const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
-    if (!batch->computed)
+    const avo_engine *engine = batch->engine;
+    if (!batch->computed || batch->step_serial != engine->step_serial)
         return NULL;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
-        if (entry->session == session && index < entry->logit_count)
-            return batch->engine->scratch.logits +
-                   (entry->logit_first + index) * batch->engine->view.vocabulary;
+        if (entry->serial == session->serial && index < entry->logit_count)
+            return engine->scratch.logits + (entry->logit_first + index) * engine->view.vocabulary;
     }
     return NULL;
 }

@@ -3,6 +3,7 @@
 
 #include "base/allocator.h"
 #include "base/checked.h"
+#include "base/float_mode.h"
 
 static avo_status open_scratch(avo_engine *engine, avo_error *error) {
     scratch_sizes sizes;
@@ -17,7 +18,7 @@ static avo_status open_scratch(avo_engine *engine, avo_error *error) {
 }
 
 static avo_status open_parts(avo_engine *engine, avo_error *error) {
-    AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.context_max, &engine->arena,
+    AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));
     AVO_TRY(open_scratch(engine, error));
     AVO_TRY(
@@ -25,8 +26,8 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     return team_open(engine->allocator, engine->plan.threads, &engine->team, error);
 }
 
-avo_status avo_engine_open(avo_model *model, const avo_engine_options *options, avo_engine **out,
-                           avo_error *error) {
+avo_status avo_engine_open(const avo_model *model, const avo_engine_options *options,
+                           avo_engine **out, avo_error *error) {
     *out = NULL;
     engine_plan plan;
     AVO_TRY(engine_plan_make(model, options, &plan, error));
@@ -39,7 +40,10 @@ avo_status avo_engine_open(avo_model *model, const avo_engine_options *options, 
     engine->view = model->view;
     engine->backend = backend_reference();
     arena_init(&engine->arena, model->allocator, SIZE_MAX);
+    float_mode mode;
+    float_mode_enter(&mode); /* rotation tables are computed here */
     avo_status status = open_parts(engine, error);
+    float_mode_leave(&mode);
     if (status != AVO_OK) {
         avo_engine_close(engine);
         return status;

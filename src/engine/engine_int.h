@@ -13,7 +13,7 @@
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
-    uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages;
+    uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     uint64_t kv_bytes, scratch_bytes;
     uint64_t available_bytes;
     const char *limit;
@@ -38,7 +38,7 @@ void scratch_cut(const scratch_sizes *sizes, uint32_t rows_max, float *block,
 
 struct avo_engine {
     const avo_allocator *allocator;
-    avo_model *model;
+    const avo_model *model;
     engine_plan plan;
     arena arena;     /* rotation tables */
     model_view view; /* the model's, with rotation tables for this context */
@@ -48,19 +48,24 @@ struct avo_engine {
     scratch_view scratch;
     float *scratch_block;
     size_t scratch_bytes;
-    uint32_t sessions; /* open now */
+    uint32_t sessions;       /* open now */
+    uint64_t session_serial; /* of the newest session */
+    uint64_t step_serial;    /* of the newest step: whose logits lie in the scratch */
 };
 
 struct avo_session {
     avo_engine *engine;
+    uint64_t serial; /* unlike its address, never used again */
     kv_table table;
-    uint32_t length;  /* positions whose K and V are computed */
-    avo_batch *batch; /* the batch that waits to extend it, or NULL */
-    int32_t carried;  /* avo_generate: the last token drawn, not yet computed; −1: none */
+    int32_t *tokens;   /* [context_max] the timeline */
+    uint32_t count;    /* tokens of the timeline */
+    uint32_t computed; /* of these, how many have K and V: all but the last one drawn */
+    avo_batch *batch;  /* the batch that waits to extend it, or NULL */
 };
 
 typedef struct batch_entry {
     avo_session *session; /* NULL: closed meanwhile */
+    uint64_t serial;
     uint32_t rows;
     uint32_t logit_first;
     uint32_t logit_count;
@@ -69,13 +74,15 @@ typedef struct batch_entry {
 struct avo_batch {
     avo_engine *engine;
     avo_error error;
-    bool computed;       /* by a step; must be cleared before it is filled again */
-    bool session_closed; /* one of its sessions went away */
-    batch_entry *entries;
+    bool computed;        /* by a step; must be cleared before it is filled again */
+    uint64_t step_serial; /* of that step */
+    bool session_closed;  /* one of its sessions went away */
+    batch_entry *entries; /* [sessions_max] */
+    batch_segment *segments;
     uint32_t entry_count;
     int32_t *token;
     uint32_t *position;
-    const uint32_t **pages;
+    uint32_t *row_segment;
     uint32_t *logit_row;
     uint32_t rows;
     uint32_t logit_rows;

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "base/cpu.h"
+#include "base/options.h"
 
 #include <string.h>
 
@@ -128,6 +129,7 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     }
     plan->context_max =
         options->context_max == 0 ? model->source->config.context : options->context_max;
+    plan->rope_context = options->rope_context;
     plan->sessions_max = options->sessions_max == 0 ? 1 : options->sessions_max;
     plan->rows_max = options->rows_max == 0 ? ENGINE_ROWS_DEFAULT : options->rows_max;
     if (plan->rows_max < plan->sessions_max)
@@ -150,9 +152,8 @@ static avo_status too_large(const engine_plan *plan, avo_error *error) {
 avo_status engine_plan_make(const avo_model *model, const avo_engine_options *given,
                             engine_plan *plan, avo_error *error) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
-    if (given != NULL)
-        memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
     memset(plan, 0, sizeof(*plan));
+    AVO_TRY(options_take(&options, sizeof(options), given, "avo_engine_options", error));
     AVO_TRY(plan_counts(model, &options, plan, error));
     memory_limit limit = memory_limit_detect();
     plan->available_bytes = limit.available_bytes;
@@ -185,7 +186,6 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .context_max = plan.context_max,
                      .kv_pages = plan.kv_pages,
                      .kv_page_tokens = KV_PAGE_TOKENS};
-    full.size = out->size < sizeof(full) ? out->size : sizeof(full);
-    memcpy(out, &full, full.size);
+    options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

@@ -2,9 +2,20 @@
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
+#include "base/options.h"
 
-avo_status avo_session_open(avo_engine *engine, avo_session **out, avo_error *error) {
+static void session_free(avo_session *session) {
+    const avo_allocator *allocator = session->engine->allocator;
+    allocator_give(allocator, session->table.pages, session->table.capacity * sizeof(uint32_t));
+    allocator_give(allocator, session->tokens, session->engine->plan.context_max * sizeof(int32_t));
+    allocator_give(allocator, session, sizeof(*session));
+}
+
+avo_status avo_session_open(avo_engine *engine, const avo_session_options *options,
+                            avo_session **out, avo_error *error) {
     *out = NULL;
+    avo_session_options own = AVO_SESSION_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_session_options", error));
     if (engine->sessions >= engine->plan.sessions_max)
         return status_fail(error, AVO_ERROR_FULL,
                            "%u sessions are open, the engine has room for %u", engine->sessions,
@@ -13,14 +24,16 @@ avo_status avo_session_open(avo_engine *engine, avo_session **out, avo_error *er
     if (session == NULL)
         return status_no_memory(error, "a session", sizeof(*session));
     session->engine = engine;
-    session->carried = -1;
+    session->serial = ++engine->session_serial;
     session->table.capacity = kv_pages_for(engine->plan.context_max);
     session->table.pages =
         allocator_take_array(engine->allocator, session->table.capacity, sizeof(uint32_t));
-    if (session->table.pages == NULL) {
-        size_t bytes = session->table.capacity * sizeof(uint32_t);
-        allocator_give(engine->allocator, session, sizeof(*session));
-        return status_no_memory(error, "a page table", bytes);
+    session->tokens =
+        allocator_take_array(engine->allocator, engine->plan.context_max, sizeof(int32_t));
+    if (session->table.pages == NULL || session->tokens == NULL) {
+        session_free(session);
+        return status_no_memory(error, "a session's timeline",
+                                engine->plan.context_max * sizeof(int32_t));
     }
     engine->sessions++;
     *out = session;
@@ -44,25 +57,24 @@ void avo_session_close(avo_session *session) {
     avo_engine *engine = session->engine;
     leave_batch(session);
     kv_table_shrink(engine->kv, &session->table, 0);
-    allocator_give(engine->allocator, session->table.pages,
-                   session->table.capacity * sizeof(uint32_t));
-    allocator_give(engine->allocator, session, sizeof(*session));
+    session_free(session);
     engine->sessions--;
 }
 
 uint32_t avo_session_length(const avo_session *session) {
-    return session->length;
+    return session->count;
 }
 
 avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error *error) {
     if (session->batch != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "the session waits in a batch: compute or clear that first");
-    if (length > session->length)
+    if (length > session->count)
         return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is more than the session's %u",
-                           length, session->length);
-    kv_table_shrink(session->engine->kv, &session->table, length);
-    session->length = length;
-    session->carried = -1;
+                           length, session->count);
+    session->count = length;
+    if (session->computed > length)
+        session->computed = length;
+    kv_table_shrink(session->engine->kv, &session->table, session->computed);
     return AVO_OK;
 }

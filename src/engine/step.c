@@ -1,6 +1,8 @@
 /* One step: the batch becomes views, the model walks them, the sessions grow. Allocates nothing. */
 #include "engine/engine_int.h"
 
+#include "base/float_mode.h"
+
 static avo_status step_check(avo_engine *engine, avo_batch *batch) {
     avo_error *error = &batch->error;
     if (batch->engine != engine)
@@ -19,7 +21,9 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     batch_view rows = {.rows = batch->rows,
                        .token = batch->token,
                        .position = batch->position,
-                       .pages = batch->pages,
+                       .row_segment = batch->row_segment,
+                       .segment = batch->segments,
+                       .segments = batch->entry_count,
                        .logit_row = batch->logit_row,
                        .logit_rows = batch->logit_rows};
     step_view step = {.model = &engine->view,
@@ -27,12 +31,17 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
                       .kv = kv_pool_view(engine->kv),
                       .scratch = &engine->scratch,
                       .team = engine->team};
+    float_mode mode;
+    float_mode_enter(&mode);
     model_forward(engine->backend, &step);
+    float_mode_leave(&mode);
     for (uint32_t i = 0; i < batch->entry_count; i++) {
-        batch_entry *entry = &batch->entries[i];
-        entry->session->length += entry->rows;
-        entry->session->batch = NULL;
+        avo_session *session = batch->entries[i].session;
+        session->computed += batch->entries[i].rows;
+        session->count = session->computed;
+        session->batch = NULL;
     }
     batch->computed = true;
+    batch->step_serial = ++engine->step_serial;
     return AVO_OK;
 }

@@ -36,19 +36,19 @@ typedef struct perplexity_result {
 
 /* `tokens` as the whole text gives them, begin token in front where the tokenizer adds one.
  * Fewer tokens than one window (2 with a stride): AVO_ERROR_ARGUMENT. */
-AVO_MUST_USE avo_status eval_perplexity(avo_model *model, const int32_t *tokens, size_t count,
+AVO_MUST_USE avo_status eval_perplexity(const avo_model *model, const int32_t *tokens, size_t count,
                                         const eval_options *options, perplexity_result *result,
                                         avo_error *error);
 
 /* Gets the logits of positions 0, 1, 2, … in turn, `vocabulary` floats each. */
 typedef avo_status (*eval_logits_function)(void *context, const float *logits, uint32_t vocabulary,
                                            avo_error *error);
-AVO_MUST_USE avo_status eval_logits(avo_model *model, const int32_t *tokens, size_t count,
+AVO_MUST_USE avo_status eval_logits(const avo_model *model, const int32_t *tokens, size_t count,
                                     const eval_options *options, eval_logits_function take,
                                     void *take_context, avo_error *error);
 
 /* The same into a NumPy file, version 1.0: float32, shape (count, vocabulary). */
-AVO_MUST_USE avo_status eval_logits_npy(avo_model *model, const int32_t *tokens, size_t count,
+AVO_MUST_USE avo_status eval_logits_npy(const avo_model *model, const int32_t *tokens, size_t count,
                                         const eval_options *options, const char *path,
                                         avo_error *error);
 

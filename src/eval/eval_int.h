@@ -13,8 +13,9 @@ typedef struct scorer {
     uint32_t scored_max; /* of a step with logits: bounded by the memory that logits take */
 } scorer;
 
-AVO_MUST_USE avo_status scorer_open(scorer *scorer, avo_model *model, const eval_options *options,
-                                    uint32_t context, avo_error *error);
+AVO_MUST_USE avo_status scorer_open(scorer *scorer, const avo_model *model,
+                                    const eval_options *options, uint32_t context,
+                                    avo_error *error);
 void scorer_close(scorer *scorer);
 
 /* Called with the logits behind each scored token of a window, in order. */

@@ -25,7 +25,7 @@ static avo_status forward(void *context, size_t position, const float *logits, a
                        position + 1, forwarding->count);
 }
 
-avo_status eval_logits(avo_model *model, const int32_t *tokens, size_t count,
+avo_status eval_logits(const avo_model *model, const int32_t *tokens, size_t count,
                        const eval_options *options, eval_logits_function take, void *take_context,
                        avo_error *error) {
     if (count == 0)
@@ -68,9 +68,9 @@ static avo_status write_row(void *context, const float *logits, uint32_t vocabul
     return file_writer_append(context, logits, vocabulary * sizeof(float), error);
 }
 
-avo_status eval_logits_npy(avo_model *model, const int32_t *tokens, size_t count,
+avo_status eval_logits_npy(const avo_model *model, const int32_t *tokens, size_t count,
                            const eval_options *options, const char *path, avo_error *error) {
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     file_writer writer;
     AVO_TRY(file_writer_open(&writer, path, error));

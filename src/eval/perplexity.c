@@ -119,7 +119,7 @@ static avo_status check(size_t count, const eval_options *options, avo_error *er
     return AVO_OK;
 }
 
-avo_status eval_perplexity(avo_model *model, const int32_t *tokens, size_t count,
+avo_status eval_perplexity(const avo_model *model, const int32_t *tokens, size_t count,
                            const eval_options *options, perplexity_result *result,
                            avo_error *error) {
     *result = (perplexity_result){0};

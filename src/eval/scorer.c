@@ -9,10 +9,10 @@ static uint32_t smaller(uint64_t a, uint64_t b) {
     return (uint32_t)(a < b ? a : b);
 }
 
-avo_status scorer_open(scorer *scorer, avo_model *model, const eval_options *options,
+avo_status scorer_open(scorer *scorer, const avo_model *model, const eval_options *options,
                        uint32_t context, avo_error *error) {
     *scorer = (struct scorer){0};
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     scorer->vocabulary = info.vocabulary;
     scorer->rows_max = smaller(options->chunk != 0 ? options->chunk : ROWS_DEFAULT, context);
@@ -21,10 +21,11 @@ avo_status scorer_open(scorer *scorer, avo_model *model, const eval_options *opt
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     engine.threads = options->threads;
     engine.context_max = context;
+    engine.rope_context = context; /* what is measured is this context */
     engine.rows_max = scorer->rows_max;
     engine.logits_max = scorer->scored_max;
     AVO_TRY(avo_engine_open(model, &engine, &scorer->engine, error));
-    avo_status status = avo_session_open(scorer->engine, &scorer->session, error);
+    avo_status status = avo_session_open(scorer->engine, NULL, &scorer->session, error);
     if (status == AVO_OK)
         status = avo_batch_open(scorer->engine, &scorer->batch, error);
     if (status != AVO_OK)

@@ -87,36 +87,42 @@ typedef struct model_view {
     const rotary_table *rotary;
     uint32_t rotary_tables;
     /* the largest of any layer, for scratch */
-    uint32_t query_width_max, kv_width_max, feed_forward_max, head_size_max, k_max;
+    uint32_t query_width_max, kv_width_max, feed_forward_max, k_max;
 } model_view;
 
 /* ---- KV pages ---- */
 
 #define KV_PAGE_TOKENS 32
 
+typedef enum kv_type { KV_F32 } kv_type;
+
 /* Where K and V lie. A page holds KV_PAGE_TOKENS consecutive positions of one session, for every
- * layer and KV head a K tile and a V tile, in floats:
+ * layer and KV head a K tile and a V tile:
  *   K tile  [head_size][KV_PAGE_TOKENS]   lane = position
  *   V tile  [KV_PAGE_TOKENS][head_size rounded up to 16]   lane = dimension
- * Pages begin at positions that are multiples of KV_PAGE_TOKENS. */
+ * Pages begin at positions that are multiples of KV_PAGE_TOKENS. Nobody but the functions below
+ * knows where a tile lies. */
 typedef struct kv_view {
-    float *pool;
-    size_t page_floats;         /* distance between pages */
-    const size_t *layer_offset; /* [layers] floats from a page's begin to the layer's first head */
+    kv_type type;
+    uint8_t *pool;
+    size_t page_bytes;          /* distance between pages */
+    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
 } kv_view;
 
 static inline size_t kv_value_stride(uint32_t head_size) {
     return ((size_t)head_size + 15) / 16 * 16;
 }
 
-static inline size_t kv_head_floats(uint32_t head_size) {
-    return KV_PAGE_TOKENS * ((size_t)head_size + kv_value_stride(head_size));
+/* Bytes of the two tiles of one head. */
+static inline size_t kv_head_bytes(kv_type type, uint32_t head_size) {
+    (void)type; /* one so far */
+    return KV_PAGE_TOKENS * ((size_t)head_size + kv_value_stride(head_size)) * sizeof(float);
 }
 
 static inline float *kv_key_tile(const kv_view *kv, uint32_t page, uint32_t layer, uint32_t kv_head,
                                  uint32_t head_size) {
-    return kv->pool + page * kv->page_floats + kv->layer_offset[layer] +
-           kv_head * kv_head_floats(head_size);
+    return (float *)(void *)(kv->pool + page * kv->page_bytes + kv->layer_offset[layer] +
+                             kv_head * kv_head_bytes(kv->type, head_size));
 }
 
 static inline float *kv_value_tile(const kv_view *kv, uint32_t page, uint32_t layer,
@@ -126,15 +132,27 @@ static inline float *kv_value_tile(const kv_view *kv, uint32_t page, uint32_t la
 
 /* ---- The batch ---- */
 
-/* Rows of one session stand together in order of position. */
+/* The rows of one session: [first, first + rows), in order of position. */
+typedef struct batch_segment {
+    uint32_t first;
+    uint32_t rows;
+    const uint32_t *pages; /* the session's page table */
+} batch_segment;
+
 typedef struct batch_view {
     uint32_t rows;
-    const int32_t *token;         /* [rows] */
-    const uint32_t *position;     /* [rows] */
-    const uint32_t *const *pages; /* [rows] the page table of the row's session */
-    const uint32_t *logit_row;    /* [logit_rows] rows that want logits, ascending */
+    const int32_t *token;        /* [rows] */
+    const uint32_t *position;    /* [rows] */
+    const uint32_t *row_segment; /* [rows] */
+    const batch_segment *segment;
+    uint32_t segments;
+    const uint32_t *logit_row; /* [logit_rows] rows that want logits, ascending */
     uint32_t logit_rows;
 } batch_view;
+
+static inline const uint32_t *batch_pages(const batch_view *batch, size_t row) {
+    return batch->segment[batch->row_segment[row]].pages;
+}
 
 /* Buffers of a step, allocated with the engine for rows_max rows. */
 typedef struct scratch_view {

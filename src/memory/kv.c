@@ -16,27 +16,25 @@ struct kv_pool {
     uint32_t free_count;
 };
 
-/* Floats of one page: K and V tiles of every layer and head. */
-static bool page_floats(const model_view *model, size_t *layer_offset, size_t *floats) {
+/* Bytes of one page: K and V tiles of every layer and head. */
+static bool measure_page(const model_view *model, size_t *layer_offset, size_t *bytes) {
     size_t total = 0;
     for (uint32_t i = 0; i < model->layers; i++) {
         if (layer_offset != NULL)
             layer_offset[i] = total;
         size_t layer;
-        if (!size_multiply(kv_head_floats(model->layer[i].head_size), model->layer[i].kv_heads,
-                           &layer) ||
+        if (!size_multiply(kv_head_bytes(KV_F32, model->layer[i].head_size),
+                           model->layer[i].kv_heads, &layer) ||
             !size_add(total, layer, &total))
             return false;
     }
-    *floats = total;
+    *bytes = total;
     return true;
 }
 
 bool kv_pool_bytes(const model_view *model, uint32_t pages, uint64_t *bytes) {
-    size_t floats;
-    uint64_t page_bytes;
-    return page_floats(model, NULL, &floats) && u64_multiply(floats, sizeof(float), &page_bytes) &&
-           u64_multiply(page_bytes, pages, bytes);
+    size_t page_bytes;
+    return measure_page(model, NULL, &page_bytes) && u64_multiply(page_bytes, pages, bytes);
 }
 
 avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_allocator *allocator,
@@ -60,7 +58,7 @@ avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_alloc
         return status_no_memory(error, "the KV pool", (size_t)bytes);
     }
     pool->view.layer_offset = pool->layer_offset;
-    (void)page_floats(model, pool->layer_offset, &pool->view.page_floats);
+    (void)measure_page(model, pool->layer_offset, &pool->view.page_bytes);
     for (uint32_t i = 0; i < pages; i++)
         pool->free_pages[i] = pages - 1 - i;
     pool->free_count = pages;
@@ -95,8 +93,7 @@ avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length) {
         uint32_t page = pool->free_pages[--pool->free_count];
         /* A page begins as zeros: lanes past the newest position are computed and thrown away, and
          * nothing of an earlier session may remain. Done here, the pool costs nothing to open. */
-        memset(pool->view.pool + page * pool->view.page_floats, 0,
-               pool->view.page_floats * sizeof(float));
+        memset(pool->view.pool + page * pool->view.page_bytes, 0, pool->view.page_bytes);
         table->pages[table->count++] = page;
     }
     return AVO_OK;

@@ -72,5 +72,4 @@ void describe_model(const model_config *config, model_view *model) {
     model->query_width_max = config->heads * config->head_size;
     model->kv_width_max = config->kv_heads * config->head_size;
     model->feed_forward_max = config->feed_forward;
-    model->head_size_max = config->head_size;
 }

@@ -28,9 +28,10 @@ struct avo_model {
 /* Fills model->view from model->source. */
 AVO_MUST_USE avo_status model_bind(avo_model *model, avo_error *error);
 
-/* The rotation tables for sessions of up to `context_max` tokens, in `arena`. */
-AVO_MUST_USE avo_status model_rotary(const model_config *config, uint32_t context_max, arena *arena,
-                                     const rotary_table **tables, uint32_t *count,
+/* The rotation tables, in `arena`. LongRoPE takes its long factors when `rope_context` (0: the
+ * model's own) exceeds the original context; nothing else depends on it. */
+AVO_MUST_USE avo_status model_rotary(const model_config *config, uint32_t rope_context,
+                                     arena *arena, const rotary_table **tables, uint32_t *count,
                                      avo_error *error);
 
 /* One step: embed, every layer's phases, head. */

@@ -105,8 +105,7 @@ AVO_MUST_USE avo_status slots_check_used(const model_source *source, const tenso
 
 /* ---- Rotation ---- */
 
-/* Table 0 for all layers; table 1 for windowed layers where they have a base of their own. LongRoPE
- * takes its long factors when `context_max` exceeds the original context. */
+/* Table 0 for all layers; table 1 for windowed layers where they have a base of their own. */
 #define ROTARY_TABLES_MAX 2
 
 #endif

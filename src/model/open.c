@@ -2,8 +2,10 @@
 #include "model/model.h"
 
 #include "base/allocator.h"
+#include "base/float_mode.h"
+#include "base/options.h"
 
-#include <string.h>
+#include <math.h>
 
 /* A tokenizer or template that is not understood must not stop a model from computing: the error is
  * kept and given to whoever asks for text. Out of memory is no such case. */
@@ -36,8 +38,7 @@ avo_status avo_model_open(const char *path, const avo_model_options *options, av
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
     avo_model_options own = AVO_MODEL_OPTIONS_INIT;
-    if (options != NULL)
-        memcpy(&own, options, options->size < sizeof(own) ? options->size : sizeof(own));
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_model_options", error));
     const avo_allocator *allocator = own.allocator;
     avo_model *model = allocator_take_array(allocator, 1, sizeof(*model));
     if (model == NULL)
@@ -46,7 +47,10 @@ avo_status avo_model_open(const char *path, const avo_model_options *options, av
     model->progress = own.progress;
     model->progress_context = own.progress_context;
     arena_init(&model->arena, allocator, SIZE_MAX);
+    float_mode mode;
+    float_mode_enter(&mode); /* numbers of configurations are read here */
     avo_status status = open_parts(path, model, error);
+    float_mode_leave(&mode);
     if (status != AVO_OK) {
         avo_model_close(model);
         return status;
@@ -80,9 +84,7 @@ void avo_model_describe(const avo_model *model, avo_model_info *info) {
         .has_tokenizer = model->tokenizer != NULL,
         .has_chat_template = model->chat_template != NULL,
     };
-    size_t size = info->size < sizeof(full) ? info->size : sizeof(full);
-    full.size = size;
-    memcpy(info, &full, size);
+    options_give(info, &full, sizeof(full));
 }
 
 bool avo_model_token_ends(const avo_model *model, int32_t token) {
@@ -92,4 +94,20 @@ bool avo_model_token_ends(const avo_model *model, int32_t token) {
             return true;
     return model->tokenizer != NULL && token >= 0 &&
            tokenizer_describe(model->tokenizer).end == token;
+}
+
+static float or_own(float given, float own) {
+    return isnan(given) ? own : given;
+}
+
+void avo_model_sampling(const avo_model *model, avo_sampling *sampling) {
+    const generation_defaults *defaults = &model->source->generation;
+    avo_sampling own = AVO_SAMPLING_INIT;
+    own.temperature = or_own(defaults->temperature, own.temperature);
+    own.top_p = or_own(defaults->top_p, own.top_p);
+    own.min_p = or_own(defaults->min_p, own.min_p);
+    own.typical_p = or_own(defaults->typical_p, own.typical_p);
+    own.repetition_penalty = or_own(defaults->repetition_penalty, own.repetition_penalty);
+    own.top_k = defaults->top_k > 0 ? (uint32_t)defaults->top_k : 0;
+    options_give(sampling, &own, sizeof(own));
 }

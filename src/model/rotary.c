@@ -1,12 +1,14 @@
 /* Rotation tables: the frequencies of RoPE and of its scaled forms, in double precision. */
 #include "model/model_int.h"
 
+#include "base/mathd.h"
+
 #include <math.h>
 
 #define PI 3.14159265358979323846
 
 static double plain_frequency(double base, uint32_t dims, uint32_t i) {
-    return pow(base, -2.0 * i / dims);
+    return mathd_power(base, -2.0 * i / dims);
 }
 
 /* Llama 3: long waves are slowed by `factor`, short ones kept, those between blended. */
@@ -24,7 +26,7 @@ static double llama3_frequency(const rope_scaling *rope, double frequency) {
 
 /* YaRN: the dimension that turns `rotations` times over the original context. */
 static double yarn_dimension(double rotations, uint32_t dims, double base, double original) {
-    return dims * log(original / (rotations * 2.0 * PI)) / (2.0 * log(base));
+    return dims * mathd_log(original / (rotations * 2.0 * PI)) / (2.0 * mathd_log(base));
 }
 
 static double yarn_frequency(const rope_scaling *rope, double base, uint32_t dims, uint32_t i) {
@@ -45,7 +47,7 @@ static double yarn_frequency(const rope_scaling *rope, double base, uint32_t dim
 }
 
 static double yarn_magnitude_of(double factor, double mscale) {
-    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * mathd_log(factor) + 1.0;
 }
 
 static double yarn_magnitude(const rope_scaling *rope) {
@@ -63,7 +65,7 @@ static double longrope_magnitude(const model_config *config) {
         return rope->attention_factor;
     double original = rope->original_context;
     double factor = rope->factor > 0.0 ? rope->factor : config->context / original;
-    return factor <= 1.0 ? 1.0 : sqrt(1.0 + log(factor) / log(original));
+    return factor <= 1.0 ? 1.0 : sqrt(1.0 + mathd_log(factor) / mathd_log(original));
 }
 
 static double scaled_frequency(const model_config *config, const double *factors, uint32_t i) {
@@ -86,11 +88,11 @@ static double scaled_frequency(const model_config *config, const double *factors
     return frequency;
 }
 
-static avo_status main_table(const model_config *config, uint32_t context_max, double *frequency,
+static avo_status main_table(const model_config *config, uint32_t rope_context, double *frequency,
                              rotary_table *table, avo_error *error) {
     const rope_scaling *rope = &config->rope;
     const double *factors = rope->long_factor;
-    if (rope->kind == ROPE_LONGROPE && context_max <= rope->original_context)
+    if (rope->kind == ROPE_LONGROPE && rope_context <= rope->original_context)
         factors = rope->short_factor;
     bool needs_factors = rope->kind == ROPE_LONGROPE || rope->kind == ROPE_FACTORS;
     if (needs_factors && (factors == NULL || rope->factor_count < table->pairs))
@@ -111,7 +113,7 @@ static avo_status main_table(const model_config *config, uint32_t context_max, d
     return AVO_OK;
 }
 
-avo_status model_rotary(const model_config *config, uint32_t context_max, arena *arena,
+avo_status model_rotary(const model_config *config, uint32_t rope_context, arena *arena,
                         const rotary_table **tables, uint32_t *count, avo_error *error) {
     *tables = NULL;
     *count = 0;
@@ -128,7 +130,8 @@ avo_status model_rotary(const model_config *config, uint32_t context_max, arena 
                                   .interleaved = config->rope_interleaved,
                                   .frequency = frequency + (size_t)t * pairs,
                                   .magnitude = 1.0};
-    AVO_TRY(main_table(config, context_max, frequency, &table[0], error));
+    AVO_TRY(main_table(config, rope_context == 0 ? config->context : rope_context, frequency,
+                       &table[0], error));
     for (uint32_t i = 0; wanted == 2 && i < pairs; i++)
         frequency[pairs + i] = plain_frequency(config->rope_base_local, config->rotary_dims, i);
     *tables = table;

@@ -1,6 +1,8 @@
 /* The public text functions: tokenize, detokenize, chat. */
 #include "model/model.h"
 
+#include "base/options.h"
+
 #include <string.h>
 #include <time.h>
 
@@ -67,7 +69,7 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
     if (model->template_error.status != AVO_OK)
         return status_fail(error, model->template_error.status, "%s: chat template: %s",
                            model->source->path, model->template_error.text);
-    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+    return status_fail(error, AVO_ERROR_NOT_FOUND,
                        "%s: the model has no chat template; continue plain text instead",
                        model->source->path);
 }
@@ -83,7 +85,7 @@ static avo_status encode_chat(const avo_model *model, const chat_template_output
     return tokenizer_encode(model->tokenizer, buffer_text(&rendered->text), &options, ids, error);
 }
 
-static avo_status render_chat(const avo_model *model, const json_value *variables,
+static avo_status render_chat(const avo_model *model, const json_value *variables, int64_t now,
                               chat_template_output *rendered, avo_error *error) {
     tokenizer_info info = tokenizer_describe(model->tokenizer);
     chat_template_input input = {.variables = variables,
@@ -91,28 +93,67 @@ static avo_status render_chat(const avo_model *model, const json_value *variable
                                  .end_token = piece_of(model, info.end),
                                  .unknown_token = piece_of(model, info.unknown),
                                  .padding_token = piece_of(model, info.padding),
-                                 .now = (int64_t)time(NULL)};
+                                 .now = now == 0 ? (int64_t)time(NULL) : now};
     return chat_template_render(model->chat_template, &input, rendered, error);
 }
 
+/* The caller's own variables, then the conversation's where the caller has not set them. */
+static avo_status merge_variables(arena *arena, const char *text, json_value *variables,
+                                  avo_error *error) {
+    if (text == NULL)
+        return AVO_OK;
+    json_value given;
+    avo_status status = json_parse(arena, text_from(text), &given, error);
+    if (status != AVO_OK)
+        return status_prefix(error, status, "template variables");
+    if (given.kind != JSON_OBJECT)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "template variables: expected a JSON object, found %s",
+                           json_kind_name(given.kind));
+    size_t count = given.object.count;
+    json_member *members =
+        arena_take_array(arena, count + variables->object.count, sizeof(*members));
+    if (members == NULL)
+        return status_no_memory(error, "template variables", count * sizeof(*members));
+    if (count > 0)
+        memcpy(members, given.object.members, count * sizeof(*members));
+    for (size_t i = 0; i < variables->object.count; i++)
+        if (json_find_text(&given, variables->object.members[i].key) == NULL)
+            members[count++] = variables->object.members[i];
+    *variables = (json_value){.kind = JSON_OBJECT, .object = {.members = members, .count = count}};
+    return AVO_OK;
+}
+
+static avo_status chat_ids(const avo_model *model, const avo_message *messages,
+                           size_t message_count, const avo_chat_options *options, arena *arena,
+                           chat_template_output *rendered, id_list *ids, avo_error *error) {
+    json_value variables;
+    AVO_TRY(chat_template_messages(arena, messages, message_count, !options->no_generation_prompt,
+                                   &variables, error));
+    AVO_TRY(merge_variables(arena, options->variables, &variables, error));
+    AVO_TRY(render_chat(model, &variables, options->now, rendered, error));
+    return encode_chat(model, rendered, ids, error);
+}
+
+avo_status avo_chat_check(const avo_model *model, avo_error *error) {
+    return need_template(model, error);
+}
+
 avo_status avo_chat_tokenize(const avo_model *model, const avo_message *messages,
-                             size_t message_count, bool add_generation_prompt, int32_t *ids,
+                             size_t message_count, const avo_chat_options *options, int32_t *ids,
                              size_t capacity, size_t *count, avo_error *error) {
     *count = 0;
     AVO_TRY(need_template(model, error));
+    avo_chat_options own = AVO_CHAT_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_chat_options", error));
     arena arena;
     arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
     chat_template_output rendered;
     chat_template_output_init(&rendered, model->allocator);
     id_list list;
     id_list_init(&list, model->allocator);
-    json_value variables;
-    avo_status status = chat_template_messages(&arena, messages, message_count,
-                                               add_generation_prompt, &variables, error);
-    if (status == AVO_OK)
-        status = render_chat(model, &variables, &rendered, error);
-    if (status == AVO_OK)
-        status = encode_chat(model, &rendered, &list, error);
+    avo_status status =
+        chat_ids(model, messages, message_count, &own, &arena, &rendered, &list, error);
     if (status == AVO_OK)
         status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
     id_list_free(&list);

@@ -2,6 +2,7 @@
  * AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include <fenv.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ static void a_step_allocates_nothing(void **state) {
     bench_open(&b, small_options());
     avo_session *session;
     avo_batch *batch;
-    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
     assert_ok(avo_batch_open(b.engine, &batch, &b.error));
     size_t before = b.counter.allocations;
     for (int i = 0; i < 3; i++) {
@@ -71,7 +72,7 @@ static void wrong_use_is_refused(void **state) {
     bench_open(&b, small_options());
     avo_session *session;
     avo_batch *batch;
-    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
     assert_ok(avo_batch_open(b.engine, &batch, &b.error));
     const avo_error *error = avo_batch_error(batch);
     int32_t bad[] = {1, -1};
@@ -109,11 +110,11 @@ static void sessions_have_a_maximum(void **state) {
     bench_open(&b, small_options());
     avo_session *sessions[4];
     for (int i = 0; i < 3; i++)
-        assert_ok(avo_session_open(b.engine, &sessions[i], &b.error));
-    assert_refused(avo_session_open(b.engine, &sessions[3], &b.error), AVO_ERROR_FULL, &b.error,
-                   "3");
+        assert_ok(avo_session_open(b.engine, NULL, &sessions[i], &b.error));
+    assert_refused(avo_session_open(b.engine, NULL, &sessions[3], &b.error), AVO_ERROR_FULL,
+                   &b.error, "3");
     avo_session_close(sessions[1]);
-    assert_ok(avo_session_open(b.engine, &sessions[1], &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &sessions[1], &b.error));
     for (int i = 0; i < 3; i++)
         avo_session_close(sessions[i]);
     bench_close(&b);
@@ -125,18 +126,137 @@ static void a_closed_session_stops_its_batch(void **state) {
     bench_open(&b, small_options());
     avo_session *session;
     avo_batch *batch;
-    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
     assert_ok(avo_batch_open(b.engine, &batch, &b.error));
     assert_ok(avo_batch_add(batch, session, prompt, 2));
     avo_session_close(session);
     assert_refused(avo_step(b.engine, batch), AVO_ERROR_ARGUMENT, avo_batch_error(batch), "closed");
     avo_batch_clear(batch);
-    assert_ok(avo_session_open(b.engine, &session, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
     assert_ok(avo_batch_add(batch, session, prompt, 2));
     assert_ok(avo_step(b.engine, batch));
     avo_batch_close(batch);
     avo_session_close(session);
     bench_close(&b);
+}
+
+/* Closing a waiting session and adding another, again and again, never outgrows the batch. */
+static void closed_sessions_do_not_pile_up(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_batch *batch;
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    avo_session *session;
+    assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
+    assert_ok(avo_batch_add_scored(batch, session, prompt, 1, 0));
+    for (int i = 0; i < 8; i++) {
+        avo_session_close(session);
+        assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
+        assert_refused(avo_batch_add_scored(batch, session, prompt, 1, 0), AVO_ERROR_ARGUMENT,
+                       avo_batch_error(batch), "clear");
+    }
+    avo_session_close(session);
+    avo_batch_close(batch);
+    bench_close(&b);
+}
+
+/* Logits belong to one step of one batch and to the session that asked. */
+static void stale_logits_are_not_handed_out(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    avo_session *first, *second;
+    avo_batch *one, *two;
+    assert_ok(avo_session_open(b.engine, NULL, &first, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &second, &b.error));
+    assert_ok(avo_batch_open(b.engine, &one, &b.error));
+    assert_ok(avo_batch_open(b.engine, &two, &b.error));
+    assert_ok(avo_batch_add(one, first, prompt, 3));
+    assert_ok(avo_batch_add(two, second, prompt, 4));
+    assert_ok(avo_step(b.engine, one));
+    assert_non_null(avo_batch_logits(one, first, 0));
+    assert_null(avo_batch_logits(one, second, 0));
+    assert_ok(avo_step(b.engine, two));
+    assert_null(avo_batch_logits(one, first, 0));
+    assert_non_null(avo_batch_logits(two, second, 0));
+    avo_session_close(second);
+    assert_ok(avo_session_open(b.engine, NULL, &second, &b.error));
+    assert_null(avo_batch_logits(two, second, 0));
+    avo_batch_close(one);
+    avo_batch_close(two);
+    avo_session_close(first);
+    avo_session_close(second);
+    bench_close(&b);
+}
+
+/* Sizes: shorter structs keep the defaults of what they lack, impossible ones and unknown fields
+ * that are set are refused. */
+static void sizes_of_options_are_honoured(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, small_options());
+    struct {
+        avo_engine_options known;
+        uint64_t unknown;
+    } larger = {.known = small_options()};
+    avo_plan plan = AVO_PLAN_INIT;
+    larger.known.size = sizeof(larger);
+    assert_ok_error(avo_engine_plan(b.model, &larger.known, &plan, &b.error), &b.error);
+    assert_int_equal(plan.context_max, 40);
+    larger.unknown = 1;
+    assert_refused(avo_engine_plan(b.model, &larger.known, &plan, &b.error), AVO_ERROR_UNSUPPORTED,
+                   &b.error, "newer");
+    avo_engine_options options = small_options();
+    options.size = 0;
+    assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "size");
+    options.size = offsetof(avo_engine_options, sessions_max);
+    assert_ok_error(avo_engine_plan(b.model, &options, &plan, &b.error), &b.error);
+    assert_int_equal(plan.context_max, 40);
+    assert_int_equal(plan.kv_pages, 2); /* one session, as by default */
+    avo_plan small = AVO_PLAN_INIT;
+    small.size = offsetof(avo_plan, kv_bytes);
+    small.kv_bytes = 12345;
+    assert_ok(avo_engine_plan(b.model, &options, &small, &b.error));
+    assert_int_equal(small.kv_bytes, 12345);
+    bench_close(&b);
+}
+
+/* The host's rounding mode changes nothing, with one thread and with several. */
+static void the_hosts_float_mode_does_not_matter(void **state) {
+    (void)state;
+    static const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
+    float *first = NULL;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        bench b;
+        avo_engine_options options = small_options();
+        options.threads = 1 + i % 2;
+        fesetround(modes[i / 2]);
+        bench_open(&b, options);
+        avo_session *session;
+        avo_batch *batch;
+        assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
+        assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+        assert_ok(avo_batch_add(batch, session, prompt, PROMPT));
+        assert_ok(avo_step(b.engine, batch));
+        assert_int_equal(fegetround(), modes[i / 2]);
+        fesetround(FE_TONEAREST);
+        const float *logits = avo_batch_logits(batch, session, 0);
+        if (first == NULL) {
+            avo_model_info info = AVO_MODEL_INFO_INIT;
+            avo_model_describe(b.model, &info);
+            bytes = info.vocabulary * sizeof(float);
+            first = malloc(bytes);
+            memcpy(first, logits, bytes);
+        }
+        assert_memory_equal(first, logits, bytes);
+        avo_batch_close(batch);
+        avo_session_close(session);
+        bench_close(&b);
+    }
+    free(first);
 }
 
 /* The pool is smaller than what the sessions may hold: the one that finds it full is told so, keeps
@@ -149,9 +269,9 @@ static void a_full_pool_is_an_answer(void **state) {
     bench_open(&b, options);
     avo_session *first, *second, *third;
     avo_batch *batch;
-    assert_ok(avo_session_open(b.engine, &first, &b.error));
-    assert_ok(avo_session_open(b.engine, &second, &b.error));
-    assert_ok(avo_session_open(b.engine, &third, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &first, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &second, &b.error));
+    assert_ok(avo_session_open(b.engine, NULL, &third, &b.error));
     assert_ok(avo_batch_open(b.engine, &batch, &b.error));
     assert_ok(avo_batch_add(batch, first, prompt, 4));
     assert_ok(avo_batch_add(batch, second, prompt, 4));
@@ -173,13 +293,17 @@ static void the_plan_is_what_is_taken(void **state) {
     bench b;
     avo_engine_options options = small_options();
     bench_open(&b, options);
-    avo_plan plan = {.size = sizeof(plan)};
+    avo_plan plan = AVO_PLAN_INIT;
     assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
     assert_int_equal(plan.context_max, 40);
     assert_int_equal(plan.kv_pages, 3 * 2);
     assert_true(plan.kv_bytes > 0 && plan.scratch_bytes > 0);
-    assert_true(b.counter.live_bytes >= plan.kv_bytes + plan.scratch_bytes);
-    assert_true(b.counter.live_bytes < plan.kv_bytes + plan.scratch_bytes + (1 << 20));
+    avo_engine_close(b.engine);
+    size_t before = b.counter.live_bytes;
+    assert_ok(avo_engine_open(b.model, &options, &b.engine, &b.error));
+    size_t taken = b.counter.live_bytes - before;
+    assert_true(taken >= plan.kv_bytes + plan.scratch_bytes);
+    assert_true(taken < plan.kv_bytes + plan.scratch_bytes + (32 << 10)); /* heads and tables */
     options.memory_max = 1000;
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_MEMORY, &b.error,
                    "memory_max");
@@ -210,10 +334,10 @@ static void survives_every_allocation_failure(void **state) {
         if (status == AVO_OK)
             status = avo_engine_open(model, &options, &engine, &error);
         if (status == AVO_OK)
-            status = avo_session_open(engine, &session, &error);
+            status = avo_session_open(engine, NULL, &session, &error);
         if (status == AVO_OK) {
             avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-            avo_generate_result result;
+            avo_generate_result result = AVO_GENERATE_RESULT_INIT;
             request.tokens = prompt;
             request.token_count = PROMPT;
             request.max_new_tokens = 3;
@@ -237,6 +361,10 @@ int main(void) {
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(sessions_have_a_maximum),
         cmocka_unit_test(a_closed_session_stops_its_batch),
+        cmocka_unit_test(closed_sessions_do_not_pile_up),
+        cmocka_unit_test(stale_logits_are_not_handed_out),
+        cmocka_unit_test(sizes_of_options_are_honoured),
+        cmocka_unit_test(the_hosts_float_mode_does_not_matter),
         cmocka_unit_test(a_full_pool_is_an_answer),
         cmocka_unit_test(the_plan_is_what_is_taken),
         cmocka_unit_test(survives_every_allocation_failure),

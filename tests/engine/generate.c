@@ -22,6 +22,7 @@ typedef struct record {
     size_t stop_after; /* the callback says no after this many; 0: never */
     size_t first_allocations, last_allocations;
     uint32_t top_count;
+    avo_sampling sampling;
 } record;
 
 static const int32_t prompt[] = {1, 5, 9, 2, 7, 3, 8, 4, 6, 11, 30, 2, 2, 41};
@@ -40,7 +41,7 @@ static void bench_open(bench *b, uint32_t threads, uint32_t rows) {
                                    &b->model, &b->error),
                     &b->error);
     assert_ok_error(avo_engine_open(b->model, &options, &b->engine, &b->error), &b->error);
-    assert_ok_error(avo_session_open(b->engine, &b->session, &b->error), &b->error);
+    assert_ok_error(avo_session_open(b->engine, NULL, &b->session, &b->error), &b->error);
 }
 
 static void bench_close(bench *b) {
@@ -67,11 +68,13 @@ static bool on_token(void *context, const avo_token_event *event) {
 static avo_generate_request request_for(bench *b, record *r) {
     memset(r, 0, sizeof(*r));
     r->bench = b;
+    r->sampling = (avo_sampling)AVO_SAMPLING_INIT;
     avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
     request.tokens = prompt;
     request.token_count = PROMPT;
     request.max_new_tokens = 20;
     request.ignore_end = true;
+    request.sampling = &r->sampling;
     request.on_token = on_token;
     request.on_token_context = r;
     return request;
@@ -87,7 +90,7 @@ static void greedy_is_the_largest_logit(void **state) {
     bench_open(&b, 2, 5);
     record r;
     avo_generate_request request = request_for(&b, &r);
-    avo_generate_result result;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
     run(&b, &request, &result);
     assert_int_equal(r.count, 20);
     assert_int_equal(result.new_tokens, 20);
@@ -96,7 +99,7 @@ static void greedy_is_the_largest_logit(void **state) {
     assert_int_equal(r.first_allocations, r.last_allocations);
     /* the same by hand, token by token */
     assert_ok(avo_session_truncate(b.session, 0, &b.error));
-    avo_model_info info = {.size = sizeof(info)};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(b.model, &info);
     avo_batch *batch;
     assert_ok(avo_batch_open(b.engine, &batch, &b.error));
@@ -125,11 +128,11 @@ static void sampled_ids_depend_on_the_seed_alone(void **state) {
         bench b;
         bench_open(&b, threads, threads * 4);
         avo_generate_request request = request_for(&b, &r);
-        request.sampling.temperature = 1.5f;
-        request.sampling.top_p = 0.95f;
-        request.sampling.seed = 42;
-        request.sampling.top_logprobs = 3;
-        avo_generate_result result;
+        r.sampling.temperature = 1.5f;
+        r.sampling.top_p = 0.95f;
+        r.sampling.seed = 42;
+        r.sampling.top_logprobs = 3;
+        avo_generate_result result = AVO_GENERATE_RESULT_INIT;
         run(&b, &request, &result);
         assert_int_equal(r.top_count, 3);
         if (threads == 1)
@@ -137,8 +140,8 @@ static void sampled_ids_depend_on_the_seed_alone(void **state) {
         assert_memory_equal(first.ids, r.ids, sizeof(first.ids));
         assert_ok(avo_session_truncate(b.session, 0, &b.error));
         request = request_for(&b, &r);
-        request.sampling.temperature = 1.5f;
-        request.sampling.seed = 43;
+        r.sampling.temperature = 1.5f;
+        r.sampling.seed = 43;
         run(&b, &request, &result);
         assert_memory_not_equal(first.ids, r.ids, sizeof(first.ids));
         bench_close(&b);
@@ -151,7 +154,7 @@ static void ends_are_named(void **state) {
     bench_open(&b, 1, 16);
     record greedy, r;
     avo_generate_request request = request_for(&b, &greedy);
-    avo_generate_result result;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
     run(&b, &request, &result);
 
     assert_ok(avo_session_truncate(b.session, 0, &b.error));
@@ -187,7 +190,7 @@ static void a_session_goes_on(void **state) {
     bench_open(&b, 2, 16);
     record whole, part;
     avo_generate_request request = request_for(&b, &whole);
-    avo_generate_result result;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
     request.max_new_tokens = 6;
     run(&b, &request, &result);
     static const int32_t more[] = {3, 17, 9};
@@ -210,12 +213,104 @@ static void a_session_goes_on(void **state) {
     bench_close(&b);
 }
 
+/* A batch after a generation computes the answer's last token first. */
+static void batch_and_generation_share_a_timeline(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, 2, 16);
+    record r;
+    avo_generate_request request = request_for(&b, &r);
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    request.token_count = 4;
+    request.max_new_tokens = 3;
+    run(&b, &request, &result);
+    assert_int_equal(avo_session_length(b.session), 7);
+    static const int32_t more[] = {3, 17};
+    avo_batch *batch;
+    assert_ok(avo_batch_open(b.engine, &batch, &b.error));
+    assert_ok(avo_batch_add(batch, b.session, more, 2));
+    assert_ok(avo_step(b.engine, batch));
+    assert_int_equal(avo_session_length(b.session), 9);
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(b.model, &info);
+    size_t bytes = info.vocabulary * sizeof(float);
+    float *logits = malloc(bytes);
+    memcpy(logits, avo_batch_logits(batch, b.session, 0), bytes);
+    int32_t all[9];
+    memcpy(all, prompt, 4 * sizeof(int32_t));
+    memcpy(all + 4, r.ids, 3 * sizeof(int32_t));
+    memcpy(all + 7, more, sizeof(more));
+    avo_batch_clear(batch);
+    assert_ok(avo_session_truncate(b.session, 0, &b.error));
+    assert_ok(avo_batch_add(batch, b.session, all, 9));
+    assert_ok(avo_step(b.engine, batch));
+    assert_memory_equal(logits, avo_batch_logits(batch, b.session, 0), bytes);
+    free(logits);
+    avo_batch_close(batch);
+    bench_close(&b);
+}
+
+static bool stop_at_eight(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)what;
+    (void)total;
+    *(uint64_t *)context = done;
+    return done < 8;
+}
+
+static void prefill_can_be_cancelled(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, 1, 4);
+    record r;
+    uint64_t seen = 0;
+    avo_generate_request request = request_for(&b, &r);
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    request.on_prefill = stop_at_eight;
+    request.on_prefill_context = &seen;
+    run(&b, &request, &result);
+    assert_int_equal(result.finish, AVO_FINISH_CANCELLED);
+    assert_int_equal(seen, 8);
+    assert_int_equal(r.count, 0);
+    assert_int_equal(avo_session_length(b.session), 8);
+    bench_close(&b);
+}
+
+/* A second answer with the same seed draws other numbers: draws are keyed by position. */
+static void turns_do_not_repeat_their_draws(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, 1, 16);
+    record whole, first, second;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_generate_request request = request_for(&b, &whole);
+    whole.sampling.temperature = 1.5f;
+    whole.sampling.seed = 5;
+    request.max_new_tokens = 9;
+    run(&b, &request, &result);
+    /* the same in two calls: the second goes on where the first ended */
+    assert_ok(avo_session_truncate(b.session, 0, &b.error));
+    request = request_for(&b, &first);
+    first.sampling = whole.sampling;
+    request.max_new_tokens = 4;
+    run(&b, &request, &result);
+    assert_ok(avo_session_truncate(b.session, PROMPT + 3, &b.error));
+    request = request_for(&b, &second);
+    second.sampling = whole.sampling;
+    request.tokens = whole.ids + 3;
+    request.token_count = 1;
+    request.max_new_tokens = 5;
+    run(&b, &request, &result);
+    assert_memory_equal(whole.ids, first.ids, 4 * sizeof(int32_t));
+    assert_memory_equal(whole.ids + 4, second.ids, 5 * sizeof(int32_t));
+    bench_close(&b);
+}
+
 static void bad_requests_are_refused(void **state) {
     (void)state;
     bench b;
     bench_open(&b, 1, 16);
     record r;
-    avo_generate_result result;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
     avo_generate_request request = request_for(&b, &r);
     request.token_count = 0;
     assert_refused(avo_generate(b.engine, b.session, &request, &result, &b.error),
@@ -228,7 +323,7 @@ static void bad_requests_are_refused(void **state) {
                    AVO_ERROR_CONTEXT, &b.error, "61");
     assert_non_null(strstr(b.error.text, "48"));
     request = request_for(&b, &r);
-    request.sampling.temperature = -1.0f;
+    r.sampling.temperature = -1.0f;
     assert_refused(avo_generate(b.engine, b.session, &request, &result, &b.error),
                    AVO_ERROR_ARGUMENT, &b.error, "temperature");
     const char *stop = "x";
@@ -269,6 +364,9 @@ int main(void) {
         cmocka_unit_test(sampled_ids_depend_on_the_seed_alone),
         cmocka_unit_test(ends_are_named),
         cmocka_unit_test(a_session_goes_on),
+        cmocka_unit_test(batch_and_generation_share_a_timeline),
+        cmocka_unit_test(prefill_can_be_cancelled),
+        cmocka_unit_test(turns_do_not_repeat_their_draws),
         cmocka_unit_test(bad_requests_are_refused),
         cmocka_unit_test(opening_can_be_cancelled),
     };

@@ -36,7 +36,7 @@ static void compute_alone(const fixture_engine *opened, const fixture *fixture, 
     avo_error error = {0};
     avo_session *session;
     avo_batch *batch;
-    assert_ok_error(avo_session_open(opened->engine, &session, &error), &error);
+    assert_ok_error(avo_session_open(opened->engine, NULL, &session, &error), &error);
     assert_ok_error(avo_batch_open(opened->engine, &batch, &error), &error);
     for (uint32_t i = 0; i < fixture->positions; i++) {
         avo_batch_clear(batch);
@@ -97,7 +97,8 @@ static void run_schedule(trial *trial, const fixture_engine *opened) {
     uint32_t forgotten = 0;
     assert_ok_error(avo_batch_open(opened->engine, &batch, &error), &error);
     for (int i = 0; i < SESSIONS; i++)
-        assert_ok_error(avo_session_open(opened->engine, &trial->lines[i].session, &error), &error);
+        assert_ok_error(avo_session_open(opened->engine, NULL, &trial->lines[i].session, &error),
+                        &error);
     for (;;) {
         uint32_t first = choose_unfinished(trial);
         if (first == SESSIONS)

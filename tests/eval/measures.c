@@ -56,7 +56,7 @@ static void plain_logits(fixture *fixture, const int32_t *tokens, size_t count) 
     avo_session *session = NULL;
     avo_batch *batch = NULL;
     assert_ok_error(avo_engine_open(fixture->model, &options, &engine, &error), &error);
-    assert_ok_error(avo_session_open(engine, &session, &error), &error);
+    assert_ok_error(avo_session_open(engine, NULL, &session, &error), &error);
     assert_ok_error(avo_batch_open(engine, &batch, &error), &error);
     assert_ok(avo_batch_add_scored(batch, session, tokens, count, count));
     assert_ok(avo_step(engine, batch));

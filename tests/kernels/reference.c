@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include "base/allocator.h"
+#include "base/mathd.h"
 #include "base/mathf.h"
 #include "base/random.h"
 #include "kernels/ref/ref_int.h"
@@ -37,9 +38,28 @@ static void math_is_close(void **state) {
     assert_true(isnan(math_exp(NAN)));
 }
 
+static void doubles_are_close(void **state) {
+    (void)state;
+    for (double x = -200000.0; x < 200000.0; x += 3.77) {
+        double sine, cosine;
+        mathd_sine_cosine(x, &sine, &cosine);
+        assert_true(fabs(sine - sin(x)) < 1e-15 && fabs(cosine - cos(x)) < 1e-15);
+    }
+    for (double x = -600.0; x < 600.0; x += 0.371)
+        assert_true(fabs(mathd_exp(x) / exp(x) - 1.0) < 1e-15);
+    for (double x = 1e-6; x < 1e9; x *= 1.013) {
+        assert_true(fabs(mathd_log(x) - log(x)) < 1e-15 * fmax(1.0, fabs(log(x))));
+        for (double y = -1.0; y < 1.0; y += 0.13)
+            assert_true(fabs(mathd_power(x, y) / pow(x, y) - 1.0) < 1e-14);
+    }
+    for (double x = -7.0; x < 7.0; x += 0.0037)
+        assert_true(fabs(mathd_erf(x) - erf(x)) < 2e-14);
+}
+
 typedef struct bench {
     team *team;
     float *worker;
+    size_t worker_bytes;
     scratch_view scratch;
     step_view step;
 } bench;
@@ -47,7 +67,8 @@ typedef struct bench {
 static void bench_open(bench *b, uint32_t threads, size_t worker_floats) {
     memset(b, 0, sizeof(*b));
     assert_ok(team_open(NULL, threads, &b->team, NULL));
-    b->worker = allocator_take(NULL, threads * worker_floats * sizeof(float));
+    b->worker_bytes = threads * worker_floats * sizeof(float);
+    b->worker = allocator_take(NULL, b->worker_bytes);
     b->scratch.worker = b->worker;
     b->scratch.worker_floats = worker_floats;
     b->step.scratch = &b->scratch;
@@ -56,7 +77,7 @@ static void bench_open(bench *b, uint32_t threads, size_t worker_floats) {
 
 static void bench_close(bench *b) {
     team_close(b->team);
-    allocator_give(NULL, b->worker, 1);
+    allocator_give(NULL, b->worker, b->worker_bytes);
 }
 
 /* Every odd shape, 1…5 threads: close to the formula, and bit-equal between thread counts and
@@ -218,19 +239,23 @@ static void attention_is_right(void **state) {
         model_view model = {.layers = 1, .layer = &layer};
         uint32_t pages[4] = {5, 0, 3, 1}; /* in no order */
         size_t offset = 0;
-        kv_view kv = {.page_floats = kv_heads * kv_head_floats(size), .layer_offset = &offset};
-        kv.pool = calloc(6 * kv.page_floats, sizeof(float));
+        kv_view kv = {.page_bytes = kv_heads * kv_head_bytes(KV_F32, size),
+                      .layer_offset = &offset};
+        kv.pool = calloc(6, kv.page_bytes);
         float *query = noise_array(20, (size_t)length * heads * size);
         float *key = noise_array(21, (size_t)length * kv_heads * size);
         float *value = noise_array(22, (size_t)length * kv_heads * size);
         float *attended = calloc((size_t)length * heads * size, sizeof(float));
         uint32_t *position = calloc(length, sizeof(*position));
-        const uint32_t **tables = calloc(length, sizeof(*tables));
-        for (uint32_t i = 0; i < length; i++) {
+        uint32_t *row_segment = calloc(length, sizeof(*row_segment)); /* all in one */
+        batch_segment segment = {.rows = length, .pages = pages};
+        for (uint32_t i = 0; i < length; i++)
             position[i] = i;
-            tables[i] = pages;
-        }
-        batch_view batch = {.rows = length, .position = position, .pages = tables};
+        batch_view batch = {.rows = length,
+                            .position = position,
+                            .row_segment = row_segment,
+                            .segment = &segment,
+                            .segments = 1};
         bench b;
         bench_open(&b, 3, 256);
         b.scratch.query = query;
@@ -252,7 +277,7 @@ static void attention_is_right(void **state) {
         free(value);
         free(attended);
         free(position);
-        free(tables);
+        free(row_segment);
     }
 }
 
@@ -274,9 +299,13 @@ static void activations_are_right(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(math_is_close),      cmocka_unit_test(linear_is_right),
-        cmocka_unit_test(norms_are_right),    cmocka_unit_test(rotation_keeps_length_and_pairs),
-        cmocka_unit_test(attention_is_right), cmocka_unit_test(activations_are_right),
+        cmocka_unit_test(math_is_close),
+        cmocka_unit_test(doubles_are_close),
+        cmocka_unit_test(linear_is_right),
+        cmocka_unit_test(norms_are_right),
+        cmocka_unit_test(rotation_keeps_length_and_pairs),
+        cmocka_unit_test(attention_is_right),
+        cmocka_unit_test(activations_are_right),
     };
     return cmocka_run_group_tests_name("kernels/reference", tests, NULL, NULL);
 }

@@ -49,9 +49,9 @@ static void pages_begin_as_zeros(void **state) {
     kv_table table = {pages, 0, 1};
     for (int round = 0; round < 2; round++) {
         assert_ok(kv_table_grow(pool, &table, 1));
-        for (size_t i = 0; i < view->page_floats; i++) {
-            assert_true(view->pool[i] == 0.0f);
-            view->pool[i] = 1.0f;
+        for (size_t i = 0; i < view->page_bytes; i++) {
+            assert_int_equal(view->pool[i], 0);
+            view->pool[i] = 1;
         }
         kv_table_shrink(pool, &table, 0);
     }

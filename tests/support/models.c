@@ -72,6 +72,7 @@ void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t cont
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = threads;
     options.context_max = context;
+    options.rope_context = context;
     options.sessions_max = sessions;
     options.rows_max = context * sessions;
     options.logits_max = context * sessions;
@@ -92,7 +93,7 @@ void fixture_compute(const fixture_engine *opened, const int32_t *ids, uint32_t 
     avo_model_info info = {.size = sizeof(info)};
     avo_model_describe(opened->model, &info);
     assert_int_equal(info.vocabulary, vocabulary);
-    assert_ok_error(avo_session_open(opened->engine, &session, &error), &error);
+    assert_ok_error(avo_session_open(opened->engine, NULL, &session, &error), &error);
     assert_ok_error(avo_batch_open(opened->engine, &batch, &error), &error);
     if (avo_batch_add_scored(batch, session, ids, count, count) != AVO_OK ||
         avo_step(opened->engine, batch) != AVO_OK)

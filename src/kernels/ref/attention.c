@@ -21,7 +21,7 @@ static void score_tiles(const step_view *step, uint32_t number, size_t row, uint
     const float *query = step->scratch->query + (row * layer->heads + head) * size;
     for (uint32_t p = first_page; p <= last_page; p++) {
         const float *tile =
-            kv_key_tile(step->kv, step->batch->pages[row][p], number, kv_head, size);
+            kv_key_tile(step->kv, batch_pages(step->batch, row)[p], number, kv_head, size);
         float lanes[KV_PAGE_TOKENS] = {0};
         for (uint32_t d = 0; d < size; d++) {
             float q = query[d];
@@ -67,7 +67,7 @@ static void attend_head(const step_view *step, uint32_t number, size_t row, uint
     float *out = step->scratch->attended + (row * layer->heads + head) * size;
     memset(out, 0, size * sizeof(float));
     for (uint32_t position = begin; position < end; position++) {
-        uint32_t page = step->batch->pages[row][position / KV_PAGE_TOKENS];
+        uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
         const float *value = kv_value_tile(step->kv, page, number, kv_head, size) +
                              position % KV_PAGE_TOKENS * stride;
         float weight = scores[position];

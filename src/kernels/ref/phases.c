@@ -1,6 +1,7 @@
 /* The reference back end: the phases of a step, composed from plain operations. */
 #include "kernels/ref/ref_int.h"
 
+#include "base/mathd.h"
 #include "base/mathf.h"
 
 #include <string.h>
@@ -125,7 +126,7 @@ float reference_activate(activation_kind kind, float x) {
     case ACTIVATION_GELU_TANH:
         return 0.5f * x * (1.0f + math_tanh(0.797884561f * (x + 0.044715f * x * x * x)));
     case ACTIVATION_GELU_ERF:
-        return (float)(0.5 * x * (1.0 + erf((double)x * 0.70710678118654752)));
+        return (float)(0.5 * x * (1.0 + mathd_erf((double)x * 0.70710678118654752)));
     case ACTIVATION_RELU:
         return x > 0.0f ? x : 0.0f;
     }

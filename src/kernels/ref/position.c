@@ -1,7 +1,7 @@
 /* Positions: rotation angles, rotation, and the write of K and V into pages. */
 #include "kernels/ref/ref_int.h"
 
-#include <math.h>
+#include "base/mathd.h"
 
 /* Frequency i of a row. Dynamic NTK past its border: the base grows with the row's own position, as
  * transformers computes it when it decodes token by token; so a row depends on nothing but itself.
@@ -13,8 +13,8 @@ static double frequency_at(const rotary_table *table, uint32_t position, uint32_
     double length = (double)position + 1.0;
     double growth =
         table->dynamic_factor * length / table->dynamic_from - (table->dynamic_factor - 1.0);
-    double base = table->dynamic_base * pow(growth, dims / (dims - 2.0));
-    return pow(base, -2.0 * i / dims);
+    double base = table->dynamic_base * mathd_power(growth, dims / (dims - 2.0));
+    return mathd_power(base, -2.0 * i / dims);
 }
 
 static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
@@ -29,9 +29,12 @@ static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
             size_t at = ((size_t)t * scratch->rows_max + row) * scratch->pairs_max;
             uint32_t position = step->batch->position[row];
             for (uint32_t i = 0; i < table->pairs; i++) {
-                double angle = (double)position * frequency_at(table, position, i);
-                scratch->cosine[at + i] = (float)(cos(angle) * table->magnitude);
-                scratch->sine[at + i] = (float)(sin(angle) * table->magnitude);
+                double sine;
+                double cosine;
+                mathd_sine_cosine((double)position * frequency_at(table, position, i), &sine,
+                                  &cosine);
+                scratch->cosine[at + i] = (float)(cosine * table->magnitude);
+                scratch->sine[at + i] = (float)(sine * table->magnitude);
             }
         }
     }
@@ -75,7 +78,7 @@ static void position_head(const step_view *step, const layer_view *layer, const 
 static void write_key_value(const step_view *step, uint32_t number, const layer_view *layer,
                             size_t row, uint32_t head) {
     uint32_t position = step->batch->position[row];
-    uint32_t page = step->batch->pages[row][position / KV_PAGE_TOKENS];
+    uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
     uint32_t slot = position % KV_PAGE_TOKENS;
     uint32_t size = layer->head_size;
     size_t width = (size_t)layer->kv_heads * size;
