@@ -223,6 +223,45 @@ static void sizes_of_options_are_honoured(void **state) {
     bench_close(&b);
 }
 
+/* LongRoPE: the rotations go by rope_context, never by the context that fits. */
+static void the_context_does_not_change_results(void **state) {
+    (void)state;
+    avo_model *model;
+    avo_error error = {0};
+    assert_ok_error(avo_model_open(test_fixture_path("models/phi3-long"), NULL, &model, &error),
+                    &error);
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(model, &info);
+    size_t bytes = info.vocabulary * sizeof(float);
+    float *first = malloc(bytes);
+    static const uint32_t contexts[][2] = {{12, 0}, {64, 0}, {12, 8}};
+    for (size_t i = 0; i < 3; i++) {
+        avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+        options.context_max = contexts[i][0];
+        options.rope_context = contexts[i][1];
+        avo_engine *engine;
+        avo_session *session;
+        avo_batch *batch;
+        assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+        assert_ok_error(avo_session_open(engine, NULL, &session, &error), &error);
+        assert_ok_error(avo_batch_open(engine, &batch, &error), &error);
+        assert_ok(avo_batch_add(batch, session, prompt, PROMPT));
+        assert_ok(avo_step(engine, batch));
+        const float *logits = avo_batch_logits(batch, session, 0);
+        if (i == 0)
+            memcpy(first, logits, bytes);
+        else if (i == 1)
+            assert_memory_equal(first, logits, bytes);
+        else
+            assert_memory_not_equal(first, logits, bytes);
+        avo_batch_close(batch);
+        avo_session_close(session);
+        avo_engine_close(engine);
+    }
+    free(first);
+    avo_model_close(model);
+}
+
 /* The host's rounding mode changes nothing, with one thread and with several. */
 static void the_hosts_float_mode_does_not_matter(void **state) {
     (void)state;
@@ -364,6 +403,7 @@ int main(void) {
         cmocka_unit_test(closed_sessions_do_not_pile_up),
         cmocka_unit_test(stale_logits_are_not_handed_out),
         cmocka_unit_test(sizes_of_options_are_honoured),
+        cmocka_unit_test(the_context_does_not_change_results),
         cmocka_unit_test(the_hosts_float_mode_does_not_matter),
         cmocka_unit_test(a_full_pool_is_an_answer),
         cmocka_unit_test(the_plan_is_what_is_taken),
