@@ -6,8 +6,6 @@
 #include "base/utf8.h"
 #include "formats/formats_int.h"
 
-#include <math.h>
-
 /* ---- Configuration ---- */
 
 static void config_from_record(const avo_config_record *record, model_config *config) {
@@ -141,9 +139,6 @@ static avo_status read_record(const model_source *source, cursor *at, avo_config
     if (record->factor_count > SOURCE_HEAD_SIZE_MAX / 2)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: %u rotation factors, at most %d",
                            source->path, record->factor_count, SOURCE_HEAD_SIZE_MAX / 2);
-    if (record->position_offset > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: position offset %u, at most %d",
-                           source->path, record->position_offset, SOURCE_CONTEXT_MAX);
     return AVO_OK;
 }
 
@@ -168,10 +163,6 @@ static avo_status read_layer_flags(model_source *source, cursor *at, const char 
     if (!cursor_take(at, layers, out))
         return status_fail(error, AVO_ERROR_FORMAT, "%s: config section ends in the %s flags",
                            source->path, what);
-    for (uint32_t i = 0; i < layers; i++)
-        if ((*out)[i] > 1)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s flag of layer %u is %u, not 0 or 1",
-                               source->path, what, i, (*out)[i]);
     return AVO_OK;
 }
 
@@ -211,39 +202,15 @@ avo_status avo_config_write(const model_config *config, buffer *out) {
 
 /* ---- Generation defaults ---- */
 
-static avo_status check_default(const model_source *source, const char *field, float value,
-                                float minimum, float maximum, avo_error *error) {
-    if (isnan(value) || (value >= minimum && value <= maximum))
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: generation default %s is %g, not in %g…%g",
-                       source->path, field, (double)value, (double)minimum, (double)maximum);
-}
-
 avo_status avo_generation_read(model_source *source, bytes_view section, avo_error *error) {
     avo_generation_record record;
     if (section.size != sizeof(record))
         return status_fail(error, AVO_ERROR_FORMAT, "%s: generation section of %zu bytes, not %zu",
                            source->path, section.size, sizeof(record));
     memcpy(&record, section.data, sizeof(record));
-    uint32_t vocabulary = source->config.vocabulary;
-    if (record.token_begin < -1 || record.token_begin >= (int64_t)vocabulary)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: begin token %d of %u tokens", source->path,
-                           record.token_begin, vocabulary);
     if (record.stop_token_count > SOURCE_STOP_TOKENS_MAX)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: %u stop tokens, at most %d", source->path,
                            record.stop_token_count, SOURCE_STOP_TOKENS_MAX);
-    for (uint32_t i = 0; i < record.stop_token_count; i++)
-        if (record.stop_tokens[i] < 0 || record.stop_tokens[i] >= (int64_t)vocabulary)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %d of %u tokens",
-                               source->path, record.stop_tokens[i], vocabulary);
-    AVO_TRY(check_default(source, "temperature", record.temperature, 0, 1e6f, error));
-    AVO_TRY(check_default(source, "top_p", record.top_p, 0, 1, error));
-    AVO_TRY(check_default(source, "min_p", record.min_p, 0, 1, error));
-    AVO_TRY(check_default(source, "typical_p", record.typical_p, 0, 1, error));
-    AVO_TRY(check_default(source, "repetition_penalty", record.repetition_penalty, 0, 1e6f, error));
-    if (record.top_k < -1)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: generation default top_k is %d",
-                           source->path, record.top_k);
     generation_defaults *defaults = &source->generation;
     defaults->token_begin = record.token_begin;
     defaults->stop_token_count = record.stop_token_count;
@@ -254,7 +221,7 @@ avo_status avo_generation_read(model_source *source, bytes_view section, avo_err
     defaults->typical_p = record.typical_p;
     defaults->repetition_penalty = record.repetition_penalty;
     defaults->top_k = record.top_k;
-    return AVO_OK;
+    return generation_check(defaults, source->config.vocabulary, source->path, error);
 }
 
 avo_status avo_generation_write(const generation_defaults *defaults, buffer *out) {

@@ -183,6 +183,8 @@ avo_status avo_writer_open(const avo_allocator *allocator, const char *path, avo
     fill_header(writer);
     status = config_check(content->config, path, error);
     if (status == AVO_OK)
+        status = generation_check(content->generation, content->config->vocabulary, path, error);
+    if (status == AVO_OK)
         status = write_front(writer, error);
     if (status != AVO_OK) {
         avo_writer_abort(writer);

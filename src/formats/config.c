@@ -1,37 +1,6 @@
-/* What the configurations of all formats share: per-layer tables, the checks between fields,
- * generation defaults. */
+/* What the configurations of all formats share: per-layer tables, and every check between fields
+ * that later code relies on (model/, engine/ and kernels/ check none of them again). */
 #include "formats/formats_int.h"
-
-#include <math.h>
-
-void generation_defaults_init(generation_defaults *defaults) {
-    *defaults = (generation_defaults){
-        .token_begin = -1,
-        .temperature = NAN,
-        .top_p = NAN,
-        .min_p = NAN,
-        .typical_p = NAN,
-        .repetition_penalty = NAN,
-        .top_k = -1,
-    };
-}
-
-avo_status generation_stop_add(generation_defaults *defaults, int64_t token, const char *file,
-                               avo_error *error) {
-    if (token < 0)
-        return AVO_OK;
-    if (token >= SOURCE_VOCABULARY_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %lld is no token", file,
-                           (long long)token);
-    for (uint32_t i = 0; i < defaults->stop_token_count; i++)
-        if (defaults->stop_tokens[i] == token)
-            return AVO_OK;
-    if (defaults->stop_token_count == SOURCE_STOP_TOKENS_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %d stop tokens", file,
-                           SOURCE_STOP_TOKENS_MAX);
-    defaults->stop_tokens[defaults->stop_token_count++] = (int32_t)token;
-    return AVO_OK;
-}
 
 avo_status config_layers_fill(model_source *source, bool windowed, bool rotary, avo_error *error) {
     model_config *config = &source->config;
@@ -70,6 +39,8 @@ static avo_status check_factors(const model_config *config, const char *file, av
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: %u rotation factors, but %u dimensions are rotated in pairs", file,
                            rope->factor_count, config->rotary_dims);
+    if (rope->short_factor == NULL || rope->long_factor == NULL)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: rotation factors without numbers", file);
     for (uint32_t i = 0; i < rope->factor_count; i++) {
         AVO_TRY(
             check_number(file, "rotation factor (short)", rope->short_factor[i], 1e-9, 1e9, error));
@@ -79,30 +50,40 @@ static avo_status check_factors(const model_config *config, const char *file, av
     return AVO_OK;
 }
 
-static avo_status check_rope(const model_config *config, const char *file, avo_error *error) {
+/* Numbers of rotation that must be finite whether or not anything rotates: they are shown and
+ * written again. 0 is "not given". */
+static avo_status check_rope_numbers(const model_config *config, const char *file,
+                                     avo_error *error) {
     const rope_scaling *rope = &config->rope;
-    if (config->rotary_dims == 0)
-        return AVO_OK;
-    if (config->rotary_dims > config->head_size || config->rotary_dims % 2 != 0)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %u rotated dimensions of heads with %u; must be even and no more",
-                           file, config->rotary_dims, config->head_size);
-    AVO_TRY(check_number(file, "rotation base", config->rope_base, 1.0001, 1e12, error));
-    if (config->rope_base_local != 0)
-        AVO_TRY(check_number(file, "local rotation base", config->rope_base_local, 1.0001, 1e12,
-                             error));
+    const struct {
+        const char *name;
+        double number, maximum;
+    } numbers[] = {
+        {"rotation base", config->rope_base, 1e12},
+        {"local rotation base", config->rope_base_local, 1e12},
+        {"rope scaling factor", rope->factor, 1e6},
+        {"rope attention factor", rope->attention_factor, 1e6},
+        {"rope mscale", rope->mscale, 1e6},
+        {"rope mscale_all_dim", rope->mscale_all_dim, 1e6},
+        {"low_freq_factor", rope->low_frequency_factor, 1e6},
+        {"high_freq_factor", rope->high_frequency_factor, 1e6},
+        {"beta_fast", rope->beta_fast, 1e6},
+        {"beta_slow", rope->beta_slow, 1e6},
+        {"original context", rope->original_context, SOURCE_CONTEXT_MAX},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        AVO_TRY(
+            check_number(file, numbers[i].name, numbers[i].number, 0, numbers[i].maximum, error));
+    return AVO_OK;
+}
+
+/* What the kinds of scaling divide by, take logarithms of and subtract. */
+static avo_status check_scaling(const model_config *config, const char *file, avo_error *error) {
+    const rope_scaling *rope = &config->rope;
     AVO_TRY(check_number(file, "rope scaling factor", rope->factor, 1e-6, 1e6, error));
-    AVO_TRY(check_number(file, "rope attention factor", rope->attention_factor, 0, 1e6, error));
-    AVO_TRY(check_number(file, "rope mscale", rope->mscale, 0, 1e6, error));
-    AVO_TRY(check_number(file, "rope mscale_all_dim", rope->mscale_all_dim, 0, 1e6, error));
-    if (rope->original_context > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: original context %u, at most %d", file,
-                           rope->original_context, SOURCE_CONTEXT_MAX);
     if (rope->kind == ROPE_LLAMA3) {
         AVO_TRY(
             check_number(file, "low_freq_factor", rope->low_frequency_factor, 1e-6, 1e6, error));
-        AVO_TRY(
-            check_number(file, "high_freq_factor", rope->high_frequency_factor, 1e-6, 1e6, error));
         if (rope->low_frequency_factor >= rope->high_frequency_factor)
             return status_fail(error, AVO_ERROR_FORMAT,
                                "%s: low_freq_factor %g is not below high_freq_factor %g", file,
@@ -122,6 +103,62 @@ static avo_status check_rope(const model_config *config, const char *file, avo_e
                            "%s: dynamic rope scaling of %u dimensions, more than 2 are needed",
                            file, config->rotary_dims);
     return check_factors(config, file, error);
+}
+
+static avo_status check_rope(const model_config *config, const char *file, avo_error *error) {
+    AVO_TRY(check_rope_numbers(config, file, error));
+    if (config->rotary_dims == 0) {
+        if (config->rope.kind != ROPE_PLAIN)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: rope scaling, but no dimensions are rotated", file);
+        return AVO_OK;
+    }
+    if (config->rotary_dims > config->head_size || config->rotary_dims % 2 != 0)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %u rotated dimensions of heads with %u; must be even and no more",
+                           file, config->rotary_dims, config->head_size);
+    AVO_TRY(check_number(file, "rotation base", config->rope_base, 1.0001, 1e12, error));
+    if (config->rope_base_local != 0)
+        AVO_TRY(check_number(file, "local rotation base", config->rope_base_local, 1.0001, 1e12,
+                             error));
+    return check_scaling(config, file, error);
+}
+
+/* Learned positions: the offset is a row of the table, and the context ends where the table does.
+ */
+static avo_status check_positions(const model_config *config, const char *file, avo_error *error) {
+    uint32_t positions = config->positions, offset = config->position_offset;
+    if (positions > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u positions, at most %d", file, positions,
+                           SOURCE_CONTEXT_MAX);
+    if (positions == 0 ? offset != 0 : offset >= positions)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: position offset %u, but there are %u learned positions", file,
+                           offset, positions);
+    if (positions != 0 && config->context > positions - offset)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: a context of %u, but %u learned positions behind offset %u", file,
+                           config->context, positions - offset, offset);
+    return AVO_OK;
+}
+
+static avo_status check_layers(const model_config *config, const char *file, avo_error *error) {
+    if (config->window > SOURCE_CONTEXT_MAX)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: window %u, at most %d", file,
+                           config->window, SOURCE_CONTEXT_MAX);
+    if (config->layer_windowed == NULL || config->layer_rotary == NULL)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: nothing says which layers are windowed and rotated", file);
+    for (uint32_t i = 0; i < config->layers; i++) {
+        if (config->layer_windowed[i] > 1 || config->layer_rotary[i] > 1)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: layer %u: window flag %u, rotation flag %u, not 0 or 1", file,
+                               i, config->layer_windowed[i], config->layer_rotary[i]);
+        if (config->layer_windowed[i] != 0 && config->window == 0)
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: layer %u sees a window, but the window is 0", file, i);
+    }
+    return AVO_OK;
 }
 
 static avo_status check_multipliers(const model_config *config, const char *file,
@@ -148,12 +185,8 @@ avo_status config_check(const model_config *config, const char *file, avo_error 
     if (config->heads % config->kv_heads != 0)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: %u heads are no multiple of %u KV heads",
                            file, config->heads, config->kv_heads);
-    if (config->window > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: window %u, at most %d", file,
-                           config->window, SOURCE_CONTEXT_MAX);
-    if (config->positions > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u positions, at most %d", file,
-                           config->positions, SOURCE_CONTEXT_MAX);
+    AVO_TRY(check_positions(config, file, error));
+    AVO_TRY(check_layers(config, file, error));
     AVO_TRY(check_number(file, "norm epsilon", config->norm_epsilon, 0, 1, error));
     AVO_TRY(check_multipliers(config, file, error));
     return check_rope(config, file, error);

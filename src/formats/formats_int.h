@@ -110,11 +110,32 @@ AVO_MUST_USE avo_status hf_token_ids(model_source *source, const json_value *obj
  * template (hf_folder.c). Tensors are indexed already. */
 AVO_MUST_USE avo_status hf_folder_read(source_loader *loader, avo_error *error);
 
-/* Values that mean "nothing was said". */
-void generation_defaults_init(generation_defaults *defaults);
+/* ---- Generation defaults (generation.c; generation_defaults_init is in source.h) ---- */
+
+typedef enum generation_field {
+    GENERATION_TEMPERATURE,
+    GENERATION_TOP_P,
+    GENERATION_MIN_P,
+    GENERATION_TYPICAL_P,
+    GENERATION_REPETITION_PENALTY,
+    GENERATION_FIELD_COUNT
+} generation_field;
+
+/* Sets what a file says; out of the sampler's range is AVO_ERROR_FORMAT that names `key`. */
+AVO_MUST_USE avo_status generation_number_set(generation_defaults *defaults, generation_field field,
+                                              double number, const char *file, const char *key,
+                                              avo_error *error);
+/* 0 and −1 both mean "off" to those who write these files. */
+AVO_MUST_USE avo_status generation_top_k_set(generation_defaults *defaults, int64_t top_k,
+                                             const char *file, const char *key, avo_error *error);
 /* Adds once; AVO_ERROR_LIMIT past SOURCE_STOP_TOKENS_MAX. Negative ids are ignored. */
 AVO_MUST_USE avo_status generation_stop_add(generation_defaults *defaults, int64_t token,
                                             const char *file, avo_error *error);
+/* All of it at once: what a .avo holds or is to hold. */
+AVO_MUST_USE avo_status generation_check(const generation_defaults *defaults, uint32_t vocabulary,
+                                         const char *file, avo_error *error);
+
+/* ---- What all configurations share (config.c) ---- */
 
 /* The per-layer tables, with windows and rotation everywhere or nowhere. */
 AVO_MUST_USE avo_status config_layers_fill(model_source *source, bool windowed, bool rotary,

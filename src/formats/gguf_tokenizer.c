@@ -78,36 +78,35 @@ static avo_status read_template(model_source *source, avo_error *error) {
 
 /* Recommended sampling, where a converter wrote it. */
 static avo_status read_sampling(model_source *source, avo_error *error) {
-    generation_defaults *g = &source->generation;
-    const struct {
+    static const struct {
         const char *key;
-        double maximum;
-        float *number;
+        generation_field field;
     } numbers[] = {
-        {"general.sampling.temp", 1000, &g->temperature},
-        {"general.sampling.top_p", 1, &g->top_p},
-        {"general.sampling.min_p", 1, &g->min_p},
-        {"general.sampling.penalty_repeat", 1000, &g->repetition_penalty},
+        {"general.sampling.temp", GENERATION_TEMPERATURE},
+        {"general.sampling.top_p", GENERATION_TOP_P},
+        {"general.sampling.min_p", GENERATION_MIN_P},
+        {"general.sampling.penalty_repeat", GENERATION_REPETITION_PENALTY},
     };
+    generation_defaults *defaults = &source->generation;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        const gguf_value *value = gguf_find(source->gguf, numbers[i].key);
+        const char *key = numbers[i].key;
+        const gguf_value *value = gguf_find(source->gguf, key);
         double number;
         if (value == NULL)
             continue;
-        if (!gguf_number(value, 0, &number) || !(number >= 0 && number <= numbers[i].maximum))
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no number in 0…%g", source->path,
-                               numbers[i].key, numbers[i].maximum);
-        *numbers[i].number = (float)number;
+        if (!gguf_number(value, 0, &number))
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no number", source->path, key);
+        AVO_TRY(
+            generation_number_set(defaults, numbers[i].field, number, source->path, key, error));
     }
-    const gguf_value *value = gguf_find(source->gguf, "general.sampling.top_k");
-    int64_t top_k = -1;
-    if (value != NULL &&
-        (!gguf_integer(value, 0, &top_k) || top_k < 0 || top_k > SOURCE_VOCABULARY_MAX))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: general.sampling.top_k is no number in 0…%d", source->path,
-                           SOURCE_VOCABULARY_MAX);
-    g->top_k = (int32_t)top_k;
-    return AVO_OK;
+    static const char key[] = "general.sampling.top_k";
+    const gguf_value *value = gguf_find(source->gguf, key);
+    if (value == NULL)
+        return AVO_OK;
+    int64_t top_k;
+    if (!gguf_integer(value, 0, &top_k))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no integer", source->path, key);
+    return generation_top_k_set(defaults, top_k, source->path, key, error);
 }
 
 avo_status gguf_tokenizer_source(model_source *source, avo_error *error) {

@@ -2,6 +2,7 @@
  * tokenizer's files, and the chat template in one of its three places. */
 #include "formats/formats_int.h"
 
+#include <float.h>
 #include <math.h>
 
 #define CONFIG_BYTES_MAX           ((size_t)1 << 20) /* real ones are below 100 KB */
@@ -44,34 +45,47 @@ static avo_status read_config(source_loader *loader, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status read_sampling(const json_value *root, generation_defaults *defaults,
-                                avo_error *error) {
-    const struct {
+static avo_status read_numbers(const json_value *root, generation_defaults *defaults,
+                               const char *path, avo_error *error) {
+    static const struct {
         const char *key;
-        double maximum;
-        float *number;
+        generation_field field;
     } numbers[] = {
-        {"temperature", 1000, &defaults->temperature},
-        {"top_p", 1, &defaults->top_p},
-        {"min_p", 1, &defaults->min_p},
-        {"typical_p", 1, &defaults->typical_p},
-        {"repetition_penalty", 1000, &defaults->repetition_penalty},
+        {"temperature", GENERATION_TEMPERATURE},
+        {"top_p", GENERATION_TOP_P},
+        {"min_p", GENERATION_MIN_P},
+        {"typical_p", GENERATION_TYPICAL_P},
+        {"repetition_penalty", GENERATION_REPETITION_PENALTY},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        double number = (double)*numbers[i].number;
-        AVO_TRY(json_get_number(root, numbers[i].key, 0, numbers[i].maximum, &number, error));
-        *numbers[i].number = (float)number;
+        const char *key = numbers[i].key;
+        double number = NAN;
+        avo_status status = json_get_number(root, key, -DBL_MAX, DBL_MAX, &number, error);
+        if (status != AVO_OK)
+            return status_prefix(error, status, "%s", path);
+        if (!isnan(number))
+            AVO_TRY(generation_number_set(defaults, numbers[i].field, number, path, key, error));
     }
-    int64_t top_k = -1;
-    AVO_TRY(json_get_integer(root, "top_k", 0, SOURCE_VOCABULARY_MAX, &top_k, error));
-    defaults->top_k = (int32_t)top_k;
+    int64_t top_k = INT64_MIN;
+    avo_status status = json_get_integer(root, "top_k", -1, INT64_MAX, &top_k, error);
+    if (status != AVO_OK)
+        return status_prefix(error, status, "%s", path);
+    return top_k == INT64_MIN ? AVO_OK
+                              : generation_top_k_set(defaults, top_k, path, "top_k", error);
+}
+
+/* do_sample, said outright: greedy, or sampled as the logits are. */
+static avo_status read_do_sample(const json_value *root, generation_defaults *defaults,
+                                 const char *path, avo_error *error) {
     bool sampled = true;
-    AVO_TRY(json_get_boolean(root, "do_sample", &sampled, error));
+    avo_status status = json_get_boolean(root, "do_sample", &sampled, error);
+    if (status != AVO_OK)
+        return status_prefix(error, status, "%s", path);
     if (!sampled)
-        defaults->temperature = 0; /* said outright: greedy */
+        defaults->temperature = 0;
     const json_value *said = json_find(root, "do_sample");
     if (sampled && said != NULL && said->kind == JSON_BOOLEAN && isnan(defaults->temperature))
-        defaults->temperature = 1; /* said outright: sampled, as the logits are */
+        defaults->temperature = 1;
     return AVO_OK;
 }
 
@@ -85,8 +99,8 @@ static avo_status apply_generation(model_source *source, const json_value *root,
         source->generation.stop_token_count = 0; /* this file's list replaces config.json's */
     bool ends_given;
     AVO_TRY(hf_token_ids(source, root, path, &ends_given, error));
-    avo_status status = read_sampling(root, &source->generation, error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
+    AVO_TRY(read_numbers(root, &source->generation, path, error));
+    return read_do_sample(root, &source->generation, path, error);
 }
 
 static avo_status read_generation(source_loader *loader, avo_error *error) {

@@ -199,7 +199,10 @@ avo_status llama2c_source_open(source_loader *loader, avo_error *error) {
     AVO_TRY(config_check(config, source->path, error));
     AVO_TRY(tensors_slice(source, arrays, &at, error));
     AVO_TRY(tokenizer_find(loader, error));
-    /* Its training separates texts by the begin token, so that one ends a text too. */
+    /* Its training separates texts by the begin token, so that one ends a text too. A vocabulary
+     * that has neither knows no such tokens. */
+    if (config->vocabulary <= 2)
+        return AVO_OK;
     source->generation.token_begin = 1;
     AVO_TRY(generation_stop_add(&source->generation, 2, source->path, error));
     return generation_stop_add(&source->generation, 1, source->path, error);

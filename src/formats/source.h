@@ -153,8 +153,10 @@ typedef struct generation_defaults {
     int32_t stop_tokens[SOURCE_STOP_TOKENS_MAX];
     uint32_t stop_token_count;
     float temperature, top_p, min_p, typical_p, repetition_penalty;
-    int32_t top_k;
+    int32_t top_k; /* 0: off */
 } generation_defaults;
+/* Nothing was said. */
+void generation_defaults_init(generation_defaults *defaults);
 
 /* ---- The source ---- */
 

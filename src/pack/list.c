@@ -52,6 +52,10 @@ static avo_status add_part(lister *l, const pack_item *whole, uint32_t layer, co
         item.from.data += skipped;
         item.k = item.from.k = rows;
     } else {
+        if (whole->from.layout == QUANT_LAYOUT_PANELS && first % QUANT_PANEL_ROWS != 0)
+            return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
+                               "%s: %s in panels cannot be cut at row %u, no multiple of %u",
+                               l->source->path, whole->name, first, (unsigned)QUANT_PANEL_ROWS);
         item.from = weight_slice(&whole->from, first, rows);
         item.rows = rows;
     }

@@ -145,13 +145,8 @@ avo_status pack_random(const char *shape, uint64_t seed, const char *path,
     arena_init(&arena, options->allocator, LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
     model_config config;
-    generation_defaults generation = {.token_begin = -1,
-                                      .temperature = __builtin_nanf(""),
-                                      .top_p = __builtin_nanf(""),
-                                      .min_p = __builtin_nanf(""),
-                                      .typical_p = __builtin_nanf(""),
-                                      .repetition_penalty = __builtin_nanf(""),
-                                      .top_k = -1};
+    generation_defaults generation;
+    generation_defaults_init(&generation);
     char origin[128];
     snprintf(origin, sizeof(origin), "random weights, seed %llu", (unsigned long long)seed);
     avo_note notes[NOTES_MAX];

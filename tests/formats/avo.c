@@ -400,9 +400,10 @@ static void faults_are_named(void **state) {
     size_t entry = header.section[AVO_MANIFEST].offset + 2 * sizeof(avo_tensor_entry);
     size_t config = header.section[AVO_CONFIG].offset;
     size_t generation = header.section[AVO_GENERATION].offset;
-#define HEADER(field) offsetof(avo_header, field)
-#define ENTRY(field)  entry + offsetof(avo_tensor_entry, field)
-#define CONFIG(field) config + offsetof(avo_config_record, field)
+#define HEADER(field)     offsetof(avo_header, field)
+#define ENTRY(field)      entry + offsetof(avo_tensor_entry, field)
+#define CONFIG(field)     config + offsetof(avo_config_record, field)
+#define GENERATION(field) generation + offsetof(avo_generation_record, field)
     refuse(copy, bytes, size, HEADER(version), 2, 4, "version 2");
     refuse(copy, bytes, size, HEADER(tensor_count), 0, 4, "0 tensors");
     refuse(copy, bytes, size, HEADER(tensor_count), 1u << 30, 4, "tensors");
@@ -429,6 +430,22 @@ static void faults_are_named(void **state) {
     refuse(copy, bytes, size, CONFIG(norm_epsilon), 0x7ff8000000000000u, 8, "norm epsilon is nan");
     refuse(copy, bytes, size, CONFIG(record_bytes), 8, 4, "config record");
     refuse(copy, bytes, size, CONFIG(record_bytes), 224, 4, "newer avocet");
+    refuse(copy, bytes, size, CONFIG(position_offset), 1, 4, "there are 0 learned positions");
+    refuse(copy, bytes, size, CONFIG(window), 0, 4, "layer 0 sees a window, but the window is 0");
+    refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4, "4 heads are no multiple of 3");
+    refuse(copy, bytes, size, CONFIG(rotary_dims), 9, 4, "9 rotated dimensions of heads with 8");
+    refuse(copy, bytes, size, CONFIG(rotary_dims), 6, 4, "4 rotation factors, but 6 dimensions");
+    refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4, "an original context of 0");
+    refuse(copy, bytes, size, CONFIG(rope_factor), 0, 8, "rope scaling factor is 0");
+    refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8, "rotation base is 1");
+    refuse(copy, bytes, size, config + sizeof(avo_config_record), 0, 8,
+           "rotation factor (short) is 0");
+    refuse(copy, bytes, size, config + sizeof(avo_config_record) + 16 * PAIRS, 2, 1,
+           "layer 0: window flag 2");
+    refuse(copy, bytes, size, GENERATION(typical_p), 0, 4, "typical_p is 0, not above 0");
+    refuse(copy, bytes, size, GENERATION(repetition_penalty), 0, 4, "repetition_penalty is 0");
+    refuse(copy, bytes, size, GENERATION(temperature), 0xbf800000u, 4, "temperature is -1");
+    refuse(copy, bytes, size, GENERATION(top_k), (uint32_t)-2, 4, "top_k is -2");
     refuse(copy, bytes, size, generation, 20, 4, "begin token 20 of 20");
     refuse(copy, bytes, size, generation + 4, 17, 4, "17 stop tokens");
     refuse(copy, bytes, size, generation + 8, 999, 4, "stop token 999");

@@ -296,11 +296,49 @@ static void test_paths(void **state) {
                    "not a regular file");
 }
 
+/* Defaults that every run would fail on are refused by file and field; −1 of top_k is "off". */
+static void test_generation_ranges(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"{\"repetition_penalty\":0}", "generation_config.json: repetition_penalty is 0"},
+        {"{\"repetition_penalty\":-1.5}", "repetition_penalty is -1.5"},
+        {"{\"typical_p\":0.0}", "generation_config.json: typical_p is 0"},
+        {"{\"typical_p\":1e-320}", "typical_p is 1e-320"},
+        {"{\"temperature\":-0.1}", "temperature is -0.1"},
+        {"{\"temperature\":1e60}", "temperature is 1e+60"},
+        {"{\"top_p\":1.01}", "top_p is 1.01"},
+        {"{\"min_p\":\"x\"}", "generation_config.json: min_p"},
+        {"{\"top_k\":-2}", "generation_config.json: top_k"},
+        {"{\"top_k\":1e15}", "top_k is 1000000000000000"},
+    };
+    test_file file;
+    make_file(&file, "{}", 0);
+    model_source *source;
+    avo_error error;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memory_file files[] = {
+            {"model.safetensors", {file.bytes, file.size}},
+            TEXT_FILE("config.json", llama_config),
+            {"generation_config.json", {(const uint8_t *)cases[i].text, strlen(cases[i].text)}}};
+        assert_refused(source_open_memory(files, 3, NULL, &source, &error), AVO_ERROR_FORMAT,
+                       &error, cases[i].part);
+    }
+    memory_file files[] = {{"model.safetensors", {file.bytes, file.size}},
+                           TEXT_FILE("config.json", llama_config),
+                           TEXT_FILE("generation_config.json", "{\"top_k\":-1}")};
+    assert_ok_error(source_open_memory(files, 3, NULL, &source, &error), &error);
+    assert_int_equal(source->generation.top_k, 0);
+    source_close(source);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_good_headers),
         cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_beside),      cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_beside),      cmocka_unit_test(test_generation_ranges),
+        cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

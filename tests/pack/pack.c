@@ -260,7 +260,7 @@ static void hand_open(hand_source *hand) {
                                     .context = 10,
                                     .layer_windowed = hand->flags[0],
                                     .layer_rotary = hand->flags[1]};
-    source->generation = (generation_defaults){.token_begin = -1, .top_k = -1};
+    generation_defaults_init(&source->generation);
     source->format = SOURCE_GGUF;
     source->naming = SOURCE_NAMES_GGUF;
     source->path = "by-hand";
