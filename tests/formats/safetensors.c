@@ -305,7 +305,7 @@ static void test_generation_ranges(void **state) {
         {"{\"repetition_penalty\":0}", "generation_config.json: repetition_penalty is 0"},
         {"{\"repetition_penalty\":-1.5}", "repetition_penalty is -1.5"},
         {"{\"typical_p\":0.0}", "generation_config.json: typical_p is 0"},
-        {"{\"typical_p\":1e-320}", "typical_p is 1e-320"},
+        {"{\"typical_p\":1e-300}", "typical_p is 1e-300"},
         {"{\"temperature\":-0.1}", "temperature is -0.1"},
         {"{\"temperature\":1e60}", "temperature is 1e+60"},
         {"{\"top_p\":1.01}", "top_p is 1.01"},
