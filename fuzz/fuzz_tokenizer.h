@@ -46,7 +46,10 @@ static inline void fuzz_text(const tokenizer *tokenizer, text_view text,
                 tokenizer_is_special(tokenizer, ids.ids[i]) &&
                 ids.ids[i] != tokenizer_describe(tokenizer).unknown)
                 abort(); /* text became a special token */
-            if (decode_stream_push(&stream, ids.ids[i], &out, &error) != AVO_OK)
+            avo_status status = decode_stream_push(&stream, ids.ids[i], &out, &error);
+            if (status == AVO_ERROR_LIMIT)
+                continue; /* steps that make too much of a token */
+            if (status != AVO_OK)
                 abort();
         }
         if (decode_stream_finish(&stream, &out, &error) != AVO_OK ||
@@ -59,7 +62,7 @@ static inline void fuzz_text(const tokenizer *tokenizer, text_view text,
 
 static inline void fuzz_open(const tokenizer_source *source) {
     static const char sample[] =
-        "Hello  world's 123\n\n <s> \xC3\xA9\xE2\x96\x81\xF0\x9F\x99\x82 e\xCC\x81"
+        "Hello  world's 123\n\n <s> \xC3\xA9\xE2\x96\x81\xF0\x9F\x99\x82 e\xCC\x81 \xC2\xB2"
         "\xFF <|x|> \x00 zz";
     tokenizer *tokenizer;
     avo_error error = {0};

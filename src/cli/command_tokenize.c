@@ -119,6 +119,11 @@ static avo_status parse_ids(text_view text, id_list *ids, avo_error *error) {
 static avo_status decode(const tokenizer *tokenizer, const tokenize_options *options,
                          text_view line, id_list *ids, buffer *text, avo_error *error) {
     AVO_TRY(parse_ids(line, ids, error));
+    uint32_t vocabulary = tokenizer_describe(tokenizer).vocabulary;
+    for (size_t i = 0; i < ids->count; i++) /* a typing error rather than a model's padding */
+        if ((uint32_t)ids->ids[i] >= vocabulary)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                               ids->ids[i], vocabulary);
     text->size = 0;
     return tokenizer_decode(tokenizer, ids->ids, ids->count, options->special, text, error);
 }

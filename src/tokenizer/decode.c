@@ -2,6 +2,7 @@
  * character wait for the next token. */
 #include "tokenizer/encode_int.h"
 
+#include "base/checked.h"
 #include "base/utf8.h"
 
 void decode_stream_init(decode_stream *stream, const tokenizer *tokenizer, bool special) {
@@ -99,32 +100,43 @@ static void strip_front(decode_stream *stream, piece_text *piece, text_view cont
         stream->stripped = UINT32_MAX;
 }
 
-static avo_status run_steps(decode_stream *stream, piece_text *piece) {
+static avo_status run_step(decode_stream *stream, const image_step *step, piece_text *piece) {
+    const image *image = &stream->tokenizer->image;
+    text_view first = image_text(image, step->first, step->first_bytes);
+    text_view second = image_text(image, step->second, step->second_bytes);
+    if (piece->is_byte && step->kind != STEP_DECODE_STRIP_TEXT)
+        return AVO_OK;
+    switch ((step_kind)step->kind) {
+    case STEP_DECODE_REPLACE:
+        return replace_in(piece, first, second);
+    case STEP_DECODE_STRIP:
+        strip_token(piece, first, step->number, step->number2);
+        return AVO_OK;
+    case STEP_DECODE_METASPACE:
+        if (!stream->begun && step->number == 0)
+            strip_token(piece, first, 1, 0);
+        return replace_in(piece, first, TEXT_LITERAL(" "));
+    default: /* STEP_DECODE_STRIP_TEXT */
+        if (stream->stripped != UINT32_MAX)
+            strip_front(stream, piece, first, step->number);
+        return AVO_OK;
+    }
+}
+
+static avo_status run_steps(decode_stream *stream, piece_text *piece, avo_error *error) {
     const image *image = &stream->tokenizer->image;
     const image_header *header = image->header;
     const image_step *steps = image->steps + header->normalise_count + header->pretokenise_count;
+    size_t bytes = piece->text.size;
     for (uint32_t i = 0; i < header->decode_count; i++) {
-        text_view first = image_text(image, steps[i].first, steps[i].first_bytes);
-        text_view second = image_text(image, steps[i].second, steps[i].second_bytes);
-        if (piece->is_byte && steps[i].kind != STEP_DECODE_STRIP_TEXT)
-            continue;
-        switch ((step_kind)steps[i].kind) {
-        case STEP_DECODE_REPLACE:
-            AVO_TRY(replace_in(piece, first, second));
-            break;
-        case STEP_DECODE_STRIP:
-            strip_token(piece, first, steps[i].number, steps[i].number2);
-            break;
-        case STEP_DECODE_METASPACE:
-            if (!stream->begun && steps[i].number == 0)
-                strip_token(piece, first, 1, 0);
-            AVO_TRY(replace_in(piece, first, TEXT_LITERAL(" ")));
-            break;
-        default: /* STEP_DECODE_STRIP_TEXT */
-            if (stream->stripped != UINT32_MAX)
-                strip_front(stream, piece, first, steps[i].number);
-            break;
-        }
+        avo_status status = run_step(stream, &steps[i], piece);
+        if (status == AVO_ERROR_LIMIT)
+            return status_fail(error, status,
+                               "the tokenizer's step %s would make more than %zu bytes of a token "
+                               "of %zu",
+                               step_name(steps[i].kind), piece->buffers[0].limit, bytes);
+        if (status != AVO_OK)
+            return fail(status, error);
     }
     return AVO_OK;
 }
@@ -138,7 +150,7 @@ static int byte_of_piece(text_view piece) {
     return high == NULL || low == NULL ? -1 : (int)((high - digits) * 16 + (low - digits));
 }
 
-static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out) {
+static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out, avo_error *error) {
     const tokenizer *tokenizer = stream->tokenizer;
     piece_text piece = {.text = image_piece(&tokenizer->image, id)};
     char bytes[1];
@@ -147,12 +159,13 @@ static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out) {
         bytes[0] = (char)byte;
         piece = (piece_text){.text = {bytes, 1}, .is_byte = true};
     }
-    buffer_init(&piece.buffers[0], tokenizer->allocator, SIZE_MAX);
-    buffer_init(&piece.buffers[1], tokenizer->allocator, SIZE_MAX);
-    avo_status status = run_steps(stream, &piece);
+    size_t limit = size_max(TOKENIZER_DECODED_MAX, piece.text.size);
+    buffer_init(&piece.buffers[0], tokenizer->allocator, limit);
+    buffer_init(&piece.buffers[1], tokenizer->allocator, limit);
+    avo_status status = run_steps(stream, &piece, error);
     stream->begun = true;
     if (status == AVO_OK)
-        status = put_bytes(stream, piece.text.data, piece.text.size, out);
+        status = fail(put_bytes(stream, piece.text.data, piece.text.size, out), error);
     buffer_free(&piece.buffers[0]);
     buffer_free(&piece.buffers[1]);
     return status;
@@ -160,22 +173,24 @@ static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out) {
 
 avo_status decode_stream_push(decode_stream *stream, int32_t id, buffer *out, avo_error *error) {
     const image *image = &stream->tokenizer->image;
-    if (id < 0 || (uint32_t)id >= image->header->vocabulary)
+    if (id < 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", id,
                            image->header->vocabulary);
+    if ((uint32_t)id >= image->header->vocabulary)
+        return AVO_OK; /* a row that pads the model's embeddings */
     if (!stream->special && (image->flags[id] & TOKEN_SPECIAL))
         return AVO_OK;
     size_t size = out->size;
     avo_status status;
     if (stream->tokenizer->by_bytes) {
         text_view word = image_word_text(image, (uint32_t)id);
-        status = put_bytes(stream, word.data, word.size, out);
+        status = fail(put_bytes(stream, word.data, word.size, out), error);
     } else {
-        status = push_piece(stream, (uint32_t)id, out);
+        status = push_piece(stream, (uint32_t)id, out, error);
     }
     if (status != AVO_OK)
         out->size = size;
-    return fail(status, error);
+    return status;
 }
 
 avo_status decode_stream_finish(decode_stream *stream, buffer *out, avo_error *error) {

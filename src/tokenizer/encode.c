@@ -273,8 +273,9 @@ avo_status tokenizer_encode(const tokenizer *tokenizer, text_view text,
     normaliser_init(&encoder.normaliser, allocator);
     encoder.normaliser.match = &encoder.match;
     encoder.normaliser.regexes = tokenizer->regexes;
+    normaliser_allow(&encoder.normaliser, text.size);
     for (uint32_t i = 0; i < TOKENIZER_STEPS_MAX; i++)
-        buffer_init(&encoder.scratch[i], allocator, SIZE_MAX);
+        buffer_init(&encoder.scratch[i], allocator, SIZE_MAX); /* each step bounds its own */
     size_t count = ids->count;
     avo_status status = AVO_OK;
     for (uint32_t i = 0; options->add_begin && i < header->prefix_count && status == AVO_OK; i++)

@@ -147,6 +147,34 @@ static avo_status open_trie(const checker *check, image *image, uint32_t which,
     return AVO_OK;
 }
 
+const char *step_name(uint32_t kind) {
+    switch ((step_kind)kind) {
+    case STEP_NFC:
+        return "NFC";
+    case STEP_NFD:
+        return "NFD";
+    case STEP_NFKC:
+        return "NFKC";
+    case STEP_NFKD:
+        return "NFKD";
+    case STEP_LOWERCASE:
+        return "Lowercase";
+    case STEP_PREPEND:
+        return "Prepend";
+    case STEP_REPLACE:
+    case STEP_REPLACE_REGEX:
+    case STEP_DECODE_REPLACE:
+        return "Replace";
+    case STEP_PREFIX_SPACE:
+        return "ByteLevel";
+    case STEP_METASPACE:
+    case STEP_DECODE_METASPACE:
+        return "Metaspace";
+    default: /* the others make no text longer */
+        return "other";
+    }
+}
+
 static bool step_fits(const image_step *step, uint32_t stage) {
     if (stage == 0)
         return step->kind >= STEP_NFC && step->kind <= STEP_SQUEEZE;

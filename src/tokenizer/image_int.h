@@ -29,6 +29,12 @@
 #define TOKENIZER_STEPS_MAX      32u
 #define TOKENIZER_FRAME_MAX      8u /* tokens before, and behind, a text */
 #define TOKENIZER_IMAGE_MAX      ((uint64_t)1 << 31)
+/* Steps may make a text longer by this much in all, whatever they are; Unicode's longest
+ * decomposition is 11 times as long as its character. */
+#define TOKENIZER_GROWTH_TIMES 64u
+#define TOKENIZER_GROWTH_BYTES ((size_t)64 << 10)
+#define TOKENIZER_GROWTH_MAX   ((size_t)4 << 30)
+#define TOKENIZER_DECODED_MAX  ((size_t)64 << 10) /* bytes that steps make of one token */
 
 typedef enum image_kind { IMAGE_BYTE_LEVEL = 1, IMAGE_CHARACTERS = 2 } image_kind;
 
@@ -76,6 +82,9 @@ typedef enum step_kind {
     STEP_DECODE_STRIP_TEXT,   /* of the whole text: up to number of `first` in front */
     STEP_DECODE_METASPACE     /* first → " "; in the first token dropped in front unless number */
 } step_kind;
+
+/* What tokenizer.json calls it; for messages. */
+const char *step_name(uint32_t kind);
 
 enum { /* step flags; the lowest three bits are the behaviour of a split */
        SPLIT_REMOVED = 0,

@@ -1,6 +1,7 @@
 /* The normalisation steps of tokenizer.json and SentencePiece. */
 #include "tokenizer/normalise_int.h"
 
+#include "base/checked.h"
 #include "base/utf8.h"
 #include "tokenizer/unicode_int.h"
 
@@ -8,8 +9,8 @@
 
 void normaliser_init(normaliser *normaliser, const avo_allocator *allocator) {
     *normaliser = (struct normaliser){.allocator = allocator};
-    buffer_init(&normaliser->buffers[0], allocator, (size_t)1 << 32);
-    buffer_init(&normaliser->buffers[1], allocator, (size_t)1 << 32);
+    buffer_init(&normaliser->buffers[0], allocator, 0);
+    buffer_init(&normaliser->buffers[1], allocator, 0);
     buffer_init(&normaliser->subject, allocator, SIZE_MAX);
 }
 
@@ -21,6 +22,29 @@ void normaliser_free(normaliser *normaliser) {
                    normaliser->point_capacity * 2 * sizeof(int32_t));
     normaliser->points = NULL;
     normaliser->point_capacity = 0;
+}
+
+void normaliser_allow(normaliser *normaliser, size_t bytes) {
+    size_t growth;
+    if (!size_multiply(bytes, TOKENIZER_GROWTH_TIMES, &growth) ||
+        !size_add(growth, TOKENIZER_GROWTH_BYTES, &growth))
+        growth = TOKENIZER_GROWTH_MAX;
+    normaliser->growth_left = size_min(growth, TOKENIZER_GROWTH_MAX);
+}
+
+void normaliser_bound(const normaliser *normaliser, size_t bytes, buffer *out) {
+    if (!size_add(bytes, normaliser->growth_left, &out->limit))
+        out->limit = SIZE_MAX;
+}
+
+void normaliser_charge(normaliser *normaliser, size_t bytes, const buffer *out) {
+    normaliser->growth_left -= out->size > bytes ? out->size - bytes : 0;
+}
+
+avo_status normaliser_refuse(const image_step *step, size_t bytes, size_t limit, avo_error *error) {
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "the tokenizer's step %s would make more than %zu bytes of %zu",
+                       step_name(step->kind), limit, bytes);
 }
 
 static avo_status replace_all(text_view text, text_view from, text_view to, buffer *out) {
@@ -42,7 +66,7 @@ static avo_status replace_byte(text_view text, char from, text_view to, buffer *
     size_t count = 0;
     for (size_t i = 0; i < text.size; i++)
         count += text.data[i] == from;
-    AVO_TRY(buffer_reserve(out, text.size + count * to.size));
+    AVO_TRY(buffer_reserve(out, text.size - count + count * to.size));
     char *write = out->data + out->size;
     for (size_t i = 0; i < text.size; i++) {
         if (text.data[i] != from) {
@@ -66,7 +90,10 @@ static avo_status replace_regex(normaliser *normaliser, const regex *regex, text
         bool found;
         size_t begin;
         size_t end;
-        AVO_TRY(regex_find(regex, normaliser->match, subject, at, &found, &begin, &end, error));
+        avo_status status =
+            regex_find(regex, normaliser->match, subject, at, &found, &begin, &end, error);
+        normaliser->told = status != AVO_OK;
+        AVO_TRY(status);
         if (!found)
             break;
         AVO_TRY(buffer_append(out, text.data + copied, begin - copied));
@@ -199,12 +226,14 @@ avo_status normalise(normaliser *normaliser, const image_step *steps, uint32_t c
         }
         buffer *target = &normaliser->buffers[turn];
         target->size = 0;
+        normaliser_bound(normaliser, text.size, target);
         avo_status status = one_step(normaliser, &steps[i], i, texts, text, target, error);
-        if (status == AVO_ERROR_MEMORY)
+        if (status == AVO_ERROR_MEMORY && !normaliser->told)
             return status_no_memory(error, "normalising a text", text.size);
-        if (status == AVO_ERROR_LIMIT)
-            return status_fail(error, status, "normalising %zu bytes exceeds a limit", text.size);
+        if (status == AVO_ERROR_LIMIT && !normaliser->told)
+            return normaliser_refuse(&steps[i], text.size, target->limit, error);
         AVO_TRY(status);
+        normaliser_charge(normaliser, text.size, target);
         text = buffer_text(target);
         turn ^= 1;
     }
@@ -231,9 +260,13 @@ static avo_status normalise_one(draft *draft, normaliser *normaliser, draft_adde
     text_view text = added->text;
     if (!added->late || added->normal || utf8_valid_prefix(text.data, text.size) != text.size)
         return AVO_OK;
-    AVO_TRY(normalise(normaliser, draft->steps[STAGE_NORMALISE], draft->step_count[STAGE_NORMALISE],
-                      draft->texts.data == NULL ? "" : draft->texts.data, added->text, false, &text,
-                      draft->error));
+    avo_status status =
+        normalise(normaliser, draft->steps[STAGE_NORMALISE], draft->step_count[STAGE_NORMALISE],
+                  draft->texts.data == NULL ? "" : draft->texts.data, added->text, false, &text,
+                  draft->error);
+    if (status != AVO_OK)
+        return status_prefix(draft->error, status, "%s: added token \"%.*s\"", draft->name,
+                             TEXT_ARGUMENT(added->text));
     char *copy = arena_copy_text(draft->arena, text.data, text.size);
     if (copy == NULL)
         return draft_no_memory(draft);
@@ -248,6 +281,10 @@ avo_status normalise_added(draft *draft) {
     normaliser_init(&normaliser, draft->arena->allocator);
     normaliser.regexes = regexes;
     normaliser.match = &match;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < draft->added_count; i++)
+        bytes += draft->added[i].text.size;
+    normaliser_allow(&normaliser, bytes);
     avo_status status = compile_steps(draft, regexes);
     for (uint32_t i = 0; i < draft->added_count && status == AVO_OK; i++)
         status = normalise_one(draft, &normaliser, &draft->added[i]);

@@ -159,15 +159,32 @@ static avo_status split_words(splitter *s) {
 
 /* ---- Steps that change the text ---- */
 
-static avo_status prefix_space(encoder *encoder, uint32_t step, text_piece piece) {
+static void begin_change(const encoder *encoder, buffer *out, text_view text) {
+    out->size = 0;
+    normaliser_bound(&encoder->normaliser, text.size, out);
+}
+
+static avo_status end_change(encoder *encoder, const image_step *record, avo_status status,
+                             const buffer *out, text_piece *piece) {
+    if (status == AVO_ERROR_LIMIT)
+        return normaliser_refuse(record, piece->text.size, out->limit, encoder->error);
+    if (status != AVO_OK)
+        return encode_no_memory(encoder);
+    normaliser_charge(&encoder->normaliser, piece->text.size, out);
+    piece->text = buffer_text(out);
+    return AVO_OK;
+}
+
+static avo_status prefix_space(encoder *encoder, uint32_t step, const image_step *record,
+                               text_piece piece) {
     buffer *out = &encoder->scratch[step];
     if (piece.continued || (piece.text.size > 0 && piece.text.data[0] == ' '))
         return pretokenise(encoder, step + 1, piece);
-    out->size = 0;
-    if (buffer_append(out, " ", 1) != AVO_OK ||
-        buffer_append(out, piece.text.data, piece.text.size) != AVO_OK)
-        return encode_no_memory(encoder);
-    piece.text = buffer_text(out);
+    begin_change(encoder, out, piece.text);
+    avo_status status = buffer_append(out, " ", 1);
+    if (status == AVO_OK)
+        status = buffer_append(out, piece.text.data, piece.text.size);
+    AVO_TRY(end_change(encoder, record, status, out, &piece));
     return pretokenise(encoder, step + 1, piece);
 }
 
@@ -176,7 +193,7 @@ static avo_status metaspace(encoder *encoder, uint32_t step, const image_step *r
     const image *image = encoder->image;
     text_view mark = image_text(image, record->first, record->first_bytes);
     buffer *out = &encoder->scratch[step];
-    out->size = 0;
+    begin_change(encoder, out, piece.text);
     bool wanted =
         record->number == METASPACE_ALWAYS || (record->number == METASPACE_FIRST && piece.first);
     bool starts =
@@ -193,9 +210,7 @@ static avo_status metaspace(encoder *encoder, uint32_t step, const image_step *r
             status = buffer_append(out, mark.data, mark.size);
         begin = i + 1;
     }
-    if (status != AVO_OK)
-        return encode_no_memory(encoder);
-    piece.text = buffer_text(out);
+    AVO_TRY(end_change(encoder, record, status, out, &piece));
     if (!(record->flags & STEP_SPLIT))
         return pretokenise(encoder, step + 1, piece);
     splitter s = {
@@ -253,7 +268,7 @@ avo_status pretokenise(encoder *encoder, uint32_t step, text_piece piece) {
         s.behaviour = SPLIT_REMOVED;
         return split_class(&s, UNICODE_SPACE);
     case STEP_PREFIX_SPACE:
-        return prefix_space(encoder, step, piece);
+        return prefix_space(encoder, step, record, piece);
     case STEP_METASPACE:
         return metaspace(encoder, step, record, piece);
     default:

@@ -164,6 +164,44 @@ static void images(void **state) {
     file_map_close(&map);
 }
 
+/* A replacement of the second byte of a character would leave half of one, and everything behind it
+ * trusts that there are only whole ones. */
+static void image_that_cuts_characters(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"#\"},\"content\":\"\"},"
+        "\"pre_tokenizer\":{\"type\":\"Digits\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}";
+    tokenizer_source source = {.kind = TOKENIZER_SOURCE_JSON,
+                               .data = {(const uint8_t *)text, sizeof(text) - 1},
+                               .name = "fixture"};
+    tokenizer *honest;
+    avo_error error = {0};
+    assert_ok_error(tokenizer_open(&source, NULL, &honest, &error), &error);
+    bytes_view image = tokenizer_image(honest);
+    uint8_t *copy = test_take_exact(image.size, 64);
+    assert_non_null(copy);
+    memcpy(copy, image.data, image.size);
+    const image_header *header = (const image_header *)(const void *)copy;
+    const image_step *step =
+        (const image_step *)(const void *)(copy + header->sections[SECTION_STEPS].offset);
+    assert_int_equal(step->kind, STEP_REPLACE);
+    assert_int_equal(step->first_bytes, 1);
+    uint8_t *pattern = copy + header->sections[SECTION_TEXTS].offset + step->first;
+    assert_int_equal(*pattern, '#');
+    source = (tokenizer_source){
+        .kind = TOKENIZER_SOURCE_IMAGE, .data = {copy, image.size}, .name = "hostile"};
+    static const uint8_t halves[] = {0xB2, 0xC2, 0x80, 0xFF};
+    for (size_t i = 0; i < sizeof(halves); i++) {
+        tokenizer *tokenizer;
+        *pattern = halves[i];
+        assert_refused(tokenizer_open(&source, NULL, &tokenizer, &error), AVO_ERROR_FORMAT, &error,
+                       "UTF-8");
+    }
+    free(copy);
+    tokenizer_close(honest);
+}
+
 /* ---- Refusals by name ---- */
 
 static void refuse(const char *text, avo_status wanted, const char *part) {
@@ -226,9 +264,12 @@ static void unigram_model(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json),           cmocka_unit_test(sentencepiece),
-        cmocka_unit_test(llama2c),        cmocka_unit_test(images),
-        cmocka_unit_test(unknown_pieces), cmocka_unit_test(unigram_model)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(json),
+                                       cmocka_unit_test(sentencepiece),
+                                       cmocka_unit_test(llama2c),
+                                       cmocka_unit_test(images),
+                                       cmocka_unit_test(image_that_cuts_characters),
+                                       cmocka_unit_test(unknown_pieces),
+                                       cmocka_unit_test(unigram_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
