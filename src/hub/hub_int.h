@@ -4,6 +4,7 @@
 #define AVO_HUB_HUB_INT_H
 
 #include "base/cursor.h"
+#include "base/file.h"
 #include "hub/hub.h"
 
 #define HUB_FILES_MAX      10000 /* in one list, one package, one model */
@@ -65,9 +66,10 @@ AVO_MUST_USE avo_status hub_manifest_parse(arena *arena, text_view text, const c
 /* The manifest of a folder; AVO_ERROR_NOT_FOUND where there is none. */
 AVO_MUST_USE avo_status hub_manifest_read(arena *arena, const char *folder, hub_model *model,
                                           avo_error *error);
-/* Written beside and renamed. model->path is a file's path inside the folder, or "". */
-AVO_MUST_USE avo_status hub_manifest_write(const char *folder, const hub_model *model,
-                                           avo_error *error);
+/* Writes it beside; file_writer_commit makes it the folder's manifest. model->path is a file's path
+ * inside the folder, or "". */
+AVO_MUST_USE avo_status hub_manifest_prepare(const char *folder, const hub_model *model,
+                                             file_writer *writer, avo_error *error);
 /* The file of `files` that is the model by itself, or NULL when the folder is the model. */
 const char *hub_choose_model_file(const hub_file *files, size_t count);
 
@@ -137,9 +139,11 @@ AVO_MUST_USE avo_status pull_enter(pull *pull, const char *name, avo_error *erro
  * sum was known. */
 AVO_MUST_USE avo_status pull_is_present(pull *pull, pull_file *file, bool *present,
                                         avo_error *error);
-/* All files are there and verified: renames them, drops what the old model had more, writes the
- * manifest. */
+
+/* commit.c: all files are there and verified. Puts them in their places with a new manifest and
+ * drops what the old model had more; on failure the old model is as it was. */
 AVO_MUST_USE avo_status pull_commit(pull *pull, avo_error *error);
+
 /* ---- The sources ---- */
 AVO_MUST_USE avo_status pull_from_package(pull *pull, const char *specification,
                                           const hub_known *known, avo_error *error);

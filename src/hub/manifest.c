@@ -148,7 +148,8 @@ static avo_status write_manifest(buffer *out, const hub_model *model) {
     return buffer_append_text(out, "\n  ]\n}\n");
 }
 
-avo_status hub_manifest_write(const char *folder, const hub_model *model, avo_error *error) {
+avo_status hub_manifest_prepare(const char *folder, const hub_model *model, file_writer *writer,
+                                avo_error *error) {
     char path[HUB_PATH_MAX];
     AVO_TRY(file_join(path, sizeof(path), folder, HUB_MANIFEST_NAME, error));
     buffer out;
@@ -157,14 +158,11 @@ avo_status hub_manifest_write(const char *folder, const hub_model *model, avo_er
     if (status != AVO_OK) {
         status = status_fail(error, status, "%s: the manifest does not fit", path);
     } else {
-        file_writer writer;
-        status = file_writer_open(&writer, path, error);
+        status = file_writer_open(writer, path, error);
         if (status == AVO_OK) {
-            status = file_writer_append(&writer, out.data, out.size, error);
-            if (status == AVO_OK)
-                status = file_writer_commit(&writer, error);
-            else
-                file_writer_abort(&writer);
+            status = file_writer_append(writer, out.data, out.size, error);
+            if (status != AVO_OK)
+                file_writer_abort(writer);
         }
     }
     buffer_free(&out);

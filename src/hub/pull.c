@@ -1,10 +1,7 @@
-/* One pull from beginning to end: which source, the lock, what is there already, the bar, and the
- * commit that turns verified parts into a model. */
+/* One pull from beginning to end: which source, the lock, what is there already, the bar. */
 #include "base/file.h"
 #include "hub/hub_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,71 +147,6 @@ avo_status pull_is_present(pull *pull, pull_file *file, bool *present, avo_error
         return *present && pull->options->verify ? has_sum(pull, file, present, error) : AVO_OK;
     }
     return has_sum(pull, file, present, error); /* no manifest vouches for it */
-}
-
-static avo_status flush_file(const char *path, avo_error *error) {
-    int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (descriptor < 0)
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
-    int result = fsync(descriptor);
-    int number = errno;
-    close(descriptor);
-    return result == 0 ? AVO_OK : hub_write_failed(path, number, error);
-}
-
-static bool is_wanted(const pull *pull, const char *path) {
-    for (size_t i = 0; i < pull->file_count; i++)
-        if (strcmp(pull->files[i].file.path, path) == 0)
-            return true;
-    return false;
-}
-
-static avo_status write_new_manifest(pull *pull, avo_error *error) {
-    char date[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    hub_file *files = arena_take_array(&pull->arena, pull->file_count, sizeof(hub_file));
-    if (files == NULL)
-        return status_no_memory(error, "a manifest", pull->file_count * sizeof(hub_file));
-    for (size_t i = 0; i < pull->file_count; i++)
-        files[i] = pull->files[i].file;
-    hub_model model = {
-        .name = pull->name,
-        .source = pull->source,
-        .revision = pull->revision,
-        .licence = pull->licence,
-        .date = date,
-        .path = hub_choose_model_file(files, pull->file_count),
-        .files = files,
-        .file_count = pull->file_count,
-    };
-    return hub_manifest_write(pull->folder, &model, error);
-}
-
-avo_status pull_commit(pull *pull, avo_error *error) {
-    char manifest[HUB_PATH_MAX];
-    AVO_TRY(file_join(manifest, sizeof(manifest), pull->folder, HUB_MANIFEST_NAME, error));
-    for (size_t i = 0; i < pull->file_count; i++)
-        if (!pull->files[i].present)
-            AVO_TRY(flush_file(pull->files[i].part_path, error));
-    /* From here to the new manifest the folder counts as incomplete: a few renames. */
-    if (unlink(manifest) != 0 && errno != ENOENT)
-        return hub_write_failed(manifest, errno, error);
-    for (size_t i = 0; i < pull->file_count; i++) {
-        const pull_file *file = &pull->files[i];
-        if (!file->present && rename(file->part_path, file->final_path) != 0)
-            return hub_write_failed(file->final_path, errno, error);
-        unlink(file->etag_path);
-    }
-    for (size_t i = 0; pull->has_old && i < pull->old.file_count; i++) {
-        char path[HUB_PATH_MAX];
-        if (!is_wanted(pull, pull->old.files[i].path) &&
-            file_join(path, sizeof(path), pull->folder, pull->old.files[i].path, NULL) == AVO_OK)
-            unlink(path);
-    }
-    return write_new_manifest(pull, error);
 }
 
 static bool is_set(const char *variable) {

@@ -409,6 +409,32 @@ class Faults(HubTest):
         self.assert_whole()
         self.assertLess(told["fetched_bytes"], 2_100_000)
 
+    def test_failed_commit_leaves_the_old_model(self):
+        """A folder stands where a new file belongs: its rename fails behind others that did not."""
+        self.simple()
+        self.good("owner/model")
+        folder = self.world.folder("owner/model")
+        before = {name: self.world.read("owner/model", name) for name in os.listdir(folder)}
+        weights = WEIGHTS[::-1]  # of the same size
+        self.world.add("owner/model", {"config.json": b'{"a": 2}', "generation_config.json": b"{}",
+                                       "model.safetensors": weights, "vocab.json": b"{}"},
+                       large=["model.safetensors"], facts={"sha": "f" * 40})
+        os.makedirs(folder + "/vocab.json/inside")
+        self.bad("owner/model", says="vocab.json: cannot write")
+        for name, data in before.items():
+            self.assertEqual(self.world.read("owner/model", name), data, name)
+        self.assertEqual([name for name in os.listdir(folder) if name.endswith(".etag")], [])
+        told = json.loads(self.world.avocet("list", "--json").stdout)
+        self.assertEqual([(model["name"], model["complete"]) for model in told["models"]],
+                         [("owner/model", True)])
+        os.removedirs(folder + "/vocab.json/inside")
+        self.good("owner/model")
+        self.assertEqual(self.world.read("owner/model", "config.json"), b'{"a": 2}')
+        self.assertEqual(set(os.listdir(folder)), {
+            "config.json", "generation_config.json", "model.safetensors", "vocab.json",
+            "avocet-manifest.json"})
+        self.assert_whole(weights)
+
     def test_lost_manifest_costs_no_download(self):
         self.simple()
         self.good("owner/model")

@@ -19,6 +19,13 @@ static avo_status parse_manifest(const char *text, hub_model *model, arena *aren
     return status;
 }
 
+static void write_manifest(const char *folder, const hub_model *model) {
+    file_writer writer;
+    avo_error error;
+    assert_ok_error(hub_manifest_prepare(folder, model, &writer, &error), &error);
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+}
+
 static void test_manifest(void **state) {
     (void)state;
     arena arena;
@@ -93,7 +100,7 @@ static void test_manifest_written_is_read(void **state) {
                        .file_count = 2};
     avo_error error;
     const char *folder = test_scratch_folder();
-    assert_ok_error(hub_manifest_write(folder, &model, &error), &error);
+    write_manifest(folder, &model);
     arena arena;
     hub_model read;
     arena_init(&arena, NULL, 1 << 20);
@@ -278,7 +285,7 @@ static void test_find(void **state) {
                    "not complete");
     hub_file files[] = {{.path = "a.gguf"}, {.path = "b.gguf"}};
     hub_model model = {.name = "some/model", .files = files, .file_count = 2};
-    assert_ok_error(hub_manifest_write(folder, &model, &error), &error);
+    write_manifest(folder, &model);
     assert_refused(hub_find("some/model", path, sizeof(path), &error), AVO_ERROR_ARGUMENT, &error,
                    "some/model/b.gguf");
     assert_ok_error(hub_find("some/model/b.gguf", path, sizeof(path), &error), &error);
@@ -287,7 +294,7 @@ static void test_find(void **state) {
                    &error, "no such");
     model.path = "a.gguf";
     model.file_count = 1;
-    assert_ok_error(hub_manifest_write(folder, &model, &error), &error);
+    write_manifest(folder, &model);
     assert_ok_error(hub_find("some/model", path, sizeof(path), &error), &error);
     assert_true(text_ends(text_from(path), TEXT_LITERAL("some--model/a.gguf")));
     assert_refused(hub_find("some/model", path, 8, &error), AVO_ERROR_LIMIT, &error, "too long");
