@@ -146,7 +146,9 @@ AVO_API bool avo_model_token_ends(const avo_model *model, int32_t token);
 enum {
     AVO_TOKENIZE_PLAIN = 0,   /* special tokens in the text stay text */
     AVO_TOKENIZE_SPECIAL = 1, /* special tokens in the text count as such */
-    AVO_TOKENIZE_BEGIN = 2    /* put the begin token in front where the model wants one */
+    AVO_TOKENIZE_BEGIN = 2,   /* put the begin token in front where the model wants one */
+    AVO_TOKENIZE_CONTINUE = 4 /* detokenizing: the text continues another, so that a space in front
+                                 stays */
 };
 
 /* Writes up to `capacity` ids and always the full count; AVO_ERROR_LIMIT when they differ.
@@ -378,9 +380,10 @@ typedef struct avo_generate_result {
 #define AVO_GENERATE_RESULT_INIT                                                                   \
     { sizeof(avo_generate_result), AVO_FINISH_STOP_TOKEN, 0, 0, 0.0, 0.0, 0.0 }
 
-/* Appends the request's tokens to the session and generates. The session keeps prompt and answer,
- * so that the next turn of a conversation continues it. Draws are keyed by seed and position in the
- * timeline; penalties see the whole timeline. `result` may be NULL. */
+/* Appends the request's tokens (none: goes on with the answer) to the session and generates. The
+ * session keeps prompt and answer, so that the next turn of a conversation continues it. Draws are
+ * keyed by seed and position in the timeline; penalties see the whole timeline. `result` may be
+ * NULL. */
 AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
                                              const avo_generate_request *request,
                                              avo_generate_result *result, avo_error *error);

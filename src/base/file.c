@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -79,12 +81,32 @@ avo_status file_join(char *path, size_t capacity, const char *folder, const char
     return AVO_OK;
 }
 
-avo_status file_writer_open(file_writer *writer, const char *path, avo_error *error) {
-    memset(writer, 0, sizeof(*writer));
-    writer->descriptor = -1;
+/* Where the file will stand: a link is followed, so that it goes on pointing there; a device, a
+ * pipe or a folder is never replaced. */
+static avo_status writer_target(file_writer *writer, const char *path, avo_error *error) {
+    struct stat info;
     if (strlen(path) >= sizeof(writer->path))
         return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", path);
     memcpy(writer->path, path, strlen(path) + 1);
+    if (lstat(path, &info) != 0)
+        return AVO_OK;
+    if (S_ISLNK(info.st_mode)) {
+        _Static_assert(sizeof(writer->path) >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
+        if (realpath(path, writer->path) == NULL)
+            return status_fail(error, AVO_ERROR_IO, "%s: a link that leads nowhere; remove it",
+                               path);
+    }
+    if (stat(writer->path, &info) == 0 && !S_ISREG(info.st_mode))
+        return status_fail(error, AVO_ERROR_IO, "%s: exists and is no regular file; not replaced",
+                           path);
+    return AVO_OK;
+}
+
+avo_status file_writer_open(file_writer *writer, const char *given, avo_error *error) {
+    memset(writer, 0, sizeof(*writer));
+    writer->descriptor = -1;
+    AVO_TRY(writer_target(writer, given, error));
+    const char *path = writer->path;
     const char *slash = strrchr(path, '/');
     int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
     writer->pending = allocator_take(NULL, WRITER_BUFFER_BYTES);
@@ -100,8 +122,8 @@ avo_status file_writer_open(file_writer *writer, const char *path, avo_error *er
             break;
     }
     if (writer->descriptor < 0) {
-        avo_status status = status_fail(error, AVO_ERROR_IO, "%s: cannot create: %s",
-                                        writer->temporary, strerror(errno));
+        avo_status status =
+            status_fail(error, AVO_ERROR_IO, "%s: cannot create: %s", given, strerror(errno));
         allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);
         writer->pending = NULL;
         return status;
@@ -116,7 +138,7 @@ static avo_status write_all(file_writer *writer, const uint8_t *data, size_t byt
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", writer->temporary,
+            return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", writer->path,
                                strerror(errno));
         data += done;
         bytes -= (size_t)done;

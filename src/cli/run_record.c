@@ -27,8 +27,9 @@ void run_record_free(run_record *record) {
 static avo_status write_piece(const run_record *record, int32_t token, buffer *out) {
     char piece[512];
     size_t bytes = 0;
-    avo_status status = avo_detokenize(record->model, &token, 1, AVO_TOKENIZE_SPECIAL, piece,
-                                       sizeof(piece), &bytes, NULL);
+    avo_status status =
+        avo_detokenize(record->model, &token, 1, AVO_TOKENIZE_SPECIAL | AVO_TOKENIZE_CONTINUE,
+                       piece, sizeof(piece), &bytes, NULL);
     if (status != AVO_OK)
         bytes = 0; /* a piece is a comfort for readers; the id is what counts */
     AVO_TRY(buffer_append_text(out, ",\"token\":"));

@@ -50,14 +50,15 @@ static avo_status prefill_chunk(generation *g, size_t done, size_t *count) {
 /* False in `more` when the caller wants no more. */
 static avo_status prefill(generation *g, bool *more) {
     *more = true;
-    for (size_t done = 0; *more && done < g->request.token_count;) {
+    size_t done = 0;
+    do {
         size_t count;
         AVO_TRY(prefill_chunk(g, done, &count));
         done += count;
         if (g->request.on_prefill != NULL)
             *more = g->request.on_prefill(g->request.on_prefill_context, "prefill", done,
                                           g->request.token_count);
-    }
+    } while (*more && done < g->request.token_count);
     if (!*more)
         g->result.finish = AVO_FINISH_CANCELLED;
     return AVO_OK;
@@ -177,7 +178,8 @@ static avo_status decode_tokens(generation *g) {
 
 static avo_status check_request(const generation *g) {
     const avo_generate_request *request = &g->request;
-    if (request->tokens == NULL || request->token_count == 0)
+    bool owed = g->session->count > g->session->computed;
+    if (request->token_count == 0 && !owed)
         return status_fail(g->error, AVO_ERROR_ARGUMENT, "the prompt is empty");
     uint64_t needed = (uint64_t)g->session->count + request->token_count + 1;
     if (needed > g->engine->plan.context_max)
@@ -201,8 +203,10 @@ static avo_status generation_open(generation *g) {
     if (request->stop_count > 0)
         AVO_TRY(
             stop_matcher_open(request->stop, request->stop_count, allocator, &g->stops, g->error));
-    if (g->has_text)
+    if (g->has_text) {
         decode_stream_init(&g->stream, g->engine->model->tokenizer, false);
+        decode_stream_continue(&g->stream); /* the prompt came before */
+    }
     /* Room for any token's text now, so that nothing is allocated between tokens. */
     if (buffer_reserve(&g->text, EVENT_TEXT_FIRST) != AVO_OK)
         return status_no_memory(g->error, "text", EVENT_TEXT_FIRST);

@@ -50,8 +50,16 @@ avo_status avo_detokenize(const avo_model *model, const int32_t *ids, size_t cou
     AVO_TRY(need_tokenizer(model, error));
     buffer out;
     buffer_init(&out, model->allocator, SIZE_MAX);
-    avo_status status = tokenizer_decode(model->tokenizer, ids, count,
-                                         (flags & AVO_TOKENIZE_SPECIAL) != 0, &out, error);
+    decode_stream stream;
+    decode_stream_init(&stream, model->tokenizer, (flags & AVO_TOKENIZE_SPECIAL) != 0);
+    stream.lossless = true;
+    if ((flags & AVO_TOKENIZE_CONTINUE) != 0)
+        decode_stream_continue(&stream);
+    avo_status status = AVO_OK;
+    for (size_t i = 0; i < count && status == AVO_OK; i++)
+        status = decode_stream_push(&stream, ids[i], &out, error);
+    if (status == AVO_OK)
+        status = decode_stream_finish(&stream, &out, error);
     if (status == AVO_OK)
         status = hand_out(out.data, out.size, 1, text, capacity, bytes, error);
     buffer_free(&out);

@@ -9,6 +9,11 @@ void decode_stream_init(decode_stream *stream, const tokenizer *tokenizer, bool 
     *stream = (decode_stream){.tokenizer = tokenizer, .special = special};
 }
 
+void decode_stream_continue(decode_stream *stream) {
+    stream->begun = true;
+    stream->stripped = UINT32_MAX;
+}
+
 static avo_status fail(avo_status status, avo_error *error) {
     if (status == AVO_ERROR_MEMORY)
         return status_fail(error, status, "out of memory while decoding");

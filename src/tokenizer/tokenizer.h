@@ -91,6 +91,8 @@ typedef struct decode_stream {
     uint32_t stripped; /* leading spaces dropped so far; UINT32_MAX: no more will be */
 } decode_stream;
 void decode_stream_init(decode_stream *stream, const tokenizer *tokenizer, bool special);
+/* The text continues another: what tokenizers drop at the begin of a text stays. */
+void decode_stream_continue(decode_stream *stream);
 /* Appends to `out` the text that is now certain. An id at or beyond the vocabulary has no text:
  * models have rows for such ids where their embeddings are padded. A negative one is an error. */
 AVO_MUST_USE avo_status decode_stream_push(decode_stream *stream, int32_t id, buffer *out,

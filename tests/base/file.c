@@ -229,14 +229,41 @@ static void failures_leave_no_trace(void **state) {
     path[sizeof(path) - 1] = '\0';
     assert_refused(file_writer_open(&writer, path, &error), AVO_ERROR_LIMIT, &error, "too long");
     file_writer_abort(&writer);
-    /* a rename that fails: the target is a folder with something in it */
+    /* a rename that fails: the target has become a folder with something in it */
+    assert_ok_error(file_writer_open(&writer, at("target"), &error), &error);
     assert_int_equal(mkdir(at("target"), 0755), 0);
     assert_int_equal(mkdir(at("target/inside"), 0755), 0);
-    assert_ok_error(file_writer_open(&writer, at("target"), &error), &error);
     assert_ok(file_writer_append(&writer, "text", 4, &error));
     assert_refused(file_writer_commit(&writer, &error), AVO_ERROR_IO, &error, "rename");
     file_writer_abort(&writer);
     assert_int_equal(entries(), 1);
+}
+
+/* Devices, pipes and folders are never replaced; a link is followed and stays. */
+static void only_files_are_replaced(void **state) {
+    (void)state;
+    avo_error error = {0};
+    file_writer writer;
+    assert_int_equal(mkfifo(at("pipe"), 0644), 0);
+    assert_int_equal(mkdir(at("folder"), 0755), 0);
+    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    assert_refused(file_writer_open(&writer, at("pipe"), &error), AVO_ERROR_IO, &error, "pipe");
+    assert_refused(file_writer_open(&writer, at("folder"), &error), AVO_ERROR_IO, &error,
+                   "no regular file");
+    assert_refused(file_writer_open(&writer, "/dev/null", &error), AVO_ERROR_IO, &error,
+                   "/dev/null");
+    assert_refused(file_writer_open(&writer, at("dangling"), &error), AVO_ERROR_IO, &error,
+                   "nowhere");
+    put("target", "old");
+    assert_int_equal(symlink("target", at("link")), 0);
+    assert_ok_error(file_writer_open(&writer, at("link"), &error), &error);
+    assert_ok(file_writer_append(&writer, "new", 3, &error));
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    assert_holds("target", "new");
+    struct stat info;
+    assert_int_equal(lstat(at("link"), &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(entries(), 5);
 }
 
 /* A disk that is full, as far as a test can have one: the largest file this process may write. */
@@ -284,6 +311,7 @@ int main(void) {
         IN_FRESH_FOLDER(two_writers_do_not_meet),
         IN_FRESH_FOLDER(leftovers_are_not_touched),
         IN_FRESH_FOLDER(failures_leave_no_trace),
+        IN_FRESH_FOLDER(only_files_are_replaced),
         IN_FRESH_FOLDER(full_disk_leaves_no_trace),
     };
     return cmocka_run_group_tests_name("base/file", tests, NULL, NULL);

@@ -213,6 +213,29 @@ static void a_session_goes_on(void **state) {
     bench_close(&b);
 }
 
+/* Without tokens a generation goes on where the last one ended. */
+static void an_answer_goes_on(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, 1, 16);
+    record whole, first, second;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_generate_request request = request_for(&b, &whole);
+    run(&b, &request, &result);
+    assert_ok(avo_session_truncate(b.session, 0, &b.error));
+    request = request_for(&b, &first);
+    request.max_new_tokens = 12;
+    run(&b, &request, &result);
+    request = request_for(&b, &second);
+    request.tokens = NULL;
+    request.token_count = 0;
+    request.max_new_tokens = 8;
+    run(&b, &request, &result);
+    assert_memory_equal(whole.ids, first.ids, 12 * sizeof(int32_t));
+    assert_memory_equal(whole.ids + 12, second.ids, 8 * sizeof(int32_t));
+    bench_close(&b);
+}
+
 /* A batch after a generation computes the answer's last token first. */
 static void batch_and_generation_share_a_timeline(void **state) {
     (void)state;
@@ -364,6 +387,7 @@ int main(void) {
         cmocka_unit_test(sampled_ids_depend_on_the_seed_alone),
         cmocka_unit_test(ends_are_named),
         cmocka_unit_test(a_session_goes_on),
+        cmocka_unit_test(an_answer_goes_on),
         cmocka_unit_test(batch_and_generation_share_a_timeline),
         cmocka_unit_test(prefill_can_be_cancelled),
         cmocka_unit_test(turns_do_not_repeat_their_draws),

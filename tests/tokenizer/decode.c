@@ -62,6 +62,28 @@ static void special_tokens_are_left_out(void **state) {
     fixture_close(&fixture);
 }
 
+/* What tokenizers drop at the begin of a text stays where the text continues another. */
+static void continued_text_keeps_its_space(void **state) {
+    (void)state;
+    fixture fixture;
+    fixture_named(&fixture, "bpe.model");
+    int32_t id = tokenizer_find_piece(fixture.tokenizer, TEXT_LITERAL("\xE2\x96\x81"));
+    assert_true(id >= 0);
+    for (int continued = 0; continued < 2; continued++) {
+        buffer out;
+        decode_stream stream;
+        buffer_init(&out, NULL, SIZE_MAX);
+        decode_stream_init(&stream, fixture.tokenizer, false);
+        if (continued)
+            decode_stream_continue(&stream);
+        assert_ok(decode_stream_push(&stream, id, &out, NULL));
+        assert_ok(decode_stream_finish(&stream, &out, NULL));
+        assert_true(text_is(buffer_text(&out), continued ? " " : ""));
+        buffer_free(&out);
+    }
+    fixture_close(&fixture);
+}
+
 /* Models whose embeddings are padded can choose an id the tokenizer does not have: no text, and the
  * character around it goes on. */
 static void padding_ids_have_no_text(void **state) {
@@ -135,9 +157,11 @@ static void full_output(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_wait), cmocka_unit_test(special_tokens_are_left_out),
-        cmocka_unit_test(padding_ids_have_no_text), cmocka_unit_test(negative_ids_are_refused),
-        cmocka_unit_test(full_output)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(characters_wait),
+                                       cmocka_unit_test(continued_text_keeps_its_space),
+                                       cmocka_unit_test(special_tokens_are_left_out),
+                                       cmocka_unit_test(padding_ids_have_no_text),
+                                       cmocka_unit_test(negative_ids_are_refused),
+                                       cmocka_unit_test(full_output)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -253,7 +253,7 @@ static json_value string_value(const char *text) {
 
 avo_status chat_template_messages(arena *arena, const avo_message *messages, size_t count,
                                   bool add_generation_prompt, json_value *out, avo_error *error) {
-    json_member *members = arena_take_array(arena, 2, sizeof(*members));
+    json_member *members = arena_take_array(arena, 4, sizeof(*members));
     json_value *items = arena_take_array(arena, count == 0 ? 1 : count, sizeof(*items));
     json_member *fields = arena_take_array(arena, count == 0 ? 1 : count, 2 * sizeof(*fields));
     if (members == NULL || items == NULL || fields == NULL)
@@ -271,6 +271,9 @@ avo_status chat_template_messages(arena *arena, const avo_message *messages, siz
                                {.kind = JSON_ARRAY, .array = {.items = items, .count = count}}};
     members[1] = (json_member){TEXT_LITERAL("add_generation_prompt"),
                                {.kind = JSON_BOOLEAN, .boolean = add_generation_prompt}};
-    *out = (json_value){.kind = JSON_OBJECT, .object = {.members = members, .count = 2}};
+    /* As transformers does: known names without a value are none, not undefined. */
+    members[2] = (json_member){TEXT_LITERAL("tools"), {.kind = JSON_NULL}};
+    members[3] = (json_member){TEXT_LITERAL("documents"), {.kind = JSON_NULL}};
+    *out = (json_value){.kind = JSON_OBJECT, .object = {.members = members, .count = 4}};
     return AVO_OK;
 }
