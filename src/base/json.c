@@ -2,7 +2,6 @@
 #include "base/json.h"
 
 #include "base/checked.h"
-#include "base/hash.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -245,15 +244,8 @@ static avo_status parse_array(parser *p, json_value *value) {
     return AVO_OK;
 }
 
-static uint32_t *index_slot(const json_value *object, text_view key) {
-    size_t mask = object->object.index_size - 1;
-    size_t slot = (size_t)hash_key(key.data, key.size) & mask;
-    for (;;) {
-        uint32_t *entry = &object->object.index[slot];
-        if (*entry == 0 || text_equal(object->object.members[*entry - 1].key, key))
-            return entry;
-        slot = (slot + 1) & mask;
-    }
+static name_column keys_of(const json_value *object) {
+    return NAME_COLUMN(object->object.members, json_member, key);
 }
 
 /* Hash index over the members; also where duplicate keys show. */
@@ -266,21 +258,12 @@ static avo_status index_object(parser *p, json_value *object) {
                     return fail(p, "duplicate key in an object");
         return AVO_OK;
     }
-    if (count > UINT32_MAX / 4)
-        return fail(p, "too many members in an object");
-    size_t size = 16;
-    while (size < count * 2)
-        size *= 2;
-    object->object.index = arena_take_array(p->arena, size, sizeof(uint32_t));
-    if (object->object.index == NULL)
-        return no_memory(p);
-    object->object.index_size = size;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t *entry = index_slot(object, object->object.members[i].key);
-        if (*entry != 0)
+    avo_status status = name_index_open(&object->object.index, p->arena, count);
+    if (status != AVO_OK)
+        return status == AVO_ERROR_MEMORY ? no_memory(p) : fail(p, "too many members in an object");
+    for (size_t i = 0; i < count; i++)
+        if (!name_index_add(&object->object.index, keys_of(object), i))
             return fail(p, "duplicate key in an object");
-        *entry = (uint32_t)i + 1;
-    }
     return AVO_OK;
 }
 
@@ -312,8 +295,7 @@ static avo_status parse_object(parser *p, json_value *value) {
     }
     value->object.members = members;
     value->object.count = count;
-    value->object.index = NULL;
-    value->object.index_size = 0;
+    value->object.index = (name_index){0};
     return index_object(p, value);
 }
 
@@ -379,9 +361,9 @@ avo_status json_parse(arena *arena, text_view text, json_value *root, avo_error 
 const json_value *json_find_text(const json_value *object, text_view key) {
     if (object == NULL || object->kind != JSON_OBJECT)
         return NULL;
-    if (object->object.index != NULL) {
-        uint32_t entry = *index_slot(object, key);
-        return entry == 0 ? NULL : &object->object.members[entry - 1].value;
+    if (object->object.index.size > 0) {
+        size_t place = name_index_find(&object->object.index, keys_of(object), key);
+        return place == NAME_INDEX_NONE ? NULL : &object->object.members[place].value;
     }
     for (size_t i = 0; i < object->object.count; i++)
         if (text_equal(object->object.members[i].key, key))

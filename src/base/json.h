@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/cursor.h"
+#include "base/name_index.h"
 
 #define JSON_DEPTH_MAX 128
 
@@ -42,8 +43,7 @@ struct json_value {
         struct {
             json_member *members; /* in file order */
             size_t count;
-            uint32_t *index; /* hash index of json_find; NULL for small objects */
-            size_t index_size;
+            name_index index; /* of json_find; empty for small objects */
         } object;
     };
 };

@@ -32,8 +32,7 @@ typedef struct gguf_value {
 struct gguf_metadata {
     const gguf_value *values;
     size_t count;
-    const uint32_t *index;
-    size_t index_size;
+    name_index index;
     uint32_t version;
 };
 

@@ -5,7 +5,6 @@
  * where each item begins, because strings have no fixed size.
  */
 #include "base/checked.h"
-#include "base/hash.h"
 #include "formats/formats_int.h"
 
 #include <math.h>
@@ -155,14 +154,6 @@ static avo_status read_value(metadata_reader *reader, gguf_value *value) {
     return value->type == GGUF_BOOL ? check_bools(reader, value->key, value->data) : AVO_OK;
 }
 
-static uint32_t *index_slot(const gguf_metadata *metadata, uint32_t *index, text_view key) {
-    size_t mask = metadata->index_size - 1;
-    size_t slot = (size_t)hash_key(key.data, key.size) & mask;
-    while (index[slot] != 0 && !text_equal(metadata->values[index[slot] - 1].key, key))
-        slot = (slot + 1) & mask;
-    return &index[slot];
-}
-
 avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const char *file,
                               gguf_metadata *metadata, avo_error *error) {
     metadata_reader reader = {.arena = arena, .at = at, .file = file, .error = error};
@@ -173,16 +164,10 @@ avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const ch
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: %llu metadata values do not fit into the file's %zu bytes", file,
                            (unsigned long long)count, at->size);
-    size_t size = 16;
-    while (size < count * 2)
-        size *= 2;
     gguf_value *values = arena_take_array(arena, (size_t)count + 1, sizeof(*values));
-    uint32_t *index = arena_take_array(arena, size, sizeof(*index));
-    if (values == NULL || index == NULL)
+    if (values == NULL || name_index_open(&metadata->index, arena, (size_t)count) != AVO_OK)
         return status_no_memory(error, "GGUF metadata", (size_t)count * sizeof(*values));
     metadata->values = values;
-    metadata->index = index;
-    metadata->index_size = size;
     for (metadata->count = 0; metadata->count < count; metadata->count++) {
         gguf_value *value = &values[metadata->count];
         if (!read_string(at, &value->key))
@@ -194,11 +179,10 @@ avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const ch
                                "%s: the key of metadata value %zu has %zu bytes, not 1…%d", file,
                                metadata->count, value->key.size, GGUF_KEY_MAX);
         AVO_TRY(read_value(&reader, value));
-        uint32_t *entry = index_slot(metadata, index, value->key);
-        if (*entry != 0)
+        if (!name_index_add(&metadata->index, NAME_COLUMN(values, gguf_value, key),
+                            metadata->count))
             return status_fail(error, AVO_ERROR_FORMAT, "%s: metadata \"%.*s\" appears twice", file,
                                TEXT_ARGUMENT(value->key));
-        *entry = (uint32_t)metadata->count + 1;
     }
     return AVO_OK;
 }
@@ -206,17 +190,11 @@ avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const ch
 /* ---- Access ---- */
 
 const gguf_value *gguf_find(const gguf_metadata *metadata, const char *key) {
-    if (metadata == NULL || metadata->index_size == 0)
+    if (metadata == NULL)
         return NULL;
-    text_view text = text_from(key);
-    size_t mask = metadata->index_size - 1;
-    size_t slot = (size_t)hash_key(text.data, text.size) & mask;
-    for (; metadata->index[slot] != 0; slot = (slot + 1) & mask) {
-        const gguf_value *value = &metadata->values[metadata->index[slot] - 1];
-        if (text_equal(value->key, text))
-            return value;
-    }
-    return NULL;
+    size_t place = name_index_find(&metadata->index, NAME_COLUMN(metadata->values, gguf_value, key),
+                                   text_from(key));
+    return place == NAME_INDEX_NONE ? NULL : &metadata->values[place];
 }
 
 /* The bytes of a number; NULL when there is no such item. */

@@ -159,3 +159,23 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
     }
     return length > 0 && (size_t)length < capacity ? NAME_KNOWN : NAME_UNKNOWN;
 }
+
+name_result names_of_tensor(const model_source *source, const source_tensor *tensor,
+                            char room[NAMES_CANONICAL_MAX], text_view *name) {
+    *name = tensor->name;
+    if (source->naming != SOURCE_NAMES_HF)
+        return NAME_KNOWN;
+    name_result result =
+        names_canonical(source->config.architecture, tensor->name, room, NAMES_CANONICAL_MAX);
+    *name = result == NAME_KNOWN ? text_from(room) : TEXT_LITERAL("");
+    return result;
+}
+
+avo_status names_no_place(const model_source *source, const source_tensor *tensor,
+                          avo_error *error) {
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "%s: tensor %.*s: no such part in architecture %s with %u layers",
+                       source->path, TEXT_ARGUMENT(tensor->name),
+                       source_architecture_name(source->config.architecture),
+                       source->config.layers);
+}

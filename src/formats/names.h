@@ -16,4 +16,14 @@ typedef enum name_result {
 name_result names_canonical(source_architecture architecture, text_view hf_name, char *out,
                             size_t capacity);
 
+/* Room for any canonical name. */
+#define NAMES_CANONICAL_MAX (SOURCE_NAME_MAX + 32)
+/* The canonical name of a source's tensor, whatever names the source uses: itself, or written to
+ * `room`, which *name then points into. */
+name_result names_of_tensor(const model_source *source, const source_tensor *tensor,
+                            char room[NAMES_CANONICAL_MAX], text_view *name);
+/* How a tensor with no place in its architecture is refused. */
+AVO_MUST_USE avo_status names_no_place(const model_source *source, const source_tensor *tensor,
+                                       avo_error *error);
+
 #endif

@@ -2,7 +2,6 @@
 #include "formats/source.h"
 
 #include "base/checked.h"
-#include "base/hash.h"
 #include "formats/formats_int.h"
 
 #include <stdio.h>
@@ -127,32 +126,16 @@ avo_status source_tensors_reserve(model_source *source, uint64_t count, avo_erro
     return AVO_OK;
 }
 
-static uint32_t *index_slot(const model_source *source, text_view name) {
-    uint32_t mask = source->tensor_index_size - 1;
-    uint32_t slot = (uint32_t)hash_key(name.data, name.size) & mask;
-    for (;;) {
-        uint32_t *entry = &source->tensor_index[slot];
-        if (*entry == 0 || text_equal(source->tensors[*entry - 1].name, name))
-            return entry;
-        slot = (slot + 1) & mask;
-    }
-}
-
 avo_status source_tensors_index(model_source *source, avo_error *error) {
-    uint32_t size = 16;
-    while (size < source->tensor_count * 2)
-        size *= 2;
-    void *index;
-    AVO_TRY(source_take(source, size, sizeof(uint32_t), "the tensor index", &index, error));
-    source->tensor_index = index;
-    source->tensor_index_size = size;
+    name_index *index = &source->tensor_index;
+    if (name_index_open(index, &source->arena, source->tensor_count) != AVO_OK)
+        return status_fail(error, AVO_ERROR_MEMORY, "%s: out of memory for an index of %u tensors",
+                           source->path, source->tensor_count);
     for (uint32_t i = 0; i < source->tensor_count; i++) {
         const source_tensor *tensor = &source->tensors[i];
-        uint32_t *entry = index_slot(source, tensor->name);
-        if (*entry != 0)
+        if (!name_index_add(index, NAME_COLUMN(source->tensors, source_tensor, name), i))
             return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" appears twice",
                                source->files[tensor->file].path, TEXT_ARGUMENT(tensor->name));
-        *entry = i + 1;
     }
     return AVO_OK;
 }
@@ -206,10 +189,9 @@ avo_status source_tensors_cover(model_source *source, uint32_t first, bytes_view
 }
 
 const source_tensor *source_find(const model_source *source, text_view name) {
-    if (source->tensor_index_size == 0)
-        return NULL;
-    uint32_t entry = *index_slot(source, name);
-    return entry == 0 ? NULL : &source->tensors[entry - 1];
+    size_t place = name_index_find(&source->tensor_index,
+                                   NAME_COLUMN(source->tensors, source_tensor, name), name);
+    return place == NAME_INDEX_NONE ? NULL : &source->tensors[place];
 }
 
 uint64_t source_tensor_elements(const source_tensor *tensor) {

@@ -175,8 +175,7 @@ typedef struct model_source {
     uint32_t file_count, file_capacity;
     source_tensor *tensors; /* in file order */
     uint32_t tensor_count, tensor_capacity;
-    uint32_t *tensor_index; /* hash of names */
-    uint32_t tensor_index_size;
+    name_index tensor_index;
     model_config config;
     tokenizer_source tokenizer;
     text_view chat_template; /* empty: none */

@@ -50,21 +50,13 @@ static const source_tensor **place_of(tensor_slots *slots, text_view name) {
 
 static avo_status place_tensor(const model_source *source, const source_tensor *tensor,
                                tensor_slots *slots, avo_error *error) {
-    char canonical[SOURCE_NAME_MAX + 32];
-    text_view name = tensor->name;
-    if (source->naming == SOURCE_NAMES_HF) {
-        name_result result = names_canonical(source->config.architecture, tensor->name, canonical,
-                                             sizeof(canonical));
-        if (result == NAME_IGNORED)
-            return AVO_OK;
-        name = result == NAME_KNOWN ? text_from(canonical) : (text_view){"", 0};
-    }
+    char room[NAMES_CANONICAL_MAX];
+    text_view name;
+    if (names_of_tensor(source, tensor, room, &name) == NAME_IGNORED)
+        return AVO_OK;
     const source_tensor **place = place_of(slots, name);
     if (place == NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %.*s: no such part in architecture %s with %u layers",
-                           source->path, TEXT_ARGUMENT(tensor->name),
-                           source_architecture_name(source->config.architecture), slots->layers);
+        return names_no_place(source, tensor, error);
     if (*place != NULL)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: tensors %.*s and %.*s are the same part",
                            source->path, TEXT_ARGUMENT((*place)->name),

@@ -121,22 +121,14 @@ static bool view_tensor(const source_tensor *tensor, bool transposed, pack_item 
 static avo_status add_tensor(lister *l, const source_tensor *tensor) {
     const model_source *source = l->source;
     const model_config *config = &source->config;
-    char canonical[SOURCE_NAME_MAX + 32];
-    text_view name = tensor->name;
-    if (source->naming == SOURCE_NAMES_HF) {
-        name_result result =
-            names_canonical(config->architecture, name, canonical, sizeof(canonical));
-        if (result == NAME_IGNORED)
-            return AVO_OK;
-        name = result == NAME_KNOWN ? text_from(canonical) : (text_view){"", 0};
-    }
+    char room[NAMES_CANONICAL_MAX];
+    text_view name;
+    if (names_of_tensor(source, tensor, room, &name) == NAME_IGNORED)
+        return AVO_OK;
     pack_place place;
     pack_item item = {0};
     if (!pack_place_of(name, config->layers, &place) || name.size >= sizeof(item.name))
-        return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %.*s: no such part in architecture %s with %u layers",
-                           source->path, TEXT_ARGUMENT(tensor->name),
-                           source_architecture_name(config->architecture), config->layers);
+        return names_no_place(source, tensor, l->error);
     if (place.role == PACK_ROLE_DROPPED || (place.role == PACK_ROLE_HEAD && config->tied_head))
         return AVO_OK;
     memcpy(item.name, name.data, name.size);
