@@ -63,6 +63,9 @@ options_result options_parse(const cli_command *command, const option_spec *spec
 static inline int options_exit(options_result result) {
     return result == OPTIONS_HELP ? EXIT_GOOD : EXIT_USAGE;
 }
+/* For commands that take --json and nothing else; false: leave with *exit_status. */
+bool options_json_only(const cli_command *command, int argc, char **argv, bool *json,
+                       int *exit_status);
 
 /* What is wrong with `text` as a whole number in [minimum, maximum], or NULL when it is one. */
 const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);

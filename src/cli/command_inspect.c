@@ -32,6 +32,24 @@ const char *inspect_tokenizer_name(tokenizer_source_kind kind) {
     return names[kind];
 }
 
+avo_status inspect_write_exact(buffer *out, const gguf_value *value, uint64_t index,
+                               bool *written) {
+    bool boolean;
+    int64_t integer;
+    *written = true;
+    if (gguf_boolean(value, index, &boolean))
+        return buffer_append_text(out, boolean ? "true" : "false");
+    if (gguf_integer(value, index, &integer))
+        return buffer_format(out, "%lld", (long long)integer);
+    if (value->item_type == GGUF_U64) { /* past int64 */
+        uint64_t large;
+        memcpy(&large, value->data.data + 8 * index, sizeof(large));
+        return buffer_format(out, "%llu", (unsigned long long)large);
+    }
+    *written = false;
+    return AVO_OK;
+}
+
 /* ---- Facts ---- */
 
 static void add_total(inspect_facts *facts, const source_tensor *tensor) {

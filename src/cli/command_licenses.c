@@ -76,17 +76,10 @@ static void print_text(void) {
 }
 
 static int run(int argc, char **argv) {
-    bool json = false;
-    const option_spec specs[] = {
-        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON array", 0, 0},
-        {0},
-    };
-    int words = 0;
-    options_result result = options_parse(&command_licenses, specs, argc, argv, &words);
-    if (result != OPTIONS_OK)
-        return options_exit(result);
-    if (words > 0)
-        return cli_usage(&command_licenses, "takes no argument, but got \"%s\"", argv[1]);
+    bool json;
+    int exit_status;
+    if (!options_json_only(&command_licenses, argc, argv, &json, &exit_status))
+        return exit_status;
     if (!json) {
         print_text();
         return EXIT_GOOD;

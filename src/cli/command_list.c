@@ -91,17 +91,10 @@ static void print_table(const hub_models *models) {
 }
 
 static int run(int argc, char **argv) {
-    bool json = false;
-    const option_spec specs[] = {
-        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
-        {0},
-    };
-    int words = 0;
-    options_result result = options_parse(&command_list, specs, argc, argv, &words);
-    if (result != OPTIONS_OK)
-        return options_exit(result);
-    if (words > 0)
-        return cli_usage(&command_list, "takes no argument, but got \"%s\"", argv[1]);
+    bool json;
+    int exit_status;
+    if (!options_json_only(&command_list, argc, argv, &json, &exit_status))
+        return exit_status;
     hub_models models;
     avo_error error = {0};
     avo_status status = hub_list(&models, &error);

@@ -34,17 +34,10 @@ static avo_status write_json(buffer *out, const build_facts *facts) {
 }
 
 static int run(int argc, char **argv) {
-    bool json = false;
-    const option_spec specs[] = {
-        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
-        {0},
-    };
-    int words = 0;
-    options_result result = options_parse(&command_version, specs, argc, argv, &words);
-    if (result != OPTIONS_OK)
-        return options_exit(result);
-    if (words > 0)
-        return cli_usage(&command_version, "takes no argument, but got \"%s\"", argv[1]);
+    bool json;
+    int exit_status;
+    if (!options_json_only(&command_version, argc, argv, &json, &exit_status))
+        return exit_status;
 
     build_facts facts;
     cpu_features features = cpu_features_detect();

@@ -47,6 +47,11 @@ const char *inspect_activation_name(source_activation activation);
 const char *inspect_rope_name(rope_scaling_kind kind);
 const char *inspect_tokenizer_name(tokenizer_source_kind kind);
 
+/* A bool or an integer of any width as digits, the same for text and JSON; *written is false for
+ * values of other types. */
+AVO_MUST_USE avo_status inspect_write_exact(buffer *out, const gguf_value *value, uint64_t index,
+                                            bool *written);
+
 /* Both write into `out`, the text ready for printing, the JSON as one object. */
 AVO_MUST_USE avo_status inspect_write_text(buffer *out, const inspect_facts *facts);
 AVO_MUST_USE avo_status inspect_write_json(buffer *out, const inspect_facts *facts);

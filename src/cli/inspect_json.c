@@ -174,17 +174,9 @@ static avo_status write_generation(buffer *out, const generation_defaults *g) {
     for (uint32_t i = 0; i < g->stop_token_count; i++)
         AVO_TRY(buffer_format(out, "%s%d", i == 0 ? "" : ",", g->stop_tokens[i]));
     AVO_TRY(buffer_append_text(out, "]"));
-    const struct {
-        const char *key;
-        float number;
-    } numbers[] = {{"temperature", g->temperature},
-                   {"top_p", g->top_p},
-                   {"min_p", g->min_p},
-                   {"typical_p", g->typical_p},
-                   {"repetition_penalty", g->repetition_penalty}};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (!isnan(numbers[i].number))
-            AVO_TRY(write_number(out, numbers[i].key, (double)numbers[i].number));
+    for (generation_field i = 0; i < GENERATION_FIELD_COUNT; i++)
+        if (!isnan(generation_number(g, i)))
+            AVO_TRY(write_number(out, generation_field_name(i), (double)generation_number(g, i)));
     if (g->top_k >= 0)
         AVO_TRY(write_integer(out, "top_k", (uint64_t)g->top_k));
     return close_object(out);
@@ -193,23 +185,16 @@ static avo_status write_generation(buffer *out, const generation_defaults *g) {
 /* ---- GGUF metadata ---- */
 
 static avo_status write_item(buffer *out, const gguf_value *value, uint64_t index) {
-    int64_t integer;
     double number;
-    bool boolean;
     text_view text;
-    if (gguf_boolean(value, index, &boolean))
-        return buffer_append_text(out, boolean ? "true" : "false");
-    if (gguf_integer(value, index, &integer))
-        return buffer_format(out, "%lld", (long long)integer);
+    bool written;
+    AVO_TRY(inspect_write_exact(out, value, index, &written));
+    if (written)
+        return AVO_OK;
     if (gguf_number(value, index, &number))
         return json_write_number(out, number);
     if (gguf_string(value, index, &text))
         return json_write_string(out, text);
-    if (value->item_type == GGUF_U64) {
-        uint64_t large;
-        memcpy(&large, value->data.data + 8 * index, sizeof(large));
-        return buffer_format(out, "%llu", (unsigned long long)large);
-    }
     return buffer_append_text(out, "null"); /* an array in an array */
 }
 

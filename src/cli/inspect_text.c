@@ -111,17 +111,10 @@ static avo_status write_generation(buffer *out, const generation_defaults *g) {
     AVO_TRY(buffer_append_text(out, g->stop_token_count == 0 ? "no stop tokens" : "stops at"));
     for (uint32_t i = 0; i < g->stop_token_count; i++)
         AVO_TRY(buffer_format(out, " %d", g->stop_tokens[i]));
-    const struct {
-        const char *name;
-        float number;
-    } numbers[] = {{"temperature", g->temperature},
-                   {"top_p", g->top_p},
-                   {"min_p", g->min_p},
-                   {"typical_p", g->typical_p},
-                   {"repetition_penalty", g->repetition_penalty}};
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (!isnan(numbers[i].number))
-            AVO_TRY(buffer_format(out, ", %s %g", numbers[i].name, (double)numbers[i].number));
+    for (generation_field i = 0; i < GENERATION_FIELD_COUNT; i++)
+        if (!isnan(generation_number(g, i)))
+            AVO_TRY(buffer_format(out, ", %s %g", generation_field_name(i),
+                                  (double)generation_number(g, i)));
     if (g->top_k >= 0)
         AVO_TRY(buffer_format(out, ", top_k %d", g->top_k));
     return buffer_append_text(out, "\n");
@@ -175,18 +168,16 @@ static avo_status write_tensors(buffer *out, const model_source *source) {
 }
 
 static avo_status write_item(buffer *out, const gguf_value *value, uint64_t index) {
-    int64_t integer;
     double number;
-    bool boolean;
     text_view text;
-    if (gguf_boolean(value, index, &boolean))
-        return buffer_append_text(out, boolean ? "true" : "false");
-    if (gguf_integer(value, index, &integer))
-        return buffer_format(out, "%lld", (long long)integer);
+    bool written;
+    AVO_TRY(inspect_write_exact(out, value, index, &written));
+    if (written)
+        return AVO_OK;
     if (gguf_number(value, index, &number))
         return buffer_format(out, "%.9g", number);
     if (!gguf_string(value, index, &text))
-        return buffer_append_text(out, "…"); /* arrays in arrays, u64 past int64 */
+        return buffer_append_text(out, "…"); /* an array in an array */
     AVO_TRY(buffer_append_text(out, "\""));
     AVO_TRY(write_shown(out, text, STRING_SHOWN));
     return buffer_append_text(out, "\"");

@@ -274,3 +274,19 @@ options_result options_parse(const cli_command *command, const option_spec *spec
     *positional = kept;
     return OPTIONS_OK;
 }
+
+bool options_json_only(const cli_command *command, int argc, char **argv, bool *json,
+                       int *exit_status) {
+    const option_spec specs[] = {
+        {"json", 0, OPTION_FLAG, json, NULL, "print JSON", 0, 0},
+        {0},
+    };
+    int words = 0;
+    *json = false;
+    options_result result = options_parse(command, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        *exit_status = options_exit(result);
+    else if (words > 0)
+        *exit_status = cli_usage(command, "takes no argument, but got \"%s\"", argv[1]);
+    return result == OPTIONS_OK && words == 0;
+}

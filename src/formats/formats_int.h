@@ -110,16 +110,7 @@ AVO_MUST_USE avo_status hf_token_ids(model_source *source, const json_value *obj
  * template (hf_folder.c). Tensors are indexed already. */
 AVO_MUST_USE avo_status hf_folder_read(source_loader *loader, avo_error *error);
 
-/* ---- Generation defaults (generation.c; generation_defaults_init is in source.h) ---- */
-
-typedef enum generation_field {
-    GENERATION_TEMPERATURE,
-    GENERATION_TOP_P,
-    GENERATION_MIN_P,
-    GENERATION_TYPICAL_P,
-    GENERATION_REPETITION_PENALTY,
-    GENERATION_FIELD_COUNT
-} generation_field;
+/* ---- Generation defaults (generation.c; what neighbours use is in source.h) ---- */
 
 /* Sets what a file says; out of the sampler's range is AVO_ERROR_FORMAT that names `key`. */
 AVO_MUST_USE avo_status generation_number_set(generation_defaults *defaults, generation_field field,

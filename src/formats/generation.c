@@ -35,6 +35,16 @@ void generation_defaults_init(generation_defaults *defaults) {
     };
 }
 
+const char *generation_field_name(generation_field field) {
+    return fields[field].name;
+}
+
+float generation_number(const generation_defaults *defaults, generation_field field) {
+    float number;
+    memcpy(&number, (const char *)defaults + fields[field].offset, sizeof(number));
+    return number;
+}
+
 avo_status generation_stop_add(generation_defaults *defaults, int64_t token, const char *file,
                                avo_error *error) {
     if (token < 0)
@@ -91,8 +101,7 @@ avo_status generation_check(const generation_defaults *defaults, uint32_t vocabu
             return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %d of %u tokens", file,
                                defaults->stop_tokens[i], vocabulary);
     for (generation_field i = 0; i < GENERATION_FIELD_COUNT; i++) {
-        float number;
-        memcpy(&number, (const char *)defaults + fields[i].offset, sizeof(number));
+        float number = generation_number(defaults, i);
         if (!isnan(number))
             AVO_TRY(check_number(i, (double)number, file, fields[i].name, error));
     }

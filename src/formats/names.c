@@ -160,6 +160,11 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
     return length > 0 && (size_t)length < capacity ? NAME_KNOWN : NAME_UNKNOWN;
 }
 
+bool names_split_layer(text_view name, uint32_t *layer, text_view *rest) {
+    *rest = name;
+    return take_prefix(rest, "blk.") && take_number(rest, layer);
+}
+
 name_result names_of_tensor(const model_source *source, const source_tensor *tensor,
                             char room[NAMES_CANONICAL_MAX], text_view *name) {
     *name = tensor->name;

@@ -16,6 +16,9 @@ typedef enum name_result {
 name_result names_canonical(source_architecture architecture, text_view hf_name, char *out,
                             size_t capacity);
 
+/* "blk.12.rest": the number and the rest; false for any other name. */
+bool names_split_layer(text_view name, uint32_t *layer, text_view *rest);
+
 /* Room for any canonical name. */
 #define NAMES_CANONICAL_MAX (SOURCE_NAME_MAX + 32)
 /* The canonical name of a source's tensor, whatever names the source uses: itself, or written to

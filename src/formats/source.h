@@ -158,6 +158,20 @@ typedef struct generation_defaults {
 /* Nothing was said. */
 void generation_defaults_init(generation_defaults *defaults);
 
+/* The numbers among them, to walk over all. */
+typedef enum generation_field {
+    GENERATION_TEMPERATURE,
+    GENERATION_TOP_P,
+    GENERATION_MIN_P,
+    GENERATION_TYPICAL_P,
+    GENERATION_REPETITION_PENALTY,
+    GENERATION_FIELD_COUNT
+} generation_field;
+/* "temperature", "top_p", … */
+const char *generation_field_name(generation_field field);
+/* NAN: not said. */
+float generation_number(const generation_defaults *defaults, generation_field field);
+
 /* ---- The source ---- */
 
 typedef struct source_file {

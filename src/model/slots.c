@@ -19,26 +19,11 @@ static int find_role(const char *const *names, int count, text_view name) {
     return -1;
 }
 
-/* "blk.12.rest": the number and the rest; false for any other name. */
-static bool split_layer(text_view name, uint32_t *layer, text_view *rest) {
-    if (!text_starts(name, TEXT_LITERAL("blk.")))
-        return false;
-    size_t at = 4;
-    uint32_t number = 0;
-    while (at < name.size && at < 10 && name.data[at] >= '0' && name.data[at] <= '9')
-        number = number * 10 + (uint32_t)(name.data[at++] - '0');
-    if (at == 4 || at >= name.size || name.data[at] != '.')
-        return false;
-    *layer = number;
-    *rest = (text_view){name.data + at + 1, name.size - at - 1};
-    return true;
-}
-
 /* The place of a canonical name; NULL when there is none. */
 static const source_tensor **place_of(tensor_slots *slots, text_view name) {
     uint32_t layer;
     text_view rest;
-    if (split_layer(name, &layer, &rest)) {
+    if (names_split_layer(name, &layer, &rest)) {
         int role = find_role(layer_role_name, LAYER_ROLE_COUNT, rest);
         if (role < 0 || layer >= slots->layers)
             return NULL;

@@ -1,5 +1,6 @@
 /* Which tensors there are, and the order in which a forward pass reads them. Biases stand in front
  * of the matrices of one product, so that those (q, k, v; gate, up) touch each other. */
+#include "formats/names.h"
 #include "pack/pack_int.h"
 
 #include <stdio.h>
@@ -66,27 +67,13 @@ static bool find_in(const known_name *names, text_view name, pack_place *place) 
     return false;
 }
 
-/* "blk.12.rest": the number and the rest. */
-static bool take_layer(text_view *name, uint32_t *layer) {
-    if (!text_starts(*name, TEXT_LITERAL("blk.")))
-        return false;
-    size_t at = 4;
-    uint32_t value = 0;
-    while (at < name->size && at < 10 && name->data[at] >= '0' && name->data[at] <= '9')
-        value = value * 10 + (uint32_t)(name->data[at++] - '0');
-    if (at == 4 || at >= name->size || name->data[at] != '.' || (at > 5 && name->data[4] == '0'))
-        return false;
-    *name = (text_view){name->data + at + 1, name->size - at - 1};
-    *layer = value;
-    return true;
-}
-
 bool pack_place_of(text_view name, uint32_t layers, pack_place *place) {
     *place = (pack_place){0};
-    if (take_layer(&name, &place->layer)) {
+    text_view rest;
+    if (names_split_layer(name, &place->layer, &rest)) {
         place->in_layer = true;
         place->group = 1 + place->layer;
-        return place->layer < layers && find_in(layer_names, name, place);
+        return place->layer < layers && find_in(layer_names, rest, place);
     }
     if (find_in(first_names, name, place))
         return true;

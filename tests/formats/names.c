@@ -65,8 +65,26 @@ static void refuses_the_rest(void **state) {
         NAME_UNKNOWN);
 }
 
+static void test_layers_are_split(void **state) {
+    (void)state;
+    static const char *const others[] = {
+        "",         "blk.",          "blk.1",   "blk..x",       "blk.01.x",
+        "blk.-1.x", "blk.1234567.x", "blk 1.x", "output.weight"};
+    uint32_t layer = 99;
+    text_view rest;
+    assert_true(names_split_layer(TEXT_LITERAL("blk.0.attn_q.weight"), &layer, &rest));
+    assert_int_equal(layer, 0);
+    assert_true(text_is(rest, "attn_q.weight"));
+    assert_true(names_split_layer(TEXT_LITERAL("blk.999999."), &layer, &rest));
+    assert_int_equal(layer, 999999);
+    assert_int_equal(rest.size, 0);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_false(names_split_layer(text_from(others[i]), &layer, &rest));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers_are_split),
         cmocka_unit_test(maps_known_names),
         cmocka_unit_test(refuses_the_rest),
     };

@@ -73,23 +73,13 @@ avo_status jinja_truth(jinja_render *render, jinja_value value, bool *truth) {
         *truth = value.number != 0;
         return AVO_OK;
     case JINJA_STRING:
-        *truth = value.text->size > 0;
-        return AVO_OK;
     case JINJA_LIST:
     case JINJA_TUPLE:
-        *truth = value.sequence->count > 0;
-        return AVO_OK;
     case JINJA_DICT:
-        *truth = value.dict->count > 0;
-        return AVO_OK;
     case JINJA_VIEW:
-        *truth = value.view->dict->count > 0;
-        return AVO_OK;
     case JINJA_RANGE:
-        *truth = value.range->count > 0;
-        return AVO_OK;
     case JINJA_LOOP:
-        AVO_TRY(jinja_loop_length(render, value.loop, &length));
+        AVO_TRY(jinja_length(render, value, &length));
         *truth = length > 0;
         return AVO_OK;
     default:
