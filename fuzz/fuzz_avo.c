@@ -1,26 +1,10 @@
 /* The .avo reader on any bytes. Sums are made right first, so that the checks behind them are what
  * is tested; whatever opens is read to its last byte. */
-#include "base/hash.h"
-#include "formats/avo.h"
+#include "fuzz_avo.h"
+
 #include "formats/formats_int.h"
 
 #include <stdlib.h>
-
-static void resum(uint8_t *bytes, size_t size) {
-    avo_header header;
-    if (size < sizeof(header))
-        return;
-    memcpy(&header, bytes, sizeof(header));
-    for (int i = 0; i < AVO_SECTION_COUNT; i++)
-        if (header.section[i].offset <= size &&
-            header.section[i].bytes <= size - header.section[i].offset)
-            header.section[i].sum =
-                hash_bytes(bytes + header.section[i].offset, (size_t)header.section[i].bytes);
-    header.file_bytes = size;
-    header.sum = 0;
-    header.sum = hash_bytes(&header, sizeof(header));
-    memcpy(bytes, &header, sizeof(header));
-}
 
 static void touch(const model_source *source) {
     volatile uint64_t sum = 0;
@@ -48,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (copy == NULL)
         return 0;
     memcpy(copy, data, size);
-    resum(copy, size);
+    avo_resum(copy, size);
     memory_file file = {"fuzz.avo", {copy, size}};
     model_source *source;
     avo_error error;

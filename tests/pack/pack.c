@@ -536,8 +536,26 @@ static void random_models_are_the_same_again(void **state) {
                    &error, "tinyllama-1.1b");
 }
 
+/* 16 rows are one panel; q ends at row 8 of it. */
+static void a_cut_inside_a_panel_is_refused(void **state) {
+    (void)state;
+    char model[4200];
+    snprintf(model, sizeof(model), "%s/fuzz/corpus/model/phi3.gguf", AVO_SOURCE_FOLDER);
+    model_source *source = open_source(model);
+    const source_tensor *fused = source_find(source, TEXT_LITERAL("blk.0.attn_qkv.weight"));
+    assert_non_null(fused);
+    source->tensors[fused - source->tensors].layout = QUANT_LAYOUT_PANELS;
+    pack_options options = {.type = PACK_Q8, .threads = 1};
+    pack_report report;
+    avo_error error;
+    assert_refused(pack_source(source, scratch_path("cut.avo"), &options, &report, &error),
+                   AVO_ERROR_UNSUPPORTED, &error, "blk.0.attn_qkv.weight in panels cannot be cut");
+    source_close(source);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_inside_a_panel_is_refused),
         cmocka_unit_test(exact_types_give_equal_logits),
         cmocka_unit_test(narrow_types_stay_near),
         cmocka_unit_test(llama2c_keeps_its_tokenizer),
