@@ -93,6 +93,9 @@ int cli_fail_text(const char *format, ...) __attribute__((format(printf, 1, 2)))
 int cli_usage(const cli_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same line for what the user should know though the work goes on. */
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Prints `text` and a newline on stdout: the usual end of `--json`. */
 void cli_print(text_view text);
 /* Prints text that came from a file or a model. On a terminal the characters that could move the
@@ -113,7 +116,8 @@ AVO_MUST_USE avo_status cli_read_input(buffer *text, avo_error *error);
 bool cli_progress(void *context, const char *what, uint64_t done, uint64_t total);
 void cli_progress_end(void);
 
-/* From here on the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process. */
+/* From here on the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process. A
+ * signal that was ignored when the command began stays ignored. */
 void cli_interrupt_catch(void);
 bool cli_interrupted(void);
 

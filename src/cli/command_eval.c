@@ -172,19 +172,30 @@ const cli_command command_eval_perplexity = {
 
 /* ---- eval logits ---- */
 
-static avo_status write_logits(const char *name, const char *ids_text, const char *path,
-                               const char *out_path, const eval_options *options, buffer *ids,
-                               uint32_t *vocabulary, avo_error *error) {
-    if (ids_text != NULL)
-        AVO_TRY(parse_ids(ids_text, ids, error));
+/* A value of --ids, not a failure of the work. */
+static avo_status check_ids(const buffer *ids, uint32_t vocabulary, bool *wrong, avo_error *error) {
+    for (size_t at = 0; at < ids->size; at += sizeof(int32_t)) {
+        int32_t id;
+        memcpy(&id, ids->data + at, sizeof(id));
+        *wrong = (uint32_t)id >= vocabulary;
+        if (*wrong)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: tokens go from 0 to %u, not %d",
+                               vocabulary - 1, id);
+    }
+    return AVO_OK;
+}
+
+/* `ids` holds those of --ids; with a `path` those of the text come there. */
+static avo_status write_logits(const char *name, const char *path, const char *out_path,
+                               const eval_options *options, buffer *ids, uint32_t *vocabulary,
+                               bool *wrong, avo_error *error) {
     avo_model *model = NULL;
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = AVO_OK;
-    if (path != NULL)
-        status = tokenize_file(model, path, ids, error);
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     *vocabulary = info.vocabulary;
+    avo_status status = path != NULL ? tokenize_file(model, path, ids, error)
+                                     : check_ids(ids, info.vocabulary, wrong, error);
     if (status == AVO_OK)
         status = eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
                                  ids->size / sizeof(int32_t), options, out_path, error);
@@ -227,10 +238,14 @@ static int run_logits(int argc, char **argv) {
     buffer ids;
     buffer_init(&ids, NULL, SIZE_MAX);
     uint32_t vocabulary = 0;
-    avo_status status =
-        write_logits(argv[1], ids_text, path, out_path, &options, &ids, &vocabulary, &error);
+    avo_status status = ids_text != NULL ? parse_ids(ids_text, &ids, &error) : AVO_OK;
+    bool wrong = status == AVO_ERROR_ARGUMENT;
+    if (status == AVO_OK)
+        status = write_logits(argv[1], path, out_path, &options, &ids, &vocabulary, &wrong, &error);
     size_t count = ids.size / sizeof(int32_t);
     buffer_free(&ids);
+    if (wrong)
+        return cli_usage(&command_eval_logits, "%s", error.text);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     fprintf(stderr, "%s: %zu x %u logits\n", out_path, count, vocabulary);

@@ -20,6 +20,7 @@ typedef struct run_flags {
 } run_flags;
 
 #define OWN_OPTION_COUNT 10
+#define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
@@ -130,12 +131,16 @@ typedef struct run_stream {
     avo_status failure;
 } run_stream;
 
+static bool on_prefill(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)what;
+    (void)total;
+    run_record *record = context;
+    record->prefilled = done;
+    return !cli_interrupted();
+}
+
 static bool on_token(void *context, const avo_token_event *event) {
     run_stream *stream = context;
-    /* From now on there is something to keep; before, Ctrl-C ends the process at once, be it in the
-     * middle of a long prompt. */
-    if (event->index == 0)
-        cli_interrupt_catch();
     stream->failure = run_record_token(stream->record, event);
     if (stream->failure != AVO_OK)
         return false;
@@ -162,6 +167,8 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
                            flags->context != 0 && flags->context < info.context
                                ? "raise --ctx or shorten the prompt"
                                : "shorten the prompt");
+    if (flags->context > info.context)
+        cli_warn("--ctx %u: the model was made for %u tokens", flags->context, info.context);
     *context = flags->context;
     if (flags->context == 0 && flags->max_new_tokens != 0) {
         size_t needed = prompt_tokens + flags->max_new_tokens;
@@ -181,6 +188,8 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
     request->ignore_end = flags->ignore_end;
     request->on_token = on_token;
     request->on_token_context = &stream;
+    request->on_prefill = on_prefill;
+    request->on_prefill_context = record;
     record->begin_ns = clock_now_ns();
     avo_status status = avo_generate(engine, session, request, &record->result, error);
     avo_session_close(session);
@@ -209,13 +218,18 @@ static avo_status write_results(const run_flags *flags, const run_record *record
     return AVO_OK;
 }
 
+static avo_status go_on(avo_error *error) {
+    return cli_interrupted() ? status_fail(error, AVO_ERROR_CANCELLED, "interrupted") : AVO_OK;
+}
+
 /* Everything that needs the model; the caller closes what was opened. `wrong` says that a flag was
- * wrong and that this was printed. */
+ * wrong and that this was printed. AVO_ERROR_CANCELLED: Ctrl-C before generation began. */
 static avo_status answer(const run_flags *flags, const buffer *prompt, run_record *record,
                          avo_model **model, avo_engine **engine, buffer *ids, bool *wrong,
                          avo_error *error) {
     uint64_t begin = clock_now_ns();
     AVO_TRY(cli_model_open(record->model_name, model, error));
+    AVO_TRY(go_on(error));
     uint64_t opened = clock_now_ns();
     avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
     sampling_values values;
@@ -225,16 +239,19 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     }
     AVO_TRY(tokenize(*model, flags, prompt, ids, error));
     uint64_t tokenized = clock_now_ns();
+    record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = flags->threads;
     options.rope_context = flags->context;
+    options.rows_max = ROWS_MAX;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
+    AVO_TRY(go_on(error));
     AVO_TRY(avo_engine_open(*model, &options, engine, error));
     record->model = *model;
     record->tokenize_seconds = clock_seconds(opened, tokenized);
     record->load_seconds = clock_seconds(begin, clock_now_ns()) - record->tokenize_seconds;
-    AVO_TRY(generate(flags, *engine, record, ids, &request, error));
-    return write_results(flags, record, error);
+    AVO_TRY(go_on(error));
+    return generate(flags, *engine, record, ids, &request, error);
 }
 
 static int run_request(const run_flags *flags, const char *model_name, const char *argument) {
@@ -257,8 +274,19 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     if (status == AVO_OK)
         status = read_prompt(argument, &prompt, &error);
     record.prompt = buffer_text(&prompt);
-    if (status == AVO_OK)
+    if (status == AVO_OK) {
+        cli_interrupt_catch();
+        uint64_t begin = clock_now_ns();
         status = answer(flags, &prompt, &record, &model, &engine, &ids, &wrong, &error);
+        if (status == AVO_ERROR_CANCELLED) { /* an answer too, if an empty one */
+            record.result.finish = AVO_FINISH_CANCELLED;
+            if (record.load_seconds == 0.0)
+                record.load_seconds = clock_seconds(begin, clock_now_ns());
+            status = AVO_OK;
+        }
+        if (status == AVO_OK)
+            status = write_results(flags, &record, &error);
+    }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);
     avo_model_close(model);
@@ -301,8 +329,9 @@ const cli_command command_run = {
     .usage =
         "avocet run MODEL [PROMPT|-] [options]\n\n"
         "Without PROMPT, or with -, the prompt is read from standard input (one newline at its "
-        "end\nis left out). Ctrl-C ends the answer: what there is has been written, "
-        "finish_reason is\n\"cancelled\" and the exit status 130.",
+        "end\nis left out). Ctrl-C ends the answer: what there is, be it nothing yet, has been "
+        "written,\nfinish_reason is \"cancelled\" and the exit status 130. A second Ctrl-C ends "
+        "at once.",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

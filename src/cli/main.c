@@ -66,9 +66,10 @@ static int dispatch(int argc, char **argv) {
 }
 
 /* A descriptor that was closed by the caller must not be given to the next file we open: what we
- * print would land in it. Standard output then fails to write, as it should. */
+ * print would land in it. Standard output then fails to write and standard input to read, as they
+ * should. */
 static void hold_standard_descriptors(void) {
-    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    static const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
     for (int descriptor = 0; descriptor < 3; descriptor++)
         if (fcntl(descriptor, F_GETFD) == -1 && open("/dev/null", modes[descriptor]) == -1)
             _exit(EXIT_FAILED);

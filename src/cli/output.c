@@ -61,6 +61,15 @@ int cli_fail_status(avo_status status, const avo_error *error) {
     return EXIT_INTERRUPTED;
 }
 
+void cli_warn(const char *format, ...) {
+    char text[AVO_ERROR_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    print_line(text);
+}
+
 int cli_fail_text(const char *format, ...) {
     char text[AVO_ERROR_TEXT_MAX];
     va_list arguments;
@@ -232,8 +241,15 @@ void cli_interrupt_catch(void) {
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        /* Shells start the background jobs of a script with SIGINT ignored: Ctrl-C is not for us
+         * then. */
+        struct sigaction inherited;
+        if (sigaction(numbers[i], NULL, &inherited) == 0 && inherited.sa_handler == SIG_IGN)
+            continue;
+        sigaction(numbers[i], &action, NULL);
+    }
 }
 
 bool cli_interrupted(void) {

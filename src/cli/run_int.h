@@ -16,6 +16,7 @@ typedef struct run_record {
     buffer arrivals;   /* uint64_t each: when the token came, clock_now_ns */
     uint64_t begin_ns; /* of avo_generate */
     double load_seconds, tokenize_seconds;
+    uint64_t prefilled; /* tokens of the prompt that were computed */
     avo_generate_result result;
 } run_record;
 
@@ -34,8 +35,8 @@ AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
 
 /* ---- Telemetry: one CSV row per request ---- */
 
-/* `path` may be "": standard error then. Made sure before the model is loaded: the file is new,
- * empty, or has our header. */
+/* `path` may be "": standard error then. Made sure before the model is loaded: the file can be
+ * written and has our header, which a new or empty one gets here. */
 AVO_MUST_USE avo_status run_telemetry_check(const char *path, avo_error *error);
 AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *record,
                                             avo_error *error);

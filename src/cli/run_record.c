@@ -86,7 +86,7 @@ const char *run_finish_text(avo_finish finish) {
 
 double run_prefill_rate(const run_record *record) {
     double seconds = record->result.prefill_seconds;
-    return seconds > 0.0 ? (double)record->result.prompt_tokens / seconds : 0.0;
+    return seconds > 0.0 ? (double)record->prefilled / seconds : 0.0;
 }
 
 double run_decode_rate(const run_record *record) {

@@ -42,14 +42,35 @@ static avo_status open_log(const char *path, int *descriptor, bool *needs_header
     return AVO_OK;
 }
 
-avo_status run_telemetry_check(const char *path, avo_error *error) {
-    if (*path == '\0')
-        return AVO_OK;
+/* One write, under a lock, so that rows of several processes stay whole. An empty row leaves a file
+ * with its header. */
+static avo_status append_row(const char *path, const buffer *row, avo_error *error) {
     int descriptor = -1;
     bool needs_header = false;
     AVO_TRY(open_log(path, &descriptor, &needs_header, error));
+    bool locked = flock(descriptor, LOCK_EX) == 0;
+    struct stat facts;
+    if (locked && fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode))
+        needs_header = facts.st_size == 0; /* somebody else may have been first */
+    else if (row->size == 0)
+        needs_header = false; /* pipes get theirs with the row */
+    bool good = !needs_header ||
+                write(descriptor, header, sizeof(header) - 1) == (ssize_t)sizeof(header) - 1;
+    if (good && row->size > 0)
+        good = write(descriptor, row->data, row->size) == (ssize_t)row->size;
+    int reason = errno;
     close(descriptor);
-    return AVO_OK;
+    if (good)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_IO, "%s: cannot write telemetry: %s", path,
+                       strerror(reason));
+}
+
+avo_status run_telemetry_check(const char *path, avo_error *error) {
+    if (*path == '\0')
+        return AVO_OK;
+    const buffer nothing = {0};
+    return append_row(path, &nothing, error);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -128,26 +149,6 @@ static avo_status write_row(const run_record *record, buffer *times, buffer *row
     return buffer_append_text(row, "\n");
 }
 
-/* One write, under a lock, so that rows of several processes stay whole. */
-static avo_status append_row(const char *path, const buffer *row, avo_error *error) {
-    int descriptor = -1;
-    bool needs_header = false;
-    AVO_TRY(open_log(path, &descriptor, &needs_header, error));
-    bool locked = flock(descriptor, LOCK_EX) == 0;
-    struct stat facts;
-    if (locked && fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode))
-        needs_header = facts.st_size == 0; /* somebody else may have been first */
-    bool good = !needs_header ||
-                write(descriptor, header, sizeof(header) - 1) == (ssize_t)sizeof(header) - 1;
-    good = good && write(descriptor, row->data, row->size) == (ssize_t)row->size;
-    int reason = errno;
-    close(descriptor);
-    if (good)
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_IO, "%s: cannot write telemetry: %s", path,
-                       strerror(reason));
-}
-
 avo_status run_telemetry_write(const char *path, const run_record *record, avo_error *error) {
     buffer times;
     buffer row;
@@ -156,9 +157,10 @@ avo_status run_telemetry_write(const char *path, const run_record *record, avo_e
     avo_status status = write_row(record, &times, &row);
     if (status != AVO_OK)
         status = status_fail(error, status, "telemetry: %s", avo_status_text(status));
-    else if (*path == '\0')
+    else if (*path == '\0') {
+        fflush(stdout); /* on a terminal the answer comes first, with the end of its line */
         fprintf(stderr, "%s%.*s", header, (int)row.size, row.data);
-    else
+    } else
         status = append_row(path, &row, error);
     buffer_free(&times);
     buffer_free(&row);

@@ -39,7 +39,7 @@ size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
         {"seed", 0, OPTION_U64, &flags->seed, "N", "the same seed gives the same text (default 0)",
          0, 0},
         {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
-         "with --json: log-probabilities of each token and of the N likeliest, 1 to 20", 0,
+         "with --json: log-probabilities of each token and of the N likeliest, 1 to 20", 1,
          AVO_TOP_LOGPROBS_MAX},
         {"stop", 0, OPTION_TEXT_LIST, &flags->stop, "TEXT", "end before this text; may be repeated",
          0, 0},

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import unittest
 
-from command import AVOCET, FAILED, GOOD, USAGE, call
+from command import AVOCET, FAILED, GOOD, ROOT, USAGE, call
+
+FIXTURE = ROOT / "tests" / "fixtures" / "tokenizer" / "gpt2.json"
 
 
 def listed():
@@ -76,6 +78,7 @@ class Frame(unittest.TestCase):
                           ["run", "m", "--seed", "18446744073709551616"],
                           ["run", "m", "--json=1"], ["run", "m", "--logprobs", "3"],
                           ["run", "m", "--logprobs", "21", "--json"],
+                          ["run", "m", "--logprobs", "0", "--json"],
                           ["run", "m", "--special"], ["run", "m", "--raw", "--system", "x"],
                           ["plan"], ["plan", "a", "b"], ["bench"], ["bench", "m", "-r", "0"],
                           ["bench", "m", "-p0", "-n0"], ["version", "x"], ["licenses", "x"],
@@ -120,6 +123,13 @@ class Frame(unittest.TestCase):
         text = call("licenses").stdout.decode()
         for name in components:
             self.assertIn(name, text)
+
+    def test_closed_inputs(self):
+        for arguments in ("run '{0}' -", "run '{0}'", "tokenize '{0}' -", "tokenize '{0}' --jsonl"):
+            with self.subTest(arguments=arguments):
+                done = subprocess.run(f"'{AVOCET}' {arguments.format(FIXTURE)} <&-", shell=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+                self.assertIn("cannot read standard input", self.one_line(done, FAILED))
 
     def test_closed_and_full_outputs(self):
         done = subprocess.run(f"'{AVOCET}' version >&-", shell=True, stderr=subprocess.PIPE,

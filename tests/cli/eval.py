@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 import tiny_model
-from command import FAILED, GOOD, ROOT, call
+from command import FAILED, GOOD, ROOT, USAGE, call
 
 FIXTURE = ROOT / "tests" / "fixtures" / "models" / "llama2.gguf"
 
@@ -39,9 +39,9 @@ class Eval(unittest.TestCase):
     def tearDownClass(cls):
         cls.scratch.cleanup()
 
-    def refuse(self, *arguments):
+    def refuse(self, *arguments, status=FAILED):
         done = call(*arguments)
-        self.assertEqual((done.returncode, done.stdout), (FAILED, b""), done)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done)
         self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
         return done.stderr.decode()
 
@@ -67,7 +67,7 @@ class Eval(unittest.TestCase):
                           ("1,", "empty"), ("1" * 40, "too long")):
             with self.subTest(ids=ids):
                 self.assertIn(part, self.refuse("eval", "logits", FIXTURE, f"--ids={ids}", "-o",
-                                                out))
+                                                out, status=USAGE))
                 self.assertFalse(out.exists())
         text = self.refuse("eval", "logits", FIXTURE, "--ids", "1,2,3", "--ctx", "2", "-o", out)
         self.assertIn("3 tokens", text)

@@ -4,16 +4,32 @@ import json
 import os
 import pty
 import signal
+import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 import tiny_model
-from command import FAILED, GOOD, INTERRUPTED, USAGE, call, start, wait_until_caught
+from command import AVOCET, FAILED, GOOD, INTERRUPTED, USAGE, call, start, wait_until_caught
 
 KEYS = ["model", "prompt", "text", "ids", "finish_reason", "usage", "timings"]
 ESCAPE = 3 + 0x1B  # the token of the byte that begins terminal sequences
 PROMPT = "once upon a time"
+
+WARNING = b"avocet: --ctx 60000: the model was made for 128 tokens\n"
+
+
+def read_terminal(leader):
+    """All that was written to the other end; closes this one."""
+    out = b""
+    try:
+        while chunk := os.read(leader, 1000):
+            out += chunk
+    except OSError:  # the end of a terminal
+        pass
+    os.close(leader)
+    return out
 
 
 class Run(unittest.TestCase):
@@ -132,6 +148,8 @@ class Run(unittest.TestCase):
         text = self.refuse("x" * 300)
         self.assertRegex(text, r"30\d tokens")
         self.assertIn("128", text)
+        done = call("run", self.model, PROMPT, "-n", "1", "--ctx", "60000")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, WARNING))
         text = self.refuse("x" * 40, "--ctx", "20")
         self.assertRegex(text, r"4\d tokens.* 20 .*--ctx")
         full = self.ask("--ignore-eos", prompt="x" * 20)
@@ -180,19 +198,51 @@ class Run(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=120)
         self.assertEqual(process.returncode, INTERRUPTED)
-        if out:  # else it came before the first token
-            answer = json.loads(out)
-            self.assertEqual(answer["finish_reason"], "cancelled")
-            self.assertEqual(len(answer["ids"]), answer["usage"]["completion_tokens"])
-        else:
-            self.assertIn(b"interrupted", error)
+        answer = json.loads(out)
+        self.assertEqual(answer["finish_reason"], "cancelled")
+        self.assertEqual(len(answer["ids"]), answer["usage"]["completion_tokens"])
         process = start("run", self.model, "x", *endless, stdout=-1)
         first = os.read(process.stdout.fileno(), 10)
         self.assertTrue(first)
         process.send_signal(signal.SIGINT)
         rest, error = process.communicate(timeout=120)
-        self.assertEqual((process.returncode, error), (INTERRUPTED, b""))
+        self.assertEqual((process.returncode, error), (INTERRUPTED, WARNING))
         self.assertTrue((first + rest).endswith(b"\n"))
+
+    def test_interrupt_before_the_first_token(self):
+        path = self.folder / "interrupted.csv"
+        long = ["--ctx", "60000", "-t", "1", "--json", f"--telemetry={path}"]
+        for rest in (0, 0.3):  # while loading, or in the middle of the prompt
+            process = start("run", self.model, "x" * 50000, *long, stdout=-1)
+            wait_until_caught(process)
+            time.sleep(rest)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, INTERRUPTED)
+            answer = json.loads(out)
+            self.assertEqual((answer["text"], answer["ids"], answer["finish_reason"]),
+                             ("", [], "cancelled"))
+            self.assertEqual(answer["usage"]["completion_tokens"], 0)
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["finish_reason"], row["new_tokens"], row["token_ms"])
+                          for row in rows], [("cancelled", "0", "")] * 2)
+
+    def test_second_interrupt_ends_at_once(self):
+        process = start("run", self.model, "x" * 50000, "--ctx", "60000", "-t", "1", stdout=-1)
+        wait_until_caught(process)
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        process.communicate(timeout=60)
+        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM))
+
+    def test_ignored_interrupts_stay_ignored(self):
+        process = start("run", self.model, "x", "--ignore-eos", "--ctx", "4000", "-n", "2000",
+                        stdout=-1, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.assertTrue(os.read(process.stdout.fileno(), 1))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, GOOD)
 
     def test_reader_that_leaves(self):
         process = start("run", self.model, "x", "--ignore-eos", "--ctx", "60000", "-n", "50000",
@@ -200,8 +250,16 @@ class Run(unittest.TestCase):
         os.read(process.stdout.fileno(), 10)
         process.stdout.close()
         error = process.stderr.read()
-        self.assertEqual((process.wait(120), error), (-signal.SIGPIPE, b""))
+        self.assertEqual((process.wait(120), error), (-signal.SIGPIPE, WARNING))
         process.stderr.close()
+
+    def test_telemetry_begins_its_own_line(self):
+        leader, follower = pty.openpty()
+        process = subprocess.Popen([AVOCET, "run", self.model, "x", "-n", "3", "--telemetry"],
+                                   stdin=subprocess.DEVNULL, stdout=follower, stderr=follower)
+        os.close(follower)
+        self.assertRegex(read_terminal(leader), rb"(\A|\n)time,model,")
+        self.assertEqual(process.wait(60), GOOD)
 
     def test_terminals_get_no_sequences(self):
         flags = ["--logit-bias", f"{ESCAPE}=1e6", "-n", "5"]
@@ -209,13 +267,7 @@ class Run(unittest.TestCase):
         leader, follower = pty.openpty()
         process = start("run", self.model, "x", *flags, stdout=follower)
         os.close(follower)
-        out = b""
-        try:
-            while chunk := os.read(leader, 1000):
-                out += chunk
-        except OSError:  # the end of a terminal
-            pass
-        os.close(leader)
+        out = read_terminal(leader)
         process.stderr.close()
         self.assertEqual(process.wait(60), GOOD)
         self.assertNotIn(b"\x1b", out)
