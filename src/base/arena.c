@@ -50,6 +50,20 @@ void arena_free(arena *arena) {
     arena->used_bytes = 0;
 }
 
+void arena_reset(arena *arena) {
+    arena_block *kept = arena->blocks; /* blocks grow, so the newest is the most useful */
+    if (kept == NULL)
+        return;
+    arena->blocks = kept->next;
+    arena_free(arena);
+    kept->next = NULL;
+    kept->used = sizeof(arena_block);
+    ASAN_POISON_MEMORY_REGION(kept + 1, kept->bytes - sizeof(arena_block));
+    arena->blocks = kept;
+    arena->used_bytes = kept->bytes;
+    arena->limit_hit = false;
+}
+
 static arena_block *arena_block_add(arena *arena, size_t payload) {
     size_t wanted = ARENA_BLOCK_BYTES_MIN;
     if (arena->blocks != NULL)

@@ -17,6 +17,8 @@ typedef struct arena {
 
 void arena_init(arena *arena, const avo_allocator *allocator, size_t limit_bytes);
 void arena_free(arena *arena);
+/* Empty again, with the newest block kept for what comes next: for work that repeats. */
+void arena_reset(arena *arena);
 
 /* Cleared memory, aligned to 16 (64 from 1 KiB on). NULL when there is none, or the limit is hit,
  * or size is 0. */

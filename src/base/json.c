@@ -104,24 +104,48 @@ static size_t take_escape(const char **at, const char *end, char *out) {
     return utf8_encode(code, out);
 }
 
+/* Skips bytes that are nothing special in a string, eight at a time: texts are mostly those. `high`
+ * gathers their highest bits: without any it is ASCII. */
+static const char *skip_plain(const char *at, const char *end, uint64_t *high) {
+    const uint64_t ones = 0x0101010101010101u;
+    const uint64_t tops = 0x8080808080808080u;
+    while (end - at >= 8) {
+        uint64_t word;
+        memcpy(&word, at, sizeof(word));
+        uint64_t quote = word ^ ones * '"';
+        uint64_t slash = word ^ ones * '\\';
+        uint64_t special = (((quote - ones) & ~quote) | ((slash - ones) & ~slash) |
+                            ((word - ones * 0x20) & ~word)) &
+                           tops;
+        if (special != 0)
+            break;
+        *high |= word & tops;
+        at += 8;
+    }
+    return at;
+}
+
 /* `at` stands behind the opening quote. */
 static avo_status parse_string(parser *p, text_view *string) {
     const char *begin = p->at;
     const char *scan = begin;
     bool escaped = false;
-    while (scan < p->end && *scan != '"') {
+    uint64_t high = 0;
+    for (;;) {
+        scan = skip_plain(scan, p->end, &high);
+        while (scan < p->end && *scan != '"' && *scan != '\\' && (unsigned char)*scan >= 0x20)
+            high |= (unsigned char)*scan++ & 0x80u;
+        if (scan >= p->end || *scan == '"')
+            break;
         if ((unsigned char)*scan < 0x20)
             return fail(p, "control character in a string");
-        if (*scan == '\\') {
-            escaped = true;
-            scan++;
-        }
-        scan++;
+        escaped = true;
+        scan += 2; /* what is behind the backslash is looked at below */
     }
     if (scan >= p->end)
         return fail(p, "string without end");
     size_t raw = (size_t)(scan - begin);
-    if (utf8_valid_prefix(begin, raw) != raw)
+    if (high != 0 && utf8_valid_prefix(begin, raw) != raw)
         return fail(p, "invalid UTF-8 in a string");
     p->at = scan + 1;
     if (!escaped) {
@@ -133,10 +157,13 @@ static avo_status parse_string(parser *p, text_view *string) {
         return no_memory(p);
     size_t size = 0;
     for (const char *c = begin; c < scan;) {
-        if (*c != '\\') {
-            copy[size++] = *c++;
-            continue;
-        }
+        const char *slash = memchr(c, '\\', (size_t)(scan - c));
+        size_t plain = (size_t)((slash != NULL ? slash : scan) - c);
+        memcpy(copy + size, c, plain);
+        size += plain;
+        c += plain;
+        if (slash == NULL)
+            break;
         c++;
         size_t bytes = take_escape(&c, scan, copy + size);
         if (bytes == 0)

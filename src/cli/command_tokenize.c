@@ -1,19 +1,12 @@
 /* `avocet tokenize`: text to ids and pieces, and back again. */
-#include "cli/cli.h"
-
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/tokenize_int.h"
 #include "formats/source.h"
-#include "tokenizer/tokenizer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 extern const cli_command command_tokenize;
-
-typedef struct tokenize_options {
-    bool json, jsonl, decode, special, begin;
-} tokenize_options;
 
 typedef struct opened {
     tokenizer *tokenizer;
@@ -51,21 +44,11 @@ static avo_status open_tokenizer(const char *path, opened *opened, avo_error *er
     return bare == AVO_OK ? AVO_OK : status;
 }
 
-/* ---- Encoding ---- */
-
-static avo_status write_ids(buffer *out, const id_list *ids) {
-    AVO_TRY(buffer_append(out, "[", 1));
-    for (size_t i = 0; i < ids->count; i++) {
-        char text[16];
-        int length = snprintf(text, sizeof(text), i == 0 ? "%d" : ",%d", ids->ids[i]);
-        AVO_TRY(buffer_append(out, text, (size_t)length));
-    }
-    return buffer_append(out, "]", 1);
-}
+/* ---- What is printed ---- */
 
 static avo_status write_object(buffer *out, const tokenizer *tokenizer, const id_list *ids) {
     AVO_TRY(buffer_append_text(out, "{\"ids\":"));
-    AVO_TRY(write_ids(out, ids));
+    AVO_TRY(tokenize_write_ids(ids, out));
     AVO_TRY(buffer_append_text(out, ",\"pieces\":["));
     for (size_t i = 0; i < ids->count; i++) {
         if (i > 0)
@@ -84,108 +67,6 @@ static avo_status write_lines(buffer *out, const tokenizer *tokenizer, const id_
     return AVO_OK;
 }
 
-static avo_status encode(const tokenizer *tokenizer, const tokenize_options *options,
-                         text_view text, id_list *ids, avo_error *error) {
-    encode_options how = {.special = options->special, .add_begin = options->begin};
-    ids->count = 0;
-    return tokenizer_encode(tokenizer, text, &how, ids, error);
-}
-
-/* ---- Decoding ---- */
-
-/* Numbers, with anything that is no digit between them; "[1, 2]" is as good as "1 2". */
-static avo_status parse_ids(text_view text, id_list *ids, avo_error *error) {
-    ids->count = 0;
-    for (size_t at = 0; at < text.size;) {
-        char c = text.data[at];
-        if (c == ' ' || c == ',' || c == '[' || c == ']' || c == '\n' || c == '\r' || c == '\t') {
-            at++;
-            continue;
-        }
-        int64_t number = 0;
-        size_t begin = at;
-        while (at < text.size && text.data[at] >= '0' && text.data[at] <= '9' &&
-               number <= INT32_MAX)
-            number = number * 10 + (text.data[at++] - '0');
-        if (at == begin || number > INT32_MAX)
-            return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "\"%.*s\" is no list of ids, such as 1,2,3", TEXT_ARGUMENT(text));
-        if (id_list_append(ids, (int32_t)number) != AVO_OK)
-            return status_no_memory(error, "ids", text.size);
-    }
-    return AVO_OK;
-}
-
-static avo_status decode(const tokenizer *tokenizer, const tokenize_options *options,
-                         text_view line, id_list *ids, buffer *text, avo_error *error) {
-    AVO_TRY(parse_ids(line, ids, error));
-    uint32_t vocabulary = tokenizer_describe(tokenizer).vocabulary;
-    for (size_t i = 0; i < ids->count; i++) /* a typing error rather than a model's padding */
-        if ((uint32_t)ids->ids[i] >= vocabulary)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
-                               ids->ids[i], vocabulary);
-    text->size = 0;
-    return tokenizer_decode(tokenizer, ids->ids, ids->count, options->special, text, error);
-}
-
-/* ---- Line by line ---- */
-
-typedef struct line_work {
-    arena arena;
-    id_list ids;
-    buffer out, text;
-} line_work;
-
-static avo_status one_line(const tokenizer *tokenizer, const tokenize_options *options,
-                           line_work *work, text_view line, avo_error *error) {
-    if (options->decode) {
-        AVO_TRY(decode(tokenizer, options, line, &work->ids, &work->text, error));
-        AVO_TRY(json_write_string(&work->out, buffer_text(&work->text)));
-        return buffer_append(&work->out, "\n", 1);
-    }
-    json_value value;
-    arena_free(&work->arena);
-    arena_init(&work->arena, NULL, CLI_INPUT_BYTES_MAX);
-    AVO_TRY(json_parse(&work->arena, line, &value, error));
-    if (value.kind != JSON_STRING)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "every line must be a JSON string");
-    AVO_TRY(encode(tokenizer, options, value.string, &work->ids, error));
-    AVO_TRY(write_ids(&work->out, &work->ids));
-    return buffer_append(&work->out, "\n", 1);
-}
-
-static int stream_lines(const tokenizer *tokenizer, const tokenize_options *options) {
-    line_work work;
-    avo_error error = {0};
-    char *line = NULL;
-    size_t capacity = 0;
-    uint64_t number = 0;
-    avo_status status = AVO_OK;
-    ssize_t length;
-    arena_init(&work.arena, NULL, CLI_INPUT_BYTES_MAX);
-    id_list_init(&work.ids, NULL);
-    buffer_init(&work.out, NULL, SIZE_MAX);
-    buffer_init(&work.text, NULL, SIZE_MAX);
-    while (status == AVO_OK && (length = getline(&line, &capacity, stdin)) > 0) {
-        number++;
-        status = one_line(tokenizer, options, &work, (text_view){line, (size_t)length}, &error);
-        if (status == AVO_OK)
-            fwrite(work.out.data, 1, work.out.size, stdout);
-        work.out.size = 0;
-        if (!feof(stdin) && ferror(stdout))
-            break;
-    }
-    free(line);
-    buffer_free(&work.text);
-    buffer_free(&work.out);
-    id_list_free(&work.ids);
-    arena_free(&work.arena);
-    if (status == AVO_OK)
-        return EXIT_GOOD;
-    return cli_fail_text("line %llu: %s", (unsigned long long)number,
-                         error.text[0] == '\0' ? avo_status_text(status) : error.text);
-}
-
 /* ---- One text ---- */
 
 static avo_status one_text(const tokenizer *tokenizer, const tokenize_options *options,
@@ -194,9 +75,9 @@ static avo_status one_text(const tokenizer *tokenizer, const tokenize_options *o
     id_list_init(&ids, NULL);
     avo_status status;
     if (options->decode) {
-        status = decode(tokenizer, options, text, &ids, out, error);
+        status = tokenize_decode(tokenizer, options, text, &ids, out, error);
     } else {
-        status = encode(tokenizer, options, text, &ids, error);
+        status = tokenize_encode(tokenizer, options, text, &ids, error);
         if (status == AVO_OK)
             status = options->json ? write_object(out, tokenizer, &ids)
                                    : write_lines(out, tokenizer, &ids);
@@ -235,6 +116,9 @@ static int whole_text(const tokenizer *tokenizer, const tokenize_options *option
     buffer_free(&text);
     if (status == AVO_OK)
         return EXIT_GOOD;
+    /* Ids that were typed are as wrong as any other argument that is no good. */
+    if (status == AVO_ERROR_ARGUMENT && options->decode && !input)
+        return cli_usage(&command_tokenize, "%s", error.text);
     return error.text[0] == '\0' ? cli_fail_text("%s", avo_status_text(status)) : cli_fail(&error);
 }
 
@@ -244,7 +128,8 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &options.json, NULL, "print {\"ids\":[…],\"pieces\":[…]}", 0, 0},
         {"jsonl", 0, OPTION_FLAG, &options.jsonl, NULL,
          "one JSON string per input line, one JSON array of ids per output line", 0, 0},
-        {"decode", 0, OPTION_FLAG, &options.decode, NULL, "ids in, text out", 0, 0},
+        {"decode", 0, OPTION_FLAG, &options.decode, NULL,
+         "ids in, text out: 1,2,3 or [1, 2, 3] or what this command prints", 0, 0},
         {"special", 0, OPTION_FLAG, &options.special, NULL,
          "special tokens in the text count as such (and appear when decoding)", 0, 0},
         {"begin", 0, OPTION_FLAG, &options.begin, NULL,
@@ -267,7 +152,7 @@ static int run(int argc, char **argv) {
         status = open_tokenizer(path, &opened, &error);
     if (status != AVO_OK)
         return cli_fail(&error);
-    int code = options.jsonl ? stream_lines(opened.tokenizer, &options)
+    int code = options.jsonl ? tokenize_lines(opened.tokenizer, &options)
                              : whole_text(opened.tokenizer, &options, words == 2 ? argv[2] : NULL);
     tokenizer_close(opened.tokenizer);
     source_close(opened.source);
@@ -280,6 +165,7 @@ const cli_command command_tokenize = {
     .usage = "avocet tokenize MODEL [TEXT|-] [--json|--jsonl] [--decode] [--special] [--begin]",
     .examples = "avocet tokenize smollm2 \"Hello world\"\n"
                 "avocet tokenize tokenizer.json - --json < text.txt\n"
-                "avocet tokenize smollm2 --decode 19556,905",
+                "avocet tokenize smollm2 --decode 19556,905\n"
+                "avocet tokenize smollm2 \"Hello world\" | avocet tokenize smollm2 --decode -",
     .run = run,
 };

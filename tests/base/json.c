@@ -45,6 +45,36 @@ static void refuses_bad_text(void **state) {
     }
 }
 
+/* Strings are looked at in words: what is special must be seen in each of a word's places. */
+static void sees_every_byte_of_a_string(void **state) {
+    (void)state;
+    for (size_t length = 1; length < 20; length++) {
+        for (size_t at = 0; at < length; at++) {
+            for (unsigned byte = 1; byte < 256; byte++) {
+                char text[32] = "\"";
+                memset(text + 1, '~', length);
+                text[1 + at] = (char)byte;
+                text[1 + length] = '"';
+                arena arena;
+                json_value root;
+                arena_init(&arena, NULL, SIZE_MAX);
+                avo_status status = json_parse(&arena, (text_view){text, length + 2}, &root, NULL);
+                bool good = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+                assert_int_equal(status, good ? AVO_OK : AVO_ERROR_FORMAT);
+                if (good)
+                    assert_int_equal(root.string.size, length);
+                if (byte == '\\' && at + 1 < length) {
+                    text[2 + at] = 'n';
+                    assert_ok(json_parse(&arena, (text_view){text, length + 2}, &root, NULL));
+                    assert_int_equal(root.string.size, length - 1);
+                    assert_int_equal(root.string.data[at], '\n');
+                }
+                arena_free(&arena);
+            }
+        }
+    }
+}
+
 static void limits_depth(void **state) {
     (void)state;
     char deep[1000];
@@ -110,6 +140,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts_values),
         cmocka_unit_test(refuses_bad_text),
+        cmocka_unit_test(sees_every_byte_of_a_string),
         cmocka_unit_test(limits_depth),
         cmocka_unit_test(finds_in_large_objects),
         cmocka_unit_test(survives_every_allocation_failure),

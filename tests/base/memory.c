@@ -72,6 +72,22 @@ static void arena_gives_clean_separate_memory(void **state) {
     assert_non_null(arena_take(&arena, 8)); /* usable again */
     arena_free(&arena);
     arena_free(&arena);
+    arena_reset(&arena); /* of nothing */
+    for (size_t round = 0; round < 3; round++) {
+        size_t live = counter.live;
+        uint8_t *again = arena_take(&arena, 3000);
+        for (size_t i = 0; i < 3000; i++)
+            assert_int_equal(again[i], 0);
+        memset(again, 7, 3000);
+        assert_true(round == 0 || counter.live == live); /* the block that was kept */
+        for (size_t i = 0; i < 100; i++)
+            assert_non_null(arena_take(&arena, 10000));
+        arena_reset(&arena);
+        assert_int_equal(counter.live, 1);
+        assert_int_equal(arena.used_bytes, counter.live_bytes);
+    }
+    arena_free(&arena);
+    assert_int_equal(counter.live, 0);
     assert_int_equal(counter.live, 0);
 }
 

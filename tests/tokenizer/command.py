@@ -59,8 +59,10 @@ class Tokenize(unittest.TestCase):
         self.assertEqual(tokenize().returncode, 2)
         self.assertEqual(tokenize(path, "a", "b").returncode, 2)
         self.assertEqual(tokenize(path, "a", "--jsonl").returncode, 2)
-        for arguments, text in (((path, "1,x", "--decode"), None),
-                                ((path, "999999", "--decode"), None),
+        for ids in ("1,x", "999999"):
+            self.assertEqual(tokenize(path, ids, "--decode").returncode, 2)
+        for arguments, text in (((path, "-", "--decode"), "1,x"),
+                                ((path, "-", "--decode"), "999999"),
                                 ((path, "--jsonl"), "[1]\n"), ((FIXTURES / "none.json", "a"), None),
                                 ((FIXTURES / "expected.json", "a"), None)):
             done = tokenize(*arguments, text=text)
