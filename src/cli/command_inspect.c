@@ -109,7 +109,7 @@ static void verify_tensor(const source_tensor *tensor, float *numbers, inspect_v
         for (uint64_t i = 0; i < count; i++) {
             verdict->not_a_number += isnan(numbers[i]) != 0;
             verdict->infinite += isinf(numbers[i]) != 0;
-            bad += !isfinite(numbers[i]);
+            bad += isfinite(numbers[i]) ? 0 : 1;
         }
         data += bytes;
         left -= count;

@@ -55,7 +55,7 @@ static inline void decode_half_lines(bool brain, const uint8_t *panel, size_t k,
     }
     if (k % 2 != 0) {
         const uint8_t *source = panel + k / 2 * PANEL_LINE_BYTES;
-        for (int row = 0; row < QUANT_PANEL_ROWS; row++) {
+        for (size_t row = 0; row < QUANT_PANEL_ROWS; row++) {
             uint16_t half = load_u16(source + 4 * row);
             out[(k - 1) * QUANT_PANEL_ROWS + row] =
                 brain ? quant_bf16_to_f32(half) : half_to_float(half);

@@ -34,7 +34,7 @@ static inline void decode_line(const uint8_t *line, const float *scale, float *o
     uint32_t words[QUANT_PANEL_ROWS];
     memcpy(words, line, sizeof(words));
     for (unsigned i = 0; i < 4; i++)
-        for (int row = 0; row < QUANT_PANEL_ROWS; row++) {
+        for (unsigned row = 0; row < QUANT_PANEL_ROWS; row++) {
             int32_t q = (int32_t)(words[row] << (24 - 8 * i)) >> 24;
             out[i * QUANT_PANEL_ROWS + row] = scale[row] * (float)q;
         }

@@ -188,7 +188,7 @@ static float solve_scale(const q4s_search *search, float scale, const int8_t *mu
         if (multiplier[sub] == 0)
             continue;
         float inverse = 1.0f / (scale * (float)multiplier[sub]);
-        for (int i = 0; i < Q4S_SUB; i++) {
+        for (size_t i = 0; i < Q4S_SUB; i++) {
             float source = search->source[sub * Q4S_SUB + i];
             float level = (float)multiplier[sub] * nearest_number(source, inverse);
             product += (double)source * level;

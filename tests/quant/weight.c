@@ -184,7 +184,7 @@ static void encode_survives_extremes(void **state) {
             check_panels(&weight);
             weight_decode_row(&weight, 0, row);
             for (size_t i = 0; i < 40; i++) {
-                assert_false(isnan(row[i]));
+                assert_true(row[i] == row[i]);
                 if (panel_types[t] != QUANT_F16 && panel_types[t] != QUANT_BF16)
                     assert_true(fabsf(row[i]) <= 1.1f * values[v] + 1e-30f);
             }

@@ -31,9 +31,9 @@ static void characters_wait(void **state) {
     fixture_named(&fixture, "llama2.json");
     const char *const smile[] = {"", "", "", "\xF0\x9F\x99\x82"};
     push_bytes(fixture.tokenizer, TEXT_LITERAL("\xF0\x9F\x99\x82"), false, smile, "");
-    const char *const broken[] = {"", "",
-                                  "\xEF\xBF\xBD"
-                                  "a"};
+    static const char replaced[] = "\xEF\xBF\xBD"
+                                   "a";
+    const char *const broken[] = {"", "", replaced};
     push_bytes(fixture.tokenizer,
                TEXT_LITERAL("\xF0\x9F"
                             "a"),

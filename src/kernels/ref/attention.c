@@ -25,11 +25,11 @@ static void score_tiles(const step_view *step, uint32_t number, size_t row, uint
         float lanes[KV_PAGE_TOKENS] = {0};
         for (uint32_t d = 0; d < size; d++) {
             float q = query[d];
-            for (int lane = 0; lane < KV_PAGE_TOKENS; lane++)
+            for (uint32_t lane = 0; lane < KV_PAGE_TOKENS; lane++)
                 lanes[lane] += tile[d * KV_PAGE_TOKENS + lane] * q;
         }
         float *out = scores + (size_t)p * KV_PAGE_TOKENS;
-        for (int lane = 0; lane < KV_PAGE_TOKENS; lane++) {
+        for (uint32_t lane = 0; lane < KV_PAGE_TOKENS; lane++) {
             float score = lanes[lane] * layer->attention_scale;
             if (layer->attention_softcap > 0.0f)
                 score = layer->attention_softcap * math_tanh(score / layer->attention_softcap);
