@@ -75,8 +75,8 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
     if (model->chat_template != NULL)
         return AVO_OK;
     if (model->template_error.status != AVO_OK)
-        return status_fail(error, model->template_error.status, "%s: chat template: %s",
-                           model->source->path, model->template_error.text);
+        return status_fail(error, model->template_error.status, "%s: %s", model->source->path,
+                           model->template_error.text);
     return status_fail(error, AVO_ERROR_NOT_FOUND,
                        "%s: the model has no chat template; continue plain text instead",
                        model->source->path);
