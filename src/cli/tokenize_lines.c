@@ -16,6 +16,7 @@
 typedef struct line_work {
     const tokenizer *tokenizer;
     const tokenize_options *options;
+    encoder *encoder;
     buffer input; /* what was read; `begin` is where the next line begins */
     size_t begin;
     bool at_end;
@@ -86,7 +87,9 @@ static avo_status one_line(line_work *work, text_view line, avo_error *error) {
     AVO_TRY(json_parse(&work->arena, line, &value, error));
     if (value.kind != JSON_STRING)
         return status_fail(error, AVO_ERROR_ARGUMENT, "every line must be a JSON string");
-    AVO_TRY(tokenize_encode(work->tokenizer, work->options, value.string, &work->ids, error));
+    encode_options how = {.special = work->options->special, .add_begin = work->options->begin};
+    work->ids.count = 0;
+    AVO_TRY(encoder_run(work->encoder, value.string, &how, &work->ids, error));
     return tokenize_write_ids(&work->ids, &work->out);
 }
 
@@ -120,9 +123,12 @@ int tokenize_lines(const tokenizer *tokenizer, const tokenize_options *options) 
     buffer_init(&work.input, NULL, CLI_INPUT_BYTES_MAX);
     buffer_init(&work.text, NULL, SIZE_MAX);
     buffer_init(&work.out, NULL, SIZE_MAX);
-    avo_status status = all_lines(&work, &error);
+    avo_status status = encoder_open(tokenizer, &work.encoder, &error);
+    if (status == AVO_OK)
+        status = all_lines(&work, &error);
     if (work.out.size > 0)
         flush_lines(&work);
+    encoder_close(work.encoder);
     buffer_free(&work.out);
     buffer_free(&work.text);
     buffer_free(&work.input);

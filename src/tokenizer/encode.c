@@ -64,7 +64,7 @@ static avo_status put_symbols(encoder *encoder, text_view word, uint32_t count, 
     return AVO_OK;
 }
 
-/* BPE, with the results of this call's earlier words at hand. */
+/* BPE, with the results of earlier words at hand. */
 static avo_status encode_parts(encoder *encoder, text_view word, uint64_t hash) {
     cached_word *slot = NULL;
     if (encoder->cache != NULL && word.size <= CACHE_TEXT) {
@@ -74,8 +74,7 @@ static avo_status encode_parts(encoder *encoder, text_view word, uint64_t hash) 
             id_list *list = encoder->ids;
             if (id_list_reserve(list, slot->count) != AVO_OK)
                 return encode_no_memory(encoder);
-            memcpy(list->ids + list->count, list->ids + slot->ids_at,
-                   slot->count * sizeof(int32_t));
+            memcpy(list->ids + list->count, slot->ids, slot->count * sizeof(int32_t));
             list->count += slot->count;
             encoder->last_unknown = false;
             return AVO_OK;
@@ -88,13 +87,15 @@ static avo_status encode_parts(encoder *encoder, text_view word, uint64_t hash) 
                            BPE_WORD_MAX);
     if (status != AVO_OK)
         return encode_no_memory(encoder);
-    uint64_t at = encoder->ids->count;
+    size_t at = encoder->ids->count;
     bool plain;
     AVO_TRY(put_symbols(encoder, word, count, &plain));
-    if (slot != NULL && plain && count <= CACHE_COUNT_MAX && count > 0) {
-        *slot = (cached_word){
-            .ids_at = at, .hash = hash, .count = (uint8_t)count, .bytes = (uint8_t)word.size};
+    if (slot != NULL && plain && count <= CACHE_IDS && count > 0) {
+        slot->hash = hash;
+        slot->count = (uint8_t)count;
+        slot->bytes = (uint8_t)word.size;
         memcpy(slot->text, word.data, word.size);
+        memcpy(slot->ids, encoder->ids->ids + at, count * sizeof(int32_t));
     }
     return AVO_OK;
 }
@@ -244,53 +245,95 @@ static avo_status encode_replaced(encoder *encoder, text_view text) {
     return status;
 }
 
+static avo_status take_cache(encoder *encoder) {
+    encoder->cache =
+        allocator_take_array(encoder->tokenizer->allocator, CACHE_SLOTS, sizeof(cached_word));
+    return encoder->cache == NULL ? encode_no_memory(encoder) : AVO_OK;
+}
+
 static avo_status encode_all(encoder *encoder, text_view text) {
-    if (text.size >= CACHE_FROM) {
-        encoder->cache =
-            allocator_take_array(encoder->tokenizer->allocator, CACHE_SLOTS, sizeof(cached_word));
-        if (encoder->cache == NULL)
-            return encode_no_memory(encoder);
-    }
+    if (text.size >= CACHE_FROM && encoder->cache == NULL)
+        AVO_TRY(take_cache(encoder));
     if (utf8_valid_prefix(text.data, text.size) == text.size)
         return encode_valid(encoder, text, 0, false);
     return encoder->image->header->flags & IMAGE_ALL_BYTES ? encode_mixed(encoder, text)
                                                            : encode_replaced(encoder, text);
 }
 
-avo_status tokenizer_encode(const tokenizer *tokenizer, text_view text,
-                            const encode_options *options, id_list *ids, avo_error *error) {
-    const avo_allocator *allocator = tokenizer->allocator;
-    const image_header *header = tokenizer->image.header;
-    encoder encoder = {.tokenizer = tokenizer,
-                       .image = &tokenizer->image,
-                       .options = options,
-                       .ids = ids,
-                       .error = error};
+static void encoder_init(encoder *encoder, const tokenizer *tokenizer) {
+    *encoder = (struct encoder){.tokenizer = tokenizer, .image = &tokenizer->image};
+    bpe_work_init(&encoder->work, tokenizer->allocator);
+    normaliser_init(&encoder->normaliser, tokenizer->allocator);
+    encoder->normaliser.match = &encoder->match;
+    encoder->normaliser.regexes = tokenizer->regexes;
+    for (uint32_t i = 0; i < TOKENIZER_STEPS_MAX; i++) /* each step bounds its own */
+        buffer_init(&encoder->scratch[i], tokenizer->allocator, SIZE_MAX);
+}
+
+static void encoder_free(encoder *encoder) {
+    bpe_work_free(&encoder->work);
+    normaliser_free(&encoder->normaliser);
+    regex_match_free(&encoder->match);
+    for (uint32_t i = 0; i < TOKENIZER_STEPS_MAX; i++)
+        buffer_free(&encoder->scratch[i]);
+    allocator_give(encoder->tokenizer->allocator, encoder->cache,
+                   CACHE_SLOTS * sizeof(cached_word));
+}
+
+avo_status encoder_run(encoder *encoder, text_view text, const encode_options *options,
+                       id_list *ids, avo_error *error) {
+    const image_header *header = encoder->image->header;
     if (text.size > TOKENIZER_TEXT_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "a text of %zu bytes (at most %zu)", text.size,
                            TOKENIZER_TEXT_MAX);
-    bpe_work_init(&encoder.work, allocator);
-    normaliser_init(&encoder.normaliser, allocator);
-    encoder.normaliser.match = &encoder.match;
-    encoder.normaliser.regexes = tokenizer->regexes;
-    normaliser_allow(&encoder.normaliser, text.size);
-    for (uint32_t i = 0; i < TOKENIZER_STEPS_MAX; i++)
-        buffer_init(&encoder.scratch[i], allocator, SIZE_MAX); /* each step bounds its own */
+    encoder->options = options;
+    encoder->ids = ids;
+    encoder->error = error;
+    encoder->last_unknown = false;
+    encoder->normaliser.told = false;
+    normaliser_allow(&encoder->normaliser, text.size);
     size_t count = ids->count;
     avo_status status = AVO_OK;
     for (uint32_t i = 0; options->add_begin && i < header->prefix_count && status == AVO_OK; i++)
-        status = put_id(&encoder, header->prefix[i]);
+        status = put_id(encoder, header->prefix[i]);
     if (status == AVO_OK && text.size > 0)
-        status = encode_all(&encoder, text);
+        status = encode_all(encoder, text);
     for (uint32_t i = 0; options->add_end && i < header->suffix_count && status == AVO_OK; i++)
-        status = put_id(&encoder, header->suffix[i]);
+        status = put_id(encoder, header->suffix[i]);
     if (status != AVO_OK)
         ids->count = count;
-    bpe_work_free(&encoder.work);
-    normaliser_free(&encoder.normaliser);
-    regex_match_free(&encoder.match);
-    for (uint32_t i = 0; i < header->pretokenise_count; i++)
-        buffer_free(&encoder.scratch[i]);
-    allocator_give(allocator, encoder.cache, CACHE_SLOTS * sizeof(cached_word));
+    return status;
+}
+
+avo_status encoder_open(const tokenizer *tokenizer, encoder **out, avo_error *error) {
+    *out = NULL;
+    encoder *encoder = allocator_take(tokenizer->allocator, sizeof(*encoder));
+    if (encoder == NULL)
+        return status_no_memory(error, "an encoder", sizeof(*encoder));
+    encoder_init(encoder, tokenizer);
+    encoder->error = error;
+    avo_status status = take_cache(encoder);
+    if (status != AVO_OK) {
+        encoder_close(encoder);
+        return status;
+    }
+    *out = encoder;
+    return AVO_OK;
+}
+
+void encoder_close(encoder *encoder) {
+    if (encoder == NULL)
+        return;
+    const avo_allocator *allocator = encoder->tokenizer->allocator;
+    encoder_free(encoder);
+    allocator_give(allocator, encoder, sizeof(*encoder));
+}
+
+avo_status tokenizer_encode(const tokenizer *tokenizer, text_view text,
+                            const encode_options *options, id_list *ids, avo_error *error) {
+    encoder encoder;
+    encoder_init(&encoder, tokenizer);
+    avo_status status = encoder_run(&encoder, text, options, ids, error);
+    encoder_free(&encoder);
     return status;
 }

@@ -1,4 +1,4 @@
-/* The encoder: what one call of tokenizer_encode carries through its stages. */
+/* The encoder: what a text carries through the stages of encoding, kept from text to text. */
 #ifndef AVO_TOKENIZER_ENCODE_INT_H
 #define AVO_TOKENIZER_ENCODE_INT_H
 
@@ -16,20 +16,20 @@ struct tokenizer {
     uint32_t regex_count;
 };
 
-/* Results of words seen earlier in the same call, found again by their text. */
-#define CACHE_SLOTS     4096u
-#define CACHE_TEXT      44u
-#define CACHE_FROM      ((size_t)16 << 10) /* shorter texts do without */
-#define CACHE_COUNT_MAX 32u
+/* Results of words seen earlier, found again by their text. They depend on the word alone. */
+#define CACHE_SLOTS 4096u
+#define CACHE_TEXT  38u
+#define CACHE_IDS   12u
+#define CACHE_FROM  ((size_t)16 << 10) /* a single text shorter than this does without */
 typedef struct cached_word {
-    uint64_t ids_at; /* where in the list its ids stand */
     uint64_t hash;
     uint8_t count; /* 0: empty */
     uint8_t bytes;
-    char text[CACHE_TEXT + 2];
+    char text[CACHE_TEXT];
+    int32_t ids[CACHE_IDS];
 } cached_word;
 
-typedef struct encoder {
+struct encoder {
     const tokenizer *tokenizer;
     const image *image;
     const encode_options *options;
@@ -41,7 +41,7 @@ typedef struct encoder {
     buffer scratch[TOKENIZER_STEPS_MAX]; /* of pre-tokenisation steps that change text */
     cached_word *cache;                  /* NULL: none */
     bool last_unknown;                   /* the id before stands for unknown characters */
-} encoder;
+};
 
 /* A match of an added token. */
 typedef struct added_match {

@@ -72,6 +72,15 @@ AVO_MUST_USE avo_status tokenizer_encode(const tokenizer *tokenizer, text_view t
                                          const encode_options *options, id_list *ids,
                                          avo_error *error);
 
+/* Encoding many texts, one after the other: keeps its working memory and the results of words from
+ * one to the next, which more than halves the cost of short texts. The ids are the same. Of one
+ * thread at a time; the tokenizer must outlive it. */
+typedef struct encoder encoder;
+AVO_MUST_USE avo_status encoder_open(const tokenizer *tokenizer, encoder **out, avo_error *error);
+void encoder_close(encoder *encoder);
+AVO_MUST_USE avo_status encoder_run(encoder *encoder, text_view text, const encode_options *options,
+                                    id_list *ids, avo_error *error);
+
 /* The token as the vocabulary writes it ("Ġthe", "▁the", "<0x0A>"); empty for no such id. */
 text_view tokenizer_piece(const tokenizer *tokenizer, int32_t id);
 /* −1 when there is none. */
