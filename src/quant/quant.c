@@ -20,13 +20,6 @@ const quant_info *quant_info_of(uint32_t type) {
     return NULL;
 }
 
-const quant_info *quant_info_by_name(const char *name) {
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (strcmp(types[i].name, name) == 0)
-            return &types[i];
-    return NULL;
-}
-
 const char *quant_name(uint32_t type) {
     const quant_info *info = quant_info_of(type);
     return info == NULL ? "?" : info->name;

@@ -77,7 +77,6 @@ typedef struct quant_info {
 
 /* NULL for a number that is no type. */
 const quant_info *quant_info_of(uint32_t type);
-const quant_info *quant_info_by_name(const char *name);
 /* "q4_1", or "?" for no type. */
 const char *quant_name(uint32_t type);
 

@@ -22,10 +22,6 @@ int jinja_function_number(text_view name) {
     return FUNCTION_NONE;
 }
 
-const char *jinja_function_name(int function) {
-    return function_names[function];
-}
-
 static avo_status make_range(jinja_render *render, const jinja_arguments *arguments,
                              jinja_value *out) {
     if (arguments->keyword_count > 0 || arguments->count == 0 || arguments->count > 3)

@@ -250,7 +250,6 @@ typedef enum jinja_function {
     FUNCTION_JOINER
 } jinja_function;
 int jinja_function_number(text_view name);
-const char *jinja_function_name(int function);
 AVO_MUST_USE avo_status jinja_call_function(jinja_render *render, int function,
                                             const jinja_arguments *arguments, jinja_value *out);
 /* An argument that must be an integer (bool counts), or missing/none: `fallback`. */
