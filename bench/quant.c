@@ -16,7 +16,7 @@
 
 enum { ROWS = 256, K = 4096 };
 
-static const quant_type native[] = {QUANT_F16, QUANT_BF16, QUANT_Q8C, QUANT_Q8B, QUANT_Q4S};
+static const quant_type native[] = {QUANT_F16, QUANT_BF16, QUANT_Q8C, QUANT_Q8B, QUANT_Q4R};
 
 static double gaussian_at(uint64_t stream, uint64_t index) {
     double radius = sqrt(-2 * log(1 - random_uniform_at(1, stream, 2 * index)));
@@ -114,7 +114,7 @@ static void decode_rates(void) {
     float *row = malloc((size_t)K * sizeof(float));
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]) + 6; t++) {
         static const quant_type panels[] = {QUANT_F32, QUANT_F16, QUANT_BF16,
-                                            QUANT_Q8C, QUANT_Q8B, QUANT_Q4S};
+                                            QUANT_Q8C, QUANT_Q8B, QUANT_Q4R};
         bool in_rows = t < sizeof(types) / sizeof(types[0]);
         quant_type type = in_rows ? types[t] : panels[t - sizeof(types) / sizeof(types[0])];
         quant_layout layout = in_rows ? QUANT_LAYOUT_ROWS : QUANT_LAYOUT_PANELS;

@@ -27,10 +27,13 @@ struct team {
     void *context;
     atomic_uint generation; /* raised once per task */
     atomic_uint pending;    /* workers not yet done with this task */
+    atomic_uint arrived;    /* workers at the barrier */
+    atomic_uint crossing;   /* raised when all have come */
     atomic_bool stop;
     pthread_mutex_t mutex;
     pthread_cond_t work;
     pthread_cond_t done;
+    pthread_cond_t crossed;
     team_worker workers[];
 };
 
@@ -122,6 +125,7 @@ avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **ou
     pthread_mutex_init(&team->mutex, NULL);
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->done, NULL);
+    pthread_cond_init(&team->crossed, NULL);
     uint32_t failed = team_start(team);
     if (failed != 0) {
         team_close(team);
@@ -139,6 +143,7 @@ void team_close(team *team) {
     team_release(team);
     for (uint32_t i = 1; i <= team->started; i++)
         pthread_join(team->workers[i].thread, NULL);
+    pthread_cond_destroy(&team->crossed);
     pthread_cond_destroy(&team->done);
     pthread_cond_destroy(&team->work);
     pthread_mutex_destroy(&team->mutex);
@@ -167,5 +172,28 @@ void team_run(team *team, team_task task, void *context) {
     pthread_mutex_lock(&team->mutex);
     while (atomic_load_explicit(&team->pending, memory_order_acquire) != 0)
         pthread_cond_wait(&team->done, &team->mutex);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+void team_barrier(team *team) {
+    if (team->threads == 1)
+        return;
+    unsigned crossing = atomic_load_explicit(&team->crossing, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->threads) {
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
+        pthread_mutex_lock(&team->mutex);
+        atomic_store_explicit(&team->crossing, crossing + 1, memory_order_release);
+        pthread_cond_broadcast(&team->crossed);
+        pthread_mutex_unlock(&team->mutex);
+        return;
+    }
+    for (int spin = 0; spin < team->spins; spin++) {
+        if (atomic_load_explicit(&team->crossing, memory_order_acquire) != crossing)
+            return;
+        spin_pause();
+    }
+    pthread_mutex_lock(&team->mutex);
+    while (atomic_load_explicit(&team->crossing, memory_order_acquire) == crossing)
+        pthread_cond_wait(&team->crossed, &team->mutex);
     pthread_mutex_unlock(&team->mutex);
 }

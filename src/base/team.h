@@ -20,6 +20,10 @@ uint32_t team_size(const team *team);
 /* Runs `task` on every worker and returns when all are done. Not reentrant. */
 void team_run(team *team, team_task task, void *context);
 
+/* Inside a task: waits until every worker of the team has come here. What was written before it is
+ * seen by all behind it. */
+void team_barrier(team *team);
+
 /* The part of [0, count) that belongs to a worker: contiguous, sizes differ by one at most. */
 static inline void team_share(size_t count, uint32_t worker, uint32_t workers, size_t *begin,
                               size_t *end) {

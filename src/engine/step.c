@@ -30,10 +30,11 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
                       .batch = &rows,
                       .kv = kv_pool_view(engine->kv),
                       .scratch = &engine->scratch,
+                      .backend = engine->backend,
                       .team = engine->team};
     float_mode mode;
     float_mode_enter(&mode);
-    model_forward(engine->backend, &step);
+    model_forward(&step);
     float_mode_leave(&mode);
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         avo_session *session = batch->entries[i].session;

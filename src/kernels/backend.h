@@ -1,6 +1,8 @@
-/* A back end is a table of phases. Each takes the whole step and a layer number, runs on the team
- * and returns when all rows are done; so each back end may fuse inside a phase as its hardware
- * likes. `ref/` is the truth that all others are tested against.
+/* A back end is a table of phases, not of single operations, so that each may fuse as its hardware
+ * likes. All workers of the team walk through the phases together: every worker calls every phase
+ * of the step with its own number, does its share and waits at team_barrier wherever it reads what
+ * others wrote. A phase returns with its results visible to all workers, unless it says otherwise.
+ * `ref/` is the truth that all others are tested against.
  */
 #ifndef AVO_KERNELS_BACKEND_H
 #define AVO_KERNELS_BACKEND_H
@@ -8,31 +10,34 @@
 #include "base/team.h"
 #include "kernels/layer.h"
 
+typedef struct backend backend;
+
 typedef struct step_view {
     const model_view *model;
     const batch_view *batch;
     const kv_view *kv;
     const scratch_view *scratch;
+    const backend *backend;
     team *team;
 } step_view;
 
-typedef struct backend {
+struct backend {
     const char *name;
     /* token (and position) embedding into hidden; rotation angles of every row */
-    void (*embed)(const step_view *step);
+    void (*embed)(const step_view *step, uint32_t worker);
     /* norm, q/k/v, per-head norms, rotation, KV write */
-    void (*attention_input)(const step_view *step, uint32_t layer);
+    void (*attention_input)(const step_view *step, uint32_t layer, uint32_t worker);
     /* attended = softmax(q·K)·V over the row's own timeline */
-    void (*attention)(const step_view *step, uint32_t layer);
+    void (*attention)(const step_view *step, uint32_t layer, uint32_t worker);
     /* output projection, post norm, residual */
-    void (*attention_output)(const step_view *step, uint32_t layer);
+    void (*attention_output)(const step_view *step, uint32_t layer, uint32_t worker);
     /* norm, gate and up, activation */
-    void (*feed_forward_input)(const step_view *step, uint32_t layer);
+    void (*feed_forward_input)(const step_view *step, uint32_t layer, uint32_t worker);
     /* down projection, post norm, residual */
-    void (*feed_forward_output)(const step_view *step, uint32_t layer);
+    void (*feed_forward_output)(const step_view *step, uint32_t layer, uint32_t worker);
     /* final norm and logits of the rows that want them */
-    void (*head)(const step_view *step);
-} backend;
+    void (*head)(const step_view *step, uint32_t worker);
+};
 
 const backend *backend_reference(void);
 

@@ -35,6 +35,6 @@ AVO_MUST_USE avo_status model_rotary(const model_config *config, uint32_t rope_c
                                      avo_error *error);
 
 /* One step: embed, every layer's phases, head. */
-void model_forward(const backend *backend, const step_view *step);
+void model_forward(const step_view *step);
 
 #endif

@@ -51,7 +51,7 @@ static quant_type matrix_type(pack_type type, bool head) {
     case PACK_Q8C:
         return QUANT_Q8C;
     case PACK_Q4:
-        return head ? QUANT_Q8B : QUANT_Q4S;
+        return head ? QUANT_Q8B : QUANT_Q4R;
     default:
         return QUANT_F32;
     }

@@ -11,7 +11,7 @@
  *   f32, f16, bf16  panels of that type; an embedding that is no head lies in rows
  *   q8   Q8B, q8c  Q8C; an embedding that is no head: Q8_0 in rows (f16 where k is no multiple
  *        of 32)
- *   q4   Q4S; head and embedding as with q8
+ *   q4   Q4R; head and embedding as with q8
  *   keep the source's own type: plain ones in panels, GGUF's blocks byte for byte in rows */
 #define PACK_TYPE_TABLE(X)                                                                         \
     X(PACK_F32, "f32")                                                                             \

@@ -13,7 +13,7 @@ bool panels_known(quant_type type) {
     case QUANT_BF16:
     case QUANT_Q8C:
     case QUANT_Q8B:
-    case QUANT_Q4S:
+    case QUANT_Q4R:
         return true;
     default:
         return false;
@@ -34,8 +34,8 @@ bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes) {
     case QUANT_Q8C:
     case QUANT_Q8B:
         return panels_q8_bytes(type, k, bytes);
-    case QUANT_Q4S:
-        return panels_q4s_bytes(k, bytes);
+    case QUANT_Q4R:
+        return panels_q4r_bytes(k, bytes);
     default:
         return false;
     }
@@ -78,8 +78,8 @@ void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) 
     case QUANT_Q8B:
         panels_q8_decode(type, panel, k, out);
         return;
-    case QUANT_Q4S:
-        panels_q4s_decode(panel, k, out);
+    case QUANT_Q4R:
+        panels_q4r_decode(panel, k, out);
         return;
     default:
         assert(0 && "a type without panels");
@@ -105,8 +105,8 @@ void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t l
     case QUANT_Q8B:
         panels_q8_decode_row(type, panel, k, lane, out);
         return;
-    case QUANT_Q4S:
-        panels_q4s_decode_row(panel, k, lane, out);
+    case QUANT_Q4R:
+        panels_q4r_decode_row(panel, k, lane, out);
         return;
     default:
         assert(0 && "a type without panels");
@@ -142,7 +142,7 @@ float weight_largest(quant_type type) {
     case QUANT_Q8_0:
     case QUANT_Q8B:
         return 65504.0f * 127.0f;
-    case QUANT_Q4S:
+    case QUANT_Q4R:
         return 65504.0f * 120.0f;
     default:
         return 0x1.fffffep127f;
@@ -157,8 +157,8 @@ void weight_encode_panel(quant_type type, const float *source, size_t rows, size
     case QUANT_Q8B:
         panels_q8_encode(type, source, rows, k, out);
         return;
-    case QUANT_Q4S:
-        panels_q4s_encode(source, rows, k, out);
+    case QUANT_Q4R:
+        panels_q4r_encode(source, rows, k, out);
         return;
     default:
         panels_encode_plain(type, source, rows, k, out);

@@ -92,7 +92,10 @@ quant_decoder quant_decoder_of(quant_type type) {
         return decode_mxfp4;
     case QUANT_Q8C:
     case QUANT_Q8B:
-    case QUANT_Q4S:
+    case QUANT_Q4B64:
+    case QUANT_Q4M64:
+    case QUANT_Q4R:
+    case QUANT_F8C:
         return NULL;
     }
     return NULL;

@@ -7,7 +7,7 @@
  *   PANELS   16 output rows together (contract 1 in docs/architecture.md): a 64-byte line holds,
  *            for each of 16 rows, 4 bytes of consecutive k. The last panel is padded with zero
  *            rows, k with zeros to the type's step. Scales lie inside the panel, beside what they
- *            scale, so that a product reads it front to back; panels_int.h says where.
+ *            scale, so that a product reads it front to back; panels.h says where.
  */
 #ifndef AVO_QUANT_QUANT_H
 #define AVO_QUANT_QUANT_H
@@ -48,10 +48,14 @@
     X(QUANT_IQ4_NL, 84, "iq4_nl", 32, 18)                                                          \
     X(QUANT_IQ4_XS, 87, "iq4_xs", 256, 136)                                                        \
     X(QUANT_MXFP4, 103, "mxfp4", 32, 17)                                                           \
-    X(QUANT_Q8C, 128, "q8c", 0, 0) /* int8, one f32 scale per row */                               \
-    X(QUANT_Q8B, 129, "q8b", 0, 0) /* int8, one f16 scale per row and 32 k */                      \
-    X(QUANT_Q4S, 130, "q4s", 0, 0) /* 4 bit, f16 per row and 256 k, multiplier per 16 k */
-/* 131 and 132 are kept for 4 bit in blocks of 32, without and with a minimum. */
+    X(QUANT_Q8C, 128, "q8c", 0, 0)     /* int8, one f32 scale per row */                           \
+    X(QUANT_Q8B, 129, "q8b", 0, 0)     /* int8, one f16 scale per row and 32 k */                  \
+    X(QUANT_Q4B64, 131, "q4b64", 0, 0) /* 4 bit, one f16 scale per row and 64 k */                 \
+    X(QUANT_Q4M64, 132, "q4m64", 0, 0) /* 4 bit, f16 scale and minimum per row and 64 k */         \
+    X(QUANT_Q4R, 133, "q4r", 0,                                                                    \
+      0) /* rotated; 4 bit, f16 per row and 256 k, multiplier per 16 k */                          \
+    X(QUANT_F8C, 134, "f8c", 0, 0) /* E4M3, one f32 scale per row */
+/* 130 was q4r without the rotation, before there was a release. */
 
 typedef enum quant_type {
 #define QUANT_TYPE_ENUM(name, number, text, elements, bytes) name = number,
@@ -103,6 +107,12 @@ uint16_t quant_f32_to_bf16(float number);
 float quant_f8_e4m3_to_f32(uint8_t byte);
 float quant_f8_e5m2_to_f32(uint8_t byte);
 
+/* Rotates x[k][lanes] along k, in place: blocks of 256, then of 128, 64, 32 and 16 for the rest; k
+ * is a multiple of 16. Orthonormal and its own inverse (up to rounding). */
+void quant_rotate(float *x, size_t k, size_t lanes);
+/* What the sums of a block of 16, 32, 64, 128 or 256 are multiplied with: 1 / √count. */
+float quant_rotate_scale(size_t count);
+
 /* ---- Weight matrices ---- */
 
 /* A matrix where it lies. Immutable, owned by somebody else. */
@@ -134,10 +144,10 @@ void weight_decode_panel(const weight_view *weight, size_t panel, float *out);
 /* One row as out[k]; equal to its lane of the panel. */
 void weight_decode_row(const weight_view *weight, size_t row, float *out);
 
-/* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 for Q4S, … */
+/* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 for Q4R, … */
 float weight_largest(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
- * Types: F32, F16, BF16, Q8C, Q8B, Q4S. Numbers are finite and at most weight_largest. */
+ * Types: F32, F16, BF16, Q8C, Q8B, Q4R. Numbers are finite and at most weight_largest. */
 void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
 
 #endif

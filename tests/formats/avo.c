@@ -72,7 +72,7 @@ static generation_defaults make_generation(void) {
 static const avo_content_tensor tensor_specs[] = {
     {"token_embd.weight", QUANT_Q8B, QUANT_LAYOUT_PANELS, 2, {VOCABULARY, WIDTH}, true, 0, 0, 0},
     {"blk.0.attn_norm.weight", QUANT_F32, QUANT_LAYOUT_ROWS, 1, {WIDTH, 1}, true, 0, 0, 0},
-    {"blk.0.attn_q.weight", QUANT_Q4S, QUANT_LAYOUT_PANELS, 2, {32, WIDTH}, false, 0, 0, 0},
+    {"blk.0.attn_q.weight", QUANT_Q4R, QUANT_LAYOUT_PANELS, 2, {32, WIDTH}, false, 0, 0, 0},
     {"blk.0.attn_k.weight", QUANT_Q8C, QUANT_LAYOUT_PANELS, 2, {16, WIDTH}, false, 0, 0, 0},
     {"blk.0.attn_v.weight", QUANT_Q4_0, QUANT_LAYOUT_ROWS, 2, {16, WIDTH}, false, 0, 0, 0},
 };

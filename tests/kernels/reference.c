@@ -82,6 +82,35 @@ static void bench_close(bench *b) {
 
 /* Every odd shape, 1…5 threads: close to the formula, and bit-equal between thread counts and
  * between a row alone and the same row among others. */
+/* One call by all workers, as the phases make it. */
+typedef struct linear_job {
+    const step_view *step;
+    const linear_view *linear;
+    const float *x;
+    uint32_t rows;
+    float *out;
+} linear_job;
+
+static void linear_worker(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    linear_job *job = context;
+    const weight_view *weight = &job->linear->weight;
+    reference_linear(job->step, worker, job->linear, job->x, weight->k, job->rows, job->out,
+                     weight->rows);
+}
+
+static void linear_by_all(const step_view *step, const linear_view *linear, const float *x,
+                          uint32_t rows, float *out) {
+    linear_job job = {step, linear, x, rows, out};
+    team_run(step->team, linear_worker, &job);
+}
+
+static void attention_worker(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    reference_position(context, 0, worker);
+    reference_attention(context, 0, worker);
+}
+
 static void linear_is_right(void **state) {
     (void)state;
     static const uint32_t shapes[][3] = {/* rows of W, k, rows of x */
@@ -103,7 +132,7 @@ static void linear_is_right(void **state) {
             bench b;
             bench_open(&b, threads, (size_t)k * QUANT_PANEL_ROWS);
             float *out = calloc((size_t)rows * n, sizeof(float));
-            reference_linear(&b.step, &linear, x, k, rows, out, n);
+            linear_by_all(&b.step, &linear, x, rows, out);
             for (uint32_t r = 0; r < rows; r++) {
                 for (uint32_t i = 0; i < n; i++) {
                     double sum = bias[i], size = 0;
@@ -115,7 +144,7 @@ static void linear_is_right(void **state) {
                     assert_true(fabs(out[r * n + i] - sum) <= 1e-6 * (1.0 + size));
                 }
                 float *alone = calloc(n, sizeof(float));
-                reference_linear(&b.step, &linear, x + (size_t)r * k, k, 1, alone, n);
+                linear_by_all(&b.step, &linear, x + (size_t)r * k, 1, alone);
                 assert_memory_equal(alone, out + (size_t)r * n, n * sizeof(float));
                 free(alone);
             }
@@ -265,8 +294,7 @@ static void attention_is_right(void **state) {
         b.step.model = &model;
         b.step.batch = &batch;
         b.step.kv = &kv;
-        reference_position(&b.step, 0);
-        reference_attention(&b.step, 0);
+        team_run(b.step.team, attention_worker, &b.step);
         for (uint32_t row = 0; row < length; row++)
             for (uint32_t head = 0; head < heads; head++)
                 check_attended(&b.step, row, head);

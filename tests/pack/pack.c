@@ -169,8 +169,8 @@ static void types_are_as_documented(void **state) {
     assert_false(source->config.tied_head);
     expect_tensor(source, "token_embd.weight", QUANT_F16, QUANT_LAYOUT_ROWS);
     expect_tensor(source, "output.weight", QUANT_Q8B, QUANT_LAYOUT_PANELS);
-    expect_tensor(source, "blk.0.attn_q.weight", QUANT_Q4S, QUANT_LAYOUT_PANELS);
-    expect_tensor(source, "blk.0.ffn_down.weight", QUANT_Q4S, QUANT_LAYOUT_PANELS);
+    expect_tensor(source, "blk.0.attn_q.weight", QUANT_Q4R, QUANT_LAYOUT_PANELS);
+    expect_tensor(source, "blk.0.ffn_down.weight", QUANT_Q4R, QUANT_LAYOUT_PANELS);
     expect_tensor(source, "blk.0.attn_norm.weight", QUANT_F32, QUANT_LAYOUT_ROWS);
     source_close(source);
     pack_to(fixture_path("llama3", false), path, PACK_Q4, 1); /* tied */

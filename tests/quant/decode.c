@@ -102,13 +102,13 @@ static void sizes_are_refused(void **state) {
     assert_false(quant_run_bytes(QUANT_Q4_0, 33, &bytes));
     assert_false(quant_run_bytes(QUANT_Q4_K, 288, &bytes));
     assert_false(quant_run_bytes(QUANT_F64, UINT64_MAX / 8 + 1, &bytes));
-    assert_false(quant_run_bytes(QUANT_Q4S, 256, &bytes));
+    assert_false(quant_run_bytes(QUANT_Q4R, 256, &bytes));
     assert_false(quant_run_bytes((quant_type)99, 256, &bytes));
     assert_true(quant_run_bytes(QUANT_Q6_K, 512, &bytes));
     assert_int_equal(bytes, 420);
     assert_null(quant_info_of(65));
     assert_string_equal(quant_name(1000), "?");
-    assert_int_equal(quant_info_of(130)->type, QUANT_Q4S);
+    assert_int_equal(quant_info_of(130)->type, QUANT_Q4R);
 }
 
 int main(void) {

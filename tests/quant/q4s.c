@@ -1,10 +1,10 @@
-/* The quality of Q4S, against the bounds of docs/format.md, and what back ends rely on: the product
+/* The quality of Q4R, against the bounds of docs/format.md, and what back ends rely on: the product
  * of multiplier and number fits int8. bench_quant prints the same errors with more digits. */
 #include "support/support.h"
 
 #include "base/file.h"
 #include "base/random.h"
-#include "quant/search_q4s.h"
+#include "quant/search_q4r.h"
 
 #include <math.h>
 
@@ -22,12 +22,12 @@ static double student_at(uint64_t index) {
 
 /* Adds the squared error of `count` numbers to *error, and their squares to *energy. */
 static void add_super(const float *source, size_t count, double *error, double *energy) {
-    q4s_super found;
-    search_q4s(source, count, &found);
+    q4r_super found;
+    search_q4r(source, count, &found);
     float scale = quant_f16_to_f32(found.scale);
     assert_true(scale >= 0 && isfinite(scale));
     for (size_t i = 0; i < count; i++) {
-        int level = found.multiplier[i / Q4S_SUB] * found.number[i];
+        int level = found.multiplier[i / Q4R_SUB] * found.number[i];
         assert_in_range(level + 120, 0, 240);
         assert_in_range(found.number[i] + 8, 0, 15);
         double difference = (double)source[i] - scale * (float)level;
@@ -40,12 +40,12 @@ static void random_numbers_keep_the_bounds(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
         double error = 0, energy = 0;
-        float source[Q4S_SUPER];
+        float source[Q4R_SUPER];
         for (uint64_t super = 0; super < 400; super++) {
-            for (uint64_t i = 0; i < Q4S_SUPER; i++)
+            for (uint64_t i = 0; i < Q4R_SUPER; i++)
                 source[i] = (float)(0.02 * (kind == 0 ? gaussian_at(1, super * 256 + i)
                                                       : student_at(super * 256 + i)));
-            add_super(source, Q4S_SUPER, &error, &energy);
+            add_super(source, Q4R_SUPER, &error, &energy);
         }
         print_message("%s: %.5f\n", kind == 0 ? "gaussian" : "student t5", error / energy);
         assert_true(error / energy < (kind == 0 ? 0.0053 : 0.0078));
@@ -84,8 +84,8 @@ static void representable_numbers_are_found(void **state) {
     assert_true(error == 0);
     /* one number alone, in a sub-block that is not full */
     float lonely[3] = {0, -3.25f, 0};
-    q4s_super found;
-    search_q4s(lonely, 3, &found);
+    q4r_super found;
+    search_q4r(lonely, 3, &found);
     float value = quant_f16_to_f32(found.scale) * (float)(found.multiplier[0] * found.number[1]);
     assert_true(fabsf(value + 3.25f) < 0.01f);
     assert_int_equal(found.number[0], 0);

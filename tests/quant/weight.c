@@ -13,7 +13,7 @@ static const quant_type block_types[] = {
     QUANT_BOOL, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,    QUANT_Q8_0,    QUANT_Q2_K,
     QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,  QUANT_IQ4_XS,  QUANT_MXFP4};
 static const quant_type panel_types[] = {QUANT_F32, QUANT_F16, QUANT_BF16,
-                                         QUANT_Q8C, QUANT_Q8B, QUANT_Q4S};
+                                         QUANT_Q8C, QUANT_Q8B, QUANT_Q4R};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -217,16 +217,16 @@ static void sizes_are_refused(void **state) {
     uint64_t bytes;
     assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_PANELS, 16, 32, &bytes));
     assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_COLUMNS, 16, 32, &bytes));
-    assert_false(weight_bytes(QUANT_Q4S, QUANT_LAYOUT_ROWS, 16, 256, &bytes));
+    assert_false(weight_bytes(QUANT_Q4R, QUANT_LAYOUT_ROWS, 16, 256, &bytes));
     assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_ROWS, 16, 33, &bytes));
     assert_false(weight_bytes(QUANT_F32, QUANT_LAYOUT_ROWS, UINT64_MAX / 8, 3, &bytes));
     assert_false(weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, UINT64_MAX, 1, &bytes));
     assert_false(weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, UINT64_MAX - 15, 64, &bytes));
     assert_false(weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, 1, UINT64_MAX, &bytes));
     assert_false(weight_bytes(QUANT_F32, (quant_layout)7, 1, 1, &bytes));
-    assert_true(weight_bytes(QUANT_Q4S, QUANT_LAYOUT_PANELS, 16, 256, &bytes));
+    assert_true(weight_bytes(QUANT_Q4R, QUANT_LAYOUT_PANELS, 16, 256, &bytes));
     assert_int_equal(bytes, 2240); /* 4.375 bits per weight */
-    assert_true(weight_bytes(QUANT_Q4S, QUANT_LAYOUT_PANELS, 17, 576, &bytes));
+    assert_true(weight_bytes(QUANT_Q4R, QUANT_LAYOUT_PANELS, 17, 576, &bytes));
     assert_int_equal(bytes, 2 * 5120);
     assert_true(weight_bytes(QUANT_Q8B, QUANT_LAYOUT_PANELS, 16, 96, &bytes));
     assert_int_equal(bytes, 26 * 64);

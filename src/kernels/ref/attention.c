@@ -88,7 +88,7 @@ static void attention_worker(void *context, uint32_t worker, uint32_t workers) {
         attend_head(step, task->layer, unit / heads, (uint32_t)(unit % heads), scores);
 }
 
-void reference_attention(const step_view *step, uint32_t layer) {
+void reference_attention(const step_view *step, uint32_t layer, uint32_t worker) {
     attention_task task = {step, layer};
-    team_run(step->team, attention_worker, &task);
+    reference_run(step, worker, attention_worker, &task);
 }

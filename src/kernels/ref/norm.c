@@ -56,8 +56,8 @@ static void norm_worker(void *context, uint32_t worker, uint32_t workers) {
                               task->out + row * task->out_stride);
 }
 
-void reference_norm(const step_view *step, const norm_view *norm, const float *x, size_t x_stride,
-                    uint32_t rows, uint32_t width, float *out, size_t out_stride) {
+void reference_norm(const step_view *step, uint32_t worker, const norm_view *norm, const float *x,
+                    size_t x_stride, uint32_t rows, uint32_t width, float *out, size_t out_stride) {
     norm_task task = {norm, x, x_stride, rows, width, out, out_stride};
-    reference_run(step, rows, norm_worker, &task);
+    reference_run(step, worker, norm_worker, &task);
 }

@@ -42,40 +42,40 @@ static void learned_position_worker(void *context, uint32_t worker, uint32_t wor
     }
 }
 
-static void embed(const step_view *step) {
+static void embed(const step_view *step, uint32_t worker) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
-    reference_run(step, rows, embed_worker, (void *)(uintptr_t)step);
+    reference_run(step, worker, embed_worker, (void *)(uintptr_t)step);
     if (model->embedding_project.weight.data != NULL)
-        reference_linear(step, &model->embedding_project, scratch->normed, model->embedding.k, rows,
-                         scratch->hidden, model->width);
+        reference_linear(step, worker, &model->embedding_project, scratch->normed,
+                         model->embedding.k, rows, scratch->hidden, model->width);
     if (model->position_embedding.data != NULL)
-        reference_run(step, rows, learned_position_worker, (void *)(uintptr_t)step);
+        reference_run(step, worker, learned_position_worker, (void *)(uintptr_t)step);
     if (model->embedding_norm.kind != NORM_NONE)
-        reference_norm(step, &model->embedding_norm, scratch->hidden, model->width, rows,
+        reference_norm(step, worker, &model->embedding_norm, scratch->hidden, model->width, rows,
                        model->width, scratch->hidden, model->width);
-    reference_angles(step);
+    reference_angles(step, worker);
 }
 
 /* ---- attention ---- */
 
 static const norm_view no_norm = {.kind = NORM_NONE};
 
-static void attention_input(const step_view *step, uint32_t number) {
+static void attention_input(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
     size_t width = step->model->width;
-    reference_norm(step, layer->norm_after ? &no_norm : &layer->attention_norm, scratch->hidden,
-                   width, rows, (uint32_t)width, scratch->normed, width);
-    reference_linear(step, &layer->query, scratch->normed, width, rows, scratch->query,
+    reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->attention_norm,
+                   scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
+    reference_linear(step, worker, &layer->query, scratch->normed, width, rows, scratch->query,
                      layer->query.weight.rows);
-    reference_linear(step, &layer->key, scratch->normed, width, rows, scratch->key,
+    reference_linear(step, worker, &layer->key, scratch->normed, width, rows, scratch->key,
                      layer->key.weight.rows);
-    reference_linear(step, &layer->value, scratch->normed, width, rows, scratch->value,
+    reference_linear(step, worker, &layer->value, scratch->normed, width, rows, scratch->value,
                      layer->value.weight.rows);
-    reference_position(step, number);
+    reference_position(step, number, worker);
 }
 
 /* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
@@ -102,19 +102,19 @@ static void residual_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static void add_residual(const step_view *step, const layer_view *layer, const norm_view *post_norm,
-                         const norm_view *own_norm) {
+static void add_residual(const step_view *step, uint32_t worker, const layer_view *layer,
+                         const norm_view *post_norm, const norm_view *own_norm) {
     residual_task task = {step, post_norm, layer->norm_after ? own_norm : &no_norm,
                           layer->residual_scale};
-    reference_run(step, step->batch->rows, residual_worker, &task);
+    reference_run(step, worker, residual_worker, &task);
 }
 
-static void attention_output(const step_view *step, uint32_t number) {
+static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    reference_linear(step, &layer->output, scratch->attended, layer->output.weight.k,
+    reference_linear(step, worker, &layer->output, scratch->attended, layer->output.weight.k,
                      step->batch->rows, scratch->projected, step->model->width);
-    add_residual(step, layer, &layer->attention_post_norm, &layer->attention_norm);
+    add_residual(step, worker, layer, &layer->attention_post_norm, &layer->attention_norm);
 }
 
 /* ---- feed-forward ---- */
@@ -154,38 +154,51 @@ static void activation_worker(void *context, uint32_t worker, uint32_t workers) 
     }
 }
 
-static void feed_forward_input(const step_view *step, uint32_t number) {
+static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
     size_t width = step->model->width;
-    reference_norm(step, layer->norm_after ? &no_norm : &layer->feed_forward_norm, scratch->hidden,
-                   width, rows, (uint32_t)width, scratch->normed, width);
+    reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->feed_forward_norm,
+                   scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
     if (layer->gate.weight.data != NULL)
-        reference_linear(step, &layer->gate, scratch->normed, width, rows, scratch->gated,
+        reference_linear(step, worker, &layer->gate, scratch->normed, width, rows, scratch->gated,
                          layer->feed_forward);
-    reference_linear(step, &layer->up, scratch->normed, width, rows, scratch->up,
+    reference_linear(step, worker, &layer->up, scratch->normed, width, rows, scratch->up,
                      layer->feed_forward);
     activation_task task = {step, layer};
-    reference_run(step, rows, activation_worker, &task);
+    reference_run(step, worker, activation_worker, &task);
 }
 
-static void feed_forward_output(const step_view *step, uint32_t number) {
+static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    reference_linear(step, &layer->down, scratch->up, layer->feed_forward, step->batch->rows,
-                     scratch->projected, step->model->width);
-    add_residual(step, layer, &layer->feed_forward_post_norm, &layer->feed_forward_norm);
+    reference_linear(step, worker, &layer->down, scratch->up, layer->feed_forward,
+                     step->batch->rows, scratch->projected, step->model->width);
+    add_residual(step, worker, layer, &layer->feed_forward_post_norm, &layer->feed_forward_norm);
 }
 
 /* ---- head ---- */
 
-static void finish_logits(const step_view *step) {
+static void head_norm_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    size_t width = step->model->width;
+    size_t begin;
+    size_t end;
+    team_share(step->batch->logit_rows, worker, workers, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        reference_norm_vector(&step->model->final_norm,
+                              step->scratch->hidden + step->batch->logit_row[i] * width,
+                              (uint32_t)width, step->scratch->normed + i * width);
+}
+
+static void finish_logits_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
     const model_view *model = step->model;
-    if (model->logit_scale == 1.0f && model->logit_softcap == 0.0f)
-        return;
-    size_t count = (size_t)step->batch->logit_rows * model->vocabulary;
-    for (size_t i = 0; i < count; i++) {
+    size_t begin;
+    size_t end;
+    team_share((size_t)step->batch->logit_rows * model->vocabulary, worker, workers, &begin, &end);
+    for (size_t i = begin; i < end; i++) {
         float logit = step->scratch->logits[i] * model->logit_scale;
         if (model->logit_softcap > 0.0f)
             logit = model->logit_softcap * math_tanh(logit / model->logit_softcap);
@@ -193,25 +206,23 @@ static void finish_logits(const step_view *step) {
     }
 }
 
-static void head(const step_view *step) {
+static void head(const step_view *step, uint32_t worker) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     const batch_view *batch = step->batch;
-    size_t width = model->width;
     if (batch->logit_rows == 0)
         return;
-    for (uint32_t i = 0; i < batch->logit_rows; i++)
-        reference_norm_vector(&model->final_norm, scratch->hidden + batch->logit_row[i] * width,
-                              (uint32_t)width, scratch->normed + i * width);
+    reference_run(step, worker, head_norm_worker, (void *)(uintptr_t)step);
     const float *from = scratch->normed;
     if (model->head_project.weight.data != NULL) {
-        reference_linear(step, &model->head_project, scratch->normed, width, batch->logit_rows,
-                         scratch->projected, model->head.weight.k);
+        reference_linear(step, worker, &model->head_project, scratch->normed, model->width,
+                         batch->logit_rows, scratch->projected, model->head.weight.k);
         from = scratch->projected;
     }
-    reference_linear(step, &model->head, from, model->head.weight.k, batch->logit_rows,
+    reference_linear(step, worker, &model->head, from, model->head.weight.k, batch->logit_rows,
                      scratch->logits, model->vocabulary);
-    finish_logits(step);
+    if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
+        reference_run(step, worker, finish_logits_worker, (void *)(uintptr_t)step);
 }
 
 static const backend reference = {

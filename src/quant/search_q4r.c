@@ -1,4 +1,4 @@
-/* The search for Q4S: least squares over scale, multipliers and numbers of a super-block.
+/* The search for Q4R: least squares over scale, multipliers and numbers of a super-block.
  *
  * The error of a sub-block is a function of its step alone (scale · multiplier, of either sign,
  * since −8…7 is lopsided); the nearest numbers are optimal then. So
@@ -9,7 +9,7 @@
  * scale is solved for with multipliers and numbers held, and judged again. No step depends on
  * anything but the numbers themselves, so packing gives the same bytes anywhere.
  */
-#include "quant/search_q4s.h"
+#include "quant/search_q4r.h"
 
 #include "base/checked.h"
 #include "quant/decode_int.h"
@@ -31,14 +31,14 @@
 #define RATIO_LOWEST  0.86f /* multipliers whose step lies in between are tried */
 #define RATIO_HIGHEST 1.24f
 
-typedef struct q4s_search {
-    float source[Q4S_SUPER];
-    float eighth[Q4S_SUBS];               /* of the largest magnitude in each sub-block */
-    float energy[Q4S_SUBS];               /* the error with multiplier 0 */
-    float table[Q4S_SUBS][2][TABLE_SIZE]; /* errors with a negative and a positive step */
-    float better[Q4S_SUBS][TABLE_SIZE];   /* the smaller of the two */
+typedef struct q4r_search {
+    float source[Q4R_SUPER];
+    float eighth[Q4R_SUBS];               /* of the largest magnitude in each sub-block */
+    float energy[Q4R_SUBS];               /* the error with multiplier 0 */
+    float table[Q4R_SUBS][2][TABLE_SIZE]; /* errors with a negative and a positive step */
+    float better[Q4R_SUBS][TABLE_SIZE];   /* the smaller of the two */
     size_t subs;
-} q4s_search;
+} q4r_search;
 
 static inline float nearest_number(float source, float inverse) {
     float scaled = source * inverse;
@@ -56,7 +56,7 @@ static void step_errors(const float *restrict source, const float *restrict step
         inverse[i] = 1.0f / steps[i];
         errors[i] = 0;
     }
-    for (int element = 0; element < Q4S_SUB; element++) {
+    for (int element = 0; element < Q4R_SUB; element++) {
         float number = source[element];
         for (size_t i = 0; i < count; i++) {
             float difference = number - steps[i] * nearest_number(number, inverse[i]);
@@ -65,10 +65,10 @@ static void step_errors(const float *restrict source, const float *restrict step
     }
 }
 
-static void tabulate_sub(q4s_search *search, size_t sub) {
-    const float *source = search->source + sub * Q4S_SUB;
+static void tabulate_sub(q4r_search *search, size_t sub) {
+    const float *source = search->source + sub * Q4R_SUB;
     float largest = 0, energy = 0;
-    for (int i = 0; i < Q4S_SUB; i++) {
+    for (int i = 0; i < Q4R_SUB; i++) {
         largest = fabsf(source[i]) > largest ? fabsf(source[i]) : largest;
         energy += source[i] * source[i];
     }
@@ -102,9 +102,9 @@ static inline void multiplier_range(float eighth, float scale, int *lowest, int 
     float needed = eighth / scale;
     needed = needed < 1000.0f ? needed : 1000.0f;
     int low = (int)(needed * RATIO_LOWEST), high = (int)(needed * RATIO_HIGHEST) + 1;
-    low = low < Q4S_MAGNITUDE_MAX ? low : Q4S_MAGNITUDE_MAX;
+    low = low < Q4R_MAGNITUDE_MAX ? low : Q4R_MAGNITUDE_MAX;
     *lowest = low > 1 ? low : 1;
-    *highest = high < Q4S_MAGNITUDE_MAX ? high : Q4S_MAGNITUDE_MAX;
+    *highest = high < Q4R_MAGNITUDE_MAX ? high : Q4R_MAGNITUDE_MAX;
 }
 
 /* What a table says of a step of `ratio` eighths (below 100). */
@@ -115,7 +115,7 @@ static inline float look_up(const float *table, float ratio) {
 }
 
 /* The error of a scale by the tables alone; stops when the sum passes `bound`. */
-static float estimate(const q4s_search *search, float scale, float bound) {
+static float estimate(const q4r_search *search, float scale, float bound) {
     float total = 0;
     for (size_t sub = 0; sub < search->subs && total < bound; sub++) {
         float best = search->energy[sub];
@@ -136,7 +136,7 @@ static float estimate(const q4s_search *search, float scale, float bound) {
 
 /* The best multiplier of a sub-block for this scale, exactly: among those that the tables do not
  * rule out. Returns its error. */
-static float best_multiplier(const q4s_search *search, size_t sub, float scale, int8_t *found) {
+static float best_multiplier(const q4r_search *search, size_t sub, float scale, int8_t *found) {
     float best = search->energy[sub];
     *found = 0;
     if (best == 0)
@@ -164,7 +164,7 @@ static float best_multiplier(const q4s_search *search, size_t sub, float scale, 
         multipliers[count] = multipliers[count - 1];
         steps[count] = steps[count - 1];
     }
-    step_errors(search->source + sub * Q4S_SUB, steps, count, errors);
+    step_errors(search->source + sub * Q4R_SUB, steps, count, errors);
     for (size_t i = 0; i < count; i++)
         if (errors[i] < best) {
             best = errors[i];
@@ -174,7 +174,7 @@ static float best_multiplier(const q4s_search *search, size_t sub, float scale, 
 }
 
 /* All multipliers for a scale, exactly; stops when the sum passes `bound`. */
-static float judge_exactly(const q4s_search *search, float scale, float bound, int8_t *multiplier) {
+static float judge_exactly(const q4r_search *search, float scale, float bound, int8_t *multiplier) {
     float total = 0;
     for (size_t sub = 0; sub < search->subs && total < bound; sub++)
         total += best_multiplier(search, sub, scale, &multiplier[sub]);
@@ -182,14 +182,14 @@ static float judge_exactly(const q4s_search *search, float scale, float bound, i
 }
 
 /* The scale that is best for these multipliers and the numbers they lead to. */
-static float solve_scale(const q4s_search *search, float scale, const int8_t *multiplier) {
+static float solve_scale(const q4r_search *search, float scale, const int8_t *multiplier) {
     double product = 0, square = 0;
     for (size_t sub = 0; sub < search->subs; sub++) {
         if (multiplier[sub] == 0)
             continue;
         float inverse = 1.0f / (scale * (float)multiplier[sub]);
-        for (size_t i = 0; i < Q4S_SUB; i++) {
-            float source = search->source[sub * Q4S_SUB + i];
+        for (size_t i = 0; i < Q4R_SUB; i++) {
+            float source = search->source[sub * Q4R_SUB + i];
             float level = (float)multiplier[sub] * nearest_number(source, inverse);
             product += (double)source * level;
             square += (double)level * level;
@@ -198,11 +198,11 @@ static float solve_scale(const q4s_search *search, float scale, const int8_t *mu
     return square > 0 ? (float)(product / square) : scale;
 }
 
-static void consider(const q4s_search *search, float wanted, float *best, q4s_super *found) {
+static void consider(const q4r_search *search, float wanted, float *best, q4r_super *found) {
     uint16_t half = quant_f32_to_f16(wanted < HALF_LARGEST ? wanted : HALF_LARGEST);
     if (half == 0 || half >= 0x7c00 || half == found->scale)
         return;
-    int8_t multiplier[Q4S_SUBS] = {0};
+    int8_t multiplier[Q4R_SUBS] = {0};
     float error = judge_exactly(search, half_to_float(half), *best, multiplier);
     if (error < *best) {
         *best = error;
@@ -212,13 +212,13 @@ static void consider(const q4s_search *search, float wanted, float *best, q4s_su
 }
 
 /* The finalists by the table, best first. */
-static void choose_finalists(const q4s_search *search, float largest, float *finalists) {
+static void choose_finalists(const q4r_search *search, float largest, float *finalists) {
     float errors[FINALISTS];
     for (int i = 0; i < FINALISTS; i++) {
         errors[i] = INFINITY;
         finalists[i] = 0;
     }
-    float scale = largest / (8.0f * Q4S_MAGNITUDE_MAX) * SCALE_FIRST;
+    float scale = largest / (8.0f * Q4R_MAGNITUDE_MAX) * SCALE_FIRST;
     for (int step = 0; step < SCALES; step++, scale *= SCALE_RATIO) {
         float error = estimate(search, scale, errors[FINALISTS - 1]);
         int at = FINALISTS;
@@ -234,8 +234,8 @@ static void choose_finalists(const q4s_search *search, float largest, float *fin
     }
 }
 
-void search_q4s(const float *source, size_t count, q4s_super *found) {
-    q4s_search search = {.subs = (count + Q4S_SUB - 1) / Q4S_SUB};
+void search_q4r(const float *source, size_t count, q4r_super *found) {
+    q4r_search search = {.subs = (count + Q4R_SUB - 1) / Q4R_SUB};
     memcpy(search.source, source, count * sizeof(float));
     memset(found, 0, sizeof(*found));
     float largest = 0;
@@ -257,7 +257,7 @@ void search_q4s(const float *source, size_t count, q4s_super *found) {
         if (found->multiplier[sub] == 0)
             continue;
         float inverse = 1.0f / (half_to_float(found->scale) * (float)found->multiplier[sub]);
-        for (size_t i = sub * Q4S_SUB; i < (sub + 1) * Q4S_SUB; i++)
+        for (size_t i = sub * Q4R_SUB; i < (sub + 1) * Q4R_SUB; i++)
             found->number[i] = (int8_t)nearest_number(search.source[i], inverse);
     }
 }

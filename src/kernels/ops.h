@@ -1,0 +1,77 @@
+/* The table of operations below the phases: what one worker does on plain arrays. It begins as
+ * plain C (ops_plain.c: the truth to the bit) and is overwritten entry by entry by what the CPU and
+ * the operating system allow: avx2, avx512, amx. All of them compute the same bits; how is said in
+ * activation.h and, for attention, in attention.h.
+ */
+#ifndef AVO_KERNELS_OPS_H
+#define AVO_KERNELS_OPS_H
+
+#include "base/cpu.h"
+#include "kernels/activation.h"
+#include "kernels/layer.h"
+
+/* ---- Matrix products ---- */
+
+typedef enum linear_end { LINEAR_STORE, LINEAR_ADD } linear_end;
+
+typedef struct linear_call {
+    const weight_view *weight; /* PANELS */
+    const float *bias;         /* [weight rows] or NULL */
+    const activation_view *x;  /* form: panels_form(weight type); k: the weight's; rows: any */
+    float *out;                /* [x rows][out_stride], element 0 is output 0 of the weight */
+    size_t out_stride;
+    linear_end end;
+    float add_scale;
+} linear_call;
+
+/* Outputs of the panels [first, last), for all rows of x. Decodes every panel once, whatever the
+ * rows. Writes nothing past the weight's last row and reads nothing past its last byte. `scratch`
+ * is linear_scratch_bytes(k) bytes of this worker's own, at a multiple of 64. */
+typedef void (*linear_op)(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+
+/* A decoded panel, whatever form. */
+static inline size_t linear_scratch_bytes(size_t k) {
+    size_t padded = (k + 255) / 256 * 256;
+    return padded * QUANT_PANEL_ROWS * (sizeof(float) + 2 * sizeof(int8_t)) + 65536;
+}
+
+/* Types that exist in PANELS, numbered densely for the table. */
+#define PANEL_TYPE_TABLE(X)                                                                        \
+    X(F32)                                                                                         \
+    X(F16) X(BF16) X(F8C) X(Q8C) X(Q8B) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4B64) X(Q4M64) X(Q5_0) X(Q5_1)  \
+        X(IQ4_NL) X(MXFP4) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(Q4R)
+typedef enum panel_index {
+#define PANEL_INDEX_ENUM(name) PANEL_##name,
+    PANEL_TYPE_TABLE(PANEL_INDEX_ENUM) PANEL_INDEX_COUNT
+#undef PANEL_INDEX_ENUM
+} panel_index;
+/* PANEL_INDEX_COUNT for a type without panels. */
+panel_index panel_index_of(quant_type type);
+
+/* ---- The table ---- */
+
+typedef struct op_table {
+    const char *name; /* of the last that overwrote entries: "plain", "avx2", "avx512", "amx" */
+    linear_op linear[PANEL_INDEX_COUNT];
+    /* One row of x in the view's form into row `row` of the view. `scratch`: as for linear. */
+    void (*quantise)(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
+    /* out may be x; NORM_NONE copies. */
+    void (*norm)(const norm_view *norm, const float *x, uint32_t width, float *out);
+    /* up = activation(gate) · up, or activation(up) where gate is NULL. */
+    void (*activate)(activation_kind kind, const float *gate, float *up, size_t count);
+    /* hidden = fma(x, scale, hidden) */
+    void (*add_scaled)(const float *x, float scale, float *hidden, size_t count);
+    /* logit = cap · tanh(logit · scale / cap); cap 0: logit · scale */
+    void (*finish_logits)(float *logits, size_t count, float scale, float cap);
+    /* Index of the largest of count > 0 logits, the first of equals; NaN never wins. */
+    size_t (*largest)(const float *logits, size_t count);
+} op_table;
+
+/* Plain C, for every entry. */
+void ops_plain(op_table *table);
+/* Each overwrites the entries that it is faster at; the caller has checked CPU and OS. */
+void ops_avx2(op_table *table);
+void ops_avx512(op_table *table, const cpu_features *features);
+void ops_amx(op_table *table, const cpu_features *features);
+
+#endif
