@@ -38,8 +38,27 @@ static inline size_t linear_scratch_bytes(size_t k) {
 /* Types that exist in PANELS, numbered densely for the table. */
 #define PANEL_TYPE_TABLE(X)                                                                        \
     X(F32)                                                                                         \
-    X(F16) X(BF16) X(F8C) X(Q8C) X(Q8B) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4B64) X(Q4M64) X(Q5_0) X(Q5_1)  \
-        X(IQ4_NL) X(MXFP4) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS) X(Q4R)
+    X(F16)                                                                                         \
+    X(BF16)                                                                                        \
+    X(F8C)                                                                                         \
+    X(Q8C)                                                                                         \
+    X(Q8B)                                                                                         \
+    X(Q8_0)                                                                                        \
+    X(Q4_0)                                                                                        \
+    X(Q4_1)                                                                                        \
+    X(Q4B64)                                                                                       \
+    X(Q4M64)                                                                                       \
+    X(Q5_0)                                                                                        \
+    X(Q5_1)                                                                                        \
+    X(IQ4_NL)                                                                                      \
+    X(MXFP4)                                                                                       \
+    X(Q2_K)                                                                                        \
+    X(Q3_K)                                                                                        \
+    X(Q4_K)                                                                                        \
+    X(Q5_K)                                                                                        \
+    X(Q6_K)                                                                                        \
+    X(IQ4_XS)                                                                                      \
+    X(Q4R)
 typedef enum panel_index {
 #define PANEL_INDEX_ENUM(name) PANEL_##name,
     PANEL_TYPE_TABLE(PANEL_INDEX_ENUM) PANEL_INDEX_COUNT

@@ -142,8 +142,8 @@ float weight_largest(quant_type type) {
     case QUANT_Q8_0:
     case QUANT_Q8B:
         return 65504.0f * 127.0f;
-    case QUANT_Q4R:
-        return 65504.0f * 120.0f;
+    case QUANT_Q4R: /* the rotation of 256 k may gather 16 times the largest in one number */
+        return 65504.0f * 120.0f / 16.0f;
     default:
         return 0x1.fffffep127f;
     }

@@ -144,7 +144,7 @@ void weight_decode_panel(const weight_view *weight, size_t panel, float *out);
 /* One row as out[k]; equal to its lane of the panel. */
 void weight_decode_row(const weight_view *weight, size_t row, float *out);
 
-/* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 for Q4R, … */
+/* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
  * Types: F32, F16, BF16, Q8C, Q8B, Q4R. Numbers are finite and at most weight_largest. */

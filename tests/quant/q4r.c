@@ -91,11 +91,76 @@ static void representable_numbers_are_found(void **state) {
     assert_int_equal(found.number[0], 0);
 }
 
+/* The rotation by its definition: entry (i, j) is ±1/√n, negative where i & j has an odd number of
+ * bits. Its own inverse, whatever lengths k is made of. */
+static void rotation_is_hadamard_and_its_own_inverse(void **state) {
+    (void)state;
+    const size_t lengths[] = {16, 32, 48, 112, 240, 256, 272, 288, 576};
+    const size_t lanes[] = {1, 3, 16};
+    static float x[576 * 16], rotated[576 * 16];
+    for (size_t l = 0; l < 9; l++)
+        for (size_t n = 0; n < 3; n++) {
+            size_t k = lengths[l], width = lanes[n];
+            for (size_t i = 0; i < k * width; i++)
+                rotated[i] = x[i] = (float)gaussian_at(4 + l, i);
+            quant_rotate(rotated, k, width);
+            for (size_t begin = 0, size = 256; begin < k; begin += size) {
+                for (size = 256; size > k - begin;)
+                    size /= 2;
+                for (size_t at = 0; at < size * width; at++) {
+                    double wanted = 0;
+                    for (size_t j = 0; j < size; j++) {
+                        float term = x[(begin + j) * width + at % width];
+                        wanted += __builtin_parityll(at / width & j) ? -term : term;
+                    }
+                    wanted /= sqrt((double)size);
+                    assert_true(fabs(rotated[begin * width + at] - wanted) < 2e-6);
+                }
+            }
+            quant_rotate(rotated, k, width);
+            for (size_t i = 0; i < k * width; i++)
+                assert_true(fabsf(rotated[i] - x[i]) < 2e-6f);
+        }
+}
+
+/* Matrices whose k ends anywhere: the padding takes part in the rotation, the error stays that of
+ * the format. One lonely number shows that what is decoded is not the rotated matrix. */
+static void any_k_comes_back(void **state) {
+    (void)state;
+    const uint32_t lengths[] = {1, 5, 15, 16, 17, 31, 100, 255, 257, 300, 577};
+    static float source[16 * 577], row[577];
+    static uint8_t panel[16 * 577 * 4];
+    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+        uint32_t k = lengths[l];
+        uint64_t bytes;
+        assert_true(weight_panel_bytes(QUANT_Q4R, k, &bytes) && bytes <= sizeof(panel));
+        for (size_t i = 0; i < 16 * (size_t)k; i++)
+            source[i] = (float)gaussian_at(20 + l, i);
+        memset(source, 0, k * sizeof(float));
+        source[k - 1] = 2.5f;
+        weight_encode_panel(QUANT_Q4R, source, 16, k, panel);
+        weight_view view = {QUANT_Q4R, QUANT_LAYOUT_PANELS, 16, k, 0, panel};
+        double error = 0, energy = 0;
+        for (size_t r = 0; r < 16; r++) {
+            weight_decode_row(&view, r, row);
+            for (size_t i = 0; i < k; i++) {
+                error += pow((double)row[i] - source[r * k + i], 2);
+                energy += pow(source[r * k + i], 2);
+            }
+            if (r == 0)
+                assert_true(fabsf(row[k - 1] - 2.5f) < 0.01f && error < 1e-4);
+        }
+        assert_true(error / energy < 0.006);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_numbers_keep_the_bounds),
         cmocka_unit_test(real_weights_keep_the_bound),
         cmocka_unit_test(representable_numbers_are_found),
+        cmocka_unit_test(rotation_is_hadamard_and_its_own_inverse),
+        cmocka_unit_test(any_k_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
