@@ -1,0 +1,8 @@
+/* What AVX-512 (F, BW, DQ, VL and VNNI) overwrites in the op table. */
+#include "kernels/avx512/avx512_int.h"
+
+void ops_avx512(op_table *table, const cpu_features *features) {
+    (void)features;
+    table->name = "avx512";
+    avx512_elementwise(table);
+}
