@@ -205,6 +205,10 @@ AVO_MUST_USE avo_status source_open(const char *path, const avo_allocator *alloc
                                     model_source **source, avo_error *error);
 void source_close(model_source *source);
 
+/* Gives the memory of bytes of a mapped file back (file_map_forget); bytes that lie elsewhere are
+ * left alone. */
+void source_forget(const model_source *source, const uint8_t *data, size_t bytes);
+
 /* NULL when there is none. O(1). */
 const source_tensor *source_find(const model_source *source, text_view name);
 /* Elements of a tensor (its shape was checked). */

@@ -21,8 +21,9 @@ struct avo_model {
     avo_error template_error;
     model_view view; /* without rotation tables: those depend on the context */
     uint64_t parameters;
-    uint64_t weight_bytes; /* of all bound tensors as stored */
-    uint64_t repack_bytes; /* converted at load, in the arena */
+    uint64_t weight_bytes;       /* of all bound tensors as stored */
+    uint64_t repack_bytes;       /* converted at load, in the arena */
+    struct model_panels *panels; /* panels.h: built when an engine first asks for it */
 };
 
 /* Fills model->view from model->source. */

@@ -1,5 +1,5 @@
 /* Opening a model: source, weights, tokenizer, template; and the public questions about it. */
-#include "model/model.h"
+#include "model/panels.h"
 
 #include "base/allocator.h"
 #include "base/float_mode.h"
@@ -27,6 +27,7 @@ static avo_status open_text_parts(avo_model *model, avo_error *error) {
 }
 
 static avo_status open_parts(const char *path, avo_model *model, avo_error *error) {
+    AVO_TRY(model_panels_init(model, error));
     AVO_TRY(source_open(path, model->allocator, &model->source, error));
     AVO_TRY(model_bind(model, error));
     return open_text_parts(model, error);
@@ -64,6 +65,7 @@ void avo_model_close(avo_model *model) {
         return;
     chat_template_close(model->chat_template);
     tokenizer_close(model->tokenizer);
+    model_panels_close(model);
     source_close(model->source);
     arena_free(&model->arena);
     allocator_give(model->allocator, model, sizeof(*model));

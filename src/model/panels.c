@@ -1,0 +1,356 @@
+/* Repacking at load: which matrices, where they go, and the parallel walk. */
+#include "model/panels.h"
+
+#include "base/allocator.h"
+#include "base/checked.h"
+#include "quant/panels.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define MATRIX_ALIGNMENT REGION_PAGE_BYTES
+#define PROGRESS_BYTES   ((uint64_t)4 << 20) /* between two reports, about 1 ms of work */
+
+struct model_panels {
+    pthread_mutex_t mutex;
+    bool built;
+    model_view view;
+    layer_view *layers;
+    region region;
+};
+
+/* ---- Every matrix, in the order of the forward pass ---- */
+
+static const size_t layer_linears[] = {offsetof(layer_view, query), offsetof(layer_view, key),
+                                       offsetof(layer_view, value), offsetof(layer_view, output),
+                                       offsetof(layer_view, gate),  offsetof(layer_view, up),
+                                       offsetof(layer_view, down)};
+#define LAYER_LINEARS (sizeof(layer_linears) / sizeof(layer_linears[0]))
+
+static size_t linear_count(const model_view *view) {
+    return 3 + view->layers * LAYER_LINEARS;
+}
+
+static const weight_view *weight_at(const model_view *view, size_t index) {
+    size_t layered = view->layers * LAYER_LINEARS;
+    if (index == 0)
+        return &view->embedding_project.weight;
+    if (index == layered + 1)
+        return &view->head_project.weight;
+    if (index == layered + 2)
+        return &view->head.weight;
+    const layer_view *layer = &view->layer[(index - 1) / LAYER_LINEARS];
+    const void *linear = (const char *)layer + layer_linears[(index - 1) % LAYER_LINEARS];
+    return &((const linear_view *)linear)->weight;
+}
+
+/* The same place in the view that is being built, whose layers are ours to write. */
+static weight_view *weight_to(struct model_panels *panels, size_t index) {
+    return (weight_view *)(uintptr_t)weight_at(&panels->view, index);
+}
+
+/* ---- The plan ---- */
+
+/* What becomes of one matrix. */
+typedef struct repack {
+    weight_view from;
+    weight_view to; /* data NULL until the region is there */
+    size_t panel_bytes;
+    size_t bytes;
+    bool needed;
+} repack;
+
+static bool lies_ready(const weight_view *weight) {
+    return weight->layout == QUANT_LAYOUT_PANELS && (uintptr_t)weight->data % PANEL_LINE_BYTES == 0;
+}
+
+static quant_type target_of(const weight_view *weight) {
+    return weight->layout == QUANT_LAYOUT_PANELS ? weight->type : QUANT_F32;
+}
+
+static avo_status repack_of(const avo_model *model, const weight_view *weight,
+                            const panels_options *options, repack *out, avo_error *error) {
+    *out = (repack){.from = *weight, .to = *weight};
+    out->needed = !lies_ready(weight) || options->copy_mapped;
+    out->to.type = target_of(weight);
+    out->to.layout = QUANT_LAYOUT_PANELS;
+    out->to.column_stride = 0;
+    uint64_t panel_bytes;
+    uint64_t bytes;
+    if (!weight_panel_bytes(out->to.type, weight->k, &panel_bytes) ||
+        !weight_bytes(out->to.type, QUANT_LAYOUT_PANELS, weight->rows, weight->k, &bytes) ||
+        bytes > SIZE_MAX)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: a matrix of %u × %u in type %s cannot be repacked",
+                           model->source->path, weight->rows, weight->k, quant_name(weight->type));
+    out->panel_bytes = (size_t)panel_bytes;
+    out->bytes = (size_t)bytes;
+    return AVO_OK;
+}
+
+static void count_group(panels_plan *plan, const repack *matrix) {
+    panels_group *group = plan->group;
+    for (uint32_t i = 0; i < plan->groups; i++, group++)
+        if (group->from == matrix->from.type && group->to == matrix->to.type &&
+            group->layout == matrix->from.layout && group->repacked == matrix->needed)
+            break;
+    if (group == plan->group + PANELS_GROUPS_MAX)
+        group--; /* more kinds than a file can reasonably have: the last one takes the rest */
+    if (group == plan->group + plan->groups) {
+        plan->groups++;
+        *group = (panels_group){.from = matrix->from.type,
+                                .to = matrix->to.type,
+                                .layout = matrix->from.layout,
+                                .repacked = matrix->needed};
+    }
+    group->matrices++;
+    group->bytes += matrix->bytes;
+}
+
+/* Bytes of the file that nobody reads again. */
+static uint64_t stored_bytes(const weight_view *weight) {
+    uint64_t bytes = 0;
+    bool known = weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes);
+    return known ? bytes : 0;
+}
+
+static avo_status measure(const avo_model *model, const panels_options *options, panels_plan *plan,
+                          size_t *region_bytes, avo_error *error) {
+    const model_view *view = &model->view;
+    size_t total = 0;
+    *plan = (panels_plan){.mapped_bytes = model->weight_bytes};
+    for (size_t i = 0; i < linear_count(view); i++) {
+        const weight_view *weight = weight_at(view, i);
+        if (weight->data == NULL)
+            continue;
+        repack matrix;
+        AVO_TRY(repack_of(model, weight, options, &matrix, error));
+        count_group(plan, &matrix);
+        if (!matrix.needed)
+            continue;
+        size_t rounded;
+        if (!size_round_up(matrix.bytes, MATRIX_ALIGNMENT, &rounded) ||
+            !size_add(total, rounded, &total))
+            return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large",
+                               model->source->path);
+        if (weight->data != view->embedding.data) /* tied: rows are still looked up there */
+            plan->mapped_bytes -= stored_bytes(weight);
+    }
+    *region_bytes = total;
+    if (total > 0 && !region_round(total, options->region.huge, &total))
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large",
+                           model->source->path);
+    plan->repack_bytes = total;
+    plan->missing_bytes = total;
+    return AVO_OK;
+}
+
+avo_status model_panels_plan(const avo_model *model, const panels_options *options,
+                             panels_plan *plan, avo_error *error) {
+    size_t region_bytes;
+    AVO_TRY(measure(model, options, plan, &region_bytes, error));
+    pthread_mutex_lock(&model->panels->mutex);
+    if (model->panels->built) {
+        plan->missing_bytes = 0;
+        plan->repack_bytes = model->panels->region.bytes; /* as its builder wanted it */
+    }
+    pthread_mutex_unlock(&model->panels->mutex);
+    return AVO_OK;
+}
+
+/* ---- The walk ---- */
+
+typedef struct walk {
+    const avo_model *model;
+    const repack *matrices; /* those that are needed */
+    size_t count;
+    uint64_t total;
+    const panels_options *options;
+    atomic_uint_fast64_t done;
+    atomic_bool cancelled;
+} walk;
+
+static void repack_panel(const repack *matrix, size_t panel) {
+    uint8_t *out = (uint8_t *)(uintptr_t)matrix->to.data + panel * matrix->panel_bytes;
+    if (matrix->from.layout == QUANT_LAYOUT_PANELS)
+        memcpy(out, matrix->from.data + panel * matrix->panel_bytes, matrix->panel_bytes);
+    else
+        weight_decode_panel(&matrix->from, panel, (float *)(void *)out);
+}
+
+/* The source's pages of panels [begin, end), where they lie together. */
+static void forget_panels(const walk *walk, const repack *matrix, size_t begin, size_t end) {
+    if (matrix->from.layout == QUANT_LAYOUT_COLUMNS)
+        return; /* every worker reads every page: given back at the end */
+    size_t first = begin * QUANT_PANEL_ROWS;
+    size_t last = size_min(end * QUANT_PANEL_ROWS, matrix->from.rows);
+    size_t per_row = stored_bytes(&matrix->from) / matrix->from.rows;
+    if (matrix->from.layout == QUANT_LAYOUT_PANELS) {
+        per_row = matrix->panel_bytes / QUANT_PANEL_ROWS;
+        last = end * QUANT_PANEL_ROWS;
+    }
+    source_forget(walk->model->source, matrix->from.data + first * per_row,
+                  (last - first) * per_row);
+}
+
+/* Adds to what was done; worker 0, which is the caller's thread, reports now and then. */
+static void report(walk *walk, uint32_t worker, uint64_t bytes, uint64_t *reported) {
+    uint64_t done = atomic_fetch_add_explicit(&walk->done, bytes, memory_order_relaxed) + bytes;
+    if (worker != 0 || walk->options->progress == NULL || done < *reported + PROGRESS_BYTES)
+        return;
+    *reported = done;
+    if (!walk->options->progress(walk->options->progress_context, "repack", done, walk->total))
+        atomic_store_explicit(&walk->cancelled, true, memory_order_relaxed);
+}
+
+static void repack_share(void *context, uint32_t worker, uint32_t workers) {
+    walk *walk = context;
+    uint64_t reported = 0;
+    for (size_t i = 0; i < walk->count; i++) {
+        const repack *matrix = &walk->matrices[i];
+        size_t begin;
+        size_t end;
+        team_share(weight_panels(&matrix->from), worker, workers, &begin, &end);
+        for (size_t panel = begin; panel < end; panel++) {
+            if (atomic_load_explicit(&walk->cancelled, memory_order_relaxed))
+                return;
+            repack_panel(matrix, panel);
+            report(walk, worker, matrix->panel_bytes, &reported);
+        }
+        if (end > begin)
+            forget_panels(walk, matrix, begin, end);
+    }
+}
+
+static avo_status repack_all(walk *walk, team *team, avo_error *error) {
+    const panels_options *options = walk->options;
+    team_run(team, repack_share, walk);
+    for (size_t i = 0; i < walk->count; i++) {
+        const weight_view *from = &walk->matrices[i].from;
+        if (from->layout == QUANT_LAYOUT_COLUMNS) /* a slice of more: the whole rows it touches */
+            source_forget(walk->model->source, from->data,
+                          (size_t)(from->k - 1) * from->column_stride *
+                              quant_info_of(from->type)->block_bytes);
+    }
+    uint64_t done = atomic_load_explicit(&walk->done, memory_order_relaxed);
+    bool cancelled = atomic_load_explicit(&walk->cancelled, memory_order_relaxed);
+    if (!cancelled && options->progress != NULL && walk->count > 0)
+        cancelled = !options->progress(options->progress_context, "repack", done, walk->total);
+    if (cancelled)
+        return status_fail(error, AVO_ERROR_CANCELLED,
+                           "repacking was cancelled after %llu of %llu bytes",
+                           (unsigned long long)done, (unsigned long long)walk->total);
+    return AVO_OK;
+}
+
+/* ---- Building ---- */
+
+/* Fills `list` with what must be repacked, each matrix at its place of the region, and the new view
+ * with where everything will be. */
+static avo_status lay_out(const avo_model *model, const panels_options *options, repack *list,
+                          walk *walk, avo_error *error) {
+    struct model_panels *panels = model->panels;
+    uint8_t *at = panels->region.data;
+    for (size_t i = 0; i < linear_count(&model->view); i++) {
+        const weight_view *weight = weight_at(&model->view, i);
+        repack matrix;
+        if (weight->data == NULL)
+            continue;
+        AVO_TRY(repack_of(model, weight, options, &matrix, error));
+        if (!matrix.needed)
+            continue;
+        matrix.to.data = at;
+        at += (matrix.bytes + MATRIX_ALIGNMENT - 1) / MATRIX_ALIGNMENT * MATRIX_ALIGNMENT;
+        *weight_to(panels, i) = matrix.to;
+        list[walk->count++] = matrix;
+        walk->total += matrix.bytes;
+    }
+    return AVO_OK;
+}
+
+static avo_status fill(const avo_model *model, team *team, const panels_options *options,
+                       avo_error *error) {
+    size_t count = linear_count(&model->view);
+    repack *list = allocator_take_array(model->allocator, count, sizeof(*list));
+    if (list == NULL)
+        return status_no_memory(error, "the list of matrices", count * sizeof(*list));
+    walk walk = {.model = model, .matrices = list, .options = options};
+    avo_status status = lay_out(model, options, list, &walk, error);
+    if (status == AVO_OK && walk.count > 0)
+        status = repack_all(&walk, team, error);
+    allocator_give(model->allocator, list, count * sizeof(*list));
+    return status;
+}
+
+static void clear(const avo_model *model) {
+    struct model_panels *panels = model->panels;
+    region_close(&panels->region);
+    allocator_give(model->allocator, panels->layers, model->view.layers * sizeof(layer_view));
+    panels->layers = NULL;
+    panels->view = (model_view){0};
+}
+
+static avo_status take_memory(const avo_model *model, const panels_options *options,
+                              avo_error *error) {
+    struct model_panels *panels = model->panels;
+    panels_plan plan;
+    size_t bytes;
+    AVO_TRY(measure(model, options, &plan, &bytes, error));
+    size_t layers = model->view.layers;
+    panels->layers = allocator_take_array(model->allocator, layers, sizeof(layer_view));
+    if (panels->layers == NULL)
+        return status_no_memory(error, "layers", layers * sizeof(layer_view));
+    memcpy(panels->layers, model->view.layer, layers * sizeof(layer_view));
+    panels->view = model->view;
+    panels->view.layer = panels->layers;
+    if (bytes == 0)
+        return AVO_OK;
+    avo_status status = region_open(model->allocator, bytes, &options->region,
+                                    "repacked weights (`avocet pack` makes a file that needs none)",
+                                    &panels->region, error);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", model->source->path);
+}
+
+avo_status model_panels(const avo_model *model, team *team, const panels_options *options,
+                        const model_view **out, avo_error *error) {
+    struct model_panels *panels = model->panels;
+    *out = NULL;
+    pthread_mutex_lock(&panels->mutex);
+    avo_status status = AVO_OK;
+    if (!panels->built) {
+        status = take_memory(model, options, error);
+        if (status == AVO_OK)
+            status = fill(model, team, options, error);
+        if (status != AVO_OK)
+            clear(model);
+        panels->built = status == AVO_OK;
+    }
+    if (panels->built)
+        *out = &panels->view;
+    pthread_mutex_unlock(&panels->mutex);
+    return status;
+}
+
+const region *model_panels_region(const avo_model *model) {
+    pthread_mutex_lock(&model->panels->mutex);
+    bool there = model->panels->built && model->panels->region.data != NULL;
+    pthread_mutex_unlock(&model->panels->mutex);
+    return there ? &model->panels->region : NULL;
+}
+
+avo_status model_panels_init(avo_model *model, avo_error *error) {
+    model->panels = allocator_take_array(model->allocator, 1, sizeof(*model->panels));
+    if (model->panels == NULL)
+        return status_no_memory(error, "the model's panels", sizeof(*model->panels));
+    pthread_mutex_init(&model->panels->mutex, NULL);
+    return AVO_OK;
+}
+
+void model_panels_close(avo_model *model) {
+    if (model->panels == NULL)
+        return;
+    clear(model);
+    pthread_mutex_destroy(&model->panels->mutex);
+    allocator_give(model->allocator, model->panels, sizeof(*model->panels));
+}
