@@ -1,0 +1,66 @@
+/* What this machine can do at most, measured: how fast a team reads memory, and how many operations
+ * a second its registers do with the instructions that the kernels of an instruction set are made
+ * of. Every figure of speed is shown as a share of these, taken in the same run, because times of
+ * two machines, or of one machine on two days, say nothing about each other.
+ *
+ * The loops of a peak touch no memory and have no useful result: they are what a perfect kernel
+ * would do at every moment.
+ */
+#ifndef AVO_KERNELS_LIMITS_H
+#define AVO_KERNELS_LIMITS_H
+
+#include "base/cpu.h"
+#include "base/team.h"
+
+/* One peak: `run` does `rounds` × `operations` multiplications and additions and gives back a
+ * number that depends on all of them. `name` NULL: this instruction set has none. */
+typedef struct limit_peak {
+    const char *name; /* the instructions: "vpdpbusd zmm" */
+    double operations;
+    uint64_t (*run)(uint64_t rounds);
+} limit_peak;
+
+/* Begins as plain C and is overwritten as the op table is. */
+typedef struct limit_table {
+    const char *isa;
+    limit_peak integer;  /* int8 × int8, summed in integers */
+    limit_peak floating; /* f32 */
+    limit_peak bfloat;   /* bf16 × bf16, summed in f32 */
+} limit_table;
+
+void limits_plain(limit_table *table);
+void limits_avx2(limit_table *table);
+void limits_avx512(limit_table *table, const cpu_features *features);
+/* Leaves the table as it is where the kernel refuses tiles to this process. */
+void limits_amx(limit_table *table, const cpu_features *features);
+
+/* The table of a back end by its name: "ref", "plain", "avx2", "avx512", "amx"; false for another
+ * name, or where this machine does not have it. */
+bool limits_of(const char *isa, limit_table *table);
+
+typedef struct machine_limits {
+    limit_table table;
+    uint32_t threads;
+    double read_bytes; /* per second, by all workers together */
+    double integer_operations, floating_operations, bfloat_operations; /* 0: there are none */
+    double barrier_seconds; /* one team_barrier of all workers */
+} machine_limits;
+
+/* Bytes that a measurement of reading should be given: well past every cache. */
+#define LIMITS_READ_BYTES ((size_t)512 << 20)
+
+/* Takes about half a second. `memory` holds `bytes` bytes, a multiple of 64, at a multiple of 64,
+ * and should lie in huge pages; it is written first, each worker its own share. */
+void limits_measure(const limit_table *table, team *team, uint8_t *memory, size_t bytes,
+                    machine_limits *out);
+
+/* What bounds a piece of work, and the shortest time that it can take. Integers and floats share
+ * the ports, so their times add up; reading goes on beside them. */
+typedef struct limit_work {
+    double bytes; /* read */
+    double integer_operations, floating_operations;
+} limit_work;
+typedef enum limit_bound { LIMIT_READ, LIMIT_ARITHMETIC } limit_bound;
+double limits_shortest(const machine_limits *limits, const limit_work *work, limit_bound *bound);
+
+#endif
