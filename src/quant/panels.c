@@ -11,18 +11,21 @@ bool panels_known(quant_type type) {
     case QUANT_F32:
     case QUANT_F16:
     case QUANT_BF16:
+    case QUANT_F8C:
     case QUANT_Q8C:
-    case QUANT_Q8B:
     case QUANT_Q4R:
         return true;
     default:
-        return false;
+        return panel_shape_of(type) != NULL;
     }
 }
 
 bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes) {
     if (k > UINT32_MAX)
         return false; /* weight_view's k; below, nothing can wrap */
+    const panel_shape *shape = panel_shape_of(type);
+    if (shape != NULL)
+        return panels_group_bytes(shape, k, bytes);
     switch ((int)type) {
     case QUANT_F32:
         *bytes = k * PANEL_LINE_BYTES;
@@ -31,14 +34,55 @@ bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes) {
     case QUANT_BF16:
         *bytes = (k + 1) / 2 * PANEL_LINE_BYTES;
         return true;
+    case QUANT_F8C:
     case QUANT_Q8C:
-    case QUANT_Q8B:
-        return panels_q8_bytes(type, k, bytes);
+        return panels_row_scale_bytes(k, bytes);
     case QUANT_Q4R:
         return panels_q4r_bytes(k, bytes);
     default:
         return false;
     }
+}
+
+product_form panels_form(quant_type type) {
+    switch ((int)type) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_F8C:
+        return PRODUCT_FLOAT;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+    case QUANT_Q8_0:
+        return PRODUCT_A16;
+    case QUANT_Q4R:
+        return PRODUCT_A8R;
+    default:
+        assert(panel_shape_of(type) != NULL);
+        return PRODUCT_A8;
+    }
+}
+
+bool panels_sub_blocks(quant_type type) {
+    const panel_shape *shape = panel_shape_of(type);
+    return shape != NULL && shape->sub_blocks;
+}
+
+bool panels_minimum(quant_type type) {
+    const panel_shape *shape = panel_shape_of(type);
+    return shape != NULL && shape->minimum;
+}
+
+void panel_unit_read(quant_type type, const uint8_t *panel, size_t k, size_t unit,
+                     panel_unit *out) {
+    assert(unit * PANEL_UNIT < k && panels_form(type) != PRODUCT_FLOAT);
+    const panel_shape *shape = panel_shape_of(type);
+    if (shape != NULL)
+        panels_group_unit(shape, panel, unit, out);
+    else if (type == QUANT_Q4R)
+        panels_q4r_unit(panel, k, unit, out);
+    else
+        panels_row_scale_unit(panel, k, unit, out);
 }
 
 /* Lines of 16-bit floats, two k each. */
@@ -64,6 +108,11 @@ static inline void decode_half_lines(bool brain, const uint8_t *panel, size_t k,
 }
 
 void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) {
+    const panel_shape *shape = panel_shape_of(type);
+    if (shape != NULL) {
+        panels_group_decode(shape, panel, k, out);
+        return;
+    }
     switch ((int)type) {
     case QUANT_F32:
         memcpy(out, panel, k * PANEL_LINE_BYTES);
@@ -74,9 +123,9 @@ void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) 
     case QUANT_BF16:
         decode_half_lines(true, panel, k, out);
         return;
+    case QUANT_F8C:
     case QUANT_Q8C:
-    case QUANT_Q8B:
-        panels_q8_decode(type, panel, k, out);
+        panels_row_scale_decode(type, panel, k, out);
         return;
     case QUANT_Q4R:
         panels_q4r_decode(panel, k, out);
@@ -87,6 +136,11 @@ void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) 
 }
 
 void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane, float *out) {
+    const panel_shape *shape = panel_shape_of(type);
+    if (shape != NULL) {
+        panels_group_decode_row(shape, panel, k, lane, out);
+        return;
+    }
     switch ((int)type) {
     case QUANT_F32:
         for (size_t i = 0; i < k; i++)
@@ -101,9 +155,9 @@ void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t l
             out[i] = quant_bf16_to_f32(
                 load_u16(panel + i / 2 * PANEL_LINE_BYTES + 4 * lane + i % 2 * 2));
         return;
+    case QUANT_F8C:
     case QUANT_Q8C:
-    case QUANT_Q8B:
-        panels_q8_decode_row(type, panel, k, lane, out);
+        panels_row_scale_decode_row(type, panel, k, lane, out);
         return;
     case QUANT_Q4R:
         panels_q4r_decode_row(panel, k, lane, out);

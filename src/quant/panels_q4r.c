@@ -93,6 +93,27 @@ void panels_q4r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *o
     }
 }
 
+void panels_q4r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out) {
+    size_t begin = unit * PANEL_UNIT;
+    const uint8_t *super = panel + begin / Q4R_SUPER * super_bytes(Q4R_SUBS);
+    size_t subs = sub_blocks(k - begin / Q4R_SUPER * Q4R_SUPER);
+    memset(out, 0, sizeof(*out));
+    decode_f16(super, QUANT_PANEL_ROWS, out->scale[0]);
+    memcpy(out->scale[1], out->scale[0], sizeof(out->scale[0]));
+    for (size_t half = 0; half < 2; half++) {
+        size_t sub = begin % Q4R_SUPER / Q4R_SUB + half;
+        if (sub >= subs)
+            return; /* the numbers stay zero */
+        const uint8_t *lines = super + numbers_at(subs) + sub * 2 * PANEL_LINE_BYTES;
+        for (size_t i = 0; i < Q4R_SUB; i++)
+            for (size_t row = 0; row < QUANT_PANEL_ROWS; row++) {
+                int number = (lines[number_byte(i, row)] >> number_shift(i) & 15) - 8;
+                out->number[half * Q4R_SUB + i][row] =
+                    (int16_t)(multiplier_at(super, sub, row) * number);
+            }
+    }
+}
+
 static void write_super(const q4r_super *found, size_t subs, size_t row, uint8_t *super) {
     memcpy(super + 2 * row, &found->scale, sizeof(found->scale));
     uint8_t *lines = super + numbers_at(subs);

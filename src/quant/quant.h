@@ -144,6 +144,13 @@ void weight_decode_panel(const weight_view *weight, size_t panel, float *out);
 /* One row as out[k]; equal to its lane of the panel. */
 void weight_decode_row(const weight_view *weight, size_t row, float *out);
 
+/* The type a matrix has in PANELS when nothing of its values may be lost: its own where it has
+ * panels (all of GGUF's), F8C for E4M3, otherwise F16 or F32. */
+quant_type weight_repack_type(const weight_view *weight);
+/* Panel `panel` of a matrix in any layout as panel of type `target`, which is its repack type:
+ * weight_panel_bytes(target, k) bytes at `out`. Decodes to the same bits. */
+void weight_repack_panel(const weight_view *weight, size_t panel, quant_type target, uint8_t *out);
+
 /* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.

@@ -217,7 +217,8 @@ static void runs_encode(void **state) {
 static void sizes_are_refused(void **state) {
     (void)state;
     uint64_t bytes;
-    assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_PANELS, 16, 32, &bytes));
+    assert_false(weight_bytes(QUANT_F8_E5M2, QUANT_LAYOUT_PANELS, 16, 32, &bytes));
+    assert_false(weight_bytes(QUANT_Q4_K, QUANT_LAYOUT_PANELS, 16, 32, &bytes));
     assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_COLUMNS, 16, 32, &bytes));
     assert_false(weight_bytes(QUANT_Q4R, QUANT_LAYOUT_ROWS, 16, 256, &bytes));
     assert_false(weight_bytes(QUANT_Q4_0, QUANT_LAYOUT_ROWS, 16, 33, &bytes));

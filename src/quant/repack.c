@@ -1,0 +1,95 @@
+/* Matrices in ROWS and COLUMNS as panels, exact in value: every type of GGUF's keeps its own scales
+ * and numbers, which only move. It runs over whole models when they are opened, so it is quick:
+ * one group of 16 rows at a time, whose lines stay in the first cache until they are complete.
+ *
+ * Rates: bench_quant prints them ("repack"). */
+#include "quant/repack_int.h"
+
+#include "base/checked.h"
+
+#include <assert.h>
+
+static repack_group repacker_of(quant_type type) {
+    switch ((int)type) {
+    case QUANT_Q4_0:
+    case QUANT_IQ4_NL:
+        return repack_q4_0;
+    case QUANT_Q4_1:
+        return repack_q4_1;
+    case QUANT_Q5_0:
+        return repack_q5_0;
+    case QUANT_Q5_1:
+        return repack_q5_1;
+    case QUANT_Q8_0:
+        return repack_q8_0;
+    case QUANT_MXFP4:
+        return repack_mxfp4;
+    case QUANT_Q2_K:
+        return repack_q2_k;
+    case QUANT_Q3_K:
+        return repack_q3_k;
+    case QUANT_Q4_K:
+        return repack_q4_k;
+    case QUANT_Q5_K:
+        return repack_q5_k;
+    case QUANT_Q6_K:
+        return repack_q6_k;
+    case QUANT_IQ4_XS:
+        return repack_iq4_xs;
+    default:
+        return NULL;
+    }
+}
+
+quant_type weight_repack_type(const weight_view *weight) {
+    if (panels_known(weight->type))
+        return weight->type;
+    switch ((int)weight->type) {
+    case QUANT_F8_E4M3:
+        return QUANT_F8C;
+    case QUANT_F8_E5M2:
+    case QUANT_I8:
+    case QUANT_U8:
+    case QUANT_BOOL:
+        return QUANT_F16;
+    default:
+        return QUANT_F32;
+    }
+}
+
+static void repack_groups(const weight_view *weight, size_t first, size_t rows, uint8_t *out) {
+    const panel_shape *shape = panel_shape_of(weight->type);
+    const quant_info *info = quant_info_of(weight->type);
+    repack_group repack = repacker_of(weight->type);
+    size_t blocks = weight->k / info->block_elements;
+    size_t row_bytes = blocks * info->block_bytes;
+    size_t group_blocks = shape->group / info->block_elements;
+    const uint8_t *source = weight->data + first * row_bytes;
+    for (size_t block = 0; block < blocks; block += group_blocks) {
+        size_t count = size_min(blocks - block, group_blocks);
+        for (size_t row = 0; row < rows; row++)
+            repack(source + row * row_bytes + block * info->block_bytes, count, row, out);
+        out += panel_group_bytes(shape);
+    }
+}
+
+void weight_repack_panel(const weight_view *weight, size_t panel, quant_type target, uint8_t *out) {
+    size_t first = panel * QUANT_PANEL_ROWS;
+    assert(first < weight->rows && target == weight_repack_type(weight));
+    size_t rows = size_min(weight->rows - first, QUANT_PANEL_ROWS);
+    uint64_t bytes = 0;
+    bool known = panels_bytes(target, weight->k, &bytes);
+    assert(known);
+    (void)known;
+    if (weight->layout == QUANT_LAYOUT_PANELS) {
+        memcpy(out, weight->data + panel * (size_t)bytes, (size_t)bytes);
+        return;
+    }
+    memset(out, 0, (size_t)bytes);
+    if (weight->layout == QUANT_LAYOUT_COLUMNS)
+        repack_plain_columns(weight, first, rows, out);
+    else if (repacker_of(weight->type) != NULL)
+        repack_groups(weight, first, rows, out);
+    else
+        repack_plain_rows(weight, first, rows, target, out);
+}

@@ -1,0 +1,63 @@
+/* Inside quant/: repack by family. A repacker takes the blocks of one row that make up one group
+ * of the panel (panels.h), and writes that row's part of the group. */
+#ifndef AVO_QUANT_REPACK_INT_H
+#define AVO_QUANT_REPACK_INT_H
+
+#include "quant/decode_int.h"
+#include "quant/panels_int.h"
+
+/* `blocks` blocks at `source` (fewer than a group has in the last one) into the group at `group`,
+ * whose lines of row `row` are zero so far. */
+typedef void (*repack_group)(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+
+static inline void store_u32(uint8_t *out, uint32_t word) {
+    memcpy(out, &word, sizeof(word));
+}
+
+static inline uint64_t load_u64(const uint8_t *source) {
+    uint64_t value;
+    memcpy(&value, source, sizeof(value));
+    return value;
+}
+
+/* Copies one f16 (or other 16 bits). */
+static inline void copy_half(const uint8_t *source, uint8_t *out) {
+    memcpy(out, source, 2);
+}
+
+/* The four bytes of row `row` in line `line`. */
+static inline uint8_t *line_word(uint8_t *lines, size_t line, size_t row) {
+    return lines + line * PANEL_LINE_BYTES + 4 * row;
+}
+
+/* A nibble line's word from the bytes of 4 k and of the next 4, whose upper nibbles are cleared. */
+static inline uint32_t join_nibbles(uint32_t first, uint32_t second) {
+    return first | second << 4;
+}
+
+/* Adds the 32 bits of a unit, bit i for k = i, to the bit line at `line`. */
+static inline void add_bit_line(uint32_t bits, size_t row, uint8_t *line) {
+    for (size_t i = 0; i < 8; i++)
+        line[i * 8 + row / 2] |= (uint8_t)((bits >> 4 * i & 15) << (row % 2 * 4));
+}
+
+/* repack_block.c */
+void repack_q4_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q4_1(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q5_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q5_1(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q8_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_mxfp4(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+/* repack_k.c */
+void repack_q2_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q3_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q4_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q5_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_q6_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+void repack_iq4_xs(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+/* repack_plain.c: whole panels of lines, from ROWS and from COLUMNS */
+void repack_plain_rows(const weight_view *weight, size_t first, size_t rows, quant_type target,
+                       uint8_t *out);
+void repack_plain_columns(const weight_view *weight, size_t first, size_t rows, uint8_t *out);
+
+#endif

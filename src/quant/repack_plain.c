@@ -1,0 +1,104 @@
+/* Repack of plain numbers. F32, F16, BF16 and E4M3 move in words of four bytes: a line takes one
+ * word from each of 16 rows. What has no panels of its own becomes F16 or F32, through floats. */
+#include "base/checked.h"
+#include "quant/repack_int.h"
+
+#include <assert.h>
+
+#define PIECE_WORDS 64 /* of a row that are moved before the next row: 16 KB of lines */
+
+typedef uint32_t words4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* 4 rows × 4 words, transposed in registers. */
+static inline void move_four_by_four(const uint8_t *source, size_t row_bytes, uint8_t *out) {
+    words4 a = *(const words4 *)(const void *)source;
+    words4 b = *(const words4 *)(const void *)(source + row_bytes);
+    words4 c = *(const words4 *)(const void *)(source + 2 * row_bytes);
+    words4 d = *(const words4 *)(const void *)(source + 3 * row_bytes);
+    words4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    words4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    words4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    words4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    words4 *to = (words4 *)(void *)out;
+    to[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    to[4] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    to[8] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    to[12] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+/* Rows of any number of bytes as lines; the last word is padded with zeros. */
+static void move_rows(const uint8_t *source, size_t row_bytes, size_t rows, uint8_t *out) {
+    size_t words = row_bytes / 4, rest = row_bytes % 4;
+    for (size_t begin = 0; begin < words; begin += PIECE_WORDS) {
+        size_t end = size_min(begin + PIECE_WORDS, words), row = 0;
+        for (; row + 4 <= rows; row += 4) {
+            const uint8_t *from = source + row * row_bytes;
+            size_t i = begin;
+            for (; i + 4 <= end; i += 4)
+                move_four_by_four(from + 4 * i, row_bytes, line_word(out, i, row));
+            for (; i < end; i++)
+                for (size_t j = 0; j < 4; j++)
+                    store_u32(line_word(out, i, row + j), load_u32(from + j * row_bytes + 4 * i));
+        }
+        for (; row < rows; row++)
+            for (size_t i = begin; i < end; i++)
+                store_u32(line_word(out, i, row), load_u32(source + row * row_bytes + 4 * i));
+    }
+    for (size_t row = 0; rest != 0 && row < rows; row++)
+        memcpy(line_word(out, words, row), source + row * row_bytes + 4 * words, rest);
+}
+
+/* Numbers of types without panels: exact in F16 or, as decoded, in F32. */
+static void convert_rows(const weight_view *weight, const uint8_t *source, size_t row_bytes,
+                         size_t rows, quant_type target, uint8_t *out) {
+    float piece[QUANT_BLOCK_MAX];
+    size_t element = quant_info_of(weight->type)->block_bytes;
+    for (size_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < weight->k; i++) {
+            if (i % QUANT_BLOCK_MAX == 0)
+                quant_decode(weight->type, source + row * row_bytes + i * element,
+                             size_min(weight->k - i, QUANT_BLOCK_MAX), piece);
+            float number = piece[i % QUANT_BLOCK_MAX];
+            if (target == QUANT_F32) {
+                memcpy(line_word(out, i, row), &number, sizeof(number));
+            } else {
+                uint16_t half = quant_f32_to_f16(number);
+                memcpy(line_word(out, i / 2, row) + i % 2 * 2, &half, sizeof(half));
+            }
+        }
+}
+
+void repack_plain_rows(const weight_view *weight, size_t first, size_t rows, quant_type target,
+                       uint8_t *out) {
+    size_t row_bytes = (size_t)weight->k * quant_info_of(weight->type)->block_bytes;
+    const uint8_t *source = weight->data + first * row_bytes;
+    if (weight->type != target && target != QUANT_F8C) {
+        convert_rows(weight, source, row_bytes, rows, target, out);
+        return;
+    }
+    move_rows(source, row_bytes, rows, out);
+    const float one = 1.0f;
+    for (size_t row = 0; target == QUANT_F8C && row < rows; row++)
+        memcpy(line_word(out, (weight->k + 3) / 4, row), &one, sizeof(one));
+}
+
+void repack_plain_columns(const weight_view *weight, size_t first, size_t rows, uint8_t *out) {
+    size_t element = quant_info_of(weight->type)->block_bytes;
+    size_t stride = (weight->column_stride != 0 ? weight->column_stride : weight->rows) * element;
+    const uint8_t *source = weight->data + first * element;
+    if (element == 4) {
+        for (size_t i = 0; i < weight->k; i++)
+            memcpy(out + i * PANEL_LINE_BYTES, source + i * stride, rows * element);
+        return;
+    }
+    assert(element == 2);
+    static const uint8_t none[2 * QUANT_PANEL_ROWS] = {0}; /* behind an odd k */
+    for (size_t i = 0; i < weight->k; i += 2) {
+        const uint8_t *even = source + i * stride;
+        const uint8_t *odd = i + 1 < weight->k ? even + stride : none;
+        uint8_t *line = out + i / 2 * PANEL_LINE_BYTES;
+        for (size_t row = 0; row < rows; row++)
+            store_u32(line + 4 * row, load_u16(even + 2 * row) | (uint32_t)load_u16(odd + 2 * row)
+                                                                     << 16);
+    }
+}
