@@ -210,9 +210,12 @@ typedef struct avo_engine_options {
      * longer ones. This says for which context the rotations are set; 0: the model's own. It alone
      * decides, so that context_max, which may depend on free memory, never changes a result. */
     uint32_t rope_context;
+    /* How keys and values are stored: "f32", "f16", "bf16", "int8" or "fp8". NULL: "f32" where the
+     * reference computes, "f16" otherwise. Fewer bytes read faster and hold longer contexts. */
+    const char *kv_type;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
-    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL }
 
 /* The model is not changed and may be shared by any number of engines. */
 AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
@@ -233,9 +236,10 @@ typedef struct avo_plan {
     uint32_t context_max;
     uint32_t kv_pages;
     uint32_t kv_page_tokens;
+    const char *kv_type; /* "f32", … */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
-    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0 }
+    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
                                                 const avo_engine_options *options, avo_plan *plan,

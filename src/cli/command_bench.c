@@ -15,6 +15,7 @@ extern const cli_command command_bench;
 
 typedef struct bench_flags {
     uint32_t prompt, generate, threads, repetitions;
+    const char *kv_type;
     bool json;
 } bench_flags;
 
@@ -105,6 +106,7 @@ static avo_status bench(const char *name, const bench_flags *flags, bench_figure
     AVO_TRY(cli_model_open(name, &model, error));
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = flags->threads;
+    options.kv_type = flags->kv_type;
     options.context_max = flags->prompt + flags->generate;
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
@@ -174,6 +176,10 @@ static int run(int argc, char **argv) {
          1048576},
         {"generate", 'n', OPTION_U32, &flags.generate, "N", "tokens after it (default 32)", 0,
          1048576},
+        {"kv-type", 0, OPTION_TEXT, &flags.kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
         {"threads", 't', OPTION_U32, &flags.threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
         {"repeat", 'r', OPTION_U32, &flags.repetitions, "N",

@@ -133,6 +133,10 @@ static int run_perplexity(int argc, char **argv) {
          0, 0},
         {"chunk", 0, OPTION_U32, &options.chunk, "N",
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
+        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
         {"threads", 't', OPTION_U32, &options.threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
@@ -219,6 +223,10 @@ static int run_logits(int argc, char **argv) {
          "context to plan for (default: as many tokens as there are)", 0, 16777216},
         {"chunk", 0, OPTION_U32, &options.chunk, "N",
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
+        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
         {"threads", 't', OPTION_U32, &options.threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
         {0},

@@ -18,9 +18,9 @@ static avo_status write_json(const avo_plan *plan, bool fits, buffer *out) {
     AVO_TRY(json_write_string(out, text_from(plan->limit)));
     return buffer_format(out,
                          ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
-                         "\"kv_page_tokens\":%u}",
+                         "\"kv_page_tokens\":%u,\"kv_type\":\"%s\"}",
                          fits ? "true" : "false", plan->threads, plan->context_max, plan->kv_pages,
-                         plan->kv_page_tokens);
+                         plan->kv_page_tokens, plan->kv_type);
 }
 
 static void print_row(const char *what, uint64_t bytes, const char *note) {
@@ -32,8 +32,8 @@ static void print_table(const avo_plan *plan, bool fits) {
     char note[96];
     print_row("weights", plan->weight_bytes, "mapped from the file");
     print_row("repacked", plan->repack_bytes, "copied at load");
-    snprintf(note, sizeof(note), "%u pages of %u tokens, context of %u tokens", plan->kv_pages,
-             plan->kv_page_tokens, plan->context_max);
+    snprintf(note, sizeof(note), "%s, %u pages of %u tokens, context of %u tokens", plan->kv_type,
+             plan->kv_pages, plan->kv_page_tokens, plan->context_max);
     print_row("KV", plan->kv_bytes, note);
     snprintf(note, sizeof(note), "for %u threads", plan->threads);
     print_row("scratch", plan->scratch_bytes, note);
@@ -66,6 +66,10 @@ static int run(int argc, char **argv) {
          65536},
         {"threads", 't', OPTION_U32, &options.threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
+        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
         {"memory", 0, OPTION_U64, &memory_mib, "MIB",
          "memory that may be allocated (default: what the system has free)", 0, 1e9},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},

@@ -17,9 +17,10 @@ typedef struct run_flags {
     bool raw, special, ignore_end, json;
     uint32_t max_new_tokens;
     uint32_t threads, context;
+    const char *kv_type;
 } run_flags;
 
-#define OWN_OPTION_COUNT 10
+#define OWN_OPTION_COUNT 11
 #define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
@@ -38,6 +39,10 @@ static void make_specs(run_flags *flags, option_spec *specs) {
         {"ctx", 'c', OPTION_U32, &flags->context, "N",
          "tokens of context (default: what the request needs or the model has, fitted to memory)",
          0, 16777216},
+        {"kv-type", 0, OPTION_TEXT, &flags->kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
         {"threads", 't', OPTION_U32, &flags->threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
@@ -242,6 +247,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = flags->threads;
+    options.kv_type = flags->kv_type;
     options.rope_context = flags->context;
     options.rows_max = ROWS_MAX;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));

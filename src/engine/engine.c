@@ -21,8 +21,8 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));
     AVO_TRY(open_scratch(engine, error));
-    AVO_TRY(
-        kv_pool_open(&engine->view, engine->plan.kv_pages, engine->allocator, &engine->kv, error));
+    AVO_TRY(kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
+                         engine->allocator, &engine->kv, error));
     return team_open(engine->allocator, engine->plan.threads, &engine->team, error);
 }
 

@@ -14,6 +14,7 @@
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
+    kv_type kv_type;
     uint64_t kv_bytes, scratch_bytes;
     uint64_t available_bytes;
     const char *limit;

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/options.h"
+#include "kernels/kv_tile.h"
 
 #include <string.h>
 
@@ -79,7 +80,7 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, engine_plan
     plan->kv_pages = kv_pages_for(tokens);
     scratch_sizes sizes;
     size_t bytes;
-    if (!kv_pool_bytes(&model->view, plan->kv_pages, &plan->kv_bytes) ||
+    if (!kv_pool_bytes(&model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) ||
         !scratch_measure(model, plan, &sizes) || !size_multiply(sizes.total, sizeof(float), &bytes))
         return false;
     plan->scratch_bytes = bytes;
@@ -116,12 +117,24 @@ static avo_status limit_positions(const avo_model *model, uint32_t asked, engine
     return AVO_OK;
 }
 
+static avo_status plan_kv_type(const char *name, engine_plan *plan, avo_error *error) {
+    plan->kv_type = backend_reference()->kv_default;
+    if (name == NULL)
+        return AVO_OK;
+    plan->kv_type = kv_type_named(name);
+    if (plan->kv_type != KV_TYPE_COUNT)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "kv_type: \"%.40s\" is none of f32, f16, bf16, int8, fp8", name);
+}
+
 static avo_status plan_counts(const avo_model *model, const avo_engine_options *options,
                               engine_plan *plan, avo_error *error) {
     AVO_TRY(check_range("threads", options->threads, TEAM_THREADS_MAX, error));
     AVO_TRY(check_range("context_max", options->context_max, SOURCE_CONTEXT_MAX, error));
     AVO_TRY(check_range("sessions_max", options->sessions_max, ENGINE_SESSIONS_MAX, error));
     AVO_TRY(check_range("rows_max", options->rows_max, ENGINE_ROWS_MAX, error));
+    AVO_TRY(plan_kv_type(options->kv_type, plan, error));
     plan->threads = options->threads;
     if (plan->threads == 0) {
         uint32_t usable = cpu_usable_threads();
@@ -185,7 +198,8 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .threads = plan.threads,
                      .context_max = plan.context_max,
                      .kv_pages = plan.kv_pages,
-                     .kv_page_tokens = KV_PAGE_TOKENS};
+                     .kv_page_tokens = KV_PAGE_TOKENS,
+                     .kv_type = kv_type_name(plan.kv_type)};
     options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

@@ -20,6 +20,7 @@ avo_status scorer_open(scorer *scorer, const avo_model *model, const eval_option
     scorer->scored_max = smaller(scorer->rows_max, fitting > 0 ? fitting : 1);
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     engine.threads = options->threads;
+    engine.kv_type = options->kv_type;
     engine.context_max = context;
     engine.rope_context = context; /* what is measured is this context */
     engine.rows_max = scorer->rows_max;

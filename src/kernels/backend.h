@@ -23,6 +23,7 @@ typedef struct step_view {
 
 struct backend {
     const char *name;
+    kv_type kv_default; /* what K and V are stored as where nobody asks for a type */
     /* token (and position) embedding into hidden; rotation angles of every row */
     void (*embed)(const step_view *step, uint32_t worker);
     /* norm, q/k/v, per-head norms, rotation, KV write */

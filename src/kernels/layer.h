@@ -94,41 +94,19 @@ typedef struct model_view {
 
 #define KV_PAGE_TOKENS 32
 
-typedef enum kv_type { KV_F32 } kv_type;
+/* How K and V are stored. INT8 and FP8 have one scale per position, and store heads rotated by
+ * kv_rotate. Order is that of kv_type_name. */
+typedef enum kv_type { KV_F32, KV_F16, KV_BF16, KV_INT8, KV_FP8, KV_TYPE_COUNT } kv_type;
 
 /* Where K and V lie. A page holds KV_PAGE_TOKENS consecutive positions of one session, for every
- * layer and KV head a K tile and a V tile:
- *   K tile  [head_size][KV_PAGE_TOKENS]   lane = position
- *   V tile  [KV_PAGE_TOKENS][head_size rounded up to 16]   lane = dimension
- * Pages begin at positions that are multiples of KV_PAGE_TOKENS. Nobody but the functions below
- * knows where a tile lies. */
+ * layer and KV head the tiles that kv_tile.h describes. Pages begin at positions that are
+ * multiples of KV_PAGE_TOKENS. */
 typedef struct kv_view {
     kv_type type;
     uint8_t *pool;
     size_t page_bytes;          /* distance between pages */
     const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
 } kv_view;
-
-static inline size_t kv_value_stride(uint32_t head_size) {
-    return ((size_t)head_size + 15) / 16 * 16;
-}
-
-/* Bytes of the two tiles of one head. */
-static inline size_t kv_head_bytes(kv_type type, uint32_t head_size) {
-    (void)type; /* one so far */
-    return KV_PAGE_TOKENS * ((size_t)head_size + kv_value_stride(head_size)) * sizeof(float);
-}
-
-static inline float *kv_key_tile(const kv_view *kv, uint32_t page, uint32_t layer, uint32_t kv_head,
-                                 uint32_t head_size) {
-    return (float *)(void *)(kv->pool + page * kv->page_bytes + kv->layer_offset[layer] +
-                             kv_head * kv_head_bytes(kv->type, head_size));
-}
-
-static inline float *kv_value_tile(const kv_view *kv, uint32_t page, uint32_t layer,
-                                   uint32_t kv_head, uint32_t head_size) {
-    return kv_key_tile(kv, page, layer, kv_head, head_size) + (size_t)head_size * KV_PAGE_TOKENS;
-}
 
 /* ---- The batch ---- */
 

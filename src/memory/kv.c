@@ -2,6 +2,7 @@
 #include "memory/kv.h"
 
 #include "base/checked.h"
+#include "kernels/kv_tile.h"
 
 #include <string.h>
 
@@ -17,14 +18,15 @@ struct kv_pool {
 };
 
 /* Bytes of one page: K and V tiles of every layer and head. */
-static bool measure_page(const model_view *model, size_t *layer_offset, size_t *bytes) {
+static bool measure_page(const model_view *model, kv_type type, size_t *layer_offset,
+                         size_t *bytes) {
     size_t total = 0;
     for (uint32_t i = 0; i < model->layers; i++) {
         if (layer_offset != NULL)
             layer_offset[i] = total;
         size_t layer;
-        if (!size_multiply(kv_head_bytes(KV_F32, model->layer[i].head_size),
-                           model->layer[i].kv_heads, &layer) ||
+        if (!size_multiply(kv_head_bytes(type, model->layer[i].head_size), model->layer[i].kv_heads,
+                           &layer) ||
             !size_add(total, layer, &total))
             return false;
     }
@@ -32,16 +34,16 @@ static bool measure_page(const model_view *model, size_t *layer_offset, size_t *
     return true;
 }
 
-bool kv_pool_bytes(const model_view *model, uint32_t pages, uint64_t *bytes) {
+bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64_t *bytes) {
     size_t page_bytes;
-    return measure_page(model, NULL, &page_bytes) && u64_multiply(page_bytes, pages, bytes);
+    return measure_page(model, type, NULL, &page_bytes) && u64_multiply(page_bytes, pages, bytes);
 }
 
-avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_allocator *allocator,
-                        kv_pool **out, avo_error *error) {
+avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
+                        const avo_allocator *allocator, kv_pool **out, avo_error *error) {
     *out = NULL;
     uint64_t bytes;
-    if (pages == 0 || !kv_pool_bytes(model, pages, &bytes) || bytes > SIZE_MAX)
+    if (pages == 0 || !kv_pool_bytes(model, type, pages, &bytes) || bytes > SIZE_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "KV pool of %u pages: too large", pages);
     kv_pool *pool = allocator_take_array(allocator, 1, sizeof(*pool));
     if (pool == NULL)
@@ -57,8 +59,9 @@ avo_status kv_pool_open(const model_view *model, uint32_t pages, const avo_alloc
         kv_pool_close(pool);
         return status_no_memory(error, "the KV pool", (size_t)bytes);
     }
+    pool->view.type = type;
     pool->view.layer_offset = pool->layer_offset;
-    (void)measure_page(model, pool->layer_offset, &pool->view.page_bytes);
+    (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
     for (uint32_t i = 0; i < pages; i++)
         pool->free_pages[i] = pages - 1 - i;
     pool->free_count = pages;

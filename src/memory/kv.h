@@ -10,9 +10,9 @@
 typedef struct kv_pool kv_pool;
 
 /* Bytes of `pages` pages for this model; false when the product wraps. */
-bool kv_pool_bytes(const model_view *model, uint32_t pages, uint64_t *bytes);
+bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64_t *bytes);
 
-AVO_MUST_USE avo_status kv_pool_open(const model_view *model, uint32_t pages,
+AVO_MUST_USE avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
                                      const avo_allocator *allocator, kv_pool **out,
                                      avo_error *error);
 void kv_pool_close(kv_pool *pool);

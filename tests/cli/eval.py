@@ -133,6 +133,12 @@ class Eval(unittest.TestCase):
         table = call("plan", FIXTURE).stdout.decode()
         for word in ("weights", "KV", "scratch", "total", "available"):
             self.assertIn(word, table)
+        self.assertIn(plan["kv_type"], ["f32", "f16"])
+        short = json.loads(call("plan", FIXTURE, "--ctx", "64", "--kv-type", "int8",
+                                "--json").stdout)
+        self.assertEqual(short["kv_type"], "int8")
+        self.assertLess(short["kv_bytes"], plan["kv_bytes"])
+        self.assertIn("kv_type", self.refuse("plan", FIXTURE, "--kv-type", "int3"))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
 
     def test_bench(self):

@@ -353,6 +353,33 @@ static void the_plan_is_what_is_taken(void **state) {
     bench_close(&b);
 }
 
+/* Every type of K and V: the plan says which and how much, results stay near those of f32. */
+static void kv_types_differ_in_bytes_only(void **state) {
+    (void)state;
+    static const char *const names[] = {"f32", "f16", "bf16", "int8", "fp8"};
+    bench b;
+    avo_engine_options options = small_options();
+    bench_open(&b, options);
+    avo_plan plan = AVO_PLAN_INIT;
+    assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
+    assert_true(plan.kv_type != NULL);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        options.kv_type = names[i];
+        assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
+        assert_string_equal(plan.kv_type, names[i]);
+        bytes = i == 0 ? plan.kv_bytes : bytes;
+        assert_true(i == 0 || plan.kv_bytes < bytes);
+        avo_engine *engine;
+        assert_ok(avo_engine_open(b.model, &options, &engine, &b.error));
+        avo_engine_close(engine);
+    }
+    options.kv_type = "q4";
+    assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "kv_type: \"q4\"");
+    bench_close(&b);
+}
+
 /* Every allocation of opening, stepping and generating fails once: an error, no crash, no leak. */
 static void survives_every_allocation_failure(void **state) {
     (void)state;
@@ -407,6 +434,7 @@ int main(void) {
         cmocka_unit_test(the_hosts_float_mode_does_not_matter),
         cmocka_unit_test(a_full_pool_is_an_answer),
         cmocka_unit_test(the_plan_is_what_is_taken),
+        cmocka_unit_test(kv_types_differ_in_bytes_only),
         cmocka_unit_test(survives_every_allocation_failure),
     };
     return cmocka_run_group_tests_name("engine/engine", tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "base/mathd.h"
 #include "base/mathf.h"
 #include "base/random.h"
+#include "kernels/kv_tile.h"
 #include "kernels/ref/ref_int.h"
 
 #include <math.h>
@@ -221,7 +222,7 @@ static void rotation_keeps_length_and_pairs(void **state) {
 }
 
 /* One row and head against softmax(q·k)·v in double precision. */
-static void check_attended(const step_view *step, uint32_t row, uint32_t head) {
+static void check_attended(const step_view *step, uint32_t row, uint32_t head, double bound) {
     const layer_view *layer = step->model->layer;
     const scratch_view *scratch = step->scratch;
     uint32_t size = layer->head_size;
@@ -244,12 +245,12 @@ static void check_attended(const step_view *step, uint32_t row, uint32_t head) {
     }
     for (uint32_t d = 0; d < size; d++)
         assert_true(fabs(scratch->attended[(row * layer->heads + head) * size + d] -
-                         want[d] / total) < 3e-6);
+                         want[d] / total) < bound);
 }
 
-/* A session of `length` tokens in scattered pages; the last rows attend over all before them. */
-static void attention_is_right(void **state) {
-    (void)state;
+/* A session of `length` tokens in scattered pages; the last rows attend over all before them.
+ * Rotated types leave q and k rotated alike and v rotated, so that is undone before the check. */
+static void attention_of_type(kv_type type, double bound) {
     static const struct {
         uint32_t heads, kv_heads, size, length, window;
         float softcap;
@@ -268,7 +269,8 @@ static void attention_is_right(void **state) {
         model_view model = {.layers = 1, .layer = &layer};
         uint32_t pages[4] = {5, 0, 3, 1}; /* in no order */
         size_t offset = 0;
-        kv_view kv = {.page_bytes = kv_heads * kv_head_bytes(KV_F32, size),
+        kv_view kv = {.type = type,
+                      .page_bytes = kv_heads * kv_head_bytes(type, size),
                       .layer_offset = &offset};
         kv.pool = calloc(6, kv.page_bytes);
         float *query = noise_array(20, (size_t)length * heads * size);
@@ -286,7 +288,7 @@ static void attention_is_right(void **state) {
                             .segment = &segment,
                             .segments = 1};
         bench b;
-        bench_open(&b, 3, 256);
+        bench_open(&b, 3, 256 + kv_tile_floats(size));
         b.scratch.query = query;
         b.scratch.key = key;
         b.scratch.value = value;
@@ -295,9 +297,11 @@ static void attention_is_right(void **state) {
         b.step.batch = &batch;
         b.step.kv = &kv;
         team_run(b.step.team, attention_worker, &b.step);
+        for (uint32_t i = 0; kv_type_scaled(type) && i < length * kv_heads; i++)
+            kv_rotate(value + i * size, size);
         for (uint32_t row = 0; row < length; row++)
             for (uint32_t head = 0; head < heads; head++)
-                check_attended(&b.step, row, head);
+                check_attended(&b.step, row, head, bound);
         bench_close(&b);
         free(kv.pool);
         free(query);
@@ -307,6 +311,15 @@ static void attention_is_right(void **state) {
         free(position);
         free(row_segment);
     }
+}
+
+static void attention_is_right(void **state) {
+    (void)state;
+    attention_of_type(KV_F32, 3e-6);
+    attention_of_type(KV_F16, 1.5e-3);
+    attention_of_type(KV_BF16, 1.2e-2);
+    attention_of_type(KV_INT8, 1.5e-2);
+    attention_of_type(KV_FP8, 1e-1);
 }
 
 static void activations_are_right(void **state) {

@@ -4,6 +4,7 @@
 #include "kernels/ref/ref_int.h"
 
 #include "base/mathf.h"
+#include "kernels/kv_tile.h"
 
 #include <string.h>
 
@@ -14,14 +15,15 @@ typedef struct attention_task {
 
 /* scores[position] for every position of the tiles [first_page, last_page]. */
 static void score_tiles(const step_view *step, uint32_t number, size_t row, uint32_t head,
-                        uint32_t first_page, uint32_t last_page, float *scores) {
+                        uint32_t first_page, uint32_t last_page, float *scores, float *room) {
     const layer_view *layer = &step->model->layer[number];
     uint32_t size = layer->head_size;
-    uint32_t kv_head = head / (layer->heads / layer->kv_heads);
+    uint32_t own = head / (layer->heads / layer->kv_heads);
     const float *query = step->scratch->query + (row * layer->heads + head) * size;
     for (uint32_t p = first_page; p <= last_page; p++) {
-        const float *tile =
-            kv_key_tile(step->kv, batch_pages(step->batch, row)[p], number, kv_head, size);
+        const float *tile = kv_tile_keys(
+            step->kv->type, size,
+            kv_head(step->kv, batch_pages(step->batch, row)[p], number, own, size), room);
         float lanes[KV_PAGE_TOKENS] = {0};
         for (uint32_t d = 0; d < size; d++) {
             float q = query[d];
@@ -53,39 +55,48 @@ static void softmax(float *scores, uint32_t begin, uint32_t end) {
         scores[i] *= scale;
 }
 
+/* room: kv_tile_floats, then the scores */
 static void attend_head(const step_view *step, uint32_t number, size_t row, uint32_t head,
-                        float *scores) {
+                        float *room) {
     const layer_view *layer = &step->model->layer[number];
     uint32_t size = layer->head_size;
+    kv_type type = step->kv->type;
+    float *scores = room + kv_tile_floats(size);
     uint32_t end = step->batch->position[row] + 1;
     uint32_t begin = layer->window > 0 && end > layer->window ? end - layer->window : 0;
-    score_tiles(step, number, row, head, begin / KV_PAGE_TOKENS, (end - 1) / KV_PAGE_TOKENS,
-                scores);
+    score_tiles(step, number, row, head, begin / KV_PAGE_TOKENS, (end - 1) / KV_PAGE_TOKENS, scores,
+                room);
     softmax(scores, begin, end);
-    uint32_t kv_head = head / (layer->heads / layer->kv_heads);
+    uint32_t own = head / (layer->heads / layer->kv_heads);
     size_t stride = kv_value_stride(size);
     float *out = step->scratch->attended + (row * layer->heads + head) * size;
     memset(out, 0, size * sizeof(float));
+    const float *values = NULL;
     for (uint32_t position = begin; position < end; position++) {
-        uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
-        const float *value = kv_value_tile(step->kv, page, number, kv_head, size) +
-                             position % KV_PAGE_TOKENS * stride;
+        uint32_t slot = position % KV_PAGE_TOKENS;
+        if (values == NULL || slot == 0) {
+            uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
+            values = kv_tile_values(type, size, kv_head(step->kv, page, number, own, size), room);
+        }
+        const float *value = values + slot * stride;
         float weight = scores[position];
         for (uint32_t d = 0; d < size; d++)
             out[d] += value[d] * weight;
     }
+    if (kv_type_scaled(type))
+        kv_rotate(out, size);
 }
 
 static void attention_worker(void *context, uint32_t worker, uint32_t workers) {
     const attention_task *task = context;
     const step_view *step = task->step;
     uint32_t heads = step->model->layer[task->layer].heads;
-    float *scores = reference_worker_scratch(step, worker);
+    float *room = reference_worker_scratch(step, worker);
     size_t begin;
     size_t end;
     team_share((size_t)step->batch->rows * heads, worker, workers, &begin, &end);
     for (size_t unit = begin; unit < end; unit++)
-        attend_head(step, task->layer, unit / heads, (uint32_t)(unit % heads), scores);
+        attend_head(step, task->layer, unit / heads, (uint32_t)(unit % heads), room);
 }
 
 void reference_attention(const step_view *step, uint32_t layer, uint32_t worker) {

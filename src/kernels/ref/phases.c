@@ -3,6 +3,7 @@
 
 #include "base/mathd.h"
 #include "base/mathf.h"
+#include "kernels/kv_tile.h"
 
 #include <string.h>
 
@@ -227,6 +228,7 @@ static void head(const step_view *step, uint32_t worker) {
 
 static const backend reference = {
     .name = "ref",
+    .kv_default = KV_F32,
     .embed = embed,
     .attention_input = attention_input,
     .attention = reference_attention,
@@ -243,6 +245,12 @@ const backend *backend_reference(void) {
 size_t backend_worker_floats(const model_view *model, uint32_t context_max) {
     size_t panel = (size_t)model->k_max * QUANT_PANEL_ROWS;
     size_t scores = (size_t)context_max + KV_PAGE_TOKENS;
+    size_t tile = 0;
+    for (uint32_t i = 0; i < model->layers; i++) {
+        size_t own = kv_tile_floats(model->layer[i].head_size);
+        tile = own > tile ? own : tile;
+    }
+    scores += tile;
     size_t floats = panel > scores ? panel : scores;
     return (floats + 15) / 16 * 16;
 }

@@ -2,6 +2,7 @@
 #include "kernels/ref/ref_int.h"
 
 #include "base/mathd.h"
+#include "kernels/kv_tile.h"
 
 /* Frequency i of a row. Dynamic NTK past its border: the base grows with the row's own position, as
  * transformers computes it when it decodes token by token; so a row depends on nothing but itself.
@@ -79,17 +80,16 @@ static void write_key_value(const step_view *step, uint32_t number, const layer_
                             size_t row, uint32_t head) {
     uint32_t position = step->batch->position[row];
     uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
-    uint32_t slot = position % KV_PAGE_TOKENS;
     uint32_t size = layer->head_size;
-    size_t width = (size_t)layer->kv_heads * size;
-    const float *key = step->scratch->key + row * width + (size_t)head * size;
-    const float *value = step->scratch->value + row * width + (size_t)head * size;
-    float *key_tile = kv_key_tile(step->kv, page, number, head, size);
-    float *value_tile = kv_value_tile(step->kv, page, number, head, size);
-    for (uint32_t d = 0; d < size; d++) {
-        key_tile[d * KV_PAGE_TOKENS + slot] = key[d];
-        value_tile[slot * kv_value_stride(size) + d] = value[d];
+    size_t at = (row * layer->kv_heads + head) * size;
+    float *key = step->scratch->key + at;
+    float *value = step->scratch->value + at;
+    if (kv_type_scaled(step->kv->type)) {
+        kv_rotate(key, size);
+        kv_rotate(value, size);
     }
+    kv_tile_write(step->kv->type, size, kv_head(step->kv, page, number, head, size),
+                  position % KV_PAGE_TOKENS, key, value);
 }
 
 static void position_worker(void *context, uint32_t worker, uint32_t workers) {
@@ -103,8 +103,11 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
     for (size_t row = begin; row < end; row++) {
         float *query = step->scratch->query + row * layer->heads * size;
         float *key = step->scratch->key + row * layer->kv_heads * size;
-        for (uint32_t head = 0; head < layer->heads; head++)
+        for (uint32_t head = 0; head < layer->heads; head++) {
             position_head(step, layer, &layer->query_norm, row, query + head * size);
+            if (kv_type_scaled(step->kv->type))
+                kv_rotate(query + head * size, layer->head_size);
+        }
         for (uint32_t head = 0; head < layer->kv_heads; head++) {
             position_head(step, layer, &layer->key_norm, row, key + head * size);
             write_key_value(step, task->layer, layer, row, head);
