@@ -1,7 +1,7 @@
 /* `avocet eval WHAT MODEL`: measurements of a model. */
-#include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/text_tokens.h"
 #include "eval/eval.h"
 
 #include <string.h>
@@ -9,38 +9,9 @@
 extern const cli_command command_eval;
 extern const cli_command command_eval_perplexity;
 extern const cli_command command_eval_logits;
+extern const cli_command command_eval_kl;
 
 /* ---- Tokens ---- */
-
-/* The ids of a text file. llama.cpp leaves one newline at the end of the file out, so do we. */
-static avo_status tokenize_file(const avo_model *model, const char *path, buffer *ids,
-                                avo_error *error) {
-    file_map map;
-    AVO_TRY(file_map_open(path, &map, error));
-    size_t bytes = map.bytes.size;
-    const char *text = bytes > 0 ? (const char *)map.bytes.data : "";
-    if (bytes > 0 && text[bytes - 1] == '\n')
-        bytes--;
-    /* One try with a good guess, and a second one with the count that the first has found. */
-    size_t capacity = bytes + 2;
-    size_t count = 0;
-    avo_status status;
-    for (;;) {
-        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK) {
-            status = status_no_memory(error, "the tokens of the text", capacity * sizeof(int32_t));
-            break;
-        }
-        status = avo_tokenize(model, text, bytes, AVO_TOKENIZE_BEGIN, (int32_t *)(void *)ids->data,
-                              capacity, &count, error);
-        if (status != AVO_ERROR_LIMIT || count <= capacity)
-            break;
-        capacity = count;
-    }
-    file_map_close(&map);
-    AVO_TRY(status);
-    ids->size = count * sizeof(int32_t);
-    return AVO_OK;
-}
 
 /* "1,2,3"; blanks may stand around the commas. */
 static avo_status parse_ids(const char *text, buffer *ids, avo_error *error) {
@@ -77,14 +48,11 @@ static avo_status measure_perplexity(const char *name, const char *path, eval_op
                                      buffer *ids, perplexity_result *result, avo_error *error) {
     avo_model *model = NULL;
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = tokenize_file(model, path, ids, error);
+    avo_status status = cli_text_tokens(model, path, ids, error);
     if (status == AVO_OK) {
         const int32_t *tokens = (const int32_t *)(const void *)ids->data;
-        avo_model_info info = AVO_MODEL_INFO_INIT;
-        avo_model_describe(model, &info);
         size_t count = ids->size / sizeof(int32_t);
-        bool begins = count > 0 && info.token_begin >= 0 && tokens[0] == info.token_begin;
-        options->begin = begins ? info.token_begin : -1;
+        options->begin = cli_begin_token(model, tokens, count);
         status = eval_perplexity(model, tokens, count, options, result, error);
         cli_progress_end();
     }
@@ -198,7 +166,7 @@ static avo_status write_logits(const char *name, const char *path, const char *o
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     *vocabulary = info.vocabulary;
-    avo_status status = path != NULL ? tokenize_file(model, path, ids, error)
+    avo_status status = path != NULL ? cli_text_tokens(model, path, ids, error)
                                      : check_ids(ids, info.vocabulary, wrong, error);
     if (status == AVO_OK)
         status = eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
@@ -271,7 +239,8 @@ const cli_command command_eval_logits = {
 
 /* ---- eval ---- */
 
-static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_logits};
+static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_kl,
+                                                 &command_eval_logits};
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 
 static const char *short_name(const cli_command *command) {
@@ -288,24 +257,26 @@ static int run(int argc, char **argv) {
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words == 0)
-        return cli_usage(&command_eval, "what? perplexity or logits");
+        return cli_usage(&command_eval, "what? perplexity, kl or logits");
     nearest near = {.wanted = argv[1]};
     for (size_t i = 0; i < SUBCOMMANDS; i++)
         nearest_consider(&near, short_name(subcommands[i]));
     if (near.best != NULL)
         return cli_usage(&command_eval, "cannot measure \"%.80s\"; did you mean %s?", argv[1],
                          near.best);
-    return cli_usage(&command_eval, "cannot measure \"%.80s\"; there are perplexity and logits",
+    return cli_usage(&command_eval, "cannot measure \"%.80s\"; there are perplexity, kl and logits",
                      argv[1]);
 }
 
 const cli_command command_eval = {
     .name = "eval",
-    .summary = "measure a model: perplexity, logits",
+    .summary = "measure a model: perplexity, distance to another, logits",
     .usage = "avocet eval perplexity MODEL --file TEXT [options]\n"
+             "       avocet eval kl MODEL --against REFERENCE --file TEXT [options]\n"
              "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",
     .examples = "avocet eval perplexity --help\n"
                 "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
+                "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",
     .run = run,
 };

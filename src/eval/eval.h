@@ -41,6 +41,23 @@ AVO_MUST_USE avo_status eval_perplexity(const avo_model *model, const int32_t *t
                                         const eval_options *options, perplexity_result *result,
                                         avo_error *error);
 
+/* How far a model's predictions are from those of a reference with the same vocabulary, over the
+ * tokens that perplexity would score: KL(reference ‖ model) of each. Errors are standard errors of
+ * the means; that of the ratio is of the paired differences, so it is far smaller than those of the
+ * perplexities. Both models compute the same few rows in turn: no more than two blocks of logits
+ * are held, and one float for each scored token. */
+typedef struct kl_result {
+    double mean, mean_error;
+    double median, p99, max;
+    double top1, top1_error; /* share of tokens where both have the same favourite */
+    perplexity_result model, reference;
+    double ratio, ratio_error; /* of the perplexities, model / reference */
+} kl_result;
+
+AVO_MUST_USE avo_status eval_kl(const avo_model *model, const avo_model *reference,
+                                const int32_t *tokens, size_t count, const eval_options *options,
+                                kl_result *result, avo_error *error);
+
 /* Gets the logits of positions 0, 1, 2, … in turn, `vocabulary` floats each. */
 typedef avo_status (*eval_logits_function)(void *context, const float *logits, uint32_t vocabulary,
                                            avo_error *error);

@@ -41,10 +41,16 @@ void scorer_close(scorer *scorer) {
     *scorer = (struct scorer){0};
 }
 
-static avo_status step(scorer *scorer, const int32_t *tokens, size_t count, size_t logits,
-                       avo_error *error) {
+avo_status scorer_begin(scorer *scorer, avo_error *error) {
     avo_batch_clear(scorer->batch);
-    avo_status status = avo_batch_add_scored(scorer->batch, scorer->session, tokens, count, logits);
+    return avo_session_truncate(scorer->session, 0, error);
+}
+
+avo_status scorer_compute(scorer *scorer, const int32_t *tokens, size_t count, bool scored,
+                          avo_error *error) {
+    avo_batch_clear(scorer->batch);
+    avo_status status =
+        avo_batch_add_scored(scorer->batch, scorer->session, tokens, count, scored ? count : 0);
     if (status == AVO_OK)
         status = avo_step(scorer->engine, scorer->batch);
     if (status != AVO_OK)
@@ -52,23 +58,25 @@ static avo_status step(scorer *scorer, const int32_t *tokens, size_t count, size
     return AVO_OK;
 }
 
+const float *scorer_logits(const scorer *scorer, size_t index) {
+    return avo_batch_logits(scorer->batch, scorer->session, index);
+}
+
 avo_status scorer_window(scorer *scorer, const int32_t *tokens, size_t count, size_t first_scored,
                          scorer_function take, void *context, avo_error *error) {
-    avo_batch_clear(scorer->batch);
-    AVO_TRY(avo_session_truncate(scorer->session, 0, error));
+    AVO_TRY(scorer_begin(scorer, error));
     size_t at = 0;
     while (at < first_scored && at < count) {
         size_t end = first_scored < count ? first_scored : count;
         size_t rows = smaller(end - at, scorer->rows_max);
-        AVO_TRY(step(scorer, tokens + at, rows, 0, error));
+        AVO_TRY(scorer_compute(scorer, tokens + at, rows, false, error));
         at += rows;
     }
     while (at < count) {
         size_t rows = smaller(count - at, scorer->scored_max);
-        AVO_TRY(step(scorer, tokens + at, rows, rows, error));
+        AVO_TRY(scorer_compute(scorer, tokens + at, rows, true, error));
         for (size_t i = 0; i < rows; i++)
-            AVO_TRY(
-                take(context, at + i, avo_batch_logits(scorer->batch, scorer->session, i), error));
+            AVO_TRY(take(context, at + i, scorer_logits(scorer, i), error));
         at += rows;
     }
     return AVO_OK;

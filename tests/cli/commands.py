@@ -35,7 +35,7 @@ class Frame(unittest.TestCase):
                              set(listed()))
 
     def test_help_of_every_command(self):
-        for name in [*listed(), "eval perplexity", "eval logits"]:
+        for name in [*listed(), "eval perplexity", "eval kl", "eval logits"]:
             if name == "help":
                 continue
             with self.subTest(command=name):
@@ -50,7 +50,7 @@ class Frame(unittest.TestCase):
                     self.assertLessEqual(len(line), 110, line)
 
     def test_unknown_flags_suggest(self):
-        for name in [*listed(), "eval perplexity", "eval logits"]:
+        for name in [*listed(), "eval perplexity", "eval kl", "eval logits"]:
             if name == "help":
                 continue
             with self.subTest(command=name):

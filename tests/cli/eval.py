@@ -119,6 +119,101 @@ class Eval(unittest.TestCase):
         self.assertIn("gone.txt", self.refuse("eval", "perplexity", self.model, "--file",
                                               self.folder / "gone.txt"))
 
+    def windows_of(self, model, context):
+        """Rows of logits and tokens of every window of the text, by `eval logits`."""
+        ids = json.loads(call("tokenize", model, "--json", "--begin", "-",
+                              given=self.text.read_bytes()).stdout)["ids"]
+        for begin in range(0, len(ids) - context + 1, context):
+            window = [1] + ids[begin + 1:begin + context]
+            out = self.folder / "window.npy"
+            call("eval", "logits", model, "--ids", ",".join(map(str, window)), "-o", out)
+            yield window, read_npy(out)
+
+    def test_kl_by_hand(self):
+        """Every figure of `eval kl` from the logits of both models, written out plainly."""
+        context = 48
+        other = self.folder / "other.avo"
+        self.assertEqual(call("pack", self.model, "-o", other, "--type", "q8").returncode, GOOD)
+
+        def log_softmax(row):
+            highest = max(row)
+            norm = highest + math.log(math.fsum(math.exp(value - highest) for value in row))
+            return [value - norm for value in row]
+
+        values, agreed, own, theirs = [], [], [], []
+        for (window, left), (_, right) in zip(self.windows_of(self.model, context),
+                                              self.windows_of(other, context)):
+            for position in range(context // 2, context - 1):
+                a, b = log_softmax(left[position]), log_softmax(right[position])
+                values.append(math.fsum(math.exp(x) * (x - y) for x, y in zip(a, b)))
+                agreed.append(a.index(max(a)) == b.index(max(b)))
+                theirs.append(-a[window[position + 1]])
+                own.append(-b[window[position + 1]])
+        count = len(values)
+
+        def mean(numbers):
+            return math.fsum(numbers) / len(numbers)
+
+        def error(numbers):
+            centre = mean(numbers)
+            return math.sqrt(mean([(x - centre) ** 2 for x in numbers]) / (len(numbers) - 1))
+
+        def quantile(share):
+            at = share * (count - 1)
+            below = sorted(values)[int(at)]
+            above = sorted(values)[min(int(at) + 1, count - 1)]
+            return below + (at - int(at)) * (above - below)
+
+        difference = [x - y for x, y in zip(own, theirs)]
+        ratio = math.exp(mean(difference))
+        wanted = {
+            "kl": mean(values), "kl_error": error(values), "median": quantile(0.5),
+            "p99": quantile(0.99), "max": max(values), "top1": mean(agreed),
+            "top1_error": error(agreed), "perplexity": math.exp(mean(own)),
+            "perplexity_error": error(own) * math.exp(mean(own)),
+            "reference_perplexity": math.exp(mean(theirs)),
+            "reference_perplexity_error": error(theirs) * math.exp(mean(theirs)),
+            "ratio": ratio, "ratio_error": error(difference) * ratio, "tokens": count,
+            "windows": count // (context - context // 2 - 1)}
+        arguments = ["eval", "kl", other, "--against", self.model, "--file", self.text, "--ctx",
+                     context]
+        done = call(*arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        result = json.loads(done.stdout)
+        self.assertEqual(list(result), list(wanted))
+        for key, value in wanted.items():
+            with self.subTest(key=key):
+                self.assertAlmostEqual(result[key], value, delta=1e-3 * abs(value) + 1e-9)
+        self.assertGreater(result["kl"], 1e-7)
+        same = json.loads(call(*arguments, "--json", "--chunk", "5", "-t", "1").stdout)
+        self.assertEqual(same, result)
+        text = call(*arguments).stdout.decode()
+        for word in ("KL(reference || model)", "same favourite", "perplexity", "ratio"):
+            self.assertIn(word, text)
+
+    def test_kl_with_itself(self):
+        result = json.loads(call("eval", "kl", self.model, "--against", self.model, "--file",
+                                 self.text, "--ctx", "64", "--stride", "32", "--json").stdout)
+        self.assertEqual((result["kl"], result["max"], result["top1"], result["ratio"]),
+                         (0, 0, 1, 1))
+
+    def test_kl_refusals(self):
+        self.assertIn("--against", self.refuse("eval", "kl", self.model, "--file", self.text,
+                                               status=USAGE))
+        self.assertIn("--file", self.refuse("eval", "kl", self.model, "--against", self.model,
+                                            status=USAGE))
+        self.assertIn("MODEL", self.refuse("eval", "kl", "--against", self.model, "--file",
+                                           self.text, status=USAGE))
+        self.assertIn("gaps", self.refuse("eval", "kl", self.model, "--against", self.model,
+                                          "--file", self.text, "--ctx", "8", "--stride", "8",
+                                          status=USAGE))
+        self.assertIn("tokens", self.refuse("eval", "kl", FIXTURE, "--against", self.model,
+                                            "--file", self.text, "--ctx", "8"))
+        self.assertIn("4096", self.refuse("eval", "kl", self.model, "--against", self.model,
+                                          "--file", self.text, "--ctx", "4096"))
+        self.assertIn("gone", self.refuse("eval", "kl", self.model, "--against",
+                                          self.folder / "gone.gguf", "--file", self.text))
+
     def test_plan(self):
         plan = json.loads(call("plan", FIXTURE, "--ctx", "64", "--json").stdout)
         self.assertEqual(plan["context"], 64)

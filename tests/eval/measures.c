@@ -221,6 +221,54 @@ static void refuses(void **state) {
     assert_int_equal(calls, 2);
 }
 
+static void divergence_from_itself_is_zero(void **state) {
+    fixture *fixture = *state;
+    eval_options options = {.context = 16, .begin = 1, .threads = 2};
+    kl_result result;
+    perplexity_result perplexity;
+    avo_error error = {0};
+    assert_ok_error(
+        eval_kl(fixture->model, fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
+        &error);
+    assert_ok_error(
+        eval_perplexity(fixture->model, fixture->tokens, TOKENS, &options, &perplexity, &error),
+        &error);
+    assert_true(result.mean == 0 && result.max == 0 && result.top1 == 1 && result.ratio == 1);
+    assert_true(result.model.perplexity == perplexity.perplexity);
+    assert_true(result.reference.perplexity == perplexity.perplexity);
+    assert_true(result.model.error == perplexity.error);
+    assert_int_equal(result.model.tokens, perplexity.tokens);
+    assert_int_equal(result.model.windows, perplexity.windows);
+}
+
+static void divergence_refuses(void **state) {
+    fixture *fixture = *state;
+    avo_error error = {0};
+    kl_result result;
+    avo_model *other = NULL;
+    assert_ok_error(avo_model_open(test_fixture_path("models/qwen3.gguf"), NULL, &other, &error),
+                    &error);
+    eval_options options = {.context = 16, .begin = -1, .threads = 1};
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(other, &info);
+    if (info.vocabulary != fixture->vocabulary)
+        assert_refused(
+            eval_kl(other, fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
+            AVO_ERROR_ARGUMENT, &error, "cannot be compared");
+    avo_model_close(other);
+    options.context = 512;
+    assert_refused(
+        eval_kl(fixture->model, fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
+        AVO_ERROR_ARGUMENT, &error, "150 tokens, but 512");
+    options.context = 16;
+    int calls = 0;
+    options.progress = stop_at_second;
+    options.progress_context = &calls;
+    assert_refused(
+        eval_kl(fixture->model, fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
+        AVO_ERROR_CANCELLED, &error, "1 of 9");
+}
+
 static void npy_holds_all_logits(void **state) {
     fixture *fixture = *state;
     avo_error error = {0};
@@ -271,6 +319,8 @@ int main(void) {
         cmocka_unit_test(sliding_scores_every_token_once),
         cmocka_unit_test(steps_and_threads_change_nothing),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(divergence_from_itself_is_zero),
+        cmocka_unit_test(divergence_refuses),
         cmocka_unit_test(npy_holds_all_logits),
         cmocka_unit_test(a_failed_npy_leaves_nothing),
     };

@@ -1,0 +1,14 @@
+/* Texts as tokens, for the commands that measure or calibrate on one. */
+#ifndef AVO_CLI_TEXT_TOKENS_H
+#define AVO_CLI_TEXT_TOKENS_H
+
+#include "cli/cli.h"
+
+/* The ids of a text file as int32_t, begin token in front where the tokenizer adds one. llama.cpp
+ * leaves one newline at the end of the file out, so do we. */
+AVO_MUST_USE avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids,
+                                        avo_error *error);
+/* The begin token where these tokens start with it, or −1: what eval_options wants. */
+int32_t cli_begin_token(const avo_model *model, const int32_t *tokens, size_t count);
+
+#endif
