@@ -11,7 +11,20 @@ typedef struct team team;
 
 typedef void (*team_task)(void *context, uint32_t worker, uint32_t workers);
 
-/* `threads` in 1…TEAM_THREADS_MAX; 1 starts no thread. */
+typedef enum team_pin {
+    TEAM_PIN_NONE, /* the scheduler decides */
+    TEAM_PIN_CORE, /* each to one processor: all physical cores first, then their siblings */
+    TEAM_PIN_NODE  /* each to the processors of one NUMA node: neighbours share a node */
+} team_pin;
+
+typedef struct team_options {
+    uint32_t threads; /* 1…TEAM_THREADS_MAX; 1 starts no thread */
+    team_pin pin;     /* of the threads that are started: the caller's own is not touched */
+} team_options;
+
+AVO_MUST_USE avo_status team_open_with(const avo_allocator *allocator, const team_options *options,
+                                       team **out, avo_error *error);
+/* The same, nothing pinned. */
 AVO_MUST_USE avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **out,
                                   avo_error *error);
 void team_close(team *team);
@@ -22,7 +35,7 @@ void team_run(team *team, team_task task, void *context);
 
 /* Inside a task: waits until every worker of the team has come here. What was written before it is
  * seen by all behind it. */
-void team_barrier(team *team);
+void team_barrier(team *team, uint32_t worker);
 
 /* The part of [0, count) that belongs to a worker: contiguous, sizes differ by one at most. */
 static inline void team_share(size_t count, uint32_t worker, uint32_t workers, size_t *begin,

@@ -164,13 +164,13 @@ typedef struct measurement {
 } measurement;
 
 static void begin(measurement *m, uint32_t worker) {
-    team_barrier(m->team);
+    team_barrier(m->team, worker);
     if (worker == 0)
         m->begin_ns = clock_now_ns();
 }
 
 static void end(measurement *m, uint32_t worker) {
-    team_barrier(m->team);
+    team_barrier(m->team, worker);
     if (worker == 0)
         m->end_ns = clock_now_ns();
 }
@@ -204,7 +204,7 @@ static void task_barrier(void *context, uint32_t worker, uint32_t workers) {
     measurement *m = context;
     begin(m, worker);
     for (int i = 0; i < BARRIERS; i++)
-        team_barrier(m->team);
+        team_barrier(m->team, worker);
     end(m, worker);
 }
 

@@ -65,15 +65,11 @@ static bool lies_ready(const weight_view *weight) {
     return weight->layout == QUANT_LAYOUT_PANELS && (uintptr_t)weight->data % PANEL_LINE_BYTES == 0;
 }
 
-static quant_type target_of(const weight_view *weight) {
-    return weight->layout == QUANT_LAYOUT_PANELS ? weight->type : QUANT_F32;
-}
-
 static avo_status repack_of(const avo_model *model, const weight_view *weight,
                             const panels_options *options, repack *out, avo_error *error) {
     *out = (repack){.from = *weight, .to = *weight};
     out->needed = !lies_ready(weight) || options->copy_mapped;
-    out->to.type = target_of(weight);
+    out->to.type = weight_repack_type(weight);
     out->to.layout = QUANT_LAYOUT_PANELS;
     out->to.column_stride = 0;
     uint64_t panel_bytes;
@@ -173,10 +169,7 @@ typedef struct walk {
 
 static void repack_panel(const repack *matrix, size_t panel) {
     uint8_t *out = (uint8_t *)(uintptr_t)matrix->to.data + panel * matrix->panel_bytes;
-    if (matrix->from.layout == QUANT_LAYOUT_PANELS)
-        memcpy(out, matrix->from.data + panel * matrix->panel_bytes, matrix->panel_bytes);
-    else
-        weight_decode_panel(&matrix->from, panel, (float *)(void *)out);
+    weight_repack_panel(&matrix->from, panel, matrix->to.type, out);
 }
 
 /* The source's pages of panels [begin, end), where they lie together. */

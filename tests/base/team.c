@@ -98,6 +98,80 @@ static void sleeping_workers_wake(void **state) {
         assert_int_equal(values[i], 20);
 }
 
+/* ---- The barrier ---- */
+
+/* Nobody passes a barrier before all have come to it: each worker writes its round, and behind the
+ * barrier reads everybody's. Neither array has a lock. */
+typedef struct rounds {
+    team *team;
+    uint32_t count;
+    uint32_t written[TEAM_THREADS_MAX][16];
+    uint32_t faults[TEAM_THREADS_MAX];
+    uint32_t sleeper; /* pauses now and then, so that the others go to sleep */
+} rounds;
+
+static void walk_rounds(void *context, uint32_t worker, uint32_t workers) {
+    rounds *rounds = context;
+    for (uint32_t round = 1; round <= rounds->count; round++) {
+        if (worker == rounds->sleeper && round % 8 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        rounds->written[worker][0] = round;
+        team_barrier(rounds->team, worker);
+        for (uint32_t other = 0; other < workers; other++)
+            rounds->faults[worker] += rounds->written[other][0] != round;
+        team_barrier(rounds->team, worker);
+    }
+}
+
+static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uint32_t runs) {
+    static rounds rounds;
+    memset(&rounds, 0, sizeof(rounds));
+    rounds.count = count;
+    rounds.sleeper = sleeper;
+    assert_ok(team_open(NULL, threads, &rounds.team, NULL));
+    for (uint32_t run = 0; run < runs; run++)
+        team_run(rounds.team, walk_rounds, &rounds);
+    team_close(rounds.team);
+    for (uint32_t worker = 0; worker < threads; worker++) {
+        assert_int_equal(rounds.faults[worker], 0);
+        assert_int_equal(rounds.written[worker][0], count);
+    }
+}
+
+/* Both forms of the barrier and the border between them; from 3 threads on, on two processors,
+ * there are more threads than processors. */
+static void nobody_passes_a_barrier_early(void **state) {
+    (void)state;
+    for (uint32_t threads = 1; threads <= 9; threads++)
+        check_rounds(threads, 100, UINT32_MAX, 3);
+    check_rounds(33, 10, UINT32_MAX, 2);
+}
+
+static void barriers_wait_for_sleepers(void **state) {
+    (void)state;
+    for (uint32_t threads = 2; threads <= 6; threads++)
+        for (uint32_t sleeper = 0; sleeper < threads; sleeper += threads - 1)
+            check_rounds(threads, 24, sleeper, 1);
+}
+
+static void pinned_teams_compute_the_same(void **state) {
+    (void)state;
+    for (team_pin pin = TEAM_PIN_NONE; pin <= TEAM_PIN_NODE; pin++)
+        for (uint32_t threads = 1; threads <= 5; threads++) {
+            static uint64_t values[100];
+            memset(values, 0, sizeof(values));
+            job job = {.values = values, .count = 100};
+            team *team = NULL;
+            team_options options = {.threads = threads, .pin = pin};
+            assert_ok(team_open_with(NULL, &options, &team, NULL));
+            for (int run = 0; run < 10; run++)
+                team_run(team, add_one, &job);
+            team_close(team);
+            for (size_t i = 0; i < 100; i++)
+                assert_int_equal(values[i], 10);
+        }
+}
+
 static void opens_and_closes_in_storms(void **state) {
     (void)state;
     static uint64_t values[64];
@@ -175,6 +249,9 @@ int main(void) {
         cmocka_unit_test(every_worker_runs_every_task),
         cmocka_unit_test(tasks_see_what_was_written_before),
         cmocka_unit_test(sleeping_workers_wake),
+        cmocka_unit_test(nobody_passes_a_barrier_early),
+        cmocka_unit_test(barriers_wait_for_sleepers),
+        cmocka_unit_test(pinned_teams_compute_the_same),
         cmocka_unit_test(opens_and_closes_in_storms),
         cmocka_unit_test(several_teams_at_once),
         cmocka_unit_test(refuses_bad_sizes),

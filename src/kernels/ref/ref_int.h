@@ -34,7 +34,7 @@ float reference_activate(activation_kind kind, float x);
 static inline void reference_run(const step_view *step, uint32_t worker, team_task task,
                                  void *context) {
     task(context, worker, team_size(step->team));
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
 }
 
 static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
