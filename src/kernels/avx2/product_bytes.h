@@ -1,0 +1,129 @@
+/* The product of unsigned bytes with x in int8, for types whose scales are floats per 32 or 16 k.
+ * Families instantiate it with constants; nothing of `shape` is left at run time.
+ *
+ * Depth: vpmaddubsw adds two products, at most 2 · largest · 127, and saturates past 32767; so many
+ * of them may be added in int16 before vpmaddwd widens: `depth` · 2 · largest · 127 ≤ 32767, that
+ * is 8 for numbers up to 15, 4 up to 31, 2 up to 63. Zero points come off in int32.
+ * Per 32 k, 8 outputs and a row with depth 8: 8 vpmaddubsw, 7 vpaddw, vpmaddwd, vcvtdq2ps, vmulps,
+ * vfmadd, and one more for a zero point or a minimum.
+ */
+#ifndef AVO_KERNELS_AVX2_PRODUCT_BYTES_H
+#define AVO_KERNELS_AVX2_PRODUCT_BYTES_H
+
+#include "kernels/avx2/linear_int.h"
+
+typedef struct byte_shape {
+    int block_lines; /* 8: scales per 32 k, 4: per 16 k */
+    int depth;
+    bool zero;
+    bool minimum;
+} byte_shape;
+
+/* Integer sums of one block for `rows` rows. */
+ALWAYS_INLINE void block_sums(const uint8_t *line, const byte_record *x, size_t first,
+                              const int rows, const byte_shape shape,
+                              __m256i wide[TILE_ROWS][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 4
+    for (int begin = 0; begin < shape.block_lines; begin += shape.depth) {
+        __m256i narrow[TILE_ROWS][2];
+#pragma GCC unroll 8
+        for (int i = begin; i < begin + shape.depth; i++) {
+            __m256i low = load_bytes(line + PANEL_LINE_BYTES * i);
+            __m256i high = load_bytes(line + PANEL_LINE_BYTES * i + 32);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                __m256i four = broadcast4(x[r].number + 4 * (first + (size_t)i));
+                __m256i a = _mm256_maddubs_epi16(low, four);
+                __m256i b = _mm256_maddubs_epi16(high, four);
+                narrow[r][0] = held(i == begin ? a : _mm256_add_epi16(narrow[r][0], a));
+                narrow[r][1] = held(i == begin ? b : _mm256_add_epi16(narrow[r][1], b));
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++) {
+                __m256i sum = _mm256_madd_epi16(narrow[r][h], ones);
+                wide[r][h] = begin == 0 ? sum : _mm256_add_epi32(wide[r][h], sum);
+            }
+    }
+}
+
+ALWAYS_INLINE void product_bytes(const byte_piece *w, const byte_record *x, size_t k, float *sums,
+                                 const int rows, const byte_shape shape) {
+    const size_t block_k = 4 * (size_t)shape.block_lines;
+    const size_t unit_blocks = PANEL_UNIT / block_k;
+    size_t units = k >= PIECE_K ? PIECE_UNITS : (k + PANEL_UNIT - 1) / PANEL_UNIT;
+    __m256 f[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < 2; h++)
+            f[r][h] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS + 8 * h);
+    for (size_t block = 0; block < units * unit_blocks; block++) {
+        __m256i wide[TILE_ROWS][2];
+        size_t line = block * (size_t)shape.block_lines;
+        block_sums(w->line[line], x, line, rows, shape, wide);
+        const float *scale = w->scale[block];
+        const float *minimum = w->minimum[block];
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            __m256 x_scale = _mm256_set1_ps(x[r].scale[block / unit_blocks]);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++) {
+                __m256i integers = wide[r][h];
+                if (shape.zero)
+                    integers = _mm256_add_epi32(integers, broadcast4(&x[r].zero[block]));
+                f[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers),
+                                          _mm256_mul_ps(_mm256_load_ps(scale + 8 * h), x_scale),
+                                          f[r][h]);
+                if (shape.minimum)
+                    f[r][h] = _mm256_fmadd_ps(_mm256_load_ps(minimum + 8 * h),
+                                              _mm256_set1_ps(x[r].sum[block]), f[r][h]);
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < 2; h++)
+            _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * h, f[r][h]);
+}
+
+/* The record of one row: the blocks of 32 k (`wide_blocks`) or 16 k, zero points times sums. */
+ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t piece, void *record,
+                                 const bool wide_blocks, const int32_t zero_point) {
+    byte_record *out = record;
+    const int8_t *number = x->number + row * x->stride + piece * PIECE_K;
+    const int32_t *integer_sum = x->integer_sum + row * x->sum_stride + piece * 2 * PIECE_UNITS;
+    const float *scale = x->scale + row * x->scale_stride + piece * PIECE_UNITS;
+    const float *sum = x->sum + row * x->scale_stride + piece * PIECE_UNITS;
+    size_t left = x->k - piece * PIECE_K;
+    size_t units = left >= PIECE_K ? PIECE_UNITS : (left + PANEL_UNIT - 1) / PANEL_UNIT;
+    for (size_t unit = 0; unit < units; unit++) {
+        store_bytes(out->number + unit * PANEL_UNIT, load_bytes(number + unit * PANEL_UNIT));
+        out->scale[unit] = scale[unit];
+        int32_t first = integer_sum[2 * unit];
+        int32_t second = integer_sum[2 * unit + 1];
+        if (wide_blocks) {
+            out->zero[unit] = -zero_point * (first + second);
+            out->sum[unit] = sum[unit];
+        } else {
+            out->zero[2 * unit] = -zero_point * first;
+            out->zero[2 * unit + 1] = -zero_point * second;
+            out->sum[2 * unit] = scale[unit] * (float)first;
+            out->sum[2 * unit + 1] = scale[unit] * (float)second;
+        }
+    }
+}
+
+/* Four nibble lines as eight byte lines. */
+ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, uint8_t *out) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        __m256i both = load_bytes(source + 32 * i);
+        uint8_t *to = out + i / 2 * 2 * PANEL_LINE_BYTES + i % 2 * 32;
+        store_bytes(to, _mm256_and_si256(both, nibble));
+        store_bytes(to + PANEL_LINE_BYTES, _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble));
+    }
+}
+
+#endif
