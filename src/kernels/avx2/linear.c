@@ -59,8 +59,11 @@ static void panel_sums(const linear_family *family, const uint8_t *panel, size_t
         family->unpack(panel, k - begin, piece);
         for (size_t i = 0; i < rows; i += TILE_ROWS) {
             size_t tile = size_min(rows - i, TILE_ROWS);
-            family->product[tile - 1](piece, records, k - begin, sums + i * QUANT_PANEL_ROWS);
-            records += tile * family->record_bytes;
+            const uint8_t *next = records + tile * family->record_bytes;
+            for (size_t at = 0; at < tile * family->record_bytes; at += PANEL_LINE_BYTES)
+                _mm_prefetch((const char *)next + at, _MM_HINT_T0);
+            family->product(piece, records, k - begin, sums + i * QUANT_PANEL_ROWS, tile);
+            records = next;
         }
     }
 }

@@ -56,8 +56,9 @@ typedef struct word_piece {
 /* `k` is what is left of the row at the piece's begin: 256 or more for all but the last. */
 typedef void (*prepare_piece)(const activation_view *x, size_t row, size_t piece, void *record);
 typedef void (*unpack_piece)(const uint8_t *source, size_t k, void *piece);
-/* sums[row][16] of the tile's rows continue. */
-typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums);
+/* sums[row][16] of 1 … TILE_ROWS rows continue. */
+typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
+                              size_t rows);
 
 typedef struct linear_family {
     size_t packed_bytes; /* of 256 k in the panel */
@@ -66,7 +67,7 @@ typedef struct linear_family {
     bool row_scales; /* f32 scales per output behind the last line of step 4 */
     prepare_piece prepare;
     unpack_piece unpack;
-    product_piece product[TILE_ROWS]; /* for 1 … 4 rows */
+    product_piece product;
 } linear_family;
 
 #define BYTE_CHUNK 48
@@ -104,6 +105,11 @@ ALWAYS_INLINE __m256i held(__m256i accumulator) {
 
 ALWAYS_INLINE void prefetch_packed(const uint8_t *source) {
     _mm_prefetch((const char *)source + PREFETCH_AHEAD, _MM_HINT_T0);
+}
+
+/* Units of a piece that has `k` left. */
+ALWAYS_INLINE size_t piece_units(size_t k) {
+    return k >= PIECE_K ? PIECE_UNITS : (k + PANEL_UNIT - 1) / PANEL_UNIT;
 }
 
 /* 16 f16 as 16 floats. */

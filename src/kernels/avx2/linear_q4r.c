@@ -107,8 +107,8 @@ static void unpack(const uint8_t *source, size_t k, void *piece) {
     }
 }
 
-ALWAYS_INLINE void product(const q4r_piece *w, const byte_record *x, size_t k, float *sums,
-                           const int rows) {
+ALWAYS_INLINE void product_rows(const q4r_piece *w, const byte_record *x, size_t k, float *sums,
+                                const int rows) {
     size_t pairs = (sub_blocks(k) + 1) / 2;
     __m256i wide[TILE_ROWS][2];
     for (int r = 0; r < rows; r++)
@@ -151,26 +151,28 @@ ALWAYS_INLINE void product(const q4r_piece *w, const byte_record *x, size_t k, f
         }
 }
 
-static void product1(const void *w, const void *x, size_t k, float *sums) {
-    product(w, x, k, sums, 1);
+static void product(const void *w, const void *x, size_t k, float *sums, size_t rows) {
+    switch (rows) {
+    case 1:
+        product_rows(w, x, k, sums, 1);
+        return;
+    case 2:
+        product_rows(w, x, k, sums, 2);
+        return;
+    case 3:
+        product_rows(w, x, k, sums, 3);
+        return;
+    default:
+        product_rows(w, x, k, sums, 4);
+    }
 }
-static void product2(const void *w, const void *x, size_t k, float *sums) {
-    product(w, x, k, sums, 2);
-}
-static void product3(const void *w, const void *x, size_t k, float *sums) {
-    product(w, x, k, sums, 3);
-}
-static void product4(const void *w, const void *x, size_t k, float *sums) {
-    product(w, x, k, sums, 4);
-}
-
-static const linear_family family = {.packed_bytes = PACKED_BYTES,
-                                     .record_bytes = sizeof(byte_record),
-                                     .chunk = BYTE_CHUNK,
-                                     .prepare = prepare,
-                                     .unpack = unpack,
-                                     .product = {product1, product2, product3, product4}};
 
 void avx2_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES,
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare,
+                                         .unpack = unpack,
+                                         .product = product};
     linear_pieces(&family, call, first, last, scratch);
 }

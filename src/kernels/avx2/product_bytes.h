@@ -21,8 +21,7 @@ typedef struct byte_shape {
 
 /* Integer sums of one block for `rows` rows. */
 ALWAYS_INLINE void block_sums(const uint8_t *line, const byte_record *x, size_t first,
-                              const int rows, const byte_shape shape,
-                              __m256i wide[TILE_ROWS][2]) {
+                              const int rows, const byte_shape shape, __m256i wide[TILE_ROWS][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 4
     for (int begin = 0; begin < shape.block_lines; begin += shape.depth) {
@@ -54,7 +53,7 @@ ALWAYS_INLINE void product_bytes(const byte_piece *w, const byte_record *x, size
                                  const int rows, const byte_shape shape) {
     const size_t block_k = 4 * (size_t)shape.block_lines;
     const size_t unit_blocks = PANEL_UNIT / block_k;
-    size_t units = k >= PIECE_K ? PIECE_UNITS : (k + PANEL_UNIT - 1) / PANEL_UNIT;
+    size_t units = piece_units(k);
     __m256 f[TILE_ROWS][2];
     for (int r = 0; r < rows; r++)
         for (int h = 0; h < 2; h++)
@@ -73,9 +72,9 @@ ALWAYS_INLINE void product_bytes(const byte_piece *w, const byte_record *x, size
                 __m256i integers = wide[r][h];
                 if (shape.zero)
                     integers = _mm256_add_epi32(integers, broadcast4(&x[r].zero[block]));
-                f[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers),
-                                          _mm256_mul_ps(_mm256_load_ps(scale + 8 * h), x_scale),
-                                          f[r][h]);
+                f[r][h] =
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(integers),
+                                    _mm256_mul_ps(_mm256_load_ps(scale + 8 * h), x_scale), f[r][h]);
                 if (shape.minimum)
                     f[r][h] = _mm256_fmadd_ps(_mm256_load_ps(minimum + 8 * h),
                                               _mm256_set1_ps(x[r].sum[block]), f[r][h]);
@@ -95,8 +94,7 @@ ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t pi
     const int32_t *integer_sum = x->integer_sum + row * x->sum_stride + piece * 2 * PIECE_UNITS;
     const float *scale = x->scale + row * x->scale_stride + piece * PIECE_UNITS;
     const float *sum = x->sum + row * x->scale_stride + piece * PIECE_UNITS;
-    size_t left = x->k - piece * PIECE_K;
-    size_t units = left >= PIECE_K ? PIECE_UNITS : (left + PANEL_UNIT - 1) / PANEL_UNIT;
+    size_t units = piece_units(x->k - piece * PIECE_K);
     for (size_t unit = 0; unit < units; unit++) {
         store_bytes(out->number + unit * PANEL_UNIT, load_bytes(number + unit * PANEL_UNIT));
         out->scale[unit] = scale[unit];
@@ -114,16 +112,25 @@ ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t pi
     }
 }
 
-/* Four nibble lines as eight byte lines. */
-ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, uint8_t *out) {
-    const __m256i nibble = _mm256_set1_epi8(15);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; i++) {
-        __m256i both = load_bytes(source + 32 * i);
-        uint8_t *to = out + i / 2 * 2 * PANEL_LINE_BYTES + i % 2 * 32;
-        store_bytes(to, _mm256_and_si256(both, nibble));
-        store_bytes(to + PANEL_LINE_BYTES, _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble));
+ALWAYS_INLINE void product_bytes_tile(const void *w, const void *x, size_t k, float *sums,
+                                      size_t rows, const byte_shape shape) {
+    switch (rows) {
+    case 1:
+        product_bytes(w, x, k, sums, 1, shape);
+        return;
+    case 2:
+        product_bytes(w, x, k, sums, 2, shape);
+        return;
+    case 3:
+        product_bytes(w, x, k, sums, 3, shape);
+        return;
+    default:
+        product_bytes(w, x, k, sums, 4, shape);
     }
 }
+
+/* The shapes that more than one type has (product_bytes.c). */
+void product_nibble_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
+void product_five_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
 
 #endif

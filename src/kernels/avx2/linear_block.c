@@ -1,0 +1,193 @@
+/* Blocks of 32 or 64 k with f16 scales (and minima): Q4_0, Q4_1, Q4B64, Q4M64, Q5_0, Q5_1, and
+ * MXFP4. Layouts: panels.h; product: product_bytes.h. Depth: 8 for 4 bit, 4 for 5 bit (2 · 31 ·
+ * 127 · 4 = 31496) and for MXFP4, whose whole numbers −12 … 12 become 0 … 24 with zero point 12.
+ */
+#include "kernels/avx2/product_bytes.h"
+#include "kernels/avx2/unpack_lines.h"
+
+#define MXFP4_ZERO 12
+
+typedef enum unit_kind { UNIT_NIBBLE, UNIT_FIVE, UNIT_MXFP4 } unit_kind;
+
+/* Groups of `group_units` units behind a head of `head_lines` lines. The scales of unit u are the
+ * head's 32 bytes number u >> shift, its minima (if any) lie `minimum_at` bytes behind. */
+typedef struct block_layout {
+    unit_kind kind;
+    size_t group_units;
+    size_t head_lines;
+    size_t shift;
+    size_t minimum_at;
+} block_layout;
+
+/* 16 bf16 as floats. */
+ALWAYS_INLINE void convert_brains(const uint8_t *source, float *out) {
+    for (int i = 0; i < 2; i++) {
+        __m128i half = _mm_load_si128((const __m128i *)(const void *)source + i);
+        store_bytes(out + 8 * i, _mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+    }
+}
+
+ALWAYS_INLINE size_t unit_bytes(unit_kind kind) {
+    return kind == UNIT_FIVE ? 5 * PANEL_LINE_BYTES : NIBBLE_UNIT_BYTES;
+}
+
+ALWAYS_INLINE void unpack_unit(const uint8_t *source, const unit_kind kind, uint8_t *out) {
+    if (kind == UNIT_MXFP4) {
+        __m256i table = _mm256_add_epi8(table_of(codebook_mxfp4), _mm256_set1_epi8(MXFP4_ZERO));
+        unpack_codes(source, table, out);
+        return;
+    }
+    unpack_nibbles(source, out);
+    if (kind == UNIT_FIVE)
+        unpack_bits(source + NIBBLE_UNIT_BYTES, 16, out);
+}
+
+ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, byte_piece *out,
+                                 const block_layout layout) {
+    size_t units = piece_units(k);
+    for (size_t begin = 0; begin < units; begin += layout.group_units) {
+        const uint8_t *head = source;
+        prefetch_lines(head, layout.head_lines);
+        source += layout.head_lines * PANEL_LINE_BYTES;
+        for (size_t u = 0; u < layout.group_units && begin + u < units; u++) {
+            const uint8_t *halves = head + 32 * (u >> layout.shift);
+            size_t unit = begin + u;
+            if (layout.kind == UNIT_MXFP4)
+                convert_brains(halves, out->scale[unit]);
+            else
+                convert_halves(halves, out->scale[unit]);
+            if (layout.minimum_at != 0)
+                convert_halves(halves + layout.minimum_at, out->minimum[unit]);
+            unpack_unit(source, layout.kind, out->line[8 * unit]);
+            source += unit_bytes(layout.kind);
+        }
+    }
+}
+
+static void unpack_q4_0(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_NIBBLE, 2, 1, 0, 0};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_q4_1(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_NIBBLE, 2, 2, 0, 64};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_q4b64(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_NIBBLE, 4, 1, 1, 0};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_q4m64(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_NIBBLE, 2, 1, 1, 32};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_q5_0(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_FIVE, 2, 1, 0, 0};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_q5_1(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_FIVE, 2, 2, 0, 64};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void unpack_mxfp4(const uint8_t *source, size_t k, void *piece) {
+    static const block_layout layout = {UNIT_MXFP4, 2, 1, 0, 0};
+    unpack_groups(source, k, piece, layout);
+}
+
+static void prepare_eight(const activation_view *x, size_t row, size_t piece, void *record) {
+    prepare_bytes(x, row, piece, record, true, 8);
+}
+static void prepare_sixteen(const activation_view *x, size_t row, size_t piece, void *record) {
+    prepare_bytes(x, row, piece, record, true, 16);
+}
+static void prepare_mxfp4(const activation_view *x, size_t row, size_t piece, void *record) {
+    prepare_bytes(x, row, piece, record, true, MXFP4_ZERO);
+}
+
+static void product_nibble_zero(const void *w, const void *x, size_t k, float *sums, size_t rows) {
+    product_bytes_tile(w, x, k, sums, rows,
+                       (byte_shape){.block_lines = 8, .depth = 8, .zero = true});
+}
+static void product_five_zero(const void *w, const void *x, size_t k, float *sums, size_t rows) {
+    product_bytes_tile(w, x, k, sums, rows,
+                       (byte_shape){.block_lines = 8, .depth = 4, .zero = true});
+}
+
+/* Lines of 256 k: heads of its groups, and its units. */
+#define PACKED_BYTES(groups, head_lines, unit_lines)                                               \
+    (((groups) * (head_lines) + PIECE_UNITS * (unit_lines)) * PANEL_LINE_BYTES)
+
+void avx2_linear_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_eight,
+                                         .unpack = unpack_q4_0,
+                                         .product = product_nibble_zero};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 4),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_eight,
+                                         .unpack = unpack_q4_1,
+                                         .product = product_nibble_minimum};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(2, 1, 4),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_eight,
+                                         .unpack = unpack_q4b64,
+                                         .product = product_nibble_zero};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_eight,
+                                         .unpack = unpack_q4m64,
+                                         .product = product_nibble_minimum};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 5),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_sixteen,
+                                         .unpack = unpack_q5_0,
+                                         .product = product_five_zero};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 5),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_sixteen,
+                                         .unpack = unpack_q5_1,
+                                         .product = product_five_minimum};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
+                                         .record_bytes = sizeof(byte_record),
+                                         .chunk = BYTE_CHUNK,
+                                         .prepare = prepare_mxfp4,
+                                         .unpack = unpack_mxfp4,
+                                         .product = product_five_zero};
+    linear_pieces(&family, call, first, last, scratch);
+}

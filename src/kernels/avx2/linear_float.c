@@ -1,0 +1,245 @@
+/* F32, F16, BF16, F8C: floats times floats, k after k, one fused multiply-add each.
+ *
+ * A piece of 256 k is decoded to floats (16 KB; F32 is read where it lies) and multiplied with all
+ * rows of x, six at a time: 12 accumulators, two registers of weights, one of x. One row alone
+ * would wait for its two accumulators: it takes two panels at once, decoded in registers.
+ */
+#include "kernels/avx2/linear_int.h"
+
+#include "base/checked.h"
+
+#include <assert.h>
+
+#define FLOAT_TILE  6
+#define FLOAT_CHUNK 96
+
+typedef enum float_kind { KIND_F32, KIND_F16, KIND_BF16, KIND_F8C } float_kind;
+
+/* k in one line. */
+ALWAYS_INLINE size_t line_k(const float_kind kind) {
+    return kind == KIND_F32 ? 1 : kind == KIND_F8C ? 4 : 2;
+}
+
+typedef struct float_pair {
+    __m256 first, second;
+} float_pair;
+
+/* Two halves for each of 8 outputs, as two registers of 8 floats. */
+ALWAYS_INLINE float_pair convert_pairs(__m256i halves) {
+    __m256 a = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+    __m256 b = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    /* Shuffling leaves the outputs as 0 1 4 5 2 3 6 7. */
+    __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    return (float_pair){_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)),
+                        _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8))};
+}
+
+/* E4M3 in the upper bytes of words, as halves 256 times smaller; the NaN stays one. */
+ALWAYS_INLINE __m256i halves_of_e4m3(__m256i words) {
+    __m256i half = _mm256_and_si256(_mm256_srai_epi16(words, 1), _mm256_set1_epi16((short)0xbf80));
+    __m256i most = _mm256_set1_epi16(0x3f80);
+    __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, most), most);
+    return _mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7e00)));
+}
+
+/* 8 outputs of one line: out[line_k]. */
+ALWAYS_INLINE void decode_line(const float_kind kind, const uint8_t *source, __m256 *out) {
+    if (kind == KIND_F32) {
+        out[0] = _mm256_load_ps((const float *)(const void *)source);
+        return;
+    }
+    __m256i line = load_bytes(source);
+    if (kind == KIND_F16) {
+        float_pair pair = convert_pairs(line);
+        out[0] = pair.first;
+        out[1] = pair.second;
+    } else if (kind == KIND_BF16) {
+        out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(line, 16));
+        out[1] = _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xffff0000u)));
+    } else {
+        const __m256 grow = _mm256_set1_ps(256.0f);
+        float_pair even = convert_pairs(halves_of_e4m3(_mm256_slli_epi16(line, 8)));
+        float_pair odd = convert_pairs(halves_of_e4m3(line));
+        out[0] = _mm256_mul_ps(even.first, grow);
+        out[1] = _mm256_mul_ps(odd.first, grow);
+        out[2] = _mm256_mul_ps(even.second, grow);
+        out[3] = _mm256_mul_ps(odd.second, grow);
+    }
+}
+
+/* ---- One row ---- */
+
+/* `count` k of one line of `panels` panels. */
+ALWAYS_INLINE void multiply_line(const float_kind kind, const uint8_t *const *source,
+                                 const float *x, const size_t count, const int panels,
+                                 __m256 sum[2][2]) {
+#pragma GCC unroll 2
+    for (int p = 0; p < panels; p++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m256 w[4];
+            decode_line(kind, source[p] + 32 * h, w);
+#pragma GCC unroll 4
+            for (size_t i = 0; i < count; i++)
+                sum[p][h] = _mm256_fmadd_ps(w[i], _mm256_set1_ps(x[i]), sum[p][h]);
+        }
+}
+
+ALWAYS_INLINE void row_panels(const float_kind kind, const uint8_t *panel, size_t panel_bytes,
+                              const float *x, size_t k, const int panels, float *sums) {
+    const size_t step = line_k(kind);
+    const uint8_t *source[2] = {panel, panel + panel_bytes};
+    __m256 sum[2][2];
+    for (int p = 0; p < panels; p++)
+        sum[p][0] = sum[p][1] = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + step <= k; i += step) {
+        multiply_line(kind, source, x + i, step, panels, sum);
+        for (int p = 0; p < panels; p++) {
+            prefetch_packed(source[p]);
+            source[p] += PANEL_LINE_BYTES;
+        }
+    }
+    for (size_t j = 0; i + j < k; j++) { /* a last line that is not full: at most three k */
+        for (int p = 0; p < panels; p++)
+            for (int h = 0; h < 2; h++) {
+                __m256 w[4];
+                decode_line(kind, source[p] + 32 * h, w);
+                sum[p][h] = _mm256_fmadd_ps(w[j], _mm256_set1_ps(x[i + j]), sum[p][h]);
+            }
+    }
+    for (int p = 0; p < panels; p++)
+        for (int h = 0; h < 2; h++)
+            _mm256_store_ps(sums + p * QUANT_PANEL_ROWS + 8 * h, sum[p][h]);
+}
+
+/* ---- Many rows ---- */
+
+ALWAYS_INLINE void decode_piece(const float_kind kind, const uint8_t *source, size_t k,
+                                float *out) {
+    const size_t step = line_k(kind);
+    for (size_t i = 0; i < k; i += step, source += PANEL_LINE_BYTES) {
+        prefetch_packed(source);
+#pragma GCC unroll 2
+        for (size_t h = 0; h < 2; h++) {
+            __m256 w[4];
+            decode_line(kind, source + 32 * h, w);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < step; j++)
+                _mm256_store_ps(out + (i + j) * QUANT_PANEL_ROWS + 8 * h, w[j]);
+        }
+    }
+}
+
+ALWAYS_INLINE void product_floats(const float *w, size_t k, const float *x, size_t stride,
+                                  float *sums, const int rows) {
+    __m256 f[FLOAT_TILE][2];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        f[r][0] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS);
+        f[r][1] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS + 8);
+    }
+    for (size_t i = 0; i < k; i++, w += QUANT_PANEL_ROWS) {
+        __m256 low = _mm256_load_ps(w);
+        __m256 high = _mm256_load_ps(w + 8);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            __m256 one = _mm256_set1_ps(x[(size_t)r * stride + i]);
+            f[r][0] = _mm256_fmadd_ps(low, one, f[r][0]);
+            f[r][1] = _mm256_fmadd_ps(high, one, f[r][1]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        _mm256_store_ps(sums + r * QUANT_PANEL_ROWS, f[r][0]);
+        _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8, f[r][1]);
+    }
+}
+
+static void product_tile(const float *w, size_t k, const float *x, size_t stride, float *sums,
+                         size_t rows) {
+    switch (rows) {
+    case 1:
+        product_floats(w, k, x, stride, sums, 1);
+        return;
+    case 2:
+        product_floats(w, k, x, stride, sums, 2);
+        return;
+    case 3:
+        product_floats(w, k, x, stride, sums, 3);
+        return;
+    case 4:
+        product_floats(w, k, x, stride, sums, 4);
+        return;
+    case 5:
+        product_floats(w, k, x, stride, sums, 5);
+        return;
+    default:
+        product_floats(w, k, x, stride, sums, 6);
+    }
+}
+
+ALWAYS_INLINE void panel_rows(const float_kind kind, const uint8_t *panel, const float *x,
+                              size_t stride, size_t k, size_t rows, float *piece, float *sums) {
+    memset(sums, 0, rows * QUANT_PANEL_ROWS * sizeof(float));
+    for (size_t begin = 0; begin < k; begin += PIECE_K) {
+        size_t count = size_min(k - begin, PIECE_K);
+        const uint8_t *source = panel + begin / line_k(kind) * PANEL_LINE_BYTES;
+        const float *w = (const float *)(const void *)source;
+        if (kind != KIND_F32) {
+            decode_piece(kind, source, count, piece);
+            w = piece;
+        }
+        for (size_t i = 0; i < rows; i += FLOAT_TILE)
+            product_tile(w, count, x + i * stride + begin, stride, sums + i * QUANT_PANEL_ROWS,
+                         size_min(rows - i, FLOAT_TILE));
+    }
+}
+
+/* ---- The walk ---- */
+
+ALWAYS_INLINE void linear_floats(const linear_call *call, size_t first, size_t last,
+                                 uint8_t *scratch, const float_kind kind) {
+    const weight_view *weight = call->weight;
+    const activation_view *x = call->x;
+    uint64_t bytes = 0;
+    bool known = panels_bytes(weight->type, weight->k, &bytes);
+    assert(known && x->k == weight->k);
+    (void)known;
+    size_t k = weight->k;
+    float *sums = (float *)(void *)scratch;
+    float *piece = sums + FLOAT_CHUNK * QUANT_PANEL_ROWS;
+    size_t scale_at = (k + 3) / 4 * PANEL_LINE_BYTES;
+    for (size_t row = 0; row < x->rows; row += FLOAT_CHUNK) {
+        size_t rows = size_min(x->rows - row, FLOAT_CHUNK);
+        const float *from = x->x + row * x->stride;
+        for (size_t panel = first; panel < last;) {
+            const uint8_t *data = weight->data + panel * (size_t)bytes;
+            size_t panels = rows == 1 && last - panel >= 2 ? 2 : 1;
+            if (panels == 2)
+                row_panels(kind, data, (size_t)bytes, from, k, 2, sums);
+            else if (rows == 1)
+                row_panels(kind, data, (size_t)bytes, from, k, 1, sums);
+            else
+                panel_rows(kind, data, from, x->stride, k, rows, piece, sums);
+            for (size_t p = 0; p < panels; p++, panel++, data += bytes)
+                linear_finish(call, panel, row, rows, sums + p * QUANT_PANEL_ROWS,
+                              kind == KIND_F8C ? (const float *)(const void *)(data + scale_at)
+                                               : NULL);
+        }
+    }
+}
+
+void avx2_linear_f32(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    linear_floats(call, first, last, scratch, KIND_F32);
+}
+void avx2_linear_f16(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    linear_floats(call, first, last, scratch, KIND_F16);
+}
+void avx2_linear_bf16(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    linear_floats(call, first, last, scratch, KIND_BF16);
+}
+void avx2_linear_f8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    linear_floats(call, first, last, scratch, KIND_F8C);
+}

@@ -1,0 +1,249 @@
+/* Products in int16: the 8-bit types, whose x is two planes of int8 that make one int16 again, and
+ * the types with the codebook of IQ4, whose numbers need all of int8.
+ *
+ * n = 255 · high + low is at most 32512 and fits int16, so vpmaddwd takes number · n of two k at
+ * once into int32, exact: half the work of two planes of bytes. A line of the piece holds two k of
+ * 16 outputs. int32: 32 k · 128 · 32512 = 1.3e8.
+ * Per 32 k, 8 outputs and a row: 16 vpmaddwd, 15 vpaddd, vcvtdq2ps, vmulps, vfmadd.
+ */
+#include "kernels/avx2/unpack_lines.h"
+
+#define UNIT_WORD_LINES (PANEL_UNIT / 2)
+
+/* ---- x ---- */
+
+/* Words in the order 0 2 1 3 of every four: what shifting leaves of a byte line (unpack_words). */
+ALWAYS_INLINE __m256i word_order(__m256i words) {
+    const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    return _mm256_shuffle_epi8(words, order);
+}
+
+ALWAYS_INLINE __m256i widen(const int8_t *source) {
+    return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(const void *)source));
+}
+
+ALWAYS_INLINE void prepare_words(const activation_view *x, size_t row, size_t piece,
+                                 word_record *out, const bool planes) {
+    const int8_t *number = x->number + row * x->stride + piece * PIECE_K;
+    const int8_t *low = planes ? x->low + row * x->stride + piece * PIECE_K : NULL;
+    const float *scale = x->scale + row * x->scale_stride + piece * PIECE_UNITS;
+    size_t units = piece_units(x->k - piece * PIECE_K);
+    for (size_t i = 0; i < units * PANEL_UNIT; i += 16) {
+        __m256i words = widen(number + i);
+        if (planes)
+            words =
+                _mm256_add_epi16(_mm256_mullo_epi16(words, _mm256_set1_epi16(255)), widen(low + i));
+        store_bytes(out->number + i, word_order(words));
+    }
+    memcpy(out->scale, scale, units * sizeof(float));
+}
+
+static void prepare_planes(const activation_view *x, size_t row, size_t piece, void *record) {
+    prepare_words(x, row, piece, record, true);
+}
+static void prepare_bytes_as_words(const activation_view *x, size_t row, size_t piece,
+                                   void *record) {
+    prepare_words(x, row, piece, record, false);
+}
+
+/* ---- Weights ---- */
+
+/* 32 bytes of a line, k 0 1 2 3 of 8 outputs, as words: k 0 and 2, then k 1 and 3. */
+ALWAYS_INLINE void unpack_words(__m256i bytes, int16_t *out) {
+    store_bytes(out, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
+    store_bytes(out + 2 * QUANT_PANEL_ROWS, _mm256_srai_epi16(bytes, 8));
+}
+
+/* Byte lines, two lines of words each. */
+ALWAYS_INLINE void unpack_byte_lines(const uint8_t *source, size_t lines,
+                                     int16_t out[][2 * QUANT_PANEL_ROWS]) {
+    prefetch_lines(source, lines);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < lines; i++)
+        for (size_t h = 0; h < 2; h++)
+            unpack_words(load_bytes(source + i * PANEL_LINE_BYTES + 32 * h), out[2 * i] + 16 * h);
+}
+
+/* Four nibble lines through the codebook. */
+ALWAYS_INLINE void unpack_iq4(const uint8_t *source, int16_t out[][2 * QUANT_PANEL_ROWS]) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    __m256i table = table_of(codebook_iq4);
+    prefetch_lines(source, 4);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++)
+        for (size_t h = 0; h < 2; h++) {
+            __m256i both = load_bytes(source + i * PANEL_LINE_BYTES + 32 * h);
+            __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+            __m256i low = _mm256_and_si256(both, nibble);
+            unpack_words(_mm256_shuffle_epi8(table, low), out[4 * i] + 16 * h);
+            unpack_words(_mm256_shuffle_epi8(table, high), out[4 * i + 2] + 16 * h);
+        }
+}
+
+/* Groups of two units: a line of scales before them. */
+static void unpack_q8(const uint8_t *source, size_t k, void *piece) {
+    word_piece *out = piece;
+    size_t units = piece_units(k);
+    const uint8_t *head = source;
+    for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
+        if (unit % 2 == 0) {
+            head = source;
+            prefetch_packed(head);
+            source += PANEL_LINE_BYTES;
+        }
+        convert_halves(head + 32 * (unit % 2), out->scale[unit]);
+        unpack_byte_lines(source, 8, &out->line[unit * UNIT_WORD_LINES]);
+    }
+}
+
+static void unpack_iq4_nl(const uint8_t *source, size_t k, void *piece) {
+    word_piece *out = piece;
+    size_t units = piece_units(k);
+    const uint8_t *head = source;
+    for (size_t unit = 0; unit < units; unit++, source += NIBBLE_UNIT_BYTES) {
+        if (unit % 2 == 0) {
+            head = source;
+            prefetch_packed(head);
+            source += PANEL_LINE_BYTES;
+        }
+        convert_halves(head + 32 * (unit % 2), out->scale[unit]);
+        unpack_iq4(source, &out->line[unit * UNIT_WORD_LINES]);
+    }
+}
+
+/* 256 k: f16 d, then a signed byte per block and output. */
+static void unpack_iq4_xs(const uint8_t *source, size_t k, void *piece) {
+    word_piece *out = piece;
+    (void)k; /* a multiple of 256 */
+    float d[QUANT_PANEL_ROWS] __attribute__((aligned(32)));
+    convert_halves(source, d);
+    prefetch_lines(source, 3);
+    const uint8_t *s = source + PANEL_LINE_BYTES;
+    source += 3 * PANEL_LINE_BYTES;
+    for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += NIBBLE_UNIT_BYTES) {
+        for (size_t h = 0; h < 2; h++, s += 8) {
+            __m256i bytes = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)s));
+            _mm256_store_ps(out->scale[unit] + 8 * h,
+                            _mm256_mul_ps(_mm256_load_ps(d + 8 * h), _mm256_cvtepi32_ps(bytes)));
+        }
+        unpack_iq4(source, &out->line[unit * UNIT_WORD_LINES]);
+    }
+}
+
+/* Lines without heads; the last unit may have fewer, and x is zero behind k. Scales are the row's
+ * and come at the end: here they are one. */
+static void unpack_q8c(const uint8_t *source, size_t k, void *piece) {
+    word_piece *out = piece;
+    size_t units = piece_units(k);
+    for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
+        int16_t(*to)[2 * QUANT_PANEL_ROWS] = &out->line[unit * UNIT_WORD_LINES];
+        size_t left = k - unit * PANEL_UNIT;
+        if (left >= PANEL_UNIT) {
+            unpack_byte_lines(source, 8, to);
+        } else {
+            memset(to, 0, UNIT_WORD_LINES * sizeof(to[0]));
+            unpack_byte_lines(source, (left + 3) / 4, to);
+        }
+        for (size_t h = 0; h < 2; h++)
+            _mm256_store_ps(out->scale[unit] + 8 * h, _mm256_set1_ps(1.0f));
+    }
+}
+
+/* ---- Products ---- */
+
+ALWAYS_INLINE void product_words(const word_piece *w, const word_record *x, size_t k, float *sums,
+                                 const int rows) {
+    size_t units = piece_units(k);
+    __m256 f[TILE_ROWS][2];
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < 2; h++)
+            f[r][h] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS + 8 * h);
+    for (size_t unit = 0; unit < units; unit++) {
+        __m256i wide[TILE_ROWS][2];
+        const int16_t(*line)[2 * QUANT_PANEL_ROWS] = &w->line[unit * UNIT_WORD_LINES];
+#pragma GCC unroll 16
+        for (int i = 0; i < UNIT_WORD_LINES; i++) {
+            __m256i low = load_bytes(line[i]);
+            __m256i high = load_bytes(line[i] + 16);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                __m256i two = broadcast4(x[r].number + unit * PANEL_UNIT + 2 * (size_t)i);
+                __m256i a = _mm256_madd_epi16(low, two);
+                __m256i b = _mm256_madd_epi16(high, two);
+                wide[r][0] = held(i == 0 ? a : _mm256_add_epi32(wide[r][0], a));
+                wide[r][1] = held(i == 0 ? b : _mm256_add_epi32(wide[r][1], b));
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++)
+                f[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r][h]),
+                                          _mm256_mul_ps(_mm256_load_ps(w->scale[unit] + 8 * h),
+                                                        _mm256_set1_ps(x[r].scale[unit])),
+                                          f[r][h]);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int h = 0; h < 2; h++)
+            _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * h, f[r][h]);
+}
+
+static void product(const void *w, const void *x, size_t k, float *sums, size_t rows) {
+    switch (rows) {
+    case 1:
+        product_words(w, x, k, sums, 1);
+        return;
+    case 2:
+        product_words(w, x, k, sums, 2);
+        return;
+    case 3:
+        product_words(w, x, k, sums, 3);
+        return;
+    default:
+        product_words(w, x, k, sums, 4);
+    }
+}
+
+/* Q8_0 and Q8B. */
+void avx2_linear_q8(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = 68 * PANEL_LINE_BYTES,
+                                         .record_bytes = sizeof(word_record),
+                                         .chunk = WORD_CHUNK,
+                                         .prepare = prepare_planes,
+                                         .unpack = unpack_q8,
+                                         .product = product};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = 64 * PANEL_LINE_BYTES,
+                                         .record_bytes = sizeof(word_record),
+                                         .chunk = WORD_CHUNK,
+                                         .row_scales = true,
+
+                                         .prepare = prepare_planes,
+                                         .unpack = unpack_q8c,
+                                         .product = product};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = 36 * PANEL_LINE_BYTES,
+                                         .record_bytes = sizeof(word_record),
+                                         .chunk = WORD_CHUNK,
+                                         .prepare = prepare_bytes_as_words,
+                                         .unpack = unpack_iq4_nl,
+                                         .product = product};
+    linear_pieces(&family, call, first, last, scratch);
+}
+
+void avx2_linear_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    static const linear_family family = {.packed_bytes = 35 * PANEL_LINE_BYTES,
+                                         .record_bytes = sizeof(word_record),
+                                         .chunk = WORD_CHUNK,
+                                         .prepare = prepare_bytes_as_words,
+                                         .unpack = unpack_iq4_xs,
+                                         .product = product};
+    linear_pieces(&family, call, first, last, scratch);
+}
