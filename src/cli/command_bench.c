@@ -1,215 +1,205 @@
-/* `avocet bench`: tokens per second of prefill and decode, by the clock, median of repetitions.
- * The tokens are pseudo-random, so that nothing is easier than it would be in earnest. */
-#include "cli/cli.h"
+/* `avocet bench`: what an engine does on this machine, beside what the machine could do. */
+#include "cli/bench_int.h"
 
-#include "base/clock.h"
 #include "base/cpu.h"
-#include "base/json.h"
-#include "base/random.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 extern const cli_command command_bench;
 
-#define REPETITIONS_MAX 100
-
 typedef struct bench_flags {
-    uint32_t prompt, generate, threads, repetitions;
+    const char *prompt, *generate, *batch, *depth, *threads; /* lists as written */
     const char *kv_type;
-    bool json;
+    char kv_types[128]; /* the list, cut into words */
+    const char *plot;
+    uint32_t limits_mib;
+    bool json, csv;
+    bench_engine_options engine;
 } bench_flags;
 
-typedef struct bench_figures {
-    double prefill[REPETITIONS_MAX]; /* tokens per second */
-    double decode[REPETITIONS_MAX];
-    double load_seconds;
-    uint32_t threads;
-    uint64_t weight_bytes;
-} bench_figures;
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, uint32_t count) {
-    qsort(values, count, sizeof(*values), ascending);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2.0;
-}
-
-typedef struct bench_parts {
-    avo_engine *engine;
-    avo_session *session;
-    avo_batch *batch;
-    uint32_t vocabulary;
-} bench_parts;
-
-static avo_status step(bench_parts *parts, const int32_t *tokens, size_t count, avo_error *error) {
-    avo_batch_clear(parts->batch);
-    avo_status status = avo_batch_add(parts->batch, parts->session, tokens, count);
-    if (status == AVO_OK)
-        status = avo_step(parts->engine, parts->batch);
-    if (status != AVO_OK)
-        return status_fail(error, status, "%s", avo_batch_error(parts->batch)->text);
-    return AVO_OK;
-}
-
-static int32_t token_at(const bench_parts *parts, uint64_t index) {
-    return (int32_t)(random_at(1, 0, index).words[0] % parts->vocabulary);
-}
-
-/* One pass: the prompt in steps of 512 at most, then token by token. */
-static avo_status measure_once(bench_parts *parts, const bench_flags *flags, double *prefill,
-                               double *decode, avo_error *error) {
-    int32_t tokens[512];
-    avo_batch_clear(parts->batch);
-    AVO_TRY(avo_session_truncate(parts->session, 0, error));
-    uint64_t begin = clock_now_ns();
-    for (uint32_t done = 0; done < flags->prompt;) {
-        uint32_t count = flags->prompt - done < 512 ? flags->prompt - done : 512;
-        for (uint32_t i = 0; i < count; i++)
-            tokens[i] = token_at(parts, done + i);
-        AVO_TRY(step(parts, tokens, count, error));
-        done += count;
+/* "1,8,16": numbers in [minimum, maximum]; false after an error was printed. */
+static bool parse_list(const char *name, const char *text, uint32_t minimum, uint32_t maximum,
+                       bench_list *list) {
+    list->count = 0;
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        char number[16];
+        uint64_t value = 0;
+        const char *wrong = "is too long for a number";
+        if (length < sizeof(number)) {
+            memcpy(number, text, length);
+            number[length] = 0;
+            wrong = number_parse_u64(number, minimum, maximum, &value);
+        }
+        if (wrong == NULL && list->count == BENCH_LIST_MAX)
+            wrong = "makes the list too long";
+        if (wrong != NULL) {
+            cli_usage(&command_bench, "--%s: \"%.*s\" %s", name, (int)length, text, wrong);
+            return false;
+        }
+        list->item[list->count++] = (uint32_t)value;
+        if (text[length] == 0)
+            return true;
+        text += length + 1;
     }
-    uint64_t middle = clock_now_ns();
-    for (uint32_t i = 0; i < flags->generate; i++) {
-        int32_t token = token_at(parts, flags->prompt + i);
-        AVO_TRY(step(parts, &token, 1, error));
-    }
-    uint64_t end = clock_now_ns();
-    *prefill = flags->prompt > 0 ? (double)flags->prompt / clock_seconds(begin, middle) : 0.0;
-    *decode = flags->generate > 0 ? (double)flags->generate / clock_seconds(middle, end) : 0.0;
-    return AVO_OK;
 }
 
-static avo_status measure_all(bench_parts *parts, const bench_flags *flags, bench_figures *figures,
-                              avo_error *error) {
-    double ignored;
-    /* Once for nothing: files are mapped and caches are warm afterwards. */
-    AVO_TRY(measure_once(parts, flags, &ignored, &ignored, error));
-    for (uint32_t i = 0; i < flags->repetitions; i++) {
-        if (!cli_progress(NULL, "bench", i, flags->repetitions))
-            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
-        AVO_TRY(measure_once(parts, flags, &figures->prefill[i], &figures->decode[i], error));
-    }
-    cli_progress_end();
-    return AVO_OK;
+static bool parse_lists(bench_flags *flags) {
+    bench_engine_options *engine = &flags->engine;
+    return parse_list("prompt", flags->prompt, 0, 1048576, &engine->prompt) &&
+           parse_list("generate", flags->generate, 0, 1048576, &engine->generate) &&
+           parse_list("batch", flags->batch, 1, 4096, &engine->batch) &&
+           parse_list("depth", flags->depth, 0, 1048576, &engine->depth) &&
+           parse_list("threads", flags->threads, 0, TEAM_THREADS_MAX, &engine->threads);
 }
 
-static avo_status bench(const char *name, const bench_flags *flags, bench_figures *figures,
-                        avo_error *error) {
-    uint64_t begin = clock_now_ns();
+/* "f16,int8"; whether there are such types, the engine says. */
+static bool parse_kv_types(bench_flags *flags) {
+    bench_engine_options *engine = &flags->engine;
+    engine->kv_types = 1; /* NULL: its own choice */
+    if (flags->kv_type == NULL)
+        return true;
+    if (strlen(flags->kv_type) >= sizeof(flags->kv_types)) {
+        cli_usage(&command_bench, "--kv-type: the list is too long");
+        return false;
+    }
+    memcpy(flags->kv_types, flags->kv_type, strlen(flags->kv_type) + 1);
+    engine->kv_type[0] = flags->kv_types;
+    for (char *at = flags->kv_types; *at != 0; at++)
+        if (*at == ',' && engine->kv_types < BENCH_LIST_MAX) {
+            *at = 0;
+            engine->kv_type[engine->kv_types++] = at + 1;
+        }
+    return true;
+}
+
+/* The last part of a path, without what every model file ends with. */
+static void short_name(const char *name, char *out, size_t capacity) {
+    size_t length = strlen(name);
+    while (length > 1 && name[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && name[begin - 1] != '/')
+        begin--;
+    length -= begin;
+    snprintf(out, capacity, "%.*s", (int)length, name + begin);
+    char *dot = strrchr(out, '.');
+    if (dot != NULL && dot != out &&
+        (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".avo") == 0 || strcmp(dot, ".bin") == 0))
+        *dot = 0;
+}
+
+static avo_status measure_model(const char *model_name, const bench_flags *flags,
+                                bench_machine *machine, bench_results *results, avo_error *error) {
     avo_model *model = NULL;
-    bench_parts parts = {0};
-    AVO_TRY(cli_model_open(name, &model, error));
-    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
-    options.threads = flags->threads;
-    options.kv_type = flags->kv_type;
-    options.context_max = flags->prompt + flags->generate;
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(model, &info);
-    parts.vocabulary = info.vocabulary;
-    figures->weight_bytes = info.weight_bytes;
-    avo_plan plan = AVO_PLAN_INIT;
-    avo_status status = avo_engine_plan(model, &options, &plan, error);
-    figures->threads = plan.threads;
-    if (status == AVO_OK)
-        status = avo_engine_open(model, &options, &parts.engine, error);
-    if (status == AVO_OK)
-        status = avo_session_open(parts.engine, NULL, &parts.session, error);
-    if (status == AVO_OK)
-        status = avo_batch_open(parts.engine, &parts.batch, error);
-    figures->load_seconds = clock_seconds(begin, clock_now_ns());
-    if (status == AVO_OK)
-        status = measure_all(&parts, flags, figures, error);
-    avo_batch_close(parts.batch);
-    avo_session_close(parts.session);
-    avo_engine_close(parts.engine);
+    AVO_TRY(cli_model_open(model_name, &model, error));
+    char name[64];
+    short_name(model_name, name, sizeof(name));
+    avo_status status = bench_engine(model, name, &flags->engine, machine, results, error);
+    cli_progress_end();
     avo_model_close(model);
     return status;
 }
 
-static avo_status write_json(const char *name, const bench_flags *flags,
-                             const bench_figures *figures, double prefill, double decode,
-                             buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(name)));
-    return buffer_format(out,
-                         ",\"threads\":%u,\"repetitions\":%u,\"prompt_tokens\":%u,"
-                         "\"new_tokens\":%u,\"load_ms\":%.3f,\"prefill_tps\":%.3f,"
-                         "\"decode_tps\":%.3f,\"weight_bytes\":%llu,\"peak_memory_bytes\":%llu}",
-                         figures->threads, flags->repetitions, flags->prompt, flags->generate,
-                         figures->load_seconds * 1e3, prefill, decode,
-                         (unsigned long long)figures->weight_bytes,
-                         (unsigned long long)memory_peak_bytes());
-}
-
-static int print_figures(const char *name, const bench_flags *flags, bench_figures *figures) {
-    double prefill = median(figures->prefill, flags->repetitions);
-    double decode = median(figures->decode, flags->repetitions);
-    if (!flags->json) {
-        printf("%-10s %10s %8s %14s %14s\n", "what", "tokens", "threads", "median tok/s",
-               "best tok/s");
-        if (flags->prompt > 0)
-            printf("%-10s %10u %8u %14.2f %14.2f\n", "prefill", flags->prompt, figures->threads,
-                   prefill, figures->prefill[flags->repetitions - 1]);
-        if (flags->generate > 0)
-            printf("%-10s %10u %8u %14.2f %14.2f\n", "decode", flags->generate, figures->threads,
-                   decode, figures->decode[flags->repetitions - 1]);
-        return EXIT_GOOD;
-    }
+int bench_print(const bench_results *results, bool json, bool csv) {
+    char cpu[128], features[256];
+    cpu_features found = cpu_features_detect();
+    cpu_name(cpu, sizeof(cpu));
+    cpu_features_text(&found, features, sizeof(features));
+    bench_report report = {cpu, features, cpu_usable_threads(), results};
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(name, flags, figures, prefill, decode, &out);
-    if (status == AVO_OK)
+    avo_status status = json  ? bench_write_json(&report, &out)
+                        : csv ? bench_write_csv(&report, &out)
+                              : bench_write_markdown(&report, &out);
+    if (status == AVO_OK) {
+        if (out.size > 0 && out.data[out.size - 1] == '\n')
+            out.size--;
         cli_print(buffer_text(&out));
+    }
     buffer_free(&out);
     return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
 }
 
+static int measure(int models, char **names, const bench_flags *flags) {
+    avo_error error = {0};
+    static bench_result room[BENCH_RESULTS_MAX];
+    bench_results results = {room, 0, BENCH_RESULTS_MAX};
+    bench_machine *machine = NULL;
+    avo_status status = bench_machine_open((size_t)flags->limits_mib << 20, &machine, &error);
+    for (int i = 0; i < models && status == AVO_OK; i++)
+        status = measure_model(names[i], flags, machine, &results, &error);
+    bench_machine_close(machine);
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    int exit_status = bench_print(&results, flags->json, flags->csv);
+    if (exit_status == EXIT_GOOD && flags->plot != NULL)
+        exit_status = bench_plot(&results, flags->plot);
+    return exit_status;
+}
+
 static int run(int argc, char **argv) {
-    bench_flags flags = {.prompt = 128, .generate = 32, .repetitions = 5};
+    bench_flags flags = {.prompt = "128",
+                         .generate = "32",
+                         .batch = "1",
+                         .depth = "0",
+                         .threads = "0",
+                         .limits_mib = LIMITS_READ_BYTES >> 20,
+                         .engine = {.repeats = 5, .progress = cli_progress}};
     const option_spec specs[] = {
-        {"prompt", 'p', OPTION_U32, &flags.prompt, "N", "tokens of prompt (default 128)", 0,
-         1048576},
-        {"generate", 'n', OPTION_U32, &flags.generate, "N", "tokens after it (default 32)", 0,
-         1048576},
-        {"kv-type", 0, OPTION_TEXT, &flags.kv_type, "TYPE",
+        {"prompt", 'p', OPTION_TEXT, &flags.prompt, "N,…",
+         "tokens of prompt (default 128; 0: none)", 0, 0},
+        {"generate", 'n', OPTION_TEXT, &flags.generate, "N,…",
+         "tokens that every session then generates (default 32; 0: none)", 0, 0},
+        {"batch", 'b', OPTION_TEXT, &flags.batch, "N,…",
+         "sessions that decode together (default 1)", 0, 0},
+        {"depth", 'd', OPTION_TEXT, &flags.depth, "N,…",
+         "tokens that a session already holds (default 0)", 0, 0},
+        {"threads", 't', OPTION_TEXT, &flags.threads, "N,…",
+         "threads to compute with (default 0: all that this process may use)", 0, 0},
+        {"kv-type", 0, OPTION_TEXT, &flags.kv_type, "TYPE,…",
          "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
          "f32)",
          0, 0},
-        {"threads", 't', OPTION_U32, &flags.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
-        {"repeat", 'r', OPTION_U32, &flags.repetitions, "N",
-         "measurements, of which the median counts (default 5)", 1, REPETITIONS_MAX},
+        {"repeat", 'r', OPTION_U32, &flags.engine.repeats, "N",
+         "measurements, of which the median counts (default 5)", 1, BENCH_REPEATS_MAX},
+        {"compute-depth", 0, OPTION_FLAG, &flags.engine.compute_depth, NULL,
+         "really compute what a session holds, instead of copies of its first page", 0, 0},
+        {"limits-mib", 0, OPTION_U32, &flags.limits_mib, "MIB",
+         "memory that is read to measure the machine (default 512: past every cache)", 1, 65536},
         {"json", 0, OPTION_FLAG, &flags.json, NULL, "print a JSON object", 0, 0},
+        {"csv", 0, OPTION_FLAG, &flags.csv, NULL, "print comma-separated values", 0, 0},
+        {"plot", 0, OPTION_TEXT, &flags.plot, "FOLDER", "draw pictures there, with gnuplot", 0, 0},
         {0},
     };
     int words = 0;
     options_result parsed = options_parse(&command_bench, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_bench, words == 0 ? "which MODEL?" : "one MODEL only");
-    if (flags.prompt + flags.generate == 0)
+    if (words == 0)
+        return cli_usage(&command_bench, "which MODEL?");
+    if (flags.json && flags.csv)
+        return cli_usage(&command_bench, "--json or --csv, not both");
+    if (!parse_lists(&flags) || !parse_kv_types(&flags))
+        return EXIT_USAGE;
+    uint32_t sum = 0;
+    for (size_t i = 0; i < flags.engine.prompt.count; i++)
+        sum |= flags.engine.prompt.item[i];
+    for (size_t i = 0; i < flags.engine.generate.count; i++)
+        sum |= flags.engine.generate.item[i];
+    if (sum == 0)
         return cli_usage(&command_bench, "-p 0 -n 0 leaves nothing to measure");
     cli_interrupt_catch();
-    avo_error error = {0};
-    static bench_figures figures;
-    avo_status status = bench(argv[1], &flags, &figures, &error);
-    if (status != AVO_OK)
-        return cli_fail_status(status, &error);
-    return print_figures(argv[1], &flags, &figures);
+    return measure(words, argv + 1, &flags);
 }
 
 const cli_command command_bench = {
     .name = "bench",
-    .summary = "measure tokens per second",
-    .usage = "avocet bench MODEL [options]",
+    .summary = "measure speed, beside what the machine could do",
+    .usage = "avocet bench MODEL… [options]",
     .examples = "avocet bench smollm2\n"
-                "avocet bench smollm2 -p 512 -n 64 -t 8 -r 10\n"
-                "avocet bench model.gguf --json",
+                "avocet bench smollm2 -p 512 -n 64 -b 1,8 -d 0,8192 -t 2 -r 5 --json\n"
+                "avocet bench a.avo b.gguf --csv --plot pictures",
     .run = run,
 };

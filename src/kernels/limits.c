@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define REPEATS        5
-#define REPEAT_SECONDS 0.01
+#define REPEAT_SECONDS 0.004
 #define BARRIERS       1000
 
 /* ---- Plain C ---- */
@@ -154,7 +154,7 @@ static const read_way read_ways[] = {read_1, read_1_ahead, read_2_ahead, read_4_
 
 typedef struct measurement {
     team *team;
-    uint8_t *memory;
+    const uint8_t *memory;
     size_t bytes;
     read_way way;
     const limit_peak *peak;
@@ -175,11 +175,16 @@ static void end(measurement *m, uint32_t worker) {
         m->end_ns = clock_now_ns();
 }
 
+typedef struct touching {
+    uint8_t *memory;
+    size_t bytes;
+} touching;
+
 static void task_touch(void *context, uint32_t worker, uint32_t workers) {
-    measurement *m = context;
+    const touching *t = context;
     size_t first, last;
-    team_share(m->bytes / 64, worker, workers, &first, &last);
-    memset(m->memory + first * 64, 1, (last - first) * 64);
+    team_share(t->bytes / 64, worker, workers, &first, &last);
+    memset(t->memory + first * 64, 1, (last - first) * 64);
 }
 
 static void task_read(void *context, uint32_t worker, uint32_t workers) {
@@ -230,11 +235,15 @@ static double measure_peak(measurement *m, const limit_peak *peak) {
     return (double)m->rounds * peak->operations * team_size(m->team) / shortest(m, task_peak);
 }
 
-void limits_measure(const limit_table *table, team *team, uint8_t *memory, size_t bytes,
+void limits_touch(team *team, uint8_t *memory, size_t bytes) {
+    touching t = {memory, bytes};
+    team_run(team, task_touch, &t);
+}
+
+void limits_measure(const limit_table *table, team *team, const uint8_t *memory, size_t bytes,
                     machine_limits *out) {
     measurement m = {.team = team, .memory = memory, .bytes = bytes / 64 * 64};
     *out = (machine_limits){.table = *table, .threads = team_size(team)};
-    team_run(team, task_touch, &m);
     for (size_t i = 0; i < READ_WAYS; i++) {
         m.way = read_ways[i];
         double rate = (double)m.bytes / shortest(&m, task_read);

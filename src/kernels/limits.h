@@ -49,9 +49,11 @@ typedef struct machine_limits {
 /* Bytes that a measurement of reading should be given: well past every cache. */
 #define LIMITS_READ_BYTES ((size_t)512 << 20)
 
-/* Takes about half a second. `memory` holds `bytes` bytes, a multiple of 64, at a multiple of 64,
- * and should lie in huge pages; it is written first, each worker its own share. */
-void limits_measure(const limit_table *table, team *team, uint8_t *memory, size_t bytes,
+/* Writes the memory that is to be read, each worker the share that it will read: pages then lie
+ * near it. `bytes` is a multiple of 64; the memory begins at one, and should lie in huge pages. */
+void limits_touch(team *team, uint8_t *memory, size_t bytes);
+/* Takes about half a second with LIMITS_READ_BYTES. */
+void limits_measure(const limit_table *table, team *team, const uint8_t *memory, size_t bytes,
                     machine_limits *out);
 
 /* What bounds a piece of work, and the shortest time that it can take. Integers and floats share

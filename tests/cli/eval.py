@@ -1,4 +1,4 @@
-"""`avocet eval`, `plan` and `bench` as commands: files, JSON, refusals. That the figures are right
+"""`avocet eval` and `plan` as commands: files, JSON, refusals. That the figures are right
 is the business of tests/eval and of `make exactness`."""
 import json
 import math
@@ -235,18 +235,6 @@ class Eval(unittest.TestCase):
         self.assertLess(short["kv_bytes"], plan["kv_bytes"])
         self.assertIn("kv_type", self.refuse("plan", FIXTURE, "--kv-type", "int3"))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
-
-    def test_bench(self):
-        done = call("bench", FIXTURE, "-p", "8", "-n", "4", "-t", "1", "-r", "2", "--json")
-        self.assertEqual(done.returncode, GOOD)
-        figures = json.loads(done.stdout)
-        self.assertEqual((figures["prompt_tokens"], figures["new_tokens"], figures["threads"]),
-                         (8, 4, 1))
-        self.assertGreater(figures["prefill_tps"], 0)
-        self.assertGreater(figures["decode_tps"], 0)
-        table = call("bench", FIXTURE, "-p", "8", "-n", "4", "-t", "1", "-r", "1").stdout.decode()
-        self.assertIn("prefill", table)
-        self.assertIn("decode", table)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ static void a_team_measures(void **state) {
         avo_error error = {0};
         machine_limits limits;
         assert_ok_error(team_open(NULL, threads, &team, &error), &error);
+        limits_touch(team, memory, sizeof(memory));
         limits_measure(&table, team, memory, sizeof(memory), &limits);
         team_close(team);
         assert_int_equal(limits.threads, threads);

@@ -1,0 +1,109 @@
+/* Measurements of an engine and of single operations, each beside what the machine can do at most
+ * (kernels/limits.h), taken in the same run just before.
+ *
+ * Tokens are pseudo-random, so that nothing is easier than it would be in earnest. A case is
+ * measured once for nothing, then `repeats` times; the median counts and the spread is shown.
+ */
+#ifndef AVO_BENCH_BENCH_H
+#define AVO_BENCH_BENCH_H
+
+#include "base/buffer.h"
+#include "kernels/layer.h"
+#include "kernels/limits.h"
+
+#define BENCH_LIST_MAX    32
+#define BENCH_REPEATS_MAX 100
+#define BENCH_RESULTS_MAX 4096
+
+/* ---- Figures ---- */
+
+typedef enum bench_kind { BENCH_PREFILL, BENCH_DECODE, BENCH_OPERATION } bench_kind;
+const char *bench_kind_name(bench_kind kind);
+
+/* One line of a table. What the machine was able to do just before is part of it. */
+typedef struct bench_result {
+    bench_kind kind;
+    char model[64];   /* the model's name, or of an operation: "linear q4r 2048×5632" */
+    char backend[16]; /* "ref", "avx2", … */
+    char kv[8];       /* "f32", "int8"; "" where there is none */
+    uint32_t tokens;  /* of a prompt, or steps of decoding; rows of an operation */
+    uint32_t batch;   /* sessions that decode together */
+    uint32_t depth;   /* tokens in the session before */
+    uint32_t threads;
+    uint32_t repeats;
+    double seconds; /* median of a whole measurement */
+    double tps;     /* tokens (rows) a second: median, slowest, fastest */
+    double tps_low, tps_high;
+    double gbps;  /* bytes that must be read, over the time */
+    double gops;  /* 2 × weights × rows and attention, over the time */
+    double share; /* of what the limit that binds allows */
+    limit_bound bound;
+    double read_gbps; /* the machine's limits just before */
+    double integer_gops;
+    double floating_gops;
+} bench_result;
+
+typedef struct bench_results {
+    bench_result *item; /* [capacity], the caller's */
+    size_t count, capacity;
+} bench_results;
+
+/* Fills tps, gbps, gops, share and bound from the times of `repeats` runs of `work`. `seconds` is
+ * sorted on return. */
+void bench_conclude(double *seconds, uint32_t repeats, double tokens, const limit_work *work,
+                    const machine_limits *limits, bench_result *result);
+
+/* ---- What a step has to do ---- */
+
+/* Rows of one step: `sessions` that hold `depth` tokens each and add `rows` tokens each, `logits`
+ * of which get logits. Adds to `work`. */
+void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
+                     uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work);
+
+/* ---- The machine ---- */
+
+/* Memory to read and the limits of a number of threads; measured anew before every case. */
+typedef struct bench_machine bench_machine;
+AVO_MUST_USE avo_status bench_machine_open(size_t read_bytes, bench_machine **out,
+                                           avo_error *error);
+void bench_machine_close(bench_machine *machine);
+AVO_MUST_USE avo_status bench_machine_measure(bench_machine *machine, const char *isa,
+                                              uint32_t threads, machine_limits *limits,
+                                              avo_error *error);
+
+/* ---- The engine ---- */
+
+typedef struct bench_list {
+    uint32_t item[BENCH_LIST_MAX];
+    size_t count;
+} bench_list;
+
+typedef struct bench_engine_options {
+    bench_list prompt, generate, batch, depth, threads; /* threads 0: all that may be used */
+    const char *kv_type[BENCH_LIST_MAX];                /* NULL: the engine's choice */
+    size_t kv_types;
+    uint32_t repeats;
+    bool compute_depth; /* a depth is a prompt that was really computed, not copies of one page */
+    avo_progress_function progress;
+} bench_engine_options;
+
+/* Every prompt length at every depth, then every generation at every batch and depth, for every
+ * number of threads. `name` is what the results call the model. */
+AVO_MUST_USE avo_status bench_engine(const avo_model *model, const char *name,
+                                     const bench_engine_options *options, bench_machine *machine,
+                                     bench_results *results, avo_error *error);
+
+/* ---- Tables ---- */
+
+typedef struct bench_report {
+    const char *cpu;
+    const char *features;
+    uint32_t threads; /* usable */
+    const bench_results *results;
+} bench_report;
+
+AVO_MUST_USE avo_status bench_write_markdown(const bench_report *report, buffer *out);
+AVO_MUST_USE avo_status bench_write_csv(const bench_report *report, buffer *out);
+AVO_MUST_USE avo_status bench_write_json(const bench_report *report, buffer *out);
+
+#endif

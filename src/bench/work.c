@@ -1,0 +1,52 @@
+/* What a step has to read and to compute at the very least. */
+#include "bench/bench.h"
+
+#include "kernels/kv_tile.h"
+#include "quant/panels.h"
+
+static void add_matrix(const weight_view *weight, bool floats, double rows, limit_work *work) {
+    uint64_t bytes;
+    if (weight->data == NULL || rows == 0 ||
+        !weight_bytes(weight->type, weight->layout, weight->rows, weight->k, &bytes))
+        return;
+    work->bytes += (double)bytes;
+    double operations = 2.0 * weight->rows * weight->k * rows;
+    if (floats || panels_form(weight->type) == PRODUCT_FLOAT)
+        work->floating_operations += operations;
+    else
+        work->integer_operations += operations;
+}
+
+/* Scores and sums of `rows` consecutive rows, the last of which sees `depth + rows` positions. */
+static void add_attention(const layer_view *layer, const kv_view *kv, bool floats, double depth,
+                          double rows, limit_work *work) {
+    double window = layer->window > 0 ? layer->window : depth + rows;
+    double seen = 0; /* positions, summed over the rows */
+    for (double row = 1; row <= rows; row++)
+        seen += depth + row < window ? depth + row : window;
+    double operations = 4.0 * layer->heads * layer->head_size * seen;
+    if (floats || kv->type != KV_INT8)
+        work->floating_operations += operations;
+    else
+        work->integer_operations += operations;
+    double positions = depth + rows < window + rows - 1 ? depth + rows : window + rows - 1;
+    work->bytes += positions * layer->kv_heads * (double)kv_head_bytes(kv->type, layer->head_size) /
+                   KV_PAGE_TOKENS;
+}
+
+void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
+                     uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work) {
+    double all = (double)sessions * rows;
+    for (uint32_t i = 0; i < model->layers; i++) {
+        const layer_view *layer = &model->layer[i];
+        const linear_view *matrices[] = {&layer->query, &layer->key, &layer->value, &layer->output,
+                                         &layer->gate,  &layer->up,  &layer->down};
+        for (size_t j = 0; j < sizeof(matrices) / sizeof(matrices[0]); j++)
+            add_matrix(&matrices[j]->weight, floats, all, work);
+        for (uint32_t session = 0; session < sessions; session++)
+            add_attention(layer, kv, floats, depth, rows, work);
+    }
+    add_matrix(&model->embedding_project.weight, floats, all, work);
+    add_matrix(&model->head_project.weight, floats, logits, work);
+    add_matrix(&model->head.weight, floats, logits, work);
+}

@@ -1,0 +1,133 @@
+"""`avocet bench` as a command: what its tables hold, pictures, refusals. Never how fast."""
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+from command import FAILED, GOOD, ROOT, USAGE, call
+
+FIXTURE = ROOT / "tests" / "fixtures" / "models" / "llama3.gguf"
+SHORT = ("-t", "1", "-r", "1", "--limits-mib", "4")
+FIGURES = ("tps", "tps_low", "tps_high", "gbps", "gops", "share", "seconds", "read_gbps",
+           "integer_gops", "floating_gops")
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def measure(self, *arguments):
+        done = call("bench", FIXTURE, *SHORT, *arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        return json.loads(done.stdout)
+
+    def refuse(self, *arguments, status=USAGE):
+        done = call("bench", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done)
+        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
+        return done.stderr.decode()
+
+    def test_every_case_is_there(self):
+        found = self.measure("-p", "8,40", "-n", "3", "-b", "4", "-d", "0,70", "-t", "1,2",
+                             "-r", "2")
+        self.assertEqual(set(found), {"machine", "results"})
+        self.assertEqual(set(found["machine"]), {"cpu", "features", "threads"})
+        wanted = {("prefill", p, 1, d, t) for p in (8, 40) for d in (0, 70) for t in (1, 2)}
+        wanted |= {("decode", 3, b, d, t) for b in (4,) for d in (0, 70) for t in (1, 2)}
+        seen = [(r["kind"], r["tokens"], r["batch"], r["depth"], r["threads"])
+                for r in found["results"]]
+        self.assertEqual(len(seen), len(wanted))
+        self.assertEqual(set(seen), wanted)
+        for result in found["results"]:
+            for figure in FIGURES:
+                self.assertTrue(math.isfinite(result[figure]) and result[figure] > 0,
+                                (figure, result))
+            self.assertLessEqual(result["tps_low"], result["tps"])
+            self.assertGreaterEqual(result["tps_high"], result["tps"])
+            self.assertIn(result["bound"], ("read", "arithmetic"))
+            self.assertEqual((result["model"], result["repeats"]), ("llama3", 2))
+            self.assertAlmostEqual(result["tokens"] * result["batch"] / result["seconds"],
+                                   result["tps"], delta=1e-6 * result["tps"])
+
+    def test_work_does_not_depend_on_time(self):
+        """GB/s × seconds is the bytes of the weights and of K and V: more of them at depth."""
+        results = self.measure("-p", "0", "-n", "4", "-d", "0,96", "-b", "1,2")["results"]
+        work = {(r["batch"], r["depth"]): r["gbps"] * r["seconds"] for r in results}
+        again = self.measure("-p", "0", "-n", "4")["results"][0]
+        self.assertAlmostEqual(work[1, 0], again["gbps"] * again["seconds"],
+                               delta=1e-6 * work[1, 0])
+        deeper = work[1, 96] - work[1, 0]
+        self.assertGreater(deeper, 0)
+        self.assertAlmostEqual((work[2, 96] - work[2, 0]) / deeper, 2, delta=1e-3)
+
+    def test_types_of_keys_and_values(self):
+        results = self.measure("-p", "8", "-n", "2", "-d", "64",
+                               "--kv-type", "f32,int8")["results"]
+        self.assertEqual([r["kv"] for r in results], ["f32", "f32", "int8", "int8"])
+        self.assertGreater(results[1]["gbps"] * results[1]["seconds"],
+                           results[3]["gbps"] * results[3]["seconds"])
+
+    def test_a_computed_depth(self):
+        results = self.measure("-p", "0", "-n", "2", "-d", "64", "--compute-depth")["results"]
+        self.assertEqual([(r["kind"], r["depth"]) for r in results], [("decode", 64)])
+
+    def test_tables(self):
+        done = call("bench", FIXTURE, FIXTURE, "-p", "8", "-n", "2", *SHORT, "--csv")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+        self.assertEqual([row["kind"] for row in rows], ["prefill", "decode"] * 2)
+        for row in rows:
+            self.assertNotIn(None, row)
+            for figure in FIGURES:
+                self.assertGreater(float(row[figure]), 0)
+        text = call("bench", FIXTURE, "-p", "8", "-n", "2", *SHORT).stdout.decode()
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        self.assertEqual(len(lines), 4)
+        self.assertEqual(len({line.count("|") for line in lines}), 1)
+        self.assertIn("limits of", text)
+
+    def test_pictures(self):
+        folder = Path(self.folder.name) / "pictures"
+        done = call("bench", FIXTURE, "-p", "8", "-n", "2", *SHORT, "--plot", folder)
+        self.assertEqual(done.returncode, GOOD, done)
+        self.assertEqual(len((folder / "figures.dat").read_text().splitlines()), 3)
+        if shutil.which("gnuplot"):
+            self.assertEqual(done.stderr, b"")
+            for name in ("roofline.svg", "share.svg"):
+                self.assertIn("</svg>", (folder / name).read_text())
+        else:
+            self.assertIn(b"gnuplot", done.stderr)
+
+    def test_without_gnuplot_it_says_so(self):
+        done = call("bench", FIXTURE, "-p", "8", "-n", "0", *SHORT, "--plot", self.folder.name,
+                    env={**os.environ, "PATH": self.folder.name})
+        self.assertEqual(done.returncode, GOOD)
+        self.assertIn(b"gnuplot is not here", done.stderr)
+
+    def test_refusals(self):
+        self.assertIn("MODEL", self.refuse())
+        for wrong in (("-p", ""), ("-p", "8,"), ("-p", ",8"), ("-p", "8;9"), ("-n", "-1"),
+                      ("-b", "0"), ("-b", "x"), ("-t", "1000"), ("-d", "99999999999999999999"),
+                      ("-p", ",".join(["1"] * 33)), ("-r", "0"), ("-r", "101"),
+                      ("--limits-mib", "0"), ("--json", "--csv"), ("-p", "0", "-n", "0")):
+            with self.subTest(flags=wrong):
+                self.refuse(FIXTURE, *wrong)
+        self.assertIn("kv_type", self.refuse(FIXTURE, "--kv-type", "f32,int3", status=FAILED))
+        self.assertIn("missing.gguf", self.refuse("./missing.gguf", status=FAILED))
+        self.refuse(FIXTURE, *SHORT, "-p", "1", "-n", "1", "-d", "1048576", "--kv-type", "f32",
+                    "-b", "4096", status=FAILED)
+        done = call("bench", FIXTURE, *SHORT, "-p", "8", "-n", "0", "--plot",
+                    Path(self.folder.name) / "no" / "where")
+        self.assertEqual(done.returncode, FAILED)
+
+
+if __name__ == "__main__":
+    unittest.main()
