@@ -1,5 +1,5 @@
 /* The table of operations below the phases: what one worker does on plain arrays. It begins as
- * plain C (ops_plain.c: the truth to the bit) and is overwritten entry by entry by what the CPU and
+ * plain C (plain/: the truth to the bit) and is overwritten entry by entry by what the CPU and
  * the operating system allow: avx2, avx512, amx. All of them compute the same bits; how is said in
  * activation.h and, for attention, in attention.h.
  */

@@ -152,6 +152,10 @@ void panels_group_decode(const panel_shape *shape, const uint8_t *panel, size_t 
 
 /* ---- One lane ---- */
 
+static inline int lane_nibble(const uint8_t *lines, size_t i, size_t lane) {
+    return lines[i / 8 * PANEL_LINE_BYTES + 4 * lane + i % 4] >> (i / 4 % 2 * 4) & 15;
+}
+
 static inline int lane_pair(const uint8_t *lines, size_t i, size_t lane) {
     return lines[i / 16 * PANEL_LINE_BYTES + 4 * lane + i % 4] >> (i / 4 % 4 * 2) & 3;
 }
@@ -161,16 +165,15 @@ static inline int lane_bit(const uint8_t *line, size_t i, size_t lane) {
 }
 
 static inline int lane_number(panel_lines kind, const uint8_t *lines, size_t i, size_t lane) {
-    int nibble = lines[i / 8 * PANEL_LINE_BYTES + 4 * lane + i % 4] >> (i / 4 % 2 * 4) & 15;
     switch (kind) {
     case LINES_BYTE:
         return (int8_t)lines[i / 4 * PANEL_LINE_BYTES + 4 * lane + i % 4];
     case LINES_NIBBLE:
-        return nibble;
+        return lane_nibble(lines, i, lane);
     case LINES_NIBBLE_BIT:
-        return nibble | lane_bit(lines + 4 * PANEL_LINE_BYTES, i, lane) << 4;
+        return lane_nibble(lines, i, lane) | lane_bit(lines + 4 * PANEL_LINE_BYTES, i, lane) << 4;
     case LINES_NIBBLE_PAIR:
-        return nibble | lane_pair(lines + 4 * PANEL_LINE_BYTES, i, lane) << 4;
+        return lane_nibble(lines, i, lane) | lane_pair(lines + 4 * PANEL_LINE_BYTES, i, lane) << 4;
     case LINES_PAIR:
         return lane_pair(lines, i, lane);
     case LINES_PAIR_BIT:

@@ -1,0 +1,16 @@
+#include "support/op_tables.h"
+
+size_t test_op_tables(op_table *tables) {
+    cpu_features features = cpu_features_detect();
+    size_t count = 0;
+    ops_plain(&tables[count++]);
+    if (features.avx2) {
+        tables[count] = tables[count - 1];
+        ops_avx2(&tables[count++]);
+    }
+    if (features.avx512 && features.avx512_vnni) {
+        tables[count] = tables[count - 1];
+        ops_avx512(&tables[count++], &features);
+    }
+    return count;
+}

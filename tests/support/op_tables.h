@@ -1,0 +1,12 @@
+/* Every op table that this machine allows, for tests that compare them with the plain one. */
+#ifndef AVO_TESTS_OP_TABLES_H
+#define AVO_TESTS_OP_TABLES_H
+
+#include "kernels/ops.h"
+
+#define TEST_OP_TABLES 4
+
+/* Fills plain first, then each instruction set on top of those before it; returns how many. */
+size_t test_op_tables(op_table *tables);
+
+#endif
