@@ -1,3 +1,4 @@
+/* Guarded memory: one mapping per block, a page without access on either side. */
 #include "support/guard.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* The order in which op tables are stacked, and what each needs of the machine. */
 #include "support/op_tables.h"
 
 size_t test_op_tables(op_table *tables) {
