@@ -9,7 +9,7 @@
  * / largest), to the nearest integer, ties to even; where largest is not finite the numbers are 0
  * (and the scale makes every product NaN) A16       the same with 32512 instead of 127; the integer
  * n is kept as two bytes: high = n / 255 to the nearest, low = n − 255 · high, both in −127 … 127
- *   integer_sum (A8, A8R)  the sum of the numbers of 16 k
+ *   integer_sum (A8, A8R)  the sum of the numbers of 16 k, two for every 32 k that begin before k
  *   sum (A8)               scale · (float)(sum of the numbers of 32 k)
  *
  * Products. Accumulator f = 0, one per row and output, k ascending; integer sums I are exact;

@@ -226,7 +226,7 @@ static void check_quantised(const op_table *table, const activation_view *got,
     assert_same_bytes(name, form, k, kind, "numbers", got->number, wanted->number, got->stride);
     assert_same_bytes(name, form, k, kind, "low numbers", got->low, wanted->low, got->stride);
     assert_same_bytes(name, form, k, kind, "integer sums", got->integer_sum, wanted->integer_sum,
-                      ((size_t)k + 15) / 16 * sizeof(int32_t));
+                      ((size_t)k + 31) / 32 * 2 * sizeof(int32_t));
     for (size_t i = 0; form != PRODUCT_FLOAT && i < scales; i++)
         if (!same_float(got->scale[i], wanted->scale[i]) ||
             (form == PRODUCT_A8 && !same_float(got->sum[i], wanted->sum[i])))

@@ -51,12 +51,13 @@ static int32_t quantise_block(const float *x, size_t count, float inverse, int8_
     return sum;
 }
 
+/* For whole units: numbers behind k are zero. */
 static void fill_sums(const int8_t *number, size_t k, int32_t *sums) {
-    for (size_t begin = 0; begin < k; begin += SUM_BLOCK) {
-        int32_t sum = 0;
-        for (size_t i = begin; i < size_min(k, begin + SUM_BLOCK); i++)
-            sum += number[i];
-        sums[begin / SUM_BLOCK] = sum;
+    size_t count = (k + PANEL_UNIT - 1) / PANEL_UNIT * (PANEL_UNIT / SUM_BLOCK);
+    for (size_t block = 0; block < count; block++) {
+        sums[block] = 0;
+        for (size_t i = 0; i < SUM_BLOCK; i++)
+            sums[block] += number[block * SUM_BLOCK + i];
     }
 }
 
