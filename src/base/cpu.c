@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -19,6 +20,14 @@ static uint64_t read_xcr0(void) {
     uint32_t high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
+}
+
+/* Linux lends the 8 KB of tile registers only to processes that ask; threads inherit the answer. It
+ * says no where a thread's signal stack could not hold them, or when it does not know the question
+ * (before 5.16). */
+static bool ask_for_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 cpu_features cpu_features_detect(void) {
@@ -38,8 +47,10 @@ cpu_features cpu_features_detect(void) {
     uint32_t needed = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     features.avx512 = os_avx512 && features.avx2 && (b7 & needed) == needed;
     features.avx512_vnni = features.avx512 && (c7 & bit_AVX512VNNI);
-    features.amx_int8 = os_amx && (d7 >> 25 & 1);
-    features.amx_bf16 = os_amx && (d7 >> 22 & 1);
+    /* Bit 24: the tiles themselves. What is computed from them is in AVX-512's registers. */
+    bool tiles = os_amx && features.avx512_vnni && (d7 >> 24 & 1) && ask_for_tiles();
+    features.amx_int8 = tiles && (d7 >> 25 & 1);
+    features.amx_bf16 = tiles && (d7 >> 22 & 1);
     if (features.avx512 && a7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
         features.avx512_bf16 = a >> 5 & 1;
     return features;

@@ -12,10 +12,12 @@ typedef struct cpu_features {
     bool avx512; /* F, BW, DQ, VL */
     bool avx512_vnni;
     bool avx512_bf16;
-    bool amx_int8; /* cpuid and XCR0; the kernel's permission is asked for when it is first used */
+    bool amx_int8; /* with avx512_vnni; processor, XCR0 and the kernel's permission */
     bool amx_bf16;
 } cpu_features;
 
+/* Asks the kernel for AMX's registers where the processor has them: the whole process then may use
+ * them, and its signal frames grow. Call it before threads install small signal stacks. */
 cpu_features cpu_features_detect(void);
 /* "avx2 avx512 avx512_vnni", or "none"; always terminated. */
 void cpu_features_text(const cpu_features *features, char *text, size_t capacity);
