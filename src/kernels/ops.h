@@ -32,7 +32,7 @@ typedef void (*linear_op)(const linear_call *call, size_t first, size_t last, ui
 /* A decoded panel, whatever form. */
 static inline size_t linear_scratch_bytes(size_t k) {
     size_t padded = (k + 255) / 256 * 256;
-    return padded * QUANT_PANEL_ROWS * (sizeof(float) + 2 * sizeof(int8_t)) + 65536;
+    return padded * QUANT_PANEL_ROWS * (sizeof(float) + 2 * sizeof(int8_t)) + 131072;
 }
 
 /* Types that exist in PANELS, numbered densely for the table. */

@@ -13,5 +13,9 @@ size_t test_op_tables(op_table *tables) {
         tables[count] = tables[count - 1];
         ops_avx512(&tables[count++], &features);
     }
+    if (features.amx_int8) {
+        tables[count] = tables[count - 1];
+        ops_amx(&tables[count++], &features);
+    }
     return count;
 }

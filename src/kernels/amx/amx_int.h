@@ -1,0 +1,53 @@
+/* Inside amx/: how rows of activations become tiles, where sums wait, and the entries.
+ *
+ * A tile of activations is up to 16 rows of x as they lie; a tile of weights is 16 byte lines as
+ * they lie in a panel (64 k), so C[row][output] is 16 rows × 16 outputs. With fewer than 16 rows
+ * the tiles are that high; otherwise all have 16, and the last begins at rows − 16: its first rows
+ * may be computed twice, but are written once. So nothing is read past the last row.
+ */
+#ifndef AVO_KERNELS_AMX_INT_H
+#define AVO_KERNELS_AMX_INT_H
+
+#include "kernels/ops.h"
+
+#include <amx_tiles.h>
+#include <immintrin.h>
+
+#define AMX_INLINE static inline __attribute__((always_inline))
+
+/* Rows whose sums are kept at a time; more rows unpack the weights again, once per so many. */
+#define AMX_BLOCK_ROWS 512
+#define AMX_TILE_ROWS  16
+#define AMX_TILE_CELLS (AMX_TILE_ROWS * QUANT_PANEL_ROWS)
+
+/* Rows [first, first + rows) of x, cut into tiles. */
+typedef struct amx_rows {
+    size_t first;
+    size_t rows;
+    size_t pitch;  /* rows between the sums of tiles: the most that a tile may have */
+    size_t height; /* of every tile */
+    size_t tiles;
+} amx_rows;
+
+static inline amx_rows amx_rows_cut(size_t first, size_t rows, size_t pitch) {
+    size_t height = rows < pitch ? rows : pitch;
+    return (amx_rows){first, rows, pitch, height, (rows + height - 1) / height};
+}
+
+/* The first row of a tile, counted from row 0 of x; of a tile behind the last, the last one's. */
+static inline size_t amx_rows_begin(const amx_rows *rows, size_t tile) {
+    size_t begin = tile * rows->height;
+    size_t last = rows->rows - rows->height;
+    return rows->first + (begin < last ? begin : last);
+}
+
+/* Tiles 0…3: C, of `height` rows; 4 and 5: activations, `depth` k; 6 and 7: weights, `depth` k. */
+tile_configuration amx_configuration(size_t height, size_t depth);
+
+/* Writes one panel's outputs from its sums, sums[tile][pitch][stride]: bias, then store or add. */
+void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, const float *sums,
+                size_t stride);
+
+void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+
+#endif
