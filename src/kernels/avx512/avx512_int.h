@@ -5,5 +5,6 @@
 #include "kernels/ops.h"
 
 void avx512_elementwise(op_table *table);
+void avx512_linear(op_table *table); /* needs VNNI */
 
 #endif

@@ -2,7 +2,8 @@
 #include "kernels/avx512/avx512_int.h"
 
 void ops_avx512(op_table *table, const cpu_features *features) {
-    (void)features;
     table->name = "avx512";
     avx512_elementwise(table);
+    if (features->avx512_vnni)
+        avx512_linear(table);
 }

@@ -1,0 +1,134 @@
+/* What products with A8 share at run time: the table that zero points and minima of 16 k need (k /
+ * 32 or k / 16 numbers a row and call: nothing beside a product), and tiles of unpacked panels. */
+#include "kernels/avx512/a8.h"
+
+/* ---- The table ---- */
+
+size_t a8_table_stride(const product *product) {
+    uint32_t k = product->call->weight->k;
+    return product->kind->sub_blocks ? activation_sum_stride(k) : activation_scale_stride(k);
+}
+
+/* 16 sums of 16 numbers, zeros from `count` on. */
+static __m512i sums_at(const int32_t *sums, size_t at, size_t count) {
+    size_t left = at < count ? count - at : 0;
+    __mmask16 there = left >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+    return _mm512_maskz_loadu_epi32(there, sums + at);
+}
+
+static void fill_wholes(const product *product, size_t rows, int32_t zero) {
+    const activation_view *x = product->call->x;
+    size_t count = ((size_t)x->k + 15) / 16;
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    for (size_t i = 0; i < rows; i++) {
+        const int32_t *sums = x->integer_sum + (product->chunk + i) * x->sum_stride;
+        int32_t *begin = (int32_t *)product->table + i * product->table_stride;
+        for (size_t at = 0; at < count; at += 32) {
+            __m512i low = sums_at(sums, at, count);
+            __m512i high = sums_at(sums, at + 16, count);
+            __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high),
+                                           _mm512_permutex2var_epi32(low, odd, high));
+            _mm512_storeu_si512(begin + at / 2, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-zero)));
+        }
+    }
+}
+
+static void fill_halves(const product *product, size_t rows, int32_t zero) {
+    const activation_view *x = product->call->x;
+    size_t count = ((size_t)x->k + 15) / 16;
+    const __m512i pairs = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    for (size_t i = 0; i < rows; i++) {
+        const int32_t *sums = x->integer_sum + (product->chunk + i) * x->sum_stride;
+        const float *scale = x->scale + (product->chunk + i) * x->scale_stride;
+        uint32_t *table = (uint32_t *)product->table + i * product->table_stride;
+        for (size_t at = 0; at < count; at += 16) {
+            __m512i sum = sums_at(sums, at, count);
+            if (zero != 0) {
+                _mm512_storeu_si512(table + at, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-zero)));
+                continue;
+            }
+            __m512i scales = _mm512_castsi256_si512(
+                _mm256_loadu_si256((const __m256i *)(const void *)(scale + at / 2)));
+            __m512 each = _mm512_castsi512_ps(_mm512_permutexvar_epi32(pairs, scales));
+            _mm512_storeu_ps(table + at, _mm512_mul_ps(each, _mm512_cvtepi32_ps(sum)));
+        }
+    }
+}
+
+void a8_fill(const product *product, size_t rows) {
+    const product_kind *kind = product->kind;
+    if (kind->sub_blocks)
+        fill_halves(product, rows, kind->zero);
+    else if (kind->zero != 0)
+        fill_wholes(product, rows, kind->zero);
+}
+
+void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a8_rows *out) {
+    const activation_view *x = product->call->x;
+    for (int i = 0; i < compiled; i++) {
+        size_t source = row + tile_row((size_t)i, rows);
+        size_t at = (source - product->chunk) * product->table_stride;
+        out->number[i] = x->number + source * x->stride;
+        out->scale[i] = x->scale + source * x->scale_stride;
+        out->sum[i] = x->sum + source * x->scale_stride;
+        out->begin[i] = (const int32_t *)product->table + at;
+        out->half_sum[i] = (const float *)product->table + at;
+    }
+}
+
+/* ---- Unpacked panels ---- */
+
+AVX512_INLINE void read_lines(const uint8_t *unit, a8_unit *out) {
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; line++)
+        out->line[line] = load_line(unit + line * PANEL_LINE_BYTES);
+}
+
+AVX512_INLINE void read_scale(const uint8_t *group, size_t unit, a8_unit *out) {
+    (void)unit;
+    read_lines(group, out);
+    out->scale[0] = _mm512_load_ps(group + 512);
+}
+
+AVX512_INLINE void read_scale_minimum(const uint8_t *group, size_t unit, a8_unit *out) {
+    read_scale(group, unit, out);
+    out->minimum[0] = _mm512_load_ps(group + 576);
+}
+
+AVX512_INLINE void read_scales(const uint8_t *group, size_t unit, a8_unit *out) {
+    read_scale(group, unit, out);
+    out->scale[1] = _mm512_load_ps(group + 576);
+}
+
+AVX512_INLINE void read_scales_minima(const uint8_t *group, size_t unit, a8_unit *out) {
+    read_scales(group, unit, out);
+    out->minimum[0] = _mm512_load_ps(group + 640);
+    out->minimum[1] = _mm512_load_ps(group + 704);
+}
+
+/* Types without minima have a zero point, those with minima have none: what it was does not
+ * matter here, the table has it. */
+static const a8_kind kind_scale = {1, 576, 1, false, false, read_scale};
+static const a8_kind kind_scale_minimum = {1, 640, 0, false, true, read_scale_minimum};
+static const a8_kind kind_scales = {1, 640, 1, true, false, read_scales};
+static const a8_kind kind_scales_minima = {1, 768, 0, true, true, read_scales_minima};
+
+size_t a8_unpacked_bytes(const product *product) {
+    const product_kind *kind = product->kind;
+    size_t lines = 8u + (kind->sub_blocks ? 2u : 1u) * (kind->minimum ? 2u : 1u);
+    return a8_units(product) * lines * PANEL_LINE_BYTES;
+}
+
+void a8_tile_unpacked(const product_kind *kind, int compiled, const uint8_t *unpacked, size_t units,
+                      const a8_rows *rows, __m512 *sum) {
+    if (kind->sub_blocks && kind->minimum)
+        a8_run(&kind_scales_minima, compiled, unpacked, units, rows, sum);
+    else if (kind->sub_blocks)
+        a8_run(&kind_scales, compiled, unpacked, units, rows, sum);
+    else if (kind->minimum)
+        a8_run(&kind_scale_minimum, compiled, unpacked, units, rows, sum);
+    else
+        a8_run(&kind_scale, compiled, unpacked, units, rows, sum);
+}

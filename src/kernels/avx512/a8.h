@@ -1,0 +1,212 @@
+/* Products with A8: per 32 k eight lines of weights against the numbers of every row of the tile,
+ * an int32 sum per lane, one conversion, one fused multiply-add (two with minima; twice that for
+ * blocks of 16). A type is an a8_kind: where its units lie and how one is read. The functions are
+ * always inline and get kind and rows as constants, so each type has its own loops.
+ *
+ * Per row and 32 k the multiplying pipes see 8 vpdpbusd, 1 vmulps and 1 or 2 vfmadd: the limit is
+ * 8/10 of the peak of vpdpbusd, 8/11 with minima; with blocks of 16 8/12 and 8/14. Conversions and
+ * unpacking run on the other pipes.
+ */
+#ifndef AVO_KERNELS_AVX512_A8_H
+#define AVO_KERNELS_AVX512_A8_H
+
+#include "kernels/avx512/tile.h"
+
+typedef struct a8_unit {
+    __m512i line[8]; /* unsigned bytes */
+    __m512 scale[2]; /* of the first and the second 16 k; [0] alone without sub-blocks */
+    __m512 minimum[2];
+} a8_unit;
+
+typedef struct a8_kind {
+    uint32_t group_units; /* units that share a head */
+    uint32_t group_bytes; /* of a whole group */
+    int32_t zero;         /* subtracted from every number */
+    bool sub_blocks;
+    bool minimum;
+    void (*read)(const uint8_t *group, size_t unit, a8_unit *out);
+} a8_kind;
+
+/* The rows of a tile. `begin` and `half_sum` are the call's table: where sums begin, −zero · (sum
+ * of the block's numbers), or, for sub-blocks with minima, scale · (sum of 16 numbers). No type
+ * needs both. */
+typedef struct a8_rows {
+    const int8_t *number[TILE_ROWS_MAX];
+    const float *scale[TILE_ROWS_MAX];
+    const float *sum[TILE_ROWS_MAX];
+    const int32_t *begin[TILE_ROWS_MAX];
+    const float *half_sum[TILE_ROWS_MAX];
+} a8_rows;
+
+/* One row's share of a unit without sub-blocks. */
+AVX512_INLINE __m512 a8_row(const a8_kind *kind, const a8_unit *unit, const a8_rows *rows, int row,
+                            size_t index, __m512 sum) {
+    const int8_t *number = rows->number[row] + index * PANEL_UNIT;
+    __m512i total =
+        kind->zero != 0 ? _mm512_set1_epi32(rows->begin[row][index]) : _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; line++)
+        total = _mm512_dpbusd_epi32(total, unit->line[line], broadcast_four(number + 4 * line));
+    __m512 scale = _mm512_mul_ps(unit->scale[0], _mm512_set1_ps(rows->scale[row][index]));
+    sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), scale, sum);
+    if (kind->minimum)
+        sum = _mm512_fmadd_ps(unit->minimum[0], _mm512_set1_ps(rows->sum[row][index]), sum);
+    return sum;
+}
+
+/* The same with two blocks of 16. */
+AVX512_INLINE __m512 a8_row_halves(const a8_kind *kind, const a8_unit *unit, const a8_rows *rows,
+                                   int row, size_t index, __m512 sum) {
+    __m512 row_scale = _mm512_set1_ps(rows->scale[row][index]);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const int8_t *number = rows->number[row] + index * PANEL_UNIT + 16 * half;
+        size_t block = 2 * index + (size_t)half;
+        __m512i total =
+            kind->zero != 0 ? _mm512_set1_epi32(rows->begin[row][block]) : _mm512_setzero_si512();
+#pragma GCC unroll 4
+        for (int line = 0; line < 4; line++)
+            total = _mm512_dpbusd_epi32(total, unit->line[4 * half + line],
+                                        broadcast_four(number + 4 * line));
+        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total),
+                              _mm512_mul_ps(unit->scale[half], row_scale), sum);
+        if (kind->minimum)
+            sum = _mm512_fmadd_ps(unit->minimum[half], _mm512_set1_ps(rows->half_sum[row][block]),
+                                  sum);
+    }
+    return sum;
+}
+
+AVX512_INLINE void a8_tile(const a8_kind *kind, const int count, const uint8_t *panel, size_t units,
+                           const a8_rows *rows, __m512 *out) {
+    __m512 sum[TILE_ROWS_MAX];
+#pragma GCC unroll 16
+    for (int row = 0; row < count; row++)
+        sum[row] = _mm512_setzero_ps();
+    const uint8_t *group = panel;
+    for (size_t begin = 0; begin < units; begin += kind->group_units, group += kind->group_bytes) {
+        size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
+        for (size_t byte = 0; byte < kind->group_bytes; byte += PANEL_LINE_BYTES)
+            _mm_prefetch((const char *)group + PREFETCH_BYTES + byte, _MM_HINT_T0);
+        for (size_t unit = 0; unit < here; unit++) {
+            a8_unit read;
+            kind->read(group, unit, &read);
+#pragma GCC unroll 16
+            for (int row = 0; row < count; row++)
+                sum[row] = kind->sub_blocks
+                               ? a8_row_halves(kind, &read, rows, row, begin + unit, sum[row])
+                               : a8_row(kind, &read, rows, row, begin + unit, sum[row]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < count; row++)
+        out[row] = sum[row];
+}
+
+/* One panel times one tile. */
+AVX512_INLINE void a8_run(const a8_kind *kind, int compiled, const uint8_t *panel, size_t units,
+                          const a8_rows *rows, __m512 *sum) {
+    switch (compiled) {
+    case 1:
+        a8_tile(kind, 1, panel, units, rows, sum);
+        break;
+    case 2:
+        a8_tile(kind, 2, panel, units, rows, sum);
+        break;
+    case 3:
+        a8_tile(kind, 3, panel, units, rows, sum);
+        break;
+    case 4:
+        a8_tile(kind, 4, panel, units, rows, sum);
+        break;
+    case 6:
+        a8_tile(kind, 6, panel, units, rows, sum);
+        break;
+    case 8:
+        a8_tile(kind, 8, panel, units, rows, sum);
+        break;
+    case 10:
+        a8_tile(kind, 10, panel, units, rows, sum);
+        break;
+    case 12:
+        a8_tile(kind, 12, panel, units, rows, sum);
+        break;
+    case 14:
+        a8_tile(kind, 14, panel, units, rows, sum);
+        break;
+    default:
+        a8_tile(kind, 16, panel, units, rows, sum);
+        break;
+    }
+}
+
+/* ---- Parts of product_kind ---- */
+
+#define A8_CHUNK_ROWS 256
+
+/* One entry per 32 k or, with sub-blocks, per 16. */
+size_t a8_table_stride(const product *product);
+/* Entries behind k are zero. */
+void a8_fill(const product *product, size_t rows);
+/* Unpacked panels: per unit 8 lines, then scales, then minima; the same for all types that agree
+ * in sub-blocks and minima. */
+size_t a8_unpacked_bytes(const product *product);
+/* The rows of a tile, `rows` of them and the last one again up to `compiled`. */
+void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a8_rows *out);
+void a8_tile_unpacked(const product_kind *kind, int compiled, const uint8_t *unpacked, size_t units,
+                      const a8_rows *rows, __m512 *sum);
+
+AVX512_INLINE size_t a8_units(const product *product) {
+    return ((size_t)product->call->weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
+}
+
+AVX512_INLINE void a8_product_tile(const a8_kind *kind, const product *product,
+                                   const uint8_t *panel, const uint8_t *unpacked, size_t row,
+                                   size_t rows, __m512 *sum) {
+    int compiled = tile_compiled(rows);
+    a8_rows tile;
+    a8_rows_of(product, row, rows, compiled, &tile);
+    if (unpacked != NULL)
+        a8_tile_unpacked(product->kind, compiled, unpacked, a8_units(product), &tile, sum);
+    else
+        a8_run(kind, compiled, panel, a8_units(product), &tile, sum);
+}
+
+AVX512_INLINE void a8_product_unpack(const a8_kind *kind, const product *product,
+                                     const uint8_t *panel, uint8_t *out) {
+    size_t units = a8_units(product);
+    for (size_t begin = 0; begin < units; begin += kind->group_units, panel += kind->group_bytes) {
+        size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
+        for (size_t byte = 0; byte < kind->group_bytes; byte += PANEL_LINE_BYTES)
+            _mm_prefetch((const char *)panel + PREFETCH_BYTES + byte, _MM_HINT_T0);
+        for (size_t unit = 0; unit < here; unit++) {
+            a8_unit read;
+            kind->read(panel, unit, &read);
+            for (int line = 0; line < 8; line++, out += PANEL_LINE_BYTES)
+                _mm512_store_si512(out, read.line[line]);
+            for (int half = 0; half < (kind->sub_blocks ? 2 : 1); half++, out += PANEL_LINE_BYTES)
+                _mm512_store_ps(out, read.scale[half]);
+            if (kind->minimum)
+                for (int half = 0; half < (kind->sub_blocks ? 2 : 1);
+                     half++, out += PANEL_LINE_BYTES)
+                    _mm512_store_ps(out, read.minimum[half]);
+        }
+    }
+}
+
+/* The whole, with the type's own two functions. */
+AVX512_INLINE product_kind a8_product_kind(const a8_kind *kind, product_tile tile,
+                                           product_unpack unpack) {
+    return (product_kind){.chunk_rows = A8_CHUNK_ROWS,
+                          .zero = kind->zero,
+                          .sub_blocks = kind->sub_blocks,
+                          .minimum = kind->minimum,
+                          .table_stride = a8_table_stride,
+                          .fill = a8_fill,
+                          .unpacked_bytes = a8_unpacked_bytes,
+                          .unpack = unpack,
+                          .tile = tile,
+                          .fused_rows = TILE_ROWS_MAX};
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* Matrix products with AVX-512 VNNI: what their files share. Bits are those of activation.h.
+ *
+ * One shape for all types: a tile is one panel times up to 16 rows of x with the sums in registers,
+ * lane = row of the weight. The numbers of 32 k are unpacked into registers once per tile (a few
+ * operations on pipes that the products leave idle) and multiplied with every row, whose four k are
+ * broadcast from memory. vpdpbusd takes unsigned × signed bytes: weights stay unsigned, and the sum
+ * begins at −zero point · (sum of the row's numbers), which a small table per call holds.
+ */
+#ifndef AVO_KERNELS_AVX512_LINEAR_INT_H
+#define AVO_KERNELS_AVX512_LINEAR_INT_H
+
+#include "kernels/ops.h"
+
+#include <immintrin.h>
+
+#define AVX512_INLINE static inline __attribute__((always_inline))
+
+/* Rows of x in one tile at most: 16 sums, 8 lines of weights, temporaries. */
+#define TILE_ROWS_MAX 16
+
+/* Bytes read ahead of the weights when they are used only a few times each. */
+#define PREFETCH_BYTES 2048
+
+AVX512_INLINE __m512i load_line(const void *at) {
+    return _mm512_load_si512(at);
+}
+
+/* Four numbers of a row of x, for all lanes. */
+AVX512_INLINE __m512i broadcast_four(const int8_t *at) {
+    int32_t four;
+    memcpy(&four, at, sizeof(four));
+    return _mm512_set1_epi32(four);
+}
+
+/* 16 f16 as floats. */
+AVX512_INLINE __m512 load_halves(const uint8_t *at) {
+    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)at));
+}
+
+void linear_avx512_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void linear_avx512_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void linear_avx512_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void linear_avx512_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void linear_avx512_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+
+#endif
