@@ -16,7 +16,8 @@
 
 enum { ROWS = 256, K = 4096 };
 
-static const quant_type native[] = {QUANT_F16, QUANT_BF16, QUANT_Q8C, QUANT_Q8B, QUANT_Q4R};
+static const quant_type native[] = {QUANT_F16,  QUANT_BF16, QUANT_F8C,   QUANT_Q8C,   QUANT_Q8B,
+                                    QUANT_Q4_0, QUANT_Q4_1, QUANT_Q4B64, QUANT_Q4M64, QUANT_Q4R};
 
 static double gaussian_at(uint64_t stream, uint64_t index) {
     double radius = sqrt(-2 * log(1 - random_uniform_at(1, stream, 2 * index)));
@@ -45,7 +46,7 @@ static void add_matrix(quant_type type, const float *source, uint32_t rows, uint
     for (uint32_t first = 0; first < rows; first += QUANT_PANEL_ROWS) {
         uint32_t count = rows - first < QUANT_PANEL_ROWS ? rows - first : QUANT_PANEL_ROWS;
         uint64_t begin = clock_now_ns();
-        weight_encode_panel(type, source + (size_t)first * k, count, k, panel);
+        weight_encode_panel(type, source + (size_t)first * k, NULL, count, k, panel);
         total->seconds += clock_seconds(begin, clock_now_ns());
         weight_view view = {type, QUANT_LAYOUT_PANELS, count, k, 0, panel};
         for (uint32_t row = 0; row < count; row++) {

@@ -190,12 +190,17 @@ void panels_encode_plain(quant_type type, const float *source, size_t rows, size
 float weight_largest(quant_type type) {
     switch ((int)type) {
     case QUANT_F16:
+    case QUANT_Q4_1:
+    case QUANT_Q4M64:
         return 65504.0f;
     case QUANT_BF16:
         return 0x1.fep127f;
     case QUANT_Q8_0:
     case QUANT_Q8B:
         return 65504.0f * 127.0f;
+    case QUANT_Q4_0:
+    case QUANT_Q4B64:
+        return 65504.0f * 7.0f;
     case QUANT_Q4R: /* the rotation of 256 k may gather 16 times the largest in one number */
         return 65504.0f * 120.0f / 16.0f;
     default:
@@ -203,13 +208,43 @@ float weight_largest(quant_type type) {
     }
 }
 
-void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
-                         uint8_t *out) {
-    assert(rows >= 1 && rows <= QUANT_PANEL_ROWS && panels_known(type));
+bool weight_encodes(quant_type type) {
     switch ((int)type) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_F8C:
     case QUANT_Q8C:
     case QUANT_Q8B:
+    case QUANT_Q8_0:
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q4B64:
+    case QUANT_Q4M64:
+    case QUANT_Q4R:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void weight_encode_panel(quant_type type, const float *source, const float *importance, size_t rows,
+                         size_t k, uint8_t *out) {
+    assert(rows >= 1 && rows <= QUANT_PANEL_ROWS && weight_encodes(type));
+    switch ((int)type) {
+    case QUANT_F8C:
+        panels_f8c_encode(source, importance, rows, k, out);
+        return;
+    case QUANT_Q8C:
+    case QUANT_Q8B:
+    case QUANT_Q8_0:
         panels_q8_encode(type, source, rows, k, out);
+        return;
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q4B64:
+    case QUANT_Q4M64:
+        panels_block_encode(type, source, importance, rows, k, out);
         return;
     case QUANT_Q4R:
         panels_q4r_encode(source, rows, k, out);

@@ -82,6 +82,12 @@ void panels_row_scale_decode_row(quant_type type, const uint8_t *panel, size_t k
                                  float *out);
 void panels_row_scale_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 
+/* encode_block.c: Q4_0, Q4_1, Q4B64, Q4M64; `importance` as in weight_encode_panel */
+void panels_block_encode(quant_type type, const float *source, const float *importance, size_t rows,
+                         size_t k, uint8_t *out);
+/* encode_f8.c */
+void panels_f8c_encode(const float *source, const float *importance, size_t rows, size_t k,
+                       uint8_t *out);
 /* encode_q8.c: Q8C, Q8B and Q8_0 */
 void panels_q8_encode(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
 /* One block of Q8_0 (GGUF's: f16 scale, 32 int8), with the scale chosen as for Q8B. */

@@ -105,6 +105,8 @@ static inline float quant_bf16_to_f32(uint16_t half) {
 }
 uint16_t quant_f32_to_bf16(float number);
 float quant_f8_e4m3_to_f32(uint8_t byte);
+/* Nearest, ties to even; at most ±448. */
+uint8_t quant_f32_to_f8_e4m3(float number);
 float quant_f8_e5m2_to_f32(uint8_t byte);
 
 /* Rotates x[k][lanes] along k, in place: blocks of 256, then of 128, 64, 32 and 16 for the rest; k
@@ -153,8 +155,14 @@ void weight_repack_panel(const weight_view *weight, size_t panel, quant_type tar
 
 /* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
+/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C, Q8C, Q8B, Q8_0, Q4_0, Q4_1,
+ * Q4B64, Q4M64 and Q4R. */
+bool weight_encodes(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
- * Types: F32, F16, BF16, Q8C, Q8B, Q4R. Numbers are finite and at most weight_largest. */
-void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
+ * Numbers are finite and at most weight_largest. `importance` [k], not negative: what the squared
+ * errors of a column count for (the mean square of the activations there); NULL: all the same. The
+ * types whose scales are searched for take it, except Q4R: its errors spread over 256 k alike. */
+void weight_encode_panel(quant_type type, const float *source, const float *importance, size_t rows,
+                         size_t k, uint8_t *out);
 
 #endif

@@ -15,9 +15,10 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const quant_type all_types[] = {
-    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q8C,    QUANT_Q8B,   QUANT_Q8_0, QUANT_Q4_0,
-    QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL, QUANT_MXFP4, QUANT_Q2_K, QUANT_Q3_K,
-    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_XS, QUANT_Q4R};
+#define TYPE_OF(name) QUANT_##name,
+    PANEL_TYPE_TABLE(TYPE_OF)
+#undef TYPE_OF
+};
 
 static inline void fill_bytes(uint64_t stream, uint64_t counter, void *out, size_t bytes) {
     for (size_t i = 0; i < bytes; i += sizeof(random_block)) {
@@ -85,7 +86,7 @@ static inline void fill_encoded(const weight_view *weight, uint64_t stream, uint
         size_t count = weight->rows - p * QUANT_PANEL_ROWS;
         count = count < QUANT_PANEL_ROWS ? count : QUANT_PANEL_ROWS;
         fill_noise(stream + p, rows, count * weight->k);
-        weight_encode_panel(weight->type, rows, count, weight->k, data + p * panel_bytes);
+        weight_encode_panel(weight->type, rows, NULL, count, weight->k, data + p * panel_bytes);
     }
     free(rows);
 }
