@@ -6,6 +6,7 @@
 #include "base/team.h"
 #include "pack/pack_int.h"
 
+#include <float.h>
 #include <math.h>
 
 #define BATCH_BYTES ((size_t)16 << 20)
@@ -45,7 +46,7 @@ static void decode_unit(const pack_item *item, size_t unit, size_t rows, float *
 
 static bool check_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
                        fault *found) {
-    float largest = weight_largest(item->type);
+    float largest = item->copied ? FLT_MAX : weight_largest(item->type);
     for (size_t row = 0; row < rows; row++) {
         const float *from = numbers + row * item->k;
         bool bad = false;
