@@ -31,7 +31,6 @@ typedef struct limit_table {
 void limits_plain(limit_table *table);
 void limits_avx2(limit_table *table);
 void limits_avx512(limit_table *table, const cpu_features *features);
-/* Leaves the table as it is where the kernel refuses tiles to this process. */
 void limits_amx(limit_table *table, const cpu_features *features);
 
 /* The table of a back end by its name: "ref", "plain", "avx2", "avx512", "amx"; false for another

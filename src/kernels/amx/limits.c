@@ -7,12 +7,8 @@
 #include "kernels/limits.h"
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define CHAINS              4
-#define ARCH_REQ_XCOMP_PERM 0x1023
-#define XFEATURE_XTILEDATA  18
+#define CHAINS 4
 
 typedef struct tile_shape {
     uint8_t palette, start_row, reserved[14];
@@ -75,9 +71,6 @@ static uint64_t bfloat_peak(uint64_t rounds) {
 }
 
 void limits_amx(limit_table *table, const cpu_features *features) {
-    /* Asked once per process, and asking again is harmless; without it the first tile faults. */
-    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0)
-        return;
     table->isa = "amx";
     if (features->amx_int8)
         table->integer = (limit_peak){"tdpbssd", CHAINS * 2 * 16 * 16 * 64, integer_peak};
