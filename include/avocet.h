@@ -213,15 +213,20 @@ typedef struct avo_engine_options {
     /* How keys and values are stored: "f32", "f16", "bf16", "int8" or "fp8". NULL: "f32" where the
      * reference computes, "f16" otherwise. Fewer bytes read faster and hold longer contexts. */
     const char *kv_type;
+    /* Instruction set: "ref", "avx2", "avx512", "amx"; NULL: what the environment variable AVO_ISA
+     * says, else the best that CPU and operating system allow. All but "ref" give the same bits. */
+    const char *isa;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
-    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL }
+    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
 
 /* The model is not changed and may be shared by any number of engines. */
 AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
                                                 const avo_engine_options *options,
                                                 avo_engine **engine, avo_error *error);
 AVO_API void avo_engine_close(avo_engine *engine);
+/* The instruction set it computes with. */
+AVO_API const char *avo_engine_isa(const avo_engine *engine);
 
 /* The memory plan: what an engine takes, computed without loading or allocating anything. */
 typedef struct avo_plan {

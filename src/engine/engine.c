@@ -7,23 +7,36 @@
 
 static avo_status open_scratch(avo_engine *engine, avo_error *error) {
     scratch_sizes sizes;
-    if (!scratch_measure(engine->model, &engine->plan, &sizes) ||
-        !size_multiply(sizes.total, sizeof(float), &engine->scratch_bytes))
+    if (!scratch_measure(engine->model, &engine->plan, &engine->choice.backend, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
+    engine->scratch_bytes = sizes.total;
     engine->scratch_block = allocator_take(engine->allocator, engine->scratch_bytes);
     if (engine->scratch_block == NULL)
         return status_no_memory(error, "scratch", engine->scratch_bytes);
-    scratch_cut(&sizes, engine->plan.rows_max, engine->scratch_block, &engine->scratch);
+    scratch_cut(&sizes, &engine->plan, engine->scratch_block, &engine->scratch);
+    return AVO_OK;
+}
+
+/* The weights as the back end reads them. */
+static avo_status open_weights(avo_engine *engine, avo_error *error) {
+    engine->view = engine->model->view;
+    if (!engine->choice.backend.panels)
+        return AVO_OK;
+    const model_view *view;
+    AVO_TRY(model_panels(engine->model, engine->team, &engine->plan.panels, &view, error));
+    engine->view = *view;
     return AVO_OK;
 }
 
 static avo_status open_parts(avo_engine *engine, avo_error *error) {
+    AVO_TRY(backend_choose(engine->plan.isa, &engine->choice, error));
+    AVO_TRY(team_open(engine->allocator, engine->plan.threads, &engine->team, error));
+    AVO_TRY(open_weights(engine, error));
     AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));
     AVO_TRY(open_scratch(engine, error));
-    AVO_TRY(kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                         engine->allocator, &engine->kv, error));
-    return team_open(engine->allocator, engine->plan.threads, &engine->team, error);
+    return kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
+                        engine->allocator, &engine->kv, error);
 }
 
 avo_status avo_engine_open(const avo_model *model, const avo_engine_options *options,
@@ -37,8 +50,6 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
     engine->allocator = model->allocator;
     engine->model = model;
     engine->plan = plan;
-    engine->view = model->view;
-    engine->backend = backend_reference();
     arena_init(&engine->arena, model->allocator, SIZE_MAX);
     float_mode mode;
     float_mode_enter(&mode); /* rotation tables are computed here */
@@ -50,6 +61,10 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
     }
     *out = engine;
     return AVO_OK;
+}
+
+const char *avo_engine_isa(const avo_engine *engine) {
+    return engine->choice.backend.name;
 }
 
 void avo_engine_close(avo_engine *engine) {

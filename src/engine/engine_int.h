@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "memory/kv.h"
-#include "model/model.h"
+#include "model/panels.h"
 
 /* ---- Limits ---- */
 #define ENGINE_SESSIONS_MAX 65536
@@ -15,26 +15,30 @@
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     kv_type kv_type;
+    const char *isa; /* a constant string */
+    panels_options panels;
+    uint64_t panel_bytes; /* weights still to be repacked */
     uint64_t kv_bytes, scratch_bytes;
     uint64_t available_bytes;
     const char *limit;
 } engine_plan;
 
 /* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */
-#define SCRATCH_PARTS 12
+#define SCRATCH_PARTS 14
 typedef struct scratch_sizes {
     size_t part[SCRATCH_PARTS];
     size_t total;
-    size_t worker_floats;
+    size_t worker_bytes;
     uint32_t pairs_max;
 } scratch_sizes;
 
 AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engine_options *options,
                                          engine_plan *plan, avo_error *error);
 /* False when the product wraps. */
-bool scratch_measure(const avo_model *model, const engine_plan *plan, scratch_sizes *sizes);
+bool scratch_measure(const avo_model *model, const engine_plan *plan, const backend *backend,
+                     scratch_sizes *sizes);
 /* Cuts `block` into the buffers. */
-void scratch_cut(const scratch_sizes *sizes, uint32_t rows_max, float *block,
+void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *block,
                  scratch_view *scratch);
 
 struct avo_engine {
@@ -43,11 +47,11 @@ struct avo_engine {
     engine_plan plan;
     arena arena;     /* rotation tables */
     model_view view; /* the model's, with rotation tables for this context */
-    const backend *backend;
+    backend_choice choice;
     team *team;
     kv_pool *kv;
     scratch_view scratch;
-    float *scratch_block;
+    uint8_t *scratch_block;
     size_t scratch_bytes;
     uint32_t sessions;       /* open now */
     uint64_t session_serial; /* of the newest session */

@@ -6,44 +6,55 @@
 #include "base/options.h"
 #include "kernels/kv_tile.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define CONTEXT_FITTED_MIN 256 /* a default context is never fitted below this */
 
-/* Rows × width, rounded to cache lines; adds to the total. */
-static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_t width) {
-    size_t floats;
-    if (!size_multiply(count, width, &floats) || !size_round_up(floats, 16, &floats))
+/* Count × size bytes, rounded to cache lines; adds to the total. */
+static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_t size) {
+    size_t bytes;
+    if (!size_multiply(count, size, &bytes) || !size_round_up(bytes, 64, &bytes))
         return false;
-    sizes->part[index] = floats;
-    return size_add(sizes->total, floats, &sizes->total);
+    sizes->part[index] = bytes;
+    return size_add(sizes->total, bytes, &sizes->total);
 }
 
-bool scratch_measure(const avo_model *model, const engine_plan *plan, scratch_sizes *sizes) {
+bool scratch_measure(const avo_model *model, const engine_plan *plan, const backend *backend,
+                     scratch_sizes *sizes) {
     const model_view *view = &model->view;
     memset(sizes, 0, sizeof(*sizes));
     size_t rows = plan->rows_max;
     size_t wide = size_max(view->width, view->embedding.k);
     sizes->pairs_max = model->source->config.rotary_dims / 2;
-    sizes->worker_floats = backend_worker_floats(view, plan->context_max);
-    size_t angles = (size_t)sizes->pairs_max * 2;                  /* two tables at most */
-    return measure_part(sizes, 0, rows, view->width) &&            /* hidden */
-           measure_part(sizes, 1, rows, wide) &&                   /* normed */
-           measure_part(sizes, 2, rows, view->query_width_max) &&  /* query */
-           measure_part(sizes, 3, rows, view->kv_width_max) &&     /* key */
-           measure_part(sizes, 4, rows, view->kv_width_max) &&     /* value */
-           measure_part(sizes, 5, rows, view->query_width_max) &&  /* attended */
-           measure_part(sizes, 6, rows, view->feed_forward_max) && /* gated */
-           measure_part(sizes, 7, rows, view->feed_forward_max) && /* up */
-           measure_part(sizes, 8, rows, wide) &&                   /* projected */
-           measure_part(sizes, 9, rows * 2, angles) &&             /* cosine, sine */
-           measure_part(sizes, 10, plan->logits_max, view->vocabulary) &&
-           measure_part(sizes, 11, plan->threads, sizes->worker_floats);
+    scratch_shape shape = {.model = view,
+                           .rows_max = plan->rows_max,
+                           .logits_max = plan->logits_max,
+                           .workers = plan->threads,
+                           .context_max = plan->context_max};
+    size_t shared;
+    size_t angles = (size_t)sizes->pairs_max * 2; /* two tables at most */
+    size_t number = sizeof(float);
+    return backend->scratch_bytes(&shape, &sizes->worker_bytes, &shared) &&
+           measure_part(sizes, 0, rows, view->width * number) &&            /* hidden */
+           measure_part(sizes, 1, rows, wide * number) &&                   /* normed */
+           measure_part(sizes, 2, rows, view->query_width_max * number) &&  /* query */
+           measure_part(sizes, 3, rows, view->kv_width_max * number) &&     /* key */
+           measure_part(sizes, 4, rows, view->kv_width_max * number) &&     /* value */
+           measure_part(sizes, 5, rows, view->query_width_max * number) &&  /* attended */
+           measure_part(sizes, 6, rows, view->feed_forward_max * number) && /* gated */
+           measure_part(sizes, 7, rows, view->feed_forward_max * number) && /* up */
+           measure_part(sizes, 8, rows, wide * number) &&                   /* projected */
+           measure_part(sizes, 9, rows * 2, angles * number) &&             /* cosine, sine */
+           measure_part(sizes, 10, plan->logits_max, view->vocabulary * number) &&
+           measure_part(sizes, 11, plan->logits_max, sizeof(logit_top)) &&
+           measure_part(sizes, 12, plan->threads, sizes->worker_bytes) &&
+           measure_part(sizes, 13, 1, shared);
 }
 
-void scratch_cut(const scratch_sizes *sizes, uint32_t rows_max, float *block,
+void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *block,
                  scratch_view *scratch) {
-    float *part[SCRATCH_PARTS];
+    void *part[SCRATCH_PARTS];
     for (size_t i = 0; i < SCRATCH_PARTS; i++) {
         part[i] = block;
         block += sizes->part[i];
@@ -58,16 +69,21 @@ void scratch_cut(const scratch_sizes *sizes, uint32_t rows_max, float *block,
                               .up = part[7],
                               .projected = part[8],
                               .cosine = part[9],
-                              .sine = part[9] + sizes->part[9] / 2,
+                              .sine = (float *)part[9] + sizes->part[9] / sizeof(float) / 2,
                               .logits = part[10],
-                              .worker = part[11],
-                              .worker_floats = sizes->worker_floats,
+                              .top = part[11],
+                              .worker = part[12],
+                              .worker_bytes = sizes->worker_bytes,
+                              .shared = part[13],
                               .pairs_max = sizes->pairs_max,
-                              .rows_max = rows_max};
+                              .rows_max = plan->rows_max,
+                              .logits_max = plan->logits_max,
+                              .context_max = plan->context_max};
 }
 
 /* Bytes of a plan whose counts are set; false when they wrap. */
-static bool plan_measure(const avo_model *model, uint64_t kv_tokens, engine_plan *plan) {
+static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backend *backend,
+                         engine_plan *plan) {
     uint64_t tokens = kv_tokens;
     if (tokens == 0) {
         /* Every session may end inside a page of its own. */
@@ -79,18 +95,19 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, engine_plan
         return false;
     plan->kv_pages = kv_pages_for(tokens);
     scratch_sizes sizes;
-    size_t bytes;
     if (!kv_pool_bytes(&model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) ||
-        !scratch_measure(model, plan, &sizes) || !size_multiply(sizes.total, sizeof(float), &bytes))
+        !scratch_measure(model, plan, backend, &sizes))
         return false;
-    plan->scratch_bytes = bytes;
+    plan->scratch_bytes = sizes.total;
     return true;
 }
 
-static bool plan_fits(const avo_model *model, uint64_t kv_tokens, engine_plan *plan) {
+static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const backend *backend,
+                      engine_plan *plan) {
     uint64_t total;
-    return plan_measure(model, kv_tokens, plan) &&
-           u64_add(plan->kv_bytes, plan->scratch_bytes, &total) && total <= plan->available_bytes;
+    return plan_measure(model, kv_tokens, backend, plan) &&
+           u64_add(plan->kv_bytes, plan->scratch_bytes, &total) &&
+           u64_add(total, plan->panel_bytes, &total) && total <= plan->available_bytes;
 }
 
 static avo_status check_range(const char *name, uint64_t value, uint64_t maximum,
@@ -117,8 +134,9 @@ static avo_status limit_positions(const avo_model *model, uint32_t asked, engine
     return AVO_OK;
 }
 
-static avo_status plan_kv_type(const char *name, engine_plan *plan, avo_error *error) {
-    plan->kv_type = backend_reference()->kv_default;
+static avo_status plan_kv_type(const char *name, const backend *backend, engine_plan *plan,
+                               avo_error *error) {
+    plan->kv_type = backend->kv_default;
     if (name == NULL)
         return AVO_OK;
     plan->kv_type = kv_type_named(name);
@@ -134,7 +152,6 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     AVO_TRY(check_range("context_max", options->context_max, SOURCE_CONTEXT_MAX, error));
     AVO_TRY(check_range("sessions_max", options->sessions_max, ENGINE_SESSIONS_MAX, error));
     AVO_TRY(check_range("rows_max", options->rows_max, ENGINE_ROWS_MAX, error));
-    AVO_TRY(plan_kv_type(options->kv_type, plan, error));
     plan->threads = options->threads;
     if (plan->threads == 0) {
         uint32_t usable = cpu_usable_threads();
@@ -154,12 +171,30 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
 }
 
 static avo_status too_large(const engine_plan *plan, avo_error *error) {
-    return status_fail(error, AVO_ERROR_MEMORY,
-                       "a context of %u tokens takes %llu MiB, %llu MiB are available (%s); ask "
-                       "for a shorter context or fewer rows",
-                       plan->context_max,
-                       (unsigned long long)((plan->kv_bytes + plan->scratch_bytes) >> 20),
-                       (unsigned long long)(plan->available_bytes >> 20), plan->limit);
+    return status_fail(
+        error, AVO_ERROR_MEMORY,
+        "a context of %u tokens takes %llu MiB, %llu MiB are available (%s); ask "
+        "for a shorter context or fewer rows",
+        plan->context_max,
+        (unsigned long long)((plan->kv_bytes + plan->scratch_bytes + plan->panel_bytes) >> 20),
+        (unsigned long long)(plan->available_bytes >> 20), plan->limit);
+}
+
+/* An option, else the environment. */
+static const char *isa_asked(const avo_engine_options *options) {
+    return options->isa != NULL ? options->isa : getenv("AVO_ISA");
+}
+
+static avo_status plan_panels(const avo_model *model, const backend *backend, engine_plan *plan,
+                              avo_error *error) {
+    if (!backend->panels)
+        return AVO_OK;
+    plan->panels.progress = model->progress;
+    plan->panels.progress_context = model->progress_context;
+    panels_plan panels;
+    AVO_TRY(model_panels_plan(model, &plan->panels, &panels, error));
+    plan->panel_bytes = panels.missing_bytes;
+    return AVO_OK;
 }
 
 avo_status engine_plan_make(const avo_model *model, const avo_engine_options *given,
@@ -168,6 +203,11 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     memset(plan, 0, sizeof(*plan));
     AVO_TRY(options_take(&options, sizeof(options), given, "avo_engine_options", error));
     AVO_TRY(plan_counts(model, &options, plan, error));
+    backend_choice choice;
+    AVO_TRY(backend_choose(isa_asked(&options), &choice, error));
+    plan->isa = choice.backend.name;
+    AVO_TRY(plan_kv_type(options.kv_type, &choice.backend, plan, error));
+    AVO_TRY(plan_panels(model, &choice.backend, plan, error));
     memory_limit limit = memory_limit_detect();
     plan->available_bytes = limit.available_bytes;
     plan->limit = limit.source;
@@ -177,7 +217,7 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     }
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */
-    while (!plan_fits(model, options.kv_tokens, plan)) {
+    while (!plan_fits(model, options.kv_tokens, &choice.backend, plan)) {
         if (options.context_max != 0 || plan->context_max <= CONTEXT_FITTED_MIN)
             return too_large(plan, error);
         plan->context_max /= 2;

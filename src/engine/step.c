@@ -25,12 +25,13 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
                        .segment = batch->segments,
                        .segments = batch->entry_count,
                        .logit_row = batch->logit_row,
-                       .logit_rows = batch->logit_rows};
+                       .logit_rows = batch->logit_rows,
+                       .logits_whole = true};
     step_view step = {.model = &engine->view,
                       .batch = &rows,
                       .kv = kv_pool_view(engine->kv),
                       .scratch = &engine->scratch,
-                      .backend = engine->backend,
+                      .backend = &engine->choice.backend,
                       .team = engine->team};
     float_mode mode;
     float_mode_enter(&mode);

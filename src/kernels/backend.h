@@ -9,6 +9,7 @@
 
 #include "base/team.h"
 #include "kernels/layer.h"
+#include "kernels/ops.h"
 
 typedef struct backend backend;
 
@@ -21,9 +22,20 @@ typedef struct step_view {
     team *team;
 } step_view;
 
+/* What scratch depends on. */
+typedef struct scratch_shape {
+    const model_view *model;
+    uint32_t rows_max, logits_max, workers, context_max;
+} scratch_shape;
+
 struct backend {
     const char *name;
-    kv_type kv_default; /* what K and V are stored as where nobody asks for a type */
+    kv_type kv_default;  /* what K and V are stored as where nobody asks for a type */
+    const op_table *ops; /* NULL: none needed */
+    bool panels;         /* weights of linear_views must lie in PANELS */
+    /* Bytes of scratch for each worker and for all together, multiples of 64; false when they
+     * wrap. */
+    bool (*scratch_bytes)(const scratch_shape *shape, size_t *worker, size_t *shared);
     /* token (and position) embedding into hidden; rotation angles of every row */
     void (*embed)(const step_view *step, uint32_t worker);
     /* norm, q/k/v, per-head norms, rotation, KV write */
@@ -42,7 +54,18 @@ struct backend {
 
 const backend *backend_reference(void);
 
-/* Floats of worker scratch that a back end needs for this model and context. */
-size_t backend_worker_floats(const model_view *model, uint32_t context_max);
+/* ---- The choice ---- */
+
+/* A back end and its table, owned by whoever asked. Not to be copied: one points at the other. */
+typedef struct backend_choice {
+    backend backend;
+    op_table ops;
+} backend_choice;
+
+/* "ref", "avx2", "avx512", "amx", or NULL for the best that CPU and operating system allow. One
+ * that they do not is an error that lists those they do. */
+AVO_MUST_USE avo_status backend_choose(const char *name, backend_choice *out, avo_error *error);
+/* "ref avx2 avx512", best last; always terminated. */
+void backend_names(char *text, size_t capacity);
 
 #endif

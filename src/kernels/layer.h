@@ -126,7 +126,18 @@ typedef struct batch_view {
     uint32_t segments;
     const uint32_t *logit_row; /* [logit_rows] rows that want logits, ascending */
     uint32_t logit_rows;
+    bool logits_whole; /* somebody reads all logits, not only the highest */
+    uint32_t top;      /* highest logits wanted of each of these rows, 0…LOGIT_TOP_MAX */
 } batch_view;
+
+/* The highest logits of one row, so that greedy and top-k drawing need not see the others. */
+#define LOGIT_TOP_MAX 64
+typedef struct logit_top {
+    float logit[LOGIT_TOP_MAX]; /* [top], highest first, of equals the lowest token first */
+    int32_t token[LOGIT_TOP_MAX];
+    uint32_t count; /* less than `top` only where the vocabulary is smaller */
+    double log_sum; /* log Σ e^(logit − highest) over all; NaN when one is NaN or +infinity */
+} logit_top;
 
 static inline const uint32_t *batch_pages(const batch_view *batch, size_t row) {
     return batch->segment[batch->row_segment[row]].pages;
@@ -145,11 +156,13 @@ typedef struct scratch_view {
     float *projected; /* [rows][width] a projection before it joins the residual */
     float *cosine;    /* [rotary tables][rows][pairs] */
     float *sine;
-    float *logits; /* [logit rows][vocabulary] */
-    float *worker; /* [workers][worker_floats]: a decoded panel, attention scores */
-    size_t worker_floats;
+    float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
+    logit_top *top;  /* [logit rows] */
+    uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
+    size_t worker_bytes;
+    uint8_t *shared; /* what the back end keeps for all workers */
     uint32_t pairs_max;
-    uint32_t rows_max;
+    uint32_t rows_max, logits_max, context_max;
 } scratch_view;
 
 #endif

@@ -84,6 +84,8 @@ typedef struct op_table {
     void (*finish_logits)(float *logits, size_t count, float scale, float cap);
     /* Index of the largest of count > 0 logits, the first of equals; NaN never wins. */
     size_t (*largest)(const float *logits, size_t count);
+    /* Σ e^(logit − offset), in 16 lanes and one tree. */
+    float (*sum_exp)(const float *logits, size_t count, float offset);
 } op_table;
 
 /* Plain C, for every entry. */

@@ -109,6 +109,9 @@ static void logits_are_equal(void **state) {
             all.table[0].finish_logits(want, count, 0.7f, cap);
             all.table[t].finish_logits(got, count, 0.7f, cap);
             check_equal(want, got, count);
+            float sums[2] = {all.table[0].sum_exp(x, count, 1.5f),
+                             all.table[t].sum_exp(x, count, 1.5f)};
+            check_equal(&sums[0], &sums[1], 1);
             all.table[0].add_scaled(x, 0.3f, want, count);
             all.table[t].add_scaled(x, 0.3f, got, count);
             check_equal(want, got, count);

@@ -70,8 +70,8 @@ static void bench_open(bench *b, uint32_t threads, size_t worker_floats) {
     assert_ok(team_open(NULL, threads, &b->team, NULL));
     b->worker_bytes = threads * worker_floats * sizeof(float);
     b->worker = allocator_take(NULL, b->worker_bytes);
-    b->scratch.worker = b->worker;
-    b->scratch.worker_floats = worker_floats;
+    b->scratch.worker = (uint8_t *)b->worker;
+    b->scratch.worker_bytes = worker_floats * sizeof(float);
     b->step.scratch = &b->scratch;
     b->step.team = b->team;
 }

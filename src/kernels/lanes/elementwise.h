@@ -196,12 +196,27 @@ static size_t lanes_largest(const float *logits, size_t count) {
     return found;
 }
 
+static float lanes_sum_exp(const float *logits, size_t count, float offset) {
+    vec16 sum = v_zero();
+    vec16 down = v_set(offset);
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        sum = v_add(sum, v_exp(v_sub(v_load(logits + i), down)));
+    if (i < count) {
+        float rest[LANES] = {0}; /* lanes that are not there add nothing */
+        v_store_part(rest, v_exp(v_sub(v_load_part(logits + i, count - i), down)), count - i);
+        sum = v_add(sum, v_load(rest));
+    }
+    return v_sum(sum);
+}
+
 static inline void lanes_elementwise(op_table *table) {
     table->norm = lanes_norm;
     table->activate = lanes_activate;
     table->add_scaled = lanes_add_scaled;
     table->finish_logits = lanes_finish_logits;
     table->largest = lanes_largest;
+    table->sum_exp = lanes_sum_exp;
 }
 
 #endif

@@ -74,10 +74,18 @@ static size_t plain_largest(const float *logits, size_t count) {
     return found;
 }
 
+static float plain_sum_exp(const float *logits, size_t count, float offset) {
+    float lanes[16] = {0};
+    for (size_t i = 0; i < count; i++)
+        lanes[i % 16] += fused_exp(logits[i] - offset);
+    return math_sum16(lanes);
+}
+
 void plain_elementwise(op_table *table) {
     table->norm = plain_norm;
     table->activate = plain_activate;
     table->add_scaled = plain_add_scaled;
     table->finish_logits = plain_finish_logits;
     table->largest = plain_largest;
+    table->sum_exp = plain_sum_exp;
 }

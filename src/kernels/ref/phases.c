@@ -1,6 +1,7 @@
 /* The reference back end: the phases of a step, composed from plain operations. */
 #include "kernels/ref/ref_int.h"
 
+#include "base/checked.h"
 #include "base/mathd.h"
 #include "base/mathf.h"
 #include "kernels/kv_tile.h"
@@ -207,6 +208,41 @@ static void finish_logits_worker(void *context, uint32_t worker, uint32_t worker
     }
 }
 
+/* The highest logits of a row, found again and again: `top` is small, and this the plain truth. */
+static void top_of_row(const float *logits, uint32_t vocabulary, uint32_t wanted, logit_top *top) {
+    top->count = wanted < vocabulary ? wanted : vocabulary;
+    for (uint32_t n = 0; n < top->count; n++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = 0; i < vocabulary; i++) {
+            bool later = n == 0 || logits[i] < top->logit[n - 1] ||
+                         (logits[i] == top->logit[n - 1] && (int32_t)i > top->token[n - 1]);
+            if (later && (best == UINT32_MAX ? logits[i] == logits[i] : logits[i] > logits[best]))
+                best = i;
+        }
+        if (best == UINT32_MAX) { /* only what is no number is left */
+            top->count = n;
+            break;
+        }
+        top->logit[n] = logits[best];
+        top->token[n] = (int32_t)best;
+    }
+    double sum = 0.0;
+    double highest = top->count > 0 ? (double)top->logit[0] : 0.0;
+    for (uint32_t i = 0; i < vocabulary; i++)
+        sum += logits[i] == logits[i] ? mathd_exp((double)logits[i] - highest) : (double)logits[i];
+    top->log_sum = mathd_log(sum);
+}
+
+static void top_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    size_t begin;
+    size_t end;
+    team_share(step->batch->logit_rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++)
+        top_of_row(step->scratch->logits + row * step->model->vocabulary, step->model->vocabulary,
+                   step->batch->top, &step->scratch->top[row]);
+}
+
 static void head(const step_view *step, uint32_t worker) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
@@ -224,11 +260,26 @@ static void head(const step_view *step, uint32_t worker) {
                      scratch->logits, model->vocabulary);
     if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
         reference_run(step, worker, finish_logits_worker, (void *)(uintptr_t)step);
+    if (batch->top > 0)
+        reference_run(step, worker, top_worker, (void *)(uintptr_t)step);
+}
+
+/* A decoded panel, or the scores of one row and head beside a decoded tile. */
+static bool scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared) {
+    size_t panel = (size_t)shape->model->k_max * QUANT_PANEL_ROWS;
+    size_t tile = 0;
+    for (uint32_t i = 0; i < shape->model->layers; i++)
+        tile = size_max(tile, kv_tile_floats(shape->model->layer[i].head_size));
+    size_t scores = (size_t)shape->context_max + KV_PAGE_TOKENS + tile;
+    *shared = 0;
+    return size_multiply(size_max(panel, scores), sizeof(float), worker) &&
+           size_round_up(*worker, 64, worker);
 }
 
 static const backend reference = {
     .name = "ref",
     .kv_default = KV_F32,
+    .scratch_bytes = scratch_bytes,
     .embed = embed,
     .attention_input = attention_input,
     .attention = reference_attention,
@@ -240,17 +291,4 @@ static const backend reference = {
 
 const backend *backend_reference(void) {
     return &reference;
-}
-
-size_t backend_worker_floats(const model_view *model, uint32_t context_max) {
-    size_t panel = (size_t)model->k_max * QUANT_PANEL_ROWS;
-    size_t scores = (size_t)context_max + KV_PAGE_TOKENS;
-    size_t tile = 0;
-    for (uint32_t i = 0; i < model->layers; i++) {
-        size_t own = kv_tile_floats(model->layer[i].head_size);
-        tile = own > tile ? own : tile;
-    }
-    scores += tile;
-    size_t floats = panel > scores ? panel : scores;
-    return (floats + 15) / 16 * 16;
 }

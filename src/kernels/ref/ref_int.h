@@ -38,7 +38,7 @@ static inline void reference_run(const step_view *step, uint32_t worker, team_ta
 }
 
 static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
-    return step->scratch->worker + worker * step->scratch->worker_floats;
+    return (float *)(void *)(step->scratch->worker + worker * step->scratch->worker_bytes);
 }
 
 #endif

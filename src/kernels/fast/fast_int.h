@@ -1,0 +1,84 @@
+/* Inside fast/: the phases that all vector back ends share, over their op table. */
+#ifndef AVO_KERNELS_FAST_INT_H
+#define AVO_KERNELS_FAST_INT_H
+
+#include "kernels/backend.h"
+
+/* ---- Scratch ---- */
+
+/* Few enough numbers that every worker prepares them for itself: cheaper than a barrier. */
+#define ALONE_NUMBERS 8192
+#define ALONE_ROWS    8
+
+/* What one worker has for itself, in this order in scratch_view.worker. */
+typedef struct fast_worker {
+    uint8_t *linear;    /* linear_scratch_bytes(k_max) */
+    float *row;         /* one row of floats */
+    uint8_t *alone;     /* activations of a few rows, one block per form */
+    size_t alone_bytes; /* of one form */
+    float *logits;      /* [logits_max][HEAD_CHUNK] where nobody wants them whole */
+    uint8_t *attention; /* fast_attention_worker_bytes */
+} fast_worker;
+
+bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared);
+/* Shared: activations of all rows in one form; the head's part; the attention's part. */
+size_t fast_form_bytes(const model_view *model, uint32_t rows_max);
+uint8_t *fast_shared_form(const step_view *step, product_form form);
+uint8_t *fast_shared_head(const step_view *step);
+uint8_t *fast_shared_attention(const step_view *step);
+fast_worker fast_worker_of(const step_view *step, uint32_t worker);
+
+/* ---- Rows into the forms that products read ---- */
+
+/* Where the rows of a product's input come from. */
+typedef struct fast_rows {
+    const float *x;
+    size_t stride;
+    const uint32_t *index; /* rows of x, or NULL: 0, 1, 2, … */
+    uint32_t rows;
+    uint32_t k;
+    const norm_view *norm; /* applied first; NULL or NORM_NONE: none */
+} fast_rows;
+
+/* Activations in every form that somebody asked for; the others have rows 0. */
+typedef struct fast_input {
+    activation_view form[PRODUCT_FORMS];
+} fast_input;
+
+/* Bit of the form that a matrix reads; 0 for an absent one. */
+unsigned fast_form_of(const linear_view *linear);
+
+/* Norms and quantises into the forms of `forms` (bits). Ends with a barrier unless the rows are so
+ * few that every worker does all of them. */
+fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows *rows,
+                        unsigned forms);
+
+/* ---- Products ---- */
+
+typedef struct fast_product {
+    const linear_view *linear;
+    float *out;
+    size_t out_stride;
+    linear_end end;
+    float add_scale;
+} fast_product;
+
+/* This worker's share of the outputs of several matrices that read the same input. No barrier. */
+void fast_products(const step_view *step, uint32_t worker, const fast_input *input,
+                   const fast_product *products, size_t count);
+/* The panels [first, last) of one. */
+void fast_product_panels(const step_view *step, const fast_worker *own, const fast_input *input,
+                         const fast_product *product, size_t first, size_t last);
+
+/* ---- Phases in files of their own ---- */
+
+void fast_position(const step_view *step, uint32_t layer, uint32_t worker);
+void fast_attention(const step_view *step, uint32_t layer, uint32_t worker);
+size_t fast_attention_worker_bytes(const scratch_shape *shape);
+size_t fast_attention_shared_bytes(const scratch_shape *shape);
+void fast_head(const step_view *step, uint32_t worker);
+
+/* The back end over a table; the table must outlive it. */
+void fast_backend(const op_table *ops, backend *out);
+
+#endif

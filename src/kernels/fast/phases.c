@@ -1,0 +1,141 @@
+/* The phases of the fast back ends. Written once over the op table, so that all of them walk the
+ * same way and give the same bits. Barriers of a decoding step, per layer: behind the products of
+ * q, k, v; behind attention; behind the output product; behind gate and up; behind down. */
+#include "kernels/fast/fast_int.h"
+
+#include "base/checked.h"
+
+/* Outputs of gate and up that are computed before the activation joins them: for few rows all of a
+ * worker's share, for many as much as stays in the cache. */
+#define GATED_NUMBERS 65536
+
+static const norm_view no_norm = {.kind = NORM_NONE};
+
+static void embed(const step_view *step, uint32_t worker) {
+    backend_reference()->embed(step, worker);
+}
+
+static void attention_input(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    const scratch_view *scratch = step->scratch;
+    fast_rows rows = {.x = scratch->hidden,
+                      .stride = step->model->width,
+                      .rows = step->batch->rows,
+                      .k = step->model->width,
+                      .norm = layer->norm_after ? &no_norm : &layer->attention_norm};
+    fast_input input = fast_prepare(step, worker, &rows,
+                                    fast_form_of(&layer->query) | fast_form_of(&layer->key) |
+                                        fast_form_of(&layer->value));
+    fast_product products[3] = {
+        {&layer->query, scratch->query, layer->query.weight.rows, LINEAR_STORE, 0.0f},
+        {&layer->key, scratch->key, layer->key.weight.rows, LINEAR_STORE, 0.0f},
+        {&layer->value, scratch->value, layer->value.weight.rows, LINEAR_STORE, 0.0f}};
+    fast_products(step, worker, &input, products, 3);
+    team_barrier(step->team);
+    fast_position(step, number, worker);
+}
+
+/* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
+static void finish_rows(const step_view *step, uint32_t worker, const layer_view *layer,
+                        const norm_view *post_norm, const norm_view *after_norm) {
+    const op_table *ops = step->backend->ops;
+    uint32_t width = step->model->width;
+    size_t begin;
+    size_t end;
+    team_barrier(step->team);
+    team_share(step->batch->rows, worker, team_size(step->team), &begin, &end);
+    for (size_t row = begin; row < end; row++) {
+        float *projected = step->scratch->projected + row * width;
+        float *hidden = step->scratch->hidden + row * width;
+        ops->norm(post_norm, projected, width, projected);
+        ops->add_scaled(projected, layer->residual_scale, hidden, width);
+        ops->norm(after_norm, hidden, width, hidden);
+    }
+}
+
+/* The product of `linear` with rows of x joins the residual. */
+static void add_product(const step_view *step, uint32_t worker, const layer_view *layer,
+                        const linear_view *linear, const float *x, const norm_view *post_norm,
+                        const norm_view *own_norm) {
+    uint32_t width = step->model->width;
+    fast_rows rows = {
+        .x = x, .stride = linear->weight.k, .rows = step->batch->rows, .k = linear->weight.k};
+    fast_input input = fast_prepare(step, worker, &rows, fast_form_of(linear));
+    bool plain = post_norm->kind == NORM_NONE && !layer->norm_after;
+    fast_product product = {.linear = linear,
+                            .out = plain ? step->scratch->hidden : step->scratch->projected,
+                            .out_stride = width,
+                            .end = plain ? LINEAR_ADD : LINEAR_STORE,
+                            .add_scale = layer->residual_scale};
+    fast_products(step, worker, &input, &product, 1);
+    if (!plain)
+        finish_rows(step, worker, layer, post_norm, layer->norm_after ? own_norm : &no_norm);
+    team_barrier(step->team);
+}
+
+static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    add_product(step, worker, layer, &layer->output, step->scratch->attended,
+                &layer->attention_post_norm, &layer->attention_norm);
+}
+
+/* The panels [first, last) of gate and up, and the activation on what they gave. */
+static void gated_panels(const step_view *step, const fast_worker *own, const fast_input *input,
+                         const layer_view *layer, size_t first, size_t last) {
+    const scratch_view *scratch = step->scratch;
+    size_t stride = layer->feed_forward;
+    bool gated = layer->gate.weight.data != NULL;
+    fast_product gate = {&layer->gate, scratch->gated, stride, LINEAR_STORE, 0.0f};
+    fast_product up = {&layer->up, scratch->up, stride, LINEAR_STORE, 0.0f};
+    if (gated)
+        fast_product_panels(step, own, input, &gate, first, last);
+    fast_product_panels(step, own, input, &up, first, last);
+    size_t begin = first * QUANT_PANEL_ROWS;
+    size_t end = size_min(last * QUANT_PANEL_ROWS, stride);
+    for (uint32_t row = 0; row < step->batch->rows; row++) {
+        size_t at = row * stride + begin;
+        step->backend->ops->activate(layer->activation, gated ? scratch->gated + at : NULL,
+                                     scratch->up + at, end - begin);
+    }
+}
+
+static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    uint32_t count = step->batch->rows;
+    fast_rows rows = {.x = step->scratch->hidden,
+                      .stride = step->model->width,
+                      .rows = count,
+                      .k = step->model->width,
+                      .norm = layer->norm_after ? &no_norm : &layer->feed_forward_norm};
+    fast_input input =
+        fast_prepare(step, worker, &rows, fast_form_of(&layer->gate) | fast_form_of(&layer->up));
+    fast_worker own = fast_worker_of(step, worker);
+    size_t begin;
+    size_t end;
+    team_share(weight_panels(&layer->up.weight), worker, team_size(step->team), &begin, &end);
+    size_t together = size_max(GATED_NUMBERS / QUANT_PANEL_ROWS / count, 4);
+    for (size_t panel = begin; panel < end; panel += together)
+        gated_panels(step, &own, &input, layer, panel, size_min(panel + together, end));
+    team_barrier(step->team);
+}
+
+static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    add_product(step, worker, layer, &layer->down, step->scratch->up,
+                &layer->feed_forward_post_norm, &layer->feed_forward_norm);
+}
+
+void fast_backend(const op_table *ops, backend *out) {
+    *out = (backend){.name = ops->name,
+                     .kv_default = KV_F16,
+                     .ops = ops,
+                     .panels = true,
+                     .scratch_bytes = fast_scratch_bytes,
+                     .embed = embed,
+                     .attention_input = attention_input,
+                     .attention = fast_attention,
+                     .attention_output = attention_output,
+                     .feed_forward_input = feed_forward_input,
+                     .feed_forward_output = feed_forward_output,
+                     .head = fast_head};
+}

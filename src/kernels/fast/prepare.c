@@ -1,0 +1,47 @@
+/* Rows into the forms that products read: norm, then quantise, for as many forms as the matrices
+ * behind ask for. */
+#include "kernels/fast/fast_int.h"
+
+unsigned fast_form_of(const linear_view *linear) {
+    return linear->weight.data == NULL ? 0 : 1u << panels_form(linear->weight.type);
+}
+
+static const float *row_at(const fast_rows *rows, size_t row) {
+    return rows->x + (rows->index == NULL ? row : rows->index[row]) * rows->stride;
+}
+
+static void prepare_row(const step_view *step, const fast_worker *own, const fast_rows *rows,
+                        const fast_input *input, uint32_t row) {
+    const op_table *ops = step->backend->ops;
+    const float *x = row_at(rows, row);
+    if (rows->norm != NULL && rows->norm->kind != NORM_NONE) {
+        ops->norm(rows->norm, x, rows->k, own->row);
+        x = own->row;
+    }
+    for (int form = 0; form < PRODUCT_FORMS; form++)
+        if (input->form[form].rows > 0)
+            ops->quantise(x, &input->form[form], row, own->linear);
+}
+
+fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows *rows,
+                        unsigned forms) {
+    fast_worker own = fast_worker_of(step, worker);
+    uint32_t workers = team_size(step->team);
+    bool alone = rows->rows == 1 ||
+                 (rows->rows <= ALONE_ROWS && (size_t)rows->rows * rows->k <= ALONE_NUMBERS);
+    fast_input input = {0};
+    for (unsigned form = 0; form < PRODUCT_FORMS; form++)
+        if (forms >> form & 1)
+            input.form[form] = activation_lay((product_form)form, rows->rows, rows->k,
+                                              alone ? own.alone + form * own.alone_bytes
+                                                    : fast_shared_form(step, (product_form)form));
+    size_t begin = 0;
+    size_t end = rows->rows;
+    if (!alone)
+        team_share(rows->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++)
+        prepare_row(step, &own, rows, &input, (uint32_t)row);
+    if (!alone)
+        team_barrier(step->team);
+    return input;
+}

@@ -1,0 +1,98 @@
+/* The scratch of the fast back ends: how much, and where its parts lie. */
+#include "kernels/fast/fast_int.h"
+
+#include "base/checked.h"
+#include "kernels/fast/head_int.h"
+
+/* Longest input of a product. */
+static size_t longest_input(const model_view *model) {
+    return size_max(size_max(model->k_max, model->width), ALONE_NUMBERS);
+}
+
+/* One form's activations of rows that a worker prepares alone: up to ALONE_ROWS rows of together at
+ * most ALONE_NUMBERS numbers (each row padded), or one row of any length. */
+static size_t alone_bytes(const model_view *model) {
+    return activation_bytes(ALONE_ROWS, ALONE_NUMBERS / ALONE_ROWS) +
+           activation_bytes(1, longest_input(model));
+}
+
+/* Offsets of a worker's parts. */
+typedef struct worker_parts {
+    size_t linear, row, alone, alone_bytes, logits, attention, total;
+} worker_parts;
+
+static bool part_add(size_t *total, size_t bytes, size_t *offset) {
+    *offset = *total;
+    return size_add(*total, bytes, total) && size_round_up(*total, 64, total);
+}
+
+static bool worker_measure(const scratch_shape *shape, worker_parts *parts) {
+    const model_view *model = shape->model;
+    size_t k = longest_input(model);
+    size_t total = 0;
+    size_t logits;
+    parts->alone_bytes = (alone_bytes(model) + 63) / 64 * 64;
+    return size_multiply(shape->logits_max, HEAD_CHUNK * sizeof(float), &logits) &&
+           part_add(&total, linear_scratch_bytes(k), &parts->linear) &&
+           part_add(&total, k * sizeof(float), &parts->row) &&
+           part_add(&total, PRODUCT_FORMS * parts->alone_bytes, &parts->alone) &&
+           part_add(&total, logits, &parts->logits) &&
+           part_add(&total, fast_attention_worker_bytes(shape), &parts->attention) &&
+           size_add(total, 0, &parts->total);
+}
+
+/* Activations of all rows in every form, then the head's and the attention's parts. */
+bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared) {
+    worker_parts parts = {0};
+    size_t forms;
+    size_t head;
+    if (!worker_measure(shape, &parts) ||
+        !size_multiply(PRODUCT_FORMS, fast_form_bytes(shape->model, shape->rows_max), &forms) ||
+        !size_multiply(shape->logits_max, head_row_bytes(shape->model, shape->workers), &head))
+        return false;
+    *worker = parts.total;
+    *shared = 0;
+    size_t ignored;
+    return part_add(shared, forms, &ignored) && part_add(shared, head, &ignored) &&
+           part_add(shared, fast_attention_shared_bytes(shape), &ignored);
+}
+
+size_t fast_form_bytes(const model_view *model, uint32_t rows_max) {
+    return (activation_bytes(rows_max, longest_input(model)) + 63) / 64 * 64;
+}
+
+static scratch_shape shape_of(const step_view *step) {
+    return (scratch_shape){.model = step->model,
+                           .rows_max = step->scratch->rows_max,
+                           .logits_max = step->scratch->logits_max,
+                           .workers = team_size(step->team),
+                           .context_max = step->scratch->context_max};
+}
+
+fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
+    scratch_shape shape = shape_of(step);
+    worker_parts parts = {0};
+    bool fits = worker_measure(&shape, &parts); /* it did when the engine was opened */
+    (void)fits;
+    uint8_t *base = step->scratch->worker + worker * step->scratch->worker_bytes;
+    return (fast_worker){.linear = base + parts.linear,
+                         .row = (float *)(void *)(base + parts.row),
+                         .alone = base + parts.alone,
+                         .alone_bytes = parts.alone_bytes,
+                         .logits = (float *)(void *)(base + parts.logits),
+                         .attention = base + parts.attention};
+}
+
+uint8_t *fast_shared_form(const step_view *step, product_form form) {
+    return step->scratch->shared +
+           (size_t)form * fast_form_bytes(step->model, step->scratch->rows_max);
+}
+
+uint8_t *fast_shared_head(const step_view *step) {
+    return fast_shared_form(step, PRODUCT_FORMS);
+}
+
+uint8_t *fast_shared_attention(const step_view *step) {
+    size_t head = step->scratch->logits_max * head_row_bytes(step->model, team_size(step->team));
+    return fast_shared_head(step) + (head + 63) / 64 * 64;
+}
