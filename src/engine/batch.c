@@ -5,6 +5,7 @@
 #include "base/allocator.h"
 #include "base/checked.h"
 
+#include <assert.h>
 #include <string.h>
 
 avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
@@ -164,14 +165,30 @@ avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *
     return avo_batch_add_scored(batch, session, tokens, count, 1);
 }
 
-const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
-    const avo_engine *engine = batch->engine;
-    if (!batch->computed || batch->step_serial != engine->step_serial)
-        return NULL;
+/* The row of the step's logits that belongs to a session's `index`-th scored token. */
+static bool find_logits(const avo_batch *batch, const avo_session *session, size_t index,
+                        size_t *row) {
+    if (!batch->computed || batch->step_serial != batch->engine->step_serial)
+        return false;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
+        *row = entry->logit_first + index;
         if (entry->serial == session->serial && index < entry->logit_count)
-            return engine->scratch.logits + (entry->logit_first + index) * engine->view.vocabulary;
+            return true;
     }
-    return NULL;
+    return false;
+}
+
+const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
+    size_t row;
+    if (!batch->logits_whole || !find_logits(batch, session, index, &row))
+        return NULL;
+    return batch->engine->scratch.logits + row * batch->engine->view.vocabulary;
+}
+
+const logit_top *batch_top(const avo_batch *batch, const avo_session *session) {
+    size_t row;
+    bool found = find_logits(batch, session, 0, &row);
+    assert(found && batch->top > 0);
+    return found ? &batch->engine->scratch.top[row] : NULL;
 }

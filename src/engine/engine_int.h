@@ -91,6 +91,14 @@ struct avo_batch {
     uint32_t *logit_row;
     uint32_t rows;
     uint32_t logit_rows;
+    uint32_t top;      /* highest logits wanted of each scored row; 0: all of them */
+    bool logits_whole; /* the newest step wrote them all */
 };
+
+/* For those who draw inside the engine. The highest logits of a session's scored token; the batch
+ * asked for them (`top`). */
+const logit_top *batch_top(const avo_batch *batch, const avo_session *session);
+/* All logits of a step that wrote only the highest: its head once more. */
+void batch_logits_again(avo_batch *batch);
 
 #endif

@@ -113,12 +113,24 @@ static bool decide_finish(generation *g, bool ended, bool stopped, bool wanted) 
     return false;
 }
 
+/* The draw is keyed by the place the token takes in the timeline. */
+static avo_status draw(generation *g, sample_choice *choice) {
+    if (g->batch->top > 0) {
+        bool undecided;
+        sampler_draw_top(g->sampler, batch_top(g->batch, g->session), g->session->count, choice,
+                         &undecided);
+        if (!undecided)
+            return AVO_OK;
+        batch_logits_again(g->batch);
+    }
+    return sampler_draw(g->sampler, avo_batch_logits(g->batch, g->session, 0), g->session->count,
+                        choice, g->error);
+}
+
 /* Draws, delivers, and says whether to go on. */
 static avo_status one_token(generation *g, bool *more) {
     sample_choice choice;
-    const float *logits = avo_batch_logits(g->batch, g->session, 0);
-    /* The draw is keyed by the place the token takes in the timeline. */
-    AVO_TRY(sampler_draw(g->sampler, logits, g->session->count, &choice, g->error));
+    AVO_TRY(draw(g, &choice));
     if (g->drawn++ == 0)
         g->first_ns = clock_now_ns();
     if (g->session->count < g->engine->plan.context_max)
@@ -200,6 +212,7 @@ static avo_status generation_open(generation *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(
         sampler_open(&g->sampling, g->engine->view.vocabulary, allocator, &g->sampler, g->error));
+    g->batch->top = sampler_top(g->sampler);
     if (request->stop_count > 0)
         AVO_TRY(
             stop_matcher_open(request->stop, request->stop_count, allocator, &g->stops, g->error));

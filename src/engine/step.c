@@ -16,23 +16,33 @@ static avo_status step_check(avo_engine *engine, avo_batch *batch) {
     return AVO_OK;
 }
 
+static batch_view batch_rows(const avo_batch *batch) {
+    return (batch_view){.rows = batch->rows,
+                        .token = batch->token,
+                        .position = batch->position,
+                        .row_segment = batch->row_segment,
+                        .segment = batch->segments,
+                        .segments = batch->entry_count,
+                        .logit_row = batch->logit_row,
+                        .logit_rows = batch->logit_rows,
+                        .logits_whole = batch->logits_whole,
+                        .top = batch->top};
+}
+
+static step_view step_of(avo_engine *engine, const batch_view *rows) {
+    return (step_view){.model = &engine->view,
+                       .batch = rows,
+                       .kv = kv_pool_view(engine->kv),
+                       .scratch = &engine->scratch,
+                       .backend = &engine->choice.backend,
+                       .team = engine->team};
+}
+
 avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     AVO_TRY(step_check(engine, batch));
-    batch_view rows = {.rows = batch->rows,
-                       .token = batch->token,
-                       .position = batch->position,
-                       .row_segment = batch->row_segment,
-                       .segment = batch->segments,
-                       .segments = batch->entry_count,
-                       .logit_row = batch->logit_row,
-                       .logit_rows = batch->logit_rows,
-                       .logits_whole = true};
-    step_view step = {.model = &engine->view,
-                      .batch = &rows,
-                      .kv = kv_pool_view(engine->kv),
-                      .scratch = &engine->scratch,
-                      .backend = &engine->choice.backend,
-                      .team = engine->team};
+    batch->logits_whole = batch->top == 0;
+    batch_view rows = batch_rows(batch);
+    step_view step = step_of(engine, &rows);
     float_mode mode;
     float_mode_enter(&mode);
     model_forward(&step);
@@ -46,4 +56,20 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     batch->computed = true;
     batch->step_serial = ++engine->step_serial;
     return AVO_OK;
+}
+
+static void head_worker(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    const step_view *step = context;
+    step->backend->head(step, worker);
+}
+
+void batch_logits_again(avo_batch *batch) {
+    batch->logits_whole = true;
+    batch_view rows = batch_rows(batch);
+    step_view step = step_of(batch->engine, &rows);
+    float_mode mode;
+    float_mode_enter(&mode);
+    team_run(step.team, head_worker, &step);
+    float_mode_leave(&mode);
 }

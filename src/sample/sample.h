@@ -20,6 +20,7 @@
 
 #include "base/allocator.h"
 #include "base/status.h"
+#include "kernels/layer.h"
 
 typedef struct sampler sampler;
 
@@ -45,6 +46,14 @@ typedef struct sample_choice {
  * NaN or +infinity, or all of them forbidden, is an error (AVO_ERROR_ARGUMENT). */
 AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                                      sample_choice *choice, avo_error *error);
+
+/* How many of the highest logits these options look at: greedy and top-k drawing without bias and
+ * penalties need not see the others. 0: all. */
+uint32_t sampler_top(const sampler *sampler);
+/* sampler_draw from sampler_top's highest logits. *undecided: more tokens than fit here are equally
+ * high as the last that counts, or some are broken; draw from all of them instead. */
+void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
+                      sample_choice *choice, bool *undecided);
 
 /* log Σ e^(logit − highest), where `highest` is the highest of them: a token's logprob is
  * logit − highest − this. */

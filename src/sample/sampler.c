@@ -251,8 +251,18 @@ static int32_t highest_token(const float *scores, uint32_t vocabulary) {
     return (int32_t)token;
 }
 
-static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position) {
+/* What top-k left, narrowed by the other filters, and one of it. */
+static int32_t draw_kept(sampler *sampler, float highest, uint64_t position) {
     const avo_sampling *options = &sampler->options;
+    candidate_set *set = &sampler->set;
+    candidates_weigh(set, highest, options->temperature);
+    candidates_top_p(set, options->top_p);
+    candidates_min_p(set, options->min_p);
+    candidates_typical(set, options->typical_p, highest, options->temperature);
+    return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
+}
+
+static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position) {
     candidate_set *set = &sampler->set;
     set->count = 0;
     for (uint32_t i = 0; i < sampler->vocabulary; i++)
@@ -260,12 +270,75 @@ static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position)
             set->scores[set->count] = set->scores[i];
             set->ids[set->count++] = (int32_t)i;
         }
-    candidates_top_k(set, options->top_k);
-    candidates_weigh(set, highest, options->temperature);
-    candidates_top_p(set, options->top_p);
-    candidates_min_p(set, options->min_p);
-    candidates_typical(set, options->typical_p, highest, options->temperature);
-    return candidates_pick(set, random_uniform_at(options->seed, STREAM_TOKENS, position));
+    candidates_top_k(set, sampler->options.top_k);
+    return draw_kept(sampler, highest, position);
+}
+
+/* ---- Drawing from the highest alone ---- */
+
+uint32_t sampler_top(const sampler *sampler) {
+    const avo_sampling *options = &sampler->options;
+    if (sampler->penalises || options->bias_count > 0)
+        return 0;
+    bool greedy = !(options->temperature > 0.0f);
+    /* One more than top-k keeps: it shows whether others are equal to the last. */
+    uint32_t wanted = greedy ? 1 : options->top_k + 1;
+    if ((!greedy && options->top_k == 0) || options->top_k >= LOGIT_TOP_MAX)
+        return 0;
+    return wanted > options->top_logprobs ? wanted : options->top_logprobs;
+}
+
+/* The tokens that top-k keeps, in order of ids; false when it may keep some that are not here. */
+static bool keep_top(sampler *sampler, const logit_top *top) {
+    candidate_set *set = &sampler->set;
+    uint32_t k = sampler->options.top_k;
+    uint32_t kept = top->count < k ? top->count : k;
+    while (kept < top->count && top->logit[kept] == top->logit[k - 1])
+        kept++;
+    if (kept == top->count && top->count > k)
+        return false;
+    set->count = 0;
+    for (uint32_t i = 0; i < kept; i++) {
+        if (!(top->logit[i] > -INFINITY))
+            continue;
+        size_t at = set->count++;
+        for (; at > 0 && set->ids[at - 1] > top->token[i]; at--) {
+            set->ids[at] = set->ids[at - 1];
+            set->scores[at] = set->scores[at - 1];
+        }
+        set->ids[at] = top->token[i];
+        set->scores[at] = top->logit[i];
+    }
+    return true;
+}
+
+void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
+                      sample_choice *choice, bool *undecided) {
+    *undecided = false;
+    if (!(top->log_sum <= DBL_MAX) || top->count == 0 || !(top->logit[0] > -INFINITY)) {
+        *undecided = true; /* some are broken: looking at all of them says which */
+        return;
+    }
+    float highest = top->logit[0];
+    int32_t token = top->token[0];
+    if (sampler->options.temperature > 0.0f) {
+        *undecided = !keep_top(sampler, top);
+        if (*undecided)
+            return;
+        token = draw_kept(sampler, highest, position);
+    }
+    choice->logprob = 0.0f;
+    uint32_t listed = sampler->options.top_logprobs;
+    choice->top_count = listed < top->count ? listed : top->count;
+    for (uint32_t i = 0; i < top->count; i++) {
+        float logprob = (float)((double)top->logit[i] - (double)highest - top->log_sum);
+        if (i < choice->top_count)
+            sampler->top[i] = (avo_logprob){top->token[i], logprob};
+        if (top->token[i] == token)
+            choice->logprob = logprob;
+    }
+    choice->token = token;
+    choice->top = sampler->top;
 }
 
 avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
