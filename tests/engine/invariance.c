@@ -120,11 +120,11 @@ static void run_schedule(trial *trial, const fixture_engine *opened) {
         avo_session_close(trial->lines[i].session);
 }
 
-static void prepare(trial *trial, const char *path) {
+static void prepare(trial *trial, const char *path, const char *isa) {
     const fixture *fixture = trial->fixture;
     size_t floats = (size_t)fixture->positions * fixture->vocabulary;
     fixture_engine opened;
-    fixture_engine_open(&opened, path, fixture->positions, 1, 1);
+    fixture_engine_open(&opened, path, isa, fixture->positions, 1, 1);
     for (int i = 0; i < SESSIONS; i++) {
         timeline *line = &trial->lines[i];
         line->ids = malloc(fixture->positions * sizeof(int32_t));
@@ -147,6 +147,8 @@ static void test_schedules(void **state) {
     const char *replay = getenv("AVO_TEST_SEED");
     char relative[256];
     char path[4096];
+    fixture_isas isas;
+    fixture_isas_find(&isas);
     fixture fixture;
     fixture_open(&fixture, which->name);
     snprintf(relative, sizeof(relative), which->twin ? "models/%s.gguf" : "models/%s", which->name);
@@ -159,9 +161,10 @@ static void test_schedules(void **state) {
                        .seed = turn < counts ? 1000003 + turn : clock_now_ns() % 1000000};
         if (replay != NULL)
             trial.seed = strtoull(replay, NULL, 10);
-        prepare(&trial, path);
+        prepare(&trial, path, isas.name[turn % isas.count]);
         fixture_engine opened;
-        fixture_engine_open(&opened, path, fixture.positions, SESSIONS, threads[i]);
+        fixture_engine_open(&opened, path, isas.name[turn % isas.count], fixture.positions, SESSIONS,
+                            threads[i]);
         run_schedule(&trial, &opened);
         fixture_engine_close(&opened);
         for (int line = 0; line < SESSIONS; line++) {

@@ -46,7 +46,7 @@ static float *compute(const fixture *fixture, const char *path) {
     fixture_engine opened;
     size_t count = (size_t)fixture->positions * fixture->vocabulary;
     float *logits = malloc(count * sizeof(float));
-    fixture_engine_open(&opened, path, fixture->positions, 1, 1);
+    fixture_engine_open(&opened, path, "ref", fixture->positions, 1, 1);
     fixture_compute(&opened, fixture->ids, fixture->positions, fixture->vocabulary, logits);
     fixture_engine_close(&opened);
     return logits;
@@ -126,8 +126,8 @@ static void llama2c_keeps_its_tokenizer(void **state) {
     const char *path = scratch_path("stories.avo");
     pack_to(original_path, path, PACK_KEEP, 2);
     fixture_engine original, packed;
-    fixture_engine_open(&original, original_path, 64, 1, 1);
-    fixture_engine_open(&packed, path, 64, 1, 1);
+    fixture_engine_open(&original, original_path, "ref", 64, 1, 1);
+    fixture_engine_open(&packed, path, "ref", 64, 1, 1);
     static const char text[] = "Once upon a time, there was a little girl. \xc3\xa9 \xff";
     int32_t ids[2][64];
     size_t counts[2];
@@ -527,7 +527,7 @@ static void random_models_are_the_same_again(void **state) {
     fixture_engine opened;
     int32_t ids[3] = {1, 50, 99};
     float logits[300];
-    fixture_engine_open(&opened, first, 3, 1, 1);
+    fixture_engine_open(&opened, first, "ref", 3, 1, 1);
     fixture_compute(&opened, ids, 3, 100, logits);
     fixture_engine_close(&opened);
     for (size_t i = 0; i < 300; i++)

@@ -2,6 +2,8 @@
 #include "support/models.h"
 #include "support/support.h"
 
+#include "kernels/backend.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +68,19 @@ void fixture_close(fixture *fixture) {
     file_map_close(&fixture->logits_file);
 }
 
-void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t context,
-                         uint32_t sessions, uint32_t threads) {
+void fixture_isas_find(fixture_isas *isas) {
+    memset(isas, 0, sizeof(*isas));
+    backend_names(isas->text, sizeof(isas->text));
+    for (char *at = isas->text; *at != '\0' && isas->count < 8;) {
+        isas->name[isas->count++] = at;
+        at += strcspn(at, " ");
+        if (*at == ' ')
+            *at++ = '\0';
+    }
+}
+
+void fixture_engine_open(fixture_engine *opened, const char *path, const char *isa,
+                         uint32_t context, uint32_t sessions, uint32_t threads) {
     avo_error error = {0};
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = threads;
@@ -76,6 +89,8 @@ void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t cont
     options.sessions_max = sessions;
     options.rows_max = context * sessions;
     options.logits_max = context * sessions;
+    options.isa = isa;
+    options.kv_type = "f32";
     assert_ok_error(avo_model_open(path, NULL, &opened->model, &error), &error);
     assert_ok_error(avo_engine_open(opened->model, &options, &opened->engine, &error), &error);
 }

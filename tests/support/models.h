@@ -28,13 +28,21 @@ typedef struct fixture {
 void fixture_open(fixture *fixture, const char *name);
 void fixture_close(fixture *fixture);
 
-/* A model with an engine that plans for exactly `context` positions. */
+/* The instruction sets that this machine can run, "ref" first. */
+typedef struct fixture_isas {
+    char text[64];
+    const char *name[8];
+    size_t count;
+} fixture_isas;
+void fixture_isas_find(fixture_isas *isas);
+
+/* A model with an engine that plans for exactly `context` positions, with K and V in f32. */
 typedef struct fixture_engine {
     avo_model *model;
     avo_engine *engine;
 } fixture_engine;
-void fixture_engine_open(fixture_engine *opened, const char *path, uint32_t context,
-                         uint32_t sessions, uint32_t threads);
+void fixture_engine_open(fixture_engine *opened, const char *path, const char *isa,
+                         uint32_t context, uint32_t sessions, uint32_t threads);
 void fixture_engine_close(fixture_engine *opened);
 
 /* Logits of all `count` tokens in one step of a fresh session, into [count][vocabulary]. */
