@@ -116,7 +116,7 @@ static fast_input head_input(const step_view *step, uint32_t worker) {
                             .out_stride = narrow,
                             .end = LINEAR_STORE};
     fast_products(step, worker, &input, &project, 1);
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
     fast_rows projected = {
         .x = step->scratch->projected, .stride = narrow, .rows = batch->logit_rows, .k = narrow};
     return fast_prepare(step, worker, &projected, fast_form_of(&model->head));
@@ -135,11 +135,11 @@ void fast_head(const step_view *step, uint32_t worker) {
     team_share(head_chunks(step->model), worker, team_size(step->team), &begin, &end);
     for (size_t chunk = begin; chunk < end; chunk++)
         head_chunk(step, worker, &own, &input, chunk);
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
     if (batch->top == 0)
         return;
     team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
     for (size_t row = begin; row < end; row++)
         merge_row(step, row);
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
 }

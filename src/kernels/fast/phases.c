@@ -31,7 +31,7 @@ static void attention_input(const step_view *step, uint32_t number, uint32_t wor
         {&layer->key, scratch->key, layer->key.weight.rows, LINEAR_STORE, 0.0f},
         {&layer->value, scratch->value, layer->value.weight.rows, LINEAR_STORE, 0.0f}};
     fast_products(step, worker, &input, products, 3);
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
     fast_position(step, number, worker);
 }
 
@@ -42,7 +42,7 @@ static void finish_rows(const step_view *step, uint32_t worker, const layer_view
     uint32_t width = step->model->width;
     size_t begin;
     size_t end;
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
     team_share(step->batch->rows, worker, team_size(step->team), &begin, &end);
     for (size_t row = begin; row < end; row++) {
         float *projected = step->scratch->projected + row * width;
@@ -70,7 +70,7 @@ static void add_product(const step_view *step, uint32_t worker, const layer_view
     fast_products(step, worker, &input, &product, 1);
     if (!plain)
         finish_rows(step, worker, layer, post_norm, layer->norm_after ? own_norm : &no_norm);
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
 }
 
 static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
@@ -116,7 +116,7 @@ static void feed_forward_input(const step_view *step, uint32_t number, uint32_t 
     size_t together = size_max(GATED_NUMBERS / QUANT_PANEL_ROWS / count, 4);
     for (size_t panel = begin; panel < end; panel += together)
         gated_panels(step, &own, &input, layer, panel, size_min(panel + together, end));
-    team_barrier(step->team);
+    team_barrier(step->team, worker);
 }
 
 static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {

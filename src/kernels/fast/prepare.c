@@ -42,6 +42,6 @@ fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows 
     for (size_t row = begin; row < end; row++)
         prepare_row(step, &own, rows, &input, (uint32_t)row);
     if (!alone)
-        team_barrier(step->team);
+        team_barrier(step->team, worker);
     return input;
 }
