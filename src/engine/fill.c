@@ -10,7 +10,7 @@ const model_view *engine_model_view(const avo_engine *engine) {
 }
 
 const backend *engine_backend(const avo_engine *engine) {
-    return engine->backend;
+    return (&engine->choice.backend);
 }
 
 const kv_view *engine_kv_view(const avo_engine *engine) {

@@ -23,7 +23,7 @@ static avo_session *session_with(avo_engine *engine, avo_batch *batch, uint32_t 
 static void a_filled_session_goes_on(void **state) {
     (void)state;
     fixture_engine opened;
-    fixture_engine_open(&opened, test_fixture_path("models/llama3.gguf"), 256, 1, 1);
+    fixture_engine_open(&opened, test_fixture_path("models/llama3.gguf"), "ref", 256, 1, 1);
     avo_batch *batch;
     avo_error error = {0};
     assert_ok_error(avo_batch_open(opened.engine, &batch, &error), &error);
@@ -48,7 +48,7 @@ static void a_filled_session_goes_on(void **state) {
 static void wrong_use_is_refused(void **state) {
     (void)state;
     fixture_engine opened;
-    fixture_engine_open(&opened, test_fixture_path("models/llama3.gguf"), 256, 2, 1);
+    fixture_engine_open(&opened, test_fixture_path("models/llama3.gguf"), "ref", 256, 2, 1);
     avo_batch *batch;
     avo_error error = {0};
     assert_ok_error(avo_batch_open(opened.engine, &batch, &error), &error);

@@ -163,8 +163,8 @@ static void test_schedules(void **state) {
             trial.seed = strtoull(replay, NULL, 10);
         prepare(&trial, path, isas.name[turn % isas.count]);
         fixture_engine opened;
-        fixture_engine_open(&opened, path, isas.name[turn % isas.count], fixture.positions, SESSIONS,
-                            threads[i]);
+        fixture_engine_open(&opened, path, isas.name[turn % isas.count], fixture.positions,
+                            SESSIONS, threads[i]);
         run_schedule(&trial, &opened);
         fixture_engine_close(&opened);
         for (int line = 0; line < SESSIONS; line++) {

@@ -1,7 +1,8 @@
 /* Attention of the fast back ends: as the reference has it. */
 #include "kernels/fast/fast_int.h"
 
-#include "kernels/ref/ref_int.h"
+void reference_position(const step_view *step, uint32_t layer, uint32_t worker);
+void reference_attention(const step_view *step, uint32_t layer, uint32_t worker);
 
 void fast_position(const step_view *step, uint32_t layer, uint32_t worker) {
     reference_position(step, layer, worker);

@@ -2,7 +2,7 @@
 #ifndef AVO_KERNELS_FAST_INT_H
 #define AVO_KERNELS_FAST_INT_H
 
-#include "kernels/backend.h"
+#include "kernels/fast/fast.h"
 
 /* ---- Scratch ---- */
 
@@ -77,8 +77,5 @@ void fast_attention(const step_view *step, uint32_t layer, uint32_t worker);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);
 void fast_head(const step_view *step, uint32_t worker);
-
-/* The back end over a table; the table must outlive it. */
-void fast_backend(const op_table *ops, backend *out);
 
 #endif
