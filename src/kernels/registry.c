@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum isa { ISA_REFERENCE, ISA_AVX2, ISA_AVX512, ISA_COUNT } isa;
+typedef enum isa { ISA_REFERENCE, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT } isa;
 
-static const char *const isa_names[ISA_COUNT] = {"ref", "avx2", "avx512"};
+static const char *const isa_names[ISA_COUNT] = {"ref", "avx2", "avx512", "amx"};
 
 static bool isa_runs(isa which, const cpu_features *features) {
     switch (which) {
@@ -19,6 +19,8 @@ static bool isa_runs(isa which, const cpu_features *features) {
         return features->avx2;
     case ISA_AVX512:
         return features->avx2 && features->avx512 && features->avx512_vnni;
+    case ISA_AMX:
+        return isa_runs(ISA_AVX512, features) && features->amx_int8;
     default:
         return true;
     }
@@ -77,6 +79,8 @@ avo_status backend_choose(const char *name, backend_choice *out, avo_error *erro
     ops_avx2(&out->ops);
     if (which >= ISA_AVX512)
         ops_avx512(&out->ops, &features);
+    if (which >= ISA_AMX)
+        ops_amx(&out->ops, &features);
     fast_backend(&out->ops, &out->backend);
     return AVO_OK;
 }
