@@ -68,7 +68,8 @@ class Header(unittest.TestCase):
                           if not name.startswith(vector + ("kernels/lanes/",))], [])
         self.check_alone([name for name in headers if name.startswith(vector)],
                          ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq",
-                          "-mavx512vl", "-mavx512vnni", "-mamx-tile", "-mamx-int8"])
+                          "-mavx512vl", "-mavx512vnni", "-mamx-tile", "-mamx-int8",
+                          f"-I{ROOT}/src/kernels/amx"])
 
 
 class OtherProcessor(unittest.TestCase):
