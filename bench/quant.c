@@ -1,6 +1,8 @@
-/* Rates of decode and encode on one thread, and the reconstruction error of the native types.
+/* Rates of decode, repack and encode on one thread, and the reconstruction error of the native
+ * types.
  *
  *   bench_quant [FILE.bin]    FILE.bin: a llama2.c model, for errors on real weights
+ *   bench_quant repack        repack only
  *
  * The error is the sum of squared differences over the sum of squares; "gaussian" and "student t5"
  * are seeded draws of 256 × 4,096, "model" the matrices of FILE.bin.
@@ -146,7 +148,46 @@ static void decode_rates(void) {
     free(row);
 }
 
+/* GB/s of the source; source and panels are larger than most caches. */
+static void repack_rates(void) {
+    static const quant_type types[] = {
+        QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_F8_E4M3, QUANT_F8_E5M2, QUANT_Q4_0,
+        QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0,    QUANT_Q2_K,    QUANT_Q3_K,
+        QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL,  QUANT_IQ4_XS,  QUANT_MXFP4};
+    enum { REPACK_ROWS = 8192 };
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]) + 2; t++) {
+        bool columns = t >= sizeof(types) / sizeof(types[0]);
+        quant_type type = types[columns ? t - sizeof(types) / sizeof(types[0]) : t];
+        weight_view view = {
+            type, columns ? QUANT_LAYOUT_COLUMNS : QUANT_LAYOUT_ROWS, REPACK_ROWS, K, 0, NULL};
+        quant_type target = weight_repack_type(&view);
+        uint64_t bytes, panel_bytes;
+        if (!weight_bytes(type, view.layout, REPACK_ROWS, K, &bytes) ||
+            !weight_panel_bytes(target, K, &panel_bytes))
+            exit(1);
+        uint8_t *data = malloc(bytes);
+        uint8_t *out = aligned_alloc(64, panel_bytes * REPACK_ROWS / QUANT_PANEL_ROWS);
+        memset(data, 0x35, bytes);
+        view.data = data;
+        double best = 1e9;
+        for (int round = 0; round < 3; round++) {
+            uint64_t begin = clock_now_ns();
+            for (size_t p = 0; p < weight_panels(&view); p++)
+                weight_repack_panel(&view, p, target, out + p * panel_bytes);
+            best = fmin(best, clock_seconds(begin, clock_now_ns()));
+        }
+        printf("%-8s %-8s repack: %.2f GB/s\n", quant_name(type), columns ? "columns" : "rows",
+               (double)bytes / best * 1e-9);
+        free(out);
+        free(data);
+    }
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "repack") == 0) {
+        repack_rates();
+        return 0;
+    }
     float *source = malloc(sizeof(float) * ROWS * K);
     for (int kind = 0; kind < 2; kind++) {
         for (uint64_t i = 0; i < (uint64_t)ROWS * K; i++)
@@ -161,5 +202,6 @@ int main(int argc, char **argv) {
     if (argc > 1)
         model_errors(argv[1]);
     decode_rates();
+    repack_rates();
     return 0;
 }

@@ -67,6 +67,9 @@ static void repack_groups(const weight_view *weight, size_t first, size_t rows, 
     const uint8_t *source = weight->data + first * row_bytes;
     for (size_t block = 0; block < blocks; block += group_blocks) {
         size_t count = size_min(blocks - block, group_blocks);
+        size_t lines =
+            shape->head_lines + count * info->block_elements / PANEL_UNIT * shape->unit_lines;
+        memset(out, 0, lines * PANEL_LINE_BYTES);
         for (size_t row = 0; row < rows; row++)
             repack(source + row * row_bytes + block * info->block_bytes, count, row, out);
         out += panel_group_bytes(shape);
@@ -85,11 +88,14 @@ void weight_repack_panel(const weight_view *weight, size_t panel, quant_type tar
         memcpy(out, weight->data + panel * (size_t)bytes, (size_t)bytes);
         return;
     }
-    memset(out, 0, (size_t)bytes);
+    if (weight->layout == QUANT_LAYOUT_ROWS && repacker_of(weight->type) != NULL) {
+        repack_groups(weight, first, rows, out);
+        return;
+    }
+    if (rows < QUANT_PANEL_ROWS) /* those that are not there */
+        memset(out, 0, (size_t)bytes);
     if (weight->layout == QUANT_LAYOUT_COLUMNS)
         repack_plain_columns(weight, first, rows, out);
-    else if (repacker_of(weight->type) != NULL)
-        repack_groups(weight, first, rows, out);
     else
         repack_plain_rows(weight, first, rows, target, out);
 }

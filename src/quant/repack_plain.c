@@ -44,34 +44,60 @@ static void move_rows(const uint8_t *source, size_t row_bytes, size_t rows, uint
             for (size_t i = begin; i < end; i++)
                 store_u32(line_word(out, i, row), load_u32(source + row * row_bytes + 4 * i));
     }
-    for (size_t row = 0; rest != 0 && row < rows; row++)
-        memcpy(line_word(out, words, row), source + row * row_bytes + 4 * words, rest);
+    for (size_t row = 0; rest != 0 && row < rows; row++) {
+        uint32_t last = 0;
+        memcpy(&last, source + row * row_bytes + 4 * words, rest);
+        store_u32(line_word(out, words, row), last);
+    }
 }
 
-/* Numbers of types without panels: exact in F16 or, as decoded, in F32. */
+/* E5M2 is the upper half of an F16. */
+static void widen_rows(const uint8_t *source, size_t k, size_t rows, uint8_t *out) {
+    for (size_t begin = 0; begin < k; begin += 2 * PIECE_WORDS)
+        for (size_t row = 0; row < rows; row++) {
+            const uint8_t *from = source + row * k;
+            for (size_t i = begin; i < size_min(k, begin + 2 * PIECE_WORDS); i += 2) {
+                uint32_t second = i + 1 < k ? from[i + 1] : 0;
+                store_u32(line_word(out, i / 2, row), (uint32_t)from[i] << 8 | second << 24);
+            }
+        }
+}
+
+/* A piece of a row, numbers of a type without panels: exact in F16 or, as decoded, in F32. */
+static void write_piece(const float *piece, size_t count, size_t begin, size_t row,
+                        quant_type target, uint8_t *out) {
+    if (target == QUANT_F32) {
+        for (size_t i = 0; i < count; i++)
+            memcpy(line_word(out, begin + i, row), &piece[i], sizeof(float));
+        return;
+    }
+    for (size_t i = 0; i < count; i += 2) {
+        uint32_t second = i + 1 < count ? quant_f32_to_f16(piece[i + 1]) : 0;
+        store_u32(line_word(out, (begin + i) / 2, row), quant_f32_to_f16(piece[i]) | second << 16);
+    }
+}
+
 static void convert_rows(const weight_view *weight, const uint8_t *source, size_t row_bytes,
                          size_t rows, quant_type target, uint8_t *out) {
     float piece[QUANT_BLOCK_MAX];
     size_t element = quant_info_of(weight->type)->block_bytes;
-    for (size_t row = 0; row < rows; row++)
-        for (size_t i = 0; i < weight->k; i++) {
-            if (i % QUANT_BLOCK_MAX == 0)
-                quant_decode(weight->type, source + row * row_bytes + i * element,
-                             size_min(weight->k - i, QUANT_BLOCK_MAX), piece);
-            float number = piece[i % QUANT_BLOCK_MAX];
-            if (target == QUANT_F32) {
-                memcpy(line_word(out, i, row), &number, sizeof(number));
-            } else {
-                uint16_t half = quant_f32_to_f16(number);
-                memcpy(line_word(out, i / 2, row) + i % 2 * 2, &half, sizeof(half));
-            }
+    for (size_t begin = 0; begin < weight->k; begin += QUANT_BLOCK_MAX) {
+        size_t count = size_min(weight->k - begin, QUANT_BLOCK_MAX);
+        for (size_t row = 0; row < rows; row++) {
+            quant_decode(weight->type, source + row * row_bytes + begin * element, count, piece);
+            write_piece(piece, count, begin, row, target, out);
         }
+    }
 }
 
 void repack_plain_rows(const weight_view *weight, size_t first, size_t rows, quant_type target,
                        uint8_t *out) {
     size_t row_bytes = (size_t)weight->k * quant_info_of(weight->type)->block_bytes;
     const uint8_t *source = weight->data + first * row_bytes;
+    if (weight->type == QUANT_F8_E5M2) {
+        widen_rows(source, weight->k, rows, out);
+        return;
+    }
     if (weight->type != target && target != QUANT_F8C) {
         convert_rows(weight, source, row_bytes, rows, target, out);
         return;
