@@ -3,6 +3,7 @@
 
 #include "base/cpu_int.h"
 #include "base/number.h"
+#include "base/topology.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -109,19 +110,48 @@ void cpu_name(char *text, size_t capacity) {
         snprintf(text, capacity, "unknown");
 }
 
-/* ---- Control groups (version 2) ---- */
+/* ---- Control groups ---- */
 
-/* Calls `visit` with this process's folder and every one above it: a limit on any level binds. */
-static void cgroup_walk(const char *root, void (*visit)(void *context, const char *folder),
-                        void *context) {
-    char path[512];
+/* The process's path in the hierarchy of a controller (version 1), or of all (version 2, the line
+ * that begins with "0::"), from proc/self/cgroup: "4:cpu,cpuacct:/a/b". `names` gets the
+ * controllers as they are written there, which is what the folder is called. */
+static bool cgroup_path(const char *root, const char *controller, char *names, char *path,
+                        size_t capacity) {
     char file[1024];
     snprintf(file, sizeof(file), "%s/proc/self/cgroup", root);
-    if (!read_line_of(file, "0::", path, sizeof(path)))
-        return;
+    FILE *lines = fopen(file, "re");
+    if (lines == NULL)
+        return false;
+    char line[1024];
+    bool found = false;
+    while (!found && fgets(line, sizeof(line), lines) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        char *list = strchr(line, ':');
+        char *place = list == NULL ? NULL : strchr(list + 1, ':');
+        if (place == NULL)
+            continue;
+        *place = '\0';
+        snprintf(names, capacity, "%s", list + 1);
+        snprintf(path, capacity, "%s", place + 1);
+        if (*controller == '\0') {
+            found = strncmp(line, "0:", 2) == 0 && list[1] == '\0';
+            continue;
+        }
+        for (char *rest = list + 1, *one; !found && (one = strsep(&rest, ",")) != NULL;)
+            found = strcmp(one, controller) == 0;
+    }
+    fclose(lines);
+    return found;
+}
+
+/* Calls `visit` with sys/fs/cgroup/MOUNT/PATH and every folder above it up to the mount: a limit on
+ * any level binds. Inside a container the path may be the host's and not exist; the mount then is
+ * the container's own. */
+static void cgroup_walk_mount(const char *root, const char *mount, const char *path,
+                              void (*visit)(void *context, const char *folder), void *context) {
     char folder[1024];
-    int top = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup", root);
-    int length = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s", root, path);
+    int top = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s", root, mount);
+    int length = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s%s", root, mount, path);
     if (top < 0 || length < top || (size_t)length >= sizeof(folder))
         return;
     for (;;) {
@@ -136,6 +166,25 @@ static void cgroup_walk(const char *root, void (*visit)(void *context, const cha
     }
 }
 
+/* Version 2 alone, version 2 beside version 1 ("unified"), and the controller's own hierarchy of
+ * version 1. What is not mounted has no files and says nothing. */
+static void cgroup_walk(const char *root, const char *controller,
+                        void (*visit)(void *context, const char *folder), void *context) {
+    char names[300];
+    char path[512];
+    char mount[310];
+    if (cgroup_path(root, "", names, path, sizeof(names))) {
+        cgroup_walk_mount(root, "", path, visit, context);
+        cgroup_walk_mount(root, "/unified", path, visit, context);
+    }
+    if (cgroup_path(root, controller, names, path, sizeof(names))) {
+        snprintf(mount, sizeof(mount), "/%s", names);
+        cgroup_walk_mount(root, mount, path, visit, context);
+        snprintf(mount, sizeof(mount), "/%s", controller);
+        cgroup_walk_mount(root, mount, path, visit, context);
+    }
+}
+
 static bool read_cgroup(const char *folder, const char *file, const char *key, char *value,
                         size_t capacity) {
     char path[1100];
@@ -143,31 +192,64 @@ static bool read_cgroup(const char *folder, const char *file, const char *key, c
     return read_line_of(path, key, value, capacity);
 }
 
-static void visit_quota(void *context, const char *folder) {
-    uint32_t *threads = context;
-    char value[64];
-    if (!read_cgroup(folder, "cpu.max", "", value, sizeof(value)))
-        return;
-    char *rest;
-    double quota = number_from_text(value, &rest); /* "max" is 0: no quota */
-    double period = number_from_text(rest, NULL);
+/* Fewer threads where quota / period processors are fewer, rounded up. */
+static void apply_quota(double quota, double period, uint32_t *threads) {
     if (quota > 0 && period > 0 && quota < period * *threads)
         *threads = (uint32_t)((quota + period - 1) / period);
 }
 
+static void visit_quota(void *context, const char *folder) {
+    char value[64];
+    char period[64];
+    if (read_cgroup(folder, "cpu.max", "", value, sizeof(value))) {
+        char *rest;
+        double quota = number_from_text(value, &rest); /* "max" is 0: no quota */
+        apply_quota(quota, number_from_text(rest, NULL), context);
+    }
+    if (read_cgroup(folder, "cpu.cfs_quota_us", "", value, sizeof(value)) && /* −1: no quota */
+        read_cgroup(folder, "cpu.cfs_period_us", "", period, sizeof(period)))
+        apply_quota(number_from_text(value, NULL), number_from_text(period, NULL), context);
+}
+
 uint32_t cpu_quota_threads(const char *root, uint32_t threads) {
-    cgroup_walk(root, visit_quota, &threads);
+    cgroup_walk(root, "cpu", visit_quota, &threads);
     return threads == 0 ? 1 : threads;
 }
 
-uint32_t cpu_usable_threads(void) {
-    uint32_t threads = 1;
+static uint32_t affinity_threads(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        threads = (uint32_t)CPU_COUNT(&set);
-    else if (sysconf(_SC_NPROCESSORS_ONLN) > 0)
-        threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    return cpu_quota_threads("", threads);
+        return (uint32_t)CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+uint32_t cpu_usable_threads(void) {
+    return cpu_quota_threads("", affinity_threads());
+}
+
+cpu_threads cpu_threads_detect(void) {
+    topology topology;
+    topology_detect(&topology);
+    cpu_threads threads = {.online = 1,
+                           .affinity = affinity_threads(),
+                           .cores = topology.cores,
+                           .nodes = topology.nodes};
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    threads.online = online > 0 ? (uint32_t)online : threads.affinity;
+    threads.usable = cpu_quota_threads("", threads.affinity);
+    return threads;
+}
+
+void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity) {
+    const char *reason = threads->usable < threads->affinity   ? "the cgroup's quota"
+                         : threads->affinity < threads->online ? "the affinity mask"
+                                                               : "all processors";
+    if (threads->cores < threads->affinity)
+        snprintf(text, capacity, "%s; %u processors are %u cores", reason, threads->affinity,
+                 threads->cores);
+    else
+        snprintf(text, capacity, "%s", reason);
 }
 
 static uint64_t meminfo_bytes(const char *root, const char *key) {
@@ -188,22 +270,11 @@ static bool cgroup_bytes(const char *folder, const char *file, const char *key, 
     return true;
 }
 
-static void visit_memory(void *context, const char *folder) {
-    memory_limit *limit = context;
-    uint64_t most = UINT64_MAX;
-    uint64_t high;
-    uint64_t used;
-    bool limited = cgroup_bytes(folder, "memory.max", "", &most);
-    if (cgroup_bytes(folder, "memory.high", "", &high) && high < most) {
-        most = high; /* past it the kernel slows the process down rather than killing it */
-        limited = true;
-    }
-    if (!limited || !cgroup_bytes(folder, "memory.current", "", &used))
-        return;
-    /* Cached files count as used but give way, as in MemAvailable: a mapped model must not make
-     * the memory it was read into look lost. */
-    const char *const cached[] = {"inactive_file", "active_file"};
-    for (size_t i = 0; i < sizeof(cached) / sizeof(cached[0]); i++) {
+/* Cached files count as used but give way, as in MemAvailable: a mapped model must not make the
+ * memory it was read into look lost. */
+static void apply_memory(const char *folder, const char *const cached[2], uint64_t most,
+                         uint64_t used, memory_limit *limit) {
+    for (size_t i = 0; i < 2; i++) {
         uint64_t bytes;
         if (cgroup_bytes(folder, "memory.stat", cached[i], &bytes))
             used -= bytes < used ? bytes : used;
@@ -213,11 +284,32 @@ static void visit_memory(void *context, const char *folder) {
         *limit = (memory_limit){headroom, most, "cgroup"};
 }
 
+static void visit_memory(void *context, const char *folder) {
+    static const char *const cached_v2[] = {"inactive_file", "active_file"};
+    static const char *const cached_v1[] = {"total_inactive_file", "total_active_file"};
+    memory_limit *limit = context;
+    uint64_t most = UINT64_MAX;
+    uint64_t high;
+    uint64_t used;
+    bool limited = cgroup_bytes(folder, "memory.max", "", &most);
+    if (cgroup_bytes(folder, "memory.high", "", &high) && high < most) {
+        most = high; /* past it the kernel slows the process down rather than killing it */
+        limited = true;
+    }
+    if (limited && cgroup_bytes(folder, "memory.current", "", &used))
+        apply_memory(folder, cached_v2, most, used, limit);
+    /* Version 1; a number beyond all memory is its way of saying "max". */
+    if (cgroup_bytes(folder, "memory.limit_in_bytes", "", &most) &&
+        (limit->total_bytes == 0 || most < limit->total_bytes) &&
+        cgroup_bytes(folder, "memory.usage_in_bytes", "", &used))
+        apply_memory(folder, cached_v1, most, used, limit);
+}
+
 memory_limit memory_limit_under(const char *root) {
     memory_limit limit = {.available_bytes = meminfo_bytes(root, "MemAvailable"),
                           .total_bytes = meminfo_bytes(root, "MemTotal"),
                           .source = "system"};
-    cgroup_walk(root, visit_memory, &limit);
+    cgroup_walk(root, "memory", visit_memory, &limit);
     return limit;
 }
 

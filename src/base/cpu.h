@@ -24,8 +24,23 @@ void cpu_features_text(const cpu_features *features, char *text, size_t capacity
 /* The processor's own name, or "unknown". */
 void cpu_name(char *text, size_t capacity);
 
-/* Processors this process may use: affinity mask and cgroup cpu.max (rounded up); at least 1. */
+/* Processors this process may use: affinity mask and cgroup quota (cpu.max, or cpu.cfs_quota_us of
+ * version 1; rounded up); at least 1. SMT siblings count as processors: where two of them share a
+ * core, the second hides waits of the first, which unpacking weights and reading memory have many
+ * of, and virtual machines mostly do not say which are siblings anyway. */
 uint32_t cpu_usable_threads(void);
+
+typedef struct cpu_threads {
+    uint32_t online;   /* processors of the machine */
+    uint32_t affinity; /* of these, those of the affinity mask */
+    uint32_t cores;    /* physical cores that these are */
+    uint32_t nodes;    /* NUMA nodes that these are on */
+    uint32_t usable;   /* cpu_usable_threads() */
+} cpu_threads;
+cpu_threads cpu_threads_detect(void);
+/* Why so many are usable: "all processors", "the affinity mask", "the cgroup's quota"; with how
+ * many cores they are where some are siblings. */
+void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity);
 
 typedef struct memory_limit {
     uint64_t available_bytes; /* the smaller of cgroup headroom and MemAvailable */

@@ -55,6 +55,11 @@ void file_map_forget(const uint8_t *data, size_t bytes) {
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+void file_map_ask_huge(const file_map *map) {
+    if (map->bytes.data != NULL)
+        (void)madvise((void *)(uintptr_t)map->bytes.data, map->bytes.size, MADV_HUGEPAGE);
+}
+
 file_kind file_kind_of(const char *path) {
     struct stat info;
     if (stat(path, &info) != 0)

@@ -319,13 +319,14 @@ void source_close(model_source *source) {
     allocator_give(allocator, source, sizeof(model_source));
 }
 
-void source_forget(const model_source *source, const uint8_t *data, size_t bytes) {
-    for (uint32_t i = 0; i < source->file_count; i++) {
-        bytes_view map = source->files[i].map.bytes;
-        if (!source->files[i].borrowed && data >= map.data && data < map.data + map.size &&
-            bytes <= (size_t)(map.data + map.size - data)) {
-            file_map_forget(data, bytes);
-            return;
-        }
-    }
+void source_forget(const model_source *source) {
+    for (uint32_t i = 0; i < source->file_count; i++)
+        if (!source->files[i].borrowed)
+            file_map_forget(source->files[i].map.bytes.data, source->files[i].map.bytes.size);
+}
+
+void source_ask_huge(const model_source *source) {
+    for (uint32_t i = 0; i < source->file_count; i++)
+        if (!source->files[i].borrowed)
+            file_map_ask_huge(&source->files[i].map);
 }

@@ -205,9 +205,11 @@ AVO_MUST_USE avo_status source_open(const char *path, const avo_allocator *alloc
                                     model_source **source, avo_error *error);
 void source_close(model_source *source);
 
-/* Gives the memory of bytes of a mapped file back (file_map_forget); bytes that lie elsewhere are
- * left alone. */
-void source_forget(const model_source *source, const uint8_t *data, size_t bytes);
+/* Gives the memory of the mapped files back (file_map_forget); what is read again comes back. */
+void source_forget(const model_source *source);
+/* Asks for the mapped files in huge pages. File systems with large folios then read 2 MiB at a time
+ * and map them whole; others go on as before. */
+void source_ask_huge(const model_source *source);
 
 /* NULL when there is none. O(1). */
 const source_tensor *source_find(const model_source *source, text_view name);

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define MATRIX_ALIGNMENT REGION_PAGE_BYTES
-#define PROGRESS_BYTES   ((uint64_t)4 << 20) /* between two reports, about 1 ms of work */
+#define PROGRESS_BYTES   ((uint64_t)4 << 20)  /* between two reports: about 1 ms of work */
+#define FORGET_BYTES     ((uint64_t)64 << 20) /* of the file that lie in memory twice, at most */
 
 struct model_panels {
     pthread_mutex_t mutex;
@@ -163,6 +164,7 @@ typedef struct walk {
     size_t count;
     uint64_t total;
     const panels_options *options;
+    uint64_t reported, forgotten; /* of `done`, when worker 0 last did so */
     atomic_uint_fast64_t done;
     atomic_bool cancelled;
 } walk;
@@ -172,34 +174,26 @@ static void repack_panel(const repack *matrix, size_t panel) {
     weight_repack_panel(&matrix->from, panel, matrix->to.type, out);
 }
 
-/* The source's pages of panels [begin, end), where they lie together. */
-static void forget_panels(const walk *walk, const repack *matrix, size_t begin, size_t end) {
-    if (matrix->from.layout == QUANT_LAYOUT_COLUMNS)
-        return; /* every worker reads every page: given back at the end */
-    size_t first = begin * QUANT_PANEL_ROWS;
-    size_t last = size_min(end * QUANT_PANEL_ROWS, matrix->from.rows);
-    size_t per_row = stored_bytes(&matrix->from) / matrix->from.rows;
-    if (matrix->from.layout == QUANT_LAYOUT_PANELS) {
-        per_row = matrix->panel_bytes / QUANT_PANEL_ROWS;
-        last = end * QUANT_PANEL_ROWS;
-    }
-    source_forget(walk->model->source, matrix->from.data + first * per_row,
-                  (last - first) * per_row);
-}
-
-/* Adds to what was done; worker 0, which is the caller's thread, reports now and then. */
-static void report(walk *walk, uint32_t worker, uint64_t bytes, uint64_t *reported) {
+/* Adds to what was done. Worker 0, which is the caller's thread, reports now and then, and gives
+ * the file's pages back: all at once and seldom, because every such call stops all processors for a
+ * moment; a page that somebody still reads comes back by itself. */
+static void account(walk *walk, uint32_t worker, uint64_t bytes) {
     uint64_t done = atomic_fetch_add_explicit(&walk->done, bytes, memory_order_relaxed) + bytes;
-    if (worker != 0 || walk->options->progress == NULL || done < *reported + PROGRESS_BYTES)
+    if (worker != 0)
         return;
-    *reported = done;
+    if (done >= walk->forgotten + FORGET_BYTES) {
+        walk->forgotten = done;
+        source_forget(walk->model->source);
+    }
+    if (walk->options->progress == NULL || done < walk->reported + PROGRESS_BYTES)
+        return;
+    walk->reported = done;
     if (!walk->options->progress(walk->options->progress_context, "repack", done, walk->total))
         atomic_store_explicit(&walk->cancelled, true, memory_order_relaxed);
 }
 
 static void repack_share(void *context, uint32_t worker, uint32_t workers) {
     walk *walk = context;
-    uint64_t reported = 0;
     for (size_t i = 0; i < walk->count; i++) {
         const repack *matrix = &walk->matrices[i];
         size_t begin;
@@ -209,23 +203,15 @@ static void repack_share(void *context, uint32_t worker, uint32_t workers) {
             if (atomic_load_explicit(&walk->cancelled, memory_order_relaxed))
                 return;
             repack_panel(matrix, panel);
-            report(walk, worker, matrix->panel_bytes, &reported);
+            account(walk, worker, matrix->panel_bytes);
         }
-        if (end > begin)
-            forget_panels(walk, matrix, begin, end);
     }
 }
 
 static avo_status repack_all(walk *walk, team *team, avo_error *error) {
     const panels_options *options = walk->options;
     team_run(team, repack_share, walk);
-    for (size_t i = 0; i < walk->count; i++) {
-        const weight_view *from = &walk->matrices[i].from;
-        if (from->layout == QUANT_LAYOUT_COLUMNS) /* a slice of more: the whole rows it touches */
-            source_forget(walk->model->source, from->data,
-                          (size_t)(from->k - 1) * from->column_stride *
-                              quant_info_of(from->type)->block_bytes);
-    }
+    source_forget(walk->model->source);
     uint64_t done = atomic_load_explicit(&walk->done, memory_order_relaxed);
     bool cancelled = atomic_load_explicit(&walk->cancelled, memory_order_relaxed);
     if (!cancelled && options->progress != NULL && walk->count > 0)
@@ -305,6 +291,36 @@ static avo_status take_memory(const avo_model *model, const panels_options *opti
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", model->source->path);
 }
 
+/* Locks what steps read from the file. */
+static avo_status lock_weight(const avo_model *model, const weight_view *weight, avo_error *error) {
+    if (weight->data == NULL)
+        return AVO_OK;
+    avo_status status =
+        region_lock(weight->data, (size_t)stored_bytes(weight), "mapped weights", error);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", model->source->path);
+}
+
+static avo_status lock_mapped(const avo_model *model, avo_error *error) {
+    const model_view *view = &model->panels->view;
+    AVO_TRY(lock_weight(model, &view->embedding, error));
+    AVO_TRY(lock_weight(model, &view->position_embedding, error));
+    for (size_t i = 0; i < linear_count(view); i++) {
+        const weight_view *weight = weight_at(view, i);
+        if (weight->data == weight_at(&model->view, i)->data)
+            AVO_TRY(lock_weight(model, weight, error));
+    }
+    return AVO_OK;
+}
+
+static avo_status build(const avo_model *model, team *team, const panels_options *options,
+                        avo_error *error) {
+    if (options->region.huge)
+        source_ask_huge(model->source);
+    AVO_TRY(take_memory(model, options, error));
+    AVO_TRY(fill(model, team, options, error));
+    return options->region.lock ? lock_mapped(model, error) : AVO_OK;
+}
+
 avo_status model_panels(const avo_model *model, team *team, const panels_options *options,
                         const model_view **out, avo_error *error) {
     struct model_panels *panels = model->panels;
@@ -312,9 +328,7 @@ avo_status model_panels(const avo_model *model, team *team, const panels_options
     pthread_mutex_lock(&panels->mutex);
     avo_status status = AVO_OK;
     if (!panels->built) {
-        status = take_memory(model, options, error);
-        if (status == AVO_OK)
-            status = fill(model, team, options, error);
+        status = build(model, team, options, error);
         if (status != AVO_OK)
             clear(model);
         panels->built = status == AVO_OK;

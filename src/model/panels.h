@@ -21,8 +21,8 @@
 #include "model/model.h"
 
 typedef struct panels_options {
-    region_options region;
-    bool copy_mapped; /* take what the file holds in PANELS into the region too */
+    region_options region; /* huge, lock: of what stays mapped, too */
+    bool copy_mapped;      /* take what the file holds in PANELS into the region too */
     avo_progress_function
         progress; /* "repack", bytes; called by the caller's thread. May be NULL */
     void *progress_context;

@@ -106,6 +106,60 @@ static void memory_of_system_and_group(void **state) {
     assert_int_equal(memory_limit_under(root).available_bytes, 0);
 }
 
+/* Version 1, alone and beside version 2; inside a container the path may be the host's. */
+static void limits_of_the_first_version_bind_too(void **state) {
+    (void)state;
+    put("proc/meminfo", "MemTotal:       16000 kB\nMemAvailable:    8000 kB\n");
+    put("proc/self/cgroup", "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 8); /* half of it is nothing */
+    put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 3);
+    put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    put("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "100000\n");
+    put("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "50000\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    put("sys/fs/cgroup/unified/cpu.max", "100000 100000\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 1);
+    put("proc/self/cgroup", "5:memory\nnonsense\n:::\n4:cpuset,cpuacct:/\n");
+    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    put("proc/self/cgroup", "5:memory:/docker/abc\n");
+    put("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "3000000\n");
+    assert_string_equal(memory_limit_under(root).source, "system");
+    put("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "5000000\n");
+    memory_limit limit = memory_limit_under(root);
+    assert_string_equal(limit.source, "cgroup");
+    assert_int_equal(limit.available_bytes, 2000000);
+    assert_int_equal(limit.total_bytes, 5000000);
+    put("sys/fs/cgroup/memory/docker/abc/memory.stat",
+        "inactive_file 5\ntotal_inactive_file 1000000\ntotal_active_file 500000\n");
+    assert_int_equal(memory_limit_under(root).available_bytes, 3500000);
+}
+
+static void the_count_of_threads_is_explained(void **state) {
+    (void)state;
+    char text[128];
+    cpu_threads threads = {.online = 16, .affinity = 16, .cores = 16, .nodes = 1, .usable = 16};
+    cpu_threads_text(&threads, text, sizeof(text));
+    assert_string_equal(text, "all processors");
+    threads.cores = 8;
+    cpu_threads_text(&threads, text, sizeof(text));
+    assert_string_equal(text, "all processors; 16 processors are 8 cores");
+    threads = (cpu_threads){.online = 16, .affinity = 4, .cores = 4, .nodes = 1, .usable = 4};
+    cpu_threads_text(&threads, text, sizeof(text));
+    assert_string_equal(text, "the affinity mask");
+    threads.usable = 3;
+    cpu_threads_text(&threads, text, sizeof(text));
+    assert_string_equal(text, "the cgroup's quota");
+    cpu_threads here = cpu_threads_detect();
+    assert_true(here.usable >= 1 && here.usable <= here.affinity);
+    assert_true(here.affinity <= here.online && here.cores <= here.affinity);
+    assert_int_equal(here.usable, cpu_usable_threads());
+}
+
 static void this_machine_makes_sense(void **state) {
     (void)state;
     assert_true(cpu_usable_threads() >= 1);
@@ -145,6 +199,8 @@ int main(void) {
         cmocka_unit_test_setup(quota_rounds_up, make_root),
         cmocka_unit_test_setup(smallest_quota_of_all_levels_binds, make_root),
         cmocka_unit_test_setup(memory_of_system_and_group, make_root),
+        cmocka_unit_test_setup(limits_of_the_first_version_bind_too, make_root),
+        cmocka_unit_test(the_count_of_threads_is_explained),
         cmocka_unit_test(this_machine_makes_sense),
         cmocka_unit_test(features_have_names),
     };

@@ -297,6 +297,30 @@ static void progress_ends_full_and_can_cancel(void **state) {
     avo_model_close(model);
 }
 
+/* Where this process may lock so much, and otherwise a refusal that says why. */
+static void locked_weights_are_locked_or_refused(void **state) {
+    (void)state;
+    static const char *const types[] = {"q4", "keep"};
+    for (size_t i = 0; i < 2; i++) {
+        avo_error error = {0};
+        avo_model *model = open_model(packed("llama2", types[i]), NULL);
+        team *team;
+        const model_view *view;
+        assert_ok(team_open(NULL, 2, &team, &error));
+        panels_options options = plain_options;
+        options.region.lock = true;
+        avo_status status = model_panels(model, team, &options, &view, &error);
+        const region *region = model_panels_region(model);
+        if (status == AVO_OK)
+            assert_true(region == NULL || region->locked);
+        else
+            assert_refused(status, AVO_ERROR_MEMORY, &error, "RLIMIT_MEMLOCK");
+        assert_int_equal(view != NULL, status == AVO_OK);
+        team_close(team);
+        avo_model_close(model);
+    }
+}
+
 /* The file's own view still computes after its pages were given back. */
 static void the_file_can_still_be_read(void **state) {
     (void)state;
@@ -325,6 +349,7 @@ int main(void) {
         cmocka_unit_test(several_engines_share_one_copy),
         cmocka_unit_test(out_of_memory_leaves_nothing),
         cmocka_unit_test(progress_ends_full_and_can_cancel),
+        cmocka_unit_test(locked_weights_are_locked_or_refused),
         cmocka_unit_test(the_file_can_still_be_read),
     };
     return cmocka_run_group_tests_name("model/panels", tests, NULL, NULL);
