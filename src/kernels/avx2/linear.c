@@ -5,7 +5,8 @@
 
 #include <assert.h>
 
-#define PIECE_BYTES_MAX 16384
+#define PIECE_BYTES_MAX 12288
+#define PANELS_TOGETHER 2
 
 /* Rows of one chunk: as even as they come, whole tiles. */
 static size_t chunk_rows(size_t rows, size_t most) {
@@ -52,17 +53,48 @@ static void prepare_chunk(const linear_family *family, const activation_view *x,
             family->prepare(x, row + i, piece, records);
 }
 
-static void panel_sums(const linear_family *family, const uint8_t *panel, size_t k,
-                       const uint8_t *records, size_t rows, void *piece, float *sums) {
-    memset(sums, 0, rows * QUANT_PANEL_ROWS * sizeof(float));
-    for (size_t begin = 0; begin < k; begin += PIECE_K, panel += family->packed_bytes) {
-        family->unpack(panel, k - begin, piece);
-        for (size_t i = 0; i < rows; i += TILE_ROWS) {
-            size_t tile = size_min(rows - i, TILE_ROWS);
-            const uint8_t *next = records + tile * family->record_bytes;
-            for (size_t at = 0; at < tile * family->record_bytes; at += PANEL_LINE_BYTES)
-                _mm_prefetch((const char *)next + at, _MM_HINT_T0);
-            family->product(piece, records, k - begin, sums + i * QUANT_PANEL_ROWS, tile);
+/* Where a worker keeps what: two panels at a time, so that records read from the second cache serve
+ * both. */
+typedef struct walk {
+    const linear_family *family;
+    size_t k;
+    size_t panel_bytes;
+    size_t rows;
+    const uint8_t *records;
+    uint8_t *piece[PANELS_TOGETHER];
+    float *sums[PANELS_TOGETHER];
+} walk;
+
+/* Part `part` of `parts` of the packed lines of the next piece. */
+static void prefetch_part(const uint8_t *next, size_t bytes, size_t part, size_t parts) {
+    size_t lines = bytes / PANEL_LINE_BYTES;
+    size_t begin = lines * part / parts, end = lines * (part + 1) / parts;
+    prefetch_lines(next + begin * PANEL_LINE_BYTES, end - begin);
+}
+
+/* Sums of `panels` panels, side by side. With many rows, packed weights are asked for little by
+ * little while the piece before is multiplied; with few, as far ahead as it takes. */
+static void panel_sums(const walk *walk, const uint8_t *panel, size_t panels) {
+    const linear_family *family = walk->family;
+    size_t tiles = (walk->rows + TILE_ROWS - 1) / TILE_ROWS;
+    size_t ahead = tiles == 1 ? PREFETCH_AHEAD : 0;
+    const uint8_t *records = walk->records;
+    for (size_t p = 0; p < panels; p++)
+        memset(walk->sums[p], 0, walk->rows * QUANT_PANEL_ROWS * sizeof(float));
+    for (size_t begin = 0; begin < walk->k; begin += PIECE_K, panel += family->packed_bytes) {
+        for (size_t p = 0; p < panels; p++)
+            family->unpack(panel + p * walk->panel_bytes, walk->k - begin, ahead, walk->piece[p]);
+        for (size_t tile = 0; tile < tiles; tile++) {
+            size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
+            const uint8_t *next = records + rows * family->record_bytes;
+            prefetch_lines(next, rows * family->record_bytes / PANEL_LINE_BYTES);
+            for (size_t p = 0; p < panels; p++) {
+                float *sums = walk->sums[p] + tile * TILE_ROWS * QUANT_PANEL_ROWS;
+                if (tiles > 1)
+                    prefetch_part(panel + p * walk->panel_bytes + family->packed_bytes,
+                                  family->packed_bytes, tile, tiles);
+                family->product(walk->piece[p], records, walk->k - begin, sums, rows);
+            }
             records = next;
         }
     }
@@ -76,19 +108,26 @@ void linear_pieces(const linear_family *family, const linear_call *call, size_t 
     bool known = panels_bytes(weight->type, weight->k, &panel_bytes);
     assert(known && x->k == weight->k);
     (void)known;
-    float *sums = (float *)(void *)scratch;
-    uint8_t *piece = scratch + BYTE_CHUNK * QUANT_PANEL_ROWS * sizeof(float);
-    uint8_t *records = piece + PIECE_BYTES_MAX;
+    walk walk = {.family = family, .k = weight->k, .panel_bytes = (size_t)panel_bytes};
+    for (size_t p = 0; p < PANELS_TOGETHER; p++) {
+        walk.sums[p] = (float *)(void *)scratch;
+        walk.piece[p] = scratch + BYTE_CHUNK * QUANT_PANEL_ROWS * sizeof(float);
+        scratch = walk.piece[p] + PIECE_BYTES_MAX;
+    }
+    walk.records = scratch;
     size_t most = chunk_rows(x->rows, family->chunk);
     for (size_t row = 0; row < x->rows; row += most) {
-        size_t rows = size_min(x->rows - row, most);
-        prepare_chunk(family, x, row, rows, records);
-        for (size_t panel = first; panel < last; panel++) {
-            const uint8_t *data = weight->data + panel * (size_t)panel_bytes;
-            const uint8_t *scale = data + (weight->k + 3) / 4 * PANEL_LINE_BYTES;
-            panel_sums(family, data, weight->k, records, rows, piece, sums);
-            linear_finish(call, panel, row, rows, sums,
-                          family->row_scales ? (const float *)(const void *)scale : NULL);
+        walk.rows = size_min(x->rows - row, most);
+        prepare_chunk(family, x, row, walk.rows, scratch);
+        for (size_t panel = first; panel < last;) {
+            const uint8_t *data = weight->data + panel * walk.panel_bytes;
+            size_t together = walk.rows > TILE_ROWS ? size_min(last - panel, PANELS_TOGETHER) : 1;
+            panel_sums(&walk, data, together);
+            for (size_t p = 0; p < together; p++, panel++, data += panel_bytes) {
+                const uint8_t *scale = data + (weight->k + 3) / 4 * PANEL_LINE_BYTES;
+                linear_finish(call, panel, row, walk.rows, walk.sums[p],
+                              family->row_scales ? (const float *)(const void *)scale : NULL);
+            }
         }
     }
 }

@@ -31,23 +31,24 @@ ALWAYS_INLINE size_t unit_bytes(unit_kind kind) {
     return kind == UNIT_FIVE ? 5 * PANEL_LINE_BYTES : NIBBLE_UNIT_BYTES;
 }
 
-ALWAYS_INLINE void unpack_unit(const uint8_t *source, const unit_kind kind, uint8_t *out) {
+ALWAYS_INLINE void unpack_unit(const uint8_t *source, size_t ahead, const unit_kind kind,
+                               uint8_t *out) {
     if (kind == UNIT_MXFP4) {
         __m256i table = _mm256_add_epi8(table_of(codebook_mxfp4), _mm256_set1_epi8(MXFP4_ZERO));
-        unpack_codes(source, table, out);
+        unpack_codes(source, ahead, table, out);
         return;
     }
-    unpack_nibbles(source, out);
+    unpack_nibbles(source, ahead, out);
     if (kind == UNIT_FIVE)
-        unpack_bits(source + NIBBLE_UNIT_BYTES, 16, out);
+        unpack_bits(source + NIBBLE_UNIT_BYTES, ahead, 16, out);
 }
 
-ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, byte_piece *out,
+ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, byte_piece *out,
                                  const block_layout layout) {
     size_t units = piece_units(k);
     for (size_t begin = 0; begin < units; begin += layout.group_units) {
         const uint8_t *head = source;
-        prefetch_lines(head, layout.head_lines);
+        prefetch_lines(head + ahead, layout.head_lines);
         source += layout.head_lines * PANEL_LINE_BYTES;
         for (size_t u = 0; u < layout.group_units && begin + u < units; u++) {
             const uint8_t *halves = head + 32 * (u >> layout.shift);
@@ -58,49 +59,52 @@ ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, byte_piece *ou
                 convert_halves(halves, out->scale[unit]);
             if (layout.minimum_at != 0)
                 convert_halves(halves + layout.minimum_at, out->minimum[unit]);
-            unpack_unit(source, layout.kind, out->line[8 * unit]);
+            unpack_unit(source, ahead, layout.kind, out->line[8 * unit]);
             source += unit_bytes(layout.kind);
         }
     }
 }
 
-static void unpack_q4_0(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q4_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_NIBBLE, 2, 1, 0, 0};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_q4_1(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q4_1(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_NIBBLE, 2, 2, 0, 64};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_q4b64(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q4b64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_NIBBLE, 4, 1, 1, 0};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_q4m64(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q4m64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_NIBBLE, 2, 1, 1, 32};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_q5_0(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q5_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_FIVE, 2, 1, 0, 0};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_q5_1(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q5_1(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_FIVE, 2, 2, 0, 64};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
-static void unpack_mxfp4(const uint8_t *source, size_t k, void *piece) {
+static void unpack_mxfp4(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     static const block_layout layout = {UNIT_MXFP4, 2, 1, 0, 0};
-    unpack_groups(source, k, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout);
 }
 
 static void prepare_eight(const activation_view *x, size_t row, size_t piece, void *record) {
     prepare_bytes(x, row, piece, record, true, 8);
+}
+static void prepare_minimum(const activation_view *x, size_t row, size_t piece, void *record) {
+    prepare_bytes(x, row, piece, record, true, 0);
 }
 static void prepare_sixteen(const activation_view *x, size_t row, size_t piece, void *record) {
     prepare_bytes(x, row, piece, record, true, 16);
@@ -136,7 +140,7 @@ void avx2_linear_q4_1(const linear_call *call, size_t first, size_t last, uint8_
     static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 4),
                                          .record_bytes = sizeof(byte_record),
                                          .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_eight,
+                                         .prepare = prepare_minimum,
                                          .unpack = unpack_q4_1,
                                          .product = product_nibble_minimum};
     linear_pieces(&family, call, first, last, scratch);
@@ -156,7 +160,7 @@ void avx2_linear_q4m64(const linear_call *call, size_t first, size_t last, uint8
     static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
                                          .record_bytes = sizeof(byte_record),
                                          .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_eight,
+                                         .prepare = prepare_minimum,
                                          .unpack = unpack_q4m64,
                                          .product = product_nibble_minimum};
     linear_pieces(&family, call, first, last, scratch);
@@ -176,7 +180,7 @@ void avx2_linear_q5_1(const linear_call *call, size_t first, size_t last, uint8_
     static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 5),
                                          .record_bytes = sizeof(byte_record),
                                          .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_sixteen,
+                                         .prepare = prepare_minimum,
                                          .unpack = unpack_q5_1,
                                          .product = product_five_minimum};
     linear_pieces(&family, call, first, last, scratch);

@@ -26,20 +26,21 @@
 /* Packed weights are asked for this far ahead of being unpacked. */
 #define PREFETCH_AHEAD 4096
 
-/* One row of x, 256 k, for products of bytes: 448 bytes, 7 lines, so that the rows of a tile fall
- * into different sets of the cache. */
+/* One row of x, 256 k, for products of bytes. A type has a zero point or minima, not both. */
 typedef struct byte_record {
     int8_t number[PIECE_K];
-    int32_t zero[2 * PIECE_UNITS]; /* per block: what the zero point takes away */
-    float sum[2 * PIECE_UNITS];    /* per block: what a minimum is multiplied with */
     float scale[PIECE_UNITS];
-} __attribute__((aligned(64))) byte_record;
+    union {
+        int32_t zero[2 * PIECE_UNITS]; /* per block: what the zero point takes away */
+        float sum[2 * PIECE_UNITS];    /* per block: what a minimum is multiplied with */
+    };
+} __attribute__((aligned(32))) byte_record;
 
 /* The same for products of int16; words in the order 0 2 1 3 of every four (pair_lines). */
 typedef struct word_record {
     int16_t number[PIECE_K];
     float scale[PIECE_UNITS];
-} __attribute__((aligned(64))) word_record;
+} __attribute__((aligned(32))) word_record;
 
 /* Unpacked weights: 16 outputs, 256 k. Blocks are of 32 or of 16 k. */
 typedef struct byte_piece {
@@ -55,7 +56,8 @@ typedef struct word_piece {
 
 /* `k` is what is left of the row at the piece's begin: 256 or more for all but the last. */
 typedef void (*prepare_piece)(const activation_view *x, size_t row, size_t piece, void *record);
-typedef void (*unpack_piece)(const uint8_t *source, size_t k, void *piece);
+/* Asks for what lies `ahead` bytes behind each line that it reads. */
+typedef void (*unpack_piece)(const uint8_t *source, size_t k, size_t ahead, void *piece);
 /* sums[row][16] of 1 … TILE_ROWS rows continue. */
 typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
                               size_t rows);
@@ -71,7 +73,7 @@ typedef struct linear_family {
 } linear_family;
 
 #define BYTE_CHUNK 48
-#define WORD_CHUNK 40
+#define WORD_CHUNK 40 /* 40 · 544 · k / 256 = 85 · k bytes of records */
 
 void linear_pieces(const linear_family *family, const linear_call *call, size_t first, size_t last,
                    uint8_t *scratch);
@@ -103,8 +105,9 @@ ALWAYS_INLINE __m256i held(__m256i accumulator) {
     return accumulator;
 }
 
-ALWAYS_INLINE void prefetch_packed(const uint8_t *source) {
-    _mm_prefetch((const char *)source + PREFETCH_AHEAD, _MM_HINT_T0);
+ALWAYS_INLINE void prefetch_lines(const uint8_t *source, size_t lines) {
+    for (size_t i = 0; i < lines; i++)
+        _mm_prefetch((const char *)source + i * PANEL_LINE_BYTES, _MM_HINT_T0);
 }
 
 /* Units of a piece that has `k` left. */

@@ -38,9 +38,9 @@ ALWAYS_INLINE __m128i load16(const uint8_t *source) {
 }
 
 /* Blocks of 32 with scales and minima in bytes of their own. */
-ALWAYS_INLINE void unpack_scales32(const uint8_t *head, byte_piece *out) {
+ALWAYS_INLINE void unpack_scales32(const uint8_t *head, size_t ahead, byte_piece *out) {
     super_scales super = load_super(head);
-    prefetch_lines(head, HEAD_LINES);
+    prefetch_lines(head + ahead, HEAD_LINES);
     for (size_t block = 0; block < PIECE_UNITS; block++) {
         const uint8_t *s = head + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS;
         scale_bytes(load16(s), super.d, false, out->scale[block]);
@@ -49,59 +49,59 @@ ALWAYS_INLINE void unpack_scales32(const uint8_t *head, byte_piece *out) {
 }
 
 /* Blocks of 16 with signed scales. */
-ALWAYS_INLINE void unpack_scales16(const uint8_t *head, byte_piece *out) {
+ALWAYS_INLINE void unpack_scales16(const uint8_t *head, size_t ahead, byte_piece *out) {
     super_scales super = load_super(head);
-    prefetch_lines(head, HEAD_LINES);
+    prefetch_lines(head + ahead, HEAD_LINES);
     for (size_t block = 0; block < 2 * PIECE_UNITS; block++)
         scale_bytes(load16(head + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS), super.d, true,
                     out->scale[block]);
 }
 
-static void unpack_q4_k(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q4_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k; /* a multiple of 256 */
-    unpack_scales32(source, out);
+    unpack_scales32(source, ahead, out);
     source += HEAD_LINES * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += NIBBLE_UNIT_BYTES)
-        unpack_nibbles(source, out->line[8 * unit]);
+        unpack_nibbles(source, ahead, out->line[8 * unit]);
 }
 
-static void unpack_q5_k(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q5_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k;
-    unpack_scales32(source, out);
+    unpack_scales32(source, ahead, out);
     source += HEAD_LINES * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += 5 * PANEL_LINE_BYTES) {
-        unpack_nibbles(source, out->line[8 * unit]);
-        unpack_bits(source + NIBBLE_UNIT_BYTES, 16, out->line[8 * unit]);
+        unpack_nibbles(source, ahead, out->line[8 * unit]);
+        unpack_bits(source + NIBBLE_UNIT_BYTES, ahead, 16, out->line[8 * unit]);
     }
 }
 
-static void unpack_q6_k(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q6_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k;
-    unpack_scales16(source, out);
+    unpack_scales16(source, ahead, out);
     source += HEAD_LINES * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += 6 * PANEL_LINE_BYTES)
-        unpack_sixes(source, out->line[8 * unit]);
+        unpack_sixes(source, ahead, out->line[8 * unit]);
 }
 
-static void unpack_q3_k(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q3_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k;
-    unpack_scales16(source, out);
+    unpack_scales16(source, ahead, out);
     source += HEAD_LINES * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += 3 * PANEL_LINE_BYTES) {
-        unpack_pairs(source, out->line[8 * unit]);
-        unpack_bits(source + PAIR_UNIT_BYTES, 4, out->line[8 * unit]);
+        unpack_pairs(source, ahead, out->line[8 * unit]);
+        unpack_bits(source + PAIR_UNIT_BYTES, ahead, 4, out->line[8 * unit]);
     }
 }
 
-static void unpack_q2_k(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q2_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k;
     super_scales super = load_super(source);
-    prefetch_lines(source, HEAD_LINES);
+    prefetch_lines(source + ahead, HEAD_LINES);
     for (size_t block = 0; block < 2 * PIECE_UNITS; block++) {
         __m128i both = load16(source + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS);
         __m128i nibble = _mm_set1_epi8(15);
@@ -111,7 +111,7 @@ static void unpack_q2_k(const uint8_t *source, size_t k, void *piece) {
     }
     source += HEAD_LINES * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += PAIR_UNIT_BYTES)
-        unpack_pairs(source, out->line[8 * unit]);
+        unpack_pairs(source, ahead, out->line[8 * unit]);
 }
 
 /* Blocks of 32 and minima: no zero point. */

@@ -27,13 +27,19 @@ typedef struct q4r_piece {
     float scale[QUANT_PANEL_ROWS];
 } __attribute__((aligned(64))) q4r_piece;
 
+typedef struct q4r_record {
+    int8_t number[PIECE_K];
+    int32_t zero[PAIRS]; /* −8 · (sum of a), −8 · (sum of b), as int16 */
+    float scale;
+} __attribute__((aligned(64))) q4r_record;
+
 static size_t sub_blocks(size_t k) {
     return (size_min(k, Q4R_SUPER) + Q4R_SUB - 1) / Q4R_SUB;
 }
 
 /* Numbers of x: a0 a1 b0 b1 a2 a3 b2 b3 … of each pair of sub-blocks. */
 static void prepare(const activation_view *x, size_t row, size_t piece, void *record) {
-    byte_record *out = record;
+    q4r_record *out = record;
     const int8_t *number = x->number + row * x->stride + piece * PIECE_K;
     const int32_t *sum = x->integer_sum + row * x->sum_stride + piece * Q4R_SUBS;
     size_t left = x->stride - piece * PIECE_K; /* zero behind k, a multiple of 64 */
@@ -51,7 +57,7 @@ static void prepare(const activation_view *x, size_t row, size_t piece, void *re
         out->zero[pair] =
             (int32_t)((uint32_t)(-8 * a) & 0xffff) | (int32_t)((uint32_t)(-8 * b) << 16);
     }
-    out->scale[0] = x->scale[row * x->scale_stride + piece];
+    out->scale = x->scale[row * x->scale_stride + piece];
 }
 
 /* 4 packed lines, two of a and two of b, as 8 lines of both. */
@@ -89,25 +95,22 @@ ALWAYS_INLINE void unpack_multipliers(const uint8_t *super, size_t pair, int32_t
     }
 }
 
-static void unpack(const uint8_t *source, size_t k, void *piece) {
+static void unpack(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     q4r_piece *out = piece;
     size_t subs = sub_blocks(k);
     const uint8_t *lines = source + PACKED_HEAD + (subs <= Q4R_SUBS / 2 ? 1 : 2) * PANEL_LINE_BYTES;
     convert_halves(source, out->scale);
-    prefetch_packed(source);
+    prefetch_lines(source + ahead, 3);
     for (size_t pair = 0; pair < (subs + 1) / 2; pair++) {
         const uint8_t *a = lines + 2 * pair * SUB_BYTES;
         const uint8_t *b = 2 * pair + 1 < subs ? a + SUB_BYTES : a; /* x is zero there */
         unpack_multipliers(source, pair, out->multiplier[pair]);
-        prefetch_packed(a);
-        prefetch_packed(a + PANEL_LINE_BYTES);
-        prefetch_packed(a + 2 * PANEL_LINE_BYTES);
-        prefetch_packed(a + 3 * PANEL_LINE_BYTES);
+        prefetch_lines(a + ahead, 4);
         unpack_pair(a, b, out->line[pair * PAIR_LINES]);
     }
 }
 
-ALWAYS_INLINE void product_rows(const q4r_piece *w, const byte_record *x, size_t k, float *sums,
+ALWAYS_INLINE void product_rows(const q4r_piece *w, const q4r_record *x, size_t k, float *sums,
                                 const int rows) {
     size_t pairs = (sub_blocks(k) + 1) / 2;
     __m256i wide[TILE_ROWS][2];
@@ -145,7 +148,7 @@ ALWAYS_INLINE void product_rows(const q4r_piece *w, const byte_record *x, size_t
         for (int i = 0; i < 2; i++) {
             float *sum = sums + r * QUANT_PANEL_ROWS + 8 * i;
             __m256 scale =
-                _mm256_mul_ps(_mm256_load_ps(w->scale + 8 * i), _mm256_set1_ps(x[r].scale[0]));
+                _mm256_mul_ps(_mm256_load_ps(w->scale + 8 * i), _mm256_set1_ps(x[r].scale));
             _mm256_store_ps(
                 sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r][i]), scale, _mm256_load_ps(sum)));
         }
@@ -169,7 +172,7 @@ static void product(const void *w, const void *x, size_t k, float *sums, size_t 
 
 void avx2_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
     static const linear_family family = {.packed_bytes = PACKED_BYTES,
-                                         .record_bytes = sizeof(byte_record),
+                                         .record_bytes = sizeof(q4r_record),
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare,
                                          .unpack = unpack,

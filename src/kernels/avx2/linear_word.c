@@ -56,9 +56,9 @@ ALWAYS_INLINE void unpack_words(__m256i bytes, int16_t *out) {
 }
 
 /* Byte lines, two lines of words each. */
-ALWAYS_INLINE void unpack_byte_lines(const uint8_t *source, size_t lines,
+ALWAYS_INLINE void unpack_byte_lines(const uint8_t *source, size_t ahead, size_t lines,
                                      int16_t out[][2 * QUANT_PANEL_ROWS]) {
-    prefetch_lines(source, lines);
+    prefetch_lines(source + ahead, lines);
 #pragma GCC unroll 8
     for (size_t i = 0; i < lines; i++)
         for (size_t h = 0; h < 2; h++)
@@ -66,10 +66,11 @@ ALWAYS_INLINE void unpack_byte_lines(const uint8_t *source, size_t lines,
 }
 
 /* Four nibble lines through the codebook. */
-ALWAYS_INLINE void unpack_iq4(const uint8_t *source, int16_t out[][2 * QUANT_PANEL_ROWS]) {
+ALWAYS_INLINE void unpack_iq4(const uint8_t *source, size_t ahead,
+                              int16_t out[][2 * QUANT_PANEL_ROWS]) {
     const __m256i nibble = _mm256_set1_epi8(15);
     __m256i table = table_of(codebook_iq4);
-    prefetch_lines(source, 4);
+    prefetch_lines(source + ahead, 4);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++)
         for (size_t h = 0; h < 2; h++) {
@@ -82,43 +83,43 @@ ALWAYS_INLINE void unpack_iq4(const uint8_t *source, int16_t out[][2 * QUANT_PAN
 }
 
 /* Groups of two units: a line of scales before them. */
-static void unpack_q8(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q8(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     word_piece *out = piece;
     size_t units = piece_units(k);
     const uint8_t *head = source;
     for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
         if (unit % 2 == 0) {
             head = source;
-            prefetch_packed(head);
+            prefetch_lines(head + ahead, 1);
             source += PANEL_LINE_BYTES;
         }
         convert_halves(head + 32 * (unit % 2), out->scale[unit]);
-        unpack_byte_lines(source, 8, &out->line[unit * UNIT_WORD_LINES]);
+        unpack_byte_lines(source, ahead, 8, &out->line[unit * UNIT_WORD_LINES]);
     }
 }
 
-static void unpack_iq4_nl(const uint8_t *source, size_t k, void *piece) {
+static void unpack_iq4_nl(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     word_piece *out = piece;
     size_t units = piece_units(k);
     const uint8_t *head = source;
     for (size_t unit = 0; unit < units; unit++, source += NIBBLE_UNIT_BYTES) {
         if (unit % 2 == 0) {
             head = source;
-            prefetch_packed(head);
+            prefetch_lines(head + ahead, 1);
             source += PANEL_LINE_BYTES;
         }
         convert_halves(head + 32 * (unit % 2), out->scale[unit]);
-        unpack_iq4(source, &out->line[unit * UNIT_WORD_LINES]);
+        unpack_iq4(source, ahead, &out->line[unit * UNIT_WORD_LINES]);
     }
 }
 
 /* 256 k: f16 d, then a signed byte per block and output. */
-static void unpack_iq4_xs(const uint8_t *source, size_t k, void *piece) {
+static void unpack_iq4_xs(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     word_piece *out = piece;
     (void)k; /* a multiple of 256 */
     float d[QUANT_PANEL_ROWS] __attribute__((aligned(32)));
     convert_halves(source, d);
-    prefetch_lines(source, 3);
+    prefetch_lines(source + ahead, 3);
     const uint8_t *s = source + PANEL_LINE_BYTES;
     source += 3 * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += NIBBLE_UNIT_BYTES) {
@@ -127,23 +128,23 @@ static void unpack_iq4_xs(const uint8_t *source, size_t k, void *piece) {
             _mm256_store_ps(out->scale[unit] + 8 * h,
                             _mm256_mul_ps(_mm256_load_ps(d + 8 * h), _mm256_cvtepi32_ps(bytes)));
         }
-        unpack_iq4(source, &out->line[unit * UNIT_WORD_LINES]);
+        unpack_iq4(source, ahead, &out->line[unit * UNIT_WORD_LINES]);
     }
 }
 
 /* Lines without heads; the last unit may have fewer, and x is zero behind k. Scales are the row's
  * and come at the end: here they are one. */
-static void unpack_q8c(const uint8_t *source, size_t k, void *piece) {
+static void unpack_q8c(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     word_piece *out = piece;
     size_t units = piece_units(k);
     for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
         int16_t(*to)[2 * QUANT_PANEL_ROWS] = &out->line[unit * UNIT_WORD_LINES];
         size_t left = k - unit * PANEL_UNIT;
         if (left >= PANEL_UNIT) {
-            unpack_byte_lines(source, 8, to);
+            unpack_byte_lines(source, ahead, 8, to);
         } else {
             memset(to, 0, UNIT_WORD_LINES * sizeof(to[0]));
-            unpack_byte_lines(source, (left + 3) / 4, to);
+            unpack_byte_lines(source, ahead, (left + 3) / 4, to);
         }
         for (size_t h = 0; h < 2; h++)
             _mm256_store_ps(out->scale[unit] + 8 * h, _mm256_set1_ps(1.0f));

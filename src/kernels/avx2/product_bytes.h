@@ -86,7 +86,8 @@ ALWAYS_INLINE void product_bytes(const byte_piece *w, const byte_record *x, size
             _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * h, f[r][h]);
 }
 
-/* The record of one row: the blocks of 32 k (`wide_blocks`) or 16 k, zero points times sums. */
+/* The record of one row for blocks of 32 k (`wide_blocks`) or 16 k: with a zero point, or (0) with
+ * minima. */
 ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t piece, void *record,
                                  const bool wide_blocks, const int32_t zero_point) {
     byte_record *out = record;
@@ -100,12 +101,14 @@ ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t pi
         out->scale[unit] = scale[unit];
         int32_t first = integer_sum[2 * unit];
         int32_t second = integer_sum[2 * unit + 1];
-        if (wide_blocks) {
+        if (wide_blocks && zero_point != 0) {
             out->zero[unit] = -zero_point * (first + second);
+        } else if (wide_blocks) {
             out->sum[unit] = sum[unit];
-        } else {
+        } else if (zero_point != 0) {
             out->zero[2 * unit] = -zero_point * first;
             out->zero[2 * unit + 1] = -zero_point * second;
+        } else {
             out->sum[2 * unit] = scale[unit] * (float)first;
             out->sum[2 * unit + 1] = scale[unit] * (float)second;
         }

@@ -1,5 +1,5 @@
 /* From the lines of panels.h to byte lines: eight of them (32 k, 512 bytes) from one unit. Each
- * asks for the packed lines that come PREFETCH_AHEAD later. */
+ * asks for the packed lines that come `ahead` bytes later. */
 #ifndef AVO_KERNELS_AVX2_UNPACK_LINES_H
 #define AVO_KERNELS_AVX2_UNPACK_LINES_H
 
@@ -8,15 +8,10 @@
 #define NIBBLE_UNIT_BYTES (4 * PANEL_LINE_BYTES)
 #define PAIR_UNIT_BYTES   (2 * PANEL_LINE_BYTES)
 
-ALWAYS_INLINE void prefetch_lines(const uint8_t *source, size_t lines) {
-    for (size_t i = 0; i < lines; i++)
-        prefetch_packed(source + i * PANEL_LINE_BYTES);
-}
-
 /* Four nibble lines. */
-ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, uint8_t *out) {
+ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    prefetch_lines(source, 4);
+    prefetch_lines(source + ahead, 4);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         __m256i both = load_bytes(source + 32 * i);
@@ -27,9 +22,9 @@ ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, uint8_t *out) {
 }
 
 /* Four nibble lines through a table of 16 bytes. */
-ALWAYS_INLINE void unpack_codes(const uint8_t *source, __m256i table, uint8_t *out) {
+ALWAYS_INLINE void unpack_codes(const uint8_t *source, size_t ahead, __m256i table, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    prefetch_lines(source, 4);
+    prefetch_lines(source + ahead, 4);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         __m256i both = load_bytes(source + 32 * i);
@@ -45,9 +40,9 @@ ALWAYS_INLINE __m256i table_of(const int8_t codebook[16]) {
 }
 
 /* Two two-bit lines. */
-ALWAYS_INLINE void unpack_pairs(const uint8_t *source, uint8_t *out) {
+ALWAYS_INLINE void unpack_pairs(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i pair = _mm256_set1_epi8(3);
-    prefetch_lines(source, 2);
+    prefetch_lines(source + ahead, 2);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
         __m256i four = load_bytes(source + 32 * i);
@@ -60,10 +55,10 @@ ALWAYS_INLINE void unpack_pairs(const uint8_t *source, uint8_t *out) {
 }
 
 /* Four nibble lines, two two-bit lines above them: six bits. */
-ALWAYS_INLINE void unpack_sixes(const uint8_t *source, uint8_t *out) {
+ALWAYS_INLINE void unpack_sixes(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i pair = _mm256_set1_epi8(0x30);
-    prefetch_lines(source, 6);
+    prefetch_lines(source + ahead, 6);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) { /* two-bit line i / 2, half i % 2: byte lines 4 · (i / 2) … */
         __m256i four = load_bytes(source + NIBBLE_UNIT_BYTES + 32 * i);
@@ -85,11 +80,12 @@ ALWAYS_INLINE void unpack_sixes(const uint8_t *source, uint8_t *out) {
 }
 
 /* A bit line: sets bit `value` in bytes that are there already. */
-ALWAYS_INLINE void unpack_bits(const uint8_t *source, const char value, uint8_t *out) {
+ALWAYS_INLINE void unpack_bits(const uint8_t *source, size_t ahead, const char value,
+                               uint8_t *out) {
     const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
                                             2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    prefetch_packed(source);
+    prefetch_lines(source + ahead, 1);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 16; i++) {
         __m256i bits = _mm256_shuffle_epi8(broadcast4(source + 4 * i), spread);
