@@ -72,32 +72,42 @@ static void prefetch_part(const uint8_t *next, size_t bytes, size_t part, size_t
     prefetch_lines(next + begin * PANEL_LINE_BYTES, end - begin);
 }
 
+/* The next tile of rows with one panel; the first tile unpacks the piece. */
+static void tile_sums(const walk *walk, size_t p, const uint8_t *source, size_t k,
+                      const uint8_t *records, size_t tile, size_t tiles) {
+    const linear_family *family = walk->family;
+    size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
+    size_t ahead = tiles == 1 ? PREFETCH_AHEAD : 0;
+    float *sums = walk->sums[p] + tile * TILE_ROWS * QUANT_PANEL_ROWS;
+    if (tiles > 1)
+        prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
+    if (tiles == 1 && family->few != NULL) {
+        family->few(source, records, k, ahead, walk->piece[p], sums, rows);
+        return;
+    }
+    if (tile == 0)
+        family->unpack(source, k, ahead, walk->piece[p]);
+    family->product(walk->piece[p], records, k, sums, rows);
+}
+
 /* Sums of `panels` panels, side by side. With many rows, packed weights are asked for little by
  * little while the piece before is multiplied; with few, as far ahead as it takes. */
 static void panel_sums(const walk *walk, const uint8_t *panel, size_t panels) {
     const linear_family *family = walk->family;
     size_t tiles = (walk->rows + TILE_ROWS - 1) / TILE_ROWS;
-    size_t ahead = tiles == 1 ? PREFETCH_AHEAD : 0;
     const uint8_t *records = walk->records;
     for (size_t p = 0; p < panels; p++)
         memset(walk->sums[p], 0, walk->rows * QUANT_PANEL_ROWS * sizeof(float));
-    for (size_t begin = 0; begin < walk->k; begin += PIECE_K, panel += family->packed_bytes) {
-        for (size_t p = 0; p < panels; p++)
-            family->unpack(panel + p * walk->panel_bytes, walk->k - begin, ahead, walk->piece[p]);
+    for (size_t begin = 0; begin < walk->k; begin += PIECE_K, panel += family->packed_bytes)
         for (size_t tile = 0; tile < tiles; tile++) {
             size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
             const uint8_t *next = records + rows * family->record_bytes;
             prefetch_lines(next, rows * family->record_bytes / PANEL_LINE_BYTES);
-            for (size_t p = 0; p < panels; p++) {
-                float *sums = walk->sums[p] + tile * TILE_ROWS * QUANT_PANEL_ROWS;
-                if (tiles > 1)
-                    prefetch_part(panel + p * walk->panel_bytes + family->packed_bytes,
-                                  family->packed_bytes, tile, tiles);
-                family->product(walk->piece[p], records, walk->k - begin, sums, rows);
-            }
+            for (size_t p = 0; p < panels; p++)
+                tile_sums(walk, p, panel + p * walk->panel_bytes, walk->k - begin, records, tile,
+                          tiles);
             records = next;
         }
-    }
 }
 
 void linear_pieces(const linear_family *family, const linear_call *call, size_t first, size_t last,

@@ -62,6 +62,10 @@ typedef void (*unpack_piece)(const uint8_t *source, size_t k, size_t ahead, void
 typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
                               size_t rows);
 
+/* Both at once, in registers, where there are no more than TILE_ROWS rows in all. */
+typedef void (*few_piece)(const uint8_t *source, const void *records, size_t k, size_t ahead,
+                          void *piece, float *sums, size_t rows);
+
 typedef struct linear_family {
     size_t packed_bytes; /* of 256 k in the panel */
     size_t record_bytes;
@@ -70,6 +74,7 @@ typedef struct linear_family {
     prepare_piece prepare;
     unpack_piece unpack;
     product_piece product;
+    few_piece few; /* or NULL */
 } linear_family;
 
 #define BYTE_CHUNK 48

@@ -60,20 +60,40 @@ static void prepare(const activation_view *x, size_t row, size_t piece, void *re
     out->scale = x->scale[row * x->scale_stride + piece];
 }
 
+/* Words of a in the even places and words of b in the odd ones: reading b two bytes early, or a two
+ * bytes late, is cheaper than shifting. Where there is no b, x is zero and a stands in for it, but
+ * nothing may be read behind it. */
+typedef struct mixed_line {
+    __m256i even, odd;
+} mixed_line;
+
+ALWAYS_INLINE mixed_line mix_lines(const uint8_t *a, const uint8_t *b) {
+    __m256i of_a = load_bytes(a);
+    __m256i of_b = load_bytes(b);
+    __m256i b_late = _mm256_loadu_si256((const __m256i *)(const void *)(b - 2));
+    __m256i a_early = a == b ? _mm256_srli_epi32(of_a, 16)
+                             : _mm256_loadu_si256((const __m256i *)(const void *)(a + 2));
+    return (mixed_line){_mm256_blend_epi16(of_a, b_late, 0xaa),
+                        _mm256_blend_epi16(a_early, of_b, 0xaa)};
+}
+
+/* Two packed lines, of a and of b, for 8 outputs: four lines of both. */
+ALWAYS_INLINE void split_lines(const uint8_t *a, const uint8_t *b, __m256i line[4]) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    mixed_line mixed = mix_lines(a, b);
+    line[0] = _mm256_and_si256(mixed.even, nibble);
+    line[1] = _mm256_and_si256(mixed.odd, nibble);
+    line[2] = _mm256_and_si256(_mm256_srli_epi16(mixed.even, 4), nibble);
+    line[3] = _mm256_and_si256(_mm256_srli_epi16(mixed.odd, 4), nibble);
+}
+
 /* 4 packed lines, two of a and two of b, as 8 lines of both. */
 ALWAYS_INLINE void unpack_pair(const uint8_t *a, const uint8_t *b, uint8_t *out) {
-    const __m256i nibble = _mm256_set1_epi8(15);
     for (size_t i = 0; i < 4; i++) { /* line i / 2, outputs 8 · (i % 2) … */
-        __m256i of_a = load_bytes(a + 32 * i);
-        __m256i of_b = load_bytes(b + 32 * i);
-        __m256i even = _mm256_blend_epi16(of_a, _mm256_slli_epi32(of_b, 16), 0xaa);
-        __m256i odd = _mm256_blend_epi16(_mm256_srli_epi32(of_a, 16), of_b, 0xaa);
-        uint8_t *to = out + i / 2 * 4 * PANEL_LINE_BYTES + i % 2 * 32;
-        store_bytes(to, _mm256_and_si256(even, nibble));
-        store_bytes(to + PANEL_LINE_BYTES, _mm256_and_si256(odd, nibble));
-        store_bytes(to + 2 * PANEL_LINE_BYTES,
-                    _mm256_and_si256(_mm256_srli_epi16(even, 4), nibble));
-        store_bytes(to + 3 * PANEL_LINE_BYTES, _mm256_and_si256(_mm256_srli_epi16(odd, 4), nibble));
+        __m256i line[4];
+        split_lines(a + 32 * i, b + 32 * i, line);
+        for (size_t j = 0; j < 4; j++)
+            store_bytes(out + (i / 2 * 4 + j) * PANEL_LINE_BYTES + i % 2 * 32, line[j]);
     }
 }
 
@@ -170,12 +190,86 @@ static void product(const void *w, const void *x, size_t k, float *sums, size_t 
     }
 }
 
+/* ---- Up to four rows alone: unpacked in registers, 8 outputs at a time ---- */
+
+ALWAYS_INLINE void few_half(const uint8_t *lines, const q4r_record *x, size_t subs, size_t ahead,
+                            q4r_piece *piece, const int half, float *sums, const int rows) {
+    __m256i wide[TILE_ROWS];
+    for (int r = 0; r < rows; r++)
+        wide[r] = _mm256_setzero_si256();
+    for (size_t pair = 0; pair < (subs + 1) / 2; pair++) {
+        const uint8_t *a = lines + 2 * pair * SUB_BYTES + 32 * half;
+        const uint8_t *b = 2 * pair + 1 < subs ? a + SUB_BYTES : a; /* x is zero there */
+        __m256i narrow[TILE_ROWS];
+        prefetch_lines(a + ahead + half * SUB_BYTES, 2);
+        for (int r = 0; r < rows; r++)
+            narrow[r] = broadcast4(&x[r].zero[pair]);
+#pragma GCC unroll 2
+        for (size_t i = 0; i < 2; i++) {
+            __m256i line[4];
+            split_lines(a + i * PANEL_LINE_BYTES, b + i * PANEL_LINE_BYTES, line);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < 4; j++) {
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++)
+                    narrow[r] = held(_mm256_add_epi16(
+                        narrow[r],
+                        _mm256_maddubs_epi16(
+                            line[j], broadcast4(x[r].number + pair * PAIR_K + 16 * i + 4 * j))));
+            }
+        }
+        __m256i multiplier = load_bytes(piece->multiplier[pair] + 8 * half);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            wide[r] = _mm256_add_epi32(wide[r], _mm256_madd_epi16(narrow[r], multiplier));
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float *sum = sums + r * QUANT_PANEL_ROWS + 8 * half;
+        __m256 scale =
+            _mm256_mul_ps(_mm256_load_ps(piece->scale + 8 * half), _mm256_set1_ps(x[r].scale));
+        _mm256_store_ps(sum,
+                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r]), scale, _mm256_load_ps(sum)));
+    }
+}
+
+ALWAYS_INLINE void few_rows(const uint8_t *source, const q4r_record *x, size_t k, size_t ahead,
+                            q4r_piece *piece, float *sums, const int rows) {
+    size_t subs = sub_blocks(k);
+    size_t head = subs <= Q4R_SUBS / 2 ? 2 : 3;
+    convert_halves(source, piece->scale);
+    prefetch_lines(source + ahead, head);
+    for (size_t pair = 0; pair < (subs + 1) / 2; pair++)
+        unpack_multipliers(source, pair, piece->multiplier[pair]);
+    source += head * PANEL_LINE_BYTES;
+    few_half(source, x, subs, ahead, piece, 0, sums, rows);
+    few_half(source, x, subs, ahead, piece, 1, sums, rows);
+}
+
+static void few(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                float *sums, size_t rows) {
+    switch (rows) {
+    case 1:
+        few_rows(source, x, k, ahead, piece, sums, 1);
+        return;
+    case 2:
+        few_rows(source, x, k, ahead, piece, sums, 2);
+        return;
+    case 3:
+        few_rows(source, x, k, ahead, piece, sums, 3);
+        return;
+    default:
+        few_rows(source, x, k, ahead, piece, sums, 4);
+    }
+}
+
 void avx2_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
     static const linear_family family = {.packed_bytes = PACKED_BYTES,
                                          .record_bytes = sizeof(q4r_record),
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare,
                                          .unpack = unpack,
-                                         .product = product};
+                                         .product = product,
+                                         .few = few};
     linear_pieces(&family, call, first, last, scratch);
 }
