@@ -6,7 +6,6 @@
 #include <assert.h>
 
 #define PIECE_BYTES_MAX 12288
-#define PANELS_TOGETHER 2
 
 /* Rows of one chunk: as even as they come, whole tiles. */
 static size_t chunk_rows(size_t rows, size_t most) {
@@ -15,34 +14,44 @@ static size_t chunk_rows(size_t rows, size_t most) {
     return size_min((even + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS, most);
 }
 
-ALWAYS_INLINE void finish_half(const linear_call *call, size_t output, __m256i lanes, __m256 y,
-                               float *out) {
+/* y of 8 outputs; `whole`: all of them are there. Masked stores are slow enough to show. */
+ALWAYS_INLINE void finish_half(const linear_call *call, size_t output, const bool whole,
+                               __m256i lanes, __m256 y, float *out) {
     if (call->bias != NULL)
-        y = _mm256_add_ps(y, _mm256_maskload_ps(call->bias + output, lanes));
+        y = _mm256_add_ps(y, whole ? _mm256_loadu_ps(call->bias + output)
+                                   : _mm256_maskload_ps(call->bias + output, lanes));
     if (call->end == LINEAR_ADD)
-        y = _mm256_fmadd_ps(y, _mm256_set1_ps(call->add_scale), _mm256_maskload_ps(out, lanes));
-    _mm256_maskstore_ps(out, lanes, y);
+        y = _mm256_fmadd_ps(y, _mm256_set1_ps(call->add_scale),
+                            whole ? _mm256_loadu_ps(out) : _mm256_maskload_ps(out, lanes));
+    if (whole)
+        _mm256_storeu_ps(out, y);
+    else
+        _mm256_maskstore_ps(out, lanes, y);
+}
+
+ALWAYS_INLINE void finish_rows(const linear_call *call, size_t output, size_t row, size_t rows,
+                               const float *sums, const float *scale, const bool whole) {
+    int outputs = (int)size_min(call->weight->rows - output, QUANT_PANEL_ROWS);
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (size_t i = 0; i < rows; i++)
+        for (int h = 0; h < 2; h++) {
+            float *out = call->out + (row + i) * call->out_stride + output + 8 * h;
+            __m256 y = _mm256_load_ps(sums + i * QUANT_PANEL_ROWS + 8 * h);
+            __m256i lanes = _mm256_cmpgt_epi32(_mm256_set1_epi32(outputs - 8 * h), index);
+            if (scale != NULL)
+                y = _mm256_mul_ps(y, _mm256_load_ps(scale + 8 * h));
+            if (whole || outputs > 8 * h)
+                finish_half(call, output + 8 * (size_t)h, whole, lanes, y, out);
+        }
 }
 
 void linear_finish(const linear_call *call, size_t panel, size_t row, size_t rows,
                    const float *sums, const float *scale) {
     size_t output = panel * QUANT_PANEL_ROWS;
-    int outputs = (int)size_min(call->weight->rows - output, QUANT_PANEL_ROWS);
-    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(outputs), index);
-    __m256i high = _mm256_cmpgt_epi32(_mm256_set1_epi32(outputs - 8), index);
-    for (size_t i = 0; i < rows; i++) {
-        float *out = call->out + (row + i) * call->out_stride + output;
-        __m256 y0 = _mm256_load_ps(sums + i * QUANT_PANEL_ROWS);
-        __m256 y1 = _mm256_load_ps(sums + i * QUANT_PANEL_ROWS + 8);
-        if (scale != NULL) {
-            y0 = _mm256_mul_ps(y0, _mm256_load_ps(scale));
-            y1 = _mm256_mul_ps(y1, _mm256_load_ps(scale + 8));
-        }
-        finish_half(call, output, low, y0, out);
-        if (outputs > 8)
-            finish_half(call, output + 8, high, y1, out + 8);
-    }
+    if (call->weight->rows - output >= QUANT_PANEL_ROWS)
+        finish_rows(call, output, row, rows, sums, scale, true);
+    else
+        finish_rows(call, output, row, rows, sums, scale, false);
 }
 
 /* The records of 256 k lie together, row after row: tiles read them front to back. */
@@ -53,16 +62,14 @@ static void prepare_chunk(const linear_family *family, const activation_view *x,
             family->prepare(x, row + i, piece, records);
 }
 
-/* Where a worker keeps what: two panels at a time, so that records read from the second cache serve
- * both. */
+/* Where a worker keeps what. */
 typedef struct walk {
     const linear_family *family;
     size_t k;
-    size_t panel_bytes;
     size_t rows;
     const uint8_t *records;
-    uint8_t *piece[PANELS_TOGETHER];
-    float *sums[PANELS_TOGETHER];
+    uint8_t *piece;
+    float *sums; /* [rows][16] */
 } walk;
 
 /* Part `part` of `parts` of the packed lines of the next piece. */
@@ -72,42 +79,46 @@ static void prefetch_part(const uint8_t *next, size_t bytes, size_t part, size_t
     prefetch_lines(next + begin * PANEL_LINE_BYTES, end - begin);
 }
 
-/* The next tile of rows with one panel; the first tile unpacks the piece. */
-static void tile_sums(const walk *walk, size_t p, const uint8_t *source, size_t k,
-                      const uint8_t *records, size_t tile, size_t tiles) {
-    const linear_family *family = walk->family;
-    size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
-    size_t ahead = tiles == 1 ? PREFETCH_AHEAD : 0;
-    float *sums = walk->sums[p] + tile * TILE_ROWS * QUANT_PANEL_ROWS;
-    if (tiles > 1)
-        prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
-    if (tiles == 1 && family->few != NULL) {
-        family->few(source, records, k, ahead, walk->piece[p], sums, rows);
-        return;
-    }
-    if (tile == 0)
-        family->unpack(source, k, ahead, walk->piece[p]);
-    family->product(walk->piece[p], records, k, sums, rows);
-}
-
-/* Sums of `panels` panels, side by side. With many rows, packed weights are asked for little by
- * little while the piece before is multiplied; with few, as far ahead as it takes. */
-static void panel_sums(const walk *walk, const uint8_t *panel, size_t panels) {
+/* One piece with all rows. Packed weights are asked for little by little while the piece before
+ * them is multiplied. */
+static void piece_sums(const walk *walk, const uint8_t *source, size_t k, const uint8_t *records) {
     const linear_family *family = walk->family;
     size_t tiles = (walk->rows + TILE_ROWS - 1) / TILE_ROWS;
+    family->unpack(source, k, 0, walk->piece);
+    for (size_t tile = 0; tile < tiles; tile++) {
+        size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
+        size_t bytes = rows * family->record_bytes;
+        prefetch_lines(records + bytes, bytes / PANEL_LINE_BYTES);
+        prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
+        family->product(walk->piece, records, k, walk->sums + tile * TILE_ROWS * QUANT_PANEL_ROWS,
+                        rows);
+        records += bytes;
+    }
+}
+
+/* The same for one tile of rows, which must ask further ahead. */
+static void piece_sums_few(const walk *walk, const uint8_t *source, size_t k,
+                           const uint8_t *records) {
+    const linear_family *family = walk->family;
+    if (family->few != NULL) {
+        family->few(source, records, k, PREFETCH_AHEAD, walk->piece, walk->sums, walk->rows);
+        return;
+    }
+    family->unpack(source, k, PREFETCH_AHEAD, walk->piece);
+    family->product(walk->piece, records, k, walk->sums, walk->rows);
+}
+
+static void panel_sums(const walk *walk, const uint8_t *panel) {
     const uint8_t *records = walk->records;
-    for (size_t p = 0; p < panels; p++)
-        memset(walk->sums[p], 0, walk->rows * QUANT_PANEL_ROWS * sizeof(float));
-    for (size_t begin = 0; begin < walk->k; begin += PIECE_K, panel += family->packed_bytes)
-        for (size_t tile = 0; tile < tiles; tile++) {
-            size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
-            const uint8_t *next = records + rows * family->record_bytes;
-            prefetch_lines(next, rows * family->record_bytes / PANEL_LINE_BYTES);
-            for (size_t p = 0; p < panels; p++)
-                tile_sums(walk, p, panel + p * walk->panel_bytes, walk->k - begin, records, tile,
-                          tiles);
-            records = next;
-        }
+    memset(walk->sums, 0, walk->rows * QUANT_PANEL_ROWS * sizeof(float));
+    for (size_t begin = 0; begin < walk->k; begin += PIECE_K) {
+        if (walk->rows <= TILE_ROWS)
+            piece_sums_few(walk, panel, walk->k - begin, records);
+        else
+            piece_sums(walk, panel, walk->k - begin, records);
+        panel += walk->family->packed_bytes;
+        records += walk->rows * walk->family->record_bytes;
+    }
 }
 
 void linear_pieces(const linear_family *family, const linear_call *call, size_t first, size_t last,
@@ -118,26 +129,22 @@ void linear_pieces(const linear_family *family, const linear_call *call, size_t 
     bool known = panels_bytes(weight->type, weight->k, &panel_bytes);
     assert(known && x->k == weight->k);
     (void)known;
-    walk walk = {.family = family, .k = weight->k, .panel_bytes = (size_t)panel_bytes};
-    for (size_t p = 0; p < PANELS_TOGETHER; p++) {
-        walk.sums[p] = (float *)(void *)scratch;
-        walk.piece[p] = scratch + BYTE_CHUNK * QUANT_PANEL_ROWS * sizeof(float);
-        scratch = walk.piece[p] + PIECE_BYTES_MAX;
-    }
-    walk.records = scratch;
+    uint8_t *records = scratch + BYTE_CHUNK * QUANT_PANEL_ROWS * sizeof(float) + PIECE_BYTES_MAX;
+    walk walk = {.family = family,
+                 .k = weight->k,
+                 .records = records,
+                 .sums = (float *)(void *)scratch,
+                 .piece = scratch + BYTE_CHUNK * QUANT_PANEL_ROWS * sizeof(float)};
     size_t most = chunk_rows(x->rows, family->chunk);
     for (size_t row = 0; row < x->rows; row += most) {
         walk.rows = size_min(x->rows - row, most);
-        prepare_chunk(family, x, row, walk.rows, scratch);
-        for (size_t panel = first; panel < last;) {
-            const uint8_t *data = weight->data + panel * walk.panel_bytes;
-            size_t together = walk.rows > TILE_ROWS ? size_min(last - panel, PANELS_TOGETHER) : 1;
-            panel_sums(&walk, data, together);
-            for (size_t p = 0; p < together; p++, panel++, data += panel_bytes) {
-                const uint8_t *scale = data + (weight->k + 3) / 4 * PANEL_LINE_BYTES;
-                linear_finish(call, panel, row, walk.rows, walk.sums[p],
-                              family->row_scales ? (const float *)(const void *)scale : NULL);
-            }
+        prepare_chunk(family, x, row, walk.rows, records);
+        for (size_t panel = first; panel < last; panel++) {
+            const uint8_t *data = weight->data + panel * (size_t)panel_bytes;
+            const uint8_t *scale = data + (weight->k + 3) / 4 * PANEL_LINE_BYTES;
+            panel_sums(&walk, data);
+            linear_finish(call, panel, row, walk.rows, walk.sums,
+                          family->row_scales ? (const float *)(const void *)scale : NULL);
         }
     }
 }

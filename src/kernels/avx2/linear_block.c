@@ -43,46 +43,79 @@ ALWAYS_INLINE void unpack_unit(const uint8_t *source, size_t ahead, const unit_k
         unpack_bits(source + NIBBLE_UNIT_BYTES, ahead, 16, out);
 }
 
-ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, byte_piece *out,
-                                 const block_layout layout) {
+/* Scales and minima of a piece. */
+ALWAYS_INLINE void unpack_heads(const uint8_t *source, size_t k, size_t ahead, byte_piece *out,
+                                const block_layout layout) {
     size_t units = piece_units(k);
     for (size_t begin = 0; begin < units; begin += layout.group_units) {
-        const uint8_t *head = source;
-        prefetch_lines(head + ahead, layout.head_lines);
-        source += layout.head_lines * PANEL_LINE_BYTES;
+        prefetch_lines(source + ahead, layout.head_lines);
         for (size_t u = 0; u < layout.group_units && begin + u < units; u++) {
-            const uint8_t *halves = head + 32 * (u >> layout.shift);
-            size_t unit = begin + u;
+            const uint8_t *halves = source + 32 * (u >> layout.shift);
             if (layout.kind == UNIT_MXFP4)
-                convert_brains(halves, out->scale[unit]);
+                convert_brains(halves, out->scale[begin + u]);
             else
-                convert_halves(halves, out->scale[unit]);
+                convert_halves(halves, out->scale[begin + u]);
             if (layout.minimum_at != 0)
-                convert_halves(halves + layout.minimum_at, out->minimum[unit]);
-            unpack_unit(source, ahead, layout.kind, out->line[8 * unit]);
-            source += unit_bytes(layout.kind);
+                convert_halves(halves + layout.minimum_at, out->minimum[begin + u]);
         }
+        source +=
+            layout.head_lines * PANEL_LINE_BYTES + layout.group_units * unit_bytes(layout.kind);
     }
 }
 
+ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, byte_piece *out,
+                                 const block_layout layout) {
+    size_t units = piece_units(k);
+    unpack_heads(source, k, ahead, out, layout);
+    for (size_t unit = 0; unit < units; unit++, source += unit_bytes(layout.kind)) {
+        if (unit % layout.group_units == 0)
+            source += layout.head_lines * PANEL_LINE_BYTES;
+        unpack_unit(source, ahead, layout.kind, out->line[8 * unit]);
+    }
+}
+
+static const block_layout layout_q4_0 = {UNIT_NIBBLE, 2, 1, 0, 0};
 static void unpack_q4_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_NIBBLE, 2, 1, 0, 0};
-    unpack_groups(source, k, ahead, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout_q4_0);
+}
+static void few_q4_0(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                     float *sums, size_t rows) {
+    unpack_heads(source, k, ahead, piece, layout_q4_0);
+    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 1},
+                (byte_shape){.zero = true});
 }
 
+static const block_layout layout_q4_1 = {UNIT_NIBBLE, 2, 2, 0, 64};
 static void unpack_q4_1(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_NIBBLE, 2, 2, 0, 64};
-    unpack_groups(source, k, ahead, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout_q4_1);
+}
+static void few_q4_1(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                     float *sums, size_t rows) {
+    unpack_heads(source, k, ahead, piece, layout_q4_1);
+    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 2},
+                (byte_shape){.minimum = true});
 }
 
+static const block_layout layout_q4b64 = {UNIT_NIBBLE, 4, 1, 1, 0};
 static void unpack_q4b64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_NIBBLE, 4, 1, 1, 0};
-    unpack_groups(source, k, ahead, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout_q4b64);
+}
+static void few_q4b64(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                      float *sums, size_t rows) {
+    unpack_heads(source, k, ahead, piece, layout_q4b64);
+    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){4, 1},
+                (byte_shape){.zero = true});
 }
 
+static const block_layout layout_q4m64 = {UNIT_NIBBLE, 2, 1, 1, 32};
 static void unpack_q4m64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_NIBBLE, 2, 1, 1, 32};
-    unpack_groups(source, k, ahead, piece, layout);
+    unpack_groups(source, k, ahead, piece, layout_q4m64);
+}
+static void few_q4m64(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                      float *sums, size_t rows) {
+    unpack_heads(source, k, ahead, piece, layout_q4m64);
+    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 1},
+                (byte_shape){.minimum = true});
 }
 
 static void unpack_q5_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
@@ -132,7 +165,8 @@ void avx2_linear_q4_0(const linear_call *call, size_t first, size_t last, uint8_
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare_eight,
                                          .unpack = unpack_q4_0,
-                                         .product = product_nibble_zero};
+                                         .product = product_nibble_zero,
+                                         .few = few_q4_0};
     linear_pieces(&family, call, first, last, scratch);
 }
 
@@ -142,7 +176,8 @@ void avx2_linear_q4_1(const linear_call *call, size_t first, size_t last, uint8_
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare_minimum,
                                          .unpack = unpack_q4_1,
-                                         .product = product_nibble_minimum};
+                                         .product = product_nibble_minimum,
+                                         .few = few_q4_1};
     linear_pieces(&family, call, first, last, scratch);
 }
 
@@ -152,7 +187,8 @@ void avx2_linear_q4b64(const linear_call *call, size_t first, size_t last, uint8
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare_eight,
                                          .unpack = unpack_q4b64,
-                                         .product = product_nibble_zero};
+                                         .product = product_nibble_zero,
+                                         .few = few_q4b64};
     linear_pieces(&family, call, first, last, scratch);
 }
 
@@ -162,7 +198,8 @@ void avx2_linear_q4m64(const linear_call *call, size_t first, size_t last, uint8
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare_minimum,
                                          .unpack = unpack_q4m64,
-                                         .product = product_nibble_minimum};
+                                         .product = product_nibble_minimum,
+                                         .few = few_q4m64};
     linear_pieces(&family, call, first, last, scratch);
 }
 

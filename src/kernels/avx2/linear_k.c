@@ -66,6 +66,13 @@ static void unpack_q4_k(const uint8_t *source, size_t k, size_t ahead, void *pie
         unpack_nibbles(source, ahead, out->line[8 * unit]);
 }
 
+static void few_q4_k(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
+                     float *sums, size_t rows) {
+    unpack_scales32(source, ahead, piece);
+    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){PIECE_UNITS, HEAD_LINES},
+                (byte_shape){.minimum = true});
+}
+
 static void unpack_q5_k(const uint8_t *source, size_t k, size_t ahead, void *piece) {
     byte_piece *out = piece;
     (void)k;
@@ -149,7 +156,8 @@ void avx2_linear_q4_k(const linear_call *call, size_t first, size_t last, uint8_
                                          .chunk = BYTE_CHUNK,
                                          .prepare = prepare32,
                                          .unpack = unpack_q4_k,
-                                         .product = product_nibble_minimum};
+                                         .product = product_nibble_minimum,
+                                         .few = few_q4_k};
     linear_pieces(&family, call, first, last, scratch);
 }
 

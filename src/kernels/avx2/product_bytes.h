@@ -132,6 +132,96 @@ ALWAYS_INLINE void product_bytes_tile(const void *w, const void *x, size_t k, fl
     }
 }
 
+/* ---- Up to four rows alone: nibbles unpacked in registers, 8 outputs at a time ---- */
+
+/* Where the nibble lines of a piece lie: `head_lines` before every `group_units` units. */
+typedef struct nibble_layout {
+    size_t group_units;
+    size_t head_lines;
+} nibble_layout;
+
+ALWAYS_INLINE size_t nibbles_at(size_t unit, const nibble_layout layout) {
+    return ((unit / layout.group_units + 1) * layout.head_lines + 4 * unit) * PANEL_LINE_BYTES;
+}
+
+/* Integer sums of one unit; depth 8. */
+ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t unit,
+                            const int rows, __m256i wide[TILE_ROWS]) {
+    const __m256i nibble = _mm256_set1_epi8(15);
+    __m256i narrow[TILE_ROWS];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) {
+        __m256i both = load_bytes(source + i * PANEL_LINE_BYTES);
+        __m256i low = _mm256_and_si256(both, nibble);
+        __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const int8_t *number = x[r].number + unit * PANEL_UNIT + 8 * i;
+            __m256i first = _mm256_maddubs_epi16(low, broadcast4(number));
+            narrow[r] = held(i == 0 ? first : _mm256_add_epi16(narrow[r], first));
+            narrow[r] = held(
+                _mm256_add_epi16(narrow[r], _mm256_maddubs_epi16(high, broadcast4(number + 4))));
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        wide[r] = _mm256_madd_epi16(narrow[r], _mm256_set1_epi16(1));
+}
+
+ALWAYS_INLINE void few_half(const uint8_t *source, const byte_record *x, size_t k, size_t ahead,
+                            const byte_piece *scales, float *sums, const int rows,
+                            const nibble_layout layout, const byte_shape shape, const int half) {
+    __m256 f[TILE_ROWS];
+    size_t units = piece_units(k);
+    for (int r = 0; r < rows; r++)
+        f[r] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS + 8 * half);
+    for (size_t unit = 0; unit < units; unit++) {
+        __m256i wide[TILE_ROWS];
+        const uint8_t *lines = source + nibbles_at(unit, layout);
+        prefetch_lines(lines + ahead + half * 2 * PANEL_LINE_BYTES, 2);
+        few_unit(lines + 32 * half, x, unit, rows, wide);
+        __m256 scale = _mm256_load_ps(scales->scale[unit] + 8 * half);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            if (shape.zero)
+                wide[r] = _mm256_add_epi32(wide[r], broadcast4(&x[r].zero[unit]));
+            f[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r]),
+                                   _mm256_mul_ps(scale, _mm256_set1_ps(x[r].scale[unit])), f[r]);
+            if (shape.minimum)
+                f[r] = _mm256_fmadd_ps(_mm256_load_ps(scales->minimum[unit] + 8 * half),
+                                       _mm256_set1_ps(x[r].sum[unit]), f[r]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * half, f[r]);
+}
+
+ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_t k, size_t ahead,
+                              const byte_piece *scales, float *sums, const int rows,
+                              const nibble_layout layout, const byte_shape shape) {
+    few_half(source, x, k, ahead, scales, sums, rows, layout, shape, 0);
+    few_half(source, x, k, ahead, scales, sums, rows, layout, shape, 1);
+}
+
+/* The scales (and minima) of the piece have been written; its lines are not used. */
+ALWAYS_INLINE void few_nibbles(const uint8_t *source, const void *x, size_t k, size_t ahead,
+                               const byte_piece *scales, float *sums, size_t rows,
+                               const nibble_layout layout, const byte_shape shape) {
+    switch (rows) {
+    case 1:
+        few_halves(source, x, k, ahead, scales, sums, 1, layout, shape);
+        return;
+    case 2:
+        few_halves(source, x, k, ahead, scales, sums, 2, layout, shape);
+        return;
+    case 3:
+        few_halves(source, x, k, ahead, scales, sums, 3, layout, shape);
+        return;
+    default:
+        few_halves(source, x, k, ahead, scales, sums, 4, layout, shape);
+    }
+}
+
 /* The shapes that more than one type has (product_bytes.c). */
 void product_nibble_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
 void product_five_minimum(const void *w, const void *x, size_t k, float *sums, size_t rows);
