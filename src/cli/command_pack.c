@@ -5,12 +5,19 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/team.h"
+#include "cli/calibrate_text.h"
+#include "pack/calibration.h"
 #include "pack/pack.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 extern const cli_command command_pack;
+
+#define PACK_TYPES_TEXT                                                                            \
+    "f32, f16, bf16, q8 (q8b), q8c, q5_0, q5_1, q4 (q4r), q4_0, q4_1, q4b64, q4m64, keep"
 
 static avo_status write_json(buffer *out, const char *path, const pack_options *options,
                              const pack_report *report, double seconds) {
@@ -48,24 +55,61 @@ static void report_text(const char *path, const pack_report *report, double seco
            cli_bytes_text(memory_peak_bytes(), peak));
 }
 
+/* Whether --calibrate names a file of `avocet calibrate`; otherwise it is a text. */
+static avo_status is_calibration(const char *path, bool *found, avo_error *error) {
+    file_map map;
+    AVO_TRY(file_map_open(path, &map, error));
+    size_t length = strlen(CALIBRATION_MAGIC);
+    *found = map.bytes.size >= length && memcmp(map.bytes.data, CALIBRATION_MAGIC, length) == 0;
+    file_map_close(&map);
+    return AVO_OK;
+}
+
 static avo_status pack(const char *model, const char *shape, uint64_t seed, const char *output,
-                       const pack_options *options, pack_report *report, avo_error *error) {
+                       const char *calibrate, pack_options *options, pack_report *report,
+                       avo_error *error) {
     if (shape != NULL)
         return pack_random(shape, seed, output, options, report, error);
     char path[CLI_PATH_MAX];
     AVO_TRY(cli_model_path(model, path, sizeof(path), error));
-    return pack_file(path, output, options, report, error);
+    if (calibrate == NULL)
+        return pack_file(path, output, options, report, error);
+    bool ready = false;
+    AVO_TRY(is_calibration(calibrate, &ready, error));
+    options->calibration = calibrate;
+    if (ready)
+        return pack_file(path, output, options, report, error);
+    char temporary[CLI_PATH_MAX + 32];
+    snprintf(temporary, sizeof(temporary), "%s.%ld.calibration", output, (long)getpid());
+    calibrate_options calibration = CALIBRATE_OPTIONS_DEFAULT;
+    calibration.threads = options->threads;
+    calibrate_report calibrated;
+    avo_status status =
+        cli_calibrate(model, calibrate, temporary, &calibration, &calibrated, error);
+    options->calibration = temporary;
+    if (status == AVO_OK)
+        status = pack_file(path, output, options, report, error);
+    unlink(temporary);
+    return status;
 }
 
 static int run(int argc, char **argv) {
-    const char *output = NULL, *type = NULL, *shape = NULL;
+    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL;
     uint64_t seed = 1;
+    uint32_t effort = PACK_EFFORT_FEEDBACK;
     bool json = false;
     pack_options options = {.type = PACK_KEEP, .progress = cli_progress};
     const option_spec specs[] = {
         {"output", 'o', OPTION_TEXT, &output, "FILE", "the file to write", 0, 0},
-        {"type", 't', OPTION_TEXT, &type, "TYPE", "f32, f16, bf16, q8, q8c, q4 or keep (default)",
-         0, 0},
+        {"type", 't', OPTION_TEXT, &type, "TYPE",
+         "what matrices become: " PACK_TYPES_TEXT " (default keep)", 0, 0},
+        {"calibrate", 0, OPTION_TEXT, &calibrate, "FILE",
+         "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
+         0},
+        {"effort", 0, OPTION_U32, &effort, "N",
+         "0: to the nearest, 1: scales by search, 2: and error feedback where there is a "
+         "calibration (default)",
+         0, PACK_EFFORT_COUNT - 1},
         {"threads", 0, OPTION_U32, &options.threads, "N",
          "threads (default: what this process may use)", 1, TEAM_THREADS_MAX},
         {"random", 0, OPTION_TEXT, &shape, "SHAPE", "random weights instead of a model", 0, 0},
@@ -84,8 +128,10 @@ static int run(int argc, char **argv) {
     if (shape != NULL && words != 0)
         return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
     if (type != NULL && !pack_type_by_name(type, &options.type))
-        return cli_usage(&command_pack,
-                         "no type \"%s\"; there are f32, f16, bf16, q8, q8c, q4, keep", type);
+        return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, type);
+    if (shape != NULL && calibrate != NULL)
+        return cli_usage(&command_pack, "random weights cannot be calibrated");
+    options.effort = (pack_effort)effort;
     if (shape != NULL && type == NULL)
         options.type = PACK_F32;
     cli_interrupt_catch();
@@ -93,7 +139,7 @@ static int run(int argc, char **argv) {
     pack_report report;
     uint64_t begin = clock_now_ns();
     avo_status status =
-        pack(words > 0 ? argv[1] : NULL, shape, seed, output, &options, &report, &error);
+        pack(words > 0 ? argv[1] : NULL, shape, seed, output, calibrate, &options, &report, &error);
     cli_progress_end();
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
@@ -107,7 +153,7 @@ static int run(int argc, char **argv) {
 const cli_command command_pack = {
     .name = "pack",
     .summary = "convert a model into one .avo file, which opens at once",
-    .usage = "avocet pack MODEL -o FILE.avo [--type f32|f16|bf16|q8|q8c|q4|keep]\n"
+    .usage = "avocet pack MODEL -o FILE.avo [--type TYPE] [--calibrate FILE]\n"
              "       avocet pack --random SHAPE -o FILE.avo [--type TYPE] [--seed N]",
     .examples = "avocet pack smollm2 -o smollm2.avo\n"
                 "avocet pack ./Llama-3.2-1B -o llama.avo --type q4\n"

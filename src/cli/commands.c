@@ -10,6 +10,7 @@
     X(plan)                                                                                        \
     X(tokenize)                                                                                    \
     X(pack)                                                                                        \
+    X(calibrate)                                                                                   \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \

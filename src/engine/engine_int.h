@@ -48,6 +48,7 @@ struct avo_engine {
     arena arena;     /* rotation tables */
     model_view view; /* the model's, with rotation tables for this context */
     backend_choice choice;
+    const step_observer *observer; /* observe.h; NULL: nobody looks */
     team *team;
     kv_pool *kv;
     scratch_view scratch;

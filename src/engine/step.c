@@ -35,7 +35,8 @@ static step_view step_of(avo_engine *engine, const batch_view *rows) {
                        .kv = kv_pool_view(engine->kv),
                        .scratch = &engine->scratch,
                        .backend = &engine->choice.backend,
-                       .team = engine->team};
+                       .team = engine->team,
+                       .observer = engine->observer};
 }
 
 avo_status avo_step(avo_engine *engine, avo_batch *batch) {

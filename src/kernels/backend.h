@@ -13,6 +13,26 @@
 
 typedef struct backend backend;
 
+/* Somebody who looks at what matrices are given: calibration. Only the reference back end shows it.
+ * Every worker calls `see` with the same x, which does not change while it looks; what each does
+ * with it is the observer's own business. */
+typedef enum observed_input {
+    OBSERVED_ATTENTION,    /* of query, key and value */
+    OBSERVED_OUTPUT,       /* of the attention's output projection */
+    OBSERVED_FEED_FORWARD, /* of gate and up */
+    OBSERVED_DOWN,
+    OBSERVED_HEAD, /* layer 0, as those behind it; rows that want logits */
+    OBSERVED_PROJECT_IN,
+    OBSERVED_PROJECT_OUT,
+    OBSERVED_INPUTS
+} observed_input;
+
+typedef struct step_observer {
+    void (*see)(void *context, uint32_t worker, uint32_t layer, observed_input input,
+                const float *x, size_t stride, uint32_t rows, uint32_t k);
+    void *context;
+} step_observer;
+
 typedef struct step_view {
     const model_view *model;
     const batch_view *batch;
@@ -20,6 +40,7 @@ typedef struct step_view {
     const scratch_view *scratch;
     const backend *backend;
     team *team;
+    const step_observer *observer; /* NULL: nobody looks */
 } step_view;
 
 /* What scratch depends on. */

@@ -8,25 +8,32 @@ static bool is_plain(quant_type type) {
 static void set(pack_item *item, quant_type type, quant_layout layout) {
     item->type = type;
     item->layout = layout;
+    item->repacked = item->from.data != NULL && item->from.layout == QUANT_LAYOUT_ROWS &&
+                     layout == QUANT_LAYOUT_PANELS && item->from.type == type && !item->plus_one &&
+                     !is_plain(type);
     item->copied = item->from.data != NULL && !item->plus_one && item->from.type == type &&
                    item->from.layout == layout && layout == QUANT_LAYOUT_ROWS;
 }
 
-/* An embedding that is only looked up: rows, so that one token reads one row. */
+static quant_type matrix_type(pack_type type) {
+    static const quant_type types[] = {
+#define PACK_TYPE_QUANT(name, text, type) type,
+        PACK_TYPE_TABLE(PACK_TYPE_QUANT)
+#undef PACK_TYPE_QUANT
+    };
+    return types[type];
+}
+
+/* An embedding that is only looked up: rows, so that one token reads one row. The narrow types have
+ * no rows; one lane of a panel is read then. */
 static void choose_embedding(pack_type type, pack_item *item) {
-    switch (type) {
-    case PACK_F32:
-        set(item, QUANT_F32, QUANT_LAYOUT_ROWS);
-        return;
-    case PACK_F16:
-        set(item, QUANT_F16, QUANT_LAYOUT_ROWS);
-        return;
-    case PACK_BF16:
-        set(item, QUANT_BF16, QUANT_LAYOUT_ROWS);
-        return;
-    default:
+    quant_type matrix = matrix_type(type);
+    if (is_plain(matrix))
+        set(item, matrix, QUANT_LAYOUT_ROWS);
+    else if (type == PACK_Q8 || type == PACK_Q8C)
         set(item, item->k % 32 == 0 ? QUANT_Q8_0 : QUANT_F16, QUANT_LAYOUT_ROWS);
-    }
+    else
+        set(item, matrix, QUANT_LAYOUT_PANELS);
 }
 
 static void choose_keep(pack_role role, bool tied, bool cut_fits, pack_item *item) {
@@ -40,24 +47,9 @@ static void choose_keep(pack_role role, bool tied, bool cut_fits, pack_item *ite
     set(item, type, rows ? QUANT_LAYOUT_ROWS : QUANT_LAYOUT_PANELS);
 }
 
-static quant_type matrix_type(pack_type type, bool head) {
-    switch (type) {
-    case PACK_F16:
-        return QUANT_F16;
-    case PACK_BF16:
-        return QUANT_BF16;
-    case PACK_Q8:
-        return QUANT_Q8B;
-    case PACK_Q8C:
-        return QUANT_Q8C;
-    case PACK_Q4:
-        return head ? QUANT_Q8B : QUANT_Q4R;
-    default:
-        return QUANT_F32;
-    }
-}
-
 void pack_choose(pack_type type, pack_role role, bool tied, bool cut_fits, pack_item *item) {
+    item->role = role;
+    item->looked_up = role == PACK_ROLE_EMBEDDING && !tied;
     if (item->vector || role == PACK_ROLE_POSITION) {
         set(item, QUANT_F32, QUANT_LAYOUT_ROWS);
         return;
@@ -70,6 +62,5 @@ void pack_choose(pack_type type, pack_role role, bool tied, bool cut_fits, pack_
         choose_embedding(type, item);
         return;
     }
-    bool head = role == PACK_ROLE_HEAD || role == PACK_ROLE_EMBEDDING;
-    set(item, matrix_type(type, head), QUANT_LAYOUT_PANELS);
+    set(item, matrix_type(type), QUANT_LAYOUT_PANELS);
 }

@@ -4,12 +4,13 @@
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/team.h"
-#include "pack/pack_int.h"
+#include "pack/rounding.h"
 
 #include <float.h>
 #include <math.h>
 
 #define BATCH_BYTES ((size_t)16 << 20)
+#define BATCH_UNITS 4096
 
 /* The first number that cannot be written. */
 typedef struct fault {
@@ -26,13 +27,12 @@ typedef struct batch {
     float *scratch; /* [workers][scratch_floats] */
     size_t scratch_floats;
     fault *faults; /* [workers] */
+    pack_effort effort;
+    const feedback_factor *factor; /* NULL: none */
+    double *errors, *energies;     /* [units] */
 } batch;
 
-static size_t unit_rows(const pack_item *item, size_t unit) {
-    return size_min(item->rows - unit * QUANT_PANEL_ROWS, QUANT_PANEL_ROWS);
-}
-
-static void decode_unit(const pack_item *item, size_t unit, size_t rows, float *numbers) {
+void pack_decode_unit(const pack_item *item, size_t unit, size_t rows, float *numbers) {
     for (size_t row = 0; row < rows; row++) {
         float *out = numbers + row * item->k;
         if (item->from.data == NULL)
@@ -61,9 +61,22 @@ static bool check_unit(const pack_item *item, size_t unit, size_t rows, const fl
     return true;
 }
 
+/* A matrix in a type that is searched for. */
+static void round_unit(const batch *b, size_t i, size_t rows, float *numbers) {
+    const pack_item *item = b->item;
+    size_t count = rows * item->k;
+    feedback_encode_panel(item->type, numbers, rows, item->k, b->factor,
+                          b->effort == PACK_EFFORT_NONE, numbers + QUANT_PANEL_ROWS * item->k,
+                          b->out + i * b->unit_bytes, &b->errors[i]);
+    for (size_t at = 0; at < count; at++)
+        b->energies[i] += (double)numbers[at] * (double)numbers[at];
+}
+
 static void encode_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
                         size_t unit_bytes, uint8_t *out) {
-    if (item->copied) {
+    if (item->repacked) {
+        weight_repack_panel(&item->from, unit, item->type, out);
+    } else if (item->copied) {
         size_t bytes = unit_bytes;
         if (item->layout == QUANT_LAYOUT_ROWS)
             bytes = unit_bytes / QUANT_PANEL_ROWS * rows;
@@ -84,9 +97,15 @@ static void convert_share(void *context, uint32_t worker, uint32_t workers) {
     team_share(b->units, worker, workers, &begin, &end);
     for (size_t i = begin; i < end && !b->faults[worker].found; i++) {
         size_t unit = b->first_unit + i;
-        size_t rows = unit_rows(b->item, unit);
-        decode_unit(b->item, unit, rows, numbers);
-        if (check_unit(b->item, unit, rows, numbers, &b->faults[worker]))
+        size_t rows = pack_unit_rows(b->item, unit);
+        b->errors[i] = b->energies[i] = 0;
+        pack_decode_unit(b->item, unit, rows, numbers);
+        if (!check_unit(b->item, unit, rows, numbers, &b->faults[worker]))
+            return;
+        if (b->item->layout == QUANT_LAYOUT_PANELS && feedback_known(b->item->type) &&
+            !b->item->copied && !b->item->repacked)
+            round_unit(b, i, rows, numbers);
+        else
             encode_unit(b->item, unit, rows, numbers, b->unit_bytes, b->out + i * b->unit_bytes);
     }
 }
@@ -125,7 +144,8 @@ static size_t item_unit_bytes(const pack_item *item) {
 }
 
 typedef struct converter {
-    const pack_list *list;
+    pack_list *list;
+    rounding rounding;
     const char *name;
     const pack_options *options;
     avo_writer *writer;
@@ -136,22 +156,37 @@ typedef struct converter {
     avo_error *error;
 } converter;
 
-static avo_status convert_item(converter *c, const pack_item *item) {
+static void add_errors(converter *c, pack_item *item) {
+    const batch *b = &c->batch;
+    double mean = b->factor != NULL ? c->rounding.mean : 1.0;
+    for (size_t i = 0; i < b->units; i++) {
+        item->error += b->errors[i];
+        item->energy += b->energies[i] * mean;
+    }
+}
+
+static avo_status convert_item(converter *c, pack_item *item) {
     batch *b = &c->batch;
     b->item = item;
+    b->effort = item->from.data == NULL ? PACK_EFFORT_NONE : c->options->effort;
+    b->factor = NULL;
+    if (item->layout == QUANT_LAYOUT_PANELS && !item->copied && !item->repacked &&
+        b->effort == PACK_EFFORT_FEEDBACK)
+        AVO_TRY(rounding_factor(&c->rounding, item, item->type, c->team, &b->factor, c->error));
     b->unit_bytes = item_unit_bytes(item);
-    size_t units = ((size_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS;
+    size_t units = pack_units(item);
     /* The source's numbers may be wider than what they become: they count as f32. */
     size_t source_bytes = (size_t)item->k * QUANT_PANEL_ROWS * sizeof(float);
     size_t most = size_min(c->out_bytes / b->unit_bytes, 1 + BATCH_BYTES / source_bytes);
     for (size_t first = 0; first < units; first += b->units) {
         b->first_unit = first;
-        b->units = size_min(units - first, most);
+        b->units = size_min(size_min(units - first, most), BATCH_UNITS);
         memset(b->faults, 0, team_size(c->team) * sizeof(fault));
         team_run(c->team, convert_share, b);
         for (uint32_t worker = 0; worker < team_size(c->team); worker++)
             if (b->faults[worker].found) /* shares ascend: this is the first one */
                 return report_fault(item, c->name, &b->faults[worker], c->error);
+        add_errors(c, item);
         size_t bytes = b->units * b->unit_bytes;
         if (item->layout == QUANT_LAYOUT_ROWS) {
             size_t rows =
@@ -174,8 +209,10 @@ static avo_status convert_item(converter *c, const pack_item *item) {
 static void size_buffers(converter *c) {
     for (uint32_t i = 0; i < c->list->count; i++) {
         const pack_item *item = &c->list->items[i];
-        size_t rows = size_min(item->rows, QUANT_PANEL_ROWS);
-        c->batch.scratch_floats = size_max(c->batch.scratch_floats, rows * item->k);
+        size_t floats = (size_t)item->k * size_min(item->rows, QUANT_PANEL_ROWS);
+        if (!item->vector)
+            floats = (size_t)item->k * QUANT_PANEL_ROWS + feedback_scratch_floats(item->k);
+        c->batch.scratch_floats = size_max(c->batch.scratch_floats, floats);
         size_t unit = item_unit_bytes(item);
         c->out_bytes = size_max(c->out_bytes, unit);
         c->total += unit * (((uint64_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS);
@@ -184,7 +221,7 @@ static void size_buffers(converter *c) {
     c->batch.scratch_floats = (c->batch.scratch_floats + 15) / 16 * 16;
 }
 
-avo_status pack_convert(const pack_list *list, const char *name, const pack_options *options,
+avo_status pack_convert(pack_list *list, const char *name, const pack_options *options,
                         avo_writer *writer, avo_error *error) {
     converter c = {
         .list = list, .name = name, .options = options, .writer = writer, .error = error};
@@ -196,14 +233,22 @@ avo_status pack_convert(const pack_list *list, const char *name, const pack_opti
     c.batch.out = allocator_take(allocator, c.out_bytes);
     c.batch.scratch = allocator_take(allocator, scratch_bytes);
     c.batch.faults = allocator_take_array(allocator, threads, sizeof(fault));
+    c.batch.errors = allocator_take_array(allocator, 2 * BATCH_UNITS, sizeof(double));
     avo_status status = AVO_OK;
-    if (c.batch.out == NULL || c.batch.scratch == NULL || c.batch.faults == NULL)
+    if (c.batch.out == NULL || c.batch.scratch == NULL || c.batch.faults == NULL ||
+        c.batch.errors == NULL)
         status = status_no_memory(error, "conversion buffers", c.out_bytes + scratch_bytes);
+    else
+        c.batch.energies = c.batch.errors + BATCH_UNITS;
+    if (status == AVO_OK)
+        status = rounding_open(&c.rounding, options->calibration, list, error);
     if (status == AVO_OK)
         status = team_open(allocator, threads, &c.team, error);
     for (uint32_t i = 0; i < list->count && status == AVO_OK; i++)
         status = convert_item(&c, &list->items[i]);
     team_close(c.team);
+    rounding_close(&c.rounding);
+    allocator_give(allocator, c.batch.errors, 2 * BATCH_UNITS * sizeof(double));
     allocator_give(allocator, c.batch.out, c.out_bytes);
     allocator_give(allocator, c.batch.scratch, scratch_bytes);
     allocator_give(allocator, c.batch.faults, threads * sizeof(fault));

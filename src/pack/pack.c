@@ -2,6 +2,7 @@
 #include "pack/pack.h"
 
 #include "formats/gguf.h"
+#include "formats/names.h"
 #include "pack/pack_int.h"
 #include "tokenizer/tokenizer.h"
 
@@ -11,7 +12,7 @@
 
 const char *pack_type_name(pack_type type) {
     static const char *const names[] = {
-#define PACK_TYPE_TEXT(name, text) text,
+#define PACK_TYPE_TEXT(name, text, type) text,
         PACK_TYPE_TABLE(PACK_TYPE_TEXT)
 #undef PACK_TYPE_TEXT
     };
@@ -19,6 +20,10 @@ const char *pack_type_name(pack_type type) {
 }
 
 bool pack_type_by_name(const char *name, pack_type *type) {
+    if (strcmp(name, "q4") == 0)
+        name = pack_type_name(PACK_Q4);
+    if (strcmp(name, "q8") == 0)
+        name = pack_type_name(PACK_Q8);
     for (int i = 0; i < PACK_TYPE_COUNT; i++)
         if (strcmp(pack_type_name((pack_type)i), name) == 0) {
             *type = (pack_type)i;
@@ -47,7 +52,37 @@ static avo_status fill_tensors(const pack_list *list, avo_content *content, avo_
     return AVO_OK;
 }
 
-static avo_status write_file(const pack_list *list, avo_content *content, const char *name,
+/* "blk.3.ffn_down.weight" and its likes of one type are a group of the report; vectors are one. */
+static void add_to_group(const pack_item *item, uint64_t bytes, pack_report *report) {
+    uint32_t layer;
+    text_view rest = text_from(item->name);
+    (void)names_split_layer(rest, &layer, &rest);
+    size_t length = 0;
+    while (length < rest.size && rest.data[length] != '.' &&
+           length < sizeof(report->group[0].name) - 1)
+        length++;
+    text_view name =
+        item->vector ? TEXT_LITERAL("norms and biases") : (text_view){rest.data, length};
+    uint32_t at = 0;
+    while (at < report->groups &&
+           !(text_is(name, report->group[at].name) && report->group[at].type == item->type))
+        at++;
+    if (at == PACK_GROUPS_MAX)
+        return;
+    pack_group *group = &report->group[at];
+    if (at == report->groups) {
+        report->groups++;
+        memcpy(group->name, name.data, name.size);
+        group->type = item->type;
+    }
+    group->tensors++;
+    group->weights += (uint64_t)item->rows * item->k;
+    group->bytes += bytes;
+    group->error += item->error;
+    group->energy += item->energy;
+}
+
+static avo_status write_file(pack_list *list, avo_content *content, const char *name,
                              const char *path, const pack_options *options, pack_report *report,
                              avo_error *error) {
     AVO_TRY(fill_tensors(list, content, error));
@@ -62,6 +97,7 @@ static avo_status write_file(const pack_list *list, avo_content *content, const 
     for (uint32_t i = 0; i < list->count; i++) {
         report->parameters += (uint64_t)list->items[i].rows * list->items[i].k;
         report->weight_bytes += content->tensors[i].bytes;
+        add_to_group(&list->items[i], content->tensors[i].bytes, report);
     }
     return avo_writer_commit(writer, error);
 }

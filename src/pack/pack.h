@@ -7,23 +7,28 @@
 
 #include "formats/source.h"
 
-/* X(name, text). What matrices become; norms, biases and positions are always f32.
- *   f32, f16, bf16  panels of that type; an embedding that is no head lies in rows
- *   q8   Q8B, q8c  Q8C; an embedding that is no head: Q8_0 in rows (f16 where k is no multiple
- *        of 32)
- *   q4   Q4R; head and embedding as with q8
- *   keep the source's own type: plain ones in panels, GGUF's blocks byte for byte in rows */
+/* X(name, text, type). What matrices become, the head and the embedding among them; norms, biases
+ * and positions are always f32. An embedding that is no head lies in rows: of plain numbers, and of
+ * Q8_0 for 8 bits (f16 where k is no multiple of 32). Matrices of narrower types are the same for
+ * every role. `keep` is the source's own type: plain ones in panels, GGUF's blocks byte for byte in
+ * rows. "q4" and "q8" are other names for q4r and q8b. */
 #define PACK_TYPE_TABLE(X)                                                                         \
-    X(PACK_F32, "f32")                                                                             \
-    X(PACK_F16, "f16")                                                                             \
-    X(PACK_BF16, "bf16")                                                                           \
-    X(PACK_Q8, "q8")                                                                               \
-    X(PACK_Q8C, "q8c")                                                                             \
-    X(PACK_Q4, "q4")                                                                               \
-    X(PACK_KEEP, "keep")
+    X(PACK_F32, "f32", QUANT_F32)                                                                  \
+    X(PACK_F16, "f16", QUANT_F16)                                                                  \
+    X(PACK_BF16, "bf16", QUANT_BF16)                                                               \
+    X(PACK_Q8, "q8b", QUANT_Q8B)                                                                   \
+    X(PACK_Q8C, "q8c", QUANT_Q8C)                                                                  \
+    X(PACK_Q5_0, "q5_0", QUANT_Q5_0)                                                               \
+    X(PACK_Q5_1, "q5_1", QUANT_Q5_1)                                                               \
+    X(PACK_Q4, "q4r", QUANT_Q4R)                                                                   \
+    X(PACK_Q4_0, "q4_0", QUANT_Q4_0)                                                               \
+    X(PACK_Q4_1, "q4_1", QUANT_Q4_1)                                                               \
+    X(PACK_Q4B64, "q4b64", QUANT_Q4B64)                                                            \
+    X(PACK_Q4M64, "q4m64", QUANT_Q4M64)                                                            \
+    X(PACK_KEEP, "keep", QUANT_F32)
 
 typedef enum pack_type {
-#define PACK_TYPE_ENUM(name, text) name,
+#define PACK_TYPE_ENUM(name, text, type) name,
     PACK_TYPE_TABLE(PACK_TYPE_ENUM)
 #undef PACK_TYPE_ENUM
         PACK_TYPE_COUNT
@@ -33,15 +38,39 @@ const char *pack_type_name(pack_type type);
 /* False when there is no such type. */
 bool pack_type_by_name(const char *name, pack_type *type);
 
+/* How much work goes into rounding. */
+typedef enum pack_effort {
+    PACK_EFFORT_NONE,     /* to the nearest: random weights always are */
+    PACK_EFFORT_SEARCH,   /* scales, minima and multipliers by search */
+    PACK_EFFORT_FEEDBACK, /* and with calibration, error feedback (quant/feedback.h) */
+    PACK_EFFORT_COUNT
+} pack_effort;
+
 typedef struct pack_options {
     pack_type type;
+    double bits; /* 0: `type` for all; otherwise a type for each matrix, so that
+                    the whole has so many bits per weight at most (plan.c) */
+    pack_effort effort;
+    const char *calibration;        /* a file of `avocet calibrate`; NULL: none */
     uint32_t threads;               /* 0: as many as this process may really use */
     const avo_allocator *allocator; /* NULL: malloc */
     avo_progress_function progress; /* NULL: silent */
     void *progress_context;
 } pack_options;
 
+/* What the matrices of one kind ("ffn_down", "token_embd") and type have become. */
+#define PACK_GROUPS_MAX 64
+typedef struct pack_group {
+    char name[32];
+    quant_type type;
+    uint32_t tensors;
+    uint64_t weights, bytes;
+    double error, energy; /* of the outputs, weighted by calibration where there is one */
+} pack_group;
+
 typedef struct pack_report {
+    uint32_t groups;
+    pack_group group[PACK_GROUPS_MAX];
     uint64_t file_bytes;
     uint64_t parameters;
     uint64_t weight_bytes; /* of all tensors */

@@ -6,20 +6,34 @@
 #include "formats/avo.h"
 #include "pack/pack.h"
 
+typedef enum pack_role {
+    PACK_ROLE_VECTOR,
+    PACK_ROLE_MATRIX,
+    PACK_ROLE_EMBEDDING,
+    PACK_ROLE_POSITION,
+    PACK_ROLE_HEAD,
+    PACK_ROLE_QKV,    /* fused; the bias too */
+    PACK_ROLE_UP,     /* fused with the gate where it has twice the rows; the bias too */
+    PACK_ROLE_DROPPED /* the configuration holds it: rotation factors */
+} pack_role;
 /* One tensor of the file and where its numbers come from. */
 typedef struct pack_item {
     uint32_t group, rank; /* the order of writing: layers, and places within */
     char name[64];
     uint32_t rows, k; /* a vector has one row */
     bool vector;
+    pack_role role;
+    bool looked_up;  /* an embedding that is no head */
     quant_type type; /* in the file */
     quant_layout layout;
     bool copied;       /* type and layout are the source's: bytes go over as they are */
+    bool repacked;     /* the type is the source's: blocks move into panels, nothing is rounded */
     bool plus_one;     /* a norm that wants 1 added */
     bytes_view forget; /* pages of the source that can be given back at the end; may be empty */
     weight_view from;  /* data NULL: random */
     uint64_t random_seed;
     float random_centre, random_deviation;
+    double error, energy; /* once converted: of the outputs; 0 where nothing was measured */
 } pack_item;
 
 typedef struct pack_list {
@@ -31,16 +45,6 @@ typedef struct pack_list {
 AVO_MUST_USE avo_status pack_list_add(pack_list *list, const pack_item *item, avo_error *error);
 
 /* order.c: the place of a canonical name. False: no part of any architecture. */
-typedef enum pack_role {
-    PACK_ROLE_VECTOR,
-    PACK_ROLE_MATRIX,
-    PACK_ROLE_EMBEDDING,
-    PACK_ROLE_POSITION,
-    PACK_ROLE_HEAD,
-    PACK_ROLE_QKV,    /* fused; the bias too */
-    PACK_ROLE_UP,     /* fused with the gate where it has twice the rows; the bias too */
-    PACK_ROLE_DROPPED /* the configuration holds it: rotation factors */
-} pack_role;
 typedef struct pack_place {
     uint32_t group, rank;
     pack_role role;
@@ -64,9 +68,17 @@ AVO_MUST_USE avo_status pack_list_random(const char *shape, uint64_t seed, pack_
 /* Row `row` of a random matrix. */
 void pack_random_row(const pack_item *item, size_t row, float *out);
 
-/* convert.c: writes the items in order. `name` is the model's, for messages. */
-AVO_MUST_USE avo_status pack_convert(const pack_list *list, const char *name,
-                                     const pack_options *options, avo_writer *writer,
-                                     avo_error *error);
+/* convert.c: the rows of a unit, 16 rows or what is left of them, as numbers [rows][k]. */
+static inline size_t pack_unit_rows(const pack_item *item, size_t unit) {
+    size_t left = item->rows - unit * QUANT_PANEL_ROWS;
+    return left < QUANT_PANEL_ROWS ? left : QUANT_PANEL_ROWS;
+}
+static inline size_t pack_units(const pack_item *item) {
+    return ((size_t)item->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS;
+}
+void pack_decode_unit(const pack_item *item, size_t unit, size_t rows, float *numbers);
+/* Writes the items in order. `name` is the model's, for messages. */
+AVO_MUST_USE avo_status pack_convert(pack_list *list, const char *name, const pack_options *options,
+                                     avo_writer *writer, avo_error *error);
 
 #endif

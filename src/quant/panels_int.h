@@ -3,6 +3,7 @@
 #define AVO_QUANT_PANELS_INT_H
 
 #include "quant/panels.h"
+#include "quant/search_q4r.h"
 
 /* All 16 lanes as out[k][16]. */
 void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out);
@@ -98,6 +99,15 @@ bool panels_q4r_bytes(uint64_t k, uint64_t *bytes);
 void panels_q4r_decode(const uint8_t *panel, size_t k, float *out);
 void panels_q4r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *out);
 void panels_q4r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
+/* A super-block of `subs` sub-blocks for all 16 rows; returns its bytes. */
+
+size_t panels_q4r_write_super(const q4r_super *found, size_t subs, uint8_t *super);
 void panels_q4r_encode(const float *source, size_t rows, size_t k, uint8_t *out);
+
+/* panels_write.c: single numbers and scales of types with blocks of 32 or 64 into a panel that was
+ * cleared. The number has no zero point added; `minimum` is for the types that have one. */
+void panels_write_number(quant_type type, uint8_t *panel, size_t k, size_t lane, int number);
+void panels_write_scale(quant_type type, uint8_t *panel, size_t block, size_t lane, uint16_t scale,
+                        uint16_t minimum);
 
 #endif

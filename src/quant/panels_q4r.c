@@ -129,6 +129,13 @@ static void write_super(const q4r_super *found, size_t subs, size_t row, uint8_t
     }
 }
 
+size_t panels_q4r_write_super(const q4r_super *found, size_t subs, uint8_t *super) {
+    memset(super, 0, super_bytes(subs));
+    for (size_t row = 0; row < QUANT_PANEL_ROWS; row++)
+        write_super(&found[row], subs, row, super);
+    return super_bytes(subs);
+}
+
 void panels_q4r_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
     for (size_t begin = 0; begin < k; begin += Q4R_SUPER) {
         size_t subs = sub_blocks(k - begin);
@@ -140,7 +147,7 @@ void panels_q4r_encode(const float *source, size_t rows, size_t k, uint8_t *out)
                 memcpy(rotated, source + row * k + begin,
                        size_min(k - begin, Q4R_SUPER) * sizeof(float));
                 quant_rotate(rotated, subs * Q4R_SUB, 1);
-                search_q4r(rotated, subs * Q4R_SUB, &found);
+                search_q4r(rotated, NULL, subs * Q4R_SUB, &found);
             }
             write_super(&found, subs, row, out);
         }

@@ -33,6 +33,7 @@
 
 typedef struct q4r_search {
     float source[Q4R_SUPER];
+    float importance[Q4R_SUPER];          /* 1 at most */
     float eighth[Q4R_SUBS];               /* of the largest magnitude in each sub-block */
     float energy[Q4R_SUBS];               /* the error with multiplier 0 */
     float table[Q4R_SUBS][2][TABLE_SIZE]; /* errors with a negative and a positive step */
@@ -49,28 +50,29 @@ static inline float nearest_number(float source, float inverse) {
 
 /* Squared errors of a sub-block with each of several steps (of either sign, not 0). The inner loop
  * runs over steps, so that it becomes vector code and no sum crosses lanes. */
-static void step_errors(const float *restrict source, const float *restrict steps, size_t count,
-                        float *restrict errors) {
+static void step_errors(const float *restrict source, const float *restrict importance,
+                        const float *restrict steps, size_t count, float *restrict errors) {
     float inverse[2 * TABLE_STEPS];
     for (size_t i = 0; i < count; i++) {
         inverse[i] = 1.0f / steps[i];
         errors[i] = 0;
     }
     for (int element = 0; element < Q4R_SUB; element++) {
-        float number = source[element];
+        float number = source[element], weight = importance[element];
         for (size_t i = 0; i < count; i++) {
             float difference = number - steps[i] * nearest_number(number, inverse[i]);
-            errors[i] += difference * difference;
+            errors[i] += weight * (difference * difference);
         }
     }
 }
 
 static void tabulate_sub(q4r_search *search, size_t sub) {
     const float *source = search->source + sub * Q4R_SUB;
+    const float *importance = search->importance + sub * Q4R_SUB;
     float largest = 0, energy = 0;
     for (int i = 0; i < Q4R_SUB; i++) {
         largest = fabsf(source[i]) > largest ? fabsf(source[i]) : largest;
-        energy += source[i] * source[i];
+        energy += importance[i] * (source[i] * source[i]);
     }
     search->eighth[sub] = largest / 8.0f;
     search->energy[sub] = energy;
@@ -81,7 +83,7 @@ static void tabulate_sub(q4r_search *search, size_t sub) {
         steps[TABLE_STEPS + i] = largest / 8.0f * (TABLE_FIRST + (float)i * TABLE_SPACING);
         steps[i] = -steps[TABLE_STEPS + i];
     }
-    step_errors(source, steps, 2 * TABLE_STEPS, errors);
+    step_errors(source, importance, steps, 2 * TABLE_STEPS, errors);
     for (int sign = 0; sign < 2; sign++) {
         float *table = search->table[sub][sign];
         memcpy(table, errors + sign * TABLE_STEPS, TABLE_STEPS * sizeof(float));
@@ -164,7 +166,8 @@ static float best_multiplier(const q4r_search *search, size_t sub, float scale, 
         multipliers[count] = multipliers[count - 1];
         steps[count] = steps[count - 1];
     }
-    step_errors(search->source + sub * Q4R_SUB, steps, count, errors);
+    step_errors(search->source + sub * Q4R_SUB, search->importance + sub * Q4R_SUB, steps, count,
+                errors);
     for (size_t i = 0; i < count; i++)
         if (errors[i] < best) {
             best = errors[i];
@@ -191,8 +194,9 @@ static float solve_scale(const q4r_search *search, float scale, const int8_t *mu
         for (size_t i = 0; i < Q4R_SUB; i++) {
             float source = search->source[sub * Q4R_SUB + i];
             float level = (float)multiplier[sub] * nearest_number(source, inverse);
-            product += (double)source * level;
-            square += (double)level * level;
+            double weight = search->importance[sub * Q4R_SUB + i];
+            product += weight * source * level;
+            square += weight * level * level;
         }
     }
     return square > 0 ? (float)(product / square) : scale;
@@ -234,9 +238,19 @@ static void choose_finalists(const q4r_search *search, float largest, float *fin
     }
 }
 
-void search_q4r(const float *source, size_t count, q4r_super *found) {
+/* Relative to the largest, so that no square is lost; all equal where nothing is important. */
+static void weigh(const float *importance, size_t count, float *out) {
+    float largest = 0;
+    for (size_t i = 0; importance != NULL && i < count; i++)
+        largest = importance[i] > largest ? importance[i] : largest;
+    for (size_t i = 0; i < count; i++)
+        out[i] = largest > 0 ? importance[i] / largest : 1.0f;
+}
+
+void search_q4r(const float *source, const float *importance, size_t count, q4r_super *found) {
     q4r_search search = {.subs = (count + Q4R_SUB - 1) / Q4R_SUB};
     memcpy(search.source, source, count * sizeof(float));
+    weigh(importance, count, search.importance);
     memset(found, 0, sizeof(*found));
     float largest = 0;
     for (size_t i = 0; i < count; i++)
@@ -259,5 +273,23 @@ void search_q4r(const float *source, size_t count, q4r_super *found) {
         float inverse = 1.0f / (half_to_float(found->scale) * (float)found->multiplier[sub]);
         for (size_t i = sub * Q4R_SUB; i < (sub + 1) * Q4R_SUB; i++)
             found->number[i] = (int8_t)nearest_number(search.source[i], inverse);
+    }
+}
+
+void search_q4r_quick(const float *source, size_t count, q4r_super *found) {
+    float largest[Q4R_SUBS] = {0}, all = 0;
+    memset(found, 0, sizeof(*found));
+    for (size_t i = 0; i < count; i++) {
+        float magnitude = fabsf(source[i]);
+        largest[i / Q4R_SUB] = magnitude > largest[i / Q4R_SUB] ? magnitude : largest[i / Q4R_SUB];
+        all = magnitude > all ? magnitude : all;
+    }
+    float wanted = all / (7.5f * Q4R_MAGNITUDE_MAX);
+    found->scale = quant_f32_to_f16(wanted < HALF_LARGEST ? wanted : HALF_LARGEST);
+    float scale = half_to_float(found->scale);
+    for (size_t sub = 0; scale > 0 && sub < Q4R_SUBS; sub++) {
+        float needed = largest[sub] / (7.5f * scale) + 0.5f;
+        found->multiplier[sub] =
+            (int8_t)(needed < Q4R_MAGNITUDE_MAX ? needed : (float)Q4R_MAGNITUDE_MAX);
     }
 }

@@ -10,7 +10,11 @@ typedef struct q4r_super {
     int8_t number[Q4R_SUPER]; /* −8…7 */
 } q4r_super;
 
-/* `count` in 1…256 finite numbers; what lies behind them in the last sub-block counts as zero. */
-void search_q4r(const float *source, size_t count, q4r_super *found);
+/* `count` in 1…256 finite numbers, each with its importance (NULL: all equal; not negative), by
+ * which its squared error counts; what lies behind them in the last sub-block counts as zero. */
+void search_q4r(const float *source, const float *importance, size_t count, q4r_super *found);
+
+/* Scale and multipliers such that nothing is clipped, without any search; no numbers. */
+void search_q4r_quick(const float *source, size_t count, q4r_super *found);
 
 #endif

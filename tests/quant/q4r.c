@@ -23,7 +23,7 @@ static double student_at(uint64_t index) {
 /* Adds the squared error of `count` numbers to *error, and their squares to *energy. */
 static void add_super(const float *source, size_t count, double *error, double *energy) {
     q4r_super found;
-    search_q4r(source, count, &found);
+    search_q4r(source, NULL, count, &found);
     float scale = quant_f16_to_f32(found.scale);
     assert_true(scale >= 0 && isfinite(scale));
     for (size_t i = 0; i < count; i++) {
@@ -85,7 +85,7 @@ static void representable_numbers_are_found(void **state) {
     /* one number alone, in a sub-block that is not full */
     float lonely[3] = {0, -3.25f, 0};
     q4r_super found;
-    search_q4r(lonely, 3, &found);
+    search_q4r(lonely, NULL, 3, &found);
     float value = quant_f16_to_f32(found.scale) * (float)(found.multiplier[0] * found.number[1]);
     assert_true(fabsf(value + 3.25f) < 0.01f);
     assert_int_equal(found.number[0], 0);

@@ -49,9 +49,12 @@ static void embed(const step_view *step, uint32_t worker) {
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
     reference_run(step, worker, embed_worker, (void *)(uintptr_t)step);
-    if (model->embedding_project.weight.data != NULL)
+    if (model->embedding_project.weight.data != NULL) {
+        reference_show(step, worker, 0, OBSERVED_PROJECT_IN, scratch->normed, model->embedding.k,
+                       step->batch->rows, model->embedding.k);
         reference_linear(step, worker, &model->embedding_project, scratch->normed,
                          model->embedding.k, rows, scratch->hidden, model->width);
+    }
     if (model->position_embedding.data != NULL)
         reference_run(step, worker, learned_position_worker, (void *)(uintptr_t)step);
     if (model->embedding_norm.kind != NORM_NONE)
@@ -71,6 +74,8 @@ static void attention_input(const step_view *step, uint32_t number, uint32_t wor
     size_t width = step->model->width;
     reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->attention_norm,
                    scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
+    reference_show(step, worker, number, OBSERVED_ATTENTION, scratch->normed, width, rows,
+                   (uint32_t)width);
     reference_linear(step, worker, &layer->query, scratch->normed, width, rows, scratch->query,
                      layer->query.weight.rows);
     reference_linear(step, worker, &layer->key, scratch->normed, width, rows, scratch->key,
@@ -114,6 +119,8 @@ static void add_residual(const step_view *step, uint32_t worker, const layer_vie
 static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
+    reference_show(step, worker, number, OBSERVED_OUTPUT, scratch->attended, layer->output.weight.k,
+                   step->batch->rows, layer->output.weight.k);
     reference_linear(step, worker, &layer->output, scratch->attended, layer->output.weight.k,
                      step->batch->rows, scratch->projected, step->model->width);
     add_residual(step, worker, layer, &layer->attention_post_norm, &layer->attention_norm);
@@ -163,6 +170,8 @@ static void feed_forward_input(const step_view *step, uint32_t number, uint32_t 
     size_t width = step->model->width;
     reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->feed_forward_norm,
                    scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
+    reference_show(step, worker, number, OBSERVED_FEED_FORWARD, scratch->normed, width, rows,
+                   (uint32_t)width);
     if (layer->gate.weight.data != NULL)
         reference_linear(step, worker, &layer->gate, scratch->normed, width, rows, scratch->gated,
                          layer->feed_forward);
@@ -175,6 +184,8 @@ static void feed_forward_input(const step_view *step, uint32_t number, uint32_t 
 static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
+    reference_show(step, worker, number, OBSERVED_DOWN, scratch->up, layer->feed_forward,
+                   step->batch->rows, layer->feed_forward);
     reference_linear(step, worker, &layer->down, scratch->up, layer->feed_forward,
                      step->batch->rows, scratch->projected, step->model->width);
     add_residual(step, worker, layer, &layer->feed_forward_post_norm, &layer->feed_forward_norm);
@@ -252,10 +263,14 @@ static void head(const step_view *step, uint32_t worker) {
     reference_run(step, worker, head_norm_worker, (void *)(uintptr_t)step);
     const float *from = scratch->normed;
     if (model->head_project.weight.data != NULL) {
+        reference_show(step, worker, 0, OBSERVED_PROJECT_OUT, scratch->normed, model->width,
+                       batch->logit_rows, model->width);
         reference_linear(step, worker, &model->head_project, scratch->normed, model->width,
                          batch->logit_rows, scratch->projected, model->head.weight.k);
         from = scratch->projected;
     }
+    reference_show(step, worker, 0, OBSERVED_HEAD, from, model->head.weight.k, batch->logit_rows,
+                   model->head.weight.k);
     reference_linear(step, worker, &model->head, from, model->head.weight.k, batch->logit_rows,
                      scratch->logits, model->vocabulary);
     if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)

@@ -37,6 +37,15 @@ static inline void reference_run(const step_view *step, uint32_t worker, team_ta
     team_barrier(step->team, worker);
 }
 
+/* Shows x to the observer, if there is one. Stands in front of the product that reads x: the
+ * barrier behind that one keeps x as it is until all have looked. */
+static inline void reference_show(const step_view *step, uint32_t worker, uint32_t layer,
+                                  observed_input input, const float *x, size_t stride,
+                                  uint32_t rows, uint32_t k) {
+    if (step->observer != NULL)
+        step->observer->see(step->observer->context, worker, layer, input, x, stride, rows, k);
+}
+
 static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
     return (float *)(void *)(step->scratch->worker + worker * step->scratch->worker_bytes);
 }

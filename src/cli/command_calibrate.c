@@ -1,0 +1,88 @@
+/* `avocet calibrate`: what a text puts into every matrix of a model, for `avocet pack`. */
+#include "base/clock.h"
+#include "base/team.h"
+#include "cli/calibrate_text.h"
+#include "cli/text_tokens.h"
+
+#include <inttypes.h>
+
+extern const cli_command command_calibrate;
+
+avo_status cli_calibrate(const char *name, const char *text, const char *output,
+                         calibrate_options *options, calibrate_report *report, avo_error *error) {
+    avo_model *model = NULL;
+    AVO_TRY(cli_model_open(name, &model, error));
+    buffer ids;
+    buffer_init(&ids, NULL, SIZE_MAX);
+    avo_status status = cli_text_tokens(model, text, &ids, error);
+    if (status == AVO_OK) {
+        const int32_t *tokens = (const int32_t *)(const void *)ids.data;
+        size_t count = ids.size / sizeof(int32_t);
+        options->begin = cli_begin_token(model, tokens, count);
+        status = calibrate_model(model, tokens, count, options, output, report, error);
+    }
+    cli_progress_end();
+    buffer_free(&ids);
+    avo_model_close(model);
+    return status;
+}
+
+static int run(int argc, char **argv) {
+    calibrate_options options = CALIBRATE_OPTIONS_DEFAULT;
+    const char *path = NULL, *output = NULL;
+    uint32_t memory = 1024;
+    bool json = false;
+    const option_spec specs[] = {
+        {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to run the model on", 0, 0},
+        {"output", 'o', OPTION_TEXT, &output, "FILE", "the file to write", 0, 0},
+        {"tokens", 'n', OPTION_U32, &options.tokens, "N",
+         "at most so many tokens of the text (default 8192; 0: all)", 0, 0},
+        {"ctx", 'c', OPTION_U32, &options.context, "N", "tokens of a window (default 512)", 1,
+         16777216},
+        {"memory", 0, OPTION_U32, &memory, "MIB",
+         "for the statistics (default 1024): a model that needs more is run several times", 1,
+         16777216},
+        {"threads", 't', OPTION_U32, &options.threads, "N",
+         "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_calibrate, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 1)
+        return cli_usage(&command_calibrate, words == 0 ? "which MODEL?" : "one MODEL only");
+    if (path == NULL)
+        return cli_usage(&command_calibrate, "on which text? Give --file TEXT");
+    if (output == NULL)
+        return cli_usage(&command_calibrate, "which file to write? Give -o FILE");
+    options.memory = (uint64_t)memory << 20;
+    cli_interrupt_catch();
+    avo_error error = {0};
+    calibrate_report report;
+    uint64_t begin = clock_now_ns();
+    avo_status status = cli_calibrate(argv[1], path, output, &options, &report, &error);
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    double seconds = clock_seconds(begin, clock_now_ns());
+    char size[16];
+    if (json)
+        printf("{\"inputs\":%u,\"tokens\":%" PRIu64 ",\"passes\":%u,\"bytes\":%" PRIu64
+               ",\"seconds\":%.3f}\n",
+               report.inputs, report.tokens, report.passes, report.file_bytes, seconds);
+    else
+        printf("%s: %s, %u inputs over %" PRIu64 " tokens in %u passes; %.1f s\n", output,
+               cli_bytes_text(report.file_bytes, size), report.inputs, report.tokens, report.passes,
+               seconds);
+    return EXIT_GOOD;
+}
+
+const cli_command command_calibrate = {
+    .name = "calibrate",
+    .summary = "measure what a text puts into a model's matrices, for pack",
+    .usage = "avocet calibrate MODEL --file TEXT -o FILE [options]",
+    .examples = "avocet calibrate ./Llama-3.2-1B --file text.txt -o llama.cal\n"
+                "avocet pack ./Llama-3.2-1B -o llama.avo --type q4 --calibrate llama.cal",
+    .run = run,
+};
