@@ -7,7 +7,7 @@
 
 #define PIECE_WORDS 64 /* of a row that are moved before the next row: 16 KB of lines */
 
-typedef uint32_t words4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t words4 __attribute__((vector_size(16), aligned(1), may_alias));
 
 /* 4 rows × 4 words, transposed in registers. */
 static inline void move_four_by_four(const uint8_t *source, size_t row_bytes, uint8_t *out) {

@@ -238,6 +238,108 @@ static void what_is_written_is_read(void **state) {
     source_close(source);
 }
 
+/* ---- Types in panels ---- */
+
+static void resum(uint8_t *bytes, size_t size) {
+    avo_header header;
+    memcpy(&header, bytes, sizeof(header));
+    for (int i = 0; i < AVO_SECTION_COUNT; i++)
+        if (header.section[i].offset <= size &&
+            header.section[i].bytes <= size - header.section[i].offset)
+            header.section[i].sum =
+                hash_bytes(bytes + header.section[i].offset, header.section[i].bytes);
+    header.sum = 0;
+    header.sum = hash_bytes(&header, sizeof(header));
+    memcpy(bytes, &header, sizeof(header));
+}
+
+static const quant_type panel_types[] = {
+    QUANT_F32,  QUANT_F16,  QUANT_BF16,  QUANT_F8C,    QUANT_Q8C,   QUANT_Q8B,
+    QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1,  QUANT_Q4B64,  QUANT_Q4M64, QUANT_Q5_0,
+    QUANT_Q5_1, QUANT_Q4R,  QUANT_MXFP4, QUANT_IQ4_NL, QUANT_Q2_K,  QUANT_Q3_K,
+    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,  QUANT_IQ4_XS};
+enum { PANEL_TYPES = sizeof(panel_types) / sizeof(panel_types[0]), PANEL_ROWS = 19, PANEL_K = 256 };
+
+/* One matrix of each of `count` types, random bytes. */
+static avo_status write_panels(const char *path, const quant_type *types, size_t count, uint64_t k,
+                               avo_error *error) {
+    model_config config = make_config();
+    generation_defaults generation = make_generation();
+    avo_content_tensor tensors[PANEL_TYPES];
+    for (size_t t = 0; t < count; t++) {
+        tensors[t] = (avo_content_tensor){
+            .type = types[t], .layout = QUANT_LAYOUT_PANELS, .rank = 2, .shape = {PANEL_ROWS, k}};
+        snprintf(tensors[t].name, sizeof(tensors[t].name), "panels.%zu", t);
+    }
+    avo_content content = {&config, &generation, {image, sizeof(image)}, {template_text, 1}, notes,
+                           2,       tensors,     (uint32_t)count};
+    avo_writer *writer;
+    AVO_TRY(avo_writer_open(NULL, path, &content, &writer, error));
+    for (size_t t = 0; t < count; t++)
+        for (uint64_t at = 0; at < tensors[t].bytes; at++) {
+            uint8_t byte = tensor_byte(t, at);
+            AVO_TRY(avo_writer_append(writer, &byte, 1, error));
+        }
+    return avo_writer_commit(writer, error);
+}
+
+static void every_panel_type_is_read(void **state) {
+    (void)state;
+    char path[4200];
+    avo_error error;
+    model_source *source;
+    snprintf(path, sizeof(path), "%s/panels.avo", test_scratch_folder());
+    assert_ok_error(write_panels(path, panel_types, PANEL_TYPES, PANEL_K, &error), &error);
+    assert_ok_error(source_open(path, NULL, &source, &error), &error);
+    assert_int_equal(source->tensor_count, PANEL_TYPES);
+    for (size_t t = 0; t < PANEL_TYPES; t++) {
+        const source_tensor *tensor = &source->tensors[t];
+        uint64_t bytes;
+        assert_true(weight_bytes(panel_types[t], QUANT_LAYOUT_PANELS, PANEL_ROWS, PANEL_K, &bytes));
+        assert_int_equal(tensor->type, panel_types[t]);
+        assert_int_equal(tensor->layout, QUANT_LAYOUT_PANELS);
+        assert_int_equal(tensor->bytes, bytes);
+        assert_int_equal(tensor->data[bytes - 1], tensor_byte(t, bytes - 1));
+    }
+    touch(source); /* decodes every row, whatever the bytes are */
+    assert_ok_error(avo_source_verify(source, NULL, NULL, &error), &error);
+    source_close(source);
+}
+
+/* Super-blocks that are not whole, and types without panels, cannot be written; a file that says it
+ * has them is refused. */
+static void impossible_panels_are_refused(void **state) {
+    (void)state;
+    const quant_type wrong[] = {QUANT_Q4_K, QUANT_Q2_K, QUANT_IQ4_XS, QUANT_I8, QUANT_F8_E5M2};
+    char path[4200];
+    avo_error error;
+    snprintf(path, sizeof(path), "%s/impossible.avo", test_scratch_folder());
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_refused(write_panels(path, &wrong[i], 1, 288, &error), AVO_ERROR_ARGUMENT, &error,
+                       "do not go");
+    assert_ok_error(write_panels(path, panel_types + 16, 1, 256, &error), &error); /* q2_k */
+    file_map map;
+    assert_ok_error(file_map_open(path, &map, &error), &error);
+    size_t size = map.bytes.size;
+    uint8_t *bytes = malloc(size);
+    const uint32_t types[] = {QUANT_Q3_K, QUANT_Q4_0, QUANT_I8, 130, 135};
+    const char *texts[] = {"shape needs", "shape needs", "do not go", "130", "135"};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        memcpy(bytes, map.bytes.data, size);
+        avo_header header;
+        memcpy(&header, bytes, sizeof(header));
+        memcpy(bytes + header.section[AVO_MANIFEST].offset + 8, &types[i], 4);
+        resum(bytes, size);
+        model_source *source;
+        avo_status status = open_bytes(bytes, size, &source, &error);
+        assert_int_not_equal(status, AVO_OK);
+        if (strstr(error.text, texts[i]) == NULL)
+            fail_msg("%s", error.text);
+    }
+    free(bytes);
+    file_map_close(&map);
+}
+
 /* The pieces in which bytes come do not matter. */
 static void pieces_do_not_matter(void **state) {
     (void)state;
@@ -256,19 +358,6 @@ static void pieces_do_not_matter(void **state) {
 }
 
 /* ---- Damage ---- */
-
-static void resum(uint8_t *bytes, size_t size) {
-    avo_header header;
-    memcpy(&header, bytes, sizeof(header));
-    for (int i = 0; i < AVO_SECTION_COUNT; i++)
-        if (header.section[i].offset <= size &&
-            header.section[i].bytes <= size - header.section[i].offset)
-            header.section[i].sum =
-                hash_bytes(bytes + header.section[i].offset, header.section[i].bytes);
-    header.sum = 0;
-    header.sum = hash_bytes(&header, sizeof(header));
-    memcpy(bytes, &header, sizeof(header));
-}
 
 static void every_truncation_is_refused(void **state) {
     (void)state;
@@ -562,6 +651,8 @@ static void a_writer_used_wrongly_leaves_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(every_panel_type_is_read),
+        cmocka_unit_test(impossible_panels_are_refused),
         cmocka_unit_test(pieces_do_not_matter),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(every_flip_is_refused_or_harmless),
