@@ -46,7 +46,7 @@ AVX512_INLINE __m512 a8_row(const a8_kind *kind, const a8_unit *unit, const a8_r
         kind->zero != 0 ? _mm512_set1_epi32(rows->begin[row][index]) : _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int line = 0; line < 8; line++)
-        total = _mm512_dpbusd_epi32(total, unit->line[line], broadcast_four(number + 4 * line));
+        total = dot_four(total, unit->line[line], number + 4 * line);
     __m512 scale = _mm512_mul_ps(unit->scale[0], _mm512_set1_ps(rows->scale[row][index]));
     sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), scale, sum);
     if (kind->minimum)
@@ -66,8 +66,7 @@ AVX512_INLINE __m512 a8_row_halves(const a8_kind *kind, const a8_unit *unit, con
             kind->zero != 0 ? _mm512_set1_epi32(rows->begin[row][block]) : _mm512_setzero_si512();
 #pragma GCC unroll 4
         for (int line = 0; line < 4; line++)
-            total = _mm512_dpbusd_epi32(total, unit->line[4 * half + line],
-                                        broadcast_four(number + 4 * line));
+            total = dot_four(total, unit->line[4 * half + line], number + 4 * line);
         sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total),
                               _mm512_mul_ps(unit->scale[half], row_scale), sum);
         if (kind->minimum)
@@ -206,7 +205,7 @@ AVX512_INLINE product_kind a8_product_kind(const a8_kind *kind, product_tile til
                           .unpacked_bytes = a8_unpacked_bytes,
                           .unpack = unpack,
                           .tile = tile,
-                          .fused_rows = TILE_ROWS_MAX};
+                          .fused_rows = A8_CHUNK_ROWS};
 }
 
 #endif

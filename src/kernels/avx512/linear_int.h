@@ -25,11 +25,14 @@ AVX512_INLINE __m512i load_line(const void *at) {
     return _mm512_load_si512(at);
 }
 
-/* Four numbers of a row of x, for all lanes. */
-AVX512_INLINE __m512i broadcast_four(const int8_t *at) {
-    int32_t four;
-    memcpy(&four, at, sizeof(four));
-    return _mm512_set1_epi32(four);
+/* sum + Σ line · (four numbers of a row of x, the same for all lanes). The compilers do not put the
+ * broadcast into the instruction by themselves, and two are slower by 4 %. */
+AVX512_INLINE __m512i dot_four(__m512i sum, __m512i line, const int8_t *four) {
+    typedef int32_t any_int32 __attribute__((may_alias, aligned(1)));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(line), "m"(*(const any_int32 *)(const void *)four));
+    return sum;
 }
 
 /* 16 f16 as floats. */

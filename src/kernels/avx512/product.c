@@ -45,37 +45,24 @@ static void finish(const linear_call *call, size_t panel, size_t row, size_t row
     }
 }
 
-static void run_fused(const product *product, size_t first, size_t last, size_t rows) {
+/* Panels [panel, panel + panels), unpacked or as they lie, times all rows of the chunk. */
+static void run_panels(const product *product, size_t panel, size_t panels, size_t rows,
+                       size_t unpacked_bytes) {
     const linear_call *call = product->call;
-    for (size_t panel = first; panel < last; panel++) {
-        __m512 sum[TILE_ROWS_MAX];
-        fetch_out(call, panel, product->chunk, rows);
-        product->kind->tile(product, call->weight->data + panel * product->panel_bytes, NULL,
-                            product->chunk, rows, sum);
-        finish(call, panel, product->chunk, rows, sum);
-    }
-}
-
-static void run_unpacked(const product *product, size_t first, size_t last, size_t rows,
-                         size_t together, size_t unpacked_bytes) {
-    const product_kind *kind = product->kind;
-    const linear_call *call = product->call;
-    for (size_t panel = first; panel < last; panel += together) {
-        size_t panels = last - panel < together ? last - panel : together;
-        const uint8_t *data = call->weight->data + panel * product->panel_bytes;
+    const uint8_t *data = call->weight->data + panel * product->panel_bytes;
+    if (unpacked_bytes > 0)
         for (size_t i = 0; i < panels; i++)
-            kind->unpack(product, data + i * product->panel_bytes,
-                         product->unpacked + i * unpacked_bytes);
-        for (size_t done = 0, here; done < rows; done += here) {
-            here = tile_rows(rows - done);
-            for (size_t i = 0; i < panels; i++) {
-                __m512 sum[TILE_ROWS_MAX];
-                fetch_out(call, panel + i, product->chunk + done, here);
-                kind->tile(product, data + i * product->panel_bytes,
-                           product->unpacked + i * unpacked_bytes, product->chunk + done, here,
-                           sum);
-                finish(call, panel + i, product->chunk + done, here, sum);
-            }
+            product->kind->unpack(product, data + i * product->panel_bytes,
+                                  product->unpacked + i * unpacked_bytes);
+    for (size_t done = 0, here; done < rows; done += here) {
+        here = tile_rows(rows - done);
+        for (size_t i = 0; i < panels; i++) {
+            __m512 sum[TILE_ROWS_MAX];
+            fetch_out(call, panel + i, product->chunk + done, here);
+            product->kind->tile(product, data + i * product->panel_bytes,
+                                unpacked_bytes > 0 ? product->unpacked + i * unpacked_bytes : NULL,
+                                product->chunk + done, here, sum);
+            finish(call, panel + i, product->chunk + done, here, sum);
         }
     }
 }
@@ -101,9 +88,9 @@ void product_run(const product_kind *kind, const linear_call *call, size_t first
             rows = kind->chunk_rows;
         product.chunk = chunk;
         kind->fill(&product, rows);
-        if (rows <= kind->fused_rows)
-            run_fused(&product, first, last, rows);
-        else
-            run_unpacked(&product, first, last, rows, together, unpacked_bytes);
+        size_t unpacked = rows > kind->fused_rows ? unpacked_bytes : 0;
+        for (size_t panel = first; panel < last; panel += together)
+            run_panels(&product, panel, last - panel < together ? last - panel : together, rows,
+                       unpacked);
     }
 }
