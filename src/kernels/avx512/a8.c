@@ -2,8 +2,6 @@
  * 32 or k / 16 numbers a row and call: nothing beside a product), and tiles of unpacked panels. */
 #include "kernels/avx512/a8.h"
 
-/* ---- The table ---- */
-
 size_t a8_table_stride(const product *product) {
     uint32_t k = product->call->weight->k;
     return product->kind->sub_blocks ? activation_sum_stride(k) : activation_scale_stride(k);
@@ -76,59 +74,4 @@ void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a
         out->begin[i] = (const int32_t *)product->table + at;
         out->half_sum[i] = (const float *)product->table + at;
     }
-}
-
-/* ---- Unpacked panels ---- */
-
-AVX512_INLINE void read_lines(const uint8_t *unit, a8_unit *out) {
-#pragma GCC unroll 8
-    for (int line = 0; line < 8; line++)
-        out->line[line] = load_line(unit + line * PANEL_LINE_BYTES);
-}
-
-AVX512_INLINE void read_scale(const uint8_t *group, size_t unit, a8_unit *out) {
-    (void)unit;
-    read_lines(group, out);
-    out->scale[0] = _mm512_load_ps(group + 512);
-}
-
-AVX512_INLINE void read_scale_minimum(const uint8_t *group, size_t unit, a8_unit *out) {
-    read_scale(group, unit, out);
-    out->minimum[0] = _mm512_load_ps(group + 576);
-}
-
-AVX512_INLINE void read_scales(const uint8_t *group, size_t unit, a8_unit *out) {
-    read_scale(group, unit, out);
-    out->scale[1] = _mm512_load_ps(group + 576);
-}
-
-AVX512_INLINE void read_scales_minima(const uint8_t *group, size_t unit, a8_unit *out) {
-    read_scales(group, unit, out);
-    out->minimum[0] = _mm512_load_ps(group + 640);
-    out->minimum[1] = _mm512_load_ps(group + 704);
-}
-
-/* Types without minima have a zero point, those with minima have none: what it was does not
- * matter here, the table has it. */
-static const a8_kind kind_scale = {1, 576, 1, false, false, read_scale};
-static const a8_kind kind_scale_minimum = {1, 640, 0, false, true, read_scale_minimum};
-static const a8_kind kind_scales = {1, 640, 1, true, false, read_scales};
-static const a8_kind kind_scales_minima = {1, 768, 0, true, true, read_scales_minima};
-
-size_t a8_unpacked_bytes(const product *product) {
-    const product_kind *kind = product->kind;
-    size_t lines = 8u + (kind->sub_blocks ? 2u : 1u) * (kind->minimum ? 2u : 1u);
-    return a8_units(product) * lines * PANEL_LINE_BYTES;
-}
-
-void a8_tile_unpacked(const product_kind *kind, int compiled, const uint8_t *unpacked, size_t units,
-                      const a8_rows *rows, __m512 *sum) {
-    if (kind->sub_blocks && kind->minimum)
-        a8_run(&kind_scales_minima, compiled, unpacked, units, rows, sum);
-    else if (kind->sub_blocks)
-        a8_run(&kind_scales, compiled, unpacked, units, rows, sum);
-    else if (kind->minimum)
-        a8_run(&kind_scale_minimum, compiled, unpacked, units, rows, sum);
-    else
-        a8_run(&kind_scale, compiled, unpacked, units, rows, sum);
 }

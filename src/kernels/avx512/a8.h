@@ -141,71 +141,33 @@ AVX512_INLINE void a8_run(const a8_kind *kind, int compiled, const uint8_t *pane
 
 /* ---- Parts of product_kind ---- */
 
-#define A8_CHUNK_ROWS 256
+#define A8_CHUNK_ROWS 512
 
 /* One entry per 32 k or, with sub-blocks, per 16. */
 size_t a8_table_stride(const product *product);
-/* Entries behind k are zero. */
 void a8_fill(const product *product, size_t rows);
-/* Unpacked panels: per unit 8 lines, then scales, then minima; the same for all types that agree
- * in sub-blocks and minima. */
-size_t a8_unpacked_bytes(const product *product);
 /* The rows of a tile, `rows` of them and the last one again up to `compiled`. */
 void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a8_rows *out);
-void a8_tile_unpacked(const product_kind *kind, int compiled, const uint8_t *unpacked, size_t units,
-                      const a8_rows *rows, __m512 *sum);
-
-AVX512_INLINE size_t a8_units(const product *product) {
-    return ((size_t)product->call->weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
-}
 
 AVX512_INLINE void a8_product_tile(const a8_kind *kind, const product *product,
-                                   const uint8_t *panel, const uint8_t *unpacked, size_t row,
-                                   size_t rows, __m512 *sum) {
+                                   const uint8_t *panel, size_t row, size_t rows, __m512 *sum) {
     int compiled = tile_compiled(rows);
+    size_t units = ((size_t)product->call->weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
     a8_rows tile;
     a8_rows_of(product, row, rows, compiled, &tile);
-    if (unpacked != NULL)
-        a8_tile_unpacked(product->kind, compiled, unpacked, a8_units(product), &tile, sum);
-    else
-        a8_run(kind, compiled, panel, a8_units(product), &tile, sum);
+    a8_run(kind, compiled, panel, units, &tile, sum);
 }
 
-AVX512_INLINE void a8_product_unpack(const a8_kind *kind, const product *product,
-                                     const uint8_t *panel, uint8_t *out) {
-    size_t units = a8_units(product);
-    for (size_t begin = 0; begin < units; begin += kind->group_units, panel += kind->group_bytes) {
-        size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
-        for (size_t byte = 0; byte < kind->group_bytes; byte += PANEL_LINE_BYTES)
-            _mm_prefetch((const char *)panel + PREFETCH_BYTES + byte, _MM_HINT_T0);
-        for (size_t unit = 0; unit < here; unit++) {
-            a8_unit read;
-            kind->read(panel, unit, &read);
-            for (int line = 0; line < 8; line++, out += PANEL_LINE_BYTES)
-                _mm512_store_si512(out, read.line[line]);
-            for (int half = 0; half < (kind->sub_blocks ? 2 : 1); half++, out += PANEL_LINE_BYTES)
-                _mm512_store_ps(out, read.scale[half]);
-            if (kind->minimum)
-                for (int half = 0; half < (kind->sub_blocks ? 2 : 1);
-                     half++, out += PANEL_LINE_BYTES)
-                    _mm512_store_ps(out, read.minimum[half]);
-        }
-    }
-}
-
-/* The whole, with the type's own two functions. */
-AVX512_INLINE product_kind a8_product_kind(const a8_kind *kind, product_tile tile,
-                                           product_unpack unpack) {
-    return (product_kind){.chunk_rows = A8_CHUNK_ROWS,
+/* The whole, with the type's own tile. Tables of sub-blocks have twice the entries. */
+AVX512_INLINE void a8_linear(const a8_kind *kind, product_tile tile, const linear_call *call,
+                             size_t first, size_t last, uint8_t *scratch) {
+    product_kind whole = {.chunk_rows = kind->sub_blocks ? A8_CHUNK_ROWS / 2 : A8_CHUNK_ROWS,
                           .zero = kind->zero,
                           .sub_blocks = kind->sub_blocks,
-                          .minimum = kind->minimum,
                           .table_stride = a8_table_stride,
                           .fill = a8_fill,
-                          .unpacked_bytes = a8_unpacked_bytes,
-                          .unpack = unpack,
-                          .tile = tile,
-                          .fused_rows = A8_CHUNK_ROWS};
+                          .tile = tile};
+    product_run(&whole, call, first, last, scratch);
 }
 
 #endif

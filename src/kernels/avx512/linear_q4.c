@@ -36,16 +36,12 @@ static const a8_kind kind_q4_0 = {2, 64 + 2 * UNIT_BYTES, 8, false, false, read_
 
 static void tile_q4_0(const product *product, const uint8_t *panel, const uint8_t *unpacked,
                       size_t row, size_t rows, __m512 *sum) {
-    a8_product_tile(&kind_q4_0, product, panel, unpacked, row, rows, sum);
-}
-
-static void unpack_q4_0(const product *product, const uint8_t *panel, uint8_t *out) {
-    a8_product_unpack(&kind_q4_0, product, panel, out);
+    (void)unpacked;
+    a8_product_tile(&kind_q4_0, product, panel, row, rows, sum);
 }
 
 void linear_avx512_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_kind kind = a8_product_kind(&kind_q4_0, tile_q4_0, unpack_q4_0);
-    product_run(&kind, call, first, last, scratch);
+    a8_linear(&kind_q4_0, tile_q4_0, call, first, last, scratch);
 }
 
 /* ---- Q4_1 ---- */
@@ -54,16 +50,12 @@ static const a8_kind kind_q4_1 = {2, 128 + 2 * UNIT_BYTES, 0, false, true, read_
 
 static void tile_q4_1(const product *product, const uint8_t *panel, const uint8_t *unpacked,
                       size_t row, size_t rows, __m512 *sum) {
-    a8_product_tile(&kind_q4_1, product, panel, unpacked, row, rows, sum);
-}
-
-static void unpack_q4_1(const product *product, const uint8_t *panel, uint8_t *out) {
-    a8_product_unpack(&kind_q4_1, product, panel, out);
+    (void)unpacked;
+    a8_product_tile(&kind_q4_1, product, panel, row, rows, sum);
 }
 
 void linear_avx512_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_kind kind = a8_product_kind(&kind_q4_1, tile_q4_1, unpack_q4_1);
-    product_run(&kind, call, first, last, scratch);
+    a8_linear(&kind_q4_1, tile_q4_1, call, first, last, scratch);
 }
 
 /* ---- Q4B64 ---- */
@@ -72,16 +64,12 @@ static const a8_kind kind_q4b64 = {4, 64 + 4 * UNIT_BYTES, 8, false, false, read
 
 static void tile_q4b64(const product *product, const uint8_t *panel, const uint8_t *unpacked,
                        size_t row, size_t rows, __m512 *sum) {
-    a8_product_tile(&kind_q4b64, product, panel, unpacked, row, rows, sum);
-}
-
-static void unpack_q4b64(const product *product, const uint8_t *panel, uint8_t *out) {
-    a8_product_unpack(&kind_q4b64, product, panel, out);
+    (void)unpacked;
+    a8_product_tile(&kind_q4b64, product, panel, row, rows, sum);
 }
 
 void linear_avx512_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_kind kind = a8_product_kind(&kind_q4b64, tile_q4b64, unpack_q4b64);
-    product_run(&kind, call, first, last, scratch);
+    a8_linear(&kind_q4b64, tile_q4b64, call, first, last, scratch);
 }
 
 /* ---- Q4M64 ---- */
@@ -90,14 +78,10 @@ static const a8_kind kind_q4m64 = {2, 64 + 2 * UNIT_BYTES, 0, false, true, read_
 
 static void tile_q4m64(const product *product, const uint8_t *panel, const uint8_t *unpacked,
                        size_t row, size_t rows, __m512 *sum) {
-    a8_product_tile(&kind_q4m64, product, panel, unpacked, row, rows, sum);
-}
-
-static void unpack_q4m64(const product *product, const uint8_t *panel, uint8_t *out) {
-    a8_product_unpack(&kind_q4m64, product, panel, out);
+    (void)unpacked;
+    a8_product_tile(&kind_q4m64, product, panel, row, rows, sum);
 }
 
 void linear_avx512_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_kind kind = a8_product_kind(&kind_q4m64, tile_q4m64, unpack_q4m64);
-    product_run(&kind, call, first, last, scratch);
+    a8_linear(&kind_q4m64, tile_q4m64, call, first, last, scratch);
 }

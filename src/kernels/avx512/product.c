@@ -27,9 +27,8 @@ static void fetch_out(const linear_call *call, size_t panel, size_t row, size_t 
         _mm_prefetch((const char *)(out + i * call->out_stride), _MM_HINT_T0);
 }
 
-/* Bias, then STORE or ADD. */
-static void finish(const linear_call *call, size_t panel, size_t row, size_t rows,
-                   const __m512 *sum) {
+void product_finish(const linear_call *call, size_t panel, size_t row, size_t rows,
+                    const __m512 *sum) {
     size_t at = panel * QUANT_PANEL_ROWS;
     __mmask16 lanes = panel_lanes(call->weight, panel);
     float *out = call->out + row * call->out_stride + at;
@@ -62,7 +61,7 @@ static void run_panels(const product *product, size_t panel, size_t panels, size
             product->kind->tile(product, data + i * product->panel_bytes,
                                 unpacked_bytes > 0 ? product->unpacked + i * unpacked_bytes : NULL,
                                 product->chunk + done, here, sum);
-            finish(call, panel + i, product->chunk + done, here, sum);
+            product_finish(call, panel + i, product->chunk + done, here, sum);
         }
     }
 }
@@ -74,20 +73,24 @@ void product_run(const product_kind *kind, const linear_call *call, size_t first
     if (!weight_panel_bytes(weight->type, weight->k, &panel_bytes))
         return; /* cannot be: the table has no entry for such a type */
     product product = {.kind = kind, .call = call, .panel_bytes = panel_bytes, .table = scratch};
-    product.table_stride = kind->table_stride(&product);
+    product.table_stride = kind->table_stride != NULL ? kind->table_stride(&product) : 0;
     size_t rows_max = call->x->rows < kind->chunk_rows ? call->x->rows : kind->chunk_rows;
     size_t table_bytes = rows_max * product.table_stride * 4;
     product.unpacked = scratch + table_bytes;
-    size_t unpacked_bytes = kind->unpacked_bytes(&product);
-    size_t together = (linear_scratch_bytes(weight->k) - table_bytes) / unpacked_bytes;
-    if (together > PANELS_TOGETHER)
-        together = PANELS_TOGETHER;
+    /* NULL: a type that is never unpacked. */
+    size_t unpacked_bytes = kind->unpack != NULL ? kind->unpacked_bytes(&product) : 0;
+    size_t together = PANELS_TOGETHER;
+    if (unpacked_bytes > 0) {
+        size_t fitting = (linear_scratch_bytes(weight->k) - table_bytes) / unpacked_bytes;
+        together = fitting < together ? fitting : together;
+    }
     for (size_t chunk = 0; chunk < call->x->rows; chunk += kind->chunk_rows) {
         size_t rows = call->x->rows - chunk;
         if (rows > kind->chunk_rows)
             rows = kind->chunk_rows;
         product.chunk = chunk;
-        kind->fill(&product, rows);
+        if (kind->fill != NULL)
+            kind->fill(&product, rows);
         size_t unpacked = rows > kind->fused_rows ? unpacked_bytes : 0;
         for (size_t panel = first; panel < last; panel += together)
             run_panels(&product, panel, last - panel < together ? last - panel : together, rows,

@@ -80,7 +80,7 @@ AVX512_INLINE void q4r_read_sub(const uint8_t *at, __m512i magnitude, __mmask16 
 /* `lines` lines against every row: row after row, so that whatever unpacks the next lines finds its
  * place between the products. */
 AVX512_INLINE void q4r_add_rows(const int count, const int lines, const __m512i *line,
-                               const q4r_rows *rows, size_t at, __m512i *total) {
+                                const q4r_rows *rows, size_t at, __m512i *total) {
 #pragma GCC unroll 16
     for (int row = 0; row < count; row++)
 #pragma GCC unroll 8

@@ -26,15 +26,15 @@ typedef void (*product_unpack)(const product *product, const uint8_t *panel, uin
 struct product_kind {
     size_t chunk_rows;
     int32_t zero; /* subtracted from every number */
-    bool sub_blocks, minimum;
-    size_t (*table_stride)(const product *product); /* a multiple of 16 */
+    bool sub_blocks;
+    size_t (*table_stride)(const product *product); /* a multiple of 16; NULL: no table */
     /* Fills `table` for rows [chunk, chunk + rows). */
     void (*fill)(const product *product, size_t rows);
     /* Bytes of an unpacked panel, a multiple of 64. */
     size_t (*unpacked_bytes)(const product *product);
     product_unpack unpack;
     product_tile tile;
-    size_t fused_rows; /* calls of more rows than these unpack first */
+    size_t fused_rows; /* calls of more rows than these unpack first, where there is `unpack` */
 };
 
 /* Panels unpacked together: a tile's rows of x then stay in the first cache for all of them. */
@@ -43,6 +43,10 @@ struct product_kind {
 /* All of it: what the op table's entries do. */
 void product_run(const product_kind *kind, const linear_call *call, size_t first, size_t last,
                  uint8_t *scratch);
+
+/* Bias, then STORE or ADD, for the sums of rows [row, row + rows). */
+void product_finish(const linear_call *call, size_t panel, size_t row, size_t rows,
+                    const __m512 *sum);
 
 /* The sizes that are compiled: a tile of 5 rows runs as 6, the last row twice. */
 AVX512_INLINE int tile_compiled(size_t rows) {
