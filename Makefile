@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench fuzz asan tsan exactness format lint tidy install clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy install clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -52,6 +52,26 @@ bench: ## a small honest measurement of this machine
 	@cmake --build $(BUILD) --target avocet
 	@bench/run $(BUILD)/avocet "$(MODEL)"
 
+peers: ## Avocet and llama.cpp in turn on this machine (builds llama.cpp first: ten minutes, once)
+	@$(BOOT) bench
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@bench/peers --setup
+	@bench/peers --avocet $(BUILD)/avocet
+
+gate: ## has anything become slower? shares of the machine's limit against bench/gate.csv
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@bench/gate --avocet $(BUILD)/avocet
+
+gate-record: ## store the shares as they are now, and add them to bench/history.csv with its picture
+	@$(BOOT) bench
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@bench/gate --avocet $(BUILD)/avocet --record
+	@bench/gate --plot docs/history.svg
+
 format: ## clang-format over all C files
 	@$(BOOT) test
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
@@ -72,4 +92,4 @@ clean: ## remove the build folders
 	rm -rf build build-asan build-tsan build-fuzz build-clang
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile

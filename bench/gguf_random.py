@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF file with random weights in a known shape: size without sense, for measurements.
 
-usage: bench/gguf_random.py SHAPE TYPE FILE     (TYPE: q4_0, q4_k_s, q8_0, f16)
+usage: bench/gguf_random.py SHAPE TYPE FILE     (TYPE: q4_0, q4_1, q4_k_s, q8_0, f16)
 
 Needs nothing but Python. Types per tensor are those that llama.cpp's own quantiser chooses for
 that file type; the values are random blocks with scales that keep activations finite.
@@ -22,9 +22,10 @@ SHAPES = {
 }
 # number in GGUF, elements and bytes of a block, deviation of the block's integers
 TYPES = {"f32": (0, 1, 4, 0), "f16": (1, 1, 2, 0), "q4_0": (2, 32, 18, 4.6),
+         "q4_1": (3, 32, 20, 4.6),
          "q8_0": (8, 32, 34, 73.0), "q4_k": (12, 256, 144, 4.6 * 31),
          "q5_k": (13, 256, 176, 9.2 * 31), "q6_k": (14, 256, 210, 18.5 * 60)}
-FILE_TYPES = {"f16": 1, "q4_0": 2, "q8_0": 7, "q4_k_s": 14}
+FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q4_k_s": 14}
 ALIGNMENT = 32
 PIECE = 1 << 22
 
@@ -45,6 +46,8 @@ def random_blocks(kind, blocks, k, generator):
 
     if kind in ("q4_0", "q8_0"):
         put(0, scale)
+    elif kind == "q4_1":  # numbers 0 … 15 and a minimum that centres them
+        put(0, scale + half(-7.5 / math.sqrt(k) / deviation))
     elif kind in ("q4_k", "q5_k"):
         put(0, scale + half(0))
     elif kind == "q6_k":
@@ -70,7 +73,7 @@ def tensors_of(shape, file_type):
     def more(layer):
         return "q5_k" if file_type == "q4_k_s" and layer < layers // 8 else base
 
-    head = {"q4_0": "q6_k", "q4_k_s": "q6_k"}.get(file_type, base)
+    head = {"q4_0": "q6_k", "q4_1": "q6_k", "q4_k_s": "q6_k"}.get(file_type, base)
     found = [("token_embd.weight", fits(head if tied else base, width), vocabulary, width)]
     for layer in range(layers):
         value = "q5_k" if file_type == "q4_k_s" and layer < 4 else base

@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "kernels/layer.h"
 #include "kernels/limits.h"
+#include "kernels/ops.h"
 
 #define BENCH_LIST_MAX    32
 #define BENCH_REPEATS_MAX 100
@@ -82,6 +83,8 @@ typedef struct bench_engine_options {
     bench_list prompt, generate, batch, depth, threads; /* threads 0: all that may be used */
     const char *kv_type[BENCH_LIST_MAX];                /* NULL: the engine's choice */
     size_t kv_types;
+    const char *isa[BENCH_LIST_MAX]; /* the same */
+    size_t isas;
     uint32_t repeats;
     bool compute_depth; /* a depth is a prompt that was really computed, not copies of one page */
     avo_progress_function progress;
@@ -92,6 +95,24 @@ typedef struct bench_engine_options {
 AVO_MUST_USE avo_status bench_engine(const avo_model *model, const char *name,
                                      const bench_engine_options *options, bench_machine *machine,
                                      bench_results *results, avo_error *error);
+
+/* ---- Single operations ---- */
+
+typedef struct bench_operation_options {
+    const char *isa;                 /* NULL: the best there is */
+    bench_list rows;                 /* of activations */
+    bench_list depth;                /* positions that a row of attention sees */
+    bench_list threads;              /* at least 1 each */
+    uint32_t outputs, k;             /* of the matrices */
+    quant_type type[BENCH_LIST_MAX]; /* of the matrices, in PANELS */
+    size_t types;
+    bool between; /* what stands between the products too */
+    uint32_t repeats;
+} bench_operation_options;
+
+AVO_MUST_USE avo_status bench_operations(const bench_operation_options *options,
+                                         bench_machine *machine, bench_results *results,
+                                         avo_error *error);
 
 /* ---- Tables ---- */
 

@@ -215,9 +215,10 @@ static void size_engine(const bench_engine_options *o, uint32_t threads,
 }
 
 static avo_status measure_threads(const avo_model *model, uint32_t threads, const char *kv_type,
-                                  runner *r, avo_error *error) {
+                                  const char *isa, runner *r, avo_error *error) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.kv_type = kv_type;
+    options.isa = isa;
     size_engine(r->options, threads, &options);
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));
@@ -247,11 +248,12 @@ avo_status bench_engine(const avo_model *model, const char *name,
                 .results = results,
                 .name = name,
                 .vocabulary = info.vocabulary};
-    r.cases = options->threads.count * options->kv_types * options->depth.count *
+    r.cases = options->isas * options->threads.count * options->kv_types * options->depth.count *
               (options->prompt.count + options->generate.count * options->batch.count);
-    for (size_t t = 0; t < options->threads.count; t++)
-        for (size_t i = 0; i < options->kv_types; i++)
-            AVO_TRY(
-                measure_threads(model, options->threads.item[t], options->kv_type[i], &r, error));
+    for (size_t i = 0; i < options->isas; i++)
+        for (size_t t = 0; t < options->threads.count; t++)
+            for (size_t kv = 0; kv < options->kv_types; kv++)
+                AVO_TRY(measure_threads(model, options->threads.item[t], options->kv_type[kv],
+                                        options->isa[i], &r, error));
     return AVO_OK;
 }

@@ -8,11 +8,19 @@
 
 extern const cli_command command_bench;
 
+/* A list, cut into words. */
+typedef struct bench_words {
+    char text[256];
+    const char *item[BENCH_LIST_MAX];
+    size_t count;
+} bench_words;
+
 typedef struct bench_flags {
     const char *prompt, *generate, *batch, *depth, *threads; /* lists as written */
-    const char *kv_type;
-    char kv_types[128]; /* the list, cut into words */
+    const char *kv_type, *isa, *type, *shape;
+    bench_words kv_types, isas, types;
     const char *plot;
+    bool kernels;
     uint32_t limits_mib;
     bool json, csv;
     bench_engine_options engine;
@@ -54,23 +62,35 @@ static bool parse_lists(bench_flags *flags) {
            parse_list("threads", flags->threads, 0, TEAM_THREADS_MAX, &engine->threads);
 }
 
-/* "f16,int8"; whether there are such types, the engine says. */
-static bool parse_kv_types(bench_flags *flags) {
-    bench_engine_options *engine = &flags->engine;
-    engine->kv_types = 1; /* NULL: its own choice */
-    if (flags->kv_type == NULL)
+/* "f16,int8" into words; whether there are such types, the engine says. */
+static bool parse_words(const char *name, const char *text, bench_words *words) {
+    words->count = 1; /* NULL: the engine's own choice */
+    words->item[0] = NULL;
+    if (text == NULL)
         return true;
-    if (strlen(flags->kv_type) >= sizeof(flags->kv_types)) {
-        cli_usage(&command_bench, "--kv-type: the list is too long");
+    if (strlen(text) >= sizeof(words->text)) {
+        cli_usage(&command_bench, "--%s: the list is too long", name);
         return false;
     }
-    memcpy(flags->kv_types, flags->kv_type, strlen(flags->kv_type) + 1);
-    engine->kv_type[0] = flags->kv_types;
-    for (char *at = flags->kv_types; *at != 0; at++)
-        if (*at == ',' && engine->kv_types < BENCH_LIST_MAX) {
+    memcpy(words->text, text, strlen(text) + 1);
+    words->item[0] = words->text;
+    for (char *at = words->text; *at != 0; at++)
+        if (*at == ',' && words->count < BENCH_LIST_MAX) {
             *at = 0;
-            engine->kv_type[engine->kv_types++] = at + 1;
+            words->item[words->count++] = at + 1;
         }
+    return true;
+}
+
+static bool parse_names(bench_flags *flags) {
+    bench_engine_options *engine = &flags->engine;
+    if (!parse_words("kv-type", flags->kv_type, &flags->kv_types) ||
+        !parse_words("isa", flags->isa, &flags->isas))
+        return false;
+    memcpy(engine->kv_type, flags->kv_types.item, sizeof(engine->kv_type));
+    engine->kv_types = flags->kv_types.count;
+    memcpy(engine->isa, flags->isas.item, sizeof(engine->isa));
+    engine->isas = flags->isas.count;
     return true;
 }
 
@@ -122,12 +142,75 @@ int bench_print(const bench_results *results, bool json, bool csv) {
     return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
 }
 
-static int measure(int models, char **names, const bench_flags *flags) {
+/* ---- Single operations ---- */
+
+/* "5632x2048" */
+static bool parse_shape(const char *text, bench_operation_options *options) {
+    char first[16];
+    size_t length = strcspn(text, "x");
+    uint64_t outputs, k;
+    if (length < sizeof(first) && text[length] == 'x') {
+        memcpy(first, text, length);
+        first[length] = 0;
+        if (number_parse_u64(first, 1, 1 << 20, &outputs) == NULL &&
+            number_parse_u64(text + length + 1, 16, 1 << 18, &k) == NULL && k % 16 == 0) {
+            options->outputs = (uint32_t)outputs;
+            options->k = (uint32_t)k;
+            return true;
+        }
+    }
+    cli_usage(&command_bench, "--shape: \"%.40s\" is no OUTPUTSxINPUTS (inputs a multiple of 16)",
+              text);
+    return false;
+}
+
+static bool parse_types(const bench_words *words, bench_operation_options *options) {
+    for (size_t i = 0; i < words->count; i++) {
+        bool found = false;
+        for (uint32_t type = 0; type < 256 && !found; type++)
+            if (strcmp(quant_name(type), words->item[i]) == 0 &&
+                panel_index_of((quant_type)type) != PANEL_INDEX_COUNT) {
+                options->type[options->types++] = (quant_type)type;
+                found = true;
+            }
+        if (!found) {
+            cli_usage(&command_bench, "--type: no panels of \"%.20s\"; there are q4r, q8b, q4_0, …",
+                      words->item[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static avo_status measure_kernels(const bench_flags *flags, bench_operation_options *options,
+                                  bench_machine *machine, bench_results *results,
+                                  avo_error *error) {
+    options->rows = flags->engine.batch;
+    options->depth = flags->engine.depth;
+    options->threads = flags->engine.threads;
+    options->repeats = flags->engine.repeats;
+    options->between = true;
+    for (size_t i = 0; i < options->threads.count; i++)
+        if (options->threads.item[i] == 0)
+            options->threads.item[i] = cpu_usable_threads();
+    for (size_t i = 0; i < flags->isas.count; i++) {
+        options->isa = flags->isas.item[i];
+        AVO_TRY(bench_operations(options, machine, results, error));
+    }
+    return AVO_OK;
+}
+
+/* ---- The command ---- */
+
+static int measure(int models, char **names, const bench_flags *flags,
+                   bench_operation_options *operations) {
     avo_error error = {0};
     static bench_result room[BENCH_RESULTS_MAX];
     bench_results results = {room, 0, BENCH_RESULTS_MAX};
     bench_machine *machine = NULL;
     avo_status status = bench_machine_open((size_t)flags->limits_mib << 20, &machine, &error);
+    if (flags->kernels && status == AVO_OK)
+        status = measure_kernels(flags, operations, machine, &results, &error);
     for (int i = 0; i < models && status == AVO_OK; i++)
         status = measure_model(names[i], flags, machine, &results, &error);
     bench_machine_close(machine);
@@ -139,25 +222,51 @@ static int measure(int models, char **names, const bench_flags *flags) {
     return exit_status;
 }
 
+/* What is wrong with flags that each are right; false after an error was printed. */
+static bool check_flags(const bench_flags *flags, int words) {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < flags->engine.prompt.count; i++)
+        sum |= flags->engine.prompt.item[i];
+    for (size_t i = 0; i < flags->engine.generate.count; i++)
+        sum |= flags->engine.generate.item[i];
+    const char *wrong = NULL;
+    if (flags->json && flags->csv)
+        wrong = "--json or --csv, not both";
+    else if (words == 0 && !flags->kernels)
+        wrong = "which MODEL? or --kernels";
+    else if (words > 0 && flags->kernels)
+        wrong = "--kernels takes no MODEL";
+    else if (!flags->kernels && (flags->type != NULL || flags->shape != NULL))
+        wrong = "--type and --shape go with --kernels";
+    else if (sum == 0)
+        wrong = "-p 0 -n 0 leaves nothing to measure";
+    if (wrong != NULL)
+        cli_usage(&command_bench, "%s", wrong);
+    return wrong == NULL;
+}
+
 static int run(int argc, char **argv) {
-    bench_flags flags = {.prompt = "128",
-                         .generate = "32",
-                         .batch = "1",
-                         .depth = "0",
-                         .threads = "0",
-                         .limits_mib = LIMITS_READ_BYTES >> 20,
-                         .engine = {.repeats = 5, .progress = cli_progress}};
+    static bench_flags flags = {.prompt = "128",
+                                .generate = "32",
+                                .depth = "0",
+                                .threads = "0",
+                                .limits_mib = LIMITS_READ_BYTES >> 20,
+                                .engine = {.repeats = 5, .progress = cli_progress}};
+    bench_operation_options operations = {0};
     const option_spec specs[] = {
         {"prompt", 'p', OPTION_TEXT, &flags.prompt, "N,…",
          "tokens of prompt (default 128; 0: none)", 0, 0},
         {"generate", 'n', OPTION_TEXT, &flags.generate, "N,…",
          "tokens that every session then generates (default 32; 0: none)", 0, 0},
         {"batch", 'b', OPTION_TEXT, &flags.batch, "N,…",
-         "sessions that decode together (default 1)", 0, 0},
+         "sessions that decode together (default 1); of --kernels: rows (default 1,4,8,16,512)", 0,
+         0},
         {"depth", 'd', OPTION_TEXT, &flags.depth, "N,…",
          "tokens that a session already holds (default 0)", 0, 0},
         {"threads", 't', OPTION_TEXT, &flags.threads, "N,…",
          "threads to compute with (default 0: all that this process may use)", 0, 0},
+        {"isa", 0, OPTION_TEXT, &flags.isa, "ISA,…",
+         "ref, avx2, avx512, amx (default: AVO_ISA, or the best there is)", 0, 0},
         {"kv-type", 0, OPTION_TEXT, &flags.kv_type, "TYPE,…",
          "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
          "f32)",
@@ -166,6 +275,12 @@ static int run(int argc, char **argv) {
          "measurements, of which the median counts (default 5)", 1, BENCH_REPEATS_MAX},
         {"compute-depth", 0, OPTION_FLAG, &flags.engine.compute_depth, NULL,
          "really compute what a session holds, instead of copies of its first page", 0, 0},
+        {"kernels", 0, OPTION_FLAG, &flags.kernels, NULL, "single operations instead of a model", 0,
+         0},
+        {"type", 0, OPTION_TEXT, &flags.type, "TYPE,…",
+         "of --kernels: types of the matrices (default q4r,q4_0,q4_k,q8b,f16)", 0, 0},
+        {"shape", 0, OPTION_TEXT, &flags.shape, "NxK",
+         "of --kernels: outputs and inputs of the matrices (default 5632x2048)", 0, 0},
         {"limits-mib", 0, OPTION_U32, &flags.limits_mib, "MIB",
          "memory that is read to measure the machine (default 512: past every cache)", 1, 65536},
         {"json", 0, OPTION_FLAG, &flags.json, NULL, "print a JSON object", 0, 0},
@@ -177,29 +292,26 @@ static int run(int argc, char **argv) {
     options_result parsed = options_parse(&command_bench, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
-    if (words == 0)
-        return cli_usage(&command_bench, "which MODEL?");
-    if (flags.json && flags.csv)
-        return cli_usage(&command_bench, "--json or --csv, not both");
-    if (!parse_lists(&flags) || !parse_kv_types(&flags))
+    if (flags.batch == NULL)
+        flags.batch = flags.kernels ? "1,4,8,16,512" : "1";
+    if (!parse_lists(&flags) || !parse_names(&flags) || !check_flags(&flags, words) ||
+        !parse_shape(flags.shape != NULL ? flags.shape : "5632x2048", &operations) ||
+        !parse_words("type", flags.type != NULL ? flags.type : "q4r,q4_0,q4_k,q8b,f16",
+                     &flags.types) ||
+        !parse_types(&flags.types, &operations))
         return EXIT_USAGE;
-    uint32_t sum = 0;
-    for (size_t i = 0; i < flags.engine.prompt.count; i++)
-        sum |= flags.engine.prompt.item[i];
-    for (size_t i = 0; i < flags.engine.generate.count; i++)
-        sum |= flags.engine.generate.item[i];
-    if (sum == 0)
-        return cli_usage(&command_bench, "-p 0 -n 0 leaves nothing to measure");
     cli_interrupt_catch();
-    return measure(words, argv + 1, &flags);
+    return measure(words, argv + 1, &flags, &operations);
 }
 
 const cli_command command_bench = {
     .name = "bench",
     .summary = "measure speed, beside what the machine could do",
-    .usage = "avocet bench MODEL… [options]",
+    .usage = "avocet bench MODEL… [options]\n"
+             "       avocet bench --kernels [--type TYPE,…] [--shape NxK] [-b ROWS,…] [options]",
     .examples = "avocet bench smollm2\n"
                 "avocet bench smollm2 -p 512 -n 64 -b 1,8 -d 0,8192 -t 2 -r 5 --json\n"
-                "avocet bench a.avo b.gguf --csv --plot pictures",
+                "avocet bench a.avo b.gguf --isa avx2,avx512 --csv --plot pictures\n"
+                "avocet bench --kernels --type q4r --shape 5632x2048 -b 1,8,512",
     .run = run,
 };

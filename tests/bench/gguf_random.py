@@ -25,7 +25,7 @@ class Random(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def test_files_run(self):
-        for kind in ("q4_0", "q8_0", "f16"):
+        for kind in ("q4_0", "q4_1", "q8_0", "f16"):
             with self.subTest(type=kind):
                 self.assertEqual(self.write("tiny", kind).returncode, 0)
                 shown = json.loads(call("inspect", self.path, "--json").stdout)

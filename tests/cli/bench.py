@@ -112,6 +112,24 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, GOOD)
         self.assertIn(b"gnuplot is not here", done.stderr)
 
+    def test_operations(self):
+        done = call("bench", "--kernels", "--type", "q8b,f32", "--shape", "40x64", "-b", "1,3",
+                    *SHORT, "--json")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        results = json.loads(done.stdout)["results"]
+        names = [(r["model"], r["tokens"]) for r in results]
+        for wanted in ("linear q8b 40×64", "linear f32 40×64", "norm rms, 64 wide"):
+            for rows in (1, 3):
+                self.assertIn((wanted, rows), names)
+        self.assertEqual({r["kind"] for r in results}, {"operation"})
+        first = results[0]
+        self.assertAlmostEqual(first["gops"] * first["seconds"] * 1e9, 2 * 40 * 64, delta=1)
+
+    def test_instruction_sets(self):
+        results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
+        self.assertEqual([r["backend"] for r in results], ["ref"])
+        self.assertIn("ref", self.refuse(FIXTURE, *SHORT, "--isa", "neon", status=FAILED))
+
     def test_refusals(self):
         self.assertIn("MODEL", self.refuse())
         for wrong in (("-p", ""), ("-p", "8,"), ("-p", ",8"), ("-p", "8;9"), ("-n", "-1"),
@@ -120,6 +138,13 @@ class Bench(unittest.TestCase):
                       ("--limits-mib", "0"), ("--json", "--csv"), ("-p", "0", "-n", "0")):
             with self.subTest(flags=wrong):
                 self.refuse(FIXTURE, *wrong)
+        for wrong in (("--shape", "16"), ("--shape", "16x"), ("--shape", "x16"),
+                      ("--shape", "0x16"), ("--shape", "16x17"), ("--type", "q9"),
+                      ("--type", "i8"), ("--type", ",")):
+            with self.subTest(flags=wrong):
+                self.refuse("--kernels", *wrong)
+        self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT,
+                                               status=FAILED))
         self.assertIn("kv_type", self.refuse(FIXTURE, "--kv-type", "f32,int3", status=FAILED))
         self.assertIn("missing.gguf", self.refuse("./missing.gguf", status=FAILED))
         self.refuse(FIXTURE, *SHORT, "-p", "1", "-n", "1", "-d", "1048576", "--kv-type", "f32",
