@@ -108,7 +108,8 @@ typedef struct avo_model avo_model;
 typedef struct avo_model_options {
     size_t size;                    /* sizeof(avo_model_options) */
     const avo_allocator *allocator; /* NULL: malloc. Must outlive the model. */
-    avo_progress_function progress; /* NULL: silent */
+    avo_progress_function progress; /* while opening, and while the first engine repacks weights, by
+                                       the thread that opens; NULL: silent */
     void *progress_context;
 } avo_model_options;
 #define AVO_MODEL_OPTIONS_INIT                                                                     \
@@ -216,9 +217,19 @@ typedef struct avo_engine_options {
     /* Instruction set: "ref", "avx2", "avx512", "amx"; NULL: what the environment variable AVO_ISA
      * says, else the best that CPU and operating system allow. All but "ref" give the same bits. */
     const char *isa;
+    /* Where weights lie. Huge pages: "auto" (NULL) for what is repacked at load, and for mapped
+     * files where the file system can; "on" takes a copy of mapped panels too, "off" none. */
+    const char *huge_pages;
+    /* NUMA: "first-touch" (NULL): repacked weights lie on the node of the worker that computes with
+     * them, and workers stay on their nodes; "interleave": spread evenly; "off": as it comes. */
+    const char *numa;
+    /* Workers, all but the caller's own thread, stay on one processor ("core") or on the processors
+     * of one NUMA node ("node"); "none" (NULL) leaves that to the system and to `numa`. */
+    const char *pin;
+    bool lock; /* keep weights in memory (mlock); fails where RLIMIT_MEMLOCK is too low */
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
-    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false }
 
 /* The model is not changed and may be shared by any number of engines. */
 AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
@@ -231,8 +242,8 @@ AVO_API const char *avo_engine_isa(const avo_engine *engine);
 /* The memory plan: what an engine takes, computed without loading or allocating anything. */
 typedef struct avo_plan {
     size_t size;           /* sizeof(avo_plan), set by the caller */
-    uint64_t weight_bytes; /* mapped from the file */
-    uint64_t repack_bytes; /* copied at load */
+    uint64_t weight_bytes; /* mapped from the file and read there */
+    uint64_t repack_bytes; /* copied at load; shared by all engines of the model */
     uint64_t kv_bytes;
     uint64_t scratch_bytes;
     uint64_t available_bytes; /* the limit they must fit */
@@ -241,10 +252,16 @@ typedef struct avo_plan {
     uint32_t context_max;
     uint32_t kv_pages;
     uint32_t kv_page_tokens;
-    const char *kv_type; /* "f32", … */
+    const char *kv_type;    /* "f32", … */
+    const char *isa;        /* "ref", "avx2", … */
+    const char *huge_pages; /* what options and kernel come to: "auto", "on", "off", "none" */
+    const char *numa;       /* "first-touch", "interleave", "off" */
+    const char *pin;        /* "none", "core", "node" */
+    uint32_t numa_nodes;
+    bool lock;
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
-    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL }
+    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
                                                 const avo_engine_options *options, avo_plan *plan,

@@ -1,11 +1,53 @@
-/* `avocet plan`: what memory a model will take, before anything is loaded. */
-#include "cli/cli.h"
+/* `avocet plan`: what memory a model will take and how it will be computed, before anything is
+ * loaded. */
+#include "cli/engine_flags.h"
 
+#include "base/cpu.h"
 #include "base/json.h"
+#include "model/panels.h"
+
+#include <string.h>
 
 extern const cli_command command_plan;
 
-static avo_status write_json(const avo_plan *plan, bool fits, buffer *out) {
+/* What is shown: the engine's plan, and what stands behind its numbers. */
+typedef struct plan_facts {
+    avo_plan plan;
+    panels_plan panels; /* no groups where weights are used as they are */
+    cpu_threads processors;
+    char reason[128]; /* why so many threads */
+    bool fits;
+} plan_facts;
+
+static avo_status write_groups_json(const panels_plan *panels, buffer *out) {
+    AVO_TRY(buffer_append_text(out, ",\"matrices\":["));
+    for (uint32_t i = 0; i < panels->groups; i++) {
+        const panels_group *group = &panels->group[i];
+        AVO_TRY(buffer_format(out,
+                              "%s{\"from\":\"%s\",\"to\":\"%s\",\"repacked\":%s,\"count\":%u,"
+                              "\"bytes\":%llu}",
+                              i > 0 ? "," : "", quant_name(group->from), quant_name(group->to),
+                              group->repacked ? "true" : "false", group->matrices,
+                              (unsigned long long)group->bytes));
+    }
+    return buffer_append_text(out, "]}");
+}
+
+static avo_status write_place_json(const plan_facts *facts, buffer *out) {
+    const avo_plan *plan = &facts->plan;
+    AVO_TRY(buffer_format(out, ",\"isa\":\"%s\",\"processors\":%u,\"cores\":%u,\"threads_from\":",
+                          plan->isa, facts->processors.affinity, facts->processors.cores));
+    AVO_TRY(json_write_string(out, text_from(facts->reason)));
+    AVO_TRY(buffer_format(out,
+                          ",\"numa_nodes\":%u,\"numa\":\"%s\",\"pin\":\"%s\",\"huge_pages\":\"%s\","
+                          "\"huge_pages_kernel\":\"%s\",\"lock\":%s",
+                          plan->numa_nodes, plan->numa, plan->pin, plan->huge_pages,
+                          huge_pages_name(huge_pages_under("")), plan->lock ? "true" : "false"));
+    return write_groups_json(&facts->panels, out);
+}
+
+static avo_status write_json(const plan_facts *facts, buffer *out) {
+    const avo_plan *plan = &facts->plan;
     AVO_TRY(buffer_format(
         out,
         "{\"weight_bytes\":%llu,\"repack_bytes\":%llu,\"kv_bytes\":%llu,\"scratch_bytes\":%llu,"
@@ -16,11 +58,12 @@ static avo_status write_json(const avo_plan *plan, bool fits, buffer *out) {
                              plan->scratch_bytes),
         (unsigned long long)plan->available_bytes));
     AVO_TRY(json_write_string(out, text_from(plan->limit)));
-    return buffer_format(out,
-                         ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
-                         "\"kv_page_tokens\":%u,\"kv_type\":\"%s\"}",
-                         fits ? "true" : "false", plan->threads, plan->context_max, plan->kv_pages,
-                         plan->kv_page_tokens, plan->kv_type);
+    AVO_TRY(buffer_format(out,
+                          ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
+                          "\"kv_page_tokens\":%u,\"kv_type\":\"%s\"",
+                          facts->fits ? "true" : "false", plan->threads, plan->context_max,
+                          plan->kv_pages, plan->kv_page_tokens, plan->kv_type));
+    return write_place_json(facts, out);
 }
 
 static void print_row(const char *what, uint64_t bytes, const char *note) {
@@ -28,7 +71,32 @@ static void print_row(const char *what, uint64_t bytes, const char *note) {
     printf("%-10s %12s%s%s\n", what, cli_bytes_text(bytes, text), *note != '\0' ? "  " : "", note);
 }
 
-static void print_table(const avo_plan *plan, bool fits) {
+static void print_place(const plan_facts *facts) {
+    const avo_plan *plan = &facts->plan;
+    printf("%-10s %12s\n", "isa", plan->isa);
+    printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
+    printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
+           plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
+    printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
+           huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
+    for (uint32_t i = 0; i < facts->panels.groups; i++) {
+        const panels_group *group = &facts->panels.group[i];
+        char bytes[16];
+        char how[64];
+        if (group->repacked)
+            snprintf(how, sizeof(how), "repacked from %s in %s", quant_name(group->from),
+                     group->layout == QUANT_LAYOUT_ROWS      ? "rows"
+                     : group->layout == QUANT_LAYOUT_COLUMNS ? "columns"
+                                                             : "panels");
+        else
+            snprintf(how, sizeof(how), "used where they lie");
+        printf("%-10s %12s  %u of %s, %s\n", i == 0 ? "matrices" : "",
+               cli_bytes_text(group->bytes, bytes), group->matrices, quant_name(group->to), how);
+    }
+}
+
+static void print_table(const plan_facts *facts) {
+    const avo_plan *plan = &facts->plan;
     char note[96];
     print_row("weights", plan->weight_bytes, "mapped from the file");
     print_row("repacked", plan->repack_bytes, "copied at load");
@@ -40,24 +108,49 @@ static void print_table(const avo_plan *plan, bool fits) {
     print_row("total",
               plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes, "");
     snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
-             fits ? "" : "; weights will be read from the file again and again");
+             facts->fits ? "" : "; weights will be read from the file again and again");
     print_row("available", plan->available_bytes, note);
+    print_place(facts);
 }
 
-static avo_status make_plan(const char *name, const avo_engine_options *options, avo_plan *plan,
+/* The reference computes with weights as they are; the others with panels. */
+static avo_status find_groups(const avo_model *model, plan_facts *facts, avo_error *error) {
+    if (strcmp(facts->plan.isa, "ref") == 0)
+        return AVO_OK;
+    panels_options options = {.copy_mapped = strcmp(facts->plan.huge_pages, "on") == 0};
+    return model_panels_plan(model, &options, &facts->panels, error);
+}
+
+static avo_status make_plan(const char *name, const avo_engine_options *options, plan_facts *facts,
                             avo_error *error) {
     avo_model *model = NULL;
+    facts->plan = (avo_plan)AVO_PLAN_INIT;
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = avo_engine_plan(model, options, plan, error);
+    avo_status status = avo_engine_plan(model, options, &facts->plan, error);
+    if (status == AVO_OK)
+        status = find_groups(model, facts, error);
     avo_model_close(model);
-    return status;
+    if (status != AVO_OK)
+        return status;
+    facts->processors = cpu_threads_detect();
+    if (options->threads != 0)
+        snprintf(facts->reason, sizeof(facts->reason), "as asked for; %u are usable",
+                 facts->processors.usable);
+    else
+        cpu_threads_text(&facts->processors, facts->reason, sizeof(facts->reason));
+    const avo_plan *plan = &facts->plan;
+    facts->fits = plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes <=
+                  plan->available_bytes;
+    return AVO_OK;
 }
 
 static int run(int argc, char **argv) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     bool json = false;
     uint64_t memory_mib = 0;
-    const option_spec specs[] = {
+    option_spec specs[ENGINE_OPTION_COUNT + 8];
+    engine_flags_specs(&options, specs);
+    const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
          "tokens of context (default: the model's own, fitted to memory)", 0, 16777216},
         {"sessions", 0, OPTION_U32, &options.sessions_max, "N",
@@ -75,6 +168,8 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
+    _Static_assert(sizeof(own) + ENGINE_OPTION_COUNT * sizeof(own[0]) <= sizeof(specs), "room");
+    memcpy(specs + ENGINE_OPTION_COUNT, own, sizeof(own));
     int words = 0;
     options_result parsed = options_parse(&command_plan, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
@@ -83,19 +178,17 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_plan, words == 0 ? "which MODEL?" : "one MODEL only");
     options.memory_max = memory_mib << 20;
     avo_error error = {0};
-    avo_plan plan = AVO_PLAN_INIT;
-    avo_status status = make_plan(argv[1], &options, &plan, &error);
+    plan_facts facts = {0};
+    avo_status status = make_plan(argv[1], &options, &facts, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
-    bool fits = plan.weight_bytes + plan.repack_bytes + plan.kv_bytes + plan.scratch_bytes <=
-                plan.available_bytes;
     if (!json) {
-        print_table(&plan, fits);
+        print_table(&facts);
         return EXIT_GOOD;
     }
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
-    status = write_json(&plan, fits, &out);
+    status = write_json(&facts, &out);
     if (status == AVO_OK)
         cli_print(buffer_text(&out));
     buffer_free(&out);
@@ -104,7 +197,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_plan = {
     .name = "plan",
-    .summary = "what memory a model will take",
+    .summary = "what memory a model will take, and how it will be computed",
     .usage = "avocet plan MODEL [options]",
     .examples = "avocet plan smollm2\n"
                 "avocet plan smollm2 --ctx 8192 --sessions 4\n"

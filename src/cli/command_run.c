@@ -1,5 +1,6 @@
 /* `avocet run`: one prompt, one answer. */
 #include "base/clock.h"
+#include "cli/engine_flags.h"
 #include "cli/run_int.h"
 #include "cli/sampling_options.h"
 #include "model/model.h"
@@ -16,8 +17,8 @@ typedef struct run_flags {
     const char *telemetry; /* NULL: none */
     bool raw, special, ignore_end, json;
     uint32_t max_new_tokens;
-    uint32_t threads, context;
-    const char *kv_type;
+    uint32_t context;
+    avo_engine_options engine;
 } run_flags;
 
 #define OWN_OPTION_COUNT 11
@@ -39,11 +40,11 @@ static void make_specs(run_flags *flags, option_spec *specs) {
         {"ctx", 'c', OPTION_U32, &flags->context, "N",
          "tokens of context (default: what the request needs or the model has, fitted to memory)",
          0, 16777216},
-        {"kv-type", 0, OPTION_TEXT, &flags->kv_type, "TYPE",
+        {"kv-type", 0, OPTION_TEXT, &flags->engine.kv_type, "TYPE",
          "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
          "f32)",
          0, 0},
-        {"threads", 't', OPTION_U32, &flags->threads, "N",
+        {"threads", 't', OPTION_U32, &flags->engine.threads, "N",
          "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
          "print one JSON object at the end instead of streaming text", 0, 0},
@@ -53,6 +54,8 @@ static void make_specs(run_flags *flags, option_spec *specs) {
     };
     size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
     specs[0] = own[0];
+    engine_flags_specs(&flags->engine, specs + 1 + count);
+    count += ENGINE_OPTION_COUNT;
     memcpy(specs + 1 + count, own + 1, (OWN_OPTION_COUNT - 1) * sizeof(own[0]));
 }
 
@@ -245,14 +248,12 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     AVO_TRY(tokenize(*model, flags, prompt, ids, error));
     uint64_t tokenized = clock_now_ns();
     record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
-    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
-    options.threads = flags->threads;
-    options.kv_type = flags->kv_type;
+    avo_engine_options options = flags->engine;
     options.rope_context = flags->context;
     options.rows_max = ROWS_MAX;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(go_on(error));
-    AVO_TRY(avo_engine_open(*model, &options, engine, error));
+    AVO_TRY(cli_engine_open(*model, &options, engine, error));
     record->model = *model;
     record->tokenize_seconds = clock_seconds(opened, tokenized);
     record->load_seconds = clock_seconds(begin, clock_now_ns()) - record->tokenize_seconds;
@@ -309,8 +310,9 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
 static int run(int argc, char **argv) {
     run_flags flags;
     memset(&flags, 0, sizeof(flags));
+    flags.engine = (avo_engine_options)AVO_ENGINE_OPTIONS_INIT;
     sampling_flags_init(&flags.sampling);
-    option_spec specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT];
+    option_spec specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT + ENGINE_OPTION_COUNT];
     make_specs(&flags, specs);
     int words = 0;
     options_result result = options_parse(&command_run, specs, argc, argv, &words);

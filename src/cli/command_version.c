@@ -3,6 +3,10 @@
 
 #include "base/cpu.h"
 #include "base/json.h"
+#include "base/region.h"
+#include "kernels/backend.h"
+
+#include <stdlib.h>
 
 #ifndef AVO_BUILD_COMPILER
 #define AVO_BUILD_COMPILER "unknown"
@@ -16,7 +20,10 @@ extern const cli_command command_version;
 typedef struct build_facts {
     char processor[128];
     char features[256];
-    uint32_t threads;
+    char isas[128];
+    backend_choice choice; /* by AVO_ISA, else the best */
+    cpu_threads threads;
+    char reason[128]; /* why so many threads */
 } build_facts;
 
 static avo_status write_json(buffer *out, const build_facts *facts) {
@@ -29,8 +36,30 @@ static avo_status write_json(buffer *out, const build_facts *facts) {
     AVO_TRY(buffer_append_text(out, ",\"cpu\":"));
     AVO_TRY(json_write_string(out, text_from(facts->processor)));
     AVO_TRY(buffer_append_text(out, ",\"isa\":"));
+    AVO_TRY(json_write_string(out, text_from(facts->choice.backend.name)));
+    AVO_TRY(buffer_append_text(out, ",\"isas\":"));
+    AVO_TRY(json_write_string(out, text_from(facts->isas)));
+    AVO_TRY(buffer_append_text(out, ",\"features\":"));
     AVO_TRY(json_write_string(out, text_from(facts->features)));
-    return buffer_format(out, ",\"threads\":%u}", (unsigned)facts->threads);
+    AVO_TRY(buffer_append_text(out, ",\"threads_from\":"));
+    AVO_TRY(json_write_string(out, text_from(facts->reason)));
+    return buffer_format(out,
+                         ",\"threads\":%u,\"processors\":%u,\"cores\":%u,\"numa_nodes\":%u,"
+                         "\"huge_pages\":\"%s\"}",
+                         facts->threads.usable, facts->threads.affinity, facts->threads.cores,
+                         facts->threads.nodes, huge_pages_name(huge_pages_under("")));
+}
+
+static void print_facts(const build_facts *facts) {
+    printf("avocet      %s\n", avo_version());
+    printf("build       %s\n", AVO_BUILD_TYPE);
+    printf("compiler    %s\n", AVO_BUILD_COMPILER);
+    printf("cpu         %s\n", facts->processor);
+    printf("features    %s\n", facts->features);
+    printf("isa         %s (of: %s)\n", facts->choice.backend.name, facts->isas);
+    printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
+    printf("NUMA nodes  %u\n", facts->threads.nodes);
+    printf("huge pages  %s\n", huge_pages_name(huge_pages_under("")));
 }
 
 static int run(int argc, char **argv) {
@@ -43,12 +72,14 @@ static int run(int argc, char **argv) {
     cpu_features features = cpu_features_detect();
     cpu_features_text(&features, facts.features, sizeof(facts.features));
     cpu_name(facts.processor, sizeof(facts.processor));
-    facts.threads = cpu_usable_threads();
+    facts.threads = cpu_threads_detect();
+    cpu_threads_text(&facts.threads, facts.reason, sizeof(facts.reason));
+    backend_names(facts.isas, sizeof(facts.isas));
+    avo_error error = {0};
+    if (backend_choose(getenv("AVO_ISA"), &facts.choice, &error) != AVO_OK)
+        return cli_fail(&error);
     if (!json) {
-        printf(
-            "avocet    %s\nbuild     %s\ncompiler  %s\ncpu       %s\nisa       %s\nthreads   %u\n",
-            avo_version(), AVO_BUILD_TYPE, AVO_BUILD_COMPILER, facts.processor, facts.features,
-            (unsigned)facts.threads);
+        print_facts(&facts);
         return EXIT_GOOD;
     }
     buffer out;

@@ -161,8 +161,11 @@ avo_status cli_read_input(buffer *text, avo_error *error) {
 
 /* ---- Progress ---- */
 
+#define PROGRESS_PATIENCE_NS 300000000u /* what is done by then needs no bar */
+
 static struct {
     bool shown;
+    uint64_t begun_ns; /* 0: not yet */
     uint64_t drawn_ns;
     int percent;
     char what[64];
@@ -208,6 +211,10 @@ bool cli_progress(void *context, const char *what, uint64_t done, uint64_t total
     percent = percent > 100 ? 100 : percent;
     if (percent < line.percent)
         percent = line.percent;
+    if (line.begun_ns == 0)
+        line.begun_ns = now;
+    if (!line.shown && now - line.begun_ns < PROGRESS_PATIENCE_NS)
+        return go_on;
     bool due = !line.shown || now - line.drawn_ns > 100000000u || (total > 0 && done >= total);
     if (!due)
         return go_on;
@@ -222,6 +229,7 @@ void cli_progress_end(void) {
     if (line.shown)
         fputs("\r\033[K", stderr);
     line.shown = false;
+    line.begun_ns = 0;
     line.percent = 0;
     line.what[0] = '\0';
 }

@@ -30,7 +30,8 @@ static avo_status open_weights(avo_engine *engine, avo_error *error) {
 
 static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(backend_choose(engine->plan.isa, &engine->choice, error));
-    AVO_TRY(team_open(engine->allocator, engine->plan.threads, &engine->team, error));
+    team_options team = {.threads = engine->plan.threads, .pin = engine->plan.team_pin};
+    AVO_TRY(team_open_with(engine->allocator, &team, &engine->team, error));
     AVO_TRY(open_weights(engine, error));
     AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));

@@ -17,7 +17,11 @@ typedef struct engine_plan {
     kv_type kv_type;
     const char *isa; /* a constant string */
     panels_options panels;
-    uint64_t panel_bytes; /* weights still to be repacked */
+    uint64_t mapped_bytes, repack_bytes; /* of weights */
+    uint64_t panel_bytes;                /* weights still to be repacked */
+    const char *huge_pages, *numa, *pin; /* constant strings, as in avo_plan */
+    team_pin team_pin;
+    uint32_t numa_nodes;
     uint64_t kv_bytes, scratch_bytes;
     uint64_t available_bytes;
     const char *limit;
@@ -34,6 +38,9 @@ typedef struct scratch_sizes {
 
 AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engine_options *options,
                                          engine_plan *plan, avo_error *error);
+/* Huge pages, NUMA, pinning and locking. */
+AVO_MUST_USE avo_status placement_plan(const avo_engine_options *options, engine_plan *plan,
+                                       avo_error *error);
 /* False when the product wraps. */
 bool scratch_measure(const avo_model *model, const engine_plan *plan, const backend *backend,
                      scratch_sizes *sizes);

@@ -171,13 +171,19 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
 }
 
 static avo_status too_large(const engine_plan *plan, avo_error *error) {
-    return status_fail(
-        error, AVO_ERROR_MEMORY,
-        "a context of %u tokens takes %llu MiB, %llu MiB are available (%s); ask "
-        "for a shorter context or fewer rows",
-        plan->context_max,
-        (unsigned long long)((plan->kv_bytes + plan->scratch_bytes + plan->panel_bytes) >> 20),
-        (unsigned long long)(plan->available_bytes >> 20), plan->limit);
+    unsigned long long context_mib = (plan->kv_bytes + plan->scratch_bytes) >> 20;
+    unsigned long long available_mib = plan->available_bytes >> 20;
+    if (plan->panel_bytes == 0)
+        return status_fail(error, AVO_ERROR_MEMORY,
+                           "a context of %u tokens takes %llu MiB, %llu MiB are available (%s); "
+                           "ask for a shorter context or fewer rows",
+                           plan->context_max, context_mib, available_mib, plan->limit);
+    return status_fail(error, AVO_ERROR_MEMORY,
+                       "a context of %u tokens takes %llu MiB and weights repacked at load %llu "
+                       "MiB, %llu MiB are available (%s); ask for a shorter context or fewer rows, "
+                       "or pack the model (`avocet pack`) into a file that needs no repacking",
+                       plan->context_max, context_mib,
+                       (unsigned long long)(plan->panel_bytes >> 20), available_mib, plan->limit);
 }
 
 /* An option, else the environment. */
@@ -187,12 +193,16 @@ static const char *isa_asked(const avo_engine_options *options) {
 
 static avo_status plan_panels(const avo_model *model, const backend *backend, engine_plan *plan,
                               avo_error *error) {
+    plan->mapped_bytes = model->weight_bytes;
+    plan->repack_bytes = model->repack_bytes;
     if (!backend->panels)
         return AVO_OK;
     plan->panels.progress = model->progress;
     plan->panels.progress_context = model->progress_context;
     panels_plan panels;
     AVO_TRY(model_panels_plan(model, &plan->panels, &panels, error));
+    plan->mapped_bytes = panels.mapped_bytes;
+    plan->repack_bytes += panels.repack_bytes;
     plan->panel_bytes = panels.missing_bytes;
     return AVO_OK;
 }
@@ -207,6 +217,7 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     AVO_TRY(backend_choose(isa_asked(&options), &choice, error));
     plan->isa = choice.backend.name;
     AVO_TRY(plan_kv_type(options.kv_type, &choice.backend, plan, error));
+    AVO_TRY(placement_plan(&options, plan, error));
     AVO_TRY(plan_panels(model, &choice.backend, plan, error));
     memory_limit limit = memory_limit_detect();
     plan->available_bytes = limit.available_bytes;
@@ -229,8 +240,8 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                            avo_error *error) {
     engine_plan plan;
     AVO_TRY(engine_plan_make(model, options, &plan, error));
-    avo_plan full = {.weight_bytes = model->weight_bytes,
-                     .repack_bytes = model->repack_bytes,
+    avo_plan full = {.weight_bytes = plan.mapped_bytes,
+                     .repack_bytes = plan.repack_bytes,
                      .kv_bytes = plan.kv_bytes,
                      .scratch_bytes = plan.scratch_bytes,
                      .available_bytes = plan.available_bytes,
@@ -239,7 +250,13 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .context_max = plan.context_max,
                      .kv_pages = plan.kv_pages,
                      .kv_page_tokens = KV_PAGE_TOKENS,
-                     .kv_type = kv_type_name(plan.kv_type)};
+                     .kv_type = kv_type_name(plan.kv_type),
+                     .isa = plan.isa,
+                     .huge_pages = plan.huge_pages,
+                     .numa = plan.numa,
+                     .pin = plan.pin,
+                     .numa_nodes = plan.numa_nodes,
+                     .lock = plan.panels.region.lock};
     options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

@@ -112,7 +112,11 @@ class Frame(unittest.TestCase):
         done = call("--version")
         self.assertRegex(done.stdout, rb"\Aavocet \d+\.\d+\.\d+\n\Z")
         facts = json.loads(call("version", "--json").stdout)
-        self.assertEqual(set(facts), {"version", "build", "compiler", "cpu", "isa", "threads"})
+        self.assertEqual(set(facts), {"version", "build", "compiler", "cpu", "isa", "isas",
+                                      "features", "threads", "threads_from", "processors", "cores",
+                                      "numa_nodes", "huge_pages"})
+        self.assertIn(facts["isa"], facts["isas"].split())
+        self.assertLessEqual(facts["threads"], facts["processors"])
         self.assertIn(facts["version"], done.stdout.decode())
         self.assertGreaterEqual(facts["threads"], 1)
         self.assertIn(facts["compiler"], call("version").stdout.decode())

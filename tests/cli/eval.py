@@ -236,6 +236,30 @@ class Eval(unittest.TestCase):
         self.assertIn("kv_type", self.refuse("plan", FIXTURE, "--kv-type", "int3"))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
 
+    def test_plan_of_places(self):
+        def plan(*flags):
+            return json.loads(call("plan", FIXTURE, "--ctx", "64", "--json", *flags).stdout)
+        plain = plan("--isa", "ref")
+        self.assertEqual((plain["isa"], plain["matrices"], plain["lock"]), ("ref", [], False))
+        self.assertEqual((plain["numa"], plain["repack_bytes"]), ("first-touch", 0))
+        best = plan()
+        if best["isa"] != "ref":
+            repacked = [group for group in best["matrices"] if group["repacked"]]
+            self.assertGreaterEqual(best["repack_bytes"], sum(g["bytes"] for g in repacked))
+            self.assertLess(best["weight_bytes"], plain["weight_bytes"])
+        table = call("plan", FIXTURE).stdout.decode()
+        for word in ("isa", "threads", "NUMA nodes", "huge pages", "locked: no"):
+            self.assertIn(word, table)
+        self.assertEqual(plan("--huge-pages", "off")["huge_pages"], "off")
+        self.assertEqual(plan("--numa", "interleave", "--pin", "core")["pin"], "core")
+        self.assertTrue(plan("--lock")["lock"])
+        self.assertEqual((plan("-t", "3")["threads"], plan("-t", "3")["threads_from"][:12]),
+                         (3, "as asked for"))
+        self.assertIn("first-touch, interleave, off", self.refuse("plan", FIXTURE, "--numa", "x"))
+        self.assertIn("auto, on, off", self.refuse("plan", FIXTURE, "--huge-pages", "yes"))
+        self.assertIn("none, core, node", self.refuse("plan", FIXTURE, "--pin", "0"))
+        self.assertIn("ref", self.refuse("plan", FIXTURE, "--isa", "sse9"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -66,6 +66,68 @@ static void a_step_allocates_nothing(void **state) {
     bench_close(&b);
 }
 
+static void places_are_planned_and_wrong_ones_refused(void **state) {
+    (void)state;
+    bench b;
+    avo_engine_options options = small_options();
+    options.huge_pages = "on";
+    options.numa = "interleave";
+    options.pin = "core";
+    bench_open(&b, options);
+    avo_plan plan = AVO_PLAN_INIT;
+    assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
+    assert_string_equal(plan.isa, avo_engine_isa(b.engine));
+    assert_string_equal(plan.numa, "interleave");
+    assert_string_equal(plan.pin, "core");
+    assert_true(plan.numa_nodes >= 1 && !plan.lock);
+    avo_engine *other = NULL;
+    options.numa = "everywhere";
+    assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "numa: \"everywhere\" is none of first-touch, interleave, off");
+    options = small_options();
+    options.huge_pages = "";
+    assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "huge_pages");
+    options.huge_pages = NULL;
+    options.pin = "Core";
+    assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "pin");
+    bench_close(&b);
+}
+
+/* Weights to be repacked count against the limit, for the first engine of a model. */
+static void repacked_weights_must_fit(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model;
+    avo_engine *engine;
+    avo_engine_options options = small_options();
+    options.isa = "ref";
+    assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
+    avo_plan plain = AVO_PLAN_INIT;
+    avo_plan best = AVO_PLAN_INIT;
+    assert_ok(avo_engine_plan(model, &options, &plain, &error));
+    options.isa = NULL;
+    assert_ok(avo_engine_plan(model, &options, &best, &error));
+    if (best.repack_bytes == plain.repack_bytes) {
+        print_message("SKIPPED: this machine computes with ref alone\n");
+        avo_model_close(model);
+        skip();
+    }
+    options.memory_max = best.kv_bytes + best.scratch_bytes + 1;
+    assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_MEMORY, &error,
+                   "weights repacked at load");
+    assert_null(engine);
+    options.memory_max = 0;
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    avo_engine *second;
+    options.memory_max = best.kv_bytes + best.scratch_bytes + 1; /* they are there by now */
+    assert_ok_error(avo_engine_open(model, &options, &second, &error), &error);
+    avo_engine_close(second);
+    avo_engine_close(engine);
+    avo_model_close(model);
+}
+
 static void wrong_use_is_refused(void **state) {
     (void)state;
     bench b;
@@ -424,6 +486,8 @@ static void survives_every_allocation_failure(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(places_are_planned_and_wrong_ones_refused),
+        cmocka_unit_test(repacked_weights_must_fit),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(sessions_have_a_maximum),
         cmocka_unit_test(a_closed_session_stops_its_batch),
