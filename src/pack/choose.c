@@ -38,12 +38,14 @@ static void choose_embedding(pack_type type, pack_item *item) {
 
 static void choose_keep(pack_role role, bool tied, bool cut_fits, pack_item *item) {
     quant_type type = item->from.type;
-    if (!is_plain(type)) {
-        set(item, type, item->from.layout);
-        item->copied = item->from.layout != QUANT_LAYOUT_COLUMNS;
+    bool rows = (role == PACK_ROLE_EMBEDDING && !tied) || !cut_fits;
+    if (item->from.layout == QUANT_LAYOUT_PANELS) {
+        set(item, type, QUANT_LAYOUT_PANELS);
+        item->copied = true;
         return;
     }
-    bool rows = (role == PACK_ROLE_EMBEDDING && !tied) || !cut_fits;
+    uint64_t bytes; /* types without panels stay in rows */
+    rows = rows || !weight_panel_bytes(type, item->k, &bytes);
     set(item, type, rows ? QUANT_LAYOUT_ROWS : QUANT_LAYOUT_PANELS);
 }
 

@@ -46,7 +46,7 @@ void pack_decode_unit(const pack_item *item, size_t unit, size_t rows, float *nu
 
 static bool check_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
                        fault *found) {
-    float largest = item->copied ? FLT_MAX : weight_largest(item->type);
+    float largest = item->copied || item->repacked ? FLT_MAX : weight_largest(item->type);
     for (size_t row = 0; row < rows; row++) {
         const float *from = numbers + row * item->k;
         bool bad = false;

@@ -10,8 +10,8 @@
 /* X(name, text, type). What matrices become, the head and the embedding among them; norms, biases
  * and positions are always f32. An embedding that is no head lies in rows: of plain numbers, and of
  * Q8_0 for 8 bits (f16 where k is no multiple of 32). Matrices of narrower types are the same for
- * every role. `keep` is the source's own type: plain ones in panels, GGUF's blocks byte for byte in
- * rows. "q4" and "q8" are other names for q4r and q8b. */
+ * every role. `keep` is the source's own type, in panels where it has them, every value to the bit.
+ * "q4" and "q8" are other names for q4r and q8b. */
 #define PACK_TYPE_TABLE(X)                                                                         \
     X(PACK_F32, "f32", QUANT_F32)                                                                  \
     X(PACK_F16, "f16", QUANT_F16)                                                                  \

@@ -314,7 +314,10 @@ static void kept_types_keep_every_bit(void **state) {
         const source_tensor *tensor = source_find(packed, text_from(hand.names[t]));
         assert_non_null(tensor);
         assert_int_equal(tensor->type, hand_types[t]);
-        if (tensor->layout == QUANT_LAYOUT_ROWS)
+        uint64_t bytes;
+        bool panels = weight_panel_bytes(hand_types[t], HAND_K, &bytes);
+        assert_int_equal(tensor->layout, panels ? QUANT_LAYOUT_PANELS : QUANT_LAYOUT_ROWS);
+        if (!panels)
             assert_memory_equal(tensor->data, hand.data[t], tensor->bytes);
         weight_view a = {hand_types[t], QUANT_LAYOUT_ROWS, HAND_ROWS, HAND_K, 0, hand.data[t]};
         weight_view b = {tensor->type, tensor->layout, HAND_ROWS, HAND_K, 0, tensor->data};
