@@ -111,16 +111,28 @@ static int8_t int8_of(float x) {
     return x == x ? (int8_t)lrintf(x) : 0;
 }
 
-/* ---- Places ---- */
-
-static size_t key_place(kv_type type, uint32_t d, uint32_t slot) {
-    return type == KV_INT8 ? (d / 4 * KV_PAGE_TOKENS + slot) * 4 + d % 4
-                           : d * KV_PAGE_TOKENS + slot;
+void kv_int8_encode(const float *x, uint32_t count, int8_t *out, float *scale) {
+    float factor = scale_of(x, count, KV_INT8_LIMIT, scale);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = int8_of(x[i] * factor);
 }
 
-static size_t value_place(kv_type type, uint32_t head_size, uint32_t d, uint32_t slot) {
-    size_t stride = kv_value_stride(head_size);
-    return type == KV_INT8 ? (slot / 4 * stride + d) * 4 + slot % 4 : slot * stride + d;
+float kv_number(kv_type type, const uint8_t *tile, size_t place) {
+    uint16_t half;
+    float x;
+    switch (type) {
+    case KV_F32:
+        memcpy(&x, tile + place * 4, 4);
+        return x;
+    case KV_F16:
+    case KV_BF16:
+        memcpy(&half, tile + place * 2, 2);
+        return type == KV_F16 ? quant_f16_to_f32(half) : quant_bf16_to_f32(half);
+    case KV_INT8:
+        return (float)(int8_t)tile[place];
+    default:
+        return quant_f8_e4m3_to_f32(tile[place]);
+    }
 }
 
 static void put(kv_type type, uint8_t *tile, size_t place, float x) {
@@ -155,8 +167,8 @@ void kv_tile_write(kv_type type, uint32_t head_size, uint8_t *head, uint32_t slo
             scale_of(value, head_size, limit, kv_value_scales(type, head_size, head) + slot);
     }
     for (uint32_t d = 0; d < head_size; d++) {
-        put(type, head, key_place(type, d, slot), key[d] * key_factor);
-        put(type, value_tile, value_place(type, head_size, d, slot), value[d] * value_factor);
+        put(type, head, kv_key_place(type, d, slot), key[d] * key_factor);
+        put(type, value_tile, kv_value_place(type, head_size, d, slot), value[d] * value_factor);
     }
 }
 
@@ -172,7 +184,7 @@ const float *kv_tile_keys(kv_type type, uint32_t head_size, const uint8_t *head,
     if (type == KV_INT8) {
         for (uint32_t d = 0; d < head_size; d++)
             for (uint32_t slot = 0; slot < KV_PAGE_TOKENS; slot++)
-                room[d * KV_PAGE_TOKENS + slot] = (float)(int8_t)head[key_place(type, d, slot)];
+                room[d * KV_PAGE_TOKENS + slot] = (float)(int8_t)head[kv_key_place(type, d, slot)];
     } else {
         quant_decode(plain_type(type), head, (size_t)head_size * KV_PAGE_TOKENS, room);
     }
@@ -195,7 +207,7 @@ const float *kv_tile_values(kv_type type, uint32_t head_size, const uint8_t *hea
         for (uint32_t slot = 0; slot < KV_PAGE_TOKENS; slot++)
             for (uint32_t d = 0; d < stride; d++)
                 room[slot * stride + d] =
-                    (float)(int8_t)tile[value_place(type, head_size, d, slot)];
+                    (float)(int8_t)tile[kv_value_place(type, head_size, d, slot)];
     } else {
         quant_decode(plain_type(type), tile, KV_PAGE_TOKENS * stride, room);
     }

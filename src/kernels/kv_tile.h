@@ -92,6 +92,20 @@ static inline uint32_t kv_rotate_block(uint32_t rest) {
     return rest == 0 ? 0 : 1u << (31 - __builtin_clz(rest));
 }
 
+/* Element number of dimension d of a position in the K tile, and in the V tile. */
+static inline size_t kv_key_place(kv_type type, uint32_t d, uint32_t slot) {
+    return type == KV_INT8 ? (size_t)(d / 4 * KV_PAGE_TOKENS + slot) * 4 + d % 4
+                           : (size_t)d * KV_PAGE_TOKENS + slot;
+}
+static inline size_t kv_value_place(kv_type type, uint32_t head_size, uint32_t d, uint32_t slot) {
+    size_t stride = kv_value_stride(head_size);
+    return type == KV_INT8 ? (slot / 4 * stride + d) * 4 + slot % 4 : slot * stride + d;
+}
+/* The number at a place of a tile, without its scale. */
+float kv_number(kv_type type, const uint8_t *tile, size_t place);
+
+/* Numbers of a head as INT8 has them. */
+void kv_int8_encode(const float *x, uint32_t count, int8_t *out, float *scale);
 /* E4M3, to nearest even; |x| at most 448, larger ones become 448. */
 uint8_t kv_fp8_encode(float x);
 

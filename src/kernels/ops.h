@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/layer.h"
 
 /* ---- Matrix products ---- */
@@ -86,6 +87,21 @@ typedef struct op_table {
     size_t (*largest)(const float *logits, size_t count);
     /* Σ e^(logit − offset), in 16 lanes and one tree. */
     float (*sum_exp)(const float *logits, size_t count, float offset);
+
+    /* Attention, as attention.h says. */
+    /* Rotates one head in place with the cosines and sines of its position. */
+    void (*rotate)(const rotary_table *table, const float *cosine, const float *sine, float *head);
+    /* kv_rotate and kv_tile_write, faster. */
+    void (*kv_rotate)(float *x, uint32_t size);
+    void (*kv_write)(kv_type type, uint32_t head_size, uint8_t *head, uint32_t slot,
+                     const float *key, const float *value);
+    /* One row (rotated already) into row `row` of what attend_call.query reads. */
+    void (*attend_query)(kv_type type, uint32_t head_size, float factor, const float *x,
+                         uint8_t *query, uint32_t row);
+    void (*attend)(const attend_call *call);
+    /* Joins a later split into `total`. */
+    void (*attend_join)(uint32_t head_size, const float *part, float *total);
+    void (*attend_finish)(kv_type type, uint32_t head_size, const float *total, float *out);
 } op_table;
 
 /* Plain C, for every entry. */

@@ -19,5 +19,6 @@ linear_function avx2_linear_q5_0, avx2_linear_q5_1, avx2_linear_mxfp4;
 linear_function avx2_linear_q2_k, avx2_linear_q3_k, avx2_linear_q4_k, avx2_linear_q5_k,
     avx2_linear_q6_k;
 linear_function avx2_linear_q4r;
+void avx2_attention(op_table *table);
 
 #endif

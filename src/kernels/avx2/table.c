@@ -27,4 +27,5 @@ void ops_avx2(op_table *table) {
     table->linear[PANEL_IQ4_XS] = avx2_linear_iq4_xs;
     table->linear[PANEL_Q4R] = avx2_linear_q4r;
     avx2_elementwise(table);
+    avx2_attention(table);
 }

@@ -5,6 +5,7 @@
 #define AVO_KERNELS_AVX2_VEC16_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,17 @@ static inline vec16 v_load_i8(const int8_t *p) {
     return (vec16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
+static inline __m256 fp8_half(__m128i bytes) {
+    __m256i wide = _mm256_cvtepi8_epi32(bytes);
+    __m256i bits =
+        _mm256_and_si256(_mm256_slli_epi32(wide, 20), _mm256_set1_epi32((int)0x87f00000u));
+    return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
+}
+/* 16 numbers of E4M3 (none of them NaN). */
+static inline vec16 v_load_fp8(const uint8_t *p) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vec16){fp8_half(bytes), fp8_half(_mm_srli_si128(bytes, 8))};
+}
 static inline void v_store_f16(uint16_t *p, vec16 a) {
     _mm_storeu_si128((__m128i *)(void *)p,
                      _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -72,6 +84,22 @@ static inline ivec16 iv_load(const int32_t *p) {
 static inline void iv_store(int32_t *p, ivec16 a) {
     _mm256_storeu_si256((__m256i *)(void *)p, a.low);
     _mm256_storeu_si256((__m256i *)(void *)(p + 8), a.high);
+}
+/* The last two bytes of every lane. */
+static inline void iv_store_halves(uint16_t *p, ivec16 a) {
+    const __m256i last = _mm256_set1_epi32(0xffff);
+    __m256i halves =
+        _mm256_packus_epi32(_mm256_and_si256(a.low, last), _mm256_and_si256(a.high, last));
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_permute4x64_epi64(halves, 0xd8));
+}
+/* The last byte of every lane. */
+static inline void iv_store_bytes(uint8_t *p, ivec16 a) {
+    const __m256i last = _mm256_set1_epi32(0xff);
+    __m256i halves =
+        _mm256_packus_epi32(_mm256_and_si256(a.low, last), _mm256_and_si256(a.high, last));
+    halves = _mm256_permute4x64_epi64(halves, 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packus_epi16(_mm256_castsi256_si128(halves),
+                                                            _mm256_extracti128_si256(halves, 1)));
 }
 
 /* ---- Arithmetic ---- */
@@ -138,10 +166,18 @@ static inline ivec16 iv_sub(ivec16 a, ivec16 b) {
 static inline ivec16 iv_max_unsigned(ivec16 a, ivec16 b) {
     return (ivec16){_mm256_max_epu32(a.low, b.low), _mm256_max_epu32(a.high, b.high)};
 }
+static inline ivec16 iv_and(ivec16 a, ivec16 b) {
+    return (ivec16){_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
+static inline ivec16 iv_or(ivec16 a, ivec16 b) {
+    return (ivec16){_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
 #define iv_shift_left(a, bits)                                                                     \
     ((ivec16){_mm256_slli_epi32((a).low, (bits)), _mm256_slli_epi32((a).high, (bits))})
 #define iv_shift_right(a, bits)                                                                    \
     ((ivec16){_mm256_srai_epi32((a).low, (bits)), _mm256_srai_epi32((a).high, (bits))})
+#define iv_shift_right_zero(a, bits)                                                               \
+    ((ivec16){_mm256_srli_epi32((a).low, (bits)), _mm256_srli_epi32((a).high, (bits))})
 
 /* ---- Choice ---- */
 
@@ -161,8 +197,26 @@ static inline vec16 v_select(vmask mask, vec16 yes, vec16 no) {
 static inline ivec16 iv_select(vmask mask, ivec16 yes, ivec16 no) {
     return v_bits(v_select(mask, v_from_bits(yes), v_from_bits(no)));
 }
+static inline bool v_any(vmask mask) {
+    return _mm256_movemask_ps(_mm256_or_ps(mask.low, mask.high)) != 0;
+}
 
 /* ---- Across lanes ---- */
+
+/* Lane i gets lane i ^ 1, i ^ 2, i ^ 4, i ^ 8. */
+static inline vec16 v_flip_1(vec16 a) {
+    return (vec16){_mm256_permute_ps(a.low, 0xb1), _mm256_permute_ps(a.high, 0xb1)};
+}
+static inline vec16 v_flip_2(vec16 a) {
+    return (vec16){_mm256_permute_ps(a.low, 0x4e), _mm256_permute_ps(a.high, 0x4e)};
+}
+static inline vec16 v_flip_4(vec16 a) {
+    return (vec16){_mm256_permute2f128_ps(a.low, a.low, 1),
+                   _mm256_permute2f128_ps(a.high, a.high, 1)};
+}
+static inline vec16 v_flip_8(vec16 a) {
+    return (vec16){a.high, a.low};
+}
 
 /* The tree of math_sum16. */
 static inline float v_sum(vec16 a) {

@@ -7,5 +7,6 @@
 void avx512_elementwise(op_table *table);
 void avx512_linear(op_table *table); /* needs VNNI */
 void avx512_quantise(op_table *table);
+void avx512_attention(op_table *table);
 
 #endif

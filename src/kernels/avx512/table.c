@@ -5,6 +5,8 @@ void ops_avx512(op_table *table, const cpu_features *features) {
     table->name = "avx512";
     avx512_elementwise(table);
     avx512_quantise(table);
-    if (features->avx512_vnni)
+    if (features->avx512_vnni) {
         avx512_linear(table);
+        avx512_attention(table);
+    }
 }

@@ -5,6 +5,7 @@
 #define AVO_KERNELS_AVX512_VEC16_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,13 @@ static inline vec16 v_load_i8(const int8_t *p) {
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
+/* 16 numbers of E4M3 (none of them NaN). */
+static inline vec16 v_load_fp8(const uint8_t *p) {
+    __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i bits =
+        _mm512_and_si512(_mm512_slli_epi32(wide, 20), _mm512_set1_epi32((int)0x87f00000u));
+    return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
+}
 static inline void v_store_f16(uint16_t *p, vec16 a) {
     _mm256_storeu_si256((__m256i *)(void *)p,
                         _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -52,6 +60,14 @@ static inline ivec16 iv_load(const int32_t *p) {
 }
 static inline void iv_store(int32_t *p, ivec16 a) {
     _mm512_storeu_si512(p, a);
+}
+/* The last byte of every lane. */
+static inline void iv_store_bytes(uint8_t *p, ivec16 a) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(a));
+}
+/* The last two bytes of every lane. */
+static inline void iv_store_halves(uint16_t *p, ivec16 a) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(a));
 }
 
 /* ---- Arithmetic ---- */
@@ -117,8 +133,15 @@ static inline ivec16 iv_sub(ivec16 a, ivec16 b) {
 static inline ivec16 iv_max_unsigned(ivec16 a, ivec16 b) {
     return _mm512_max_epu32(a, b);
 }
-#define iv_shift_left(a, bits)  _mm512_slli_epi32((a), (bits))
-#define iv_shift_right(a, bits) _mm512_srai_epi32((a), (bits))
+static inline ivec16 iv_and(ivec16 a, ivec16 b) {
+    return _mm512_and_si512(a, b);
+}
+static inline ivec16 iv_or(ivec16 a, ivec16 b) {
+    return _mm512_or_si512(a, b);
+}
+#define iv_shift_left(a, bits)       _mm512_slli_epi32((a), (bits))
+#define iv_shift_right(a, bits)      _mm512_srai_epi32((a), (bits))
+#define iv_shift_right_zero(a, bits) _mm512_srli_epi32((a), (bits))
 
 /* ---- Choice ---- */
 
@@ -135,8 +158,25 @@ static inline vec16 v_select(vmask mask, vec16 yes, vec16 no) {
 static inline ivec16 iv_select(vmask mask, ivec16 yes, ivec16 no) {
     return _mm512_mask_blend_epi32(mask, no, yes);
 }
+static inline bool v_any(vmask mask) {
+    return mask != 0;
+}
 
 /* ---- Across lanes ---- */
+
+/* Lane i gets lane i ^ 1, i ^ 2, i ^ 4, i ^ 8. */
+static inline vec16 v_flip_1(vec16 a) {
+    return _mm512_permute_ps(a, 0xb1);
+}
+static inline vec16 v_flip_2(vec16 a) {
+    return _mm512_permute_ps(a, 0x4e);
+}
+static inline vec16 v_flip_4(vec16 a) {
+    return _mm512_shuffle_f32x4(a, a, 0xb1);
+}
+static inline vec16 v_flip_8(vec16 a) {
+    return _mm512_shuffle_f32x4(a, a, 0x4e);
+}
 
 /* The tree of math_sum16. */
 static inline float v_sum(vec16 a) {

@@ -20,4 +20,5 @@ void ops_plain(op_table *table) {
         table->linear[i] = plain_linear;
     table->quantise = plain_quantise;
     plain_elementwise(table);
+    plain_attention(table);
 }

@@ -1,22 +1,8 @@
 /* Positions: rotation angles, rotation, and the write of K and V into pages. */
 #include "kernels/ref/ref_int.h"
 
-#include "base/mathd.h"
 #include "kernels/kv_tile.h"
-
-/* Frequency i of a row. Dynamic NTK past its border: the base grows with the row's own position, as
- * transformers computes it when it decodes token by token; so a row depends on nothing but itself.
- */
-static double frequency_at(const rotary_table *table, uint32_t position, uint32_t i) {
-    if (table->dynamic_from == 0 || position < table->dynamic_from)
-        return table->frequency[i];
-    double dims = 2.0 * table->pairs;
-    double length = (double)position + 1.0;
-    double growth =
-        table->dynamic_factor * length / table->dynamic_from - (table->dynamic_factor - 1.0);
-    double base = table->dynamic_base * mathd_power(growth, dims / (dims - 2.0));
-    return mathd_power(base, -2.0 * i / dims);
-}
+#include "kernels/rotary.h"
 
 static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
     const step_view *step = context;
@@ -28,15 +14,8 @@ static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
         const rotary_table *table = &step->model->rotary[t];
         for (size_t row = begin; row < end; row++) {
             size_t at = ((size_t)t * scratch->rows_max + row) * scratch->pairs_max;
-            uint32_t position = step->batch->position[row];
-            for (uint32_t i = 0; i < table->pairs; i++) {
-                double sine;
-                double cosine;
-                mathd_sine_cosine((double)position * frequency_at(table, position, i), &sine,
-                                  &cosine);
-                scratch->cosine[at + i] = (float)(cosine * table->magnitude);
-                scratch->sine[at + i] = (float)(sine * table->magnitude);
-            }
+            rotary_angles(table, step->batch->position[row], scratch->cosine + at,
+                          scratch->sine + at);
         }
     }
 }

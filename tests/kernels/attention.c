@@ -1,0 +1,481 @@
+/* kernels/attention: every op table against plain C bit for bit, over odd heads, groups, windows,
+ * soft caps, chunks, sessions and threads; plain C against the reference within bounds.
+ * AVO_TEST_THREADS */
+#include "support/support.h"
+
+#include "support/op_tables.h"
+
+#include "base/random.h"
+#include "kernels/fast/fast_int.h"
+#include "kernels/ref/ref_int.h"
+#include "kernels/rotary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTEXT_MAX 2048
+
+static op_table tables[TEST_OP_TABLES];
+static size_t table_count;
+
+static int make_tables(void **state) {
+    (void)state;
+    table_count = test_op_tables(tables);
+    for (size_t i = 0; i < table_count; i++)
+        print_message("table: %s\n", tables[i].name);
+    return 0;
+}
+
+static float noise(uint64_t stream, uint64_t i) {
+    return (float)(random_uniform_at(5, stream, i) * 2.0 - 1.0);
+}
+
+/* ---- A layer with one or several sessions in a pool of pages ---- */
+
+typedef struct shape {
+    uint32_t heads, kv_heads, size, length, window;
+    float softcap;
+    bool norms, interleaved;
+} shape;
+
+typedef struct world {
+    layer_view layer;
+    model_view model;
+    rotary_table rotary;
+    double frequency[128];
+    float norm_weight[256];
+    kv_view kv;
+    size_t offset;
+    uint32_t *pages; /* [sessions][pages of one] */
+    uint32_t page_count, sessions, length;
+    float *query, *key, *value; /* [session][length][…] as the products leave them */
+} world;
+
+static void world_open(world *w, const shape *s, kv_type type, uint32_t sessions) {
+    memset(w, 0, sizeof(*w));
+    w->length = s->length;
+    w->sessions = sessions;
+    for (int i = 0; i < 256; i++)
+        w->norm_weight[i] = 1.0f + 0.3f * noise(9, (uint64_t)i);
+    uint32_t pairs = s->size / 2 > 128 ? 128 : s->size / 2;
+    for (uint32_t i = 0; i < pairs; i++)
+        w->frequency[i] = pow(10000.0, -(double)i / pairs);
+    w->rotary = (rotary_table){
+        .pairs = pairs, .interleaved = s->interleaved, .frequency = w->frequency, .magnitude = 1.0};
+    w->layer = (layer_view){.heads = s->heads,
+                            .kv_heads = s->kv_heads,
+                            .head_size = s->size,
+                            .window = s->window,
+                            .attention_scale = 1.7f / sqrtf((float)s->size),
+                            .attention_softcap = s->softcap};
+    if (s->norms)
+        w->layer.query_norm = w->layer.key_norm =
+            (norm_view){.kind = NORM_RMS, .epsilon = 1e-5f, .weight = w->norm_weight};
+    w->model =
+        (model_view){.layers = 1, .layer = &w->layer, .rotary = &w->rotary, .rotary_tables = 1};
+    w->page_count = (s->length + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
+    uint32_t total = w->page_count * sessions;
+    w->pages = calloc(total, sizeof(uint32_t));
+    for (uint32_t i = 0; i < total; i++) /* backwards: not as they lie in memory */
+        w->pages[i] = total - 1 - i;
+    w->kv = (kv_view){.type = type,
+                      .page_bytes = s->kv_heads * kv_head_bytes(type, s->size),
+                      .layer_offset = &w->offset};
+    w->kv.pool = test_take_exact(total * w->kv.page_bytes, 64);
+    size_t q = (size_t)sessions * s->length * s->heads * s->size;
+    size_t k = (size_t)sessions * s->length * s->kv_heads * s->size;
+    w->query = malloc(q * sizeof(float));
+    w->key = malloc(k * sizeof(float));
+    w->value = malloc(k * sizeof(float));
+    for (size_t i = 0; i < q; i++)
+        w->query[i] = 2.0f * noise(1, i);
+    for (size_t i = 0; i < k; i++) {
+        w->key[i] = 2.0f * noise(2, i) + (i % s->size == 3 ? 6.0f : 0.0f); /* an outlier */
+        w->value[i] = noise(3, i);
+    }
+}
+
+static void world_close(world *w) {
+    free(w->pages);
+    free(w->kv.pool);
+    free(w->query);
+    free(w->key);
+    free(w->value);
+}
+
+static void pool_clear(world *w) {
+    memset(w->kv.pool, 0, w->page_count * w->sessions * w->kv.page_bytes);
+}
+
+/* ---- Steps ---- */
+
+typedef struct runner {
+    world *w;
+    team *team;
+    uint32_t rows_max;
+    backend backend;
+    scratch_view scratch;
+    step_view step;
+    batch_view batch;
+    batch_segment *segments;
+    uint32_t *position, *row_segment;
+    bool attend; /* else K and V are only written */
+} runner;
+
+static void runner_open(runner *r, world *w, const op_table *ops, uint32_t threads,
+                        uint32_t rows_max) {
+    memset(r, 0, sizeof(*r));
+    const layer_view *layer = &w->layer;
+    r->w = w;
+    r->rows_max = rows_max;
+    assert_ok(team_open(NULL, threads, &r->team, NULL));
+    size_t q = (size_t)rows_max * layer->heads * layer->head_size;
+    size_t k = (size_t)rows_max * layer->kv_heads * layer->head_size;
+    uint32_t pairs = w->rotary.pairs > 0 ? w->rotary.pairs : 1;
+    scratch_shape shape = {
+        .model = &w->model, .rows_max = rows_max, .workers = threads, .context_max = CONTEXT_MAX};
+    size_t worker_bytes;
+    size_t shared_bytes;
+    if (ops != NULL)
+        fast_backend(ops, &r->backend);
+    else
+        r->backend = *backend_reference();
+    assert_true(r->backend.scratch_bytes(&shape, &worker_bytes, &shared_bytes));
+    r->scratch = (scratch_view){.query = malloc(q * sizeof(float)),
+                                .key = malloc(k * sizeof(float)),
+                                .value = malloc(k * sizeof(float)),
+                                .attended = malloc(q * sizeof(float)),
+                                .cosine = malloc(rows_max * pairs * sizeof(float)),
+                                .sine = malloc(rows_max * pairs * sizeof(float)),
+                                .worker = test_take_exact(threads * worker_bytes, 64),
+                                .worker_bytes = worker_bytes,
+                                .shared = test_take_exact(shared_bytes > 0 ? shared_bytes : 64, 64),
+                                .pairs_max = pairs,
+                                .rows_max = rows_max,
+                                .context_max = CONTEXT_MAX};
+    r->position = malloc(rows_max * sizeof(uint32_t));
+    r->row_segment = malloc(rows_max * sizeof(uint32_t));
+    r->segments = malloc(w->sessions * sizeof(batch_segment));
+    r->step = (step_view){.model = &w->model,
+                          .batch = &r->batch,
+                          .kv = &w->kv,
+                          .scratch = &r->scratch,
+                          .backend = &r->backend,
+                          .team = r->team};
+}
+
+static void runner_close(runner *r) {
+    team_close(r->team);
+    free(r->scratch.query);
+    free(r->scratch.key);
+    free(r->scratch.value);
+    free(r->scratch.attended);
+    free(r->scratch.cosine);
+    free(r->scratch.sine);
+    free(r->scratch.worker);
+    free(r->scratch.shared);
+    free(r->position);
+    free(r->row_segment);
+    free(r->segments);
+}
+
+static void step_worker(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    runner *r = context;
+    if (r->backend.ops == NULL) {
+        reference_angles(&r->step, worker);
+        reference_position(&r->step, 0, worker);
+        if (r->attend)
+            reference_attention(&r->step, 0, worker);
+        return;
+    }
+    reference_angles(&r->step, worker);
+    fast_position(&r->step, 0, worker);
+    if (r->attend)
+        fast_attention(&r->step, 0, worker);
+    team_barrier(r->team, worker);
+}
+
+/* Adds tokens [first, first + count) of a session to the batch. */
+static void add_rows(runner *r, uint32_t session, uint32_t first, uint32_t count) {
+    const world *w = r->w;
+    size_t q = (size_t)w->layer.heads * w->layer.head_size;
+    size_t k = (size_t)w->layer.kv_heads * w->layer.head_size;
+    uint32_t row = r->batch.rows;
+    assert_true(row + count <= r->rows_max);
+    size_t from = (size_t)session * w->length + first;
+    memcpy(r->scratch.query + row * q, w->query + from * q, count * q * sizeof(float));
+    memcpy(r->scratch.key + row * k, w->key + from * k, count * k * sizeof(float));
+    memcpy(r->scratch.value + row * k, w->value + from * k, count * k * sizeof(float));
+    r->segments[r->batch.segments] =
+        (batch_segment){.first = row, .rows = count, .pages = w->pages + session * w->page_count};
+    for (uint32_t i = 0; i < count; i++) {
+        r->position[row + i] = first + i;
+        r->row_segment[row + i] = r->batch.segments;
+    }
+    r->batch.rows += count;
+    r->batch.segments++;
+    r->batch.position = r->position;
+    r->batch.row_segment = r->row_segment;
+    r->batch.segment = r->segments;
+}
+
+static void run_step(runner *r, bool attend) {
+    r->attend = attend;
+    team_run(r->team, step_worker, r);
+}
+
+/* One session from the first token to the last, `chunk` rows a step; results of rows from `from`
+ * on, [length − from][heads][size]. Caller frees. */
+static float *run_session(world *w, const op_table *ops, uint32_t threads, uint32_t chunk,
+                          uint32_t from) {
+    size_t q = (size_t)w->layer.heads * w->layer.head_size;
+    float *out = calloc((w->length - from) * q, sizeof(float));
+    runner r;
+    runner_open(&r, w, ops, threads, chunk);
+    pool_clear(w);
+    for (uint32_t at = 0; at < w->length;) {
+        uint32_t end = at < from ? from : w->length;
+        uint32_t count = end - at < chunk ? end - at : chunk;
+        r.batch.rows = r.batch.segments = 0;
+        add_rows(&r, 0, at, count);
+        run_step(&r, at >= from);
+        if (at >= from)
+            memcpy(out + (at - from) * q, r.scratch.attended, count * q * sizeof(float));
+        at += count;
+    }
+    runner_close(&r);
+    return out;
+}
+
+static void check_equal(const world *w, const float *want, const float *got, uint32_t from,
+                        const char *what, const char *table) {
+    size_t q = (size_t)w->layer.heads * w->layer.head_size;
+    for (size_t i = 0; i < (w->length - from) * q; i++)
+        if (memcmp(want + i, got + i, sizeof(float)) != 0)
+            fail_msg("%s, %s: heads %u/%u size %u window %u, kv %s: row %zu head %zu dim %zu: %a "
+                     "instead of %a",
+                     table, what, w->layer.heads, w->layer.kv_heads, w->layer.head_size,
+                     w->layer.window, kv_type_name(w->kv.type), from + i / q,
+                     i % q / w->layer.head_size, i % w->layer.head_size, (double)got[i],
+                     (double)want[i]);
+}
+
+static const shape shapes[] = {
+    {1, 1, 5, 1, 0, 0, false, false},       {2, 1, 5, 40, 0, 0, false, true},
+    {6, 2, 12, 65, 0, 0, true, false},      {4, 4, 20, 100, 33, 0, false, true},
+    {9, 3, 64, 130, 0, 0, false, false},    {8, 1, 64, 75, 0, 30.0f, false, true},
+    {7, 1, 80, 70, 20, 0, true, true},      {5, 1, 96, 66, 0, 0, false, false},
+    {4, 1, 128, 97, 64, 5.0f, true, false}, {2, 2, 256, 50, 0, 0, false, false},
+    {70, 1, 16, 40, 0, 0, false, false},
+};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+/* Whole, in chunks, token by token, with one thread and several: the same bits from every table. */
+static void tables_agree(void **state) {
+    (void)state;
+    for (size_t s = 0; s < SHAPES; s++)
+        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            world w;
+            world_open(&w, &shapes[s], (kv_type)type, 1);
+            float *want = run_session(&w, &tables[0], 1, w.length, 0);
+            for (size_t t = 0; t < table_count; t++) {
+                static const uint32_t ways[][2] = {{1, 1000}, {2, 1000}, {2, 1}, {3, 17}, {1, 33}};
+                for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+                    if (t == 0 && i != s % 5)
+                        continue; /* plain C is slow */
+                    uint32_t chunk = ways[i][1] < w.length ? ways[i][1] : w.length;
+                    float *got = run_session(&w, &tables[t], ways[i][0], chunk, 0);
+                    char what[64];
+                    snprintf(what, sizeof(what), "%u threads, chunks of %u", ways[i][0], chunk);
+                    check_equal(&w, want, got, 0, what, tables[t].name);
+                    free(got);
+                }
+            }
+            free(want);
+            world_close(&w);
+        }
+}
+
+/* Timelines over several splits; only the last rows are attended. */
+static void long_timelines_agree(void **state) {
+    (void)state;
+    static const shape longs[] = {{6, 2, 64, 1500, 0, 0, false, false},
+                                  {3, 1, 20, 1030, 0, 0, false, true},
+                                  {4, 1, 16, 1290, 700, 0, false, false}};
+    for (size_t s = 0; s < sizeof(longs) / sizeof(longs[0]); s++)
+        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            world w;
+            world_open(&w, &longs[s], (kv_type)type, 1);
+            uint32_t from = w.length - 9;
+            float *want = run_session(&w, &tables[0], 1, 9, from);
+            for (size_t t = 1; t < table_count; t++)
+                for (uint32_t threads = 1; threads <= 3; threads++)
+                    for (uint32_t chunk = 1; chunk <= 9; chunk += 8) {
+                        float *got = run_session(&w, &tables[t], threads, chunk, from);
+                        check_equal(&w, want, got, from, "long", tables[t].name);
+                        free(got);
+                    }
+            free(want);
+            world_close(&w);
+        }
+}
+
+/* Rows of several sessions in one step are what they are alone. */
+static void sessions_do_not_mix(void **state) {
+    (void)state;
+    static const shape two = {6, 2, 20, 300, 0, 0, false, false};
+    enum { SESSIONS = 3 };
+    static const uint32_t begins[SESSIONS] = {299, 0, 270}; /* 1 row, 300 rows, 30 rows */
+    for (int type = 0; type < KV_TYPE_COUNT; type++)
+        for (size_t t = 1; t < table_count; t++)
+            for (uint32_t threads = 1; threads <= 2; threads++) {
+                world w;
+                world_open(&w, &two, (kv_type)type, SESSIONS);
+                pool_clear(&w);
+                size_t q = (size_t)w.layer.heads * w.layer.head_size;
+                runner r;
+                runner_open(&r, &w, &tables[t], threads, 600);
+                for (uint32_t i = 0; i < SESSIONS; i++)
+                    if (begins[i] > 0) {
+                        r.batch.rows = r.batch.segments = 0;
+                        add_rows(&r, i, 0, begins[i]);
+                        run_step(&r, false);
+                    }
+                float *alone = calloc(600 * q, sizeof(float));
+                uint32_t row = 0;
+                for (uint32_t i = 0; i < SESSIONS; i++) {
+                    r.batch.rows = r.batch.segments = 0;
+                    add_rows(&r, i, begins[i], w.length - begins[i]);
+                    run_step(&r, true);
+                    memcpy(alone + row * q, r.scratch.attended,
+                           (w.length - begins[i]) * q * sizeof(float));
+                    row += w.length - begins[i];
+                }
+                r.batch.rows = r.batch.segments = 0;
+                for (uint32_t i = 0; i < SESSIONS; i++)
+                    add_rows(&r, i, begins[i], w.length - begins[i]);
+                run_step(&r, true);
+                assert_memory_equal(alone, r.scratch.attended, row * q * sizeof(float));
+                free(alone);
+                runner_close(&r);
+                world_close(&w);
+            }
+}
+
+/* The reference stores the same numbers, but for a rounding now and then, and computes in floats;
+ * INT8 besides has the query and the weights in eight bits. */
+static void plain_is_near_the_reference(void **state) {
+    (void)state;
+    static const double bounds[KV_TYPE_COUNT] = {1e-5, 2e-4, 1e-3, 4e-2, 1e-2};
+    for (size_t s = 0; s < SHAPES; s++)
+        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            world w;
+            world_open(&w, &shapes[s], (kv_type)type, 1);
+            float *want = run_session(&w, NULL, 1, w.length, 0);
+            float *got = run_session(&w, &tables[table_count - 1], 1, w.length, 0);
+            double worst = 0;
+            for (size_t i = 0; i < (size_t)w.length * w.layer.heads * w.layer.head_size; i++)
+                worst = fmax(worst, fabs((double)want[i] - (double)got[i]));
+            if (!(worst <= bounds[type]))
+                fail_msg("shape %zu, kv %s: %g is more than %g", s, kv_type_name((kv_type)type),
+                         worst, bounds[type]);
+            free(want);
+            free(got);
+            world_close(&w);
+        }
+}
+
+/* The write and the rotations alone, with numbers that are none. */
+static void writes_agree(void **state) {
+    (void)state;
+    static const uint32_t sizes[] = {1, 5, 12, 20, 64, 80, 96, 128, 256};
+    for (size_t t = 1; t < table_count; t++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+            for (int odd = 0; odd < 4; odd++) {
+                uint32_t size = sizes[s];
+                float key[256], value[256], a[256], b[256];
+                for (uint32_t i = 0; i < size; i++) {
+                    key[i] = noise(20 + (uint64_t)odd, i) * powf(10.0f, (float)(i % 9) - 5.0f);
+                    value[i] = odd == 1 ? 0.0f : noise(30, i) * 1e5f;
+                }
+                if (odd >= 2)
+                    key[size / 2] = odd == 2 ? NAN : -INFINITY;
+                for (int type = 0; type < KV_TYPE_COUNT; type++) {
+                    size_t bytes = kv_head_bytes((kv_type)type, size);
+                    uint8_t *want = test_take_exact(bytes, 64);
+                    uint8_t *got = test_take_exact(bytes, 64);
+                    memset(want, 0, bytes);
+                    memset(got, 0, bytes);
+                    tables[0].kv_write((kv_type)type, size, want, 13, key, value);
+                    tables[t].kv_write((kv_type)type, size, got, 13, key, value);
+                    assert_memory_equal(want, got, bytes);
+                    free(want);
+                    free(got);
+                }
+                if (odd >= 2)
+                    continue;
+                memcpy(a, key, sizeof(a));
+                memcpy(b, key, sizeof(b));
+                tables[0].kv_rotate(a, size);
+                tables[t].kv_rotate(b, size);
+                assert_memory_equal(a, b, size * sizeof(float));
+                for (int interleaved = 0; interleaved < 2; interleaved++) {
+                    rotary_table table = {.pairs = size / 2, .interleaved = interleaved != 0};
+                    tables[0].rotate(&table, value, key, a);
+                    tables[t].rotate(&table, value, key, b);
+                    assert_memory_equal(a, b, size * sizeof(float));
+                }
+            }
+}
+
+/* Far out angles are those of exact arithmetic. */
+static void angles_are_exact(void **state) {
+    (void)state;
+    double frequency[64];
+    for (int i = 0; i < 64; i++)
+        frequency[i] = pow(500000.0, -i / 64.0);
+    rotary_table table = {.pairs = 64, .frequency = frequency, .magnitude = 1.0};
+    static const uint32_t positions[] = {0, 1, 8191, 65537, 131071, 1048575};
+    for (size_t p = 0; p < sizeof(positions) / sizeof(positions[0]); p++) {
+        float cosine[64], sine[64];
+        rotary_angles(&table, positions[p], cosine, sine);
+        for (int i = 0; i < 64; i++) {
+            long double angle = (long double)positions[p] * (long double)frequency[i];
+            assert_true(fabsl(cosl(angle) - (long double)cosine[i]) < 4e-8L);
+            assert_true(fabsl(sinl(angle) - (long double)sine[i]) < 4e-8L);
+        }
+    }
+}
+
+/* A NaN in the query shows in its own row and in no other. */
+static void no_number_shows(void **state) {
+    (void)state;
+    static const shape one = {2, 1, 20, 40, 0, 0, false, false};
+    for (int type = 0; type < KV_TYPE_COUNT; type++)
+        for (size_t t = 0; t < table_count; t++) {
+            world w;
+            world_open(&w, &one, (kv_type)type, 1);
+            w.query[(size_t)30 * 40 + 7] = NAN; /* row 30, head 0 */
+            float *out = run_session(&w, &tables[t], 1, 40, 0);
+            for (size_t i = 0; i < 40 * 40; i++)
+                assert_true((out[i] != out[i]) == (i / 20 == 60));
+            free(out);
+            world_close(&w);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_agree),
+        cmocka_unit_test(tables_agree),
+        cmocka_unit_test(long_timelines_agree),
+        cmocka_unit_test(sessions_do_not_mix),
+        cmocka_unit_test(plain_is_near_the_reference),
+        cmocka_unit_test(angles_are_exact),
+        cmocka_unit_test(no_number_shows),
+    };
+    return cmocka_run_group_tests(tests, make_tables, NULL);
+}
