@@ -60,6 +60,8 @@ typedef struct repack {
     size_t panel_bytes;
     size_t bytes;
     bool needed;
+    /* q, k and v are one product to the kernels: shares are cut from the panels of all three. */
+    size_t together, before; /* panels of all of them, and of those in front of this one */
 } repack;
 
 static bool lies_ready(const weight_view *weight) {
@@ -198,8 +200,9 @@ static void repack_share(void *context, uint32_t worker, uint32_t workers) {
         const repack *matrix = &walk->matrices[i];
         size_t begin;
         size_t end;
-        team_share(weight_panels(&matrix->from), worker, workers, &begin, &end);
-        for (size_t panel = begin; panel < end; panel++) {
+        team_share(matrix->together, worker, workers, &begin, &end);
+        size_t last = size_min(end - size_min(end, matrix->before), weight_panels(&matrix->from));
+        for (size_t panel = begin - size_min(begin, matrix->before); panel < last; panel++) {
             if (atomic_load_explicit(&walk->cancelled, memory_order_relaxed))
                 return;
             repack_panel(matrix, panel);
@@ -225,6 +228,19 @@ static avo_status repack_all(walk *walk, team *team, avo_error *error) {
 
 /* ---- Building ---- */
 
+/* Which part of the kernels' product the matrix is. */
+static void find_neighbours(const model_view *view, size_t index, repack *matrix) {
+    size_t place = index == 0 ? LAYER_LINEARS : (index - 1) % LAYER_LINEARS;
+    matrix->together = weight_panels(&matrix->from);
+    if (index > view->layers * LAYER_LINEARS || place > 2)
+        return;
+    matrix->together = 0;
+    for (size_t other = 0; other < 3; other++) {
+        matrix->before = other == place ? matrix->together : matrix->before;
+        matrix->together += weight_panels(weight_at(view, index - place + other));
+    }
+}
+
 /* Fills `list` with what must be repacked, each matrix at its place of the region, and the new view
  * with where everything will be. */
 static avo_status lay_out(const avo_model *model, const panels_options *options, repack *list,
@@ -239,6 +255,7 @@ static avo_status lay_out(const avo_model *model, const panels_options *options,
         AVO_TRY(repack_of(model, weight, options, &matrix, error));
         if (!matrix.needed)
             continue;
+        find_neighbours(&model->view, i, &matrix);
         matrix.to.data = at;
         at += (matrix.bytes + MATRIX_ALIGNMENT - 1) / MATRIX_ALIGNMENT * MATRIX_ALIGNMENT;
         *weight_to(panels, i) = matrix.to;

@@ -10,9 +10,9 @@
  * engine->team, &options, &view, error)); engine->view = *view;                            then the
  * rotation tables as before
  *
- * Each worker repacks the panels that team_share(weight_panels(weight), worker, workers) gives it,
- * in the order of the forward pass: kernels that cut their work the same way find their pages on
- * their own NUMA node. (Another team size later computes the same, from where the pages are.)
+ * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
+ * the order of the forward pass: kernels that cut their work the same way find their pages on their
+ * own NUMA node. (Another team size later computes the same, from where the pages are.)
  */
 #ifndef AVO_MODEL_PANELS_H
 #define AVO_MODEL_PANELS_H

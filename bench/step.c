@@ -1,0 +1,125 @@
+/* What a step costs besides its arithmetic: a model's walk with phases that do nothing but meet at
+ * as many barriers as the real ones, beside a real step of one token.
+ *
+ *     ninja -C build bench_step && build/bench/bench_step MODEL [THREADS_MAX]
+ */
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REPEATS      9
+#define EMPTY_STEPS  50
+#define TOKENS       24
+#define HEAD_MEETING 2
+
+static void meet(const step_view *step, uint32_t layer, uint32_t worker) {
+    (void)layer;
+    team_barrier(step->team, worker);
+}
+
+static void embed(const step_view *step, uint32_t worker) {
+    team_barrier(step->team, worker);
+}
+
+static void head(const step_view *step, uint32_t worker) {
+    for (int i = 0; i < HEAD_MEETING; i++)
+        team_barrier(step->team, worker);
+}
+
+/* One barrier a phase: what decoding one row takes. */
+static const backend nothing = {.name = "nothing",
+                                .embed = embed,
+                                .attention_input = meet,
+                                .attention = meet,
+                                .attention_output = meet,
+                                .feed_forward_input = meet,
+                                .feed_forward_output = meet,
+                                .head = head};
+
+static bool measure_empty(const avo_model *model, uint32_t threads, double *seconds) {
+    avo_error error = {0};
+    team *team;
+    if (team_open(NULL, threads, &team, &error) != AVO_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return false;
+    }
+    step_view step = {.model = &model->view, .backend = &nothing, .team = team};
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        uint64_t begin = clock_now_ns();
+        for (int i = 0; i < EMPTY_STEPS; i++)
+            model_forward(&step);
+        double one = clock_seconds(begin, clock_now_ns()) / EMPTY_STEPS;
+        if (repeat == 0 || one < *seconds)
+            *seconds = one;
+    }
+    team_close(team);
+    return true;
+}
+
+static avo_status time_tokens(avo_engine *engine, avo_session *session, double *seconds,
+                              avo_error *error) {
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    const int32_t prompt[] = {1};
+    request.tokens = prompt;
+    request.token_count = 1;
+    request.max_new_tokens = TOKENS;
+    request.ignore_end = true;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        AVO_TRY(avo_session_truncate(session, 0, error));
+        AVO_TRY(avo_generate(engine, session, &request, &result, error));
+        double one = result.decode_seconds / (TOKENS - 1);
+        if (repeat == 0 || one < *seconds)
+            *seconds = one;
+    }
+    return AVO_OK;
+}
+
+static bool measure_real(const avo_model *model, uint32_t threads, double *seconds) {
+    avo_error error = {0};
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    avo_engine *engine = NULL;
+    avo_session *session = NULL;
+    options.threads = threads;
+    options.context_max = 64;
+    options.rows_max = 16;
+    avo_status status = avo_engine_open(model, &options, &engine, &error);
+    if (status == AVO_OK)
+        status = avo_session_open(engine, NULL, &session, &error);
+    if (status == AVO_OK)
+        status = time_tokens(engine, session, seconds, &error);
+    if (status != AVO_OK)
+        fprintf(stderr, "%s\n", error.text);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return status == AVO_OK;
+}
+
+int main(int argc, char **argv) {
+    avo_error error = {0};
+    avo_model *model;
+    if (argc < 2) {
+        fprintf(stderr, "usage: bench_step MODEL [THREADS_MAX]\n");
+        return 2;
+    }
+    if (avo_model_open(argv[1], NULL, &model, &error) != AVO_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    uint32_t most = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : cpu_usable_threads();
+    printf("threads  empty µs  one token µs  share\n");
+    bool good = true;
+    for (uint32_t threads = 1; good && threads <= most; threads *= 2) {
+        double empty = 0;
+        double real = 0;
+        good = measure_empty(model, threads, &empty) && measure_real(model, threads, &real);
+        if (good)
+            printf("%7u  %8.1f  %12.0f  %.2f %%\n", threads, empty * 1e6, real * 1e6,
+                   100.0 * empty / real);
+    }
+    avo_model_close(model);
+    return good ? 0 : 1;
+}
