@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -89,6 +90,9 @@ static int lock_beyond_the_limit(void) {
     struct rlimit limit = {65536, 65536};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (getuid() == 0 && setuid(65534) != 0))
         return 77;
+    void *probe = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (probe == MAP_FAILED || mlock(probe, 1 << 20) == 0)
+        return 77; /* nobody is limited here: a sanitizer's mlock does nothing */
     avo_error error = {0};
     region region;
     region_options options = {.lock = true};
@@ -112,7 +116,7 @@ static void locking_beyond_the_limit_is_refused(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77) {
-        print_message("SKIPPED: limits cannot be set here\n");
+        print_message("SKIPPED: locking is not limited here\n");
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), 0);
