@@ -114,6 +114,26 @@ AVO_MUST_USE avo_status bench_operations(const bench_operation_options *options,
                                          bench_machine *machine, bench_results *results,
                                          avo_error *error);
 
+/* ---- Lower rungs of the ladder ---- */
+
+/* FP32 as one writes it down, one thread, on one matrix of outputs × k that stands for `weights`
+ * numbers. */
+AVO_MUST_USE avo_status bench_plain_loops(const char *name, bench_kind kind, uint32_t outputs,
+                                          uint32_t k, double weights, uint32_t rows,
+                                          uint32_t repeats, bench_machine *machine,
+                                          bench_results *results, avo_error *error);
+
+typedef struct bench_unfused_options {
+    const char *name; /* of the result */
+    const char *isa;
+    uint32_t threads, rows, repeats;
+} bench_unfused_options;
+
+/* The products of a model's step one after the other, each a call of the team. */
+AVO_MUST_USE avo_status bench_unfused(const avo_model *model, const bench_unfused_options *options,
+                                      bench_machine *machine, bench_results *results,
+                                      avo_error *error);
+
 /* ---- Tables ---- */
 
 typedef struct bench_report {

@@ -31,7 +31,7 @@ static const char roofline_script[] =
     "     (x * R_max < F_max ? x * R_max : F_max) with lines lw 2 dt 2 lc rgb '#888888' "
     "title 'f32 roof', \\\n"
     "     'figures.dat' using 2:3:(0.05) with points pt 7 ps 0.8 lc rgb '#c03030' notitle, \\\n"
-    "     '' using 2:3:(R_records > 12 ? stringcolumn(9) : stringcolumn(1)) with labels left "
+    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) with labels left "
     "offset 0.6,-0.5 font ',10' notitle\n";
 
 static const char share_script[] =
@@ -50,15 +50,16 @@ static const char share_script[] =
 
 /* What a picture calls a result; no quotes or newlines may come out of a model's name. */
 static void write_label(FILE *file, const bench_result *r) {
-    char label[160];
-    if (r->kind == BENCH_DECODE)
-        snprintf(label, sizeof(label), "%s %s decode b%u d%u t%u", r->model, r->backend, r->batch,
-                 r->depth, r->threads);
-    else if (r->kind == BENCH_PREFILL)
-        snprintf(label, sizeof(label), "%s %s prefill %u d%u t%u", r->model, r->backend, r->tokens,
-                 r->depth, r->threads);
+    char label[160], batch[24] = "", depth[24] = "";
+    if (r->batch > 1)
+        snprintf(batch, sizeof(batch), " × %u", r->batch);
+    if (r->depth > 0)
+        snprintf(depth, sizeof(depth), " at %u", r->depth);
+    if (r->kind == BENCH_OPERATION)
+        snprintf(label, sizeof(label), "%s, %u rows", r->model, r->tokens);
     else
-        snprintf(label, sizeof(label), "%s %s %u t%u", r->model, r->backend, r->tokens, r->threads);
+        snprintf(label, sizeof(label), "%s %s%s%s", r->model, bench_kind_name(r->kind), batch,
+                 depth);
     for (char *at = label; *at != 0; at++)
         if (*at == '"' || *at == '\\' || *at == '_' || *at == '^' || (unsigned char)*at < ' ')
             *at = ' '; /* gnuplot would read them as markup */

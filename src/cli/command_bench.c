@@ -19,7 +19,7 @@ typedef struct bench_flags {
     const char *prompt, *generate, *batch, *depth, *threads; /* lists as written */
     const char *kv_type, *isa, *type, *shape;
     bench_words kv_types, isas, types;
-    const char *plot;
+    const char *plot, *rung, *rung_shape;
     bool kernels;
     uint32_t limits_mib;
     bool json, csv;
@@ -211,6 +211,12 @@ static int measure(int models, char **names, const bench_flags *flags,
     avo_status status = bench_machine_open((size_t)flags->limits_mib << 20, &machine, &error);
     if (flags->kernels && status == AVO_OK)
         status = measure_kernels(flags, operations, machine, &results, &error);
+    if (flags->rung != NULL && status == AVO_OK) {
+        uint32_t threads = flags->engine.threads.item[0];
+        rung_options rungs = {flags->rung, flags->rung_shape,
+                              threads > 0 ? threads : cpu_usable_threads(), flags->engine.repeats};
+        status = bench_rungs(&rungs, machine, &results, &error);
+    }
     for (int i = 0; i < models && status == AVO_OK; i++)
         status = measure_model(names[i], flags, machine, &results, &error);
     bench_machine_close(machine);
@@ -232,10 +238,12 @@ static bool check_flags(const bench_flags *flags, int words) {
     const char *wrong = NULL;
     if (flags->json && flags->csv)
         wrong = "--json or --csv, not both";
-    else if (words == 0 && !flags->kernels)
-        wrong = "which MODEL? or --kernels";
-    else if (words > 0 && flags->kernels)
-        wrong = "--kernels takes no MODEL";
+    else if (words == 0 && !flags->kernels && flags->rung == NULL)
+        wrong = "which MODEL? or --kernels, or --rung";
+    else if (words > 0 && (flags->kernels || flags->rung != NULL))
+        wrong = "--kernels and --rung take no MODEL";
+    else if (flags->rung != NULL && !bench_rung_known(flags->rung))
+        wrong = "--rung: there is none of that name; see --rung list";
     else if (!flags->kernels && (flags->type != NULL || flags->shape != NULL))
         wrong = "--type and --shape go with --kernels";
     else if (sum == 0)
@@ -250,6 +258,7 @@ static int run(int argc, char **argv) {
                                 .generate = "32",
                                 .depth = "0",
                                 .threads = "0",
+                                .rung_shape = "ladder",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
     bench_operation_options operations = {0};
@@ -281,6 +290,10 @@ static int run(int argc, char **argv) {
          "of --kernels: types of the matrices (default q4r,q4_0,q4_k,q8b,f16)", 0, 0},
         {"shape", 0, OPTION_TEXT, &flags.shape, "NxK",
          "of --kernels: outputs and inputs of the matrices (default 5632x2048)", 0, 0},
+        {"rung", 0, OPTION_TEXT, &flags.rung, "NAME",
+         "a rung of the ladder from plain loops to tiles, or all, or list", 0, 0},
+        {"rung-shape", 0, OPTION_TEXT, &flags.rung_shape, "SHAPE",
+         "of --rung: the random model (default ladder; see avocet pack --random)", 0, 0},
         {"limits-mib", 0, OPTION_U32, &flags.limits_mib, "MIB",
          "memory that is read to measure the machine (default 512: past every cache)", 1, 65536},
         {"json", 0, OPTION_FLAG, &flags.json, NULL, "print a JSON object", 0, 0},
@@ -300,6 +313,10 @@ static int run(int argc, char **argv) {
                      &flags.types) ||
         !parse_types(&flags.types, &operations))
         return EXIT_USAGE;
+    if (flags.rung != NULL && strcmp(flags.rung, "list") == 0) {
+        bench_rung_list();
+        return EXIT_GOOD;
+    }
     cli_interrupt_catch();
     return measure(words, argv + 1, &flags, &operations);
 }
@@ -308,7 +325,8 @@ const cli_command command_bench = {
     .name = "bench",
     .summary = "measure speed, beside what the machine could do",
     .usage = "avocet bench MODEL… [options]\n"
-             "       avocet bench --kernels [--type TYPE,…] [--shape NxK] [-b ROWS,…] [options]",
+             "       avocet bench --kernels [--type TYPE,…] [--shape NxK] [-b ROWS,…] [options]\n"
+             "       avocet bench --rung NAME|all|list",
     .examples = "avocet bench smollm2\n"
                 "avocet bench smollm2 -p 512 -n 64 -b 1,8 -d 0,8192 -t 2 -r 5 --json\n"
                 "avocet bench a.avo b.gguf --isa avx2,avx512 --csv --plot pictures\n"

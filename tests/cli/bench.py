@@ -125,6 +125,24 @@ class Bench(unittest.TestCase):
         first = results[0]
         self.assertAlmostEqual(first["gops"] * first["seconds"] * 1e9, 2 * 40 * 64, delta=1)
 
+    def test_rungs(self):
+        names = [line.split()[0] for line in
+                 call("bench", "--rung", "list").stdout.decode().splitlines()]
+        self.assertEqual(names[0], "loops")
+        self.assertEqual(names[-1], "amx")
+        done = call("bench", "--rung", "all", "--rung-shape", "tiny", *SHORT, "--json",
+                    env={**os.environ, "XDG_CACHE_HOME": self.folder.name})
+        self.assertEqual(done.returncode, GOOD, done)
+        seen = {(r["model"], r["kind"]) for r in json.loads(done.stdout)["results"]}
+        for name in names:
+            if f"rung {name}: this machine has no".encode() not in done.stderr:
+                self.assertIn((name, "decode"), seen)
+        self.assertIn(("loops", "prefill"), seen)
+        self.assertIn("list", self.refuse("--rung", "ladders"))
+        self.refuse(FIXTURE, "--rung", "loops")
+        self.assertIn("no shape", self.refuse("--rung", "lanes", "--rung-shape", "huge", *SHORT,
+                                              status=FAILED))
+
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])
