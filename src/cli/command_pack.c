@@ -11,13 +11,14 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 extern const cli_command command_pack;
 
 #define PACK_TYPES_TEXT                                                                            \
-    "f32, f16, bf16, q8 (q8b), q8c, q5_0, q5_1, q4 (q4r), q4_0, q4_1, q4b64, q4m64, keep"
+    "f32, f16, bf16, f8c, q8 (q8b), q8c, q5_0, q5_1, q4 (q4r), q4_0, q4_1, q4b64, q4m64, keep"
 
 static avo_status write_json(buffer *out, const char *path, const pack_options *options,
                              const pack_report *report, double seconds) {
@@ -26,11 +27,24 @@ static avo_status write_json(buffer *out, const char *path, const pack_options *
     AVO_TRY(buffer_format(out,
                           ",\"type\":\"%s\",\"bytes\":%" PRIu64 ",\"tensors\":%u,\"parameters\":"
                           "%" PRIu64 ",\"bits_per_weight\":",
-                          pack_type_name(options->type), report->file_bytes, report->tensors,
-                          report->parameters));
+                          options->bits > 0 ? "mixed" : pack_type_name(options->type),
+                          report->file_bytes, report->tensors, report->parameters));
     AVO_TRY(
         json_write_number(out, 8.0 * (double)report->weight_bytes / (double)report->parameters));
-    AVO_TRY(buffer_append_text(out, ",\"seconds\":"));
+    AVO_TRY(buffer_append_text(out, ",\"groups\":["));
+    for (uint32_t i = 0; i < report->groups; i++) {
+        const pack_group *group = &report->group[i];
+        AVO_TRY(buffer_format(
+            out,
+            "%s{\"name\":\"%s\",\"type\":\"%s\",\"tensors\":%u,\"weights\":%" PRIu64 ",\"bits\":",
+            i == 0 ? "" : ",", group->name, quant_name(group->type), group->tensors,
+            group->weights));
+        AVO_TRY(json_write_number(out, 8.0 * (double)group->bytes / (double)group->weights));
+        AVO_TRY(buffer_append_text(out, ",\"error\":"));
+        AVO_TRY(json_write_number(out, group->error / (double)group->weights));
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    AVO_TRY(buffer_append_text(out, "],\"seconds\":"));
     AVO_TRY(json_write_number(out, seconds));
     return buffer_format(out, ",\"memory_peak_bytes\":%" PRIu64 "}", memory_peak_bytes());
 }
@@ -46,8 +60,25 @@ static int report_json(const char *path, const pack_options *options, const pack
     return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
 }
 
-static void report_text(const char *path, const pack_report *report, double seconds) {
+/* What matrices of each kind have become; one line where all have the same type. */
+static void report_groups(const pack_report *report) {
+    printf("%-20s %8s %8s %10s %7s %10s\n", "tensors", "type", "count", "weights M", "bits",
+           "error");
+    for (uint32_t i = 0; i < report->groups; i++) {
+        const pack_group *group = &report->group[i];
+        printf("%-20s %8s %8u %10.2f %7.3f ", group->name, quant_name(group->type), group->tensors,
+               (double)group->weights * 1e-6, 8.0 * (double)group->bytes / (double)group->weights);
+        if (group->error > 0)
+            printf("%10.6f\n", group->error / (double)group->weights);
+        else
+            printf("%10s\n", "");
+    }
+}
+
+static void report_text(const char *path, const pack_report *report, bool table, double seconds) {
     char size[16], peak[16];
+    if (table)
+        report_groups(report);
     printf("%s: %s, %u tensors, %.1f M parameters, %.2f bits per weight; %.1f s, peak memory %s\n",
            path, cli_bytes_text(report->file_bytes, size), report->tensors,
            (double)report->parameters * 1e-6,
@@ -93,8 +124,14 @@ static avo_status pack(const char *model, const char *shape, uint64_t seed, cons
     return status;
 }
 
+static bool parse_bits(const char *text, double *bits) {
+    char *end;
+    *bits = strtod(text, &end);
+    return end != text && *end == '\0' && *bits >= 4.0 && *bits <= 32.0;
+}
+
 static int run(int argc, char **argv) {
-    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL;
+    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL;
     uint64_t seed = 1;
     uint32_t effort = PACK_EFFORT_FEEDBACK;
     bool json = false;
@@ -106,6 +143,10 @@ static int run(int argc, char **argv) {
         {"calibrate", 0, OPTION_TEXT, &calibrate, "FILE",
          "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
          0},
+        {"bits", 'b', OPTION_TEXT, &bits, "N",
+         "a type for each matrix by measured error, so that all weights together have N bits each "
+         "at most",
+         0, 0},
         {"effort", 0, OPTION_U32, &effort, "N",
          "0: to the nearest, 1: scales by search, 2: and error feedback where there is a "
          "calibration (default)",
@@ -129,9 +170,17 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
     if (type != NULL && !pack_type_by_name(type, &options.type))
         return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, type);
+    if (bits != NULL && type != NULL)
+        return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
+    if (bits != NULL && !parse_bits(bits, &options.bits))
+        return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", bits);
+    if (shape != NULL && bits != NULL)
+        return cli_usage(&command_pack, "random weights have no errors to choose types by");
     if (shape != NULL && calibrate != NULL)
         return cli_usage(&command_pack, "random weights cannot be calibrated");
     options.effort = (pack_effort)effort;
+    if (bits != NULL)
+        options.type = PACK_Q4;
     if (shape != NULL && type == NULL)
         options.type = PACK_F32;
     cli_interrupt_catch();
@@ -146,16 +195,17 @@ static int run(int argc, char **argv) {
     double seconds = clock_seconds(begin, clock_now_ns());
     if (json)
         return report_json(output, &options, &report, seconds);
-    report_text(output, &report, seconds);
+    report_text(output, &report, calibrate != NULL || options.bits > 0, seconds);
     return EXIT_GOOD;
 }
 
 const cli_command command_pack = {
     .name = "pack",
     .summary = "convert a model into one .avo file, which opens at once",
-    .usage = "avocet pack MODEL -o FILE.avo [--type TYPE] [--calibrate FILE]\n"
+    .usage = "avocet pack MODEL -o FILE.avo [--type TYPE | --bits N] [--calibrate FILE]\n"
              "       avocet pack --random SHAPE -o FILE.avo [--type TYPE] [--seed N]",
     .examples = "avocet pack smollm2 -o smollm2.avo\n"
+                "avocet pack ./Llama-3.2-1B -o llama.avo --bits 4.5 --calibrate text.txt\n"
                 "avocet pack ./Llama-3.2-1B -o llama.avo --type q4\n"
                 "avocet pack --random tinyllama-1.1b -o random.avo --type q8",
     .run = run,

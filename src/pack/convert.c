@@ -9,8 +9,9 @@
 #include <float.h>
 #include <math.h>
 
-#define BATCH_BYTES ((size_t)16 << 20)
-#define BATCH_UNITS 4096
+#define BATCH_BYTES    ((size_t)16 << 20)
+#define BATCH_UNITS    4096
+#define MEASURED_UNITS 8 /* one of so many */
 
 /* The first number that cannot be written. */
 typedef struct fault {
@@ -61,15 +62,19 @@ static bool check_unit(const pack_item *item, size_t unit, size_t rows, const fl
     return true;
 }
 
-/* A matrix in a type that is searched for. */
+/* A matrix in a type that is searched for. Its error is measured on some units only, because what
+ * it is compared with costs as much as the feedback. */
 static void round_unit(const batch *b, size_t i, size_t rows, float *numbers) {
     const pack_item *item = b->item;
-    size_t count = rows * item->k;
+    float *scratch = numbers + QUANT_PANEL_ROWS * item->k;
+    double error = 0;
     feedback_encode_panel(item->type, numbers, rows, item->k, b->factor,
-                          b->effort == PACK_EFFORT_NONE, numbers + QUANT_PANEL_ROWS * item->k,
-                          b->out + i * b->unit_bytes, &b->errors[i]);
-    for (size_t at = 0; at < count; at++)
-        b->energies[i] += (double)numbers[at] * (double)numbers[at];
+                          b->effort == PACK_EFFORT_NONE, scratch, b->out + i * b->unit_bytes,
+                          &error);
+    if ((b->first_unit + i) % MEASURED_UNITS != 0 || b->effort == PACK_EFFORT_NONE)
+        return;
+    b->errors[i] = error;
+    b->energies[i] = feedback_energy(item->type, numbers, rows, item->k, b->factor, scratch);
 }
 
 static void encode_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
@@ -158,10 +163,9 @@ typedef struct converter {
 
 static void add_errors(converter *c, pack_item *item) {
     const batch *b = &c->batch;
-    double mean = b->factor != NULL ? c->rounding.mean : 1.0;
     for (size_t i = 0; i < b->units; i++) {
         item->error += b->errors[i];
-        item->energy += b->energies[i] * mean;
+        item->energy += b->energies[i];
     }
 }
 

@@ -78,13 +78,15 @@ static void add_to_group(const pack_item *item, uint64_t bytes, pack_report *rep
     group->tensors++;
     group->weights += (uint64_t)item->rows * item->k;
     group->bytes += bytes;
-    group->error += item->error;
-    group->energy += item->energy;
+    if (item->energy > 0)
+        group->error += item->error / item->energy * (double)item->rows * item->k;
 }
 
 static avo_status write_file(pack_list *list, avo_content *content, const char *name,
                              const char *path, const pack_options *options, pack_report *report,
                              avo_error *error) {
+    if (options->bits > 0)
+        AVO_TRY(pack_budget(list, name, options, error));
     AVO_TRY(fill_tensors(list, content, error));
     avo_writer *writer;
     AVO_TRY(avo_writer_open(options->allocator, path, content, &writer, error));

@@ -16,6 +16,7 @@
     X(PACK_F32, "f32", QUANT_F32)                                                                  \
     X(PACK_F16, "f16", QUANT_F16)                                                                  \
     X(PACK_BF16, "bf16", QUANT_BF16)                                                               \
+    X(PACK_F8C, "f8c", QUANT_F8C)                                                                  \
     X(PACK_Q8, "q8b", QUANT_Q8B)                                                                   \
     X(PACK_Q8C, "q8c", QUANT_Q8C)                                                                  \
     X(PACK_Q5_0, "q5_0", QUANT_Q5_0)                                                               \
@@ -65,7 +66,9 @@ typedef struct pack_group {
     quant_type type;
     uint32_t tensors;
     uint64_t weights, bytes;
-    double error, energy; /* of the outputs, weighted by calibration where there is one */
+    /* Squared error of the outputs as a part of their square, by calibration where there is one
+     * (otherwise of the weights), times the weights: a sum over tensors. */
+    double error;
 } pack_group;
 
 typedef struct pack_report {

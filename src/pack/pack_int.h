@@ -33,7 +33,7 @@ typedef struct pack_item {
     weight_view from;  /* data NULL: random */
     uint64_t random_seed;
     float random_centre, random_deviation;
-    double error, energy; /* once converted: of the outputs; 0 where nothing was measured */
+    double error, energy; /* once converted: of the outputs that were measured */
 } pack_item;
 
 typedef struct pack_list {
@@ -58,6 +58,14 @@ void pack_list_sort(pack_list *list);
 
 /* choose.c: type and layout in the file, from role, from.type and from.layout. */
 void pack_choose(pack_type type, pack_role role, bool tied, bool cut_fits, pack_item *item);
+
+/* Sets type and layout. */
+void pack_set(pack_item *item, quant_type type, quant_layout layout);
+
+/* budget.c: a type for every matrix, so that all tensors together have options->bits per weight at
+ * most. */
+AVO_MUST_USE avo_status pack_budget(pack_list *list, const char *name, const pack_options *options,
+                                    avo_error *error);
 
 /* list.c: all tensors of a source. */
 AVO_MUST_USE avo_status pack_list_source(const model_source *source, pack_type type,

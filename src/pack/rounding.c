@@ -93,10 +93,6 @@ avo_status rounding_factor(rounding *r, const pack_item *item, quant_type type, 
                            r->file.path, name, entry->k, item->name, item->k);
     r->name[0] = '\0';
     AVO_TRY(calibration_read(&r->file, entry, r->room.square, error));
-    double trace = 0;
-    for (size_t i = 0; i < item->k; i++)
-        trace += r->room.square[i * item->k + i];
-    r->mean = trace / item->k;
     AVO_TRY(factor_make(&r->room, item->k, type, damping, team, &r->factor, error));
     snprintf(r->name, sizeof(r->name), "%s", name);
     r->family = rotated ? QUANT_Q4R : QUANT_Q8B;

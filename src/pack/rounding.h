@@ -15,7 +15,6 @@ typedef struct rounding {
     size_t k;
     double damping;
     feedback_factor factor;
-    double mean; /* of the diagonal, without damping */
 } rounding;
 
 /* `path` NULL: no calibration. */

@@ -128,11 +128,9 @@ void feedback_group_try(const feedback_panel *panel, feedback_group *group, cons
     keep_better(group, &trial, scale, minimum);
 }
 
-void feedback_group_end(feedback_panel *panel, const feedback_group *group) {
+void feedback_group_end(const feedback_panel *panel, const feedback_group *group) {
     for (size_t i = 0; i < group->count; i++)
         memcpy(panel->left + (group->begin + i) * LANES, group->left[i], sizeof(group->left[i]));
-    for (size_t lane = 0; lane < panel->rows; lane++)
-        panel->error += (double)group->cost[lane];
 }
 
 /* ---- Types made of blocks ---- */
@@ -229,6 +227,7 @@ static void encode_blocks(feedback_panel *panel, const block_rule *rule, uint8_t
             try_symmetric(panel, &group, rule);
         feedback_group_end(panel, &group);
         for (size_t lane = 0; lane < panel->rows; lane++) {
+            panel->error += (double)group.cost[lane];
             panels_write_scale(rule->type, out, begin / rule->block, lane,
                                quant_f32_to_f16(group.scale[lane]),
                                quant_f32_to_f16(group.minimum[lane]));
@@ -253,13 +252,11 @@ size_t feedback_scratch_floats(size_t k) {
     return (2 * (k + PANEL_UNIT) + Q4R_SUPER) * LANES;
 }
 
-void feedback_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
-                           const feedback_factor *factor, bool quick, float *scratch, uint8_t *out,
-                           double *error) {
+static feedback_panel panel_begin(quant_type type, const float *source, size_t rows, size_t k,
+                                  const feedback_factor *factor, float *scratch) {
     assert(feedback_known(type) && rows >= 1 && rows <= LANES);
     size_t padded = feedback_k(type, k);
     feedback_panel panel = {.factor = factor != NULL && factor->k != 0 ? factor : NULL,
-                            .quick = quick,
                             .k = padded,
                             .rows = rows,
                             .weight = scratch,
@@ -271,17 +268,44 @@ void feedback_encode_panel(quant_type type, const float *source, size_t rows, si
     for (size_t row = 0; row < rows; row++)
         for (size_t i = 0; i < k; i++)
             panel.weight[i * LANES + row] = source[row * k + i];
+    if (type == QUANT_Q4R)
+        quant_rotate(panel.weight, padded, LANES);
+    return panel;
+}
+
+void feedback_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
+                           const feedback_factor *factor, bool quick, float *scratch, uint8_t *out,
+                           double *error) {
+    feedback_panel panel = panel_begin(type, source, rows, k, factor, scratch);
+    panel.quick = quick;
     uint64_t bytes = 0;
     bool known = panels_bytes(type, k, &bytes);
     assert(known);
     (void)known;
     memset(out, 0, (size_t)bytes);
-    if (type == QUANT_Q4R) {
-        quant_rotate(panel.weight, padded, LANES);
+    if (type == QUANT_Q4R)
         feedback_q4r(&panel, out);
-    } else {
+    else
         encode_blocks(&panel, rule_of(type), out);
-    }
     if (error != NULL)
         *error += panel.error;
+}
+
+double feedback_energy(quant_type type, const float *source, size_t rows, size_t k,
+                       const feedback_factor *factor, float *scratch) {
+    feedback_panel panel = panel_begin(type, source, rows, k, factor, scratch);
+    memcpy(panel.left, panel.weight, panel.k * LANES * sizeof(float));
+    double energy = 0;
+    for (size_t begin = 0; begin < panel.k; begin += FEEDBACK_TILE) {
+        size_t end = begin + FEEDBACK_TILE; /* U is zero on and below the diagonal */
+        memcpy(panel.target, panel.weight + begin * LANES, FEEDBACK_TILE * LANES * sizeof(float));
+        feedback_tile(&panel, begin, 0, end, panel.target);
+        for (size_t i = 0; i < FEEDBACK_TILE; i++)
+            for (size_t lane = 0; lane < rows; lane++) {
+                double t = (double)panel.target[i * LANES + lane];
+                energy +=
+                    t * t * (panel.factor != NULL ? (double)panel.factor->diagonal[begin + i] : 1);
+            }
+    }
+    return energy;
 }

@@ -38,4 +38,8 @@ void feedback_encode_panel(quant_type type, const float *source, size_t rows, si
                            const feedback_factor *factor, bool quick, float *scratch, uint8_t *out,
                            double *error);
 
+/* The sum over rows of the mean squared output, w H wᵀ: what the above is to be compared with. */
+double feedback_energy(quant_type type, const float *source, size_t rows, size_t k,
+                       const feedback_factor *factor, float *scratch);
+
 #endif

@@ -43,8 +43,8 @@ void feedback_group_begin(feedback_group *group, size_t begin, size_t count, con
  * lane. */
 void feedback_group_try(const feedback_panel *panel, feedback_group *group, const float *scale,
                         const float *minimum);
-/* The group is done: its errors go into the panel. */
-void feedback_group_end(feedback_panel *panel, const feedback_group *group);
+/* The group is done: what it has left goes into the panel. */
+void feedback_group_end(const feedback_panel *panel, const feedback_group *group);
 
 /* feedback_q4r.c */
 void feedback_q4r(feedback_panel *panel, uint8_t *out);

@@ -8,6 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
+import tiny_model
 from command import ROOT, AVOCET, call
 
 MODELS = ROOT / "tests" / "fixtures" / "models"
@@ -29,7 +30,7 @@ class Pack(unittest.TestCase):
         return sorted(path.name for path in Path(self.folder.name).iterdir())
 
     def test_every_type(self):
-        bits = {"f32": 32, "f16": 16, "bf16": 16, "q8": 8.5, "q8b": 8.5, "q8c": 8, "q5_0": 5.5,
+        bits = {"f32": 32, "f16": 16, "bf16": 16, "f8c": 8, "q8": 8.5, "q8b": 8.5, "q8c": 8, "q5_0": 5.5,
                 "q5_1": 6, "q4": 4.4, "q4r": 4.4, "q4_0": 4.5, "q4_1": 5, "q4b64": 4.2,
                 "q4m64": 4.5, "keep": 16}
         full = {"q8": "q8b", "q4": "q4r"}
@@ -46,6 +47,73 @@ class Pack(unittest.TestCase):
             self.assertEqual((seen["format"], seen["architecture"]), ("avo", "llama"))
             self.assertEqual(seen["weights"], report["parameters"])
         self.assertEqual(self.files(), ["model.avo"])
+
+    def test_bits(self):
+        """The budget holds, more bits are never worse, and the table adds up."""
+        model = tiny_model.write(self.folder.name)
+        text = Path(self.folder.name) / "text.txt"
+        text.write_text("once upon a time there was a quick brown fox. " * 20)
+        statistics = Path(self.folder.name) / "text.cal"
+        done = call("calibrate", model, "--file", text, "-o", statistics, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        seen = json.loads(done.stdout)
+        self.assertEqual((seen["inputs"], seen["bytes"]), (9, statistics.stat().st_size))
+        errors = []
+        for bits in ("5.5", "7", "9", "16.5"):
+            status, out, error = pack(model, "-o", self.path, "--bits", bits, "--calibrate",
+                                      statistics, "--json")
+            self.assertEqual(status, 0, error)
+            report = json.loads(out)
+            self.assertEqual(report["type"], "mixed")
+            self.assertLessEqual(report["bits_per_weight"], float(bits))
+            self.assertEqual(sum(group["weights"] for group in report["groups"]),
+                             report["parameters"])
+            errors.append(sum(group["weights"] * group["error"] for group in report["groups"]))
+        self.assertEqual(errors, sorted(errors, reverse=True))
+        self.assertEqual(errors[-1], 0)  # f16 for all
+        # a text instead of its statistics gives the same file, and leaves nothing behind
+        first = self.path.with_name("first.avo")
+        self.assertEqual(pack(model, "-o", first, "--type", "q4", "--calibrate", statistics)[0], 0)
+        status, out, _ = pack(model, "-o", self.path, "--type", "q4", "--calibrate", text)
+        self.assertEqual(status, 0)
+        self.assertIn("token_embd", out)
+        self.assertEqual(first.read_bytes(), self.path.read_bytes())
+        self.assertEqual(pack(model, "-o", first, "--type", "q4")[0], 0)
+        self.assertNotEqual(first.read_bytes(), self.path.read_bytes())
+        self.assertEqual(self.files(), ["first.avo", "model.avo", "model.bin", "text.cal",
+                                        "text.txt", "tokenizer.bin"])
+
+    def test_calibration_refusals(self):
+        model = tiny_model.write(self.folder.name)
+        text = Path(self.folder.name) / "text.txt"
+        text.write_text("once upon a time")
+        before = self.files()
+        for arguments, part, wanted in [
+            (("calibrate", model, "-o", self.path), "--file", 2),
+            (("calibrate", model, "--file", text), "-o FILE", 2),
+            (("calibrate", "--file", text, "-o", self.path), "MODEL", 2),
+            (("calibrate", model, "--file", text, "-o", self.path, "--ctx", "0"), "--ctx", 2),
+            (("calibrate", model, "--file", "/no/such.txt", "-o", self.path), "/no/such.txt", 1),
+            (("pack", model, "-o", self.path, "--bits", "x"), "no number", 2),
+            (("pack", model, "-o", self.path, "--bits", "3"), "no number", 2),
+            (("pack", model, "-o", self.path, "--bits", "4.5", "--type", "q4"), "--type", 2),
+            (("pack", model, "-o", self.path, "--bits", "4.001"), "too few", 1),
+            (("pack", model, "-o", self.path, "--effort", "3"), "--effort", 2),
+            (("pack", "--random", "tiny", "-o", self.path, "--bits", "5"), "random", 2),
+            (("pack", "--random", "tiny", "-o", self.path, "--calibrate", text), "random", 2),
+            (("pack", model, "-o", self.path, "--type", "q4", "--calibrate", "/no/such.cal"),
+             "/no/such.cal", 1),
+        ]:
+            done = call(*arguments)
+            self.assertEqual(done.returncode, wanted, (arguments, done))
+            self.assertIn(part, done.stderr.decode())
+            self.assertEqual(self.files(), before)
+        # a file of statistics that was cut off
+        statistics = Path(self.folder.name) / "text.cal"
+        self.assertEqual(call("calibrate", model, "--file", text, "-o", statistics).returncode, 0)
+        statistics.write_bytes(statistics.read_bytes()[:-5])
+        status, _, error = pack(model, "-o", self.path, "--type", "q4", "--calibrate", statistics)
+        self.assertEqual((status, "length" in error), (1, True), error)
 
     def test_text(self):
         status, out, error = pack(MODELS / "llama3.gguf", "-o", self.path)
