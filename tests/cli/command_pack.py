@@ -30,9 +30,9 @@ class Pack(unittest.TestCase):
         return sorted(path.name for path in Path(self.folder.name).iterdir())
 
     def test_every_type(self):
-        bits = {"f32": 32, "f16": 16, "bf16": 16, "f8c": 8, "q8": 8.5, "q8b": 8.5, "q8c": 8, "q5_0": 5.5,
-                "q5_1": 6, "q4": 4.4, "q4r": 4.4, "q4_0": 4.5, "q4_1": 5, "q4b64": 4.2,
-                "q4m64": 4.5, "keep": 16}
+        bits = {"f32": 32, "f16": 16, "bf16": 16, "f8c": 8, "q8": 8.5, "q8b": 8.5, "q8c": 8,
+                "q5_0": 5.5, "q5_1": 6, "q4": 4.4, "q4r": 4.4, "q4_0": 4.5, "q4_1": 5,
+                "q4b64": 4.2, "q4m64": 4.5, "keep": 16}
         full = {"q8": "q8b", "q4": "q4r"}
         for name, least in bits.items():
             status, out, error = pack(MODELS / "smollm2", "-o", self.path, "--type", name, "--json")
