@@ -4,7 +4,7 @@
  *   bench_linear [--json] ISA TYPES ROWS K ROWS_OF_X THREADS [SECONDS]
  *   bench_linear avx512 q4r,q4_0 5632 2048 1,4,8,16,512 2
  *
- * ISA: plain, avx2, avx512. TYPES and ROWS_OF_X: comma lists; TYPES may be "all". Copies of
+ * ISA: plain, avx2, avx512, amx. TYPES and ROWS_OF_X: comma lists; TYPES may be "all". Copies of
  * the matrix fill more than 256 MB and are walked in turn, by all workers with a barrier behind
  * each, as the phases do; numbers are random bytes. Of the repeats within SECONDS (default 0.5)
  * the fastest counts, as it does for the limits. "of read" is against reading, "of peak" against
@@ -241,7 +241,10 @@ static bool fill_table(const char *isa, op_table *table) {
     if (!features.avx512 || !features.avx512_vnni)
         return false;
     ops_avx512(table, &features);
-    return strcmp(isa, "avx512") == 0;
+    if (strcmp(isa, "avx512") == 0)
+        return true;
+    ops_amx(table, &features);
+    return features.amx_int8 && strcmp(isa, "amx") == 0;
 }
 
 static void prepare(bench *bench) {
