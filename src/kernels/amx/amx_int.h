@@ -8,12 +8,17 @@
 #ifndef AVO_KERNELS_AMX_INT_H
 #define AVO_KERNELS_AMX_INT_H
 
-#include "kernels/ops.h"
+#include "kernels/avx512/linear.h"
 
 #include <amx_tiles.h>
 #include <immintrin.h>
 
 #define AMX_INLINE static inline __attribute__((always_inline))
+
+/* With fewer rows of x, AVX-512 is faster: a tile then is mostly empty, and what tiles save is less
+ * than what storing and reading them again costs. */
+#define AMX_ROWS_MIN_Q4R    9
+#define AMX_ROWS_MIN_BLOCKS 24
 
 /* Rows whose sums are kept at a time; more rows unpack the weights again, once per so many. */
 #define AMX_BLOCK_ROWS 512
@@ -24,14 +29,13 @@
 typedef struct amx_rows {
     size_t first;
     size_t rows;
-    size_t pitch;  /* rows between the sums of tiles: the most that a tile may have */
     size_t height; /* of every tile */
     size_t tiles;
 } amx_rows;
 
-static inline amx_rows amx_rows_cut(size_t first, size_t rows, size_t pitch) {
-    size_t height = rows < pitch ? rows : pitch;
-    return (amx_rows){first, rows, pitch, height, (rows + height - 1) / height};
+static inline amx_rows amx_rows_cut(size_t first, size_t rows) {
+    size_t height = rows < AMX_TILE_ROWS ? rows : AMX_TILE_ROWS;
+    return (amx_rows){first, rows, height, (rows + height - 1) / height};
 }
 
 /* The first row of a tile, counted from row 0 of x; of a tile behind the last, the last one's. */
@@ -44,7 +48,7 @@ static inline size_t amx_rows_begin(const amx_rows *rows, size_t tile) {
 /* Tiles 0…3: C, of `height` rows; 4 and 5: activations, `depth` k; 6 and 7: weights, `depth` k. */
 tile_configuration amx_configuration(size_t height, size_t depth);
 
-/* Writes one panel's outputs from its sums, sums[tile][pitch][stride]: bias, then store or add. */
+/* Writes one panel's outputs from its sums, sums[tile][16][stride]: bias, then store or add. */
 void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, const float *sums,
                 size_t stride);
 
@@ -61,7 +65,6 @@ void amx_linear_q5_k(const linear_call *call, size_t first, size_t last, uint8_t
 void amx_linear_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);

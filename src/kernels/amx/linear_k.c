@@ -1,5 +1,6 @@
 /* Types with super-blocks of 256 k (A8) on tiles: linear_blocks.h, one function a type. Those whose
- * scales change every 16 k have tiles of a quarter of the depth. */
+ * scales change every 16 k have tiles of a quarter of the depth; Q2_K, which has minima as well, is
+ * faster with AVX-512 alone. */
 #include "kernels/amx/linear_blocks.h"
 
 static const unit_kind kind_q4_k = {8, 320 + 8 * NIBBLE_UNIT, 0, false, true, unit_read_q4_k};
@@ -11,7 +12,10 @@ static void unpack_q4_k(const uint8_t *panel, size_t k, size_t begin, size_t cou
 }
 
 void amx_linear_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_q4_k), unpack_q4_k, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q4_k(call, first, last, scratch);
+    else
+        block_linear(&kind_q4_k, &(block_job){call, first, last, unpack_q4_k, scratch});
 }
 
 static const unit_kind kind_q5_k = {8, 320 + 8 * NIBBLE_BITS, 0, false, true, unit_read_q5_k};
@@ -23,7 +27,10 @@ static void unpack_q5_k(const uint8_t *panel, size_t k, size_t begin, size_t cou
 }
 
 void amx_linear_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_q5_k), unpack_q5_k, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q5_k(call, first, last, scratch);
+    else
+        block_linear(&kind_q5_k, &(block_job){call, first, last, unpack_q5_k, scratch});
 }
 
 static const unit_kind kind_iq4_xs = {8, 192 + 8 * NIBBLE_UNIT, 0, false, false, unit_read_iq4_xs};
@@ -35,7 +42,10 @@ static void unpack_iq4_xs(const uint8_t *panel, size_t k, size_t begin, size_t c
 }
 
 void amx_linear_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_iq4_xs), unpack_iq4_xs, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_iq4_xs(call, first, last, scratch);
+    else
+        block_linear(&kind_iq4_xs, &(block_job){call, first, last, unpack_iq4_xs, scratch});
 }
 
 static const unit_kind kind_q6_k = {8, 320 + 8 * 384, 32, true, false, unit_read_q6_k};
@@ -47,7 +57,10 @@ static void unpack_q6_k(const uint8_t *panel, size_t k, size_t begin, size_t cou
 }
 
 void amx_linear_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_q6_k), unpack_q6_k, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q6_k(call, first, last, scratch);
+    else
+        block_linear(&kind_q6_k, &(block_job){call, first, last, unpack_q6_k, scratch});
 }
 
 static const unit_kind kind_q3_k = {8, 320 + 8 * 192, 4, true, false, unit_read_q3_k};
@@ -59,17 +72,8 @@ static void unpack_q3_k(const uint8_t *panel, size_t k, size_t begin, size_t cou
 }
 
 void amx_linear_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_q3_k), unpack_q3_k, call, first, last, scratch);
-}
-
-static const unit_kind kind_q2_k = {8, 320 + 8 * 128, 0, true, true, unit_read_q2_k};
-
-static void unpack_q2_k(const uint8_t *panel, size_t k, size_t begin, size_t count,
-                        block_piece *out) {
-    (void)k;
-    block_unpack_units(&kind_q2_k, panel, begin, count, out);
-}
-
-void amx_linear_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear(block_kind_of(&kind_q2_k), unpack_q2_k, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q3_k(call, first, last, scratch);
+    else
+        block_linear(&kind_q3_k, &(block_job){call, first, last, unpack_q3_k, scratch});
 }

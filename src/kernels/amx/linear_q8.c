@@ -32,10 +32,15 @@ static void unpack_q8c(const uint8_t *panel, size_t k, size_t begin, size_t coun
 }
 
 void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear((block_kind){32, false, true, false}, unpack_q8_blocks, call, first, last,
-                 scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q8_0(call, first, last, scratch);
+    else
+        block_linear_a16(&(block_job){call, first, last, unpack_q8_blocks, scratch});
 }
 
 void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    block_linear((block_kind){32, false, true, true}, unpack_q8c, call, first, last, scratch);
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q8c(call, first, last, scratch);
+    else
+        block_linear_a16_channel(&(block_job){call, first, last, unpack_q8c, scratch});
 }

@@ -22,7 +22,7 @@ void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, con
     size_t done = rows->first;
     for (size_t tile = 0; tile < rows->tiles; tile++) {
         size_t begin = amx_rows_begin(rows, tile);
-        const float *from = sums + tile * rows->pitch * stride;
+        const float *from = sums + tile * AMX_TILE_ROWS * stride;
         for (; done < begin + rows->height; done++) {
             __m512 y = _mm512_load_ps(from + (done - begin) * stride);
             float *out = call->out + done * call->out_stride + output;

@@ -18,7 +18,6 @@ void ops_amx(op_table *table, const cpu_features *features) {
     table->linear[PANEL_IQ4_XS] = amx_linear_iq4_xs;
     table->linear[PANEL_Q6_K] = amx_linear_q6_k;
     table->linear[PANEL_Q3_K] = amx_linear_q3_k;
-    table->linear[PANEL_Q2_K] = amx_linear_q2_k;
     table->linear[PANEL_Q8B] = amx_linear_q8b;
     table->linear[PANEL_Q8C] = amx_linear_q8c;
     table->linear[PANEL_Q8_0] = amx_linear_q8b; /* the same panels */

@@ -181,17 +181,4 @@ AMX_INLINE void unit_read_q3_k(const uint8_t *super, size_t unit, unit_lines *ou
     unit_scales_sub(super, unit, out);
 }
 
-AMX_INLINE void unit_read_q2_k(const uint8_t *super, size_t unit, unit_lines *out) {
-    unit_pairs(super + 320 + unit * 128, out->line);
-    for (size_t half = 0; half < 2; half++) {
-        __m512i both = _mm512_cvtepu8_epi32(
-            _mm_loadu_si128((const __m128i *)(const void *)(super + 64 + 32 * unit + 16 * half)));
-        __m512 scale = _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)));
-        __m512 minimum = _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4));
-        out->scale[half] = _mm512_mul_ps(unit_halves(super), scale);
-        out->minimum[half] =
-            _mm512_xor_ps(_mm512_mul_ps(unit_halves(super + 32), minimum), _mm512_set1_ps(-0.0f));
-    }
-}
-
 #endif

@@ -9,7 +9,7 @@
 #ifndef AVO_KERNELS_AVX512_LINEAR_INT_H
 #define AVO_KERNELS_AVX512_LINEAR_INT_H
 
-#include "kernels/ops.h"
+#include "kernels/avx512/linear.h"
 
 #include <immintrin.h>
 
@@ -45,27 +45,5 @@ AVX512_INLINE __m512 load_bytes(const uint8_t *at) {
     __m128i bytes = _mm_load_si128((const __m128i *)(const void *)at);
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
-
-void linear_avx512_f32(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_f16(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_bf16(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_f8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q8_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
 #endif

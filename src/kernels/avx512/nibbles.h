@@ -48,7 +48,7 @@ AVX512_INLINE void read_pair_line(const uint8_t *at, __m512i *out) {
 /* The same as the upper bits of four byte lines that have the lower four. */
 AVX512_INLINE void add_pair_line(const uint8_t *at, __m512i *out) {
     const __m512i mask = _mm512_set1_epi8(0x30);
-    const int either = 0xf8; /* a | (b & c) */
+    enum { either = 0xf8 }; /* a | (b & c) */
     __m512i line = load_line(at);
     out[0] = _mm512_ternarylogic_epi32(out[0], _mm512_slli_epi16(line, 4), mask, either);
     out[1] = _mm512_ternarylogic_epi32(out[1], _mm512_slli_epi16(line, 2), mask, either);
