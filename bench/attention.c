@@ -190,7 +190,6 @@ static int compare(const void *a, const void *b) {
 static double median_seconds(bench *b) {
     double seconds[ROUNDS];
     for (int i = -1; i < ROUNDS; i++) {
-        /* Rotation in place keeps lengths, but rounding and rotation again must not wander. */
         uint64_t begin = clock_now_ns();
         team_run(b->step.team, all_layers, &b->step);
         if (i >= 0)
@@ -318,6 +317,7 @@ int main(int argc, char **argv) {
     if (region_open(NULL, LIMITS_READ_BYTES, &options, "memory", &memory, NULL) != AVO_OK)
         return 1;
     machine_limits limits;
+    limits_touch(team, memory.data, LIMITS_READ_BYTES);
     limits_measure(&table, team, memory.data, LIMITS_READ_BYTES, &limits);
     region_close(&memory);
     if (f.json)

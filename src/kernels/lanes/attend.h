@@ -14,7 +14,7 @@
 #include "kernels/lanes/position.h"
 
 #define ATTEND_BLOCK  8
-#define ATTEND_AHEAD  2 /* pages that are fetched before they are read, into the second cache */
+#define ATTEND_AHEAD  1 /* pages that are fetched before they are read, into the second cache */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 static inline void attend_fetch(const uint8_t *line) {
@@ -455,6 +455,14 @@ ALWAYS_INLINE void lanes_pages(const kv_type type, const attend_call *call,
                             .first = number * KV_PAGE_TOKENS};
         page.key_scale = (const float *)(const void *)(head + kv_key_bytes(type, size));
         page.value_scale = (const float *)(const void *)(page.values + kv_value_bytes(type, size));
+        if (kv_type_scaled(type) && next != NULL) { /* the products fetch tiles alone */
+            const uint8_t *key_scales = next + kv_key_bytes(type, size);
+            const uint8_t *value_scales = page.next_values + kv_value_bytes(type, size);
+            attend_fetch(key_scales);
+            attend_fetch(key_scales + 64);
+            attend_fetch(value_scales);
+            attend_fetch(value_scales + 64);
+        }
         if (unpack) {
             lanes_tile_to_floats(type, page.keys, (size_t)size * KV_PAGE_TOKENS, room->keys);
             lanes_tile_to_floats(type, page.values, kv_tile_floats(size), room->values);
