@@ -1,8 +1,8 @@
 /* F32, F16, BF16, F8C: floats times floats, k after k, one fused multiply-add each.
  *
  * A piece of 256 k is decoded to floats (16 KB; F32 is read where it lies) and multiplied with all
- * rows of x, six at a time: 12 accumulators, two registers of weights, one of x. One row alone
- * would wait for its two accumulators: it takes two panels at once, decoded in registers.
+ * rows of x, six at a time: 12 accumulators, two registers of weights, one of x. Up to six
+ * rows alone are multiplied with weights decoded in registers.
  */
 #include "kernels/avx2/linear_int.h"
 
@@ -24,23 +24,31 @@ typedef struct float_pair {
     __m256 first, second;
 } float_pair;
 
-/* Two halves for each of 8 outputs, as two registers of 8 floats. */
+/* Two halves for each of 8 outputs, as two registers of 8 floats. Shuffling leaves the outputs as
+ * 0 1 4 5 2 3 6 7, and so they stay until restore_order puts the sums right. */
 ALWAYS_INLINE float_pair convert_pairs(__m256i halves) {
     __m256 a = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
     __m256 b = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    /* Shuffling leaves the outputs as 0 1 4 5 2 3 6 7. */
-    __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
-    __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
-    return (float_pair){_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)),
-                        _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8))};
+    return (float_pair){_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)};
 }
 
-/* E4M3 in the upper bytes of words, as halves 256 times smaller; the NaN stays one. */
-ALWAYS_INLINE __m256i halves_of_e4m3(__m256i words) {
+static void restore_order(float *sums, size_t rows) {
+    for (size_t i = 0; i < 2 * rows; i++, sums += 8) {
+        __m256d shuffled = _mm256_castps_pd(_mm256_load_ps(sums));
+        _mm256_store_ps(sums, _mm256_castpd_ps(_mm256_permute4x64_pd(shuffled, 0xd8)));
+    }
+}
+
+/* E4M3 in the upper bytes of words, as halves 256 times smaller: subnormals cost nothing this way.
+ * `nan`: the type's one NaN may be among them. */
+ALWAYS_INLINE __m256i halves_of_e4m3(__m256i words, bool nan) {
     __m256i half = _mm256_and_si256(_mm256_srai_epi16(words, 1), _mm256_set1_epi16((short)0xbf80));
-    __m256i most = _mm256_set1_epi16(0x3f80);
-    __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(half, most), most);
-    return _mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7e00)));
+    if (__builtin_expect(nan, 0)) {
+        __m256i most = _mm256_set1_epi16(0x3f80);
+        __m256i found = _mm256_cmpeq_epi16(_mm256_and_si256(half, most), most);
+        half = _mm256_or_si256(half, _mm256_and_si256(found, _mm256_set1_epi16(0x7e00)));
+    }
+    return half;
 }
 
 /* 8 outputs of one line: out[line_k]. */
@@ -59,8 +67,10 @@ ALWAYS_INLINE void decode_line(const float_kind kind, const uint8_t *source, __m
         out[1] = _mm256_castsi256_ps(_mm256_and_si256(line, _mm256_set1_epi32((int)0xffff0000u)));
     } else {
         const __m256 grow = _mm256_set1_ps(256.0f);
-        float_pair even = convert_pairs(halves_of_e4m3(_mm256_slli_epi16(line, 8)));
-        float_pair odd = convert_pairs(halves_of_e4m3(line));
+        __m256i magnitude = _mm256_or_si256(line, _mm256_set1_epi8(-128));
+        bool nan = _mm256_movemask_epi8(_mm256_cmpeq_epi8(magnitude, _mm256_set1_epi8(-1))) != 0;
+        float_pair even = convert_pairs(halves_of_e4m3(_mm256_slli_epi16(line, 8), nan));
+        float_pair odd = convert_pairs(halves_of_e4m3(line, nan));
         out[0] = _mm256_mul_ps(even.first, grow);
         out[1] = _mm256_mul_ps(odd.first, grow);
         out[2] = _mm256_mul_ps(even.second, grow);
@@ -68,12 +78,14 @@ ALWAYS_INLINE void decode_line(const float_kind kind, const uint8_t *source, __m
     }
 }
 
-/* ---- One row ---- */
+/* ---- Up to six rows: decoded in registers ---- */
 
-/* `count` k of one line of `panels` panels. */
+typedef __m256 few_sums[2][FLOAT_TILE][2]; /* [panel][row][half] */
+
+/* One line of `panels` panels, its numbers [begin, end) of each output, with `rows` rows of x. */
 ALWAYS_INLINE void multiply_line(const float_kind kind, const uint8_t *const *source,
-                                 const float *x, const size_t count, const int panels,
-                                 __m256 sum[2][2]) {
+                                 const float *x, size_t stride, size_t begin, size_t end,
+                                 const int panels, const int rows, few_sums sum) {
 #pragma GCC unroll 2
     for (int p = 0; p < panels; p++)
 #pragma GCC unroll 2
@@ -81,37 +93,66 @@ ALWAYS_INLINE void multiply_line(const float_kind kind, const uint8_t *const *so
             __m256 w[4];
             decode_line(kind, source[p] + 32 * h, w);
 #pragma GCC unroll 4
-            for (size_t i = 0; i < count; i++)
-                sum[p][h] = _mm256_fmadd_ps(w[i], _mm256_set1_ps(x[i]), sum[p][h]);
+            for (size_t i = begin; i < end; i++)
+#pragma GCC unroll 6
+                for (int r = 0; r < rows; r++)
+                    sum[p][r][h] = _mm256_fmadd_ps(w[i], _mm256_set1_ps(x[(size_t)r * stride + i]),
+                                                   sum[p][r][h]);
         }
 }
 
-ALWAYS_INLINE void row_panels(const float_kind kind, const uint8_t *panel, size_t panel_bytes,
-                              const float *x, size_t k, const int panels, float *sums) {
+ALWAYS_INLINE void few_panels(const float_kind kind, const uint8_t *panel, size_t panel_bytes,
+                              const float *x, size_t stride, size_t k, const int panels,
+                              const int rows, float *sums) {
     const size_t step = line_k(kind);
     const uint8_t *source[2] = {panel, panel + panel_bytes};
-    __m256 sum[2][2];
+    few_sums sum;
     for (int p = 0; p < panels; p++)
-        sum[p][0] = sum[p][1] = _mm256_setzero_ps();
+        for (int r = 0; r < rows; r++)
+            sum[p][r][0] = sum[p][r][1] = _mm256_setzero_ps();
     size_t i = 0;
     for (; i + step <= k; i += step) {
-        multiply_line(kind, source, x + i, step, panels, sum);
+        multiply_line(kind, source, x + i, stride, 0, step, panels, rows, sum);
         for (int p = 0; p < panels; p++) {
             prefetch_lines(source[p] + PREFETCH_AHEAD, 1);
             source[p] += PANEL_LINE_BYTES;
         }
     }
-    for (size_t j = 0; i + j < k; j++) { /* a last line that is not full: at most three k */
-        for (int p = 0; p < panels; p++)
-            for (int h = 0; h < 2; h++) {
-                __m256 w[4];
-                decode_line(kind, source[p] + 32 * h, w);
-                sum[p][h] = _mm256_fmadd_ps(w[j], _mm256_set1_ps(x[i + j]), sum[p][h]);
-            }
-    }
+    for (size_t j = 0; i + j < k; j++) /* a last line that is not full */
+        multiply_line(kind, source, x + i, stride, j, j + 1, panels, rows, sum);
     for (int p = 0; p < panels; p++)
-        for (int h = 0; h < 2; h++)
-            _mm256_store_ps(sums + p * QUANT_PANEL_ROWS + 8 * h, sum[p][h]);
+        for (int r = 0; r < rows; r++)
+            for (int h = 0; h < 2; h++)
+                _mm256_store_ps(sums + (p * rows + r) * QUANT_PANEL_ROWS + 8 * h, sum[p][r][h]);
+}
+
+/* Two panels for one row, which would wait for its two accumulators otherwise. */
+ALWAYS_INLINE void few_rows(const float_kind kind, const uint8_t *panel, size_t panel_bytes,
+                            const float *x, size_t stride, size_t k, size_t panels, size_t rows,
+                            float *sums) {
+    if (panels == 2) {
+        few_panels(kind, panel, panel_bytes, x, stride, k, 2, 1, sums);
+        return;
+    }
+    switch (rows) {
+    case 1:
+        few_panels(kind, panel, 0, x, stride, k, 1, 1, sums);
+        return;
+    case 2:
+        few_panels(kind, panel, 0, x, stride, k, 1, 2, sums);
+        return;
+    case 3:
+        few_panels(kind, panel, 0, x, stride, k, 1, 3, sums);
+        return;
+    case 4:
+        few_panels(kind, panel, 0, x, stride, k, 1, 4, sums);
+        return;
+    case 5:
+        few_panels(kind, panel, 0, x, stride, k, 1, 5, sums);
+        return;
+    default:
+        few_panels(kind, panel, 0, x, stride, k, 1, 6, sums);
+    }
 }
 
 /* ---- Many rows ---- */
@@ -217,14 +258,14 @@ ALWAYS_INLINE void linear_floats(const linear_call *call, size_t first, size_t l
         for (size_t panel = first; panel < last;) {
             const uint8_t *data = weight->data + panel * (size_t)bytes;
             size_t panels = rows == 1 && last - panel >= 2 ? 2 : 1;
-            if (panels == 2)
-                row_panels(kind, data, (size_t)bytes, from, k, 2, sums);
-            else if (rows == 1)
-                row_panels(kind, data, (size_t)bytes, from, k, 1, sums);
+            if (rows <= FLOAT_TILE)
+                few_rows(kind, data, (size_t)bytes, from, x->stride, k, panels, rows, sums);
             else
                 panel_rows(kind, data, from, x->stride, k, rows, piece, sums);
+            if (kind == KIND_F16 || kind == KIND_F8C)
+                restore_order(sums, panels * rows);
             for (size_t p = 0; p < panels; p++, panel++, data += bytes)
-                linear_finish(call, panel, row, rows, sums + p * QUANT_PANEL_ROWS,
+                linear_finish(call, panel, row, rows, sums + p * rows * QUANT_PANEL_ROWS,
                               kind == KIND_F8C ? (const float *)(const void *)(data + scale_at)
                                                : NULL);
         }
