@@ -1,6 +1,10 @@
 /* Blocks of 32 or 64 k with f16 scales (and minima): Q4_0, Q4_1, Q4B64, Q4M64, Q5_0, Q5_1, and
  * MXFP4. Layouts: panels.h; product: product_bytes.h. Depth: 8 for 4 bit, 4 for 5 bit (2 · 31 ·
  * 127 · 4 = 31496) and for MXFP4, whose whole numbers −12 … 12 become 0 … 24 with zero point 12.
+ *
+ * Two Zen 4 cores, bench_linear avx2 q4_0,q4_1 5632 2048 1,2,4,8,16,512 2: one row 32 GB/s; 2, 4,
+ * 8, 16 rows in 1.11, 1.28, 2.26, 4.04 (Q4_0) and 1.10, 1.27, 2.13, 3.70 (Q4_1) times its time; 512
+ * rows 482 and 470 GOPS.
  */
 #include "kernels/avx2/product_bytes.h"
 #include "kernels/avx2/unpack_lines.h"

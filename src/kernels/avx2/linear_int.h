@@ -9,6 +9,10 @@
  *
  * A line of an unpacked piece is 64 bytes: 4 bytes for each of 16 outputs, as in panels.h, two
  * registers. The 4 bytes of x that meet them are broadcast.
+ *
+ * What bounds it on Zen 4 (3.6 GHz): vpmaddubsw, vpmaddwd and float multiplication share two of the
+ * four pipes, and eight vpmaddubsw with the vpaddw that wait for them take 5 cycles, not 4: 371
+ * GOPS a core before anything else is done.
  */
 #ifndef AVO_KERNELS_AVX2_LINEAR_INT_H
 #define AVO_KERNELS_AVX2_LINEAR_INT_H

@@ -2,6 +2,9 @@
  * (blocks of 16 with minima). Layouts: panels.h; product: product_bytes.h. Depth: 8 for 4 bit, 4
  * for 5 bit; blocks of 16 have four lines: 2 for 6 bit (2 · 63 · 127 · 2 = 32004), 4 for 3 and 2.
  * Scales d · s and minima −(dmin · m) are rounded once, as panel_unit has them.
+ *
+ * Two Zen 4 cores, bench_linear avx2 q4_k,q6_k 5632 2048 1,2,4,8,16,512 2: one row 34 and 35 GB/s;
+ * 512 rows 466 and 344 GOPS.
  */
 #include "kernels/avx2/product_bytes.h"
 #include "kernels/avx2/unpack_lines.h"

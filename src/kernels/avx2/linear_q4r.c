@@ -9,6 +9,9 @@
  * 16 · 8 · 127 = 16256; that it may wrap in between does not matter, for vpaddw is modular.
  * int32 is at most 256 · 15 · 8 · 127.
  * Per 32 k, 8 outputs and a row: 8 vpmaddubsw, 8 vpaddw, vpmaddwd, vpaddd.
+ *
+ * Two Zen 4 cores, bench_linear avx2 q4r 5632 2048 1,2,4,8,16,512 2: one row 36 GB/s; 2, 4, 8, 16
+ * rows in 1.05, 1.37, 2.44, 4.17 times its time; 512 rows 536 GOPS.
  */
 #include "kernels/avx2/linear_int.h"
 

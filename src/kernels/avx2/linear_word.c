@@ -5,6 +5,9 @@
  * once into int32, exact: half the work of two planes of bytes. A line of the piece holds two k of
  * 16 outputs. int32: 32 k · 128 · 32512 = 1.3e8.
  * Per 32 k, 8 outputs and a row: 16 vpmaddwd, 15 vpaddd, vcvtdq2ps, vmulps, vfmadd.
+ *
+ * Two Zen 4 cores, bench_linear avx2 q8_0 5632 2048 1,2,4,8,16,512 2: one row 30 GB/s, 512 rows 277
+ * GOPS.
  */
 #include "kernels/avx2/unpack_lines.h"
 
