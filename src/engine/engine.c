@@ -10,10 +10,10 @@ static avo_status open_scratch(avo_engine *engine, avo_error *error) {
     if (!scratch_measure(engine->model, &engine->plan, &engine->choice.backend, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
     engine->scratch_bytes = sizes.total;
-    engine->scratch_block = allocator_take(engine->allocator, engine->scratch_bytes);
-    if (engine->scratch_block == NULL)
-        return status_no_memory(error, "scratch", engine->scratch_bytes);
-    scratch_cut(&sizes, &engine->plan, engine->scratch_block, &engine->scratch);
+    region_options options = {.huge = engine->scratch_bytes >= REGION_HUGE_BYTES};
+    AVO_TRY(region_open(engine->allocator, engine->scratch_bytes, &options, "scratch",
+                        &engine->scratch_region, error));
+    scratch_cut(&sizes, &engine->plan, engine->scratch_region.data, &engine->scratch);
     return AVO_OK;
 }
 
@@ -73,7 +73,7 @@ void avo_engine_close(avo_engine *engine) {
         return;
     team_close(engine->team);
     kv_pool_close(engine->kv);
-    allocator_give(engine->allocator, engine->scratch_block, engine->scratch_bytes);
+    region_close(&engine->scratch_region);
     arena_free(&engine->arena);
     allocator_give(engine->allocator, engine, sizeof(*engine));
 }

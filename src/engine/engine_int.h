@@ -59,7 +59,7 @@ struct avo_engine {
     team *team;
     kv_pool *kv;
     scratch_view scratch;
-    uint8_t *scratch_block;
+    region scratch_region;
     size_t scratch_bytes;
     uint32_t sessions;       /* open now */
     uint64_t session_serial; /* of the newest session */

@@ -98,7 +98,13 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
     if (!kv_pool_bytes(&model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) ||
         !scratch_measure(model, plan, backend, &sizes))
         return false;
-    plan->scratch_bytes = sizes.total;
+    size_t kv_bytes;
+    size_t scratch_bytes;
+    if (!region_round((size_t)plan->kv_bytes, true, &kv_bytes) ||
+        !region_round(sizes.total, true, &scratch_bytes))
+        return false;
+    plan->kv_bytes = kv_bytes;
+    plan->scratch_bytes = scratch_bytes;
     return true;
 }
 

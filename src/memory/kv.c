@@ -2,6 +2,7 @@
 #include "memory/kv.h"
 
 #include "base/checked.h"
+#include "base/region.h"
 #include "kernels/kv_tile.h"
 
 #include <string.h>
@@ -13,6 +14,7 @@ struct kv_pool {
     uint32_t layers;
     uint32_t pages;
     size_t pool_bytes;
+    region region;
     uint32_t *free_pages; /* a stack */
     uint32_t free_count;
 };
@@ -54,11 +56,19 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
     pool->pool_bytes = (size_t)bytes;
     pool->layer_offset = allocator_take_array(allocator, model->layers, sizeof(size_t));
     pool->free_pages = allocator_take_array(allocator, pages, sizeof(uint32_t));
-    pool->view.pool = allocator_take(allocator, pool->pool_bytes);
-    if (pool->layer_offset == NULL || pool->free_pages == NULL || pool->view.pool == NULL) {
+    if (pool->layer_offset == NULL || pool->free_pages == NULL) {
         kv_pool_close(pool);
         return status_no_memory(error, "the KV pool", (size_t)bytes);
     }
+    /* A layer reads one tile of every page: with small memory pages each would miss the TLB. */
+    region_options options = {.huge = pool->pool_bytes >= REGION_HUGE_BYTES};
+    avo_status status =
+        region_open(allocator, pool->pool_bytes, &options, "the KV pool", &pool->region, error);
+    if (status != AVO_OK) {
+        kv_pool_close(pool);
+        return status;
+    }
+    pool->view.pool = pool->region.data;
     pool->view.type = type;
     pool->view.layer_offset = pool->layer_offset;
     (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
@@ -72,7 +82,7 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
 void kv_pool_close(kv_pool *pool) {
     if (pool == NULL)
         return;
-    allocator_give(pool->allocator, pool->view.pool, pool->pool_bytes);
+    region_close(&pool->region);
     allocator_give(pool->allocator, pool->free_pages, pool->pages * sizeof(uint32_t));
     allocator_give(pool->allocator, pool->layer_offset, pool->layers * sizeof(size_t));
     allocator_give(pool->allocator, pool, sizeof(*pool));
