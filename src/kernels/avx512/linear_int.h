@@ -5,6 +5,10 @@
  * operations on pipes that the products leave idle) and multiplied with every row, whose four k are
  * broadcast from memory. vpdpbusd takes unsigned × signed bytes: weights stay unsigned, and the sum
  * begins at −zero point · (sum of the row's numbers), which a small table per call holds.
+ *
+ * Rates in the heads of these files are of one Zen 4 core (vpdpbusd alone 464 GOPS, FP32 FMA 116
+ * GFLOPS) with k = 2048 and weights in its caches; bench_linear measures from memory, beside the
+ * machine's limits: bench_linear avx512 all 5632 2048 1,4,8,16,512 2.
  */
 #ifndef AVO_KERNELS_AVX512_LINEAR_INT_H
 #define AVO_KERNELS_AVX512_LINEAR_INT_H

@@ -3,6 +3,8 @@
  * vpdpwssd by the multiplier: the fewest operations per byte of weights up to 16 rows   multiplier
  * · (number − 8) + 128 as bytes in registers, the multiplier costs nothing per row more the same
  * bytes, unpacked once for all rows
+ * One core: 57 GB/s of weights for 1 row, 360 GOPS for 8, 374 for 16, 432 for 512 (93 % of
+ * vpdpbusd).
  */
 #include "kernels/avx512/q4r.h"
 
