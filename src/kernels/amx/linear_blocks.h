@@ -14,10 +14,8 @@
  * Tails   the last tile of rows begins 16 before the end (amx_int.h); k up to whole units with
  *         zeros. Fewer than AMX_ROWS_MIN_BLOCKS rows go to AVX-512.
  * Sums    f[row][output], in the order of activation.h.
- * Rates   16 threads of an Emerald Rapids Xeon (model 207), 512 rows, 5632 × 2048: Q4_0 4.4 TOPS in
- * the median and 6.8 at best, Q4_1 3.9 and 5.9, Q8_0 2.4 and 2.7; AVX-512 there 2.3, 2.2 and 1.1.
- * Neighbours on the machine make a factor of two. (bench_linear amx q4_0,q4_1,q8_0 5632 2048 512
- * 16)
+ * Rates   bench_linear amx q4_0,q4_1,q8_0 5632 2048 512 16, the machine as in linear_q4r.c: Q4_0
+ *         4.1 TOPS, Q4_1 3.4, Q8_0 1.9; AVX-512 in the same run 2.1, 1.8 and 1.2.
  */
 #ifndef AVO_KERNELS_AMX_LINEAR_BLOCKS_H
 #define AVO_KERNELS_AMX_LINEAR_BLOCKS_H

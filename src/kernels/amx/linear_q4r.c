@@ -7,15 +7,16 @@
  *         While the products of a group run, the C tiles of the group before, stored as integers,
  *         are converted and added to the float sums, a tile behind each quarter of the products.
  * Tails   a last single tile of rows, a last single panel and both; k up to whole 64 with zeros on
- *         both sides; fewer than 16 rows: lower tiles (amx_int.h); fewer than AMX_ROWS_MIN_Q4R go
- * to AVX-512. Sums    f[row][output], one fma per 256 k in order, as activation.h has it. Rates 16
- * threads of a Xeon 8580, 512 rows, 5632 × 2048: 10.5 TOPS in the median, 17…21 at best
- *         (AVX-512: 3.8); 16 rows read the weights at 64…94 GB/s. One thread: 1.5…1.7 TOPS.
- *         (bench_linear amx q4r 5632 2048 16,512 16.) What tiles can do depends on their numbers:
- *         products of zeros take 17 cycles there, of random numbers 36, so the peak of 5 TOPS a
- *         thread that a loop of empty tiles shows is 2.4 with numbers in them. A group whose data
- *         lie in the first-level cache takes 1,050 cycles: 570 for its products, most of the rest
- *         for its 16 loads of tiles; float work hides behind them.
+ *         both sides; fewer than 16 rows: lower tiles (amx_int.h); fewer than AMX_ROWS_MIN_Q4R: to
+ *         AVX-512.
+ * Sums    f[row][output], one fma per 256 k in order, as activation.h has it.
+ * Rates   bench_linear amx q4r 5632 2048 16,512 16 with 16 threads of an Emerald Rapids Xeon, a
+ *         virtual machine whose neighbours make a factor of two: 512 rows at 7…10 TOPS (AVX-512 in
+ *         the same runs 2.9…3.8), 16 rows at 64…76 GB/s of weights; one thread 1.3 TOPS.
+ *         What tiles can do depends on their numbers: 16 products of zeros take 270 cycles there,
+ *         of random numbers 570, so the peak of 5 TOPS a thread that a loop over empty tiles shows
+ *         is 2.4 with numbers in them. A group whose data all lie in the first-level cache takes
+ *         1,050 cycles; its float work alone would take 220 and hides behind the rest.
  */
 #include "kernels/amx/amx_int.h"
 #include "kernels/avx512/q4r.h"
