@@ -19,7 +19,7 @@ static const char roofline_script[] =
     "stats 'figures.dat' using 7 nooutput name 'I'\n"
     "stats 'figures.dat' using 8 nooutput name 'F'\n"
     "set logscale xy\n"
-    "set xrange [0.2:2000]\n"
+    "set xrange [0.1:20000]\n"
     "set yrange [0.5:*]\n"
     "set xlabel 'operations per byte read'\n"
     "set ylabel 'GOPS'\n"
@@ -31,8 +31,10 @@ static const char roofline_script[] =
     "     (x * R_max < F_max ? x * R_max : F_max) with lines lw 2 dt 2 lc rgb '#888888' "
     "title 'f32 roof', \\\n"
     "     'figures.dat' using 2:3:(0.05) with points pt 7 ps 0.8 lc rgb '#c03030' notitle, \\\n"
-    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) with labels left "
-    "offset 0.6,-0.5 font ',10' notitle\n";
+    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) every 2 with labels "
+    "left offset 0.6,-0.4 font ',10' notitle, \\\n"
+    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) every 2::1 with "
+    "labels right offset -0.6,0.4 font ',10' notitle\n";
 
 static const char share_script[] =
     "set terminal svg size 900,560 font 'sans-serif,13' background 'white'\n"
