@@ -16,7 +16,7 @@ PRETENDER = """#!{python}
 import json, os, sys
 folder = os.path.dirname(os.path.abspath(__file__))
 if sys.argv[1] == "version":
-    print(json.dumps({{"isa": "avx2 avx512 avx512_vnni"}}))
+    print(json.dumps({{"isas": "ref avx2 avx512"}}))
 elif sys.argv[1] == "pack":
     open(sys.argv[sys.argv.index("-o") + 1], "w").close()
 else:
