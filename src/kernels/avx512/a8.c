@@ -9,9 +9,7 @@ size_t a8_table_stride(const product *product) {
 
 /* 16 sums of 16 numbers, zeros from `count` on. */
 static __m512i sums_at(const int32_t *sums, size_t at, size_t count) {
-    size_t left = at < count ? count - at : 0;
-    __mmask16 there = left >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-    return _mm512_maskz_loadu_epi32(there, sums + at);
+    return _mm512_maskz_loadu_epi32(lanes_left(at < count ? count - at : 0), sums + at);
 }
 
 static void fill_wholes(const product *product, size_t rows, int32_t zero) {

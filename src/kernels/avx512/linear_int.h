@@ -19,6 +19,11 @@
 
 #define AVX512_INLINE static inline __attribute__((always_inline))
 
+/* The first `left` lanes, all of them from 16 on. */
+AVX512_INLINE __mmask16 lanes_left(size_t left) {
+    return (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
+}
+
 /* Rows of x in one tile at most: 16 sums, 8 lines of weights, temporaries. */
 #define TILE_ROWS_MAX 16
 

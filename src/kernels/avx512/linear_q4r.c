@@ -130,9 +130,7 @@ static void q4r_fill(const product *product, size_t rows) {
         const int32_t *sums = x->integer_sum + (product->chunk + i) * x->sum_stride;
         int32_t *begin = (int32_t *)product->table + i * product->table_stride;
         for (size_t at = 0, index = 0; at < count; at += Q4R_SUBS, index++) {
-            size_t left = count - at;
-            __mmask16 there = left >= Q4R_SUBS ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-            __m512i part = _mm512_maskz_loadu_epi32(there, sums + at);
+            __m512i part = _mm512_maskz_loadu_epi32(lanes_left(count - at), sums + at);
             if (few)
                 _mm512_storeu_si512(begin + at,
                                     _mm512_mullo_epi32(part, _mm512_set1_epi32(-NUMBER_ZERO)));

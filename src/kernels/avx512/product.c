@@ -8,8 +8,7 @@
 
 /* Lanes of the panel that are rows of the weight. */
 static __mmask16 panel_lanes(const weight_view *weight, size_t panel) {
-    size_t left = weight->rows - panel * QUANT_PANEL_ROWS;
-    return left >= QUANT_PANEL_ROWS ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+    return lanes_left(weight->rows - panel * QUANT_PANEL_ROWS);
 }
 
 /* Rows in the next tile of `left` rows: tiles of one call differ by little, so that none is left

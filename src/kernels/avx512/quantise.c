@@ -2,8 +2,7 @@
  * block; A8R rotates 256 k in registers: strides 1…8 within vectors, 16…128 between them, in the
  * order of quant_rotate, so that all bits agree. */
 #include "kernels/avx512/avx512_int.h"
-
-#include <immintrin.h>
+#include "kernels/avx512/linear_int.h"
 
 #define BLOCK     32
 #define A8_MOST   127.0f
@@ -11,13 +10,7 @@
 #define A16_RADIX 255
 #define VECTORS   (Q4R_SUPER / 16)
 
-#define AVX512_INLINE static inline __attribute__((always_inline))
-
 /* ---- Blocks ---- */
-
-AVX512_INLINE __mmask16 lanes_left(size_t left) {
-    return left >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-}
 
 /* 16 numbers, zeros from `left` on. */
 AVX512_INLINE __m512 load_part(const float *x, size_t left) {
