@@ -30,7 +30,7 @@
  * attended = acc · (1 / l), rotated back by kv_rotate for INT8 and FP8.
  *
  * exp2(x): 0 below −126; else n = x to the nearest integer, r = x − n, 2ⁿ · p(r) with p of fifth
- * degree (attend_exp2_series), by fma. Relative error below 1.7e-7; x is at most 126.
+ * degree, by fma. Relative error below 1.7e-7; x is at most 126: under a soft cap it is cut there.
  */
 #ifndef AVO_KERNELS_ATTENTION_H
 #define AVO_KERNELS_ATTENTION_H
@@ -55,6 +55,7 @@
 /* Added and taken away, it rounds to an integer n and leaves n + 127 in the last bits. */
 #define ATTEND_EXP2_ROUND 12583039.0f
 #define ATTEND_EXP2_LOW   (-126.0f)
+#define ATTEND_EXP2_MAX   126.0f
 
 /* A state: acc[head_size rounded up to 16], m, l, and unused up to a whole line. */
 static inline size_t attend_state_floats(uint32_t head_size) {

@@ -76,7 +76,8 @@ static void q4r_product_tile(const product *product, const uint8_t *panel, const
     const activation_view *x = product->call->x;
     int compiled = tile_compiled(rows);
     q4r_rows tile;
-    for (size_t i = 0; i < (size_t)compiled; i++) {
+    /* All of them: a last chunk of few rows runs in the smallest tile that is compiled. */
+    for (size_t i = 0; i < TILE_ROWS_MAX; i++) {
         size_t source = row + tile_row(i, rows);
         tile.number[i] = x->number + source * x->stride;
         tile.scale[i] = x->scale + source * x->scale_stride;

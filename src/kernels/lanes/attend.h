@@ -291,7 +291,8 @@ ALWAYS_INLINE void lanes_finish_scores(const kv_type type, const attend_call *ca
             s = v_mul(s, v_load(key_scale + i));
         if (call->softcap > 0.0f) {
             vec16 one = v_set(1.0f);
-            vec16 t = v_sub(one, v_div(v_set(2.0f), v_add(lanes_exp2(s), one)));
+            vec16 e = lanes_exp2(v_min(v_set(ATTEND_EXP2_MAX), s)); /* NaN stays */
+            vec16 t = v_sub(one, v_div(v_set(2.0f), v_add(e, one)));
             s = v_mul(v_set(call->softcap * ATTEND_LOG2E), t);
         }
         v_store(scores + i, s);

@@ -94,7 +94,8 @@ static void scores_of(const attend_call *call, const uint8_t *head, const uint8_
         if (kv_type_scaled(call->type))
             s *= key_scale[slot];
         if (call->softcap > 0.0f)
-            s = (call->softcap * ATTEND_LOG2E) * (1.0f - 2.0f / (exp2_of(s) + 1.0f));
+            s = (call->softcap * ATTEND_LOG2E) *
+                (1.0f - 2.0f / (exp2_of(s > ATTEND_EXP2_MAX ? ATTEND_EXP2_MAX : s) + 1.0f));
         scores[slot] = s;
     }
 }
