@@ -1,14 +1,20 @@
 /* Activations in the forms that matrix products read, and the arithmetic that every back end but
  * ref/ computes, bit for bit. plain/ is this page in C; tests compare the fast ones with it.
  *
- * Quantising one row x[k] (blocks of B = 32 for A8 and A16; 256 for A8R, whose x is first rotated
- * by quant_rotate, padded with zeros to a multiple of 16; the last block may be shorter; numbers
- * and x behind that, up to the stride, are zero): largest = the largest of |x| over the block,
- * compared as the bits of the magnitudes, so that a NaN wins and shows in the result A8, A8R
- * largest < ACTIVATION_TINY: scale 0, numbers 0. Otherwise scale = largest / 127, number = x · (127
- * / largest), to the nearest integer, ties to even; where largest is not finite the numbers are 0
- * (and the scale makes every product NaN) A16       the same with 32512 instead of 127; the integer
- * n is kept as two bytes: high = n / 255 to the nearest, low = n − 255 · high, both in −127 … 127
+ * Quantising one row x[k], block by block: 32 k for A8 and A16; 256 k for A8R, whose x is first
+ * padded with zeros to a multiple of 16 and rotated by quant_rotate. The last block may be shorter;
+ * numbers and x behind it, up to the stride, are zero.
+ *
+ *   largest  the largest of |x| over the block, compared as the bits of the magnitudes, so that a
+ *            NaN wins and shows in the result
+ *
+ *   A8, A8R  largest < ACTIVATION_TINY: scale 0, numbers 0. Otherwise scale = largest / 127 and
+ *            number = x · (127 / largest) to the nearest integer, ties to even. Where largest is
+ *            not finite the numbers are 0, and the scale makes every product NaN.
+ *
+ *   A16      the same with 32512 instead of 127; the integer n is kept as two bytes: high = n / 255
+ *            to the nearest, low = n − 255 · high, both in −127 … 127
+ *
  *   integer_sum (A8, A8R)  the sum of the numbers of 16 k, two for every 32 k that begin before k
  *   sum (A8)               scale · (float)(sum of the numbers of 32 k)
  *

@@ -1,8 +1,14 @@
 /* Products with Q4R (A8R): 256 k are summed in integers before a float is touched. Three ways to
- * the same integers: up to 4 rows    numbers 0…15 against x per sub-block of 16 k, then one
- * vpdpwssd by the multiplier: the fewest operations per byte of weights up to 16 rows   multiplier
- * · (number − 8) + 128 as bytes in registers, the multiplier costs nothing per row more the same
- * bytes, unpacked once for all rows
+ * the same integers:
+ *
+ *   up to 4 rows   numbers 0…15 against x per sub-block of 16 k, then one vpdpwssd by the
+ *                  multiplier: the fewest operations per byte of weights
+ *
+ *   up to 16 rows  multiplier · (number − 8) + 128 as bytes in registers; the multiplier costs
+ *                  nothing per row
+ *
+ *   more           the same bytes, unpacked once for all rows
+ *
  * One core: 57 GB/s of weights for 1 row, 360 GOPS for 8, 374 for 16, 432 for 512 (93 % of
  * vpdpbusd).
  */
