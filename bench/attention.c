@@ -277,7 +277,7 @@ static bool make_table(flags *f, op_table *ops) {
         return true;
     if (!wide || strcmp(f->isa, "avx512") != 0)
         return false;
-    ops_avx512(ops, &features);
+    ops_avx512(ops);
     return true;
 }
 

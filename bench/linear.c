@@ -276,10 +276,10 @@ static bool fill_table(const char *isa, op_table *table) {
         return true;
     if (!features.avx512 || !features.avx512_vnni)
         return false;
-    ops_avx512(table, &features);
+    ops_avx512(table);
     if (strcmp(isa, "avx512") == 0)
         return true;
-    ops_amx(table, &features);
+    ops_amx(table);
     return features.amx_int8 && strcmp(isa, "amx") == 0;
 }
 

@@ -226,7 +226,7 @@ typedef struct avo_engine_options {
     /* Workers, all but the caller's own thread, stay on one processor ("core") or on the processors
      * of one NUMA node ("node"); "none" (NULL) leaves that to the system and to `numa`. */
     const char *pin;
-    bool lock; /* keep weights in memory (mlock); fails where RLIMIT_MEMLOCK is too low */
+    bool lock; /* keep everything in memory (mlock); fails where RLIMIT_MEMLOCK is too low */
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false }

@@ -1,8 +1,7 @@
 /* `avocet eval WHAT MODEL`: measurements of a model. */
 #include "base/json.h"
-#include "cli/cli.h"
+#include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
-#include "eval/eval.h"
 
 #include <string.h>
 
@@ -88,28 +87,11 @@ static int run_perplexity(int argc, char **argv) {
     eval_options options = {.context = 512, .progress = cli_progress};
     const char *path = NULL;
     bool json = false;
-    const option_spec specs[] = {
+    option_spec specs[2 + EVAL_WINDOW_OPTIONS + 1] = {
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
-        {"ctx", 'c', OPTION_U32, &options.context, "N", "tokens of a window (default 512)", 4,
-         16777216},
-        {"chunks", 0, OPTION_U32, &options.windows_max, "N",
-         "only the first N windows (default: all)", 0, 0},
-        {"stride", 0, OPTION_U32, &options.stride, "N",
-         "slide the window by N tokens and score what is new in it, as Hugging Face's "
-         "documentation does (default: windows side by side, the second half of each scored, as "
-         "llama.cpp does)",
-         0, 0},
-        {"chunk", 0, OPTION_U32, &options.chunk, "N",
-         "tokens of one step (default 256); changes speed, not results", 0, 65536},
-        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
-        {"threads", 't', OPTION_U32, &options.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
-        {0},
     };
+    eval_window_options(&options, specs + 2);
     int words = 0;
     options_result parsed = options_parse(&command_eval_perplexity, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
@@ -118,10 +100,9 @@ static int run_perplexity(int argc, char **argv) {
         return cli_usage(&command_eval_perplexity, words == 0 ? "which MODEL?" : "one MODEL only");
     if (path == NULL)
         return cli_usage(&command_eval_perplexity, "on which text? Give --file TEXT");
-    if (options.stride >= options.context)
-        return cli_usage(&command_eval_perplexity,
-                         "--stride %u leaves gaps between windows of %u tokens; make it smaller",
-                         options.stride, options.context);
+    int exit_status;
+    if (!eval_windows_fit(&command_eval_perplexity, &options, &exit_status))
+        return exit_status;
     cli_interrupt_catch();
     avo_error error = {0};
     perplexity_result result;

@@ -1,7 +1,7 @@
 /* `avocet eval kl`: how far a model is from a reference. */
 #include "base/json.h"
+#include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
-#include "eval/eval.h"
 
 #include <string.h>
 
@@ -106,22 +106,12 @@ static int run(int argc, char **argv) {
     eval_options options = {.context = 512, .progress = cli_progress};
     const char *path = NULL, *against = NULL;
     bool json = false;
-    const option_spec specs[] = {
+    option_spec specs[3 + EVAL_WINDOW_OPTIONS + 1] = {
         {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "the model to compare with", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
-        {"ctx", 'c', OPTION_U32, &options.context, "N", "tokens of a window (default 512)", 4,
-         16777216},
-        {"chunks", 0, OPTION_U32, &options.windows_max, "N",
-         "only the first N windows (default: all)", 0, 0},
-        {"stride", 0, OPTION_U32, &options.stride, "N",
-         "slide the window by N tokens (default: windows side by side, as eval perplexity)", 0, 0},
-        {"chunk", 0, OPTION_U32, &options.chunk, "N",
-         "tokens of one step (default 256); changes speed, not results", 0, 65536},
-        {"threads", 't', OPTION_U32, &options.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
-        {0},
     };
+    eval_window_options(&options, specs + 3);
     int words = 0;
     options_result parsed = options_parse(&command_eval_kl, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
@@ -132,10 +122,9 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_eval_kl, "compare with what? Give --against REFERENCE");
     if (path == NULL)
         return cli_usage(&command_eval_kl, "on which text? Give --file TEXT");
-    if (options.stride >= options.context)
-        return cli_usage(&command_eval_kl,
-                         "--stride %u leaves gaps between windows of %u tokens; make it smaller",
-                         options.stride, options.context);
+    int exit_status;
+    if (!eval_windows_fit(&command_eval_kl, &options, &exit_status))
+        return exit_status;
     cli_interrupt_catch();
     avo_error error = {0};
     kl_result result;

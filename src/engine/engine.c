@@ -10,9 +10,8 @@ static avo_status open_scratch(avo_engine *engine, avo_error *error) {
     if (!scratch_measure(engine->model, &engine->plan, &engine->choice.backend, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
     engine->scratch_bytes = sizes.total;
-    region_options options = {.huge = engine->scratch_bytes >= REGION_HUGE_BYTES};
-    AVO_TRY(region_open(engine->allocator, engine->scratch_bytes, &options, "scratch",
-                        &engine->scratch_region, error));
+    AVO_TRY(region_open(engine->allocator, engine->scratch_bytes, &engine->plan.panels.region,
+                        "scratch", &engine->scratch_region, error));
     scratch_cut(&sizes, &engine->plan, engine->scratch_region.data, &engine->scratch);
     return AVO_OK;
 }
@@ -37,7 +36,7 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
                          &engine->view.rotary, &engine->view.rotary_tables, error));
     AVO_TRY(open_scratch(engine, error));
     return kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                        engine->allocator, &engine->kv, error);
+                        &engine->plan.panels.region, engine->allocator, &engine->kv, error);
 }
 
 avo_status avo_engine_open(const avo_model *model, const avo_engine_options *options,

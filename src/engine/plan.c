@@ -100,8 +100,8 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
         return false;
     size_t kv_bytes;
     size_t scratch_bytes;
-    if (!region_round((size_t)plan->kv_bytes, true, &kv_bytes) ||
-        !region_round(sizes.total, true, &scratch_bytes))
+    if (!region_round((size_t)plan->kv_bytes, plan->panels.region.huge, &kv_bytes) ||
+        !region_round(sizes.total, plan->panels.region.huge, &scratch_bytes))
         return false;
     plan->kv_bytes = kv_bytes;
     plan->scratch_bytes = scratch_bytes;

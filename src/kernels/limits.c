@@ -94,7 +94,7 @@ bool limits_of(const char *isa, limit_table *table) {
     limits_avx2(table);
     if (avx2)
         return true;
-    if (!features.avx512)
+    if (!features.avx512 || !features.avx512_vnni)
         return false;
     limits_avx512(table, &features);
     if (avx512)

@@ -108,7 +108,7 @@ typedef struct op_table {
 void ops_plain(op_table *table);
 /* Each overwrites the entries that it is faster at; the caller has checked CPU and OS. */
 void ops_avx2(op_table *table);
-void ops_avx512(op_table *table, const cpu_features *features);
-void ops_amx(op_table *table, const cpu_features *features);
+void ops_avx512(op_table *table);
+void ops_amx(op_table *table);
 
 #endif

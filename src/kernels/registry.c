@@ -78,9 +78,9 @@ avo_status backend_choose(const char *name, backend_choice *out, avo_error *erro
     ops_plain(&out->ops);
     ops_avx2(&out->ops);
     if (which >= ISA_AVX512)
-        ops_avx512(&out->ops, &features);
+        ops_avx512(&out->ops);
     if (which >= ISA_AMX)
-        ops_amx(&out->ops, &features);
+        ops_amx(&out->ops);
     fast_backend(&out->ops, &out->backend);
     return AVO_OK;
 }

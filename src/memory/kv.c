@@ -2,7 +2,6 @@
 #include "memory/kv.h"
 
 #include "base/checked.h"
-#include "base/region.h"
 #include "kernels/kv_tile.h"
 
 #include <string.h>
@@ -42,7 +41,8 @@ bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64
 }
 
 avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
-                        const avo_allocator *allocator, kv_pool **out, avo_error *error) {
+                        const region_options *placement, const avo_allocator *allocator,
+                        kv_pool **out, avo_error *error) {
     *out = NULL;
     uint64_t bytes;
     if (pages == 0 || !kv_pool_bytes(model, type, pages, &bytes) || bytes > SIZE_MAX)
@@ -60,10 +60,8 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
         kv_pool_close(pool);
         return status_no_memory(error, "the KV pool", (size_t)bytes);
     }
-    /* A layer reads one tile of every page: with small memory pages each would miss the TLB. */
-    region_options options = {.huge = pool->pool_bytes >= REGION_HUGE_BYTES};
     avo_status status =
-        region_open(allocator, pool->pool_bytes, &options, "the KV pool", &pool->region, error);
+        region_open(allocator, pool->pool_bytes, placement, "the KV pool", &pool->region, error);
     if (status != AVO_OK) {
         kv_pool_close(pool);
         return status;

@@ -4,6 +4,7 @@
 #define AVO_MEMORY_KV_H
 
 #include "base/allocator.h"
+#include "base/region.h"
 #include "base/status.h"
 #include "kernels/layer.h"
 
@@ -12,7 +13,10 @@ typedef struct kv_pool kv_pool;
 /* Bytes of `pages` pages for this model; false when the product wraps. */
 bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64_t *bytes);
 
+/* `placement`: huge pages, locking, nodes. Huge pages matter: a layer reads one tile of every page,
+ * and with small memory pages each would miss the TLB. */
 AVO_MUST_USE avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
+                                     const region_options *placement,
                                      const avo_allocator *allocator, kv_pool **out,
                                      avo_error *error);
 void kv_pool_close(kv_pool *pool);

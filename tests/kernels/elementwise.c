@@ -2,10 +2,9 @@
  * true functions within stated bounds. */
 #include "support/support.h"
 
-#include "base/cpu.h"
 #include "base/random.h"
 #include "kernels/plain/fused_math.h"
-#include "kernels/plain/plain_int.h"
+#include "support/op_tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,18 +18,13 @@ static uint64_t random_u64(uint64_t seed, uint64_t counter) {
 }
 
 typedef struct tables {
-    op_table table[4];
-    size_t count; /* table[0] is plain */
+    op_table table[TEST_OP_TABLES]; /* the first is plain */
+    size_t count;
 } tables;
 
 static tables tables_make(void) {
-    tables all = {0};
-    cpu_features features = cpu_features_detect();
-    plain_elementwise(&all.table[all.count++]);
-    if (features.avx2)
-        ops_avx2(&all.table[all.count++]);
-    if (features.avx512 && features.avx512_vnni)
-        ops_avx512(&all.table[all.count++], &features);
+    tables all;
+    all.count = test_op_tables(all.table);
     return all;
 }
 

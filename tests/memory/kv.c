@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+static const region_options small_pages = {0};
+
 static const layer_view layers[2] = {{.kv_heads = 2, .head_size = 5},
                                      {.kv_heads = 1, .head_size = 20}};
 static const model_view model = {.layers = 2, .layer = layers};
@@ -21,7 +23,7 @@ static void sizes_add_up(void **state) {
 static void growth_is_all_or_nothing(void **state) {
     (void)state;
     kv_pool *pool;
-    assert_ok(kv_pool_open(&model, KV_F32, 4, NULL, &pool, NULL));
+    assert_ok(kv_pool_open(&model, KV_F32, 4, &small_pages, NULL, &pool, NULL));
     uint32_t a_pages[8];
     uint32_t b_pages[2];
     kv_table a = {a_pages, 0, 8};
@@ -43,7 +45,7 @@ static void growth_is_all_or_nothing(void **state) {
 static void pages_begin_as_zeros(void **state) {
     (void)state;
     kv_pool *pool;
-    assert_ok(kv_pool_open(&model, KV_F32, 1, NULL, &pool, NULL));
+    assert_ok(kv_pool_open(&model, KV_F32, 1, &small_pages, NULL, &pool, NULL));
     const kv_view *view = kv_pool_view(pool);
     uint32_t pages[1];
     kv_table table = {pages, 0, 1};
@@ -63,7 +65,7 @@ static void pages_are_conserved(void **state) {
     (void)state;
     enum { TABLES = 5, PAGES = 16 };
     kv_pool *pool;
-    assert_ok(kv_pool_open(&model, KV_F32, PAGES, NULL, &pool, NULL));
+    assert_ok(kv_pool_open(&model, KV_F32, PAGES, &small_pages, NULL, &pool, NULL));
     uint32_t pages[TABLES][PAGES];
     kv_table tables[TABLES];
     for (int t = 0; t < TABLES; t++)
@@ -95,7 +97,8 @@ static void survives_allocation_failure(void **state) {
         test_allocator_init(&counter);
         counter.fail_at = fail_at;
         kv_pool *pool;
-        avo_status status = kv_pool_open(&model, KV_F32, 4, &counter.allocator, &pool, NULL);
+        avo_status status =
+            kv_pool_open(&model, KV_F32, 4, &small_pages, &counter.allocator, &pool, NULL);
         assert_int_equal(status, fail_at <= 4 ? AVO_ERROR_MEMORY : AVO_OK);
         kv_pool_close(pool);
         assert_int_equal(counter.live, 0);

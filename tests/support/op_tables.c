@@ -11,11 +11,11 @@ size_t test_op_tables(op_table *tables) {
     }
     if (features.avx512 && features.avx512_vnni) {
         tables[count] = tables[count - 1];
-        ops_avx512(&tables[count++], &features);
+        ops_avx512(&tables[count++]);
     }
     if (features.amx_int8) {
         tables[count] = tables[count - 1];
-        ops_amx(&tables[count++], &features);
+        ops_amx(&tables[count++]);
     }
     return count;
 }

@@ -1,9 +1,7 @@
 /* What AMX overwrites in the op table. */
 #include "kernels/amx/amx_int.h"
 
-void ops_amx(op_table *table, const cpu_features *features) {
-    if (!features->amx_int8)
-        return;
+void ops_amx(op_table *table) {
     table->name = "amx";
     table->linear[PANEL_Q4_0] = amx_linear_q4_0;
     table->linear[PANEL_Q4_1] = amx_linear_q4_1;

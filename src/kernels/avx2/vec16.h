@@ -54,12 +54,6 @@ static inline __m256 bf16_half(const uint16_t *p) {
 static inline vec16 v_load_bf16(const uint16_t *p) {
     return (vec16){bf16_half(p), bf16_half(p + 8)};
 }
-/* 16 signed bytes as floats. */
-static inline vec16 v_load_i8(const int8_t *p) {
-    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return (vec16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
-}
 static inline __m256 fp8_half(__m128i bytes) {
     __m256i wide = _mm256_cvtepi8_epi32(bytes);
     __m256i bits =

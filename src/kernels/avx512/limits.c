@@ -1,6 +1,5 @@
 /* Peaks of AVX-512: vpdpbusd (64 products and sums at once), FMA, and vdpbf16ps where there is one.
- * Without VNNI the pair of AVX2 in wider registers. Sixteen chains; see avx2/limits.c.
- */
+ * Sixteen chains; see avx2/limits.c. */
 #include "kernels/limits.h"
 
 #include <immintrin.h>
@@ -26,27 +25,6 @@ static uint64_t integer_peak(uint64_t rounds) {
 #pragma GCC unroll 16
     for (int i = 0; i < CHAINS; i++)
         all = _mm512_add_epi32(all, sum[i]);
-    return first_word(all);
-}
-
-static uint64_t pair_peak(uint64_t rounds) {
-    __m512i sum[CHAINS];
-    __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(1);
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++)
-        sum[i] = _mm512_setzero_si512();
-    for (uint64_t round = 0; round < rounds; round++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < CHAINS; i++) {
-            __m512i product;
-            __asm__ volatile("vpmaddubsw %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
-            __asm__ volatile("vpaddw %1, %0, %0" : "+v"(sum[i]) : "v"(product));
-        }
-    }
-    __m512i all = _mm512_setzero_si512();
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++)
-        all = _mm512_add_epi16(all, sum[i]);
     return first_word(all);
 }
 
@@ -88,10 +66,8 @@ static uint64_t bfloat_peak(uint64_t rounds) {
 
 void limits_avx512(limit_table *table, const cpu_features *features) {
     table->isa = "avx512";
-    table->integer = (limit_peak){"vpmaddubsw + vpaddw zmm", CHAINS * 128, pair_peak};
+    table->integer = (limit_peak){"vpdpbusd zmm", CHAINS * 128, integer_peak};
     table->floating = (limit_peak){"vfmadd231ps zmm", CHAINS * 32, floating_peak};
-    if (features->avx512_vnni)
-        table->integer = (limit_peak){"vpdpbusd zmm", CHAINS * 128, integer_peak};
     if (features->avx512_bf16)
         table->bfloat = (limit_peak){"vdpbf16ps zmm", CHAINS * 64, bfloat_peak};
 }

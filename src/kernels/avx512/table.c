@@ -1,12 +1,10 @@
 /* What AVX-512 (F, BW, DQ, VL and VNNI) overwrites in the op table. */
 #include "kernels/avx512/avx512_int.h"
 
-void ops_avx512(op_table *table, const cpu_features *features) {
+void ops_avx512(op_table *table) {
     table->name = "avx512";
     avx512_elementwise(table);
     avx512_quantise(table);
-    if (features->avx512_vnni) {
-        avx512_linear(table);
-        avx512_attention(table);
-    }
+    avx512_linear(table);
+    avx512_attention(table);
 }

@@ -39,11 +39,6 @@ static inline vec16 v_load_bf16(const uint16_t *p) {
     __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
-/* 16 signed bytes as floats. */
-static inline vec16 v_load_i8(const int8_t *p) {
-    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-}
 /* 16 numbers of E4M3 (none of them NaN). */
 static inline vec16 v_load_fp8(const uint8_t *p) {
     __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));

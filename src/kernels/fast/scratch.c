@@ -6,14 +6,14 @@
 
 /* Longest input of a product. */
 static size_t longest_input(const model_view *model) {
-    return size_max(size_max(model->k_max, model->width), ALONE_NUMBERS);
+    return size_max(model->k_max, model->width);
 }
 
 /* One form's activations of rows that a worker prepares alone: up to ALONE_ROWS rows of together at
  * most ALONE_NUMBERS numbers (each row padded), or one row of any length. */
 static size_t alone_bytes(const model_view *model) {
     return activation_bytes(ALONE_ROWS, ALONE_NUMBERS / ALONE_ROWS) +
-           activation_bytes(1, longest_input(model));
+           activation_bytes(1, size_max(longest_input(model), ALONE_NUMBERS));
 }
 
 /* Offsets of a worker's parts. */

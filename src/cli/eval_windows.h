@@ -1,0 +1,15 @@
+/* What `eval perplexity` and `eval kl` have in common: a text cut into windows. */
+#ifndef AVO_CLI_EVAL_WINDOWS_H
+#define AVO_CLI_EVAL_WINDOWS_H
+
+#include "cli/cli.h"
+#include "eval/eval.h"
+
+#define EVAL_WINDOW_OPTIONS 6
+
+/* Writes the options of windows, KV type and threads, and the table's end. */
+void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]);
+/* False, with the usage told, when windows would leave gaps. */
+bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status);
+
+#endif
