@@ -2,8 +2,8 @@
 """Our tokenizer against Hugging Face `tokenizers` on one thread, in one run: the same text line by
 line and whole, ids compared by number, rates in MB/s and their ratio.
 
-usage: python bench/tokenizer.py BENCH_TOKENIZER TEXT TOKENIZER.json…
-(cmake --build build --target bench_tokenizer builds the first; needs the package tokenizers)
+usage: python bench/tokenizer.py AVOCET TEXT TOKENIZER.json…
+(AVOCET: build/avocet; needs the package tokenizers)
 """
 import json
 import os
@@ -39,17 +39,29 @@ def theirs(path, text):
     return result
 
 
+def ours(program, path, text_path):
+    report = json.loads(subprocess.check_output(
+        [program, "bench", "--kernels", path, "--op", "tokenizer", "--text", text_path, "-r", "5",
+         "--limits-mib", "1", "--json"]))
+    result = {}
+    for name, row in zip(("lines", "whole", "decode"), report["results"]):
+        result["tokens_" + name] = row["tokens"]
+        # the best of five, as theirs is the best of two
+        result[name + "_mb_s"] = row["gbps"] * 1e3 * row["tps_high"] / row["tps"]
+    return result
+
+
 def main():
     program, text_path, *tokenizers = sys.argv[1:]
     text = open(text_path, encoding="utf-8", newline="").read()
     print("tokenizer | what | HF MB/s | ours MB/s | ratio | tokens equal")
     print("---|---|---|---|---|---")
     for path in tokenizers:
-        ours = json.loads(subprocess.check_output([program, path, text_path, "5"]))
+        mine = ours(program, path, text_path)
         other = theirs(path, text)
         for what in ("lines", "whole"):
-            a, b = other[what + "_mb_s"], ours[what + "_mb_s"]
-            equal = other["tokens_" + what] == ours["tokens_" + what]
+            a, b = other[what + "_mb_s"], mine[what + "_mb_s"]
+            equal = other["tokens_" + what] == mine["tokens_" + what]
             print(f"{path.split('/')[-2]} | {what} | {a:.2f} | {b:.2f} | {b / a:.1f}× | {equal}")
 
 

@@ -2,7 +2,8 @@
  * (kernels/limits.h), taken in the same run just before.
  *
  * Tokens are pseudo-random, so that nothing is easier than it would be in earnest. A case is
- * measured once for nothing, then `repeats` times; the median counts and the spread is shown.
+ * measured once for nothing, then `repeats` times, each time with the limits of that moment; the
+ * medians count and the spread is shown.
  */
 #ifndef AVO_BENCH_BENCH_H
 #define AVO_BENCH_BENCH_H
@@ -11,10 +12,12 @@
 #include "kernels/layer.h"
 #include "kernels/limits.h"
 #include "kernels/ops.h"
+#include "tokenizer/tokenizer.h"
 
-#define BENCH_LIST_MAX    32
-#define BENCH_REPEATS_MAX 100
-#define BENCH_RESULTS_MAX 4096
+#define BENCH_LIST_MAX      32
+#define BENCH_REPEATS_MAX   100
+#define BENCH_RESULTS_MAX   4096
+#define BENCH_HEAD_SIZE_MAX 512
 
 /* ---- Figures ---- */
 
@@ -24,7 +27,7 @@ const char *bench_kind_name(bench_kind kind);
 /* One line of a table. What the machine was able to do just before is part of it. */
 typedef struct bench_result {
     bench_kind kind;
-    char model[64];   /* the model's name, or of an operation: "linear q4r 2048×5632" */
+    char model[64];   /* the model's name, or of an operation: "linear q4r 5632×2048" */
     char backend[16]; /* "ref", "avx2", … */
     char kv[8];       /* "f32", "int8"; "" where there is none */
     uint32_t tokens;  /* of a prompt, or steps of decoding; rows of an operation */
@@ -35,11 +38,11 @@ typedef struct bench_result {
     double seconds; /* median of a whole measurement */
     double tps;     /* tokens (rows) a second: median, slowest, fastest */
     double tps_low, tps_high;
-    double gbps;  /* bytes that must be read, over the time */
+    double gbps;  /* bytes that must be read (of a tokenizer: of text), over the time */
     double gops;  /* 2 × weights × rows and attention, over the time */
-    double share; /* of what the limit that binds allows */
+    double share; /* of what the limit that binds allows: median of every time's own share */
     limit_bound bound;
-    double read_gbps; /* the machine's limits just before */
+    double read_gbps; /* the machine's limits, medians of those before every time */
     double integer_gops;
     double floating_gops;
 } bench_result;
@@ -49,10 +52,20 @@ typedef struct bench_results {
     size_t count, capacity;
 } bench_results;
 
-/* Fills tps, gbps, gops, share and bound from the times of `repeats` runs of `work`. `seconds` is
- * sorted on return. */
-void bench_conclude(double *seconds, uint32_t repeats, double tokens, const limit_work *work,
-                    const machine_limits *limits, bench_result *result);
+/* Room for one more result. */
+AVO_MUST_USE avo_status bench_results_next(bench_results *results, bench_result **next,
+                                           avo_error *error);
+
+/* One time: how long it took, and what the machine did just before. */
+typedef struct bench_sample {
+    double seconds;
+    machine_limits limits;
+} bench_sample;
+
+/* Fills repeats, seconds, tps, gbps, gops, share, bound and the limits from `repeats` runs of
+ * `work`. */
+void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens,
+                    const limit_work *work, bench_result *result);
 
 /* ---- What a step has to do ---- */
 
@@ -61,9 +74,14 @@ void bench_conclude(double *seconds, uint32_t repeats, double tokens, const limi
 void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
                      uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work);
 
+/* Attention of one layer alone: `rows` rows behind `depth` positions of one session. */
+void bench_attention_work(const layer_view *layer, const kv_view *kv, bool floats, uint32_t depth,
+                          uint32_t rows, limit_work *work);
+
 /* ---- The machine ---- */
 
-/* Memory to read and the limits of a number of threads; measured anew before every case. */
+/* Memory to read and the limits of a number of threads; measured anew every time: thoroughly where
+ * the last time was of another instruction set or number of threads, else shortly. */
 typedef struct bench_machine bench_machine;
 AVO_MUST_USE avo_status bench_machine_open(size_t read_bytes, bench_machine **out,
                                            avo_error *error);
@@ -98,21 +116,61 @@ AVO_MUST_USE avo_status bench_engine(const avo_model *model, const char *name,
 
 /* ---- Single operations ---- */
 
+/* A matrix, and the heads of an attention layer. */
+typedef struct bench_shape {
+    uint32_t outputs, k;
+} bench_shape;
+typedef struct bench_heads {
+    uint32_t heads, kv_heads, size; /* heads a multiple of kv_heads, size ≤ BENCH_HEAD_SIZE_MAX */
+} bench_heads;
+
 typedef struct bench_operation_options {
-    const char *isa;                 /* NULL: the best there is */
-    bench_list rows;                 /* of activations */
-    bench_list depth;                /* positions that a row of attention sees */
-    bench_list threads;              /* at least 1 each */
-    uint32_t outputs, k;             /* of the matrices */
-    quant_type type[BENCH_LIST_MAX]; /* of the matrices, in PANELS */
-    size_t types;
-    bool between; /* what stands between the products too */
+    const char *isa;    /* NULL: the best there is */
+    bench_list threads; /* at least 1 each */
     uint32_t repeats;
+    size_t walk_bytes; /* of matrices, of K and V, that one time goes through: past every cache */
+    avo_progress_function progress; /* NULL: silent */
+    /* Products of every shape in every type with every number of rows. */
+    bool linear;
+    bench_shape shape[BENCH_LIST_MAX];
+    size_t shapes;
+    quant_type type[BENCH_LIST_MAX]; /* in PANELS */
+    size_t types;
+    bench_list rows; /* of activations */
+    /* What stands between products, on rows as wide as the shapes' inputs. */
+    bool between;
+    /* Attention: one row behind every depth but 0, and every prompt behind every depth. */
+    bool attention;
+    bench_heads heads[BENCH_LIST_MAX];
+    size_t heads_count;
+    kv_type kv_type[KV_TYPE_COUNT];
+    size_t kv_types;
+    bench_list depth, prompt;
 } bench_operation_options;
 
 AVO_MUST_USE avo_status bench_operations(const bench_operation_options *options,
                                          bench_machine *machine, bench_results *results,
                                          avo_error *error);
+
+/* ---- The tokenizer ---- */
+
+typedef struct bench_tokenizer_options {
+    const tokenizer *tokenizer;
+    const char *name; /* of the results, behind "encode lines" and the like */
+    text_view text;
+    uint32_t repeats;
+    avo_progress_function progress; /* NULL: silent */
+} bench_tokenizer_options;
+
+/* Encodes the text line by line and whole, and decodes the ids, on one thread and by its own clock,
+ * so that neighbours do not count. Nothing is carried from one time to the next. */
+AVO_MUST_USE avo_status bench_tokenizer(const bench_tokenizer_options *options,
+                                        bench_machine *machine, bench_results *results,
+                                        avo_error *error);
+
+/* Appends about `bytes` of text that nobody wrote, the same every time: sentences of common and of
+ * made-up words, numbers, some code, some of other scripts. */
+AVO_MUST_USE avo_status bench_text(size_t bytes, buffer *out);
 
 /* ---- Lower rungs of the ladder ---- */
 

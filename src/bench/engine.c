@@ -134,24 +134,22 @@ static avo_status measure_once(runner *r, const bench_case *c, double *seconds, 
 }
 
 static avo_status measure_case(runner *r, const bench_case *c, avo_error *error) {
-    if (r->results->count >= r->results->capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", r->results->capacity);
     const char *backend = engine_backend(r->engine)->name;
-    double seconds[BENCH_REPEATS_MAX];
+    bench_sample samples[BENCH_REPEATS_MAX];
     AVO_TRY(open_sessions(r, c->batch, c->depth, error));
-    machine_limits limits;
-    AVO_TRY(bench_machine_measure(r->machine, backend, r->threads, &limits, error));
-    AVO_TRY(measure_once(r, c, &seconds[0], error));
+    AVO_TRY(measure_once(r, c, &samples[0].seconds, error));
     for (uint32_t i = 0; i < r->options->repeats; i++) {
         if (r->options->progress != NULL &&
             !r->options->progress(NULL, "bench", r->cases_done * r->options->repeats + i,
                                   r->cases * r->options->repeats))
             return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
-        AVO_TRY(measure_once(r, c, &seconds[i], error));
+        AVO_TRY(bench_machine_measure(r->machine, backend, r->threads, &samples[i].limits, error));
+        AVO_TRY(measure_once(r, c, &samples[i].seconds, error));
     }
     limit_work work = {0};
     count_work(r, c, &work);
-    bench_result *result = &r->results->item[r->results->count++];
+    bench_result *result;
+    AVO_TRY(bench_results_next(r->results, &result, error));
     *result = (bench_result){.kind = c->kind,
                              .tokens = c->tokens,
                              .batch = c->batch,
@@ -160,8 +158,7 @@ static avo_status measure_case(runner *r, const bench_case *c, avo_error *error)
     snprintf(result->model, sizeof(result->model), "%s", r->name);
     snprintf(result->backend, sizeof(result->backend), "%s", backend);
     snprintf(result->kv, sizeof(result->kv), "%s", kv_type_name(engine_kv_view(r->engine)->type));
-    bench_conclude(seconds, r->options->repeats, (double)c->tokens * c->batch, &work, &limits,
-                   result);
+    bench_conclude(samples, r->options->repeats, (double)c->tokens * c->batch, &work, result);
     r->cases_done++;
     return AVO_OK;
 }

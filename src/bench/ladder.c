@@ -12,16 +12,14 @@
 #include <stdio.h>
 
 static avo_status add_result(const char *name, const char *backend, bench_kind kind, uint32_t rows,
-                             uint32_t threads, double *seconds, uint32_t repeats,
-                             const limit_work *work, const machine_limits *limits,
-                             bench_results *results, avo_error *error) {
-    if (results->count >= results->capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", results->capacity);
-    bench_result *result = &results->item[results->count++];
+                             uint32_t threads, const bench_sample *samples, uint32_t repeats,
+                             const limit_work *work, bench_results *results, avo_error *error) {
+    bench_result *result;
+    AVO_TRY(bench_results_next(results, &result, error));
     *result = (bench_result){.kind = kind, .tokens = rows, .batch = 1, .threads = threads};
     snprintf(result->model, sizeof(result->model), "%s", name);
     snprintf(result->backend, sizeof(result->backend), "%s", backend);
-    bench_conclude(seconds, repeats, rows, work, limits, result);
+    bench_conclude(samples, repeats, rows, work, result);
     return AVO_OK;
 }
 
@@ -43,27 +41,27 @@ static void plain_product(const float *weight, size_t outputs, size_t k, const f
 avo_status bench_plain_loops(const char *name, bench_kind kind, uint32_t outputs, uint32_t k,
                              double weights, uint32_t rows, uint32_t repeats,
                              bench_machine *machine, bench_results *results, avo_error *error) {
-    machine_limits limits;
     region memory;
     size_t matrix = (size_t)outputs * k, numbers = matrix + (size_t)rows * (outputs + k);
-    AVO_TRY(bench_machine_measure(machine, "ref", 1, &limits, error));
     AVO_TRY(region_open(NULL, numbers * sizeof(float), &(region_options){.huge = true}, "a matrix",
                         &memory, error));
     float *weight = (float *)(void *)memory.data;
     for (size_t i = 0; i < matrix + (size_t)rows * k; i++)
         weight[i] = (float)(i % 251) * 0.01f - 1.25f;
-    double seconds[BENCH_REPEATS_MAX];
-    for (uint32_t i = 0; i < repeats; i++) {
+    bench_sample samples[BENCH_REPEATS_MAX];
+    avo_status status = AVO_OK;
+    for (uint32_t i = 0; i < repeats && status == AVO_OK; i++) {
+        status = bench_machine_measure(machine, "ref", 1, &samples[i].limits, error);
         uint64_t begin = clock_now_ns();
         plain_product(weight, outputs, k, weight + matrix, rows,
                       weight + matrix + (size_t)rows * k);
         /* One matrix stands for all: a rate is a rate. */
-        seconds[i] = clock_seconds(begin, clock_now_ns()) * weights / (double)matrix;
+        samples[i].seconds = clock_seconds(begin, clock_now_ns()) * weights / (double)matrix;
     }
     region_close(&memory);
+    AVO_TRY(status);
     limit_work work = {.bytes = weights * sizeof(float), .floating_operations = 2 * weights * rows};
-    return add_result(name, "plain", kind, rows, 1, seconds, repeats, &work, &limits, results,
-                      error);
+    return add_result(name, "plain", kind, rows, 1, samples, repeats, &work, results, error);
 }
 
 /* ---- Operation after operation ---- */
@@ -170,21 +168,21 @@ static avo_status unfused_measure(unfused *u, const bench_unfused_options *o,
                                   const backend_choice *choice, const avo_engine *engine,
                                   bench_machine *machine, bench_results *results,
                                   avo_error *error) {
-    machine_limits limits;
     uint32_t threads = team_size(u->team);
     AVO_TRY(unfused_open(u, error));
-    AVO_TRY(bench_machine_measure(machine, choice->backend.name, threads, &limits, error));
-    double seconds[BENCH_REPEATS_MAX];
+    bench_sample samples[BENCH_REPEATS_MAX];
     walk_model(u, 1);
     for (uint32_t i = 0; i < o->repeats; i++) {
+        AVO_TRY(bench_machine_measure(machine, choice->backend.name, threads, &samples[i].limits,
+                                      error));
         uint64_t begin = clock_now_ns();
         walk_model(u, 1);
-        seconds[i] = clock_seconds(begin, clock_now_ns());
+        samples[i].seconds = clock_seconds(begin, clock_now_ns());
     }
     limit_work work = {0};
     bench_step_work(u->model, engine_kv_view(engine), false, 1, 0, o->rows, 1, &work);
     return add_result(o->name, choice->backend.name, o->rows > 1 ? BENCH_PREFILL : BENCH_DECODE,
-                      o->rows, threads, seconds, o->repeats, &work, &limits, results, error);
+                      o->rows, threads, samples, o->repeats, &work, results, error);
 }
 
 avo_status bench_unfused(const avo_model *model, const bench_unfused_options *options,

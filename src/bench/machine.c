@@ -4,10 +4,13 @@
 #include "base/allocator.h"
 #include "base/region.h"
 
+#include <string.h>
+
 struct bench_machine {
     size_t bytes;
     region memory;
-    uint32_t threads; /* that have touched the memory; 0: there is none yet */
+    team *team;            /* NULL: nothing was measured yet */
+    machine_limits limits; /* of the team, as last measured; table.isa NULL: never */
 };
 
 avo_status bench_machine_open(size_t read_bytes, bench_machine **out, avo_error *error) {
@@ -23,25 +26,36 @@ avo_status bench_machine_open(size_t read_bytes, bench_machine **out, avo_error 
     return AVO_OK;
 }
 
+static void forget_team(bench_machine *machine) {
+    team_close(machine->team);
+    region_close(&machine->memory);
+    machine->team = NULL;
+    machine->memory = (region){0};
+    machine->limits = (machine_limits){0};
+}
+
 void bench_machine_close(bench_machine *machine) {
     if (machine == NULL)
         return;
-    region_close(&machine->memory);
+    forget_team(machine);
     allocator_give(NULL, machine, sizeof(*machine));
 }
 
 /* Pages belong to the NUMA node of whoever touches them first: another number of threads wants
  * other memory. Huge pages are a wish: where there are none, kernels do not have them either. */
-static avo_status renew_memory(bench_machine *machine, team *team, avo_error *error) {
-    if (machine->threads == team_size(team))
+static avo_status renew_team(bench_machine *machine, uint32_t threads, avo_error *error) {
+    if (machine->team != NULL && team_size(machine->team) == threads)
         return AVO_OK;
-    region_close(&machine->memory);
-    machine->memory = (region){0};
-    machine->threads = 0;
+    forget_team(machine);
     region_options options = {.huge = true};
-    AVO_TRY(region_open(NULL, machine->bytes, &options, "memory to read", &machine->memory, error));
-    limits_touch(team, machine->memory.data, machine->bytes);
-    machine->threads = team_size(team);
+    AVO_TRY(team_open(NULL, threads, &machine->team, error));
+    avo_status status =
+        region_open(NULL, machine->bytes, &options, "memory to read", &machine->memory, error);
+    if (status != AVO_OK) {
+        forget_team(machine);
+        return status;
+    }
+    limits_touch(machine->team, machine->memory.data, machine->bytes);
     return AVO_OK;
 }
 
@@ -51,11 +65,12 @@ avo_status bench_machine_measure(bench_machine *machine, const char *isa, uint32
     if (!limits_of(isa, &table))
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "no limits for \"%s\" on this machine",
                            isa);
-    team *team;
-    AVO_TRY(team_open(NULL, threads, &team, error));
-    avo_status status = renew_memory(machine, team, error);
-    if (status == AVO_OK)
-        limits_measure(&table, team, machine->memory.data, machine->bytes, limits);
-    team_close(team);
-    return status;
+    AVO_TRY(renew_team(machine, threads, error));
+    machine_limits *known = &machine->limits;
+    if (known->table.isa != NULL && strcmp(known->table.isa, table.isa) == 0)
+        limits_again(machine->team, machine->memory.data, machine->bytes, known);
+    else
+        limits_measure(&table, machine->team, machine->memory.data, machine->bytes, known);
+    *limits = *known;
+    return AVO_OK;
 }

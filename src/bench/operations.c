@@ -1,46 +1,54 @@
 /* Single operations of the op table on plain arrays, by all workers of a team: matrix products on
  * matrices that no cache holds, and what stands between them. A matrix product is measured as the
  * phases do it: every worker its share of the panels, a barrier behind. */
-#include "bench/bench.h"
+#include "bench/operations_int.h"
 
-#include "base/allocator.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/region.h"
-#include "bench/operations_int.h"
 
 #include <stdio.h>
 
-#define COPIES_BYTES ((size_t)256 << 20) /* of a matrix, walked in turn: past every cache */
-
 /* ---- Time ---- */
 
-void operation_measure(operation_bench *bench, team_task task, void *context, double *seconds) {
-    uint32_t repeats = bench->options->repeats;
-    team_run(bench->team, task, context); /* once for nothing */
-    for (uint32_t i = 0; i < repeats; i++) {
-        uint64_t begin = clock_now_ns();
-        team_run(bench->team, task, context);
-        seconds[i] = clock_seconds(begin, clock_now_ns());
-    }
+static void wake(void *context, uint32_t worker, uint32_t workers) {
+    (void)context;
+    (void)worker;
+    (void)workers;
 }
 
-avo_status operation_add(operation_bench *bench, const char *name, uint32_t rows, uint32_t depth,
-                         double times, double *seconds, const limit_work *work, avo_error *error) {
-    bench_results *results = bench->results;
-    if (results->count >= results->capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", results->capacity);
-    bench_result *result = &results->item[results->count++];
+static avo_status go_on(const operation_bench *bench, uint32_t repeat, avo_error *error) {
+    const bench_operation_options *o = bench->options;
+    if (o->progress == NULL ||
+        o->progress(NULL, "bench", bench->done * o->repeats + repeat, bench->cases * o->repeats))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
+}
+
+avo_status operation_measure(operation_bench *bench, const operation_case *one, avo_error *error) {
+    bench_sample samples[BENCH_REPEATS_MAX];
+    uint32_t repeats = bench->options->repeats, threads = team_size(bench->team);
+    team_run(bench->team, one->task, one->context); /* once for nothing */
+    for (uint32_t i = 0; i < repeats; i++) {
+        AVO_TRY(go_on(bench, i, error));
+        AVO_TRY(bench_machine_measure(bench->machine, bench->backend->name, threads,
+                                      &samples[i].limits, error));
+        team_run(bench->team, wake, NULL); /* workers have slept while the machine was measured */
+        uint64_t begin = clock_now_ns();
+        team_run(bench->team, one->task, one->context);
+        samples[i].seconds = clock_seconds(begin, clock_now_ns()) / one->times;
+    }
+    bench_result *result;
+    AVO_TRY(bench_results_next(bench->results, &result, error));
     *result = (bench_result){.kind = BENCH_OPERATION,
-                             .tokens = rows,
+                             .tokens = one->rows,
                              .batch = 1,
-                             .depth = depth,
-                             .threads = team_size(bench->team)};
-    snprintf(result->model, sizeof(result->model), "%s", name);
-    snprintf(result->backend, sizeof(result->backend), "%s", bench->limits.table.isa);
-    for (uint32_t i = 0; i < bench->options->repeats; i++)
-        seconds[i] /= times;
-    bench_conclude(seconds, bench->options->repeats, rows, work, &bench->limits, result);
+                             .depth = one->depth,
+                             .threads = threads};
+    snprintf(result->model, sizeof(result->model), "%s", one->name);
+    snprintf(result->backend, sizeof(result->backend), "%s", bench->backend->name);
+    snprintf(result->kv, sizeof(result->kv), "%s", one->kv);
+    bench_conclude(samples, repeats, one->rows, &one->work, result);
+    bench->done++;
     return AVO_OK;
 }
 
@@ -75,111 +83,46 @@ static size_t copies_for(const operation_bench *bench, size_t matrix_bytes, uint
     return fewer < 1 ? 1 : fewer;
 }
 
-static avo_status measure_linear(operation_bench *bench, quant_type type, uint32_t rows,
-                                 avo_error *error) {
-    const bench_operation_options *o = bench->options;
+static avo_status measure_linear(operation_bench *bench, const bench_shape *shape, quant_type type,
+                                 uint32_t rows, avo_error *error) {
+    uint32_t outputs = shape->outputs, k = shape->k;
     uint64_t matrix_bytes;
-    if (!weight_bytes(type, QUANT_LAYOUT_PANELS, o->outputs, o->k, &matrix_bytes))
+    if (!weight_bytes(type, QUANT_LAYOUT_PANELS, outputs, k, &matrix_bytes))
         return status_fail(error, AVO_ERROR_ARGUMENT, "%s does not go with %u inputs",
-                           quant_name(type), o->k);
-    weight_view weight = {type, QUANT_LAYOUT_PANELS, o->outputs, o->k, 0, bench->memory.data};
-    activation_view x = activation_lay(panels_form(type), rows, o->k, bench->activations.data);
+                           quant_name(type), k);
+    weight_view weight = {type, QUANT_LAYOUT_PANELS, outputs, k, 0, bench->memory.data};
+    activation_view x = activation_lay(panels_form(type), rows, k, bench->activations.data);
     for (uint32_t row = 0; row < rows; row++)
-        bench->table.quantise(bench->source + (size_t)row * o->k, &x, row, bench->scratch.data);
+        bench->table->quantise(bench->source + (size_t)row * k, &x, row, bench->scratch.data);
     linear_case one = {bench,
-                       bench->table.linear[panel_index_of(type)],
-                       {&weight, NULL, &x, bench->out, o->outputs, LINEAR_STORE, 1.0f},
+                       bench->table->linear[panel_index_of(type)],
+                       {&weight, NULL, &x, bench->out, outputs, LINEAR_STORE, 1.0f},
                        copies_for(bench, matrix_bytes, rows),
                        matrix_bytes,
                        weight_panels(&weight)};
-    double seconds[BENCH_REPEATS_MAX];
-    operation_measure(bench, walk_copies, &one, seconds);
-    limit_work work = {.bytes = (double)matrix_bytes};
-    double operations = 2.0 * o->outputs * o->k * rows;
-    if (panels_form(type) == PRODUCT_FLOAT)
-        work.floating_operations = operations;
-    else
-        work.integer_operations = operations;
     char name[64];
-    snprintf(name, sizeof(name), "linear %s %u×%u", quant_name(type), o->outputs, o->k);
-    return operation_add(bench, name, rows, 0, (double)one.copies, seconds, &work, error);
+    snprintf(name, sizeof(name), "linear %s %u×%u", quant_name(type), outputs, k);
+    operation_case line = {.name = name,
+                           .kv = "",
+                           .rows = rows,
+                           .times = (double)one.copies,
+                           .work = {.bytes = (double)matrix_bytes},
+                           .task = walk_copies,
+                           .context = &one};
+    double operations = 2.0 * outputs * k * rows;
+    if (panels_form(type) == PRODUCT_FLOAT)
+        line.work.floating_operations = operations;
+    else
+        line.work.integer_operations = operations;
+    return operation_measure(bench, &line, error);
 }
 
-/* ---- Between the products ---- */
+/* ---- Memory ---- */
 
-typedef struct rows_case {
-    operation_bench *bench;
-    activation_view x;
-    norm_view norm;
-    uint32_t rows;
-} rows_case;
-
-static void quantise_rows(void *context, uint32_t worker, uint32_t workers) {
-    const rows_case *one = context;
-    operation_bench *bench = one->bench;
-    size_t first, last;
-    team_share(one->rows, worker, workers, &first, &last);
-    for (size_t row = first; row < last; row++)
-        bench->table.quantise(bench->source + row * bench->options->k, &one->x, (uint32_t)row,
-                              bench->scratch.data + worker * bench->scratch_bytes);
-}
-
-static void norm_rows(void *context, uint32_t worker, uint32_t workers) {
-    const rows_case *one = context;
-    operation_bench *bench = one->bench;
-    uint32_t k = bench->options->k;
-    size_t first, last;
-    team_share(one->rows, worker, workers, &first, &last);
-    for (size_t row = first; row < last; row++)
-        bench->table.norm(&one->norm, bench->source + row * k, k, bench->second + row * k);
-}
-
-static void activate_rows(void *context, uint32_t worker, uint32_t workers) {
-    const rows_case *one = context;
-    operation_bench *bench = one->bench;
-    size_t first, last;
-    team_share((size_t)one->rows * bench->options->k / 16, worker, workers, &first, &last);
-    bench->table.activate(ACTIVATION_SILU, bench->source + first * 16, bench->second + first * 16,
-                          (last - first) * 16);
-}
-
-/* Their work is counted as bytes read; rows of one step lie in the caches, so that shares may pass
- * what the memory allows. */
-static avo_status measure_rows(operation_bench *bench, uint32_t rows, avo_error *error) {
-    static const struct {
-        const char *name;
-        team_task task;
-        product_form form;
-        double reads;
-    } kinds[] = {
-        {"quantise int8 per 32", quantise_rows, PRODUCT_A8, 1},
-        {"quantise int16 per 32", quantise_rows, PRODUCT_A16, 1},
-        {"quantise rotated int8 per 256", quantise_rows, PRODUCT_A8R, 1},
-        {"norm rms", norm_rows, PRODUCT_FLOAT, 2},
-        {"activate silu", activate_rows, PRODUCT_FLOAT, 2},
-    };
-    uint32_t k = bench->options->k;
-    double seconds[BENCH_REPEATS_MAX];
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        rows_case one = {.bench = bench,
-                         .x = activation_lay(kinds[i].form, rows, k, bench->activations.data),
-                         .norm = {NORM_RMS, 1e-5f, bench->source, NULL},
-                         .rows = rows};
-        operation_measure(bench, kinds[i].task, &one, seconds);
-        limit_work work = {.bytes = kinds[i].reads * (double)rows * k * sizeof(float)};
-        char name[64];
-        snprintf(name, sizeof(name), "%s, %u wide", kinds[i].name, k);
-        AVO_TRY(operation_add(bench, name, rows, 0, 1, seconds, &work, error));
-    }
-    return AVO_OK;
-}
-
-/* ---- All of them ---- */
-
-static uint32_t most_rows(const bench_operation_options *options) {
+static uint32_t largest_of(const bench_list *list) {
     uint32_t most = 1;
-    for (size_t i = 0; i < options->rows.count; i++)
-        most = options->rows.item[i] > most ? options->rows.item[i] : most;
+    for (size_t i = 0; i < list->count; i++)
+        most = list->item[i] > most ? list->item[i] : most;
     return most;
 }
 
@@ -192,24 +135,34 @@ static void fill_memory(region *memory) {
 
 static avo_status open_memory(operation_bench *bench, avo_error *error) {
     const bench_operation_options *o = bench->options;
-    uint64_t largest;
-    size_t rows = most_rows(o);
-    if (!weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, o->outputs, o->k, &largest))
-        return status_fail(error, AVO_ERROR_LIMIT, "a matrix of %u × %u", o->outputs, o->k);
+    uint64_t largest = 0;
+    size_t rows = largest_of(&o->rows), k = 0, outputs = 0;
+    for (size_t i = 0; i < o->shapes; i++) {
+        uint64_t bytes;
+        if (!weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, o->shape[i].outputs, o->shape[i].k,
+                          &bytes))
+            return status_fail(error, AVO_ERROR_LIMIT, "a matrix of %u × %u", o->shape[i].outputs,
+                               o->shape[i].k);
+        largest = bytes > largest ? bytes : largest;
+        k = o->shape[i].k > k ? o->shape[i].k : k;
+        outputs = o->shape[i].outputs > outputs ? o->shape[i].outputs : outputs;
+    }
+    if (k == 0 || !(o->linear || o->between))
+        return AVO_OK;
     region_options huge = {.huge = true};
-    bench->scratch_bytes = (linear_scratch_bytes(o->k) + 4095) / 4096 * 4096;
-    AVO_TRY(region_open(NULL, COPIES_BYTES + (size_t)largest, &huge, "matrices", &bench->memory,
+    bench->scratch_bytes = (linear_scratch_bytes(k) + 4095) / 4096 * 4096;
+    AVO_TRY(region_open(NULL, o->walk_bytes + (size_t)largest, &huge, "matrices", &bench->memory,
                         error));
-    AVO_TRY(region_open(NULL, activation_bytes(rows, o->k), &huge, "activations",
-                        &bench->activations, error));
-    AVO_TRY(region_open(NULL, rows * ((size_t)o->outputs + 2 * (size_t)o->k) * sizeof(float), &huge,
-                        "rows", &bench->rows, error));
-    AVO_TRY(region_open(NULL, bench->scratch_bytes * TEAM_THREADS_MAX, &(region_options){0},
+    AVO_TRY(region_open(NULL, activation_bytes(rows, k), &huge, "activations", &bench->activations,
+                        error));
+    AVO_TRY(region_open(NULL, rows * (outputs + 2 * k) * sizeof(float), &huge, "rows", &bench->rows,
+                        error));
+    AVO_TRY(region_open(NULL, bench->scratch_bytes * largest_of(&o->threads), &(region_options){0},
                         "scratch", &bench->scratch, error));
     bench->source = (float *)(void *)bench->rows.data;
-    bench->second = bench->source + rows * o->k;
-    bench->out = bench->second + rows * o->k;
-    for (size_t i = 0; i < rows * o->k; i++)
+    bench->second = bench->source + rows * k;
+    bench->out = bench->second + rows * k;
+    for (size_t i = 0; i < rows * k; i++)
         bench->source[i] = bench->second[i] = (float)random_uniform_at(1, 1, i) - 0.5f;
     fill_memory(&bench->memory);
     return AVO_OK;
@@ -222,18 +175,48 @@ static void close_memory(operation_bench *bench) {
     region_close(&bench->scratch);
 }
 
-static avo_status measure_threads(operation_bench *bench, uint32_t threads, avo_error *error) {
+/* ---- All of them ---- */
+
+static avo_status measure_products(operation_bench *bench, avo_error *error) {
     const bench_operation_options *o = bench->options;
-    AVO_TRY(bench_machine_measure(bench->machine, bench->isa, threads, &bench->limits, error));
-    AVO_TRY(team_open(NULL, threads, &bench->team, error));
-    avo_status status = AVO_OK;
-    for (size_t i = 0; i < o->types && status == AVO_OK; i++)
-        for (size_t j = 0; j < o->rows.count && status == AVO_OK; j++)
-            status = measure_linear(bench, o->type[i], o->rows.item[j], error);
-    for (size_t j = 0; o->between && j < o->rows.count && status == AVO_OK; j++)
-        status = measure_rows(bench, o->rows.item[j], error);
-    team_close(bench->team);
-    return status;
+    for (size_t shape = 0; o->linear && shape < o->shapes; shape++)
+        for (size_t type = 0; type < o->types; type++)
+            for (size_t rows = 0; rows < o->rows.count; rows++)
+                AVO_TRY(measure_linear(bench, &o->shape[shape], o->type[type], o->rows.item[rows],
+                                       error));
+    for (size_t shape = 0; o->between && shape < o->shapes; shape++)
+        for (size_t rows = 0; rows < o->rows.count; rows++)
+            AVO_TRY(operation_rows(bench, o->rows.item[rows], o->shape[shape].k, error));
+    return AVO_OK;
+}
+
+static avo_status measure_depths(operation_bench *bench, const bench_heads *heads, kv_type type,
+                                 avo_error *error) {
+    const bench_operation_options *o = bench->options;
+    for (size_t d = 0; d < o->depth.count; d++)
+        if (o->depth.item[d] > 0)
+            AVO_TRY(operation_attention(bench, heads, type, o->depth.item[d], 1, error));
+    for (size_t p = 0; p < o->prompt.count; p++)
+        for (size_t d = 0; d < o->depth.count; d++)
+            if (o->prompt.item[p] > 0)
+                AVO_TRY(operation_attention(bench, heads, type, o->depth.item[d], o->prompt.item[p],
+                                            error));
+    return AVO_OK;
+}
+
+static avo_status measure_all(operation_bench *bench, avo_error *error) {
+    const bench_operation_options *o = bench->options;
+    AVO_TRY(measure_products(bench, error));
+    for (size_t i = 0; o->attention && i < o->heads_count; i++)
+        for (size_t type = 0; type < o->kv_types; type++)
+            AVO_TRY(measure_depths(bench, &o->heads[i], o->kv_type[type], error));
+    return AVO_OK;
+}
+
+static uint64_t count_cases(const bench_operation_options *o) {
+    uint64_t products = o->shapes * o->rows.count * ((o->linear ? o->types : 0) + o->between * 5u);
+    uint64_t attention = o->heads_count * o->kv_types * o->depth.count * (1 + o->prompt.count);
+    return o->threads.count * (products + (o->attention ? attention : 0));
 }
 
 avo_status bench_operations(const bench_operation_options *options, bench_machine *machine,
@@ -246,11 +229,17 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
     operation_bench bench = {.options = options,
                              .machine = machine,
                              .results = results,
-                             .isa = choice.backend.name,
-                             .table = choice.ops};
+                             .backend = &choice.backend,
+                             .table = &choice.ops,
+                             .cases = count_cases(options)};
     avo_status status = open_memory(&bench, error);
-    for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++)
-        status = measure_threads(&bench, options->threads.item[i], error);
+    for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++) {
+        status = team_open(NULL, options->threads.item[i], &bench.team, error);
+        if (status == AVO_OK)
+            status = measure_all(&bench, error);
+        team_close(bench.team);
+        bench.team = NULL;
+    }
     close_memory(&bench);
     return status;
 }

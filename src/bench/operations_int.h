@@ -10,24 +10,40 @@ typedef struct operation_bench {
     const bench_operation_options *options;
     bench_machine *machine;
     bench_results *results;
-    const char *isa;
-    op_table table;
-    machine_limits limits;
+    const backend *backend;
+    const op_table *table;
     team *team;
     region memory;      /* copies of a matrix */
     region activations; /* rows in any form */
     region rows;        /* source, second, out */
     region scratch;     /* [threads][scratch_bytes] */
     size_t scratch_bytes;
-    float *source, *second; /* [rows][k] */
-    float *out;             /* [rows][outputs] */
+    float *source, *second; /* [rows][the largest k] */
+    float *out;             /* [rows][the most outputs] */
+    uint64_t done, cases;   /* for the progress */
 } operation_bench;
 
-/* Runs the task once for nothing and `repeats` times by the clock. */
-void operation_measure(operation_bench *bench, team_task task, void *context, double *seconds);
-/* A line of the table; each of `seconds` is of `times` operations, `work` of one. */
-AVO_MUST_USE avo_status operation_add(operation_bench *bench, const char *name, uint32_t rows,
-                                      uint32_t depth, double times, double *seconds,
-                                      const limit_work *work, avo_error *error);
+/* One line of the table: `times` operations in every call of the task, `work` of one. */
+typedef struct operation_case {
+    const char *name;
+    const char *kv; /* "" where there is none */
+    uint32_t rows, depth;
+    double times;
+    limit_work work;
+    team_task task;
+    void *context;
+} operation_case;
+
+/* Runs the task once for nothing and `repeats` times by the clock, and adds the line. */
+AVO_MUST_USE avo_status operation_measure(operation_bench *bench, const operation_case *one,
+                                          avo_error *error);
+
+/* Quantising, norms and activation of so many rows of k. */
+AVO_MUST_USE avo_status operation_rows(operation_bench *bench, uint32_t rows, uint32_t k,
+                                       avo_error *error);
+/* `rows` rows of attention behind `depth` positions. */
+AVO_MUST_USE avo_status operation_attention(operation_bench *bench, const bench_heads *heads,
+                                            kv_type type, uint32_t depth, uint32_t rows,
+                                            avo_error *error);
 
 #endif

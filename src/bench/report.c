@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *bench_kind_name(bench_kind kind) {
@@ -21,41 +22,116 @@ static const char *bound_name(const bench_result *result) {
     return result->bound == LIMIT_READ ? "read" : "arithmetic";
 }
 
-static void sort(double *values, uint32_t count) {
+/* ---- Figures ---- */
+
+avo_status bench_results_next(bench_results *results, bench_result **next, avo_error *error) {
+    if (results->count >= results->capacity)
+        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", results->capacity);
+    *next = &results->item[results->count++];
+    return AVO_OK;
+}
+
+/* Sorts them. */
+static double median(double *values, uint32_t count) {
     for (uint32_t i = 1; i < count; i++)
         for (uint32_t j = i; j > 0 && values[j - 1] > values[j]; j--) {
             double swapped = values[j];
             values[j] = values[j - 1];
             values[j - 1] = swapped;
         }
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-void bench_conclude(double *seconds, uint32_t repeats, double tokens, const limit_work *work,
-                    const machine_limits *limits, bench_result *result) {
-    sort(seconds, repeats);
-    double median = (seconds[(repeats - 1) / 2] + seconds[repeats / 2]) / 2;
+void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens,
+                    const limit_work *work, bench_result *result) {
+    double seconds[BENCH_REPEATS_MAX], share[BENCH_REPEATS_MAX], read[BENCH_REPEATS_MAX];
+    double integer[BENCH_REPEATS_MAX], floating[BENCH_REPEATS_MAX];
+    limit_bound ignored;
+    for (uint32_t i = 0; i < repeats; i++) {
+        const machine_limits *limits = &samples[i].limits;
+        seconds[i] = samples[i].seconds;
+        share[i] = limits_shortest(limits, work, &ignored) / seconds[i];
+        read[i] = limits->read_bytes;
+        integer[i] = limits->integer_operations;
+        floating[i] = limits->floating_operations;
+    }
+    machine_limits usual = {.read_bytes = median(read, repeats),
+                            .integer_operations = median(integer, repeats),
+                            .floating_operations = median(floating, repeats)};
     result->repeats = repeats;
-    result->seconds = median;
-    result->tps = tokens / median;
+    result->seconds = median(seconds, repeats);
+    result->tps = tokens / result->seconds;
     result->tps_low = tokens / seconds[repeats - 1];
     result->tps_high = tokens / seconds[0];
-    result->gbps = work->bytes / median * 1e-9;
-    result->gops = (work->integer_operations + work->floating_operations) / median * 1e-9;
-    result->share = limits_shortest(limits, work, &result->bound) / median;
-    result->read_gbps = limits->read_bytes * 1e-9;
-    result->integer_gops = limits->integer_operations * 1e-9;
-    result->floating_gops = limits->floating_operations * 1e-9;
+    result->gbps = work->bytes / result->seconds * 1e-9;
+    result->gops = (work->integer_operations + work->floating_operations) / result->seconds * 1e-9;
+    result->share = median(share, repeats);
+    (void)limits_shortest(&usual, work, &result->bound);
+    result->read_gbps = usual.read_bytes * 1e-9;
+    result->integer_gops = usual.integer_operations * 1e-9;
+    result->floating_gops = usual.floating_operations * 1e-9;
 }
 
 /* ---- Markdown ---- */
 
+/* Three digits that count, whatever the size. */
+static const char *digits(double value, char text[24]) {
+    int places = value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : value >= 0.1 ? 3 : 4;
+    snprintf(text, 24, "%.*f", places, value);
+    return text;
+}
+
+static double read_share(const bench_result *r) {
+    return r->read_gbps > 0 ? r->gbps / r->read_gbps : 0;
+}
+
+static double spread_percent(const bench_result *r) {
+    return 50 * (r->tps_high - r->tps_low) / r->tps;
+}
+
+static avo_status markdown_figures(const bench_result *r, buffer *out) {
+    char gbps[24], gops[24], share[24];
+    return buffer_format(out, " %s | %s | %s %% of %s |\n", digits(r->gbps, gbps),
+                         r->gops > 0 ? digits(r->gops, gops) : "", digits(100 * r->share, share),
+                         bound_name(r));
+}
+
 static avo_status markdown_row(const bench_result *r, buffer *out) {
-    return buffer_format(out,
-                         "| %s | %s | %s | %s | %u | %u | %u | %u | %.2f | ± %.1f %% | %.2f | %.1f "
-                         "| %.1f %% of %s |\n",
-                         r->model, r->backend, r->kv, bench_kind_name(r->kind), r->tokens, r->batch,
-                         r->depth, r->threads, r->tps, 50 * (r->tps_high - r->tps_low) / r->tps,
-                         r->gbps, r->gops, 100 * r->share, bound_name(r));
+    AVO_TRY(buffer_format(out, "| %s | %s | %s | %s | %u | %u | %u | %u | %.2f | ± %.1f %% |",
+                          r->model, r->backend, r->kv, bench_kind_name(r->kind), r->tokens,
+                          r->batch, r->depth, r->threads, r->tps, spread_percent(r)));
+    return markdown_figures(r, out);
+}
+
+static avo_status markdown_operation(const bench_result *r, buffer *out) {
+    char time[24], rate[24], read[24];
+    AVO_TRY(buffer_format(out, "| %s | %s | %s | %u | %u | %u | %s | %s | ± %.1f %% | %s %% |",
+                          r->model, r->backend, r->kv, r->tokens, r->depth, r->threads,
+                          digits(r->seconds * 1e6, time), digits(r->tps, rate), spread_percent(r),
+                          digits(100 * read_share(r), read)));
+    return markdown_figures(r, out);
+}
+
+/* A table of the results that are operations, or of those that are not; nothing where none is. */
+static avo_status markdown_table(const bench_results *results, bool operations, buffer *out) {
+    bool begun = false;
+    for (size_t i = 0; i < results->count; i++) {
+        const bench_result *r = &results->item[i];
+        if ((r->kind == BENCH_OPERATION) != operations)
+            continue;
+        if (!begun)
+            AVO_TRY(buffer_append_text(
+                out, operations
+                         ? "\n| operation | back end | kv | rows | depth | threads | µs | rows/s | "
+                           "spread | of read | GB/s | GOPS | share of the limit |\n"
+                           "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+                         : "\n| model | back end | kv | kind | tokens | batch | depth | threads | "
+                           "tokens/s | spread | GB/s | GOPS | share of the limit |\n"
+                           "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"));
+        begun = true;
+        AVO_TRY(operations ? markdown_operation(r, out) : markdown_row(r, out));
+    }
+    return AVO_OK;
 }
 
 /* The limits, one line per back end and number of threads: the medians of all that were taken would
@@ -87,13 +163,8 @@ avo_status bench_write_markdown(const bench_report *report, buffer *out) {
     AVO_TRY(buffer_format(out, "%s (%s), %u usable thread%s\n", report->cpu, report->features,
                           report->threads, report->threads == 1 ? "" : "s"));
     AVO_TRY(markdown_limits(report->results, out));
-    AVO_TRY(buffer_append_text(
-        out, "\n| model | back end | kv | kind | tokens | batch | depth | threads | tokens/s | "
-             "spread | GB/s | GOPS | share of the limit |\n"
-             "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"));
-    for (size_t i = 0; i < report->results->count; i++)
-        AVO_TRY(markdown_row(&report->results->item[i], out));
-    return AVO_OK;
+    AVO_TRY(markdown_table(report->results, false, out));
+    return markdown_table(report->results, true, out);
 }
 
 /* ---- CSV ---- */
@@ -151,6 +222,7 @@ static avo_status json_row(const bench_result *r, buffer *out) {
         {"gbps", r->gbps},
         {"gops", r->gops},
         {"share", r->share},
+        {"read_share", read_share(r)},
         {"read_gbps", r->read_gbps},
         {"integer_gops", r->integer_gops},
         {"floating_gops", r->floating_gops},

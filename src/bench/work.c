@@ -34,6 +34,11 @@ static void add_attention(const layer_view *layer, const kv_view *kv, bool float
                    KV_PAGE_TOKENS;
 }
 
+void bench_attention_work(const layer_view *layer, const kv_view *kv, bool floats, uint32_t depth,
+                          uint32_t rows, limit_work *work) {
+    add_attention(layer, kv, floats, depth, rows, work);
+}
+
 void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
                      uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work) {
     double all = (double)sessions * rows;

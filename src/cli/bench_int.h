@@ -5,11 +5,62 @@
 #include "bench/bench.h"
 #include "cli/cli.h"
 
+extern const cli_command command_bench;
+
+/* ---- Lists as users write them ---- */
+
+/* A list, cut into words. */
+typedef struct bench_words {
+    char text[256];
+    const char *item[BENCH_LIST_MAX];
+    size_t count;
+} bench_words;
+
+/* "1,8,16": numbers in [minimum, maximum]; false after an error was printed. */
+bool bench_parse_list(const char *name, const char *text, uint32_t minimum, uint32_t maximum,
+                      bench_list *list);
+/* "f16,int8"; whether there are such things, somebody else says. NULL: one word, NULL. */
+bool bench_parse_words(const char *name, const char *text, bench_words *words);
+/* "5632x2048" into `count` numbers. */
+bool bench_parse_sizes(const char *text, uint32_t *sizes, size_t count);
+
+/* The last part of a path, without what every model file ends with. */
+void bench_short_name(const char *name, char *out, size_t capacity);
+
+/* ---- Results ---- */
+
 /* Prints a table; the exit status. */
 int bench_print(const bench_results *results, bool json, bool csv);
 /* Writes the figures and gnuplot scripts into `folder` and runs gnuplot where there is one; says
  * on stderr what it drew, or what to do. The exit status. */
 int bench_plot(const bench_results *results, const char *folder);
+
+/* ---- Single operations ---- */
+
+#define KERNEL_ROWS   "1,4,8,16,512"
+#define KERNEL_DEPTHS "0,8192,32768"
+#define KERNEL_PROMPT "512"
+
+/* As written; NULL: the default. */
+typedef struct kernel_flags {
+    const char *operations, *types, *shapes, *heads, *text;
+    const char *tokenizer; /* MODEL, or a tokenizer file; NULL: none */
+} kernel_flags;
+
+/* What is measured, read from flags; `isas` one after the other. */
+typedef struct kernel_bench {
+    bench_operation_options operations;
+    bool tokenizer;
+    const char *tokenizer_name, *text;
+    const char *const *isas;
+    size_t isas_count;
+} kernel_bench;
+
+/* `engine` has the lists that operations share with models. False after an error was printed. */
+bool bench_kernels_parse(const kernel_flags *flags, const bench_engine_options *engine,
+                         size_t walk_bytes, kernel_bench *out);
+AVO_MUST_USE avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
+                                      bench_results *results, avo_error *error);
 
 /* ---- The ladder ---- */
 

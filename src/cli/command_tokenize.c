@@ -1,48 +1,11 @@
 /* `avocet tokenize`: text to ids and pieces, and back again. */
-#include "base/file.h"
 #include "base/json.h"
 #include "cli/tokenize_int.h"
-#include "formats/source.h"
+#include "cli/tokenizer_open.h"
 
 #include <string.h>
 
 extern const cli_command command_tokenize;
-
-typedef struct opened {
-    tokenizer *tokenizer;
-    model_source *source; /* NULL for a bare tokenizer file */
-} opened;
-
-static bool is_bare_name(const char *path) {
-    return text_ends(text_from(path), TEXT_LITERAL(".json")) ||
-           text_ends(text_from(path), TEXT_LITERAL(".model"));
-}
-
-/* A folder without weights still may have a tokenizer in it. */
-static avo_status open_beside(const char *folder, opened *opened, avo_error *error) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
-    char path[CLI_PATH_MAX];
-    for (size_t i = 0; i < 2; i++) {
-        AVO_TRY(file_join(path, sizeof(path), folder, names[i], error));
-        if (file_kind_of(path) == FILE_REGULAR)
-            return tokenizer_open_file(path, NULL, &opened->tokenizer, error);
-    }
-    return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no tokenizer in this folder", folder);
-}
-
-/* The model's tokenizer, or a bare tokenizer.json, tokenizer.model or tokenizer.bin. */
-static avo_status open_tokenizer(const char *path, opened *opened, avo_error *error) {
-    avo_error other = {0};
-    if (file_kind_of(path) == FILE_REGULAR && is_bare_name(path))
-        return tokenizer_open_file(path, NULL, &opened->tokenizer, error);
-    avo_status status = source_open(path, NULL, &opened->source, error);
-    if (status == AVO_OK)
-        return tokenizer_open(&opened->source->tokenizer, NULL, &opened->tokenizer, error);
-    avo_status bare = file_kind_of(path) == FILE_FOLDER
-                          ? open_beside(path, opened, &other)
-                          : tokenizer_open_file(path, NULL, &opened->tokenizer, &other);
-    return bare == AVO_OK ? AVO_OK : status;
-}
 
 /* ---- What is printed ---- */
 
@@ -144,18 +107,13 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_tokenize, "needs MODEL and at most one TEXT");
     if (options.jsonl && words == 2 && strcmp(argv[2], "-") != 0)
         return cli_usage(&command_tokenize, "--jsonl reads standard input, not a TEXT");
-    char path[CLI_PATH_MAX];
     avo_error error = {0};
-    opened opened = {0};
-    avo_status status = cli_model_path(argv[1], path, sizeof(path), &error);
-    if (status == AVO_OK)
-        status = open_tokenizer(path, &opened, &error);
-    if (status != AVO_OK)
+    cli_tokenizer opened;
+    if (cli_tokenizer_open(argv[1], &opened, &error) != AVO_OK)
         return cli_fail(&error);
     int code = options.jsonl ? tokenize_lines(opened.tokenizer, &options)
                              : whole_text(opened.tokenizer, &options, words == 2 ? argv[2] : NULL);
-    tokenizer_close(opened.tokenizer);
-    source_close(opened.source);
+    cli_tokenizer_close(&opened);
     return code;
 }
 

@@ -43,6 +43,9 @@ typedef struct machine_limits {
     double read_bytes; /* per second, by all workers together */
     double integer_operations, floating_operations, bfloat_operations; /* 0: there are none */
     double barrier_seconds; /* one team_barrier of all workers */
+    /* how reading was fastest and how long peaks ran: for limits_again */
+    size_t read_way;
+    uint64_t integer_rounds, floating_rounds;
 } machine_limits;
 
 /* Bytes that a measurement of reading should be given: well past every cache. */
@@ -54,6 +57,10 @@ void limits_touch(team *team, uint8_t *memory, size_t bytes);
 /* Takes about half a second with LIMITS_READ_BYTES. */
 void limits_measure(const limit_table *table, team *team, const uint8_t *memory, size_t bytes,
                     machine_limits *out);
+/* Reading and the peaks of integers and floats once more, as limits_measure has found them, in a
+ * tenth of the time: where memory and processors are shared with others, what they give changes
+ * from one second to the next, and a figure wants the limits of its own moment. */
+void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limits *limits);
 
 /* What bounds a piece of work, and the shortest time that it can take. Integers and floats share
  * the ports, so their times add up; reading goes on beside them. */

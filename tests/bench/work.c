@@ -81,15 +81,30 @@ static void the_median_counts(void **state) {
         .read_bytes = 1e9, .integer_operations = 1e9, .floating_operations = 1e9};
     limit_work work = {.bytes = 1e9, .integer_operations = 5e8};
     bench_result result = {0};
-    double odd[] = {4, 1, 2};
-    bench_conclude(odd, 3, 8, &work, &limits, &result);
+    bench_sample odd[] = {{4, limits}, {1, limits}, {2, limits}};
+    bench_conclude(odd, 3, 8, &work, &result);
     assert_true(result.seconds == 2 && result.tps == 4);
     assert_true(result.tps_low == 2 && result.tps_high == 8);
     assert_true(result.gbps == 0.5 && result.gops == 0.25 && result.share == 0.5);
     assert_int_equal(result.bound, LIMIT_READ);
-    double even[] = {4, 2};
-    bench_conclude(even, 2, 6, &work, &limits, &result);
+    bench_sample even[] = {{4, limits}, {2, limits}};
+    bench_conclude(even, 2, 6, &work, &result);
     assert_true(result.seconds == 3 && result.repeats == 2);
+}
+
+/* A machine that becomes slower makes times longer, not shares smaller. */
+static void every_time_has_its_own_limits(void **state) {
+    (void)state;
+    machine_limits fast = {
+        .read_bytes = 4e9, .integer_operations = 1e9, .floating_operations = 1e9};
+    machine_limits slow = fast;
+    slow.read_bytes = 1e9;
+    limit_work work = {.bytes = 1e9};
+    bench_sample samples[] = {{0.5, fast}, {2, slow}, {2, slow}, {0.5, fast}, {2, slow}};
+    bench_result result = {0};
+    bench_conclude(samples, 5, 1, &work, &result);
+    assert_true(result.share == 0.5);
+    assert_true(result.seconds == 2 && result.read_gbps == 1);
 }
 
 static void odd_names_stay_text(void **state) {
@@ -151,6 +166,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_sees_a_triangle),
         cmocka_unit_test(types_decide_what_is_an_integer),
         cmocka_unit_test(the_median_counts),
+        cmocka_unit_test(every_time_has_its_own_limits),
         cmocka_unit_test(odd_names_stay_text),
         cmocka_unit_test(a_full_buffer_is_an_error),
         cmocka_unit_test(machines_refuse_what_they_have_not),

@@ -12,6 +12,7 @@ from pathlib import Path
 from command import FAILED, GOOD, ROOT, USAGE, call
 
 FIXTURE = ROOT / "tests" / "fixtures" / "models" / "llama3.gguf"
+TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizer" / "gpt2.json"
 SHORT = ("-t", "1", "-r", "1", "--limits-mib", "4")
 FIGURES = ("tps", "tps_low", "tps_high", "gbps", "gops", "share", "seconds", "read_gbps",
            "integer_gops", "floating_gops")
@@ -124,6 +125,62 @@ class Bench(unittest.TestCase):
         self.assertEqual({r["kind"] for r in results}, {"operation"})
         first = results[0]
         self.assertAlmostEqual(first["gops"] * first["seconds"] * 1e9, 2 * 40 * 64, delta=1)
+        self.assertNotIn("encode", " ".join(name for name, _ in names))
+
+    def kernels(self, *arguments):
+        done = call("bench", "--kernels", *SHORT, *arguments, "--json")
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""), done)
+        return json.loads(done.stdout)["results"]
+
+    def test_products_over_shapes(self):
+        results = self.kernels("--op", "linear", "--type", "q4_1", "--shape", "40x64,16x288",
+                               "-b", "2")
+        self.assertEqual([r["model"] for r in results],
+                         ["linear q4_1 40×64", "linear q4_1 16×288"])
+
+    def test_attention(self):
+        """Bytes and operations are those of the positions that rows see."""
+        results = self.kernels("--op", "attention", "--heads", "6x2x16,4x4x24", "-d", "0,64",
+                               "-p", "33", "--kv-type", "f32,int8", "-t", "2")
+        wanted = [(f"attention {heads}", kv, rows, depth) for heads in ("6x2x16", "4x4x24")
+                  for kv in ("f32", "int8") for rows, depth in ((1, 64), (33, 0), (33, 64))]
+        self.assertEqual([(r["model"], r["kv"], r["tokens"], r["depth"]) for r in results], wanted)
+        for r in results[:3]:
+            seen = sum(r["depth"] + row for row in range(1, r["tokens"] + 1))
+            self.assertAlmostEqual(r["gops"] * r["seconds"] * 1e9, 4 * 6 * 16 * seen, delta=1)
+            last = r["depth"] + r["tokens"]
+            self.assertAlmostEqual(r["gbps"] * r["seconds"] * 1e9, 2 * 2 * 16 * 4 * last, delta=1)
+        for r in results:
+            self.assertTrue(r["share"] > 0 and r["seconds"] > 0)
+            self.assertAlmostEqual(r["read_share"], r["gbps"] / r["read_gbps"], delta=1e-9)
+
+    def test_tokenizer(self):
+        text = Path(self.folder.name) / "text"
+        text.write_text("Of a text, lines.\nAnd another line\n" * 50)
+        results = self.kernels(TOKENIZER, "--op", "tokenizer", "--text", text)
+        kinds = ("encode lines", "encode whole", "decode")
+        self.assertEqual([r["model"] for r in results], [f"{kind}, gpt2.json" for kind in kinds])
+        for r in results:
+            self.assertAlmostEqual(r["gbps"] * r["seconds"] * 1e9, text.stat().st_size, delta=1)
+            self.assertGreater(r["tokens"], 100)
+        own = self.kernels(TOKENIZER, "--op", "tokenizer")
+        self.assertAlmostEqual(own[0]["gbps"] * own[0]["seconds"] * 1e9, 1 << 20, delta=4096)
+        (Path(self.folder.name) / "empty").write_text("")
+        for wrong, status in ((("--text", Path(self.folder.name) / "empty"), FAILED),
+                              (("--text", Path(self.folder.name) / "missing"), FAILED),
+                              (("--op", "linear"), USAGE)):
+            self.refuse("--kernels", TOKENIZER, *SHORT, "--op", "tokenizer", *wrong, status=status)
+
+    def test_operations_as_a_table(self):
+        text = call("bench", "--kernels", TOKENIZER, *SHORT, "--type", "f32", "--shape", "16x16",
+                    "-b", "1", "-d", "32", "-p", "0").stdout.decode()
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        self.assertEqual(len({line.count("|") for line in lines}), 1)
+        self.assertEqual(len(lines), 2 + 1 + 5 + 2 + 3)
+        rows = call("bench", "--kernels", *SHORT, "--op", "attention", "-d", "32", "-p", "0",
+                    "--csv").stdout.decode()
+        self.assertEqual([row["kv"] for row in csv.DictReader(io.StringIO(rows))],
+                         ["f16", "int8"])
 
     def test_rungs(self):
         names = [line.split()[0] for line in
@@ -158,7 +215,12 @@ class Bench(unittest.TestCase):
                 self.refuse(FIXTURE, *wrong)
         for wrong in (("--shape", "16"), ("--shape", "16x"), ("--shape", "x16"),
                       ("--shape", "0x16"), ("--shape", "16x17"), ("--type", "q9"),
-                      ("--type", "i8"), ("--type", ",")):
+                      ("--shape", "16x16x16"), ("--shape", "16x16,"), ("--type", "i8"),
+                      ("--type", ","), ("--heads", "4x3x64"), ("--heads", "4x4"),
+                      ("--heads", "4x4x63"), ("--heads", "4x0x64"), ("--heads", "4x4x4096"),
+                      ("--op", "lineal"), ("--op", ""), ("--op", "tokenizer"),
+                      ("--text", "x"), ("--kv-type", "int3"), ("--rung", "loops"),
+                      (FIXTURE, FIXTURE)):
             with self.subTest(flags=wrong):
                 self.refuse("--kernels", *wrong)
         self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT,
