@@ -15,7 +15,8 @@
  *
  * Splits. Positions are cut every ATTEND_SPLIT; each split has a state of its own: m (−1e30), sums
  * l[16] (0) and acc[head_size] (0), and walks its pages in order. A page that a row sees nothing of
- * leaves the row's state as it is; positions that it does not see have s = −infinity:
+ * leaves the row's state as it is; positions that it does not see have s = −infinity and w = 0, and
+ * no part in acc, whatever is stored there (NaN of another timeline changes nothing):
  *   where any s > m + 8: t = the largest s of the page, f = exp2(m − t), l = l · f, acc = acc · f,
  *                        m = t
  *   p = exp2(s − m);  l[i] = (l[i] + p[i]) + p[16 + i]

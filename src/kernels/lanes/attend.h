@@ -270,9 +270,34 @@ static inline attend_room lanes_room(const attend_call *call) {
     return room;
 }
 
+/* What a row sees of a page. */
+typedef struct slots {
+    uint32_t begin, end;
+} slots;
+
+static inline slots lanes_seen(const attend_call *call, uint32_t row, uint32_t first) {
+    slots seen = {0, 0};
+    if (call->begin[row] < first + KV_PAGE_TOKENS && call->end[row] > first) {
+        seen.begin = call->begin[row] > first ? call->begin[row] - first : 0;
+        seen.end =
+            call->end[row] - first < KV_PAGE_TOKENS ? call->end[row] - first : KV_PAGE_TOKENS;
+    }
+    return seen;
+}
+
+/* Writes x into the other slots. */
+static inline void lanes_unseen(slots seen, float x, float *numbers) {
+    static const float index[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (uint32_t i = 0; i < KV_PAGE_TOKENS; i += LANES) {
+        vec16 slot = v_add(v_load(index), v_set((float)i));
+        vec16 y = v_select(v_less(slot, v_set((float)seen.end)), v_load(numbers + i), v_set(x));
+        v_store(numbers + i, v_select(v_less(slot, v_set((float)seen.begin)), v_set(x), y));
+    }
+}
+
 /* Scores of one row: scale of positions, soft cap, what the row does not see. */
 ALWAYS_INLINE void lanes_finish_scores(const kv_type type, const attend_call *call,
-                                       const float *key_scale, uint32_t row, uint32_t first,
+                                       const float *key_scale, uint32_t row, slots seen,
                                        float *scores) {
     for (uint32_t i = 0; i < KV_PAGE_TOKENS; i += LANES) {
         vec16 s;
@@ -297,15 +322,13 @@ ALWAYS_INLINE void lanes_finish_scores(const kv_type type, const attend_call *ca
         }
         v_store(scores + i, s);
     }
-    if (call->begin[row] > first || call->end[row] < first + KV_PAGE_TOKENS)
-        for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++)
-            if (first + i < call->begin[row] || first + i >= call->end[row])
-                scores[i] = -INFINITY;
+    if (seen.begin > 0 || seen.end < KV_PAGE_TOKENS)
+        lanes_unseen(seen, -INFINITY, scores);
 }
 
 /* Scores of one row to weights, in place. */
 ALWAYS_INLINE void lanes_weigh(const kv_type type, const attend_room *room, uint32_t row,
-                               size_t stride, const float *value_scale) {
+                               size_t stride, const float *value_scale, slots seen) {
     float *scores = room->scores + row * KV_PAGE_TOKENS;
     float *sums = room->sums + row * LANES;
     vec16 s0 = v_load(scores);
@@ -331,6 +354,9 @@ ALWAYS_INLINE void lanes_weigh(const kv_type type, const attend_room *room, uint
     }
     v_store(scores, p0);
     v_store(scores + LANES, p1);
+    /* The scale of a slot that nobody may look at can be anything. */
+    if (type == KV_INT8 && (seen.begin > 0 || seen.end < KV_PAGE_TOKENS))
+        lanes_unseen(seen, 0.0f, scores);
 }
 
 /* Weights of one row as bytes; returns what brings the sums back, 0 where there is nothing. */
@@ -387,6 +413,54 @@ typedef struct attend_page {
     uint32_t first;                         /* position */
 } attend_page;
 
+/* One row over some slots. */
+ALWAYS_INLINE void lanes_add_slots(const kv_type stored, const product_call *values,
+                                   const uint8_t *tile, const float *weights, uint32_t row,
+                                   slots some) {
+    if (some.begin >= some.end)
+        return;
+    product_call pass = *values;
+    pass.a = (const uint8_t *)(weights + some.begin);
+    pass.steps = some.end - some.begin;
+    pass.tile = tile + some.begin * pass.c_stride * kv_element_bytes(stored);
+    pass.ahead = NULL;
+    product_tile(TILE_FLOAT, stored, 1, &pass, row);
+}
+
+/* acc += weights · V over the slots that each row sees, and over no other: what lies there may be
+ * infinite or no number. Slots that all rows see go through the tile together; those that only some
+ * see, at both ends, row by row. */
+ALWAYS_INLINE void lanes_add_values(const kv_type stored, const attend_call *call,
+                                    const attend_room *room, const attend_page *page, uint32_t row,
+                                    uint32_t rows, const slots *seen) {
+    size_t stride = kv_value_stride(call->head_size);
+    slots all = {0, KV_PAGE_TOKENS};
+    for (uint32_t r = 0; r < rows; r++) {
+        all.begin = seen[r].begin > all.begin ? seen[r].begin : all.begin;
+        all.end = seen[r].end < all.end ? seen[r].end : all.end;
+    }
+    if (all.end < all.begin)
+        all.end = all.begin;
+    product_call values = {.a_stride = KV_PAGE_TOKENS * sizeof(float),
+                           .line = stride,
+                           .lanes = (uint32_t)(stride / LANES),
+                           .c = room->acc + row * stride,
+                           .c_stride = stride,
+                           .add = true};
+    const float *weights = room->scores + row * KV_PAGE_TOKENS;
+    for (uint32_t r = 0; r < rows; r++)
+        lanes_add_slots(stored, &values, page->values, weights, r,
+                        (slots){seen[r].begin, seen[r].end < all.begin ? seen[r].end : all.begin});
+    values.a = (const uint8_t *)(weights + all.begin);
+    values.steps = all.end - all.begin;
+    values.tile = page->values + all.begin * stride * kv_element_bytes(stored);
+    values.ahead = page->next_values;
+    product(TILE_FLOAT, stored, rows, &values);
+    for (uint32_t r = 0; r < rows; r++)
+        lanes_add_slots(stored, &values, page->values, weights, r,
+                        (slots){seen[r].begin > all.end ? seen[r].begin : all.end, seen[r].end});
+}
+
 /* type: of the page's scales and of the query; stored: of the tiles. */
 ALWAYS_INLINE void lanes_block(const kv_type type, const kv_type stored, const attend_call *call,
                                const attend_room *room, const attend_page *page, uint32_t row,
@@ -403,26 +477,18 @@ ALWAYS_INLINE void lanes_block(const kv_type type, const kv_type stored, const a
                          .c_stride = KV_PAGE_TOKENS,
                          .ahead = page->next_keys};
     product(bytes ? TILE_KEYS : TILE_FLOAT, stored, rows, &keys);
-    for (uint32_t r = row; r < row + rows; r++)
-        lanes_finish_scores(type, call, page->key_scale, r, page->first,
-                            room->scores + r * KV_PAGE_TOKENS);
-    for (uint32_t r = row; r < row + rows; r++)
-        lanes_weigh(type, room, r, stride, page->value_scale);
-    if (bytes) {
-        lanes_add_values_int8(call, room, row, rows, page->values, page->next_values);
-        return;
+    slots seen[ATTEND_BLOCK];
+    for (uint32_t r = 0; r < rows; r++) {
+        seen[r] = lanes_seen(call, row + r, page->first);
+        lanes_finish_scores(type, call, page->key_scale, row + r, seen[r],
+                            room->scores + (row + r) * KV_PAGE_TOKENS);
     }
-    product_call values = {.a = (const uint8_t *)(room->scores + row * KV_PAGE_TOKENS),
-                           .a_stride = KV_PAGE_TOKENS * sizeof(float),
-                           .steps = KV_PAGE_TOKENS,
-                           .tile = page->values,
-                           .line = stride,
-                           .lanes = (uint32_t)(stride / LANES),
-                           .c = room->acc + row * stride,
-                           .c_stride = stride,
-                           .add = true,
-                           .ahead = page->next_values};
-    product(TILE_FLOAT, stored, rows, &values);
+    for (uint32_t r = 0; r < rows; r++)
+        lanes_weigh(type, room, row + r, stride, page->value_scale, seen[r]);
+    if (bytes)
+        lanes_add_values_int8(call, room, row, rows, page->values, page->next_values);
+    else
+        lanes_add_values(stored, call, room, page, row, rows, seen);
 }
 
 ALWAYS_INLINE void lanes_tile_to_floats(const kv_type type, const uint8_t *tile, size_t count,

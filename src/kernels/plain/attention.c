@@ -147,21 +147,23 @@ static void add_values_int8(uint32_t size, const uint8_t *tile, const float *wei
     }
 }
 
-static void add_values(const attend_call *call, const uint8_t *head, float *weights, float *acc) {
+/* Slots [begin, end) alone: what lies in the others may be infinite or no number. */
+static void add_values(const attend_call *call, const uint8_t *head, uint32_t begin, uint32_t end,
+                       float *weights, float *acc) {
     kv_type type = call->type;
     uint32_t size = call->head_size;
     const uint8_t *tile = head + kv_value_offset(type, size);
     if (kv_type_scaled(type)) {
         float scale[KV_PAGE_TOKENS];
         memcpy(scale, tile + kv_value_bytes(type, size), sizeof(scale));
-        for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++)
+        for (uint32_t i = begin; i < end; i++)
             weights[i] *= scale[i];
     }
     if (type == KV_INT8) {
         add_values_int8(size, tile, weights, acc);
         return;
     }
-    for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++)
+    for (uint32_t i = begin; i < end; i++)
         for (uint32_t d = 0; d < size; d++)
             acc[d] =
                 fmaf(kv_number(type, tile, kv_value_place(type, size, d, i)), weights[i], acc[d]);
@@ -180,11 +182,14 @@ static void attend_row(const attend_call *call, uint32_t row) {
         const uint8_t *head = call->head + call->pages[page] * call->page_bytes;
         float scores[KV_PAGE_TOKENS];
         scores_of(call, head, call->query + row * attend_query_stride(size), scores);
+        uint32_t begin = call->begin[row] > first ? call->begin[row] - first : 0;
+        uint32_t end =
+            call->end[row] - first < KV_PAGE_TOKENS ? call->end[row] - first : KV_PAGE_TOKENS;
         for (uint32_t i = 0; i < KV_PAGE_TOKENS; i++)
-            if (first + i < call->begin[row] || first + i >= call->end[row])
+            if (i < begin || i >= end)
                 scores[i] = -INFINITY;
         weigh(&state, size, scores);
-        add_values(call, head, scores, state.acc);
+        add_values(call, head, begin, end, scores, state.acc);
     }
     *attend_state_largest(call->state[row], size) = state.largest;
     *attend_state_sum(call->state[row], size) = math_sum16(state.sums);
