@@ -9,7 +9,7 @@ const model_view *engine_model_view(const avo_engine *engine);
 const backend *engine_backend(const avo_engine *engine);
 const kv_view *engine_kv_view(const avo_engine *engine);
 
-/* Extends a timeline that has a first page of computed tokens to `length` tokens: tokens and pages
+/* Extends a timeline of computed tokens, whole pages of them, to `length` tokens: tokens and pages
  * are copies of the first page, so that memory is really taken and written and a step has as much
  * to read as after a prompt of that length, without the time that this would take. What is computed
  * from it makes no sense. AVO_ERROR_FULL where the pool is too small. */

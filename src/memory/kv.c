@@ -4,8 +4,6 @@
 #include "base/checked.h"
 #include "kernels/kv_tile.h"
 
-#include <string.h>
-
 struct kv_pool {
     const avo_allocator *allocator;
     kv_view view;
@@ -100,13 +98,8 @@ avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length) {
         return AVO_OK;
     if (needed > table->capacity || needed - table->count > pool->free_count)
         return AVO_ERROR_FULL;
-    while (table->count < needed) {
-        uint32_t page = pool->free_pages[--pool->free_count];
-        /* A page begins as zeros: lanes past the newest position are computed and thrown away, and
-         * nothing of an earlier session may remain. Done here, the pool costs nothing to open. */
-        memset(pool->view.pool + page * pool->view.page_bytes, 0, pool->view.page_bytes);
-        table->pages[table->count++] = page;
-    }
+    while (table->count < needed)
+        table->pages[table->count++] = pool->free_pages[--pool->free_count];
     return AVO_OK;
 }
 

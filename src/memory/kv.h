@@ -31,7 +31,9 @@ typedef struct kv_table {
 } kv_table;
 
 /* Makes room for positions below `length`; AVO_ERROR_FULL without text when the pool or the table
- * is too small, and then nothing has changed. O(pages added). */
+ * is too small, and then nothing has changed. O(pages added). Pages are not cleared: they hold what
+ * their last owner left, or nothing yet. No attention looks at a slot before its token is written,
+ * and memory is touched first by the workers of the step that writes it. */
 AVO_MUST_USE avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length);
 /* Gives back the pages past `length`. */
 void kv_table_shrink(kv_pool *pool, kv_table *table, uint32_t length);

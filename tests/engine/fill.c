@@ -27,7 +27,7 @@ static void a_filled_session_goes_on(void **state) {
     avo_batch *batch;
     avo_error error = {0};
     assert_ok_error(avo_batch_open(opened.engine, &batch, &error), &error);
-    avo_session *session = session_with(opened.engine, batch, 40);
+    avo_session *session = session_with(opened.engine, batch, 64);
     assert_ok_error(engine_session_fill(session, 200, &error), &error);
     assert_int_equal(avo_session_length(session), 200);
     int32_t token = 3;
@@ -38,7 +38,7 @@ static void a_filled_session_goes_on(void **state) {
     assert_true(logits[0] == logits[0]);
     avo_batch_clear(batch);
     /* Pages past the first are copies of it: forgetting them changes nothing before. */
-    assert_ok_error(avo_session_truncate(session, 40, &error), &error);
+    assert_ok_error(avo_session_truncate(session, 64, &error), &error);
     assert_ok_error(engine_session_fill(session, 256, &error), &error);
     avo_session_close(session);
     avo_batch_close(batch);
@@ -54,6 +54,9 @@ static void wrong_use_is_refused(void **state) {
     assert_ok_error(avo_batch_open(opened.engine, &batch, &error), &error);
     avo_session *session = session_with(opened.engine, batch, 31);
     assert_refused(engine_session_fill(session, 200, &error), AVO_ERROR_ARGUMENT, &error, "31");
+    avo_session_close(session);
+    session = session_with(opened.engine, batch, 33);
+    assert_refused(engine_session_fill(session, 200, &error), AVO_ERROR_ARGUMENT, &error, "33");
     avo_session_close(session);
     session = session_with(opened.engine, batch, 32);
     assert_refused(engine_session_fill(session, 32, &error), AVO_ERROR_ARGUMENT, &error, "32");

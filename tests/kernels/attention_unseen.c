@@ -60,6 +60,23 @@ static void slots_never_written(void **state) {
         }
 }
 
+/* The reference looks at no more. */
+static void slots_the_reference_passes_by(void **state) {
+    (void)state;
+    for (size_t s = 0; s < SHAPES; s++)
+        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            world w;
+            world_open(&w, &shapes[s], (kv_type)type, 1);
+            float *want = run_session(&w, NULL, 1, w.length, 0);
+            w.stale = stale[(s + (size_t)type) % STALE];
+            float *got = run_session(&w, NULL, 2, 7, 0);
+            check_equal(&w, want, got, 0, "stale", "reference");
+            free(got);
+            free(want);
+            world_close(&w);
+        }
+}
+
 /* Timelines over several splits, one of them begun by a window in the middle of a page. */
 static void slots_of_long_timelines(void **state) {
     (void)state;
@@ -133,6 +150,7 @@ static void tokens_that_a_row_does_not_see(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_never_written),
+        cmocka_unit_test(slots_the_reference_passes_by),
         cmocka_unit_test(slots_of_long_timelines),
         cmocka_unit_test(tokens_that_a_row_does_not_see),
     };
