@@ -101,6 +101,10 @@ typedef struct avo_allocator {
 typedef bool (*avo_progress_function)(void *context, const char *what, uint64_t done,
                                       uint64_t total);
 
+/* Whoever wants to know what the library has decided gets it here, a line at a time, without a
+ * newline; the text lives for the call only. */
+typedef void (*avo_log_function)(void *context, const char *line);
+
 /* ---- Model ------------------------------------------------------------------------------ */
 
 typedef struct avo_model avo_model;
@@ -227,9 +231,16 @@ typedef struct avo_engine_options {
      * of one NUMA node ("node"); "none" (NULL) leaves that to the system and to `numa`. */
     const char *pin;
     bool lock; /* keep everything in memory (mlock); fails where RLIMIT_MEMLOCK is too low */
+    /* Once, when the engine has opened: the instruction set and why, then threads and placement.
+     * NULL: silent. */
+    avo_log_function log;
+    void *log_context;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
-    { sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false }
+    {                                                                                              \
+        sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
+            NULL, NULL                                                                             \
+    }
 
 /* The model is not changed and may be shared by any number of engines. */
 AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
@@ -259,9 +270,13 @@ typedef struct avo_plan {
     const char *pin;        /* "none", "core", "node" */
     uint32_t numa_nodes;
     bool lock;
+    const char *isa_from; /* who chose it: "option", "AVO_ISA", "best" */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
-    { sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false }
+    {                                                                                              \
+        sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
+            NULL                                                                                   \
+    }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
                                                 const avo_engine_options *options, avo_plan *plan,

@@ -105,6 +105,7 @@ typedef struct bench_engine_options {
     size_t isas;
     uint32_t repeats;
     bool compute_depth; /* a depth is a prompt that was really computed, not copies of one page */
+    avo_engine_options place; /* where things lie, who listens; the rest is set for every case */
     avo_progress_function progress;
 } bench_engine_options;
 
@@ -185,6 +186,7 @@ typedef struct bench_unfused_options {
     const char *name; /* of the result */
     const char *isa;
     uint32_t threads, rows, repeats;
+    const avo_engine_options *place; /* NULL: as it comes */
 } bench_unfused_options;
 
 /* The products of a model's step one after the other, each a call of the team. */

@@ -213,7 +213,8 @@ static void size_engine(const bench_engine_options *o, uint32_t threads,
 
 static avo_status measure_threads(const avo_model *model, uint32_t threads, const char *kv_type,
                                   const char *isa, runner *r, avo_error *error) {
-    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    avo_engine_options options = r->options->place;
+    options.size = sizeof(options);
     options.kv_type = kv_type;
     options.isa = isa;
     size_engine(r->options, threads, &options);

@@ -193,6 +193,9 @@ avo_status bench_unfused(const avo_model *model, const bench_unfused_options *op
         return status_fail(error, AVO_ERROR_ARGUMENT, "back end %s has no single operations",
                            choice.backend.name);
     avo_engine_options engine_options = AVO_ENGINE_OPTIONS_INIT;
+    if (options->place != NULL)
+        engine_options = *options->place;
+    engine_options.size = sizeof(engine_options);
     engine_options.isa = options->isa;
     engine_options.threads = options->threads;
     engine_options.context_max = KV_PAGE_TOKENS;

@@ -69,6 +69,7 @@ typedef struct rung_options {
     const char *shape;
     uint32_t threads; /* at least 1 */
     uint32_t repeats;
+    const avo_engine_options *place; /* where things lie */
 } rung_options;
 
 bool bench_rung_known(const char *name);

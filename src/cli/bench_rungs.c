@@ -117,7 +117,8 @@ static avo_status climb_unfused(const rung *rung, const rung_options *o, const a
                                      .isa = rung->isa,
                                      .threads = o->threads,
                                      .rows = rung->prompt,
-                                     .repeats = o->repeats};
+                                     .repeats = o->repeats,
+                                     .place = o->place};
     AVO_TRY(bench_unfused(model, &options, machine, results, error));
     options.rows = 1;
     return bench_unfused(model, &options, machine, results, error);
@@ -135,6 +136,7 @@ static avo_status climb_engine(const rung *rung, const rung_options *o, const av
                                     .isa = {rung->isa},
                                     .isas = 1,
                                     .repeats = o->repeats,
+                                    .place = *o->place,
                                     .progress = cli_progress};
     return bench_engine(model, rung->name, &options, machine, results, error);
 }

@@ -2,6 +2,7 @@
 #include "cli/bench_int.h"
 
 #include "base/cpu.h"
+#include "cli/engine_flags.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,8 @@ static int measure(int models, char **names, const bench_flags *flags,
     if (flags->rung != NULL && status == AVO_OK) {
         uint32_t threads = flags->engine.threads.item[0];
         rung_options rungs = {flags->rung, flags->rung_shape,
-                              threads > 0 ? threads : cpu_usable_threads(), flags->engine.repeats};
+                              threads > 0 ? threads : cpu_usable_threads(), flags->engine.repeats,
+                              &flags->engine.place};
         status = bench_rungs(&rungs, machine, &results, &error);
     }
     for (int i = 0; !flags->kernels && i < models && status == AVO_OK; i++)
@@ -111,6 +113,7 @@ static bool check_flags(const bench_flags *flags, int words) {
     for (size_t i = 0; i < flags->engine.generate.count; i++)
         sum |= flags->engine.generate.item[i];
     const kernel_flags *kernel = &flags->kernel;
+    const avo_engine_options *place = &flags->engine.place;
     const char *wrong = NULL;
     if (flags->json && flags->csv)
         wrong = "--json or --csv, not both";
@@ -128,6 +131,9 @@ static bool check_flags(const bench_flags *flags, int words) {
              (kernel->types != NULL || kernel->shapes != NULL || kernel->heads != NULL ||
               kernel->operations != NULL || kernel->text != NULL))
         wrong = "--op, --type, --shape, --heads and --text go with --kernels";
+    else if (flags->kernels && (place->huge_pages != NULL || place->numa != NULL ||
+                                place->pin != NULL || place->lock))
+        wrong = "--huge-pages, --numa, --pin and --lock are for models, not for --kernels";
     else if (sum == 0 && !flags->kernels && flags->rung == NULL)
         wrong = "-p 0 -n 0 leaves nothing to measure";
     if (wrong != NULL)
@@ -135,7 +141,7 @@ static bool check_flags(const bench_flags *flags, int words) {
     return wrong == NULL;
 }
 
-#define OWN_OPTION_COUNT 22 /* with the table's end */
+#define OWN_OPTION_COUNT 21
 
 static void make_specs(bench_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
@@ -188,9 +194,10 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
         {"json", 0, OPTION_FLAG, &flags->json, NULL, "print a JSON object", 0, 0},
         {"csv", 0, OPTION_FLAG, &flags->csv, NULL, "print comma-separated values", 0, 0},
         {"plot", 0, OPTION_TEXT, &flags->plot, "FOLDER", "draw pictures there, with gnuplot", 0, 0},
-        {0},
     };
     memcpy(specs, own, sizeof(own));
+    place_flags_specs(&flags->engine.place, specs + OWN_OPTION_COUNT);
+    specs[OWN_OPTION_COUNT + PLACE_OPTION_COUNT] = (option_spec){0};
 }
 
 static int run(int argc, char **argv) {
@@ -199,7 +206,7 @@ static int run(int argc, char **argv) {
                                 .rung_shape = "ladder",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
-    option_spec specs[OWN_OPTION_COUNT];
+    option_spec specs[OWN_OPTION_COUNT + PLACE_OPTION_COUNT + 1];
     make_specs(&flags, specs);
     int words = 0;
     kernel_bench kernels = {0};

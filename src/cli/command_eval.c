@@ -162,7 +162,7 @@ static int run_logits(int argc, char **argv) {
     const char *ids_text = NULL;
     const char *path = NULL;
     const char *out_path = NULL;
-    const option_spec specs[] = {
+    option_spec specs[5 + ENGINE_OPTION_COUNT + 1] = {
         {"ids", 0, OPTION_TEXT, &ids_text, "1,2,3", "the tokens, as ids", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT",
          "or a text, tokenized with the begin token where the model wants one", 0, 0},
@@ -172,14 +172,8 @@ static int run_logits(int argc, char **argv) {
          "context to plan for (default: as many tokens as there are)", 0, 16777216},
         {"chunk", 0, OPTION_U32, &options.chunk, "N",
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
-        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
-        {"threads", 't', OPTION_U32, &options.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
-        {0},
     };
+    engine_flags_specs(&options.engine, specs + 5);
     int words = 0;
     options_result parsed = options_parse(&command_eval_logits, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)

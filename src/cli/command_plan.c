@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/json.h"
+#include "kernels/backend.h"
 #include "model/panels.h"
 
 #include <string.h>
@@ -35,8 +36,11 @@ static avo_status write_groups_json(const panels_plan *panels, buffer *out) {
 
 static avo_status write_place_json(const plan_facts *facts, buffer *out) {
     const avo_plan *plan = &facts->plan;
-    AVO_TRY(buffer_format(out, ",\"isa\":\"%s\",\"processors\":%u,\"cores\":%u,\"threads_from\":",
-                          plan->isa, facts->processors.affinity, facts->processors.cores));
+    AVO_TRY(buffer_format(out,
+                          ",\"isa\":\"%s\",\"isa_from\":\"%s\",\"processors\":%u,\"cores\":%u,"
+                          "\"threads_from\":",
+                          plan->isa, plan->isa_from, facts->processors.affinity,
+                          facts->processors.cores));
     AVO_TRY(json_write_string(out, text_from(facts->reason)));
     AVO_TRY(buffer_format(out,
                           ",\"numa_nodes\":%u,\"numa\":\"%s\",\"pin\":\"%s\",\"huge_pages\":\"%s\","
@@ -73,7 +77,13 @@ static void print_row(const char *what, uint64_t bytes, const char *note) {
 
 static void print_place(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
-    printf("%-10s %12s\n", "isa", plan->isa);
+    char isas[128];
+    backend_names(isas, sizeof(isas));
+    printf("%-10s %12s  %s; this machine has: %s\n", "isa", plan->isa,
+           strcmp(plan->isa_from, "best") == 0     ? "the best there is"
+           : strcmp(plan->isa_from, "option") == 0 ? "as asked for"
+                                                   : "forced by AVO_ISA",
+           isas);
     printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
            plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
@@ -148,7 +158,7 @@ static int run(int argc, char **argv) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     bool json = false;
     uint64_t memory_mib = 0;
-    option_spec specs[ENGINE_OPTION_COUNT + 8];
+    option_spec specs[ENGINE_OPTION_COUNT + 6];
     engine_flags_specs(&options, specs);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
@@ -157,12 +167,6 @@ static int run(int argc, char **argv) {
          "conversations at the same time (default 1)", 0, 65536},
         {"rows", 0, OPTION_U32, &options.rows_max, "N", "tokens of one step (default 512)", 0,
          65536},
-        {"threads", 't', OPTION_U32, &options.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
-        {"kv-type", 0, OPTION_TEXT, &options.kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
         {"memory", 0, OPTION_U64, &memory_mib, "MIB",
          "memory that may be allocated (default: what the system has free)", 0, 1e9},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},

@@ -21,7 +21,7 @@ typedef struct run_flags {
     avo_engine_options engine;
 } run_flags;
 
-#define OWN_OPTION_COUNT 11
+#define OWN_OPTION_COUNT 9
 #define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
@@ -40,12 +40,6 @@ static void make_specs(run_flags *flags, option_spec *specs) {
         {"ctx", 'c', OPTION_U32, &flags->context, "N",
          "tokens of context (default: what the request needs or the model has, fitted to memory)",
          0, 16777216},
-        {"kv-type", 0, OPTION_TEXT, &flags->engine.kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
-        {"threads", 't', OPTION_U32, &flags->engine.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
          "print one JSON object at the end instead of streaming text", 0, 0},
         {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE",

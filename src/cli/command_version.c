@@ -22,6 +22,7 @@ typedef struct build_facts {
     char features[256];
     char isas[128];
     backend_choice choice; /* by AVO_ISA, else the best */
+    bool forced;
     cpu_threads threads;
     char reason[128]; /* why so many threads */
 } build_facts;
@@ -56,7 +57,8 @@ static void print_facts(const build_facts *facts) {
     printf("compiler    %s\n", AVO_BUILD_COMPILER);
     printf("cpu         %s\n", facts->processor);
     printf("features    %s\n", facts->features);
-    printf("isa         %s (of: %s)\n", facts->choice.backend.name, facts->isas);
+    printf("isa         %s (%s; of: %s)\n", facts->choice.backend.name,
+           facts->forced ? "forced by AVO_ISA" : "the best there is", facts->isas);
     printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
     printf("NUMA nodes  %u\n", facts->threads.nodes);
     printf("huge pages  %s\n", huge_pages_name(huge_pages_under("")));
@@ -76,7 +78,9 @@ static int run(int argc, char **argv) {
     cpu_threads_text(&facts.threads, facts.reason, sizeof(facts.reason));
     backend_names(facts.isas, sizeof(facts.isas));
     avo_error error = {0};
-    if (backend_choose(getenv("AVO_ISA"), &facts.choice, &error) != AVO_OK)
+    const char *asked = getenv("AVO_ISA");
+    facts.forced = asked != NULL && asked[0] != '\0';
+    if (backend_choose(asked, &facts.choice, &error) != AVO_OK)
         return cli_fail(&error);
     if (!json) {
         print_facts(&facts);

@@ -1,13 +1,22 @@
 /* Flags of commands that open an engine. */
 #include "cli/engine_flags.h"
 
+#include "base/team.h"
+
 #include <string.h>
 
-void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
-    const option_spec own[ENGINE_OPTION_COUNT] = {
-        {"isa", 0, OPTION_TEXT, &options->isa, "NAME",
-         "instruction set: ref, avx2, avx512, amx (default: AVO_ISA, else the best there is)", 0,
-         0},
+static bool verbose; /* --verbose */
+
+static void log_line(void *context, const char *line) {
+    (void)context;
+    if (!verbose)
+        return;
+    cli_progress_end();
+    cli_warn("%s", line);
+}
+
+void place_flags_specs(avo_engine_options *options, option_spec *specs) {
+    const option_spec place[PLACE_OPTION_COUNT] = {
         {"huge-pages", 0, OPTION_TEXT, &options->huge_pages, "HOW",
          "auto (default): weights repacked at load, and files where their system can; on: a copy "
          "of mapped weights too; off",
@@ -17,8 +26,28 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
         {"pin", 0, OPTION_TEXT, &options->pin, "HOW",
          "threads stay on one processor (core), on one NUMA node (node), or anywhere (none)", 0, 0},
         {"lock", 0, OPTION_FLAG, &options->lock, NULL, "lock the weights in memory", 0, 0},
+        {"verbose", 'v', OPTION_FLAG, &verbose, NULL,
+         "say on standard error which instruction set was chosen and why, and where things lie", 0,
+         0},
+    };
+    options->log = log_line;
+    memcpy(specs, place, sizeof(place));
+}
+
+void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
+    const option_spec own[ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT] = {
+        {"threads", 't', OPTION_U32, &options->threads, "N",
+         "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
+        {"kv-type", 0, OPTION_TEXT, &options->kv_type, "TYPE",
+         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
+         "f32)",
+         0, 0},
+        {"isa", 0, OPTION_TEXT, &options->isa, "NAME",
+         "instruction set: ref, avx2, avx512, amx (default: AVO_ISA, else the best there is)", 0,
+         0},
     };
     memcpy(specs, own, sizeof(own));
+    place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);
 }
 
 avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,

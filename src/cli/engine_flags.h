@@ -1,14 +1,19 @@
-/* Flags of commands that open an engine: where it computes and where its weights lie. */
+/* Flags of commands that open an engine: how it computes and where its weights lie. One table, so
+ * that they are the same everywhere. */
 #ifndef AVO_CLI_ENGINE_FLAGS_H
 #define AVO_CLI_ENGINE_FLAGS_H
 
 #include "cli/cli.h"
 
-#define ENGINE_OPTION_COUNT 5
+#define ENGINE_OPTION_COUNT 8
+#define PLACE_OPTION_COUNT  5
 
 /* Writes ENGINE_OPTION_COUNT specs whose targets are `options`' fields; its strings are not
  * copied. */
 void engine_flags_specs(avo_engine_options *options, option_spec *specs);
+/* Those of them that say where things lie, PLACE_OPTION_COUNT: for commands that try several
+ * instruction sets, KV types and numbers of threads. */
+void place_flags_specs(avo_engine_options *options, option_spec *specs);
 
 /* Opens the engine; where that takes its time, with progress on stderr. */
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,

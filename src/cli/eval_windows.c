@@ -4,7 +4,7 @@
 #include <string.h>
 
 void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]) {
-    const option_spec shared[EVAL_WINDOW_OPTIONS + 1] = {
+    const option_spec shared[EVAL_WINDOW_OPTIONS - ENGINE_OPTION_COUNT] = {
         {"ctx", 'c', OPTION_U32, &options->context, "N", "tokens of a window (default 512)", 4,
          16777216},
         {"chunks", 0, OPTION_U32, &options->windows_max, "N",
@@ -16,15 +16,10 @@ void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OP
          0, 0},
         {"chunk", 0, OPTION_U32, &options->chunk, "N",
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
-        {"kv-type", 0, OPTION_TEXT, &options->kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
-        {"threads", 't', OPTION_U32, &options->threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, 4096},
-        {0},
     };
     memcpy(specs, shared, sizeof(shared));
+    engine_flags_specs(&options->engine, specs + EVAL_WINDOW_OPTIONS - ENGINE_OPTION_COUNT);
+    specs[EVAL_WINDOW_OPTIONS] = (option_spec){0};
 }
 
 bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status) {

@@ -2,12 +2,12 @@
 #ifndef AVO_CLI_EVAL_WINDOWS_H
 #define AVO_CLI_EVAL_WINDOWS_H
 
-#include "cli/cli.h"
+#include "cli/engine_flags.h"
 #include "eval/eval.h"
 
-#define EVAL_WINDOW_OPTIONS 6
+#define EVAL_WINDOW_OPTIONS (4 + ENGINE_OPTION_COUNT)
 
-/* Writes the options of windows, KV type and threads, and the table's end. */
+/* Writes the options of windows and of the engine, and the table's end. */
 void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]);
 /* False, with the usage told, when windows would leave gaps. */
 bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status);

@@ -4,6 +4,10 @@
 #include "base/allocator.h"
 #include "base/checked.h"
 #include "base/float_mode.h"
+#include "kernels/kv_tile.h"
+
+#include <stdio.h>
+#include <string.h>
 
 static avo_status open_scratch(avo_engine *engine, avo_error *error) {
     scratch_sizes sizes;
@@ -39,6 +43,25 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
                         &engine->plan.panels.region, engine->allocator, &engine->kv, error);
 }
 
+/* Once per engine: what was chosen, of what, and why. */
+static void log_choice(const engine_plan *plan) {
+    char names[64], line[256];
+    if (plan->log == NULL)
+        return;
+    backend_names(names, sizeof(names));
+    snprintf(line, sizeof(line), "instruction set %s (%s; this machine has: %s)", plan->isa,
+             strcmp(plan->isa_from, "best") == 0     ? "the best there is"
+             : strcmp(plan->isa_from, "option") == 0 ? "as asked for"
+                                                     : "forced by AVO_ISA",
+             names);
+    plan->log(plan->log_context, line);
+    snprintf(line, sizeof(line),
+             "%u thread%s, pinned: %s; NUMA %s; huge pages %s; locked: %s; K and V in %s",
+             plan->threads, plan->threads == 1 ? "" : "s", plan->pin, plan->numa, plan->huge_pages,
+             plan->panels.region.lock ? "yes" : "no", kv_type_name(plan->kv_type));
+    plan->log(plan->log_context, line);
+}
+
 avo_status avo_engine_open(const avo_model *model, const avo_engine_options *options,
                            avo_engine **out, avo_error *error) {
     *out = NULL;
@@ -59,6 +82,7 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
         avo_engine_close(engine);
         return status;
     }
+    log_choice(&engine->plan);
     *out = engine;
     return AVO_OK;
 }

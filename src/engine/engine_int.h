@@ -25,6 +25,9 @@ typedef struct engine_plan {
     uint64_t kv_bytes, scratch_bytes;
     uint64_t available_bytes;
     const char *limit;
+    const char *isa_from; /* constant, as in avo_plan */
+    avo_log_function log; /* NULL: nobody listens */
+    void *log_context;
 } engine_plan;
 
 /* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */

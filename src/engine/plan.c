@@ -192,9 +192,18 @@ static avo_status too_large(const engine_plan *plan, avo_error *error) {
                        (unsigned long long)(plan->panel_bytes >> 20), available_mib, plan->limit);
 }
 
-/* An option, else the environment. */
-static const char *isa_asked(const avo_engine_options *options) {
-    return options->isa != NULL ? options->isa : getenv("AVO_ISA");
+/* An option, else the environment, else NULL: the best there is. */
+static const char *isa_asked(const avo_engine_options *options, const char **from) {
+    const char *environment = getenv("AVO_ISA");
+    if (options->isa != NULL && options->isa[0] != '\0') {
+        *from = "option";
+        return options->isa;
+    }
+    *from = "best";
+    if (environment == NULL || environment[0] == '\0')
+        return NULL;
+    *from = "AVO_ISA";
+    return environment;
 }
 
 static avo_status plan_panels(const avo_model *model, const backend *backend, engine_plan *plan,
@@ -220,8 +229,10 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     AVO_TRY(options_take(&options, sizeof(options), given, "avo_engine_options", error));
     AVO_TRY(plan_counts(model, &options, plan, error));
     backend_choice choice;
-    AVO_TRY(backend_choose(isa_asked(&options), &choice, error));
+    AVO_TRY(backend_choose(isa_asked(&options, &plan->isa_from), &choice, error));
     plan->isa = choice.backend.name;
+    plan->log = options.log;
+    plan->log_context = options.log_context;
     AVO_TRY(plan_kv_type(options.kv_type, &choice.backend, plan, error));
     AVO_TRY(placement_plan(&options, plan, error));
     AVO_TRY(plan_panels(model, &choice.backend, plan, error));
@@ -262,7 +273,8 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .numa = plan.numa,
                      .pin = plan.pin,
                      .numa_nodes = plan.numa_nodes,
-                     .lock = plan.panels.region.lock};
+                     .lock = plan.panels.region.lock,
+                     .isa_from = plan.isa_from};
     options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

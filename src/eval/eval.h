@@ -19,13 +19,14 @@
 typedef struct eval_options {
     uint32_t context;     /* of the engine; 0: as many tokens as are needed */
     uint32_t chunk;       /* rows of one step; 0: 256 at most */
-    uint32_t threads;     /* 0: all that this process may use */
-    const char *kv_type;  /* as in avo_engine_options */
     uint32_t stride;      /* perplexity only; 0: windows as llama.cpp */
     uint32_t windows_max; /* perplexity only; 0: all */
     int32_t begin; /* perplexity only: the begin token that tokenizing puts in front, −1: none */
     avo_progress_function progress; /* NULL: silent */
     void *progress_context;
+    /* Threads, KV type, instruction set and placement; the evaluation sets sizes itself. Its `size`
+     * need not be set. */
+    avo_engine_options engine;
 } eval_options;
 
 typedef struct perplexity_result {

@@ -18,9 +18,8 @@ avo_status scorer_open(scorer *scorer, const avo_model *model, const eval_option
     scorer->rows_max = smaller(options->chunk != 0 ? options->chunk : ROWS_DEFAULT, context);
     uint64_t fitting = LOGITS_BYTES_MAX / ((uint64_t)info.vocabulary * sizeof(float));
     scorer->scored_max = smaller(scorer->rows_max, fitting > 0 ? fitting : 1);
-    avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
-    engine.threads = options->threads;
-    engine.kv_type = options->kv_type;
+    avo_engine_options engine = options->engine;
+    engine.size = sizeof(engine);
     engine.context_max = context;
     engine.rope_context = context; /* what is measured is this context */
     engine.rows_max = scorer->rows_max;

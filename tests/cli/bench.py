@@ -200,6 +200,22 @@ class Bench(unittest.TestCase):
         self.assertIn("no shape", self.refuse("--rung", "lanes", "--rung-shape", "huge", *SHORT,
                                               status=FAILED))
 
+    def test_placement(self):
+        """The flags that run takes: the engine opens with them, and says so once per engine."""
+        done = call("bench", FIXTURE, *SHORT, "-p", "4", "-n", "2", "--pin", "core",
+                    "--huge-pages", "off", "--numa", "interleave", "--verbose", "--isa", "ref",
+                    "-d", "0,4", "--json")
+        self.assertEqual(done.returncode, GOOD, done)
+        self.assertEqual(len(json.loads(done.stdout)["results"]), 4)
+        lines = done.stderr.decode().splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertIn("instruction set ref (as asked for; this machine has: ref", lines[0])
+        for word in ("1 thread,", "pinned: core", "NUMA interleave", "huge pages off"):
+            self.assertIn(word, lines[1])
+        for flags in (("--pin", "hard"), ("--numa", "far"), ("--huge-pages", "2M")):
+            self.assertIn(flags[1], self.refuse(FIXTURE, *SHORT, *flags, status=FAILED))
+        self.refuse("--kernels", *SHORT, "--pin", "core")
+
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])

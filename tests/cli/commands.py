@@ -120,6 +120,8 @@ class Frame(unittest.TestCase):
         self.assertIn(facts["version"], done.stdout.decode())
         self.assertGreaterEqual(facts["threads"], 1)
         self.assertIn(facts["compiler"], call("version").stdout.decode())
+        forced = call("version", env={**os.environ, "AVO_ISA": "ref"}).stdout.decode()
+        self.assertIn("ref (forced by AVO_ISA; of: ref", forced)
 
     def test_licenses(self):
         components = {row["component"] for row in json.loads(call("licenses", "--json").stdout)}

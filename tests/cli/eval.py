@@ -59,6 +59,24 @@ class Eval(unittest.TestCase):
         call("eval", "logits", FIXTURE, "--ids", "1,5,9,2,7", "-o", longer)
         self.assertEqual(read_npy(longer)[:4], rows)
 
+    def test_placement(self):
+        """What run takes, every evaluation takes; the numbers stay."""
+        flags = ("--pin", "core", "--huge-pages", "off", "--numa", "off", "-v")
+        first, second = self.folder / "a.npy", self.folder / "b.npy"
+        call("eval", "logits", FIXTURE, "--ids", "1,5", "-o", first, "-t", "2")
+        done = call("eval", "logits", FIXTURE, "--ids", "1,5", "-o", second, "-t", "2", *flags)
+        self.assertEqual(done.returncode, GOOD, done)
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        self.assertEqual(done.stderr.count(b"instruction set"), 1)
+        self.assertIn(b"2 threads, pinned: core; NUMA off; huge pages off", done.stderr)
+        for words in (("perplexity", self.model), ("kl", self.model, "--against", self.model)):
+            done = call("eval", *words, "--file", self.text, "--ctx", "32", "--chunks", "1",
+                        "--isa", "ref", *flags)
+            self.assertEqual(done.returncode, GOOD, done)
+            self.assertIn(b"instruction set ref (as asked for", done.stderr)
+        self.assertIn("none, core, node", self.refuse("eval", "logits", FIXTURE, "--ids", "1",
+                                                      "-o", first, "--pin", "hard"))
+
     def test_logits_refusals(self):
         out = self.folder / "none.npy"
         for ids, part in (("", "empty"), ("1,,2", "empty"), ("1,x", "whole number"),
@@ -251,6 +269,9 @@ class Eval(unittest.TestCase):
         table = call("plan", FIXTURE).stdout.decode()
         for word in ("isa", "threads", "NUMA nodes", "huge pages", "locked: no"):
             self.assertIn(word, table)
+        self.assertEqual((plain["isa_from"], best["isa_from"] in ("best", "AVO_ISA")),
+                         ("option", True))
+        self.assertIn("this machine has: ref", table)
         self.assertEqual(plan("--huge-pages", "off")["huge_pages"], "off")
         self.assertEqual(plan("--numa", "interleave", "--pin", "core")["pin"], "core")
         self.assertTrue(plan("--lock")["lock"])

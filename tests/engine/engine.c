@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include <fenv.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,70 @@ static void places_are_planned_and_wrong_ones_refused(void **state) {
     assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
                    &b.error, "pin");
     bench_close(&b);
+}
+
+typedef struct log_lines {
+    uint32_t count;
+    char first[256];
+} log_lines;
+
+static void take_line(void *context, const char *line) {
+    log_lines *lines = context;
+    if (lines->count++ == 0)
+        snprintf(lines->first, sizeof(lines->first), "%s", line);
+}
+
+static void open_and_log(const avo_model *model, avo_engine_options options, const char *wanted,
+                         const char *from) {
+    avo_error error = {0};
+    avo_engine *engine;
+    avo_plan plan = AVO_PLAN_INIT;
+    log_lines lines = {0};
+    options.log = take_line;
+    options.log_context = &lines;
+    assert_ok_error(avo_engine_plan(model, &options, &plan, &error), &error);
+    assert_int_equal(lines.count, 0); /* a plan chooses nothing */
+    assert_string_equal(plan.isa_from, from);
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    assert_int_equal(lines.count, 2);
+    if (strstr(lines.first, wanted) == NULL || strstr(lines.first, avo_engine_isa(engine)) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", lines.first, wanted);
+    avo_engine_close(engine);
+}
+
+/* Once per engine, with the reason; nothing where it did not open. */
+static void the_choice_is_logged_once(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model;
+    avo_engine *engine;
+    avo_engine_options options = small_options();
+    const char *before = getenv("AVO_ISA");
+    char kept[32] = "";
+    if (before != NULL)
+        snprintf(kept, sizeof(kept), "%s", before);
+    assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
+    unsetenv("AVO_ISA");
+    open_and_log(model, options, "the best there is; this machine has: ref", "best");
+    setenv("AVO_ISA", "", 1);
+    open_and_log(model, options, "the best there is", "best");
+    setenv("AVO_ISA", "ref", 1);
+    open_and_log(model, options, "ref (forced by AVO_ISA", "AVO_ISA");
+    setenv("AVO_ISA", "nonsense", 1);
+    options.isa = "ref";
+    open_and_log(model, options, "ref (as asked for", "option");
+    log_lines lines = {0};
+    options = small_options();
+    options.log = take_line;
+    options.log_context = &lines;
+    assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_ARGUMENT, &error,
+                   "nonsense");
+    assert_int_equal(lines.count, 0);
+    if (before != NULL)
+        setenv("AVO_ISA", kept, 1);
+    else
+        unsetenv("AVO_ISA");
+    avo_model_close(model);
 }
 
 /* Weights to be repacked count against the limit, for the first engine of a model. */
@@ -487,6 +552,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(places_are_planned_and_wrong_ones_refused),
+        cmocka_unit_test(the_choice_is_logged_once),
         cmocka_unit_test(repacked_weights_must_fit),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(sessions_have_a_maximum),

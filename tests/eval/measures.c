@@ -121,7 +121,7 @@ static void side_by_side_counts_as_told(void **state) {
         eval_options options = {.context = cases[i].context,
                                 .windows_max = cases[i].windows_max,
                                 .begin = cases[i].begin,
-                                .threads = 1};
+                                .engine.threads = 1};
         perplexity_result result;
         avo_error error = {0};
         plain_sums sums;
@@ -153,8 +153,10 @@ static void sliding_scores_every_token_once(void **state) {
                     plain_surprise(fixture, scored - 1 - begin, fixture->tokens[scored]);
         }
         assert_int_equal(sums.count, TOKENS - 1);
-        eval_options options = {
-            .context = (uint32_t)context, .stride = (uint32_t)stride, .begin = 1, .threads = 1};
+        eval_options options = {.context = (uint32_t)context,
+                                .stride = (uint32_t)stride,
+                                .begin = 1,
+                                .engine.threads = 1};
         perplexity_result result;
         avo_error error = {0};
         assert_ok_error(
@@ -170,7 +172,7 @@ static void steps_and_threads_change_nothing(void **state) {
     static const uint32_t chunks[] = {0, 1, 3, 16, 1000};
     for (size_t i = 0; i < 5; i++) {
         eval_options options = {
-            .context = 32, .begin = 1, .chunk = chunks[i], .threads = 1 + (uint32_t)i % 2};
+            .context = 32, .begin = 1, .chunk = chunks[i], .engine.threads = 1 + (uint32_t)i % 2};
         perplexity_result result;
         avo_error error = {0};
         assert_ok_error(
@@ -193,7 +195,7 @@ static void refuses(void **state) {
     fixture *fixture = *state;
     perplexity_result result;
     avo_error error = {0};
-    eval_options options = {.context = 512, .begin = -1, .threads = 1};
+    eval_options options = {.context = 512, .begin = -1, .engine.threads = 1};
     assert_refused(
         eval_perplexity(fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
         AVO_ERROR_ARGUMENT, &error, "150 tokens, but 512");
@@ -223,7 +225,7 @@ static void refuses(void **state) {
 
 static void divergence_from_itself_is_zero(void **state) {
     fixture *fixture = *state;
-    eval_options options = {.context = 16, .begin = 1, .threads = 2};
+    eval_options options = {.context = 16, .begin = 1, .engine.threads = 2};
     kl_result result;
     perplexity_result perplexity;
     avo_error error = {0};
@@ -248,7 +250,7 @@ static void divergence_refuses(void **state) {
     avo_model *other = NULL;
     assert_ok_error(avo_model_open(test_fixture_path("models/qwen3.gguf"), NULL, &other, &error),
                     &error);
-    eval_options options = {.context = 16, .begin = -1, .threads = 1};
+    eval_options options = {.context = 16, .begin = -1, .engine.threads = 1};
     avo_model_info info = {.size = sizeof(info)};
     avo_model_describe(other, &info);
     if (info.vocabulary != fixture->vocabulary)
@@ -274,7 +276,7 @@ static void npy_holds_all_logits(void **state) {
     avo_error error = {0};
     char path[4200];
     snprintf(path, sizeof(path), "%s/logits.npy", test_scratch_folder());
-    eval_options options = {.context = 64, .chunk = 7, .threads = 2};
+    eval_options options = {.context = 64, .chunk = 7, .engine.threads = 2};
     assert_ok_error(eval_logits_npy(fixture->model, fixture->tokens, 20, &options, path, &error),
                     &error);
     file_map map;
@@ -298,7 +300,7 @@ static void a_failed_npy_leaves_nothing(void **state) {
     char path[4200];
     snprintf(path, sizeof(path), "%s/failed.npy", test_scratch_folder());
     int32_t bad[] = {1, 2, -1};
-    eval_options options = {.threads = 1};
+    eval_options options = {.engine.threads = 1};
     assert_refused(eval_logits_npy(fixture->model, bad, 3, &options, path, &error),
                    AVO_ERROR_ARGUMENT, &error, "id -1");
     assert_int_equal(file_kind_of(path), FILE_MISSING);
