@@ -42,11 +42,18 @@ typedef struct team_word {
     _Alignas(LINE_BYTES) atomic_uint value; /* counter · 2 + 1 where somebody sleeps */
 } team_word;
 
+/* Chunks taken of a worker's share, by anybody. */
+typedef struct team_taken {
+    _Alignas(LINE_BYTES) atomic_size_t chunks;
+} team_taken;
+
 typedef struct team_worker {
     team_word mailbox[ROUNDS_MAX];   /* gathering: [0], written by the worker, read by worker 0 */
+    team_taken taken[2];             /* of the work at hand, and of the next */
     _Alignas(LINE_BYTES) team *team; /* from here on its own */
     uint32_t index;
     uint32_t crossing; /* barriers crossed so far */
+    uint32_t works;    /* begun so far */
     uint32_t spin_ns;  /* 0: never */
     pthread_t thread;
 } team_worker;
@@ -165,6 +172,46 @@ void team_barrier(team *team, uint32_t worker) {
         cross_disseminating(team, self, count);
     else
         cross_gathering(team, self, count);
+}
+
+/* ---- Work that anybody may do ---- */
+
+/* Clears the counter of the next work. Nobody looks at it: the work that used it before this one
+ * lies behind a barrier, the one that will use it lies before the next. */
+void team_work_begin(team *team, uint32_t worker, size_t count, size_t chunk, team_work *out) {
+    team_worker *self = &team->workers[worker];
+    uint32_t bank = self->works++ & 1;
+    atomic_store_explicit(&self->taken[!bank].chunks, 0, memory_order_relaxed);
+    *out = (team_work){.team = team,
+                       .count = count,
+                       .chunk = chunk,
+                       .workers = team->threads,
+                       .worker = worker,
+                       .bank = bank};
+    team_share(count, worker, team->threads, &out->begin, &out->end);
+}
+
+bool team_work_next(team_work *work, size_t *begin, size_t *end) {
+    while (work->helped < work->workers) {
+        uint32_t owner = work->worker + work->helped;
+        owner = owner < work->workers ? owner : owner - work->workers;
+        atomic_size_t *taken = &work->team->workers[owner].taken[work->bank].chunks;
+        size_t chunks = (work->end - work->begin + work->chunk - 1) / work->chunk;
+        /* A look first: shares that are done are not written to by all who pass. */
+        if (atomic_load_explicit(taken, memory_order_relaxed) < chunks) {
+            size_t mine = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+            if (mine < chunks) {
+                *begin = work->begin + mine * work->chunk;
+                *end = work->end - *begin > work->chunk ? *begin + work->chunk : work->end;
+                return true;
+            }
+        }
+        if (++work->helped == work->workers)
+            break;
+        owner = owner + 1 < work->workers ? owner + 1 : 0;
+        team_share(work->count, owner, work->workers, &work->begin, &work->end);
+    }
+    return false;
 }
 
 /* ---- Workers ---- */

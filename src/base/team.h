@@ -1,5 +1,6 @@
 /* A team of threads that walk together: the caller is worker 0, the others wait for the next task.
- * Work is cut statically, so that who computes what never depends on timing. */
+ * Work is cut statically (team_share); where what is written cannot depend on who writes it, those
+ * who are done early take over parts of the others' shares (team_work). */
 #ifndef AVO_BASE_TEAM_H
 #define AVO_BASE_TEAM_H
 
@@ -45,5 +46,28 @@ static inline void team_share(size_t count, uint32_t worker, uint32_t workers, s
     *begin = worker * base + (worker < rest ? worker : rest);
     *end = *begin + base + (worker < rest ? 1 : 0);
 }
+
+/* ---- Work that anybody may do ---- */
+
+/* [0, count) in chunks: every worker takes those of its own share one after another, then what the
+ * others have not taken of theirs. For items whose results depend on nothing but the item; a slow
+ * or interrupted processor then delays the team by a chunk, not by its share. */
+typedef struct team_work {
+    team *team;
+    size_t count;
+    size_t chunk;
+    size_t begin; /* of the share that chunks are being taken from */
+    size_t end;
+    uint32_t workers;
+    uint32_t worker;
+    uint32_t helped; /* shares that are known to be empty, its own first */
+    uint32_t bank;
+} team_work;
+
+/* Every worker begins the same works in the same order, with a barrier or the end of a task between
+ * two of them. */
+void team_work_begin(team *team, uint32_t worker, size_t count, size_t chunk, team_work *out);
+/* The next chunk for this worker; false: all have been taken (not: all are done). */
+bool team_work_next(team_work *work, size_t *begin, size_t *end);
 
 #endif

@@ -244,10 +244,65 @@ static void shares_cover_everything_once(void **state) {
         }
 }
 
+/* Every item is taken exactly once, by whomever, in work after work. */
+typedef struct labour {
+    team *team;
+    const size_t *counts;
+    const size_t *chunks;
+    size_t works;
+    uint64_t *done; /* written by whoever took the item */
+    uint32_t lazy;  /* this worker comes late to every work */
+} labour;
+
+static void take_all(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    labour *labour = context;
+    for (size_t i = 0; i < labour->works; i++) {
+        team_work work;
+        size_t begin;
+        size_t end;
+        team_work_begin(labour->team, worker, labour->counts[i], labour->chunks[i], &work);
+        if (worker == labour->lazy)
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        while (team_work_next(&work, &begin, &end)) {
+            assert_true(begin < end && end <= labour->counts[i]);
+            assert_true(end - begin <= labour->chunks[i]);
+            for (size_t item = begin; item < end; item++)
+                labour->done[item]++;
+        }
+        team_barrier(labour->team, worker);
+    }
+}
+
+static void every_item_is_taken_once(void **state) {
+    (void)state;
+    static const size_t counts[] = {0, 1, 2, 3, 7, 16, 17, 100, 352, 1, 1000};
+    static const size_t chunks[] = {1, 1, 5, 1, 2, 4, 3, 7, 4, 100, 1};
+    static uint64_t done[1000];
+    for (uint32_t threads = 1; threads <= 9; threads++) {
+        team *team = NULL;
+        assert_ok(team_open(NULL, threads, &team, NULL));
+        memset(done, 0, sizeof(done));
+        labour labour = {team, counts, chunks, sizeof(counts) / sizeof(counts[0]), done, 0};
+        for (uint32_t run = 0; run < 20; run++) {
+            labour.lazy = run % 3 == 0 ? run % threads : UINT32_MAX;
+            team_run(team, take_all, &labour);
+        }
+        team_close(team);
+        for (size_t item = 0; item < 1000; item++) {
+            uint64_t wanted = 0;
+            for (size_t i = 0; i < labour.works; i++)
+                wanted += item < counts[i] ? 20 : 0;
+            assert_int_equal(done[item], wanted);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_worker_runs_every_task),
         cmocka_unit_test(tasks_see_what_was_written_before),
+        cmocka_unit_test(every_item_is_taken_once),
         cmocka_unit_test(sleeping_workers_wake),
         cmocka_unit_test(nobody_passes_a_barrier_early),
         cmocka_unit_test(barriers_wait_for_sleepers),

@@ -45,8 +45,8 @@ static inline size_t amx_rows_begin(const amx_rows *rows, size_t tile) {
     return rows->first + (begin < last ? begin : last);
 }
 
-/* Tiles 0…3: C, of `height` rows; 4 and 5: activations, `depth` k; 6 and 7: weights, `depth` k. */
-tile_configuration amx_configuration(size_t height, size_t depth);
+/* Tiles 0…3: C, of `height` rows; from 4 on activations, from `weights` on weights, `depth` k. */
+tile_configuration amx_configuration(size_t height, size_t depth, int weights);
 
 /* Writes one panel's outputs from its sums, sums[tile][16][stride]: bias, then store or add. */
 void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, const float *sums,

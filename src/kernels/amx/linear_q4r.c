@@ -21,16 +21,20 @@
 #include "kernels/amx/amx_int.h"
 #include "kernels/avx512/q4r.h"
 
-#define PIECE_SUPERS 4
-#define SUPER_BYTES  (Q4R_SUPER * QUANT_PANEL_ROWS)
-#define PAIR_OUTPUTS (2 * QUANT_PANEL_ROWS)
-#define STEP_BYTES   1024 /* a B tile: 64 k of a panel */
+#ifndef PIECE_SUPERS
+#define PIECE_SUPERS 1
+#endif
+#define SUPER_BYTES (Q4R_SUPER * QUANT_PANEL_ROWS)
+#define WIDE        4 /* panels side by side */
+#define SUM_STRIDE  (WIDE * QUANT_PANEL_ROWS)
+#define STEP_BYTES  1024 /* a B tile: 64 k of a panel */
+#define BLOCK_ROWS  256  /* whose sums are kept at a time */
 
 typedef struct q4r_scratch {
-    int8_t lines[PIECE_SUPERS][2][SUPER_BYTES];
-    float scale[PIECE_SUPERS][2][QUANT_PANEL_ROWS];
-    int32_t products[2][4][AMX_TILE_CELLS];
-    float sums[AMX_BLOCK_ROWS * PAIR_OUTPUTS];
+    int8_t lines[PIECE_SUPERS][WIDE][SUPER_BYTES];
+    float scale[PIECE_SUPERS][WIDE][QUANT_PANEL_ROWS];
+    int32_t products[2][WIDE][AMX_TILE_CELLS];
+    float sums[BLOCK_ROWS * SUM_STRIDE];
 } q4r_scratch;
 _Static_assert(sizeof(q4r_scratch) <= 131072, "what linear_scratch_bytes has at least");
 
@@ -67,86 +71,82 @@ static void unpack_super(const uint8_t *super, size_t subs, int8_t *lines, float
 
 /* ---- Products ---- */
 
-/* A C tile that lies as integers and waits for its scales. */
-typedef struct q4r_c_tile {
-    const int32_t *products;
-    const float *weight_scale; /* [16] */
-    const float *x_scale;      /* of its first row */
-    float *sums;               /* [rows][PAIR_OUTPUTS] */
-} q4r_c_tile;
-
+/* The C tiles of a group, stored as integers, that wait for their scales. */
 typedef struct q4r_waiting {
-    size_t tiles;
-    size_t height;
+    const int32_t *products;   /* [panels][rows][16]; NULL: none */
+    const float *weight_scale; /* [panels][16] */
+    const float *x_scale;      /* of the first row */
     size_t scale_stride;
-    q4r_c_tile tile[4];
+    size_t height;
+    float *sums; /* [rows][SUM_STRIDE] */
 } q4r_waiting;
 
-AMX_INLINE void absorb_rows(const q4r_c_tile *tile, size_t scale_stride, size_t height) {
-    __m512 weight = _mm512_load_ps(tile->weight_scale);
-    const float *x_scale = tile->x_scale;
-    const int32_t *products = tile->products;
-    float *sums = tile->sums;
+/* A quarter of the rows of the group before joins the sums. */
+AMX_INLINE void absorb(const size_t panels, const q4r_waiting *waiting, const size_t quarter) {
+    size_t end = waiting->height < 4 * quarter + 4 ? waiting->height : 4 * quarter + 4;
+    if (waiting->products == NULL)
+        return;
+    __m512 weight[WIDE];
 #pragma GCC unroll 4
-    for (size_t row = 0; row < height; row++) {
-        __m512 scale = _mm512_mul_ps(weight, _mm512_set1_ps(*x_scale));
-        __m512 product = _mm512_cvtepi32_ps(_mm512_load_si512(products));
-        _mm512_store_ps(sums, _mm512_fmadd_ps(product, scale, _mm512_load_ps(sums)));
-        x_scale += scale_stride;
-        products += QUANT_PANEL_ROWS;
-        sums += PAIR_OUTPUTS;
+    for (size_t panel = 0; panel < panels; panel++)
+        weight[panel] = _mm512_load_ps(waiting->weight_scale + panel * QUANT_PANEL_ROWS);
+#pragma GCC unroll 4
+    for (size_t row = 4 * quarter; row < end; row++) {
+        __m512 x_scale = _mm512_set1_ps(waiting->x_scale[row * waiting->scale_stride]);
+        const int32_t *products = waiting->products + row * QUANT_PANEL_ROWS;
+        float *sums = waiting->sums + row * SUM_STRIDE;
+#pragma GCC unroll 4
+        for (size_t panel = 0; panel < panels; panel++) {
+            __m512 product =
+                _mm512_cvtepi32_ps(_mm512_load_si512(products + panel * AMX_TILE_CELLS));
+            float *sum = sums + panel * QUANT_PANEL_ROWS;
+            _mm512_store_ps(sum, _mm512_fmadd_ps(product, _mm512_mul_ps(weight[panel], x_scale),
+                                                 _mm512_load_ps(sum)));
+        }
     }
 }
 
-AMX_INLINE void absorb(const q4r_waiting *waiting, const size_t tile) {
-    if (tile >= waiting->tiles)
-        return;
-    if (waiting->height == AMX_TILE_ROWS)
-        absorb_rows(&waiting->tile[tile], waiting->scale_stride, AMX_TILE_ROWS);
-    else
-        absorb_rows(&waiting->tile[tile], waiting->scale_stride, waiting->height);
-}
-
-/* One group; `tall`: two row tiles, `wide`: two panels. C tiles: [panel][row tile]. */
-AMX_INLINE void multiply(const bool tall, const bool wide, const int8_t *const x[2], size_t stride,
-                         const int8_t *lines, size_t steps, const q4r_waiting *before,
-                         int32_t *products) {
+/* One group: a tile of rows times `panels` panels. C tiles 0…3, x in 4, weights in 5, 6, 7 and 5
+ * again. */
+AMX_INLINE void multiply(const size_t panels, const int8_t *x, size_t stride, const int8_t *lines,
+                         size_t steps, const q4r_waiting *before, int32_t *products) {
     tile_zero(0);
-    if (tall)
+    if (panels > 1)
         tile_zero(1);
-    if (wide)
+    if (panels > 2) {
         tile_zero(2);
-    if (tall && wide)
         tile_zero(3);
+    }
 #pragma GCC unroll 4
     for (size_t step = 0; step < 4; step++) {
         if (step < steps) {
-            tile_load(6, lines + step * STEP_BYTES, PANEL_LINE_BYTES);
-            tile_load(4, x[0] + step * 64, stride);
-            tile_product(0, 4, 6);
-            if (tall) {
-                tile_load(5, x[1] + step * 64, stride);
-                tile_product(1, 5, 6);
+            const int8_t *at = lines + step * STEP_BYTES;
+            tile_load(4, x + step * 64, stride);
+            tile_load(5, at, PANEL_LINE_BYTES);
+            tile_product(0, 4, 5);
+            if (panels > 1) {
+                tile_load(6, at + SUPER_BYTES, PANEL_LINE_BYTES);
+                tile_product(1, 4, 6);
             }
-            if (wide) {
-                tile_load(7, lines + SUPER_BYTES + step * STEP_BYTES, PANEL_LINE_BYTES);
+            if (panels > 2) {
+                tile_load(7, at + 2 * SUPER_BYTES, PANEL_LINE_BYTES);
                 tile_product(2, 4, 7);
+                tile_load(5, at + 3 * SUPER_BYTES, PANEL_LINE_BYTES);
+                tile_product(3, 4, 5);
             }
-            if (tall && wide)
-                tile_product(3, 5, 7);
         }
-        absorb(before, step);
+        absorb(panels, before, step);
     }
     tile_store(0, products, PANEL_LINE_BYTES);
-    if (tall)
+    if (panels > 1)
         tile_store(1, products + AMX_TILE_CELLS, PANEL_LINE_BYTES);
-    if (wide)
-        tile_store(2, products + (tall ? 2 : 1) * AMX_TILE_CELLS, PANEL_LINE_BYTES);
-    if (tall && wide)
+    if (panels > 2) {
+        tile_store(2, products + 2 * AMX_TILE_CELLS, PANEL_LINE_BYTES);
         tile_store(3, products + 3 * AMX_TILE_CELLS, PANEL_LINE_BYTES);
+    }
 }
 
-/* A piece of one panel or two with all rows of the block. */
+/* Some super-blocks of a few panels, with all rows of the block. */
 typedef struct q4r_piece {
     const activation_view *x;
     const amx_rows *rows;
@@ -159,41 +159,31 @@ static inline size_t steps_at(const activation_view *x, size_t begin) {
     return left >= Q4R_SUPER ? 4 : (left + 63) / 64;
 }
 
-AMX_INLINE void multiply_piece(const bool wide, const q4r_piece *piece, q4r_scratch *scratch) {
+AMX_INLINE void multiply_piece(const size_t panels, const q4r_piece *piece, q4r_scratch *scratch) {
     const activation_view *x = piece->x;
     const amx_rows *rows = piece->rows;
     q4r_waiting before = {.height = rows->height, .scale_stride = x->scale_stride};
     unsigned side = 0;
-    for (size_t tile = 0; tile < rows->tiles; tile += 2) {
-        bool tall = tile + 1 < rows->tiles;
-        size_t row[2] = {amx_rows_begin(rows, tile), amx_rows_begin(rows, tile + 1)};
+    for (size_t tile = 0; tile < rows->tiles; tile++) {
+        size_t row = amx_rows_begin(rows, tile);
         for (size_t super = 0; super < piece->supers; super++, side ^= 1) {
             size_t begin = piece->begin + super * Q4R_SUPER;
             size_t steps = steps_at(x, begin);
-            const int8_t *from[2] = {x->number + row[0] * x->stride + begin,
-                                     x->number + row[1] * x->stride + begin};
-            const int8_t *lines = scratch->lines[super][0];
+            const int8_t *from = x->number + row * x->stride + begin;
             int32_t *products = scratch->products[side][0];
-            if (tall && steps == 4)
-                multiply(true, wide, from, x->stride, lines, 4, &before, products);
-            else if (tall)
-                multiply(true, wide, from, x->stride, lines, steps, &before, products);
+            if (steps == 4)
+                multiply(panels, from, x->stride, scratch->lines[super][0], 4, &before, products);
             else
-                multiply(false, wide, from, x->stride, lines, steps, &before, products);
-            before.tiles = (wide ? 2u : 1u) * (tall ? 2u : 1u);
-            for (size_t i = 0; i < before.tiles; i++) {
-                size_t panel = tall ? i / 2 : i;
-                size_t at = tall ? i % 2 : 0;
-                before.tile[i] =
-                    (q4r_c_tile){products + i * AMX_TILE_CELLS, scratch->scale[super][panel],
-                                 x->scale + row[at] * x->scale_stride + begin / Q4R_SUPER,
-                                 scratch->sums + (tile + at) * AMX_TILE_ROWS * PAIR_OUTPUTS +
-                                     panel * QUANT_PANEL_ROWS};
-            }
+                multiply(panels, from, x->stride, scratch->lines[super][0], steps, &before,
+                         products);
+            before.products = products;
+            before.weight_scale = scratch->scale[super][0];
+            before.x_scale = x->scale + row * x->scale_stride + begin / Q4R_SUPER;
+            before.sums = scratch->sums + tile * AMX_TILE_ROWS * SUM_STRIDE;
         }
     }
-    for (size_t tile = 0; tile < 4; tile++)
-        absorb(&before, tile);
+    for (size_t quarter = 0; quarter < 4; quarter++)
+        absorb(panels, &before, quarter);
 }
 
 /* ---- Panels ---- */
@@ -221,21 +211,28 @@ static const uint8_t *unpack_piece(const weight_view *weight, const uint8_t *fro
     return from;
 }
 
-static void multiply_panels(const linear_call *call, size_t panel, bool wide, const amx_rows *rows,
-                            q4r_scratch *scratch) {
+static void multiply_panels(const linear_call *call, size_t panel, size_t panels,
+                            const amx_rows *rows, q4r_scratch *scratch) {
     const weight_view *weight = call->weight;
     const uint8_t *from = weight->data + panel * panel_bytes_of(weight);
-    memset(scratch->sums, 0, rows->tiles * AMX_TILE_ROWS * PAIR_OUTPUTS * sizeof(float));
+    memset(scratch->sums, 0, rows->tiles * AMX_TILE_ROWS * SUM_STRIDE * sizeof(float));
     q4r_piece piece = {call->x, rows, 0, 0};
     for (; piece.begin < weight->k; piece.begin += PIECE_SUPERS * Q4R_SUPER) {
-        from = unpack_piece(weight, from, wide ? 2 : 1, &piece, scratch);
-        if (wide)
-            multiply_piece(true, &piece, scratch);
+        from = unpack_piece(weight, from, panels, &piece, scratch);
+        if (panels == WIDE)
+            multiply_piece(WIDE, &piece, scratch);
+        else if (panels == 2)
+            multiply_piece(2, &piece, scratch);
         else
-            multiply_piece(false, &piece, scratch);
+            multiply_piece(1, &piece, scratch);
     }
-    for (size_t i = 0; i < (wide ? 2u : 1u); i++)
-        amx_finish(call, panel + i, rows, scratch->sums + i * QUANT_PANEL_ROWS, PAIR_OUTPUTS);
+    for (size_t i = 0; i < panels; i++)
+        amx_finish(call, panel + i, rows, scratch->sums + i * QUANT_PANEL_ROWS, SUM_STRIDE);
+}
+
+/* As many panels side by side as there are, of 4, 2 and 1. */
+static inline size_t panels_together(size_t left) {
+    return left >= WIDE ? WIDE : left >= 2 ? 2 : 1;
 }
 
 void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *memory) {
@@ -244,13 +241,16 @@ void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t 
         linear_avx512_q4r(call, first, last, memory);
         return;
     }
-    for (size_t row = 0; row < call->x->rows; row += AMX_BLOCK_ROWS) {
+    for (size_t row = 0; row < call->x->rows; row += BLOCK_ROWS) {
         size_t left = call->x->rows - row;
-        amx_rows rows = amx_rows_cut(row, left < AMX_BLOCK_ROWS ? left : AMX_BLOCK_ROWS);
-        tile_configuration configuration = amx_configuration(rows.height, 64);
+        amx_rows rows = amx_rows_cut(row, left < BLOCK_ROWS ? left : BLOCK_ROWS);
+        tile_configuration configuration = amx_configuration(rows.height, 64, 5);
         tiles_configure(&configuration);
-        for (size_t panel = first; panel < last; panel += 2)
-            multiply_panels(call, panel, panel + 1 < last, &rows, scratch);
+        for (size_t panel = first; panel < last;) {
+            size_t panels = panels_together(last - panel);
+            multiply_panels(call, panel, panels, &rows, scratch);
+            panel += panels;
+        }
     }
     tiles_release();
 }

@@ -145,7 +145,7 @@ AMX_INLINE void multiply_all(const block_kind kind, const block_job *job) {
     block_scratch *scratch = (block_scratch *)(void *)job->scratch;
     size_t count = job->call->x->rows;
     assert(count >= AMX_TILE_ROWS);
-    tile_configuration configuration = amx_configuration(AMX_TILE_ROWS, kind.depth);
+    tile_configuration configuration = amx_configuration(AMX_TILE_ROWS, kind.depth, 6);
     tiles_configure(&configuration);
     /* Blocks of rows that differ by little, so that none has less than a tile. */
     size_t parts = (count + AMX_BLOCK_ROWS - 1) / AMX_BLOCK_ROWS;

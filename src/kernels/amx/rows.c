@@ -1,11 +1,12 @@
 /* What all products on tiles share: the configuration, and the way from sums to outputs. */
 #include "kernels/amx/amx_int.h"
 
-tile_configuration amx_configuration(size_t height, size_t depth) {
+tile_configuration amx_configuration(size_t height, size_t depth, int weights) {
     tile_configuration made = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
-        made.rows[tile] = (uint8_t)(tile < 6 ? height : depth / 4);
-        made.row_bytes[tile] = (uint16_t)(tile == 4 || tile == 5 ? depth : 64);
+        bool activation = tile >= 4 && tile < weights;
+        made.rows[tile] = (uint8_t)(tile < weights ? height : depth / 4);
+        made.row_bytes[tile] = (uint16_t)(activation ? depth : 64);
     }
     return made;
 }

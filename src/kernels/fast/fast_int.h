@@ -63,12 +63,35 @@ typedef struct fast_product {
     float add_scale;
 } fast_product;
 
-/* This worker's share of the outputs of several matrices that read the same input. No barrier. */
+/* Rows [begin, end) of a batch times a range of panels. */
+typedef struct fast_part {
+    uint32_t row_begin, row_end;
+    size_t first, last;
+} fast_part;
+
+/* How the products of one phase are cut: blocks of rows that stay in a core's own cache while
+ * panels stream past, and within each, chunks of panels. Workers take parts as team_work has it;
+ * an output's sum never depends on the cut. */
+typedef struct fast_cut {
+    team_work work;
+    uint32_t rows;
+    uint32_t block; /* rows */
+    size_t panels;
+    size_t chunk;  /* panels */
+    size_t chunks; /* per block */
+} fast_cut;
+
+/* `panels` panels in all, of matrices like `weight`. */
+void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows,
+                    const weight_view *weight, size_t panels, fast_cut *out);
+bool fast_cut_next(fast_cut *cut, fast_part *part);
+
+/* The outputs of several matrices that read the same input, shared by the workers. No barrier. */
 void fast_products(const step_view *step, uint32_t worker, const fast_input *input,
                    const fast_product *products, size_t count);
-/* The panels [first, last) of one. */
-void fast_product_panels(const step_view *step, const fast_worker *own, const fast_input *input,
-                         const fast_product *product, size_t first, size_t last);
+/* One part of one. */
+void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
+                       const fast_product *product, const fast_part *part);
 
 /* ---- Phases in files of their own ---- */
 

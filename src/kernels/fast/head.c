@@ -20,8 +20,8 @@ static logit_top *worker_top(const step_view *step, size_t row, uint32_t worker)
     return all + row * team_size(step->team) + worker;
 }
 
-/* Keeps the `wanted` highest in order; of equals the lower token stays in front, and tokens come in
- * ascending order. */
+/* Keeps the `wanted` highest in order; of equals the lower token stays in front, in whatever order
+ * they come. */
 static void top_insert(logit_top *top, uint32_t wanted, float logit, int32_t token) {
     uint32_t at = top->count;
     while (at > 0 && (logit > top->logit[at - 1] ||
@@ -41,10 +41,10 @@ static void top_insert(logit_top *top, uint32_t wanted, float logit, int32_t tok
 static void top_scan(const step_view *step, logit_top *top, const float *logits, size_t count,
                      size_t first, float highest) {
     uint32_t wanted = step->batch->top;
-    if (top->count == wanted && !(highest > top->logit[wanted - 1]))
+    if (top->count == wanted && !(highest >= top->logit[wanted - 1]))
         return; /* nothing here comes in */
     for (size_t i = 0; i < count; i++)
-        if (logits[i] == logits[i] && (top->count < wanted || logits[i] > top->logit[wanted - 1]))
+        if (logits[i] == logits[i] && (top->count < wanted || logits[i] >= top->logit[wanted - 1]))
             top_insert(top, wanted, logits[i], (int32_t)(first + i));
 }
 
@@ -64,7 +64,8 @@ static void head_chunk(const step_view *step, uint32_t worker, const fast_worker
                         .bias = model->head.bias == NULL ? NULL : model->head.bias + first};
     fast_product product = {
         .linear = &part, .out = base, .out_stride = stride, .end = LINEAR_STORE};
-    fast_product_panels(step, own, input, &product, 0, weight_panels(&part.weight));
+    fast_part all = {0, batch->logit_rows, 0, weight_panels(&part.weight)};
+    fast_product_part(step, own, input, &product, &all);
     for (uint32_t row = 0; row < batch->logit_rows; row++) {
         float *logits = base + row * stride;
         if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
@@ -132,9 +133,10 @@ void fast_head(const step_view *step, uint32_t worker) {
         worker_top(step, row, worker)->count = 0;
     size_t begin;
     size_t end;
-    team_share(head_chunks(step->model), worker, team_size(step->team), &begin, &end);
-    for (size_t chunk = begin; chunk < end; chunk++)
-        head_chunk(step, worker, &own, &input, chunk);
+    team_work work;
+    team_work_begin(step->team, worker, head_chunks(step->model), 1, &work);
+    while (team_work_next(&work, &begin, &end))
+        head_chunk(step, worker, &own, &input, begin);
     team_barrier(step->team, worker);
     if (batch->top == 0)
         return;

@@ -5,10 +5,6 @@
 
 #include "base/checked.h"
 
-/* Outputs of gate and up that are computed before the activation joins them: for few rows all of a
- * worker's share, for many as much as stays in the cache. */
-#define GATED_NUMBERS 65536
-
 static const norm_view no_norm = {.kind = NORM_NONE};
 
 static void embed(const step_view *step, uint32_t worker) {
@@ -79,20 +75,20 @@ static void attention_output(const step_view *step, uint32_t number, uint32_t wo
                 &layer->attention_post_norm, &layer->attention_norm);
 }
 
-/* The panels [first, last) of gate and up, and the activation on what they gave. */
-static void gated_panels(const step_view *step, const fast_worker *own, const fast_input *input,
-                         const layer_view *layer, size_t first, size_t last) {
+/* A part of gate and up, and the activation on what they gave while it is in the cache. */
+static void gated_part(const step_view *step, const fast_worker *own, const fast_input *input,
+                       const layer_view *layer, const fast_part *part) {
     const scratch_view *scratch = step->scratch;
     size_t stride = layer->feed_forward;
     bool gated = layer->gate.weight.data != NULL;
     fast_product gate = {&layer->gate, scratch->gated, stride, LINEAR_STORE, 0.0f};
     fast_product up = {&layer->up, scratch->up, stride, LINEAR_STORE, 0.0f};
     if (gated)
-        fast_product_panels(step, own, input, &gate, first, last);
-    fast_product_panels(step, own, input, &up, first, last);
-    size_t begin = first * QUANT_PANEL_ROWS;
-    size_t end = size_min(last * QUANT_PANEL_ROWS, stride);
-    for (uint32_t row = 0; row < step->batch->rows; row++) {
+        fast_product_part(step, own, input, &gate, part);
+    fast_product_part(step, own, input, &up, part);
+    size_t begin = part->first * QUANT_PANEL_ROWS;
+    size_t end = size_min(part->last * QUANT_PANEL_ROWS, stride);
+    for (uint32_t row = part->row_begin; row < part->row_end; row++) {
         size_t at = row * stride + begin;
         step->backend->ops->activate(layer->activation, gated ? scratch->gated + at : NULL,
                                      scratch->up + at, end - begin);
@@ -101,21 +97,20 @@ static void gated_panels(const step_view *step, const fast_worker *own, const fa
 
 static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
-    uint32_t count = step->batch->rows;
     fast_rows rows = {.x = step->scratch->hidden,
                       .stride = step->model->width,
-                      .rows = count,
+                      .rows = step->batch->rows,
                       .k = step->model->width,
                       .norm = layer->norm_after ? &no_norm : &layer->feed_forward_norm};
     fast_input input =
         fast_prepare(step, worker, &rows, fast_form_of(&layer->gate) | fast_form_of(&layer->up));
     fast_worker own = fast_worker_of(step, worker);
-    size_t begin;
-    size_t end;
-    team_share(weight_panels(&layer->up.weight), worker, team_size(step->team), &begin, &end);
-    size_t together = size_max(GATED_NUMBERS / QUANT_PANEL_ROWS / count, 4);
-    for (size_t panel = begin; panel < end; panel += together)
-        gated_panels(step, &own, &input, layer, panel, size_min(panel + together, end));
+    fast_cut cut;
+    fast_part part;
+    fast_cut_begin(step, worker, rows.rows, &layer->up.weight, weight_panels(&layer->up.weight),
+                   &cut);
+    while (fast_cut_next(&cut, &part))
+        gated_part(step, &own, &input, layer, &part);
     team_barrier(step->team, worker);
 }
 
