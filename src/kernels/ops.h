@@ -30,10 +30,10 @@ typedef struct linear_call {
  * is linear_scratch_bytes(k) bytes of this worker's own, at a multiple of 64. */
 typedef void (*linear_op)(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
-/* A decoded panel, whatever form. */
+/* A decoded panel, whatever form, and as many more as the second cache holds. */
 static inline size_t linear_scratch_bytes(size_t k) {
     size_t padded = (k + 255) / 256 * 256;
-    return padded * QUANT_PANEL_ROWS * (sizeof(float) + 2 * sizeof(int8_t)) + 131072;
+    return padded * QUANT_PANEL_ROWS * (sizeof(float) + 2 * sizeof(int8_t)) + 524288;
 }
 
 /* Types that exist in PANELS, numbered densely for the table. */

@@ -1,5 +1,5 @@
 /* What products with A8 share at run time: the table that zero points and minima of 16 k need (k /
- * 32 or k / 16 numbers a row and call: nothing beside a product), and tiles of unpacked panels. */
+ * 32 or k / 16 numbers a row and call: nothing beside a product). */
 #include "kernels/avx512/a8.h"
 
 size_t a8_table_stride(const product *product) {
@@ -7,8 +7,8 @@ size_t a8_table_stride(const product *product) {
     return product->kind->sub_blocks ? activation_sum_stride(k) : activation_scale_stride(k);
 }
 
-/* 16 sums of 16 numbers, zeros from `count` on. */
-static __m512i sums_at(const int32_t *sums, size_t at, size_t count) {
+__m512i a8_sums_at(const int32_t *sums, size_t at, size_t k) {
+    size_t count = (k + 15) / 16;
     return _mm512_maskz_loadu_epi32(lanes_left(at < count ? count - at : 0), sums + at);
 }
 
@@ -22,8 +22,8 @@ static void fill_wholes(const product *product, size_t rows, int32_t zero) {
         const int32_t *sums = x->integer_sum + (product->chunk + i) * x->sum_stride;
         int32_t *begin = (int32_t *)product->table + i * product->table_stride;
         for (size_t at = 0; at < count; at += 32) {
-            __m512i low = sums_at(sums, at, count);
-            __m512i high = sums_at(sums, at + 16, count);
+            __m512i low = a8_sums_at(sums, at, x->k);
+            __m512i high = a8_sums_at(sums, at + 16, x->k);
             __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high),
                                            _mm512_permutex2var_epi32(low, odd, high));
             _mm512_storeu_si512(begin + at / 2, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-zero)));
@@ -40,7 +40,7 @@ static void fill_halves(const product *product, size_t rows, int32_t zero) {
         const float *scale = x->scale + (product->chunk + i) * x->scale_stride;
         uint32_t *table = (uint32_t *)product->table + i * product->table_stride;
         for (size_t at = 0; at < count; at += 16) {
-            __m512i sum = sums_at(sums, at, count);
+            __m512i sum = a8_sums_at(sums, at, x->k);
             if (zero != 0) {
                 _mm512_storeu_si512(table + at, _mm512_mullo_epi32(sum, _mm512_set1_epi32(-zero)));
                 continue;

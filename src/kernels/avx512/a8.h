@@ -1,11 +1,12 @@
 /* Products with A8: per 32 k eight lines of weights against the numbers of every row of the tile,
  * an int32 sum per lane, one conversion, one fused multiply-add (two with minima; twice that for
  * blocks of 16). A type is an a8_kind: where its units lie and how one is read. The functions are
- * always inline and get kind and rows as constants, so each type has its own loops.
+ * always inline and get kind and rows as constants, so each type has its own loops. More than 16 rows
+ * go through a8_many.c, one loop for all types.
  *
  * Per row and 32 k the multiplying pipes see 8 vpdpbusd, 1 vmulps and 1 or 2 vfmadd: the limit is
  * 8/10 of the peak of vpdpbusd, 8/11 with minima; with blocks of 16 8/12 and 8/14. Conversions and
- * unpacking run on the other pipes. Measured from 16 rows on, GOPS a core: Q4_0, IQ4_NL, MXFP4
+ * unpacking run on the other pipes. Measured at 16 rows, GOPS a core: Q4_0, IQ4_NL, MXFP4
  * 354…359 (limit 371), Q4_1 and Q4_K 320…326 (337), Q6_K 290 (309), Q2_K 255 (265).
  */
 #ifndef AVO_KERNELS_AVX512_A8_H
@@ -151,10 +152,10 @@ AVX512_INLINE void a8_run(const a8_kind *kind, int compiled, const uint8_t *pane
 
 /* ---- Parts of product_kind ---- */
 
-#define A8_CHUNK_ROWS 512
-
 /* One entry per 32 k or, with sub-blocks, per 16. */
 size_t a8_table_stride(const product *product);
+/* Sums of 16 numbers from number `at` on, 16 of them, zeros behind k. */
+__m512i a8_sums_at(const int32_t *sums, size_t at, size_t k);
 void a8_fill(const product *product, size_t rows);
 /* The rows of a tile, `rows` of them and the last one again up to `compiled`. */
 void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a8_rows *out);
@@ -168,10 +169,47 @@ AVX512_INLINE void a8_product_tile(const a8_kind *kind, const product *product,
     a8_run(kind, compiled, panel, units, &tile, sum);
 }
 
-/* The whole, with the type's own tile. Tables of sub-blocks have twice the entries. */
-AVX512_INLINE void a8_linear(const a8_kind *kind, product_tile tile, const linear_call *call,
-                             size_t first, size_t last, uint8_t *scratch) {
-    product_kind whole = {.chunk_rows = kind->sub_blocks ? A8_CHUNK_ROWS / 2 : A8_CHUNK_ROWS,
+/* ---- Many rows (a8_many.c) ---- */
+
+typedef struct a8_many {
+    int32_t zero;
+    bool sub_blocks, minimum;
+    void (*unpack)(const uint8_t *panel, size_t units, uint8_t *out);
+} a8_many;
+void a8_many_run(const a8_many *many, const linear_call *call, size_t first, size_t last,
+                 uint8_t *scratch);
+
+/* Every unit of a panel as a8_many.c reads it. */
+AVX512_INLINE void a8_unpack(const a8_kind *kind, const uint8_t *panel, size_t units,
+                             uint8_t *out) {
+    const int halves = kind->sub_blocks ? 2 : 1;
+    const uint8_t *group = panel;
+    for (size_t begin = 0; begin < units; begin += kind->group_units, group += kind->group_bytes) {
+        size_t here = units - begin < kind->group_units ? units - begin : kind->group_units;
+        for (size_t unit = 0; unit < here; unit++) {
+            a8_unit read;
+            a8_prefetch(kind, group, unit);
+            kind->read(group, unit, &read);
+            for (int i = 0; i < 8; i++, out += PANEL_LINE_BYTES)
+                _mm512_store_si512(out, read.line[i]);
+            for (int i = 0; i < halves; i++, out += PANEL_LINE_BYTES)
+                _mm512_store_ps(out, read.scale[i]);
+            for (int i = 0; kind->minimum && i < halves; i++, out += PANEL_LINE_BYTES)
+                _mm512_store_ps(out, read.minimum[i]);
+        }
+    }
+}
+
+/* The whole, with the type's own tile. */
+AVX512_INLINE void a8_linear(const a8_kind *kind, product_tile tile,
+                             void (*unpack)(const uint8_t *, size_t, uint8_t *),
+                             const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    if (call->x->rows > TILE_ROWS_MAX) {
+        a8_many many = {kind->zero, kind->sub_blocks, kind->minimum, unpack};
+        a8_many_run(&many, call, first, last, scratch);
+        return;
+    }
+    product_kind whole = {.chunk_rows = TILE_ROWS_MAX,
                           .zero = kind->zero,
                           .sub_blocks = kind->sub_blocks,
                           .table_stride = a8_table_stride,

@@ -46,8 +46,12 @@ static void tile_iq4_nl(const product *product, const uint8_t *panel, const uint
     a8_product_tile(&kind_iq4_nl, product, panel, row, rows, sum);
 }
 
+static void unpack_iq4_nl(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_iq4_nl, panel, units, out);
+}
+
 void linear_avx512_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_iq4_nl, tile_iq4_nl, call, first, last, scratch);
+    a8_linear(&kind_iq4_nl, tile_iq4_nl, unpack_iq4_nl, call, first, last, scratch);
 }
 
 /* ---- MXFP4 ---- */
@@ -60,8 +64,12 @@ static void tile_mxfp4(const product *product, const uint8_t *panel, const uint8
     a8_product_tile(&kind_mxfp4, product, panel, row, rows, sum);
 }
 
+static void unpack_mxfp4(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_mxfp4, panel, units, out);
+}
+
 void linear_avx512_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_mxfp4, tile_mxfp4, call, first, last, scratch);
+    a8_linear(&kind_mxfp4, tile_mxfp4, unpack_mxfp4, call, first, last, scratch);
 }
 
 /* ---- IQ4_XS ---- */
@@ -74,6 +82,10 @@ static void tile_iq4_xs(const product *product, const uint8_t *panel, const uint
     a8_product_tile(&kind_iq4_xs, product, panel, row, rows, sum);
 }
 
+static void unpack_iq4_xs(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_iq4_xs, panel, units, out);
+}
+
 void linear_avx512_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_iq4_xs, tile_iq4_xs, call, first, last, scratch);
+    a8_linear(&kind_iq4_xs, tile_iq4_xs, unpack_iq4_xs, call, first, last, scratch);
 }

@@ -61,8 +61,12 @@ static void tile_q2_k(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q2_k, product, panel, row, rows, sum);
 }
 
+static void unpack_q2_k(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q2_k, panel, units, out);
+}
+
 void linear_avx512_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q2_k, tile_q2_k, call, first, last, scratch);
+    a8_linear(&kind_q2_k, tile_q2_k, unpack_q2_k, call, first, last, scratch);
 }
 
 /* ---- Q3_K ---- */
@@ -75,8 +79,12 @@ static void tile_q3_k(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q3_k, product, panel, row, rows, sum);
 }
 
+static void unpack_q3_k(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q3_k, panel, units, out);
+}
+
 void linear_avx512_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q3_k, tile_q3_k, call, first, last, scratch);
+    a8_linear(&kind_q3_k, tile_q3_k, unpack_q3_k, call, first, last, scratch);
 }
 
 /* ---- Q6_K ---- */
@@ -89,6 +97,10 @@ static void tile_q6_k(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q6_k, product, panel, row, rows, sum);
 }
 
+static void unpack_q6_k(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q6_k, panel, units, out);
+}
+
 void linear_avx512_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q6_k, tile_q6_k, call, first, last, scratch);
+    a8_linear(&kind_q6_k, tile_q6_k, unpack_q6_k, call, first, last, scratch);
 }

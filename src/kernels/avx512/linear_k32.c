@@ -33,8 +33,12 @@ static void tile_q4_k(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q4_k, product, panel, row, rows, sum);
 }
 
+static void unpack_q4_k(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q4_k, panel, units, out);
+}
+
 void linear_avx512_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q4_k, tile_q4_k, call, first, last, scratch);
+    a8_linear(&kind_q4_k, tile_q4_k, unpack_q4_k, call, first, last, scratch);
 }
 
 /* ---- Q5_K ---- */
@@ -47,6 +51,10 @@ static void tile_q5_k(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q5_k, product, panel, row, rows, sum);
 }
 
+static void unpack_q5_k(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q5_k, panel, units, out);
+}
+
 void linear_avx512_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q5_k, tile_q5_k, call, first, last, scratch);
+    a8_linear(&kind_q5_k, tile_q5_k, unpack_q5_k, call, first, last, scratch);
 }

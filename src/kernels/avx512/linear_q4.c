@@ -40,8 +40,12 @@ static void tile_q4_0(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q4_0, product, panel, row, rows, sum);
 }
 
+static void unpack_q4_0(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q4_0, panel, units, out);
+}
+
 void linear_avx512_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q4_0, tile_q4_0, call, first, last, scratch);
+    a8_linear(&kind_q4_0, tile_q4_0, unpack_q4_0, call, first, last, scratch);
 }
 
 /* ---- Q4_1 ---- */
@@ -54,8 +58,12 @@ static void tile_q4_1(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q4_1, product, panel, row, rows, sum);
 }
 
+static void unpack_q4_1(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q4_1, panel, units, out);
+}
+
 void linear_avx512_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q4_1, tile_q4_1, call, first, last, scratch);
+    a8_linear(&kind_q4_1, tile_q4_1, unpack_q4_1, call, first, last, scratch);
 }
 
 /* ---- Q4B64 ---- */
@@ -68,8 +76,12 @@ static void tile_q4b64(const product *product, const uint8_t *panel, const uint8
     a8_product_tile(&kind_q4b64, product, panel, row, rows, sum);
 }
 
+static void unpack_q4b64(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q4b64, panel, units, out);
+}
+
 void linear_avx512_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q4b64, tile_q4b64, call, first, last, scratch);
+    a8_linear(&kind_q4b64, tile_q4b64, unpack_q4b64, call, first, last, scratch);
 }
 
 /* ---- Q4M64 ---- */
@@ -82,6 +94,10 @@ static void tile_q4m64(const product *product, const uint8_t *panel, const uint8
     a8_product_tile(&kind_q4m64, product, panel, row, rows, sum);
 }
 
+static void unpack_q4m64(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q4m64, panel, units, out);
+}
+
 void linear_avx512_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q4m64, tile_q4m64, call, first, last, scratch);
+    a8_linear(&kind_q4m64, tile_q4m64, unpack_q4m64, call, first, last, scratch);
 }

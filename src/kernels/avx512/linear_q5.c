@@ -27,8 +27,12 @@ static void tile_q5_0(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q5_0, product, panel, row, rows, sum);
 }
 
+static void unpack_q5_0(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q5_0, panel, units, out);
+}
+
 void linear_avx512_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q5_0, tile_q5_0, call, first, last, scratch);
+    a8_linear(&kind_q5_0, tile_q5_0, unpack_q5_0, call, first, last, scratch);
 }
 
 /* ---- Q5_1 ---- */
@@ -41,6 +45,10 @@ static void tile_q5_1(const product *product, const uint8_t *panel, const uint8_
     a8_product_tile(&kind_q5_1, product, panel, row, rows, sum);
 }
 
+static void unpack_q5_1(const uint8_t *panel, size_t units, uint8_t *out) {
+    a8_unpack(&kind_q5_1, panel, units, out);
+}
+
 void linear_avx512_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    a8_linear(&kind_q5_1, tile_q5_1, call, first, last, scratch);
+    a8_linear(&kind_q5_1, tile_q5_1, unpack_q5_1, call, first, last, scratch);
 }

@@ -11,16 +11,7 @@ static __mmask16 panel_lanes(const weight_view *weight, size_t panel) {
     return lanes_left(weight->rows - panel * QUANT_PANEL_ROWS);
 }
 
-/* Rows in the next tile of `left` rows: tiles of one call differ by little, so that none is left
- * with so few rows that its weights cost more than its products. */
-static size_t tile_rows(size_t left) {
-    size_t tiles = (left + TILE_ROWS_MAX - 1) / TILE_ROWS_MAX;
-    return (left + tiles - 1) / tiles;
-}
-
-/* Fetches the lines of `out` that a tile is about to write while its sums are taken: they lie far
- * apart, and stores that wait for memory stop everything. */
-static void fetch_out(const linear_call *call, size_t panel, size_t row, size_t rows) {
+void product_fetch_out(const linear_call *call, size_t panel, size_t row, size_t rows) {
     const float *out = call->out + row * call->out_stride + panel * QUANT_PANEL_ROWS;
     for (size_t i = 0; i < rows; i++)
         _mm_prefetch((const char *)(out + i * call->out_stride), _MM_HINT_T0);
@@ -56,7 +47,7 @@ static void run_panels(const product *product, size_t panel, size_t panels, size
         here = tile_rows(rows - done);
         for (size_t i = 0; i < panels; i++) {
             __m512 sum[TILE_ROWS_MAX];
-            fetch_out(call, panel + i, product->chunk + done, here);
+            product_fetch_out(call, panel + i, product->chunk + done, here);
             product->kind->tile(product, data + i * product->panel_bytes,
                                 unpacked_bytes > 0 ? product->unpacked + i * unpacked_bytes : NULL,
                                 product->chunk + done, here, sum);

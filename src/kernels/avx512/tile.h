@@ -48,6 +48,17 @@ void product_run(const product_kind *kind, const linear_call *call, size_t first
 void product_finish(const linear_call *call, size_t panel, size_t row, size_t rows,
                     const __m512 *sum);
 
+/* Fetches the lines of `out` that a tile is about to write while its sums are taken: they lie far
+ * apart, and stores that wait for memory stop everything. */
+void product_fetch_out(const linear_call *call, size_t panel, size_t row, size_t rows);
+
+/* Rows in the next tile of `left` rows: tiles of one call differ by little, so that none is left
+ * with so few rows that its weights cost more than its products. */
+AVX512_INLINE size_t tile_rows(size_t left) {
+    size_t tiles = (left + TILE_ROWS_MAX - 1) / TILE_ROWS_MAX;
+    return (left + tiles - 1) / tiles;
+}
+
 /* The sizes that are compiled: a tile of 5 rows runs as 6, the last row twice. */
 AVX512_INLINE int tile_compiled(size_t rows) {
     static const uint8_t compiled[TILE_ROWS_MAX + 1] = {0,  1,  2,  3,  4,  6,  6,  8, 8,
