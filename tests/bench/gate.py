@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,14 @@ PRETENDER = """#!{python}
 import json, os, sys
 folder = os.path.dirname(os.path.abspath(__file__))
 if sys.argv[1] == "version":
-    print(json.dumps({{"isas": "ref avx2 avx512"}}))
+    print(json.dumps({{"isas": "ref avx2 avx512", "cpu": "pretended", "threads": 2}}))
+elif sys.argv[1] == "plan":
+    sys.exit(0 if os.path.getsize(sys.argv[2]) > 0 else 1)
 elif sys.argv[1] == "pack":
-    open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+    with open(sys.argv[sys.argv.index("-o") + 1], "w") as file:
+        file.write("a model")
+    with open(folder + "/packed", "a") as file:
+        file.write("one\\n")
 else:
     with open(folder + "/shares") as file:
         shares = file.read().split()
@@ -26,7 +32,7 @@ else:
         file.write(" ".join(shares[1:]))
     with open(folder + "/calls", "a") as file:
         file.write(os.environ["AVO_ISA"] + "\\n")
-    print(json.dumps({{"machine": {{"cpu": "pretended"}}, "results": [
+    print(json.dumps({{"results": [
         {{"share": float(shares[0]), "bound": "read", "tps": 100.0}}]}}))
 """
 
@@ -42,12 +48,16 @@ class Gate(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def store(self, rows):
+    def store(self, rows, cpu="pretended", threads=2):
         with open(self.path / "gate.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["isa", "case", "share", "bound", "tps", "cpu"])
+            writer.writerow(["isa", "cpu", "threads", "case", "share", "bound", "tps"])
             for isa, share in rows:
-                writer.writerow([isa, "q4 decode", share, "read", 1, "x"])
+                writer.writerow([isa, cpu, threads, "q4 decode", share, "read", 1])
+
+    def rows(self, name="gate.csv"):
+        with open(self.path / name, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
 
     def run_gate(self, shares, *arguments):
         (self.path / "shares").write_text(" ".join(map(str, shares)))
@@ -64,6 +74,7 @@ class Gate(unittest.TestCase):
         done = self.run_gate([0.8, 0.83])  # 0.83 of 0.9 is a loss of 7.8 %
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(self.calls(), ["avx2", "avx512"])
+        self.assertIn(b"gate: 2 as fast as stored, 0 skipped", done.stdout)
 
     def test_noise_is_measured_again(self):
         done = self.run_gate([0.5, 0.6, 0.79, 0.9])
@@ -82,20 +93,59 @@ class Gate(unittest.TestCase):
         self.store([("avx2", 0.8), ("amx", 0.5)])
         done = self.run_gate([0.8])
         self.assertEqual(done.returncode, 0, done)
-        self.assertIn(b"amx     SKIPPED", done.stdout)
-        self.assertIn(b"not in the table", done.stdout)
+        self.assertIn(b"amx     SKIPPED: this machine does not have it", done.stdout)
+        self.assertIn(b"avx512  SKIPPED: the table has no rows of pretended with 2 threads; `make",
+                      done.stdout)
+        self.assertIn(b"gate: 1 as fast as stored, 2 skipped", done.stdout)
 
-    def test_recording(self):
-        self.store([("amx", 0.5), ("avx2", 0.1)])
+    def test_another_machine_is_not_compared(self):
+        """Not with another processor's rows, nor with those of another number of threads."""
+        self.store([("avx2", 0.8)], cpu="another")
+        done = self.run_gate([])
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(b"only of another with 2 threads; `make gate-record` adds them", done.stdout)
+        self.store([("avx2", 0.8)])
+        done = self.run_gate([], "--threads", "7")
+        self.assertIn(b"no rows of pretended with 7 threads", done.stdout)
+        self.assertFalse((self.path / "calls").exists())
+
+    def test_a_case_without_a_row_is_skipped_visibly(self):
+        done = self.run_gate([0.8], "--isa", "avx2", "--cases", "q4 decode;q8 decode")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(b"SKIPPED: not in the table", done.stdout)
+
+    def test_recording_leaves_other_machines_alone(self):
+        self.store([("amx", 0.5), ("avx2", 0.1)], cpu="another")
         done = self.run_gate([0.7, 0.75, 0.72, 0.4, 0.5, 0.6], "--record")
         self.assertEqual(done.returncode, 0, done)
-        with open(self.path / "gate.csv", newline="", encoding="utf-8") as file:
-            rows = {row["isa"]: row["share"] for row in csv.DictReader(file)}
-        self.assertEqual(rows, {"avx2": "0.7500", "avx512": "0.6000", "amx": "0.5"})
-        self.run_gate([0.7] * 6, "--record")
-        with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
-            self.assertEqual([row["share"] for row in csv.DictReader(file)],
-                             ["0.7500", "0.6000", "0.7000", "0.7000"])
+        found = {(row["isa"], row["cpu"], row["threads"]): row["share"] for row in self.rows()}
+        self.assertEqual(found, {("avx2", "another", "2"): "0.1", ("amx", "another", "2"): "0.5",
+                                 ("avx2", "pretended", "2"): "0.7200",
+                                 ("avx512", "pretended", "2"): "0.5000"})
+        self.run_gate([0.8] * 3, "--record", "--isa", "avx2")
+        found = {(row["isa"], row["cpu"]): row["share"] for row in self.rows()}
+        self.assertEqual((found["avx2", "pretended"], found["avx512", "pretended"]),
+                         ("0.8000", "0.5000"))
+        self.assertEqual([row["share"] for row in self.rows("history.csv")],
+                         ["0.7200", "0.5000", "0.8000"])
+
+    def test_models_are_written_once_and_again_when_they_cannot_be_read(self):
+        self.run_gate([0.8, 0.9])
+        self.run_gate([0.8, 0.9])
+        self.assertEqual((self.path / "packed").read_text().split(), ["one"])
+        next((self.path / "cache").iterdir()).write_text("")
+        self.assertEqual(self.run_gate([0.8, 0.9]).returncode, 0)
+        self.assertEqual((self.path / "packed").read_text().split(), ["one", "one"])
+
+    def test_the_history_is_drawn(self):
+        if shutil.which("gnuplot") is None:
+            self.skipTest("gnuplot is not here")
+        self.run_gate([0.7, 0.75, 0.72, 0.4, 0.5, 0.6], "--record")
+        done = self.run_gate([], "--plot", self.path / "history.svg")
+        self.assertEqual((done.returncode, done.stderr), (0, b""), done)
+        picture = (self.path / "history.svg").read_text()
+        for word in ("avx2", "avx512", "q4 decode", "</svg>"):
+            self.assertIn(word, picture)
 
     def test_refusals(self):
         self.assertEqual(self.run_gate([1], "--cases", "q5 decode").returncode, 2)
@@ -109,8 +159,8 @@ class Gate(unittest.TestCase):
         table = ROOT / "bench" / "gate.csv"
         if not table.exists():
             self.skipTest("no table yet")
-        names = subprocess.run([sys.executable, SCRIPT, "--cases", "?"], stderr=subprocess.PIPE,
-                               check=False).stderr.decode()
+        names = subprocess.run([sys.executable, SCRIPT, "--list"], stdout=subprocess.PIPE,
+                               check=True).stdout.decode().splitlines()
         with open(table, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 self.assertIn(row["case"], names)
