@@ -227,8 +227,9 @@ typedef struct avo_engine_options {
     /* NUMA: "first-touch" (NULL): repacked weights lie on the node of the worker that computes with
      * them, and workers stay on their nodes; "interleave": spread evenly; "off": as it comes. */
     const char *numa;
-    /* Workers, all but the caller's own thread, stay on one processor ("core") or on the processors
-     * of one NUMA node ("node"); "none" (NULL) leaves that to the system and to `numa`. */
+    /* Workers stay on one processor ("core") or on the processors of one NUMA node ("node"), the
+     * caller's own thread during steps only; "none" (NULL) leaves that to the system and to
+     * `numa`. */
     const char *pin;
     bool lock; /* keep everything in memory (mlock); fails where RLIMIT_MEMLOCK is too low */
     /* Once, when the engine has opened: the instruction set and why, then threads and placement.

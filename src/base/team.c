@@ -63,6 +63,7 @@ struct team {
     uint32_t threads;
     uint32_t started; /* threads that run, without the caller */
     team_pin pin;
+    topology topology; /* where pinned: of the process when the team was opened */
     team_task task;
     void *context;
     bool stop;
@@ -216,17 +217,33 @@ bool team_work_next(team_work *work, size_t *begin, size_t *end) {
 
 /* ---- Workers ---- */
 
+/* The processors that a worker is to stay on. */
+static void worker_place(const team *team, uint32_t index, cpu_set_t *set) {
+    const topology *topology = &team->topology;
+    CPU_ZERO(set);
+    if (team->pin == TEAM_PIN_CORE)
+        CPU_SET(topology->order[index % topology->processors], set);
+    else
+        topology_node_set(topology, (uint32_t)((uint64_t)index * topology->nodes / team->threads),
+                          set);
+}
+
 static void pin_worker(const team *team, uint32_t index) {
     cpu_set_t set;
-    topology topology;
-    topology_detect(&topology);
-    CPU_ZERO(&set);
-    if (team->pin == TEAM_PIN_CORE)
-        CPU_SET(topology.order[index % topology.processors], &set);
-    else
-        topology_node_set(&topology, (uint32_t)((uint64_t)index * topology.nodes / team->threads),
-                          &set);
+    worker_place(team, index, &set);
     (void)sched_setaffinity(0, sizeof(set), &set); /* a wish: it computes the same elsewhere */
+}
+
+/* The caller's thread is the host's: it is kept in its place for the length of a task, and never
+ * outside of what its owner allows it. False: there is nothing to give back. */
+static bool pin_caller(const team *team, cpu_set_t *before) {
+    cpu_set_t own;
+    if (team->pin == TEAM_PIN_NONE || sched_getaffinity(0, sizeof(*before), before) != 0)
+        return false;
+    worker_place(team, 0, &own);
+    CPU_AND(&own, &own, before);
+    return CPU_COUNT(&own) > 0 && !CPU_EQUAL(&own, before) &&
+           sched_setaffinity(0, sizeof(own), &own) == 0;
 }
 
 static void *team_worker_main(void *argument) {
@@ -285,6 +302,8 @@ avo_status team_open_with(const avo_allocator *allocator, const team_options *op
     team->allocator = allocator;
     team->threads = threads;
     team->pin = options->pin;
+    if (team->pin != TEAM_PIN_NONE)
+        topology_detect(&team->topology);
     /* With more threads than processors, spinning would only keep those from running that are
      * waited for. */
     uint32_t spin_ns = threads <= cpu_usable_threads() ? SPIN_NS_MAX : 0;
@@ -324,13 +343,14 @@ uint32_t team_size(const team *team) {
 }
 
 void team_run(team *team, team_task task, void *context) {
-    if (team->threads == 1) {
-        task(context, 0, 1);
-        return;
-    }
+    cpu_set_t before;
+    bool pinned = pin_caller(team, &before);
     team->task = task;
     team->context = context;
-    team_release(team);
+    if (team->threads > 1)
+        team_release(team);
     task(context, 0, team->threads);
     team_barrier(team, 0);
+    if (pinned)
+        (void)sched_setaffinity(0, sizeof(before), &before);
 }

@@ -20,7 +20,7 @@ typedef enum team_pin {
 
 typedef struct team_options {
     uint32_t threads; /* 1…TEAM_THREADS_MAX; 1 starts no thread */
-    team_pin pin;     /* of the threads that are started: the caller's own is not touched */
+    team_pin pin;     /* the caller's own thread only while a task runs; then it is as before */
 } team_options;
 
 AVO_MUST_USE avo_status team_open_with(const avo_allocator *allocator, const team_options *options,

@@ -2,7 +2,9 @@
 #include "support/support.h"
 
 #include "base/team.h"
+#include "base/topology.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -298,6 +300,81 @@ static void every_item_is_taken_once(void **state) {
     }
 }
 
+/* ---- Pinning ---- */
+
+typedef struct places {
+    cpu_set_t set[8];
+} places;
+
+static void note_place(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    places *places = context;
+    if (sched_getaffinity(0, sizeof(places->set[worker]), &places->set[worker]) != 0)
+        CPU_ZERO(&places->set[worker]);
+}
+
+static void check_places(team_pin pin, uint32_t threads, const cpu_set_t *before) {
+    team *team = NULL;
+    team_options options = {.threads = threads, .pin = pin};
+    places places;
+    topology topology;
+    topology_detect(&topology);
+    assert_ok(team_open_with(NULL, &options, &team, NULL));
+    for (int run = 0; run < 2; run++) {
+        cpu_set_t after;
+        team_run(team, note_place, &places);
+        assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+        assert_true(CPU_EQUAL(&after, before)); /* the caller's thread is its owner's again */
+        for (uint32_t i = 0; i < threads; i++) {
+            cpu_set_t wanted;
+            CPU_ZERO(&wanted);
+            if (pin == TEAM_PIN_CORE)
+                CPU_SET(topology.order[i % topology.processors], &wanted);
+            else if (pin == TEAM_PIN_NODE)
+                topology_node_set(&topology, i * topology.nodes / threads, &wanted);
+            else
+                wanted = *before;
+            assert_true(CPU_EQUAL(&places.set[i], &wanted));
+        }
+    }
+    team_close(team);
+}
+
+static void workers_stay_where_they_are_pinned(void **state) {
+    (void)state;
+    cpu_set_t before;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    for (uint32_t threads = 1; threads <= 5; threads++)
+        for (team_pin pin = TEAM_PIN_NONE; pin <= TEAM_PIN_NODE; pin++)
+            check_places(pin, threads, &before);
+}
+
+/* A caller that may only run elsewhere is left where it may. */
+static void a_narrow_caller_keeps_its_own(void **state) {
+    (void)state;
+    cpu_set_t before, narrow, after;
+    topology topology;
+    topology_detect(&topology);
+    if (topology.processors < 2) {
+        print_message("SKIPPED: one processor only\n");
+        skip();
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    team *team = NULL;
+    team_options options = {.threads = 2, .pin = TEAM_PIN_CORE};
+    places places;
+    assert_ok(team_open_with(NULL, &options, &team, NULL));
+    CPU_ZERO(&narrow);
+    CPU_SET(topology.order[1], &narrow); /* worker 0's place is order[0] */
+    assert_int_equal(sched_setaffinity(0, sizeof(narrow), &narrow), 0);
+    team_run(team, note_place, &places);
+    assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    team_close(team);
+    assert_true(CPU_EQUAL(&places.set[0], &narrow));
+    assert_true(CPU_EQUAL(&after, &narrow));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_worker_runs_every_task),
@@ -307,6 +384,8 @@ int main(void) {
         cmocka_unit_test(nobody_passes_a_barrier_early),
         cmocka_unit_test(barriers_wait_for_sleepers),
         cmocka_unit_test(pinned_teams_compute_the_same),
+        cmocka_unit_test(workers_stay_where_they_are_pinned),
+        cmocka_unit_test(a_narrow_caller_keeps_its_own),
         cmocka_unit_test(opens_and_closes_in_storms),
         cmocka_unit_test(several_teams_at_once),
         cmocka_unit_test(refuses_bad_sizes),
