@@ -1,29 +1,25 @@
 /* Q4R on tiles of full depth.
  *
- * Layout  two panels (32 outputs) together; PIECE_SUPERS super-blocks of them are unpacked to byte
- *         lines of multiplier · (number − 8) that stay in the first-level cache while all rows of x
- *         stream past.
- * Group   32 rows × 32 outputs × 256 k: 2 × 2 C tiles, 16 products of 64 k, sums in 32 bits.
+ * Layout  four panels (64 outputs) together; a super-block of each is unpacked to byte lines of
+ *         multiplier · (number − 8), 16 KB that stay in the first-level cache, half of which
+ *         belongs to another thread, while all rows of x stream past.
+ * Group   16 rows × 64 outputs × 256 k: 1 × 4 C tiles, 16 products of 64 k, sums in 32 bits.
+ *         Rows of x come from the second-level cache and are loaded once for four products.
  *         While the products of a group run, the C tiles of the group before, stored as integers,
- *         are converted and added to the float sums, a tile behind each quarter of the products.
- * Tails   a last single tile of rows, a last single panel and both; k up to whole 64 with zeros on
- *         both sides; fewer than 16 rows: lower tiles (amx_int.h); fewer than AMX_ROWS_MIN_Q4R: to
- *         AVX-512.
+ *         are converted and added to the float sums, a quarter behind each quarter.
+ * Ahead   weights of the next super-block are asked for while one is unpacked, outputs while the
+ *         last products run.
+ * Tails   two panels or one; k up to whole 64 with zeros on both sides; fewer than 16 rows: lower
+ *         tiles (amx_int.h); fewer than AMX_ROWS_MIN_Q4R: to AVX-512.
  * Sums    f[row][output], one fma per 256 k in order, as activation.h has it.
- * Rates   bench_linear amx q4r 5632 2048 16,512 16 with 16 threads of an Emerald Rapids Xeon, a
- *         virtual machine whose neighbours make a factor of two: 512 rows at 7…10 TOPS (AVX-512 in
- *         the same runs 2.9…3.8), 16 rows at 64…76 GB/s of weights; one thread 1.3 TOPS.
- *         What tiles can do depends on their numbers: 16 products of zeros take 270 cycles there,
- *         of random numbers 570, so the peak of 5 TOPS a thread that a loop over empty tiles shows
- *         is 2.4 with numbers in them. A group whose data all lie in the first-level cache takes
- *         1,050 cycles; its float work alone would take 220 and hides behind the rest.
+ * Rates   16 threads (8 cores) of an Emerald Rapids Xeon, a virtual machine whose neighbours make a
+ *         factor of 1.5: tiles alone reach 37…53 TOPS; with their loads 30…35; with stores and
+ *         float sums 20; this kernel 11 within a prefill of 512 tokens (unpacking takes a tenth,
+ *         writing out another).
  */
 #include "kernels/amx/amx_int.h"
 #include "kernels/avx512/q4r.h"
 
-#ifndef PIECE_SUPERS
-#define PIECE_SUPERS 1
-#endif
 #define SUPER_BYTES (Q4R_SUPER * QUANT_PANEL_ROWS)
 #define WIDE        4 /* panels side by side */
 #define SUM_STRIDE  (WIDE * QUANT_PANEL_ROWS)
@@ -31,8 +27,8 @@
 #define BLOCK_ROWS  256  /* whose sums are kept at a time */
 
 typedef struct q4r_scratch {
-    int8_t lines[PIECE_SUPERS][WIDE][SUPER_BYTES];
-    float scale[PIECE_SUPERS][WIDE][QUANT_PANEL_ROWS];
+    int8_t lines[WIDE][SUPER_BYTES];
+    float scale[WIDE][QUANT_PANEL_ROWS];
     int32_t products[2][WIDE][AMX_TILE_CELLS];
     float sums[BLOCK_ROWS * SUM_STRIDE];
 } q4r_scratch;
@@ -51,14 +47,25 @@ AMX_INLINE void store_sub(const uint8_t *numbers, __m512i magnitude, __mmask16 n
         _mm512_store_si512(out + i * PANEL_LINE_BYTES, _mm512_xor_si512(line[i], zero));
 }
 
-/* One super-block of `subs` sub-blocks to byte lines, zeros up to whole 64 k, and its scales. */
-static void unpack_super(const uint8_t *super, size_t subs, int8_t *lines, float *scale) {
+/* Asks for `bytes` bytes that the next piece will read: its products lie between, so that memory
+ * has time. An address behind the last weight asks for nothing that is read. */
+AMX_INLINE void ask(uintptr_t next, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += PANEL_LINE_BYTES)
+        _mm_prefetch((const char *)(next + at), _MM_HINT_T0);
+}
+
+/* One super-block of `subs` sub-blocks to byte lines, zeros up to whole 64 k, and its scales.
+ * `next`: where this panel's work goes on. */
+static void unpack_super(const uint8_t *super, uintptr_t next, size_t subs, int8_t *lines,
+                         float *scale) {
     const uint8_t *numbers = super + q4r_lines_at(subs);
+    ask(next, q4r_lines_at(subs));
+    next += q4r_lines_at(subs);
     _mm512_store_ps(scale, load_halves(super));
-    for (size_t sub = 0; sub < subs; sub += 2, numbers += 2 * SUB_BYTES) {
+    for (size_t sub = 0; sub < subs; sub += 2, numbers += 2 * SUB_BYTES, next += 2 * SUB_BYTES) {
         __m512i both = q4r_magnitudes(super, sub);
         int8_t *out = lines + sub * Q4R_SUB * QUANT_PANEL_ROWS;
-        q4r_prefetch(numbers, 2 * SUB_BYTES);
+        ask(next, 2 * SUB_BYTES);
         store_sub(numbers, _mm512_and_si512(both, _mm512_set1_epi16(15)), q4r_signs(super, sub),
                   out);
         if (sub + 1 < subs)
@@ -146,41 +153,46 @@ AMX_INLINE void multiply(const size_t panels, const int8_t *x, size_t stride, co
     }
 }
 
-/* Some super-blocks of a few panels, with all rows of the block. */
+/* A super-block of a few panels, with all rows of the block. */
 typedef struct q4r_piece {
     const activation_view *x;
     const amx_rows *rows;
     size_t begin; /* k */
-    size_t supers;
+    float *ask;   /* output of row 0 in the first panel; NULL: not the last piece */
+    size_t ask_stride;
 } q4r_piece;
 
-static inline size_t steps_at(const activation_view *x, size_t begin) {
-    size_t left = x->k - begin;
-    return left >= Q4R_SUPER ? 4 : (left + 63) / 64;
+/* The outputs of a tile are asked for while the last products run: that they are in the cache of
+ * another core, or in none, is then no wait. */
+AMX_INLINE void ask_outputs(const size_t panels, const q4r_piece *piece, size_t row) {
+    if (piece->ask == NULL)
+        return;
+    for (size_t i = 0; i < piece->rows->height; i++)
+#pragma GCC unroll 4
+        for (size_t panel = 0; panel < panels; panel++)
+            __builtin_prefetch(
+                piece->ask + (row + i) * piece->ask_stride + panel * QUANT_PANEL_ROWS, 1);
 }
 
 AMX_INLINE void multiply_piece(const size_t panels, const q4r_piece *piece, q4r_scratch *scratch) {
     const activation_view *x = piece->x;
     const amx_rows *rows = piece->rows;
-    q4r_waiting before = {.height = rows->height, .scale_stride = x->scale_stride};
-    unsigned side = 0;
+    const size_t left = x->k - piece->begin;
+    const size_t steps = left >= Q4R_SUPER ? 4 : (left + 63) / 64;
+    q4r_waiting before = {
+        .weight_scale = scratch->scale[0], .height = rows->height, .scale_stride = x->scale_stride};
     for (size_t tile = 0; tile < rows->tiles; tile++) {
         size_t row = amx_rows_begin(rows, tile);
-        for (size_t super = 0; super < piece->supers; super++, side ^= 1) {
-            size_t begin = piece->begin + super * Q4R_SUPER;
-            size_t steps = steps_at(x, begin);
-            const int8_t *from = x->number + row * x->stride + begin;
-            int32_t *products = scratch->products[side][0];
-            if (steps == 4)
-                multiply(panels, from, x->stride, scratch->lines[super][0], 4, &before, products);
-            else
-                multiply(panels, from, x->stride, scratch->lines[super][0], steps, &before,
-                         products);
-            before.products = products;
-            before.weight_scale = scratch->scale[super][0];
-            before.x_scale = x->scale + row * x->scale_stride + begin / Q4R_SUPER;
-            before.sums = scratch->sums + tile * AMX_TILE_ROWS * SUM_STRIDE;
-        }
+        const int8_t *from = x->number + row * x->stride + piece->begin;
+        int32_t *products = scratch->products[tile % 2][0];
+        ask_outputs(panels, piece, row);
+        if (steps == 4)
+            multiply(panels, from, x->stride, scratch->lines[0], 4, &before, products);
+        else
+            multiply(panels, from, x->stride, scratch->lines[0], steps, &before, products);
+        before.products = products;
+        before.x_scale = x->scale + row * x->scale_stride + piece->begin / Q4R_SUPER;
+        before.sums = scratch->sums + tile * AMX_TILE_ROWS * SUM_STRIDE;
     }
     for (size_t quarter = 0; quarter < 4; quarter++)
         absorb(panels, &before, quarter);
@@ -195,20 +207,20 @@ static inline size_t panel_bytes_of(const weight_view *weight) {
     return (size_t)bytes;
 }
 
-/* The super-blocks from piece->begin on into the scratch; returns where the next ones begin. */
+/* The super-block at `begin` of some panels into the scratch; returns where the next one begins.
+ * Behind the last of a panel, its place among the next panels is asked for. */
 static const uint8_t *unpack_piece(const weight_view *weight, const uint8_t *from, size_t panels,
-                                   q4r_piece *piece, q4r_scratch *scratch) {
-    size_t begin = piece->begin;
+                                   size_t begin, q4r_scratch *scratch) {
     size_t panel_bytes = panel_bytes_of(weight);
-    for (piece->supers = 0; piece->supers < PIECE_SUPERS && begin < weight->k; piece->supers++) {
-        size_t subs = q4r_subs(weight->k, begin);
-        for (size_t i = 0; i < panels; i++)
-            unpack_super(from + i * panel_bytes, subs, scratch->lines[piece->supers][i],
-                         scratch->scale[piece->supers][i]);
-        from += q4r_lines_at(subs) + subs * SUB_BYTES;
-        begin += Q4R_SUPER;
+    size_t subs = q4r_subs(weight->k, begin);
+    size_t bytes = q4r_lines_at(subs) + subs * SUB_BYTES;
+    bool last = begin + Q4R_SUPER >= weight->k;
+    size_t ahead = last ? bytes + (panels - 1) * panel_bytes : bytes;
+    for (size_t i = 0; i < panels; i++) {
+        const uint8_t *super = from + i * panel_bytes;
+        unpack_super(super, (uintptr_t)super + ahead, subs, scratch->lines[i], scratch->scale[i]);
     }
-    return from;
+    return from + bytes;
 }
 
 static void multiply_panels(const linear_call *call, size_t panel, size_t panels,
@@ -216,9 +228,11 @@ static void multiply_panels(const linear_call *call, size_t panel, size_t panels
     const weight_view *weight = call->weight;
     const uint8_t *from = weight->data + panel * panel_bytes_of(weight);
     memset(scratch->sums, 0, rows->tiles * AMX_TILE_ROWS * SUM_STRIDE * sizeof(float));
-    q4r_piece piece = {call->x, rows, 0, 0};
-    for (; piece.begin < weight->k; piece.begin += PIECE_SUPERS * Q4R_SUPER) {
-        from = unpack_piece(weight, from, panels, &piece, scratch);
+    q4r_piece piece = {.x = call->x, .rows = rows, .ask_stride = call->out_stride};
+    for (; piece.begin < weight->k; piece.begin += Q4R_SUPER) {
+        from = unpack_piece(weight, from, panels, piece.begin, scratch);
+        if (piece.begin + Q4R_SUPER >= weight->k)
+            piece.ask = call->out + panel * QUANT_PANEL_ROWS;
         if (panels == WIDE)
             multiply_piece(WIDE, &piece, scratch);
         else if (panels == 2)

@@ -17,6 +17,7 @@ typedef struct fast_worker {
     uint8_t *alone;     /* activations of a few rows, one block per form */
     size_t alone_bytes; /* of one form */
     float *logits;      /* [logits_max][HEAD_CHUNK] where nobody wants them whole */
+    float *gate;        /* [FAST_PART_NUMBERS]: what a part of the gate gives */
     uint8_t *attention; /* fast_attention_worker_bytes */
 } fast_worker;
 
@@ -63,7 +64,9 @@ typedef struct fast_product {
     float add_scale;
 } fast_product;
 
-/* Rows [begin, end) of a batch times a range of panels. */
+/* Rows [begin, end) of a batch times a range of panels: at most so many outputs, which stay in the
+ * cache until the activation reads them. */
+#define FAST_PART_NUMBERS 65536
 typedef struct fast_part {
     uint32_t row_begin, row_end;
     size_t first, last;
@@ -89,9 +92,9 @@ bool fast_cut_next(fast_cut *cut, fast_part *part);
 /* The outputs of several matrices that read the same input, shared by the workers. No barrier. */
 void fast_products(const step_view *step, uint32_t worker, const fast_input *input,
                    const fast_product *products, size_t count);
-/* One part of one. */
+/* One part of one; row row_begin of the outputs goes to `out`. */
 void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
-                       const fast_product *product, const fast_part *part);
+                       const fast_product *product, const fast_part *part, float *out);
 
 /* ---- Phases in files of their own ---- */
 

@@ -65,7 +65,7 @@ static void head_chunk(const step_view *step, uint32_t worker, const fast_worker
     fast_product product = {
         .linear = &part, .out = base, .out_stride = stride, .end = LINEAR_STORE};
     fast_part all = {0, batch->logit_rows, 0, weight_panels(&part.weight)};
-    fast_product_part(step, own, input, &product, &all);
+    fast_product_part(step, own, input, &product, &all, base);
     for (uint32_t row = 0; row < batch->logit_rows; row++) {
         float *logits = base + row * stride;
         if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)

@@ -75,24 +75,28 @@ static void attention_output(const step_view *step, uint32_t number, uint32_t wo
                 &layer->attention_post_norm, &layer->attention_norm);
 }
 
-/* A part of gate and up, and the activation on what they gave while it is in the cache. */
+/* A part of gate and up, and the activation on what they gave. The gate's outputs are written where
+ * this worker's last ones were, so that they never leave its cache. */
 static void gated_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const layer_view *layer, const fast_part *part) {
-    const scratch_view *scratch = step->scratch;
-    size_t stride = layer->feed_forward;
-    bool gated = layer->gate.weight.data != NULL;
-    fast_product gate = {&layer->gate, scratch->gated, stride, LINEAR_STORE, 0.0f};
-    fast_product up = {&layer->up, scratch->up, stride, LINEAR_STORE, 0.0f};
-    if (gated)
-        fast_product_part(step, own, input, &gate, part);
-    fast_product_part(step, own, input, &up, part);
     size_t begin = part->first * QUANT_PANEL_ROWS;
-    size_t end = size_min(part->last * QUANT_PANEL_ROWS, stride);
-    for (uint32_t row = part->row_begin; row < part->row_end; row++) {
-        size_t at = row * stride + begin;
-        step->backend->ops->activate(layer->activation, gated ? scratch->gated + at : NULL,
-                                     scratch->up + at, end - begin);
+    size_t count = size_min(part->last * QUANT_PANEL_ROWS, layer->feed_forward) - begin;
+    float *up = step->scratch->up + part->row_begin * (size_t)layer->feed_forward;
+    fast_product up_product = {.linear = &layer->up, .out_stride = layer->feed_forward};
+    fast_product_part(step, own, input, &up_product, part, up);
+    const float *gate = NULL;
+    if (layer->gate.weight.data != NULL) {
+        linear_view slice = {
+            .weight = weight_slice(&layer->gate.weight, (uint32_t)begin, (uint32_t)count),
+            .bias = layer->gate.bias == NULL ? NULL : layer->gate.bias + begin};
+        fast_product gate_product = {.linear = &slice, .out_stride = count};
+        fast_part slice_part = {part->row_begin, part->row_end, 0, part->last - part->first};
+        fast_product_part(step, own, input, &gate_product, &slice_part, own->gate);
+        gate = own->gate;
     }
+    for (uint32_t row = 0; row < part->row_end - part->row_begin; row++)
+        step->backend->ops->activate(layer->activation, gate == NULL ? NULL : gate + row * count,
+                                     up + begin + row * (size_t)layer->feed_forward, count);
 }
 
 static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {

@@ -9,11 +9,10 @@
 #define BLOCK_ROWS  512 /* most rows: what kernels keep sums of */
 #define BLOCK_STEP  16  /* rows of a block come in tiles of so many */
 
-/* Chunks of panels: a few for every worker, so that they level out; not less than is worth a call;
- * not more outputs than stay in the cache until the activation reads them. */
-#define WORKER_PARTS  6
-#define CHUNK_BYTES   32768 /* at least, of weights */
-#define CHUNK_NUMBERS 65536 /* at most, of outputs */
+/* Chunks of panels: a few for every worker, so that they level out, but not less than is worth a
+ * call. */
+#define WORKER_PARTS 6
+#define CHUNK_BYTES  32768 /* of weights */
 
 /* ---- Cutting ---- */
 
@@ -25,19 +24,19 @@ static uint32_t block_rows(uint32_t rows, size_t k) {
 }
 
 /* With more rows kernels take more panels side by side. */
+#define STEP_MAX 4
 static size_t chunk_step(size_t rows) {
-    return rows <= 8 ? 1 : rows < 64 ? 2 : 4;
+    return rows <= 8 ? 1 : rows < 64 ? 2 : STEP_MAX;
 }
+_Static_assert(STEP_MAX *QUANT_PANEL_ROWS *BLOCK_ROWS <= FAST_PART_NUMBERS, "the least part");
 
 static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted) {
     uint64_t bytes = 0; /* of a panel */
     size_t step = chunk_step(rows);
-    size_t least = step;
     if (panels_bytes(weight->type, weight->k, &bytes) && bytes > 0)
-        least = size_max(least, CHUNK_BYTES / (size_t)bytes);
-    size_t most = size_max(CHUNK_NUMBERS / QUANT_PANEL_ROWS / rows, least);
-    size_t chunk = size_min(size_max(wanted, least), most);
-    return (chunk + step - 1) / step * step;
+        wanted = size_max(wanted, CHUNK_BYTES / (size_t)bytes);
+    size_t chunk = size_min(wanted, FAST_PART_NUMBERS / QUANT_PANEL_ROWS / rows);
+    return size_max(chunk / step * step, step);
 }
 
 void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows,
@@ -87,14 +86,14 @@ static activation_view rows_of(const activation_view *x, uint32_t begin, uint32_
 }
 
 void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
-                       const fast_product *product, const fast_part *part) {
+                       const fast_product *product, const fast_part *part, float *out) {
     const weight_view *weight = &product->linear->weight;
     activation_view x =
         rows_of(&input->form[panels_form(weight->type)], part->row_begin, part->row_end);
     linear_call call = {.weight = weight,
                         .bias = product->linear->bias,
                         .x = &x,
-                        .out = product->out + part->row_begin * product->out_stride,
+                        .out = out,
                         .out_stride = product->out_stride,
                         .end = product->end,
                         .add_scale = product->add_scale};
@@ -122,7 +121,8 @@ void fast_products(const step_view *step, uint32_t worker, const fast_input *inp
             own_part.first = part.first > at ? part.first - at : 0;
             own_part.last = part.last > at ? size_min(part.last - at, panels) : 0;
             if (own_part.first < own_part.last)
-                fast_product_part(step, &own, input, &products[i], &own_part);
+                fast_product_part(step, &own, input, &products[i], &own_part,
+                                  products[i].out + part.row_begin * products[i].out_stride);
             at += panels;
         }
     }

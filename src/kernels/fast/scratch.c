@@ -18,7 +18,7 @@ static size_t alone_bytes(const model_view *model) {
 
 /* Offsets of a worker's parts. */
 typedef struct worker_parts {
-    size_t linear, row, alone, alone_bytes, logits, attention, total;
+    size_t linear, row, alone, alone_bytes, logits, gate, attention, total;
 } worker_parts;
 
 static bool part_add(size_t *total, size_t bytes, size_t *offset) {
@@ -37,6 +37,7 @@ static bool worker_measure(const scratch_shape *shape, worker_parts *parts) {
            part_add(&total, k * sizeof(float), &parts->row) &&
            part_add(&total, PRODUCT_FORMS * parts->alone_bytes, &parts->alone) &&
            part_add(&total, logits, &parts->logits) &&
+           part_add(&total, FAST_PART_NUMBERS * sizeof(float), &parts->gate) &&
            part_add(&total, fast_attention_worker_bytes(shape), &parts->attention) &&
            size_add(total, 0, &parts->total);
 }
@@ -80,6 +81,7 @@ fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
                          .alone = base + parts.alone,
                          .alone_bytes = parts.alone_bytes,
                          .logits = (float *)(void *)(base + parts.logits),
+                         .gate = (float *)(void *)(base + parts.gate),
                          .attention = base + parts.attention};
 }
 
