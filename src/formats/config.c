@@ -2,6 +2,10 @@
  * that later code relies on (model/, engine/ and kernels/ check none of them again). */
 #include "formats/formats_int.h"
 
+#include "kernels/kv_tile.h"
+
+_Static_assert(SOURCE_HEAD_SIZE_MAX <= KV_HEAD_SIZE_MAX, "attention stages one head on the stack");
+
 avo_status config_layers_fill(model_source *source, bool windowed, bool rotary, avo_error *error) {
     model_config *config = &source->config;
     void *windows, *rotations;

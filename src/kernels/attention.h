@@ -26,7 +26,7 @@
  *         W < 1e-30: acc stays
  * At its end a split is (acc, m, the sum of l by math_sum16's tree).
  *
- * The row. Splits are joined in order, beginning with an empty one (m −1e30, l 0, acc 0):
+ * The row. Splits are joined in order, the second that the row sees to the first, and so on:
  *   M = the larger m, f = exp2(m − M), g = exp2(m' − M),  acc = fma(acc', g, acc · f), l likewise
  * attended = acc · (1 / l), rotated back by kv_rotate for INT8 and FP8.
  *
@@ -40,7 +40,7 @@
 
 #define ATTEND_SPLIT       256 /* positions, whole pages */
 #define ATTEND_SPLIT_PAGES (ATTEND_SPLIT / KV_PAGE_TOKENS)
-#define ATTEND_ROWS_MAX    64 /* of one call */
+#define ATTEND_ROWS_MAX    128 /* of one call */
 #define ATTEND_EMPTY       (-1e30f)
 #define ATTEND_SLACK       8.0f
 #define ATTEND_TINY        1e-30f
@@ -83,7 +83,8 @@ typedef struct attend_call {
     const uint32_t *begin; /* [rows] a row sees positions begin … end − 1 */
     const uint32_t *end;   /* [rows] */
     const uint8_t *query;  /* what attend_query has made, for the same rows */
-    float *const *state;   /* [rows] written, whatever it was */
+    float *state;          /* rows of attend_state_floats, written whatever they were */
+    size_t state_stride;   /* floats between them */
     uint8_t *scratch;      /* attend_scratch_bytes(head_size), at a multiple of 64 */
 } attend_call;
 
@@ -92,11 +93,10 @@ static inline size_t attend_query_stride(uint32_t head_size) {
     return kv_value_stride(head_size) * sizeof(float) + 64;
 }
 
-/* Two tiles as floats, scores and weights of all rows, sums. */
+/* Two tiles as floats; scores, sums, words of weights and maxima of all rows. */
 static inline size_t attend_scratch_bytes(uint32_t head_size) {
     return 2 * kv_tile_floats(head_size) * sizeof(float) +
-           ATTEND_ROWS_MAX * (2 * KV_PAGE_TOKENS + 32) * sizeof(float) +
-           ATTEND_ROWS_MAX * kv_value_stride(head_size) * sizeof(float);
+           ATTEND_ROWS_MAX * (KV_PAGE_TOKENS + 16 + 16 + 1) * sizeof(float);
 }
 
 /* c of the page above. */

@@ -20,6 +20,9 @@
 
 #include "kernels/layer.h"
 
+/* Dimensions of a head; formats/ refuses more. */
+#define KV_HEAD_SIZE_MAX 1024
+
 #define KV_INT8_LIMIT 127.0f
 #define KV_FP8_LIMIT  448.0f
 #define KV_F16_LIMIT  65504.0f

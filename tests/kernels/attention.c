@@ -25,7 +25,7 @@ static const shape shapes[] = {
     {9, 3, 64, 130, 0, 0, false, false},    {8, 1, 64, 75, 0, 30.0f, false, true},
     {7, 1, 80, 70, 20, 0, true, true},      {5, 1, 96, 66, 0, 0, false, false},
     {4, 1, 128, 97, 64, 5.0f, true, false}, {2, 2, 256, 50, 0, 0, false, false},
-    {70, 1, 16, 40, 0, 0, false, false},
+    {130, 1, 16, 40, 0, 0, false, false},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 

@@ -18,10 +18,10 @@ static int make_tables(void **state) {
 }
 
 static const shape shapes[] = {
-    {2, 1, 5, 40, 0, 0, false, true},    {9, 3, 64, 130, 0, 0, false, false},
-    {4, 4, 20, 100, 33, 0, false, true}, {8, 1, 64, 75, 0, 30.0f, false, true},
-    {7, 1, 80, 110, 20, 0, true, true},  {4, 1, 128, 97, 64, 5.0f, true, false},
-    {70, 1, 16, 40, 0, 0, false, false},
+    {2, 1, 5, 40, 0, 0, false, true},     {9, 3, 64, 130, 0, 0, false, false},
+    {4, 4, 20, 100, 33, 0, false, true},  {8, 1, 64, 75, 0, 30.0f, false, true},
+    {7, 1, 80, 110, 20, 0, true, true},   {4, 1, 128, 97, 64, 5.0f, true, false},
+    {130, 1, 16, 40, 0, 0, false, false},
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 

@@ -1,5 +1,5 @@
-/* Attention with AVX2: lanes/attend.h in tiles of 4 rows × 1 vector (8 registers of sums). Products
- * of bytes go through 16 bits: vpmaddubsw would saturate. */
+/* Attention with AVX2: lanes/attend.h in tiles of 6 rows × 1 vector (12 registers of sums).
+ * Products of bytes go through 16 bits: vpmaddubsw would saturate. */
 #include "kernels/avx2/vec16.h"
 
 #include "kernels/avx2/avx2_int.h"
@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-#define ATTEND_TILE_ROWS    4
+#define ATTEND_TILE_ROWS    6
 #define ATTEND_TILE_VECTORS 1
+#define ATTEND_BLOCK        12
 
 /* A line of 16 lanes of four signed bytes: the first and third of each lane, the second and fourth,
  * as 16 bits. */

@@ -9,6 +9,7 @@
 
 #define ATTEND_TILE_ROWS    8
 #define ATTEND_TILE_VECTORS 2
+#define ATTEND_BLOCK        8
 
 typedef __m512i quad_line; /* 16 lanes of four bytes */
 typedef __m512i quad_word; /* four bytes of a row, in every lane */

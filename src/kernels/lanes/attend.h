@@ -2,53 +2,23 @@
  * its vec16.h and its quad_… functions (products of bytes) with
  *   ATTEND_TILE_ROWS     rows whose sums a product keeps in registers
  *   ATTEND_TILE_VECTORS  vectors of each
+ *   ATTEND_BLOCK         rows that go past a page together
  *
- * Rows go in blocks of ATTEND_BLOCK past every page: scores = q · K (lane = position), weights,
- * acc += weights · V (lane = dimension). Both products are the same loop: a line of the tile times
- * one number of each row. Up to ATTEND_BLOCK rows (a decoded token with its group of heads) read
- * tiles as they are stored, and fetch the next page while they compute; with more rows a tile is
- * turned into floats once, and INT8 is never turned into floats at all. */
+ * Per page and block of rows: scores = q · K (lane = position), weights, acc += weights · V (lane =
+ * dimension). Up to ATTEND_BLOCK rows (a decoded token with its group of heads) read tiles as they
+ * are stored, and fetch the next page while they compute; with more rows a tile is turned into
+ * floats once, and INT8 is never turned into floats at all. Of a page that only some rows see, or
+ * see in part, keys are multiplied where any row sees, values where each row sees.
+ *
+ * Measured by `avocet bench --kernels --op attention`; docs/kernels.md has the table. */
 #ifndef AVO_KERNELS_LANES_ATTEND_H
 #define AVO_KERNELS_LANES_ATTEND_H
 
-#include "kernels/lanes/position.h"
+#include "kernels/lanes/attend_weigh.h"
 
-#define ATTEND_BLOCK  8
-#define ATTEND_AHEAD  1 /* pages that are fetched before they are read, into the second cache */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
-static inline void attend_fetch(const uint8_t *line) {
-    __builtin_prefetch(line, 0, 2);
-}
-
-/* ---- exp2 ---- */
-
-static inline vec16 lanes_exp2(vec16 x) {
-    vec16 low = v_set(ATTEND_EXP2_LOW);
-    vec16 round = v_set(ATTEND_EXP2_ROUND);
-    vec16 y = v_max(low, x); /* NaN stays */
-    vec16 sum = v_add(y, round);
-    vec16 r = v_sub(y, v_sub(sum, round));
-    vec16 p = v_fma(v_set(ATTEND_EXP2_5), r, v_set(ATTEND_EXP2_4));
-    p = v_fma(p, r, v_set(ATTEND_EXP2_3));
-    p = v_fma(p, r, v_set(ATTEND_EXP2_2));
-    p = v_fma(p, r, v_set(ATTEND_EXP2_1));
-    p = v_fma(p, r, v_set(1.0f));
-    vec16 result = v_mul(p, v_from_bits(iv_shift_left(v_bits(sum), 23)));
-    return v_select(v_less(x, low), v_zero(), result);
-}
-
-static inline float lanes_exp2_one(float x) {
-    float lane[LANES];
-    v_store(lane, lanes_exp2(v_set(x)));
-    return lane[0];
-}
+#define ATTEND_AHEAD 1 /* pages that are fetched before they are read, into the second cache */
 
 /* ---- The query: floats; INT8: words of bytes, then scale and offset ---- */
-
-static inline size_t lanes_query_tail(uint32_t head_size) {
-    return attend_query_stride(head_size) - 64;
-}
 
 static void lanes_attend_query(kv_type type, uint32_t head_size, float factor, const float *x,
                                uint8_t *query, uint32_t row) {
@@ -62,7 +32,7 @@ static void lanes_attend_query(kv_type type, uint32_t head_size, float factor, c
         }
         return;
     }
-    _Alignas(64) uint8_t bytes[LANES_HEAD_MAX];
+    _Alignas(64) uint8_t bytes[KV_HEAD_SIZE_MAX];
     float scale;
     lanes_int8_encode(x, head_size, bytes, &scale);
     scale *= factor;
@@ -71,338 +41,19 @@ static void lanes_attend_query(kv_type type, uint32_t head_size, float factor, c
     memcpy(out + lanes_query_tail(head_size) + 4, &offset, sizeof(offset));
 }
 
-/* ---- Products ---- */
-
-/* 16 numbers of a tile from element `at` on. */
-ALWAYS_INLINE vec16 tile_load(const kv_type type, const uint8_t *tile, size_t at) {
-    switch (type) {
-    case KV_F16:
-        return v_load_f16((const uint16_t *)(const void *)tile + at);
-    case KV_BF16:
-        return v_load_bf16((const uint16_t *)(const void *)tile + at);
-    case KV_FP8:
-        return v_load_fp8(tile + at);
-    default:
-        return v_load((const float *)(const void *)tile + at);
-    }
-}
-
-typedef struct product_call {
-    const uint8_t *a; /* floats, or words of bytes */
-    size_t a_stride;  /* bytes between rows */
-    uint32_t steps;
-    const uint8_t *tile;
-    size_t line;    /* elements (INT8: bytes) between steps */
-    uint32_t lanes; /* vectors of a line */
-    float *c;       /* [rows][c_stride]; INT8: int32_t in place of floats */
-    size_t c_stride;
-    bool add;             /* to what is in c, else from 0 */
-    const uint8_t *ahead; /* a line of 64 bytes is fetched from here on with every step; or NULL */
-} product_call;
-
-/* c[row][vector] += Σ_step a[row][step] · tile[step][vector], steps ascending. */
-ALWAYS_INLINE void product_float(const kv_type type, const uint32_t rows, const uint32_t vectors,
-                                 const product_call *call, uint32_t row, uint32_t vector) {
-    vec16 sum[ATTEND_TILE_ROWS][ATTEND_TILE_VECTORS];
-    float *c = call->c + row * call->c_stride + (size_t)vector * LANES;
-    const uint8_t *a = call->a + row * call->a_stride;
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            sum[r][v] = call->add ? v_load(c + r * call->c_stride + v * LANES) : v_zero();
-    size_t at = (size_t)vector * LANES;
-    const uint8_t *ahead = call->ahead;
-    for (uint32_t step = 0; step < call->steps; step++, at += call->line) {
-        vec16 line[ATTEND_TILE_VECTORS];
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            line[v] = tile_load(type, call->tile, at + v * LANES);
-        if (ahead != NULL)
-            attend_fetch(ahead + (size_t)step * 64);
-#pragma GCC unroll 8
-        for (uint32_t r = 0; r < rows; r++) {
-            vec16 x = v_set(((const float *)(const void *)(a + r * call->a_stride))[step]);
-#pragma GCC unroll 2
-            for (uint32_t v = 0; v < vectors; v++)
-                sum[r][v] = v_fma(line[v], x, sum[r][v]);
-        }
-    }
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            v_store(c + r * call->c_stride + v * LANES, sum[r][v]);
-}
-
-/* The same over bytes, four steps in a word; `keys`: the tile is signed and a signed too, else a is
- * unsigned. c holds int32_t; with `add` it begins at a row's offset (its first element). */
-ALWAYS_INLINE void product_bytes(const bool keys, const uint32_t rows, const uint32_t vectors,
-                                 const product_call *call, uint32_t row, uint32_t vector) {
-    ivec16 sum[ATTEND_TILE_ROWS][ATTEND_TILE_VECTORS];
-    const uint8_t *a = call->a + row * call->a_stride;
-    int32_t *c = (int32_t *)(void *)call->c + row * call->c_stride + (size_t)vector * LANES;
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
-        int32_t offset = 0;
-        if (keys)
-            memcpy(&offset, a + r * call->a_stride + call->a_stride - 64 + 4, sizeof(offset));
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            sum[r][v] = iv_set(offset);
-    }
-    const uint8_t *tile = call->tile + (size_t)vector * 64;
-    const uint8_t *ahead = call->ahead;
-    for (uint32_t step = 0; step < call->steps; step++, tile += call->line) {
-        quad_line line[ATTEND_TILE_VECTORS];
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            line[v] = quad_load(keys, tile + (size_t)v * 64);
-        if (ahead != NULL) {
-            attend_fetch(ahead + (size_t)step * 64 * vectors);
-            if (vectors > 1)
-                attend_fetch(ahead + (size_t)step * 64 * vectors + 64);
-        }
-#pragma GCC unroll 8
-        for (uint32_t r = 0; r < rows; r++) {
-            quad_word word =
-                quad_broadcast((const uint32_t *)(const void *)(a + r * call->a_stride), step);
-#pragma GCC unroll 2
-            for (uint32_t v = 0; v < vectors; v++)
-                sum[r][v] = quad_add(keys, sum[r][v], line[v], word);
-        }
-    }
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            iv_store(c + r * call->c_stride + v * LANES, sum[r][v]);
-}
-
-typedef enum tile_kind { TILE_FLOAT, TILE_KEYS, TILE_VALUES } tile_kind;
-
-ALWAYS_INLINE void product_tile(const tile_kind kind, const kv_type type, const uint32_t rows,
-                                const product_call *call, uint32_t row) {
-    product_call pass = *call;
-    uint32_t vector = 0;
-    for (; vector + ATTEND_TILE_VECTORS <= call->lanes; vector += ATTEND_TILE_VECTORS) {
-        if (kind == TILE_FLOAT)
-            product_float(type, rows, ATTEND_TILE_VECTORS, &pass, row, vector);
-        else
-            product_bytes(kind == TILE_KEYS, rows, ATTEND_TILE_VECTORS, &pass, row, vector);
-        if (pass.ahead != NULL)
-            pass.ahead += (size_t)call->steps * 64 * (kind == TILE_FLOAT ? 1 : ATTEND_TILE_VECTORS);
-    }
-    for (; ATTEND_TILE_VECTORS > 1 && vector < call->lanes; vector++) {
-        if (kind == TILE_FLOAT)
-            product_float(type, rows, 1, &pass, row, vector);
-        else
-            product_bytes(kind == TILE_KEYS, rows, 1, &pass, row, vector);
-    }
-}
-
-/* All of up to ATTEND_BLOCK rows, as many at a time as there are registers for. */
-ALWAYS_INLINE void product(const tile_kind kind, const kv_type type, uint32_t rows,
-                           const product_call *call) {
-    product_call pass = *call;
-    for (uint32_t row = 0; row < rows;) {
-        uint32_t count = rows - row < ATTEND_TILE_ROWS ? rows - row : ATTEND_TILE_ROWS;
-        switch (count) {
-        case 1:
-            product_tile(kind, type, 1, &pass, row);
-            break;
-        case 2:
-            product_tile(kind, type, 2, &pass, row);
-            break;
-        case 3:
-            product_tile(kind, type, 3, &pass, row);
-            break;
-        case 4:
-            product_tile(kind, type, 4, &pass, row);
-            break;
-        case 5:
-            if (ATTEND_TILE_ROWS >= 5)
-                product_tile(kind, type, 5, &pass, row);
-            break;
-        case 6:
-            if (ATTEND_TILE_ROWS >= 6)
-                product_tile(kind, type, 6, &pass, row);
-            break;
-        case 7:
-            if (ATTEND_TILE_ROWS >= 7)
-                product_tile(kind, type, 7, &pass, row);
-            break;
-        default:
-            if (ATTEND_TILE_ROWS >= 8)
-                product_tile(kind, type, 8, &pass, row);
-            break;
-        }
-        pass.ahead = NULL;
-        row += count;
-    }
-}
-
-/* ---- The walk over pages ---- */
-
-/* Parts of the scratch. */
-typedef struct attend_room {
-    float *keys, *values; /* tiles as floats */
-    float *scores;        /* [rows][32], then weights */
-    float *acc;           /* [rows][stride] */
-    float *sums;          /* [rows][16] */
-    float *largest;       /* [rows] */
-    uint32_t *words;      /* [rows][16] weights as bytes */
-    int32_t *integer;     /* [ATTEND_BLOCK][stride], over `keys` */
-} attend_room;
+/* ---- A block of rows past one page ---- */
 
 static inline attend_room lanes_room(const attend_call *call) {
     attend_room room;
-    size_t stride = kv_value_stride(call->head_size);
     float *at = (float *)(void *)call->scratch;
     room.keys = at;
     room.integer = (int32_t *)(void *)at; /* INT8 has no keys in floats */
     room.values = at += kv_tile_floats(call->head_size);
     room.scores = at += kv_tile_floats(call->head_size);
-    room.acc = at += ATTEND_ROWS_MAX * KV_PAGE_TOKENS;
-    room.sums = at += ATTEND_ROWS_MAX * stride;
+    room.sums = at += ATTEND_ROWS_MAX * KV_PAGE_TOKENS;
     room.words = (uint32_t *)(void *)(at += ATTEND_ROWS_MAX * LANES);
     room.largest = at + ATTEND_ROWS_MAX * LANES;
     return room;
-}
-
-/* What a row sees of a page. */
-typedef struct slots {
-    uint32_t begin, end;
-} slots;
-
-static inline slots lanes_seen(const attend_call *call, uint32_t row, uint32_t first) {
-    slots seen = {0, 0};
-    if (call->begin[row] < first + KV_PAGE_TOKENS && call->end[row] > first) {
-        seen.begin = call->begin[row] > first ? call->begin[row] - first : 0;
-        seen.end =
-            call->end[row] - first < KV_PAGE_TOKENS ? call->end[row] - first : KV_PAGE_TOKENS;
-    }
-    return seen;
-}
-
-/* Writes x into the other slots. */
-static inline void lanes_unseen(slots seen, float x, float *numbers) {
-    static const float index[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (uint32_t i = 0; i < KV_PAGE_TOKENS; i += LANES) {
-        vec16 slot = v_add(v_load(index), v_set((float)i));
-        vec16 y = v_select(v_less(slot, v_set((float)seen.end)), v_load(numbers + i), v_set(x));
-        v_store(numbers + i, v_select(v_less(slot, v_set((float)seen.begin)), v_set(x), y));
-    }
-}
-
-/* Scores of one row: scale of positions, soft cap, what the row does not see. */
-ALWAYS_INLINE void lanes_finish_scores(const kv_type type, const attend_call *call,
-                                       const float *key_scale, uint32_t row, slots seen,
-                                       float *scores) {
-    for (uint32_t i = 0; i < KV_PAGE_TOKENS; i += LANES) {
-        vec16 s;
-        if (type == KV_INT8) {
-            float scale;
-            memcpy(&scale,
-                   call->query + row * attend_query_stride(call->head_size) +
-                       lanes_query_tail(call->head_size),
-                   sizeof(scale));
-            s = v_mul(v_from_int(iv_load((const int32_t *)(const void *)(scores + i))),
-                      v_set(scale));
-        } else {
-            s = v_load(scores + i);
-        }
-        if (kv_type_scaled(type))
-            s = v_mul(s, v_load(key_scale + i));
-        if (call->softcap > 0.0f) {
-            vec16 one = v_set(1.0f);
-            vec16 e = lanes_exp2(v_min(v_set(ATTEND_EXP2_MAX), s)); /* NaN stays */
-            vec16 t = v_sub(one, v_div(v_set(2.0f), v_add(e, one)));
-            s = v_mul(v_set(call->softcap * ATTEND_LOG2E), t);
-        }
-        v_store(scores + i, s);
-    }
-    if (seen.begin > 0 || seen.end < KV_PAGE_TOKENS)
-        lanes_unseen(seen, -INFINITY, scores);
-}
-
-/* Scores of one row to weights, in place. */
-ALWAYS_INLINE void lanes_weigh(const kv_type type, const attend_room *room, uint32_t row,
-                               size_t stride, const float *value_scale, slots seen) {
-    float *scores = room->scores + row * KV_PAGE_TOKENS;
-    float *sums = room->sums + row * LANES;
-    vec16 s0 = v_load(scores);
-    vec16 s1 = v_load(scores + LANES);
-    vec16 l = v_load(sums);
-    vec16 limit = v_set(room->largest[row] + ATTEND_SLACK);
-    if (v_any(v_less(limit, s0)) || v_any(v_less(limit, s1))) {
-        float largest = v_largest(v_max(s0, s1));
-        float factor = lanes_exp2_one(room->largest[row] - largest);
-        float *acc = room->acc + row * stride;
-        for (size_t d = 0; d < stride; d += LANES)
-            v_store(acc + d, v_mul(v_load(acc + d), v_set(factor)));
-        l = v_mul(l, v_set(factor));
-        room->largest[row] = largest;
-    }
-    vec16 m = v_set(room->largest[row]);
-    vec16 p0 = lanes_exp2(v_sub(s0, m));
-    vec16 p1 = lanes_exp2(v_sub(s1, m));
-    v_store(sums, v_add(v_add(l, p0), p1));
-    if (kv_type_scaled(type)) {
-        p0 = v_mul(p0, v_load(value_scale));
-        p1 = v_mul(p1, v_load(value_scale + LANES));
-    }
-    v_store(scores, p0);
-    v_store(scores + LANES, p1);
-    /* The scale of a slot that nobody may look at can be anything. */
-    if (type == KV_INT8 && (seen.begin > 0 || seen.end < KV_PAGE_TOKENS))
-        lanes_unseen(seen, 0.0f, scores);
-}
-
-/* Weights of one row as bytes; returns what brings the sums back, 0 where there is nothing. */
-static inline float lanes_weights_to_bytes(const attend_room *room, uint32_t row) {
-    const float *weights = room->scores + row * KV_PAGE_TOKENS;
-    vec16 w0 = v_load(weights);
-    vec16 w1 = v_load(weights + LANES);
-    uint32_t bits = iv_largest_unsigned(iv_max_unsigned(v_bits(w0), v_bits(w1)));
-    float largest;
-    memcpy(&largest, &bits, sizeof(largest));
-    if (largest < ATTEND_TINY)
-        largest = 0.0f;
-    vec16 factor = v_set(largest == 0.0f ? 0.0f : ATTEND_WEIGHT_MAX / largest);
-    uint8_t bytes[KV_PAGE_TOKENS];
-    iv_store_bytes(bytes, v_to_int(v_mul(w0, factor)));
-    iv_store_bytes(bytes + LANES, v_to_int(v_mul(w1, factor)));
-    quad_weights(bytes, KV_PAGE_TOKENS / 4, room->words + row * LANES);
-    return largest * (1.0f / ATTEND_WEIGHT_MAX);
-}
-
-ALWAYS_INLINE void lanes_add_values_int8(const attend_call *call, const attend_room *room,
-                                         uint32_t row, uint32_t rows, const uint8_t *tile,
-                                         const uint8_t *ahead) {
-    size_t stride = kv_value_stride(call->head_size);
-    float scale[ATTEND_BLOCK];
-    for (uint32_t r = 0; r < rows; r++)
-        scale[r] = lanes_weights_to_bytes(room, row + r);
-    product_call values = {.a = (const uint8_t *)(room->words + row * LANES),
-                           .a_stride = LANES * sizeof(uint32_t),
-                           .steps = KV_PAGE_TOKENS / 4,
-                           .tile = tile,
-                           .line = stride * 4,
-                           .lanes = (uint32_t)(stride / LANES),
-                           .c = (float *)(void *)room->integer,
-                           .c_stride = stride,
-                           .ahead = ahead};
-    product(TILE_VALUES, KV_INT8, rows, &values);
-    for (uint32_t r = 0; r < rows; r++) {
-        float *acc = room->acc + (row + r) * stride;
-        const int32_t *integer = room->integer + r * stride;
-        if (scale[r] == 0.0f)
-            continue;
-        for (size_t d = 0; d < stride; d += LANES)
-            v_store(acc + d,
-                    v_fma(v_from_int(iv_load(integer + d)), v_set(scale[r]), v_load(acc + d)));
-    }
 }
 
 /* One page as the products read it. */
@@ -413,82 +64,184 @@ typedef struct attend_page {
     uint32_t first;                         /* position */
 } attend_page;
 
-/* One row over some slots. */
-ALWAYS_INLINE void lanes_add_slots(const kv_type stored, const product_call *values,
-                                   const uint8_t *tile, const float *weights, uint32_t row,
-                                   slots some) {
-    if (some.begin >= some.end)
-        return;
-    product_call pass = *values;
-    pass.a = (const uint8_t *)(weights + some.begin);
-    pass.steps = some.end - some.begin;
-    pass.tile = tile + some.begin * pass.c_stride * kv_element_bytes(stored);
-    pass.ahead = NULL;
-    product_tile(TILE_FLOAT, stored, 1, &pass, row);
-}
-
-/* acc += weights · V over the slots that each row sees, and over no other: what lies there may be
- * infinite or no number. Slots that all rows see go through the tile together; those that only some
- * see, at both ends, row by row. */
-ALWAYS_INLINE void lanes_add_values(const kv_type stored, const attend_call *call,
-                                    const attend_room *room, const attend_page *page, uint32_t row,
-                                    uint32_t rows, const slots *seen) {
-    size_t stride = kv_value_stride(call->head_size);
-    slots all = {0, KV_PAGE_TOKENS};
-    for (uint32_t r = 0; r < rows; r++) {
-        all.begin = seen[r].begin > all.begin ? seen[r].begin : all.begin;
-        all.end = seen[r].end < all.end ? seen[r].end : all.end;
-    }
-    if (all.end < all.begin)
-        all.end = all.begin;
-    product_call values = {.a_stride = KV_PAGE_TOKENS * sizeof(float),
-                           .line = stride,
-                           .lanes = (uint32_t)(stride / LANES),
-                           .c = room->acc + row * stride,
-                           .c_stride = stride,
-                           .add = true};
-    const float *weights = room->scores + row * KV_PAGE_TOKENS;
-    for (uint32_t r = 0; r < rows; r++)
-        lanes_add_slots(stored, &values, page->values, weights, r,
-                        (slots){seen[r].begin, seen[r].end < all.begin ? seen[r].end : all.begin});
-    values.a = (const uint8_t *)(weights + all.begin);
-    values.steps = all.end - all.begin;
-    values.tile = page->values + all.begin * stride * kv_element_bytes(stored);
-    values.ahead = page->next_values;
-    product(TILE_FLOAT, stored, rows, &values);
-    for (uint32_t r = 0; r < rows; r++)
-        lanes_add_slots(stored, &values, page->values, weights, r,
-                        (slots){seen[r].begin > all.end ? seen[r].begin : all.end, seen[r].end});
-}
+/* Rows [row, row + rows); positions that any of them sees, and that all of them see. */
+typedef struct attend_block {
+    uint32_t row, rows;
+    uint32_t any_begin, any_end, all_begin, all_end;
+} attend_block;
 
 /* type: of the page's scales and of the query; stored: of the tiles. */
-ALWAYS_INLINE void lanes_block(const kv_type type, const kv_type stored, const attend_call *call,
-                               const attend_room *room, const attend_page *page, uint32_t row,
-                               uint32_t rows) {
-    size_t stride = kv_value_stride(call->head_size);
+ALWAYS_INLINE void lanes_keys(const kv_type type, const kv_type stored, const attend_call *call,
+                              const attend_room *room, const attend_page *page,
+                              const attend_block *block, slots any) {
+    size_t query_stride = attend_query_stride(call->head_size);
     bool bytes = type == KV_INT8;
-    product_call keys = {.a = call->query + row * attend_query_stride(call->head_size),
-                         .a_stride = attend_query_stride(call->head_size),
+    product_call keys = {.a = call->query + block->row * query_stride,
+                         .a_stride = query_stride,
                          .steps = bytes ? (call->head_size + 3) / 4 : call->head_size,
                          .tile = page->keys,
                          .line = bytes ? KV_PAGE_TOKENS * 4 : KV_PAGE_TOKENS,
-                         .lanes = KV_PAGE_TOKENS / LANES,
-                         .c = room->scores + row * KV_PAGE_TOKENS,
+                         .first = any.begin / LANES,
+                         .last = (any.end + LANES - 1) / LANES,
+                         .c = room->scores + block->row * KV_PAGE_TOKENS,
                          .c_stride = KV_PAGE_TOKENS,
                          .ahead = page->next_keys};
-    product(bytes ? TILE_KEYS : TILE_FLOAT, stored, rows, &keys);
-    slots seen[ATTEND_BLOCK];
-    for (uint32_t r = 0; r < rows; r++) {
-        seen[r] = lanes_seen(call, row + r, page->first);
-        lanes_finish_scores(type, call, page->key_scale, row + r, seen[r],
-                            room->scores + (row + r) * KV_PAGE_TOKENS);
-    }
-    for (uint32_t r = 0; r < rows; r++)
-        lanes_weigh(type, room, row + r, stride, page->value_scale, seen[r]);
     if (bytes)
-        lanes_add_values_int8(call, room, row, rows, page->values, page->next_values);
+        product_keys(block->rows, &keys);
     else
-        lanes_add_values(stored, call, room, page, row, rows, seen);
+        product_of(stored, block->rows, &keys);
+}
+
+static void lanes_values_int8(const attend_call *call, const attend_room *room,
+                              const attend_page *page, const attend_block *block) {
+    size_t stride = kv_value_stride(call->head_size);
+    float scale[ATTEND_BLOCK];
+    for (uint32_t r = 0; r < block->rows; r++)
+        scale[r] = lanes_weights_to_bytes(room, block->row + r);
+    product_call values = {.a = (const uint8_t *)(room->words + block->row * LANES),
+                           .a_stride = LANES * sizeof(uint32_t),
+                           .steps = KV_PAGE_TOKENS / 4,
+                           .tile = page->values,
+                           .line = stride * 4,
+                           .last = (uint32_t)(stride / LANES),
+                           .c = (float *)(void *)room->integer,
+                           .c_stride = stride,
+                           .ahead = page->next_values};
+    product_values(block->rows, &values);
+    for (uint32_t r = 0; r < block->rows; r++) {
+        float *acc = call->state + (block->row + r) * call->state_stride;
+        const int32_t *integer = room->integer + r * stride;
+        if (scale[r] == 0.0f)
+            continue;
+        for (size_t d = 0; d < stride; d += LANES)
+            v_store(acc + d,
+                    v_fma(v_from_int(iv_load(integer + d)), v_set(scale[r]), v_load(acc + d)));
+    }
+}
+
+/* Rows of the block from `row` on, over some slots. */
+ALWAYS_INLINE void lanes_values(const kv_type stored, const attend_call *call,
+                                const attend_room *room, const attend_page *page, uint32_t row,
+                                uint32_t rows, slots some, const uint8_t *ahead) {
+    if (some.begin >= some.end)
+        return;
+    size_t stride = kv_value_stride(call->head_size);
+    const float *weights = room->scores + row * KV_PAGE_TOKENS + some.begin;
+    product_call values = {.a = (const uint8_t *)weights,
+                           .a_stride = KV_PAGE_TOKENS * sizeof(float),
+                           .steps = some.end - some.begin,
+                           .tile = page->values + some.begin * stride * kv_element_bytes(stored),
+                           .line = stride,
+                           .last = (uint32_t)(stride / LANES),
+                           .c = call->state + row * call->state_stride,
+                           .c_stride = call->state_stride,
+                           .add = true,
+                           .ahead = ahead};
+    product_of(stored, rows, &values);
+}
+
+/* All rows see the whole page. */
+ALWAYS_INLINE void lanes_inner(const kv_type type, const kv_type stored, const attend_call *call,
+                               const attend_room *room, const attend_page *page,
+                               const attend_block *block) {
+    const slots whole = {0, KV_PAGE_TOKENS};
+    lanes_keys(type, stored, call, room, page, block, whole);
+    for (uint32_t r = block->row; r < block->row + block->rows; r++)
+        lanes_weigh(type, false, call, room, page->key_scale, page->value_scale, r, whole);
+    if (type == KV_INT8)
+        lanes_values_int8(call, room, page, block);
+    else
+        lanes_values(stored, call, room, page, block->row, block->rows, whole, page->next_values);
+}
+
+/* Values are added over the slots that each row sees, and over no other: what lies there may be
+ * infinite or no number. Slots that all rows see go through the tile together; those that only some
+ * see, at both ends, row by row. */
+ALWAYS_INLINE void lanes_border(const kv_type type, const kv_type stored, const attend_call *call,
+                                const attend_room *room, const attend_page *page,
+                                const attend_block *block) {
+    lanes_keys(type, stored, call, room, page, block,
+               lanes_seen(block->any_begin, block->any_end, page->first));
+    slots seen[ATTEND_BLOCK];
+    for (uint32_t r = 0; r < block->rows; r++) {
+        uint32_t row = block->row + r;
+        seen[r] = lanes_seen(call->begin[row], call->end[row], page->first);
+        lanes_weigh(type, true, call, room, page->key_scale, page->value_scale, row, seen[r]);
+    }
+    if (type == KV_INT8) { /* weights of 0 times integers */
+        lanes_values_int8(call, room, page, block);
+        return;
+    }
+    slots all = {0, 0};
+    if (block->all_begin < block->all_end)
+        all = lanes_seen(block->all_begin, block->all_end, page->first);
+    for (uint32_t r = 0; r < block->rows; r++) {
+        slots before = {seen[r].begin, seen[r].end < all.begin ? seen[r].end : all.begin};
+        lanes_values(stored, call, room, page, block->row + r, 1, before, NULL);
+    }
+    lanes_values(stored, call, room, page, block->row, block->rows, all, page->next_values);
+    for (uint32_t r = 0; r < block->rows; r++) {
+        slots behind = {seen[r].begin > all.end ? seen[r].begin : all.end, seen[r].end};
+        lanes_values(stored, call, room, page, block->row + r, 1, behind, NULL);
+    }
+}
+
+/* ---- The walk over pages ---- */
+
+#define ATTEND_BLOCKS ((ATTEND_ROWS_MAX + ATTEND_BLOCK - 1) / ATTEND_BLOCK)
+
+static inline uint32_t lanes_blocks(const attend_call *call, attend_block *blocks) {
+    uint32_t count = 0;
+    for (uint32_t row = 0; row < call->rows; row += ATTEND_BLOCK) {
+        attend_block *block = &blocks[count++];
+        uint32_t rest = call->rows - row;
+        *block = (attend_block){.row = row,
+                                .rows = rest < ATTEND_BLOCK ? rest : ATTEND_BLOCK,
+                                .any_begin = UINT32_MAX,
+                                .all_end = UINT32_MAX};
+        for (uint32_t r = row; r < row + block->rows; r++) {
+            uint32_t begin = call->begin[r];
+            uint32_t end = call->end[r];
+            block->any_begin = begin < block->any_begin ? begin : block->any_begin;
+            block->any_end = end > block->any_end ? end : block->any_end;
+            block->all_begin = begin > block->all_begin ? begin : block->all_begin;
+            block->all_end = end < block->all_end ? end : block->all_end;
+        }
+    }
+    return count;
+}
+
+ALWAYS_INLINE void lanes_block(const kv_type type, const kv_type stored, const attend_call *call,
+                               const attend_room *room, const attend_page *page,
+                               const attend_block *block) {
+    uint32_t end = page->first + KV_PAGE_TOKENS;
+    if (block->all_begin <= page->first && block->all_end >= end)
+        lanes_inner(type, stored, call, room, page, block);
+    else
+        lanes_border(type, stored, call, room, page, block);
+}
+
+ALWAYS_INLINE attend_page lanes_page(const kv_type type, const attend_call *call, uint32_t number) {
+    uint32_t size = call->head_size;
+    const uint8_t *head = call->head + call->pages[number] * call->page_bytes;
+    attend_page page = {.keys = head,
+                        .values = head + kv_value_offset(type, size),
+                        .first = number * KV_PAGE_TOKENS};
+    page.key_scale = (const float *)(const void *)(head + kv_key_bytes(type, size));
+    page.value_scale = (const float *)(const void *)(page.values + kv_value_bytes(type, size));
+    if (number + ATTEND_AHEAD < call->pages_end) {
+        page.next_keys = call->head + call->pages[number + ATTEND_AHEAD] * call->page_bytes;
+        page.next_values = page.next_keys + kv_value_offset(type, size);
+        if (kv_type_scaled(type)) { /* the products fetch tiles alone */
+            const uint8_t *key_scales = page.next_keys + kv_key_bytes(type, size);
+            const uint8_t *value_scales = page.next_values + kv_value_bytes(type, size);
+            attend_fetch(key_scales);
+            attend_fetch(key_scales + 64);
+            attend_fetch(value_scales);
+            attend_fetch(value_scales + 64);
+        }
+    }
+    return page;
 }
 
 ALWAYS_INLINE void lanes_tile_to_floats(const kv_type type, const uint8_t *tile, size_t count,
@@ -497,53 +250,28 @@ ALWAYS_INLINE void lanes_tile_to_floats(const kv_type type, const uint8_t *tile,
         v_store(out + i, tile_load(type, tile, i));
 }
 
-static inline bool lanes_block_sees(const attend_call *call, uint32_t row, uint32_t rows,
-                                    uint32_t first) {
-    bool sees = false;
-    for (uint32_t r = row; r < row + rows; r++)
-        sees = sees || (call->begin[r] < first + KV_PAGE_TOKENS && call->end[r] > first);
-    return sees;
-}
-
 ALWAYS_INLINE void lanes_pages(const kv_type type, const attend_call *call,
                                const attend_room *room) {
     uint32_t size = call->head_size;
     bool unpack = type != KV_F32 && type != KV_INT8 && call->rows > ATTEND_BLOCK;
+    attend_block blocks[ATTEND_BLOCKS];
+    uint32_t count = lanes_blocks(call, blocks);
     for (uint32_t number = call->first_page; number <= call->last_page; number++) {
-        const uint8_t *head = call->head + call->pages[number] * call->page_bytes;
-        const uint8_t *next =
-            number + ATTEND_AHEAD < call->pages_end
-                ? call->head + call->pages[number + ATTEND_AHEAD] * call->page_bytes
-                : NULL;
-        attend_page page = {.keys = head,
-                            .values = head + kv_value_offset(type, size),
-                            .next_keys = next,
-                            .next_values = next == NULL ? NULL : next + kv_value_offset(type, size),
-                            .first = number * KV_PAGE_TOKENS};
-        page.key_scale = (const float *)(const void *)(head + kv_key_bytes(type, size));
-        page.value_scale = (const float *)(const void *)(page.values + kv_value_bytes(type, size));
-        if (kv_type_scaled(type) && next != NULL) { /* the products fetch tiles alone */
-            const uint8_t *key_scales = next + kv_key_bytes(type, size);
-            const uint8_t *value_scales = page.next_values + kv_value_bytes(type, size);
-            attend_fetch(key_scales);
-            attend_fetch(key_scales + 64);
-            attend_fetch(value_scales);
-            attend_fetch(value_scales + 64);
-        }
+        attend_page page = lanes_page(type, call, number);
         if (unpack) {
             lanes_tile_to_floats(type, page.keys, (size_t)size * KV_PAGE_TOKENS, room->keys);
             lanes_tile_to_floats(type, page.values, kv_tile_floats(size), room->values);
             page.keys = (const uint8_t *)room->keys;
             page.values = (const uint8_t *)room->values;
         }
-        for (uint32_t row = 0; row < call->rows; row += ATTEND_BLOCK) {
-            uint32_t rows = call->rows - row < ATTEND_BLOCK ? call->rows - row : ATTEND_BLOCK;
-            if (!lanes_block_sees(call, row, rows, page.first))
+        for (uint32_t i = 0; i < count; i++) {
+            const attend_block *block = &blocks[i];
+            if (block->any_begin >= page.first + KV_PAGE_TOKENS || block->any_end <= page.first)
                 continue;
             if (unpack)
-                lanes_block(type, KV_F32, call, room, &page, row, rows);
+                lanes_block(type, KV_F32, call, room, &page, block);
             else
-                lanes_block(type, type, call, room, &page, row, rows);
+                lanes_block(type, type, call, room, &page, block);
             page.next_keys = page.next_values = NULL;
         }
     }
@@ -552,10 +280,11 @@ ALWAYS_INLINE void lanes_pages(const kv_type type, const attend_call *call,
 static void lanes_attend(const attend_call *call) {
     attend_room room = lanes_room(call);
     size_t stride = kv_value_stride(call->head_size);
-    memset(room.acc, 0, call->rows * stride * sizeof(float));
     memset(room.sums, 0, call->rows * LANES * sizeof(float));
-    for (uint32_t row = 0; row < call->rows; row++)
+    for (uint32_t row = 0; row < call->rows; row++) {
+        memset(call->state + row * call->state_stride, 0, stride * sizeof(float));
         room.largest[row] = ATTEND_EMPTY;
+    }
     switch (call->type) {
     case KV_F16:
         lanes_pages(KV_F16, call, &room);
@@ -574,8 +303,7 @@ static void lanes_attend(const attend_call *call) {
         break;
     }
     for (uint32_t row = 0; row < call->rows; row++) {
-        float *state = call->state[row];
-        memcpy(state, room.acc + row * stride, stride * sizeof(float));
+        float *state = call->state + row * call->state_stride;
         state[stride] = room.largest[row];
         state[stride + 1] = v_sum(v_load(room.sums + row * LANES));
     }

@@ -13,8 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LANES_HEAD_MAX 1024 /* dimensions of a head that are staged on the stack */
-
 /* ---- Rotation by position ---- */
 
 static inline void lanes_rotate_apart(uint32_t pairs, const float *cosine, const float *sine,
@@ -179,7 +177,7 @@ static inline void lanes_encode(kv_type type, const float *x, uint32_t count, fl
 
 static void lanes_write_int8(uint32_t size, uint8_t *head, uint32_t slot, const float *key,
                              const float *value) {
-    _Alignas(64) uint8_t bytes[LANES_HEAD_MAX];
+    _Alignas(64) uint8_t bytes[KV_HEAD_SIZE_MAX];
     lanes_int8_encode(key, size, bytes, kv_key_scales(KV_INT8, size, head) + slot);
     for (uint32_t d = 0; d < size; d += 4)
         memcpy(head + kv_key_place(KV_INT8, d, slot), bytes + d, 4);
@@ -191,7 +189,7 @@ static void lanes_write_int8(uint32_t size, uint8_t *head, uint32_t slot, const 
 
 static void lanes_kv_write(kv_type type, uint32_t size, uint8_t *head, uint32_t slot,
                            const float *key, const float *value) {
-    if (type == KV_F32 || size > LANES_HEAD_MAX) {
+    if (type == KV_F32) {
         kv_tile_write(type, size, head, slot, key, value);
         return;
     }
@@ -199,7 +197,7 @@ static void lanes_kv_write(kv_type type, uint32_t size, uint8_t *head, uint32_t 
         lanes_write_int8(size, head, slot, key, value);
         return;
     }
-    _Alignas(64) uint16_t numbers[LANES_HEAD_MAX];
+    _Alignas(64) uint16_t numbers[KV_HEAD_SIZE_MAX];
     uint8_t *tile = head + kv_value_offset(type, size);
     float key_factor = 1.0f;
     float value_factor = 1.0f;

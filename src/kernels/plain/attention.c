@@ -173,7 +173,7 @@ static void add_values(const attend_call *call, const uint8_t *head, uint32_t be
 
 static void attend_row(const attend_call *call, uint32_t row) {
     uint32_t size = call->head_size;
-    row_state state = {.largest = ATTEND_EMPTY, .acc = call->state[row]};
+    row_state state = {.largest = ATTEND_EMPTY, .acc = call->state + row * call->state_stride};
     memset(state.acc, 0, kv_value_stride(size) * sizeof(float));
     for (uint32_t page = call->first_page; page <= call->last_page; page++) {
         uint32_t first = page * KV_PAGE_TOKENS;
@@ -191,8 +191,8 @@ static void attend_row(const attend_call *call, uint32_t row) {
         weigh(&state, size, scores);
         add_values(call, head, begin, end, scores, state.acc);
     }
-    *attend_state_largest(call->state[row], size) = state.largest;
-    *attend_state_sum(call->state[row], size) = math_sum16(state.sums);
+    *attend_state_largest(state.acc, size) = state.largest;
+    *attend_state_sum(state.acc, size) = math_sum16(state.sums);
 }
 
 static void plain_attend(const attend_call *call) {
