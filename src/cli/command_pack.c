@@ -20,6 +20,8 @@ extern const cli_command command_pack;
 #define PACK_TYPES_TEXT                                                                            \
     "f32, f16, bf16, f8c, q8 (q8b), q8c, q5_0, q5_1, q4 (q4r), q4_0, q4_1, q4b64, q4m64, keep"
 
+#define PACK_LOOK_UPS_TEXT "auto, shared, f32, f16, bf16, q8_0"
+
 static avo_status write_json(buffer *out, const char *path, const pack_options *options,
                              const pack_report *report, double seconds) {
     AVO_TRY(buffer_append_text(out, "{\"file\":"));
@@ -31,6 +33,9 @@ static avo_status write_json(buffer *out, const char *path, const pack_options *
                           report->file_bytes, report->tensors, report->parameters));
     AVO_TRY(
         json_write_number(out, 8.0 * (double)report->weight_bytes / (double)report->parameters));
+    AVO_TRY(buffer_append_text(out, ",\"bits_per_weight_read\":"));
+    AVO_TRY(
+        json_write_number(out, 8.0 * (double)report->read_bytes / (double)report->read_parameters));
     AVO_TRY(buffer_append_text(out, ",\"groups\":["));
     for (uint32_t i = 0; i < report->groups; i++) {
         const pack_group *group = &report->group[i];
@@ -79,10 +84,12 @@ static void report_text(const char *path, const pack_report *report, bool table,
     char size[16], peak[16];
     if (table)
         report_groups(report);
-    printf("%s: %s, %u tensors, %.1f M parameters, %.2f bits per weight; %.1f s, peak memory %s\n",
+    double bits = 8.0 * (double)report->weight_bytes / (double)report->parameters;
+    double read = 8.0 * (double)report->read_bytes / (double)report->read_parameters;
+    printf("%s: %s, %u tensors, %.1f M parameters, %.2f bits per weight (%.2f where every token "
+           "reads them); %.1f s, peak memory %s\n",
            path, cli_bytes_text(report->file_bytes, size), report->tensors,
-           (double)report->parameters * 1e-6,
-           8.0 * (double)report->weight_bytes / (double)report->parameters, seconds,
+           (double)report->parameters * 1e-6, bits, read, seconds,
            cli_bytes_text(memory_peak_bytes(), peak));
 }
 
@@ -131,7 +138,8 @@ static bool parse_bits(const char *text, double *bits) {
 }
 
 static int run(int argc, char **argv) {
-    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL;
+    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL,
+               *look_up = NULL;
     uint64_t seed = 1;
     uint32_t effort = PACK_EFFORT_FEEDBACK;
     bool json = false;
@@ -146,6 +154,12 @@ static int run(int argc, char **argv) {
         {"bits", 'b', OPTION_TEXT, &bits, "N",
          "a type for each matrix by measured error, so that all weights together have N bits each "
          "at most",
+         0, 0},
+        {"tensors", 0, OPTION_TEXT, &options.tensors, "LIST",
+         "types for matrices by a part of their names: ffn_down=q8,blk.0.=f16", 0, 0},
+        {"look-up", 0, OPTION_TEXT, &look_up, "TYPE",
+         "what the table becomes in which tokens are looked up: " PACK_LOOK_UPS_TEXT
+         " (default auto: f16 for 8 bits)",
          0, 0},
         {"effort", 0, OPTION_U32, &effort, "N",
          "0: to the nearest, 1: scales by search, 2: and error feedback where there is a "
@@ -170,6 +184,8 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
     if (type != NULL && !pack_type_by_name(type, &options.type))
         return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, type);
+    if (look_up != NULL && !pack_look_up_by_name(look_up, &options.look_up))
+        return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT, look_up);
     if (bits != NULL && type != NULL)
         return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
     if (bits != NULL && !parse_bits(bits, &options.bits))

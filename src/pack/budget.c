@@ -57,7 +57,8 @@ static double place_weight(const pack_item *item, uint32_t layers) {
 }
 
 static bool is_choice(const pack_item *item) {
-    return !item->vector && item->role != PACK_ROLE_POSITION && item->layout == QUANT_LAYOUT_PANELS;
+    return !item->vector && !item->named && item->role != PACK_ROLE_POSITION &&
+           item->layout == QUANT_LAYOUT_PANELS;
 }
 
 static void measure_share(void *context, uint32_t worker, uint32_t workers) {
@@ -191,6 +192,8 @@ static avo_status choose(budget *b, const char *name, uint8_t *chosen, avo_error
     for (uint32_t i = 0; i < b->list->count; i++) {
         const pack_item *item = &b->list->items[i];
         uint64_t bytes = 0;
+        if (item->looked_up && item->layout == QUANT_LAYOUT_ROWS)
+            continue; /* a table with a type of its own: no token reads it whole */
         weights += (uint64_t)item->rows * item->k;
         if (!is_choice(item) && weight_bytes(item->type, item->layout, item->rows, item->k, &bytes))
             fixed += bytes;

@@ -24,12 +24,14 @@ avo_status pack_list_add(pack_list *list, const pack_item *item, avo_error *erro
 typedef struct lister {
     const model_source *source;
     pack_type type;
+    pack_look_up look_up;
+    bool tied; /* in the file */
     pack_list *list;
     avo_error *error;
 } lister;
 
 static avo_status add(lister *l, pack_item *item, const pack_place *place, bool cut_fits) {
-    pack_choose(l->type, place->role, l->source->config.tied_head, cut_fits, item);
+    pack_choose(l->type, l->look_up, place->role, l->tied, cut_fits, item);
     return pack_list_add(l->list, item, l->error);
 }
 
@@ -91,6 +93,20 @@ static avo_status add_fused(lister *l, pack_item *item, const pack_place *place)
     return add_part(l, item, layer, "attn_v", query + kv, kv);
 }
 
+/* The head of a model where it is the embedding, as a matrix of its own. */
+static avo_status add_head(lister *l, const pack_item *embedding) {
+    pack_item head = *embedding;
+    pack_place place;
+    snprintf(head.name, sizeof(head.name), "output.weight");
+    if (!pack_place_of(text_from(head.name), l->source->config.layers, &place))
+        return status_fail(l->error, AVO_ERROR_UNSUPPORTED, "%s: no part %s", l->source->path,
+                           head.name);
+    head.group = place.group;
+    head.rank = place.rank;
+    head.twice = true;
+    return add(l, &head, &place, true);
+}
+
 /* The matrix or vector of a source tensor; false when it is neither. */
 static bool view_tensor(const source_tensor *tensor, bool transposed, pack_item *item) {
     uint64_t rows = tensor->rank == 1 ? 1 : tensor->shape[0];
@@ -146,12 +162,15 @@ static avo_status add_tensor(lister *l, const source_tensor *tensor) {
                            tensor->rank);
     if (place.role == PACK_ROLE_QKV || place.role == PACK_ROLE_UP)
         return add_fused(l, &item, &place);
+    if (place.role == PACK_ROLE_EMBEDDING && config->tied_head && !l->tied)
+        AVO_TRY(add_head(l, &item));
     return add(l, &item, &place, true);
 }
 
-avo_status pack_list_source(const model_source *source, pack_type type, pack_list *list,
-                            avo_error *error) {
-    lister l = {source, type, list, error};
+avo_status pack_list_source(const model_source *source, pack_type type, pack_look_up look_up,
+                            pack_list *list, bool *tied, avo_error *error) {
+    *tied = source->config.tied_head && !pack_look_up_splits(type, look_up);
+    lister l = {source, type, look_up, *tied, list, error};
     for (uint32_t i = 0; i < source->tensor_count; i++)
         AVO_TRY(add_tensor(&l, &source->tensors[i]));
     if (list->count == 0)

@@ -32,6 +32,20 @@ bool pack_type_by_name(const char *name, pack_type *type) {
     return false;
 }
 
+bool pack_look_up_by_name(const char *name, pack_look_up *look_up) {
+    static const char *const names[] = {
+#define PACK_LOOK_UP_TEXT(name, text, type) text,
+        PACK_LOOK_UP_TABLE(PACK_LOOK_UP_TEXT)
+#undef PACK_LOOK_UP_TEXT
+    };
+    for (int i = 0; i < PACK_LOOK_UP_COUNT; i++)
+        if (strcmp(names[i], name) == 0) {
+            *look_up = (pack_look_up)i;
+            return true;
+        }
+    return false;
+}
+
 static avo_status fill_tensors(const pack_list *list, avo_content *content, avo_error *error) {
     content->tensor_count = list->count;
     content->tensors = arena_take_array(list->arena, list->count, sizeof(avo_content_tensor));
@@ -97,8 +111,14 @@ static avo_status write_file(pack_list *list, avo_content *content, const char *
     }
     *report = (pack_report){.file_bytes = avo_writer_file_bytes(writer), .tensors = list->count};
     for (uint32_t i = 0; i < list->count; i++) {
-        report->parameters += (uint64_t)list->items[i].rows * list->items[i].k;
+        const pack_item *item = &list->items[i];
+        uint64_t count = (uint64_t)item->rows * item->k;
+        report->parameters += item->twice ? 0 : count;
         report->weight_bytes += content->tensors[i].bytes;
+        if (!item->looked_up && item->role != PACK_ROLE_POSITION) {
+            report->read_parameters += count;
+            report->read_bytes += content->tensors[i].bytes;
+        }
         add_to_group(&list->items[i], content->tensors[i].bytes, report);
     }
     return avo_writer_commit(writer, error);
@@ -150,12 +170,16 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
     avo_note notes[NOTES_MAX];
     arena_init(&arena, options->allocator, LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
-    avo_content content = {.config = &source->config,
+    model_config config = source->config;
+    avo_content content = {.config = &config,
                            .generation = &source->generation,
                            .chat_template = source->chat_template,
                            .notes = notes,
                            .note_count = fill_notes(source, notes)};
-    avo_status status = pack_list_source(source, options->type, &list, error);
+    avo_status status =
+        pack_list_source(source, options->type, options->look_up, &list, &config.tied_head, error);
+    if (status == AVO_OK)
+        status = pack_choose_named(options->tensors, &list, error);
     if (status == AVO_OK && source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
         status = tokenizer_open(&source->tokenizer, options->allocator, &tokenizer, error);
         if (status == AVO_OK)

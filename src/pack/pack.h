@@ -8,10 +8,10 @@
 #include "formats/source.h"
 
 /* X(name, text, type). What matrices become, the head and the embedding among them; norms, biases
- * and positions are always f32. An embedding that is no head lies in rows: of plain numbers, and of
- * Q8_0 for 8 bits (f16 where k is no multiple of 32). Matrices of narrower types are the same for
- * every role. `keep` is the source's own type, in panels where it has them, every value to the bit.
- * "q4" and "q8" are other names for q4r and q8b. */
+ * and positions are always f32. An embedding that is no head is a table to look up (below).
+ * Matrices of narrower types are the same for every role. `keep` is the source's own type, in
+ * panels where it has them, every value to the bit. "q4" and "q8" are other names for q4r and q8b.
+ */
 #define PACK_TYPE_TABLE(X)                                                                         \
     X(PACK_F32, "f32", QUANT_F32)                                                                  \
     X(PACK_F16, "f16", QUANT_F16)                                                                  \
@@ -39,6 +39,28 @@ const char *pack_type_name(pack_type type);
 /* False when there is no such type. */
 bool pack_type_by_name(const char *name, pack_type *type);
 
+/* X(name, text, type). The table that tokens are looked up in. A token reads one row of it, so wide
+ * rows cost room and no time; and there every error enters the model as it is. With a type of its
+ * own it lies in rows, and the head of a model where both are one matrix is written beside it.
+ * `auto`: f16 for 8 bits; plain numbers in their own type; narrower types are `shared`. */
+#define PACK_LOOK_UP_TABLE(X)                                                                      \
+    X(PACK_LOOK_UP_AUTO, "auto", QUANT_F32)                                                        \
+    X(PACK_LOOK_UP_SHARED, "shared", QUANT_F32) /* as any matrix; the head's where it is that */   \
+    X(PACK_LOOK_UP_F32, "f32", QUANT_F32)                                                          \
+    X(PACK_LOOK_UP_F16, "f16", QUANT_F16)                                                          \
+    X(PACK_LOOK_UP_BF16, "bf16", QUANT_BF16)                                                       \
+    X(PACK_LOOK_UP_Q8_0, "q8_0", QUANT_Q8_0) /* k a multiple of 32, otherwise f16 */
+
+typedef enum pack_look_up {
+#define PACK_LOOK_UP_ENUM(name, text, type) name,
+    PACK_LOOK_UP_TABLE(PACK_LOOK_UP_ENUM)
+#undef PACK_LOOK_UP_ENUM
+        PACK_LOOK_UP_COUNT
+} pack_look_up;
+
+/* False when there is no such name. */
+bool pack_look_up_by_name(const char *name, pack_look_up *look_up);
+
 /* How much work goes into rounding. */
 typedef enum pack_effort {
     PACK_EFFORT_NONE,     /* to the nearest: random weights always are */
@@ -49,8 +71,12 @@ typedef enum pack_effort {
 
 typedef struct pack_options {
     pack_type type;
-    double bits; /* 0: `type` for all; otherwise a type for each matrix, so that
-                    the whole has so many bits per weight at most (plan.c) */
+    double bits; /* 0: `type` for all; otherwise a type for each matrix, so that the whole, but for
+                    a table with a type of its own, has so many bits per weight at most */
+    pack_look_up look_up; /* random weights that are tied stay so */
+    /* "ffn_down=q8,blk.0.=f16": matrices whose name has this in it become that; the last that fits
+     * counts. NULL: none. */
+    const char *tensors;
     pack_effort effort;
     const char *calibration;        /* a file of `avocet calibrate`; NULL: none */
     uint32_t threads;               /* 0: as many as this process may really use */
@@ -75,8 +101,10 @@ typedef struct pack_report {
     uint32_t groups;
     pack_group group[PACK_GROUPS_MAX];
     uint64_t file_bytes;
-    uint64_t parameters;
+    uint64_t parameters;   /* of the model: a table beside its head is counted once */
     uint64_t weight_bytes; /* of all tensors */
+    /* What every token reads, whole: all but tables to look up and positions. */
+    uint64_t read_parameters, read_bytes;
     uint32_t tensors;
 } pack_report;
 

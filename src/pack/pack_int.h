@@ -24,6 +24,8 @@ typedef struct pack_item {
     bool vector;
     pack_role role;
     bool looked_up;  /* an embedding that is no head */
+    bool named;      /* by pack_options.tensors: --bits leaves it alone */
+    bool twice;      /* the embedding again, as head */
     quant_type type; /* in the file */
     quant_layout layout;
     bool copied;       /* type and layout are the source's: bytes go over as they are */
@@ -56,8 +58,14 @@ bool pack_place_of(text_view name, uint32_t layers, pack_place *place);
 /* Writing order. */
 void pack_list_sort(pack_list *list);
 
-/* choose.c: type and layout in the file, from role, from.type and from.layout. */
-void pack_choose(pack_type type, pack_role role, bool tied, bool cut_fits, pack_item *item);
+/* choose.c: type and layout in the file, from role, from.type and from.layout. `tied`: the
+ * embedding is the head too. */
+void pack_choose(pack_type type, pack_look_up look_up, pack_role role, bool tied, bool cut_fits,
+                 pack_item *item);
+/* pack_options.tensors; refuses what names no matrix or no type. */
+AVO_MUST_USE avo_status pack_choose_named(const char *text, pack_list *list, avo_error *error);
+/* Whether the embedding of a model with a tied head is to have a type of its own. */
+bool pack_look_up_splits(pack_type type, pack_look_up look_up);
 
 /* Sets type and layout. */
 void pack_set(pack_item *item, quant_type type, quant_layout layout);
@@ -67,9 +75,10 @@ void pack_set(pack_item *item, quant_type type, quant_layout layout);
 AVO_MUST_USE avo_status pack_budget(pack_list *list, const char *name, const pack_options *options,
                                     avo_error *error);
 
-/* list.c: all tensors of a source. */
+/* list.c: all tensors of a source. `tied`: whether the head is the embedding in the file. */
 AVO_MUST_USE avo_status pack_list_source(const model_source *source, pack_type type,
-                                         pack_list *list, avo_error *error);
+                                         pack_look_up look_up, pack_list *list, bool *tied,
+                                         avo_error *error);
 /* shapes.c: all tensors of a known shape, and its configuration. */
 AVO_MUST_USE avo_status pack_list_random(const char *shape, uint64_t seed, pack_type type,
                                          pack_list *list, model_config *config, avo_error *error);

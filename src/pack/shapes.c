@@ -80,7 +80,7 @@ static avo_status add(maker *m, const char *name, uint64_t rows, uint64_t k) {
         .random_deviation = place.norm_weight ? 0.05f : (float)(1 / sqrt((double)k)),
     };
     memcpy(item.name, name, strlen(name) + 1);
-    pack_choose(m->type, place.role, m->config->tied_head, true, &item);
+    pack_choose(m->type, PACK_LOOK_UP_AUTO, place.role, m->config->tied_head, true, &item);
     return pack_list_add(m->list, &item, m->error);
 }
 

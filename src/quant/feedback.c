@@ -161,10 +161,19 @@ static float to_half(float number) {
     return half_to_float(quant_f32_to_f16(number));
 }
 
-/* How far inside the largest magnitude (the range, with minima) the ends of the scale lie. The
- * first has nothing clipped: numbers that lay on a grid of this type stay as they are. */
-static const float shrink_four[] = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};
-static const float shrink_eight[] = {1.0f, 0.99f, 0.975f};
+/* Scales to try, of what brings the largest magnitude (the range, with minima) to the end. The
+ * first is that itself: numbers that lay on a grid of this type stay as they are.
+ *
+ * Four and five bits gain by clipping. Eight bits do not: there every scale rounds all 32 numbers
+ * anew, and of many about as good one happens to suit them: a third of the error less for nothing
+ * (stories15M, calibrated: KL 4.6e-4 with one scale, 4.1e-4 with 8, 3.0e-4 with 64). */
+#define SCALES_FOUR  14
+#define SCALES_EIGHT 64
+static float scale_ratio(bool eight, size_t trial) {
+    if (!eight)
+        return 1.0f - 0.02f * (float)trial;
+    return 1.0f + (trial < 4 ? -(float)trial : (float)(trial - 3)) / 512.0f;
+}
 
 static void try_symmetric(const feedback_panel *panel, feedback_group *group,
                           const block_rule *rule) {
@@ -175,12 +184,11 @@ static void try_symmetric(const feedback_panel *panel, feedback_group *group,
             largest[lane] = magnitude > largest[lane] ? magnitude : largest[lane];
         }
     bool eight = rule->highest == 127;
-    const float *shrink = eight ? shrink_eight : shrink_four;
-    size_t count = eight ? sizeof(shrink_eight) / 4 : sizeof(shrink_four) / 4;
+    size_t count = eight ? SCALES_EIGHT : SCALES_FOUR;
     for (size_t i = 0; i < count; i++)
         for (int sign = 0; sign < (eight ? 1 : 2); sign++) { /* −8…7 is lopsided */
             for (size_t lane = 0; lane < LANES; lane++) {
-                float wanted = largest[lane] * shrink[i] / (float)-rule->lowest;
+                float wanted = largest[lane] * scale_ratio(eight, i) / (float)-rule->lowest;
                 scale[lane] = to_half(sign == 0 ? wanted : -wanted);
             }
             feedback_group_try(panel, group, scale, NULL);

@@ -189,7 +189,7 @@ static void types_are_as_documented(void **state) {
     avo_error error;
     assert_ok_error(pack_random("tiny", 1, path, &options, &report, &error), &error);
     source = open_source(path); /* untied, width 64 */
-    expect_tensor(source, "token_embd.weight", QUANT_Q8_0, QUANT_LAYOUT_ROWS);
+    expect_tensor(source, "token_embd.weight", QUANT_F16, QUANT_LAYOUT_ROWS);
     expect_tensor(source, "output.weight", QUANT_Q8C, QUANT_LAYOUT_PANELS);
     source_close(source);
     pack_to(fixture_path("llama2", false), path, PACK_BF16, 1);
@@ -203,6 +203,85 @@ static void types_are_as_documented(void **state) {
     expect_tensor(source, "blk.1.attn_k.weight", QUANT_Q8C, QUANT_LAYOUT_PANELS);
     expect_tensor(source, "blk.1.attn_v.bias", QUANT_F32, QUANT_LAYOUT_ROWS);
     source_close(source);
+}
+
+static pack_report pack_with(const char *model, const char *path, const pack_options *options) {
+    pack_report report;
+    avo_error error;
+    assert_ok_error(pack_file(model, path, options, &report, &error), &error);
+    return report;
+}
+
+/* A tied embedding may have a table of its own beside the head: the file is untied then, the model
+ * has as many parameters as before, and the table takes no part in what every token reads. */
+static void look_ups_have_their_type(void **state) {
+    (void)state;
+    const char *path = scratch_path("look-up.avo");
+    const char *tied = fixture_path("llama3", false);
+    char model[4200];
+    snprintf(model, sizeof(model), "%s", tied);
+    pack_report shared =
+        pack_with(model, path, &(pack_options){.type = PACK_Q8, .look_up = PACK_LOOK_UP_SHARED});
+    model_source *source = open_source(path);
+    assert_true(source->config.tied_head);
+    expect_tensor(source, "token_embd.weight", QUANT_Q8B, QUANT_LAYOUT_PANELS);
+    uint64_t table = source->config.vocabulary * (uint64_t)source->config.width;
+    source_close(source);
+    pack_report split = pack_with(model, path, &(pack_options){.type = PACK_Q8});
+    source = open_source(path);
+    assert_false(source->config.tied_head);
+    expect_tensor(source, "token_embd.weight", QUANT_F16, QUANT_LAYOUT_ROWS);
+    expect_tensor(source, "output.weight", QUANT_Q8B, QUANT_LAYOUT_PANELS);
+    source_close(source);
+    assert_int_equal(split.parameters, shared.parameters);
+    assert_int_equal(split.read_parameters, shared.read_parameters);
+    assert_int_equal(split.read_bytes, shared.read_bytes);
+    assert_int_equal(split.weight_bytes, shared.weight_bytes + 2 * table);
+    pack_report wide = pack_with(
+        model, path, &(pack_options){.type = PACK_Q4, .look_up = PACK_LOOK_UP_F32, .bits = 9});
+    source = open_source(path);
+    expect_tensor(source, "token_embd.weight", QUANT_F32, QUANT_LAYOUT_ROWS);
+    assert_non_null(source_find(source, TEXT_LITERAL("output.weight")));
+    source_close(source);
+    assert_true(8 * wide.read_bytes <= 9 * wide.read_parameters);
+    /* f32 beside an f32 head: the very same logits as tied */
+    fixture fixture;
+    fixture_open(&fixture, "llama3");
+    pack_with(model, path, &(pack_options){.type = PACK_F32, .look_up = PACK_LOOK_UP_F32});
+    float *original = compute(&fixture, model), *packed = compute(&fixture, path);
+    assert_memory_equal(original, packed,
+                        (size_t)fixture.positions * fixture.vocabulary * sizeof(float));
+    free(original);
+    free(packed);
+    fixture_close(&fixture);
+}
+
+static void named_matrices_get_their_type(void **state) {
+    (void)state;
+    const char *path = scratch_path("named.avo");
+    char model[4200];
+    snprintf(model, sizeof(model), "%s", fixture_path("llama2", false));
+    pack_with(model, path,
+              &(pack_options){.type = PACK_Q4, .tensors = "ffn_down=q8,blk.0.ffn_down=f16"});
+    model_source *source = open_source(path);
+    expect_tensor(source, "blk.0.ffn_down.weight", QUANT_F16, QUANT_LAYOUT_PANELS);
+    expect_tensor(source, "blk.1.ffn_down.weight", QUANT_Q8B, QUANT_LAYOUT_PANELS);
+    expect_tensor(source, "blk.1.ffn_up.weight", QUANT_Q4R, QUANT_LAYOUT_PANELS);
+    source_close(source);
+    pack_with(model, path, &(pack_options){.type = PACK_Q4, .bits = 9, .tensors = "ffn_up=q4_0"});
+    source = open_source(path);
+    expect_tensor(source, "blk.0.ffn_up.weight", QUANT_Q4_0, QUANT_LAYOUT_PANELS);
+    source_close(source);
+    static const char *const wrong[] = {
+        "ffn_down",    "ffn_down=q9", "=q8",     "nothing=q8",  "norm=q8",
+        "ffn_up=keep", ",",           "ffn_up=", "ffn_up=q8,x", "ffn_up=123456789012345678"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        pack_options options = {.type = PACK_Q4, .tensors = wrong[i]};
+        pack_report report;
+        avo_error error;
+        if (pack_file(model, path, &options, &report, &error) != AVO_ERROR_ARGUMENT)
+            fail_msg("\"%s\" is no error", wrong[i]);
+    }
 }
 
 /* Tensors stand in the order of a forward pass; layers begin on pages; q, k, v and gate, up touch.
@@ -568,6 +647,8 @@ int main(void) {
         cmocka_unit_test(narrow_types_stay_near),
         cmocka_unit_test(llama2c_keeps_its_tokenizer),
         cmocka_unit_test(types_are_as_documented),
+        cmocka_unit_test(look_ups_have_their_type),
+        cmocka_unit_test(named_matrices_get_their_type),
         cmocka_unit_test(order_is_that_of_a_forward_pass),
         cmocka_unit_test(kept_types_keep_every_bit),
         cmocka_unit_test(bad_numbers_are_named),
