@@ -106,12 +106,14 @@ static int run(int argc, char **argv) {
     eval_options options = {.context = 512, .progress = cli_progress};
     const char *path = NULL, *against = NULL;
     bool json = false;
-    option_spec specs[3 + EVAL_WINDOW_OPTIONS + 1] = {
+    option_spec specs[4 + EVAL_WINDOW_OPTIONS + 1] = {
         {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "the model to compare with", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
+        {"against-kv-type", 0, OPTION_TEXT, &options.reference_kv_type, "TYPE",
+         "type of keys and values of the reference (default: as --kv-type)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
     };
-    eval_window_options(&options, specs + 3);
+    eval_window_options(&options, specs + 4);
     int words = 0;
     options_result parsed = options_parse(&command_eval_kl, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
@@ -138,6 +140,8 @@ const cli_command command_eval_kl = {
     .usage = "avocet eval kl MODEL --against REFERENCE --file TEXT [options]",
     .examples = "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw --ctx 256 "
-                "--chunks 20 --json",
+                "--chunks 20 --json\n"
+                "avocet eval kl smollm2 --against smollm2 --kv-type fp8 --against-kv-type f32 "
+                "--file wiki.test.raw",
     .run = run,
 };

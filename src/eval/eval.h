@@ -27,6 +27,7 @@ typedef struct eval_options {
     /* Threads, KV type, instruction set and placement; the evaluation sets sizes itself. Its `size`
      * need not be set. */
     avo_engine_options engine;
+    const char *reference_kv_type; /* kl only: of the reference; NULL: as the model's */
 } eval_options;
 
 typedef struct perplexity_result {

@@ -146,7 +146,10 @@ static avo_status open_run(kl_run *run, const avo_model *model, const avo_model 
     run->divergences = allocator_take(NULL, count * sizeof(float));
     if (run->divergences == NULL)
         return status_no_memory(error, "the divergences", count * sizeof(float));
-    AVO_TRY(scorer_open(&run->reference, reference, options, options->context, error));
+    eval_options own = *options;
+    if (options->reference_kv_type != NULL)
+        own.engine.kv_type = options->reference_kv_type;
+    AVO_TRY(scorer_open(&run->reference, reference, &own, options->context, error));
     AVO_TRY(scorer_open(&run->model, model, options, options->context, error));
     run->rows_max = size_min(run->reference.rows_max, run->model.rows_max);
     run->scored_max = size_min(run->reference.scored_max, run->model.scored_max);

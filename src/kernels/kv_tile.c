@@ -2,6 +2,7 @@
  * with, and what the reference computes on. */
 #include "kernels/kv_tile.h"
 
+#include "base/mathf.h"
 #include "quant/quant.h"
 
 #include <math.h>
@@ -106,6 +107,46 @@ static float scale_of(const float *x, uint32_t count, float limit, float *scale)
     return limit / largest;
 }
 
+const float kv_fp8_up[KV_FP8_SCALES] = {1.000000000f, 1.044273782f, 1.090507733f, 1.138788635f,
+                                        1.189207115f, 1.241857812f, 1.296839555f, 1.354255547f,
+                                        1.414213562f, 1.476826146f, 1.542210825f, 1.610490332f,
+                                        1.681792831f, 1.756252160f, 1.834008086f, 1.915206561f};
+const float kv_fp8_down[KV_FP8_SCALES] = {1.000000000f, 0.957603281f, 0.917004043f, 0.878126080f,
+                                          0.840896415f, 0.805245166f, 0.771105413f, 0.738413073f,
+                                          0.707106781f, 0.677127773f, 0.648419777f, 0.620928906f,
+                                          0.594603558f, 0.569394317f, 0.545253866f, 0.522136891f};
+
+/* Σ of squared differences between x · factor and its numbers. */
+static float fp8_error(const float *x, uint32_t count, float factor) {
+    float lane[16] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        float y = fabsf(x[i] * factor);
+        y = y < KV_FP8_LIMIT ? y : KV_FP8_LIMIT;
+        float difference = y - quant_f8_e4m3_to_f32(kv_fp8_encode(y));
+        lane[i % 16] = fmaf(difference, difference, lane[i % 16]);
+    }
+    return math_sum16(lane);
+}
+
+/* As scale_of, the best of several. */
+static float fp8_scale_of(const float *x, uint32_t count, float *scale) {
+    float first = scale_of(x, count, KV_FP8_LIMIT, scale);
+    if (first == 0.0f)
+        return first;
+    float least = fp8_error(x, count, first);
+    uint32_t best = 0;
+    for (uint32_t j = 1; j < KV_FP8_SCALES; j++) {
+        float error = fp8_error(x, count, first * kv_fp8_down[j]);
+        error = error * (kv_fp8_up[j] * kv_fp8_up[j]);
+        if (error < least) {
+            least = error;
+            best = j;
+        }
+    }
+    *scale *= kv_fp8_up[best];
+    return first * kv_fp8_down[best];
+}
+
 /* NaN, which has made the scale NaN already, as 0. */
 static int8_t int8_of(float x) {
     return x == x ? (int8_t)lrintf(x) : 0;
@@ -160,11 +201,14 @@ void kv_tile_write(kv_type type, uint32_t head_size, uint8_t *head, uint32_t slo
     uint8_t *value_tile = head + kv_value_offset(type, head_size);
     float key_factor = 1.0f;
     float value_factor = 1.0f;
-    if (kv_type_scaled(type)) {
-        float limit = type == KV_INT8 ? KV_INT8_LIMIT : KV_FP8_LIMIT;
-        key_factor = scale_of(key, head_size, limit, kv_key_scales(type, head_size, head) + slot);
-        value_factor =
-            scale_of(value, head_size, limit, kv_value_scales(type, head_size, head) + slot);
+    float *key_scale = kv_key_scales(type, head_size, head) + slot;
+    float *value_scale = kv_value_scales(type, head_size, head) + slot;
+    if (type == KV_INT8) {
+        key_factor = scale_of(key, head_size, KV_INT8_LIMIT, key_scale);
+        value_factor = scale_of(value, head_size, KV_INT8_LIMIT, value_scale);
+    } else if (type == KV_FP8) {
+        key_factor = fp8_scale_of(key, head_size, key_scale);
+        value_factor = fp8_scale_of(value, head_size, value_scale);
     }
     for (uint32_t d = 0; d < head_size; d++) {
         put(type, head, kv_key_place(type, d, slot), key[d] * key_factor);

@@ -45,7 +45,11 @@ class Pack(unittest.TestCase):
             seen = json.loads(done.stdout)
             self.assertEqual(done.returncode, 0)
             self.assertEqual((seen["format"], seen["architecture"]), ("avo", "llama"))
-            self.assertEqual(seen["weights"], report["parameters"])
+            if name in ("q8", "q8b", "q8c", "f8c"):  # tied: a table beside the head
+                self.assertGreater(seen["weights"], report["parameters"])
+                self.assertGreater(report["bits_per_weight"], report["bits_per_weight_read"])
+            else:
+                self.assertEqual(seen["weights"], report["parameters"])
         self.assertEqual(self.files(), ["model.avo"])
 
     def test_bits(self):

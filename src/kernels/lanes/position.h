@@ -148,6 +148,44 @@ static inline ivec16 lanes_fp8(vec16 x) {
     return iv_or(sign, iv_select(v_less(magnitude, v_set(0x1p-6f)), small, code));
 }
 
+/* As fp8_error in kv_tile.c. */
+static inline float lanes_fp8_error(const float *x, uint32_t count, float factor) {
+    vec16 sum = v_zero();
+    for (uint32_t i = 0; i < count; i += LANES) {
+        size_t part = count - i < LANES ? count - i : LANES;
+        vec16 y = v_abs(v_mul(v_load_part(x + i, part), v_set(factor)));
+        y = v_min(y, v_set(KV_FP8_LIMIT));
+        ivec16 bits = v_bits(y);
+        ivec16 odd = iv_and(iv_shift_right_zero(bits, 20), iv_set(1));
+        ivec16 rounded = iv_add(iv_add(bits, iv_set(0x7ffff)), odd);
+        vec16 large = v_from_bits(iv_and(rounded, iv_set((int32_t)0xfff00000u)));
+        vec16 small = v_sub(v_add(y, v_set(0x1p14f)), v_set(0x1p14f));
+        vec16 number = v_select(v_less(y, v_set(0x1p-6f)), small, large);
+        vec16 difference = v_sub(y, number);
+        sum = v_fma(difference, difference, sum);
+    }
+    return v_sum(sum);
+}
+
+/* As fp8_scale_of there. */
+static inline float lanes_fp8_scale_of(const float *x, uint32_t count, float *scale) {
+    float first = lanes_scale_of(x, count, KV_FP8_LIMIT, scale);
+    if (first == 0.0f)
+        return first;
+    float least = lanes_fp8_error(x, count, first);
+    uint32_t best = 0;
+    for (uint32_t j = 1; j < KV_FP8_SCALES; j++) {
+        float error = lanes_fp8_error(x, count, first * kv_fp8_down[j]);
+        error = error * (kv_fp8_up[j] * kv_fp8_up[j]);
+        if (error < least) {
+            least = error;
+            best = j;
+        }
+    }
+    *scale *= kv_fp8_up[best];
+    return first * kv_fp8_down[best];
+}
+
 /* As quant_f32_to_bf16, in the last two bytes of every lane. */
 static inline ivec16 lanes_bf16(vec16 x) {
     ivec16 bits = v_bits(x);
@@ -202,10 +240,8 @@ static void lanes_kv_write(kv_type type, uint32_t size, uint8_t *head, uint32_t 
     float key_factor = 1.0f;
     float value_factor = 1.0f;
     if (type == KV_FP8) {
-        key_factor =
-            lanes_scale_of(key, size, KV_FP8_LIMIT, kv_key_scales(type, size, head) + slot);
-        value_factor =
-            lanes_scale_of(value, size, KV_FP8_LIMIT, kv_value_scales(type, size, head) + slot);
+        key_factor = lanes_fp8_scale_of(key, size, kv_key_scales(type, size, head) + slot);
+        value_factor = lanes_fp8_scale_of(value, size, kv_value_scales(type, size, head) + slot);
     }
     lanes_encode(type, key, size, key_factor, (uint8_t *)numbers);
     if (type == KV_FP8) {
