@@ -3,37 +3,39 @@
 
 #include "base/checked.h"
 
-/* Input that stays in a core's own cache while a share of panels streams past; the smallest such
- * caches have 512 KB, those that matter 1 to 2 MB. */
-#define BLOCK_BYTES 1048576
-#define BLOCK_ROWS  512 /* most rows: what kernels keep sums of */
-#define BLOCK_STEP  16  /* rows of a block come in tiles of so many */
+/* Parts for every worker, so that they level out: wished for with many rows, and with few, or
+ * where blocks of rows would have to be smaller. */
+#define WORKER_PARTS     6
+#define WORKER_PARTS_MIN 3
 
-/* Chunks of panels: a few for every worker, so that they level out, but not less than is worth a
- * call. */
-#define WORKER_PARTS 6
-#define CHUNK_BYTES  32768 /* of weights */
+/* Blocks of rows: the input of one stays in a core's own cache while panels stream past (the caches
+ * that matter have 1 to 2 MB); the more rows, the less unpacking weighs. */
+#define BLOCK_BYTES 1048576
+#define BLOCK_ROWS  256
+#define BLOCK_LEAST 64
+#define BLOCK_STEP  16 /* rows of a tile */
+
+/* Chunks of panels: with more rows kernels take more of them side by side; with few, a chunk is
+ * long enough to stream. */
+#define CHUNK_STEP_MAX 4
+#define CHUNK_BYTES    16384
+_Static_assert(CHUNK_STEP_MAX *QUANT_PANEL_ROWS *BLOCK_ROWS <= FAST_PART_NUMBERS, "a least part");
 
 /* ---- Cutting ---- */
 
-static uint32_t block_rows(uint32_t rows, size_t k) {
-    size_t fitting = size_max(BLOCK_BYTES / size_max(activation_stride(k), 1), BLOCK_STEP);
-    size_t blocks = (rows + size_min(fitting, BLOCK_ROWS) - 1) / size_min(fitting, BLOCK_ROWS);
-    size_t even = (rows + blocks - 1) / blocks;
-    return (uint32_t)((even + BLOCK_STEP - 1) / BLOCK_STEP * BLOCK_STEP);
+static size_t divide_up(size_t number, size_t by) {
+    return (number + by - 1) / by;
 }
 
-/* With more rows kernels take more panels side by side. */
-#define STEP_MAX 4
-static size_t chunk_step(size_t rows) {
-    return rows <= 8 ? 1 : rows < 64 ? 2 : STEP_MAX;
+/* Rows of `blocks` blocks that differ by less than a tile. */
+static size_t block_rows(size_t rows, size_t blocks) {
+    return divide_up(divide_up(rows, blocks), BLOCK_STEP) * BLOCK_STEP;
 }
-_Static_assert(STEP_MAX *QUANT_PANEL_ROWS *BLOCK_ROWS <= FAST_PART_NUMBERS, "the least part");
 
 static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted) {
+    size_t step = rows <= 8 ? 1 : rows < BLOCK_LEAST ? 2 : CHUNK_STEP_MAX;
     uint64_t bytes = 0; /* of a panel */
-    size_t step = chunk_step(rows);
-    if (panels_bytes(weight->type, weight->k, &bytes) && bytes > 0)
+    if (rows < BLOCK_LEAST && panels_bytes(weight->type, weight->k, &bytes) && bytes > 0)
         wanted = size_max(wanted, CHUNK_BYTES / (size_t)bytes);
     size_t chunk = size_min(wanted, FAST_PART_NUMBERS / QUANT_PANEL_ROWS / rows);
     return size_max(chunk / step * step, step);
@@ -41,13 +43,22 @@ static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted
 
 void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows,
                     const weight_view *weight, size_t panels, fast_cut *out) {
+    size_t workers = team_size(step->team);
+    size_t fitting = BLOCK_BYTES / activation_stride(size_max(weight->k, 1));
+    size_t most = size_max(size_min(fitting, BLOCK_ROWS), BLOCK_STEP);
+    size_t blocks = divide_up(rows, most);
+    for (;; blocks *= 2) {
+        out->block = (uint32_t)block_rows(rows, blocks);
+        blocks = divide_up(rows, out->block);
+        size_t parts = rows < BLOCK_LEAST ? WORKER_PARTS_MIN : WORKER_PARTS;
+        size_t wanted = panels * blocks / (workers * parts);
+        out->chunk = chunk_panels(size_min(out->block, rows), weight, wanted);
+        out->chunks = divide_up(panels, out->chunk);
+        if (out->chunks * blocks >= workers * WORKER_PARTS_MIN || out->block < 2 * BLOCK_LEAST)
+            break;
+    }
     out->rows = rows;
-    out->block = block_rows(rows, weight->k);
     out->panels = panels;
-    size_t blocks = (rows + out->block - 1) / out->block;
-    size_t parts = (size_t)team_size(step->team) * WORKER_PARTS;
-    out->chunk = chunk_panels(out->block, weight, panels * blocks / parts);
-    out->chunks = (panels + out->chunk - 1) / out->chunk;
     team_work_begin(step->team, worker, blocks * out->chunks, 1, &out->work);
 }
 
