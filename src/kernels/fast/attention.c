@@ -179,16 +179,15 @@ static void join_splits(const attention_plan *plan, const attention_desk *desk) 
 }
 
 void fast_attention(const step_view *step, uint32_t number, uint32_t worker) {
-    (void)number; /* fast_position has made the plan */
-    const attention_plan *plan = attention_plan_made(step, worker);
+    const attention_plan plan = attention_plan_make(step, number, worker);
     attention_desk desk;
-    open_desk(plan, &desk);
-    if (plan->split) {
-        attend_splits(plan, &desk);
+    open_desk(&plan, &desk);
+    if (plan.split) {
+        attend_splits(&plan, &desk);
         team_barrier(step->team, worker);
-        join_splits(plan, &desk);
+        join_splits(&plan, &desk);
     } else {
-        attention_own_units(plan, attend_unit, &desk);
+        attention_own_units(&plan, attend_unit, &desk);
     }
     team_barrier(step->team, worker);
 }

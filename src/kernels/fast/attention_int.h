@@ -44,9 +44,9 @@ typedef struct attention_heads {
     uint32_t kv, first, last;
 } attention_heads;
 
-/* Makes the layer's plan and keeps it in the worker's scratch, where it stays until the next. */
-const attention_plan *attention_plan_make(const step_view *step, uint32_t layer, uint32_t worker);
-const attention_plan *attention_plan_made(const step_view *step, uint32_t worker);
+/* Each phase makes the layer's plan for itself: that takes less than a microsecond, and none
+ * depends on another having been called. */
+attention_plan attention_plan_make(const step_view *step, uint32_t layer, uint32_t worker);
 
 /* Goes to the next tile; begins with a tile of zeros. */
 bool attention_next_tile(const attention_plan *plan, attention_tile *tile);
@@ -71,7 +71,7 @@ void attention_own_units(const attention_plan *plan, attention_work work, void *
 void attention_position_head(const attention_plan *plan, const norm_view *norm, uint32_t row,
                              float *head);
 
-/* ---- A worker's scratch, behind its plan ---- */
+/* ---- A worker's scratch ---- */
 
 static inline size_t attention_whole_lines(size_t bytes) {
     return (bytes + 63) / 64 * 64;

@@ -6,7 +6,7 @@
 #define TILE_ROWS_MIN           32 /* tiles are not cut smaller than this for balance */
 #define SPLITS_HELD_MIN         64 /* of one head, so that some short sessions may be split too */
 
-/* ---- Scratch: shared states; each worker's plan and room ---- */
+/* ---- Scratch: shared states, then each worker's own ---- */
 
 static uint32_t splits_held(uint32_t context_max) {
     uint32_t splits = (context_max + ATTEND_SPLIT - 1) / ATTEND_SPLIT;
@@ -36,8 +36,7 @@ size_t fast_attention_worker_bytes(const scratch_shape *shape) {
     uint32_t size;
     uint32_t heads;
     largest_heads(shape->model, &size, &heads);
-    return attention_whole_lines(sizeof(attention_plan)) +
-           attention_whole_lines(attend_scratch_bytes(size)) +
+    return attention_whole_lines(attend_scratch_bytes(size)) +
            ATTEND_ROWS_MAX *
                (attend_query_stride(size) + 2 * attend_state_floats(size) * sizeof(float));
 }
@@ -46,7 +45,7 @@ attention_room attention_room_of(const attention_plan *plan) {
     uint32_t size = plan->layer->head_size;
     uint8_t *at = fast_worker_of(plan->step, plan->worker).attention;
     attention_room room;
-    room.attend = at += attention_whole_lines(sizeof(attention_plan));
+    room.attend = at;
     room.query = at += attention_whole_lines(attend_scratch_bytes(size));
     room.parts = (float *)(void *)(at + ATTEND_ROWS_MAX * attend_query_stride(size));
     room.totals = room.parts + ATTEND_ROWS_MAX * attend_state_floats(size);
@@ -182,32 +181,27 @@ static plan_sum sum_tiles(attention_plan *plan, uint32_t rows) {
     return sum;
 }
 
-const attention_plan *attention_plan_made(const step_view *step, uint32_t worker) {
-    return (const attention_plan *)(const void *)fast_worker_of(step, worker).attention;
-}
-
-const attention_plan *attention_plan_make(const step_view *step, uint32_t number, uint32_t worker) {
+attention_plan attention_plan_make(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
-    attention_plan *plan = (attention_plan *)(void *)fast_worker_of(step, worker).attention;
-    *plan = (attention_plan){.step = step,
-                             .layer = layer,
-                             .ops = step->backend->ops,
-                             .number = number,
-                             .worker = worker,
-                             .workers = team_size(step->team),
-                             .group = layer->heads / layer->kv_heads};
-    uint32_t parts = (plan->group + ATTEND_ROWS_MAX - 1) / ATTEND_ROWS_MAX;
-    plan->unit_heads = (plan->group + parts - 1) / parts;
-    plan->units = layer->kv_heads * parts;
-    uint64_t enough = (uint64_t)ITEMS_PER_WORKER_ENOUGH * plan->workers;
+    attention_plan plan = {.step = step,
+                           .layer = layer,
+                           .ops = step->backend->ops,
+                           .number = number,
+                           .worker = worker,
+                           .workers = team_size(step->team),
+                           .group = layer->heads / layer->kv_heads};
+    uint32_t parts = (plan.group + ATTEND_ROWS_MAX - 1) / ATTEND_ROWS_MAX;
+    plan.unit_heads = (plan.group + parts - 1) / parts;
+    plan.units = layer->kv_heads * parts;
+    uint64_t enough = (uint64_t)ITEMS_PER_WORKER_ENOUGH * plan.workers;
     uint32_t rows = ATTEND_ROWS_MAX;
-    plan_sum sum = sum_tiles(plan, rows);
+    plan_sum sum = sum_tiles(&plan, rows);
     while (!sum.whole && sum.items < enough && rows > TILE_ROWS_MIN)
-        sum = sum_tiles(plan, rows /= 2);
-    plan->cost = sum.cost;
-    uint64_t fair = plan->cost / plan->workers + 2 * (plan->unit_heads + 6);
-    plan->fused = parts == 1 && sum.whole && longest_share(plan) <= fair;
-    plan->split = !plan->fused && sum.splits > 1 && sum.items < enough &&
-                  sum.states <= (size_t)splits_held(step->scratch->context_max) * layer->heads;
+        sum = sum_tiles(&plan, rows /= 2);
+    plan.cost = sum.cost;
+    uint64_t fair = plan.cost / plan.workers + 2 * (plan.unit_heads + 6);
+    plan.fused = parts == 1 && sum.whole && longest_share(&plan) <= fair;
+    plan.split = !plan.fused && sum.splits > 1 && sum.items < enough &&
+                 sum.states <= (size_t)splits_held(step->scratch->context_max) * layer->heads;
     return plan;
 }

@@ -41,16 +41,16 @@ static void position_unit(const attention_plan *plan, const attention_tile *tile
 }
 
 void fast_position(const step_view *step, uint32_t number, uint32_t worker) {
-    const attention_plan *plan = attention_plan_make(step, number, worker);
-    if (plan->fused) {
-        attention_own_units(plan, position_unit, NULL);
+    const attention_plan plan = attention_plan_make(step, number, worker);
+    if (plan.fused) {
+        attention_own_units(&plan, position_unit, NULL);
         return;
     }
-    uint32_t kv_heads = plan->layer->kv_heads;
+    uint32_t kv_heads = plan.layer->kv_heads;
     size_t begin;
     size_t end;
-    team_share((size_t)step->batch->rows * kv_heads, worker, plan->workers, &begin, &end);
+    team_share((size_t)step->batch->rows * kv_heads, worker, plan.workers, &begin, &end);
     for (size_t i = begin; i < end; i++)
-        position_key_value(plan, (uint32_t)(i / kv_heads), (uint32_t)(i % kv_heads));
+        position_key_value(&plan, (uint32_t)(i / kv_heads), (uint32_t)(i % kv_heads));
     team_barrier(step->team, worker);
 }
