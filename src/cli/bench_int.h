@@ -31,6 +31,8 @@ void bench_short_name(const char *name, char *out, size_t capacity);
 
 /* Prints a table; the exit status. */
 int bench_print(const bench_results *results, bool json, bool csv);
+/* Makes the folder where it is not there; the exit status. */
+int bench_plot_folder(const char *folder);
 /* Writes the figures and gnuplot scripts into `folder` and runs gnuplot where there is one; says
  * on stderr what it drew, or what to do. The exit status. */
 int bench_plot(const bench_results *results, const char *folder);

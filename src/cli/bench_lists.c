@@ -19,8 +19,9 @@ bool bench_parse_list(const char *name, const char *text, uint32_t minimum, uint
         if (wrong == NULL && list->count == BENCH_LIST_MAX)
             wrong = "makes the list too long";
         if (wrong != NULL) {
-            cli_usage(&command_bench, "--%s: \"%.*s\" %s", name, (int)(length < 40 ? length : 40),
-                      text, wrong);
+            cli_usage(&command_bench,
+                      "--%s: \"%.*s\" %s; it goes from %u to %u, with commas between", name,
+                      (int)(length < 40 ? length : 40), text, wrong, minimum, maximum);
             return false;
         }
         list->item[list->count++] = (uint32_t)value;

@@ -10,87 +10,164 @@
 
 extern char **environ;
 
-/* X(name, script). Column 1 label, 2 operations per byte, 3 GOPS, 4 share, 5 tokens/s, 6 read
- * limit, 7 integer limit, 8 float limit, 9 number. Lines of one roof: the first result's. */
-static const char roofline_script[] =
-    "set terminal svg size 900,560 font 'sans-serif,13' background 'white'\n"
-    "set output 'roofline.svg'\n"
-    "stats 'figures.dat' using 6 nooutput name 'R'\n"
-    "stats 'figures.dat' using 7 nooutput name 'I'\n"
-    "stats 'figures.dat' using 8 nooutput name 'F'\n"
-    "set logscale xy\n"
-    "set xrange [0.1:20000]\n"
-    "set yrange [0.5:*]\n"
-    "set xlabel 'operations per byte read'\n"
-    "set ylabel 'GOPS'\n"
-    "set key left top\n"
-    "set grid\n"
-    "set title sprintf('read %.1f GB/s, int8 %.0f GOPS, f32 %.0f GFLOPS', R_max, I_max, F_max)\n"
-    "plot (x * R_max < I_max ? x * R_max : I_max) with lines lw 2 lc rgb '#333333' "
-    "title 'int8 roof', \\\n"
-    "     (x * R_max < F_max ? x * R_max : F_max) with lines lw 2 dt 2 lc rgb '#888888' "
-    "title 'f32 roof', \\\n"
-    "     'figures.dat' using 2:3:(0.05) with points pt 7 ps 0.8 lc rgb '#c03030' notitle, \\\n"
-    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) every 2 with labels "
-    "left offset 0.6,-0.4 font ',10' notitle, \\\n"
-    "     '' using 2:3:(R_records > 24 ? stringcolumn(9) : stringcolumn(1)) every 2::1 with "
-    "labels right offset -0.6,0.4 font ',10' notitle\n";
+#define LINE_HEIGHT 19 /* of the list beside the roofline */
+#define BAR_WIDTH   64
+#define LETTER      7 /* about as wide */
 
-static const char share_script[] =
-    "set terminal svg size 900,560 font 'sans-serif,13' background 'white'\n"
-    "set output 'share.svg'\n"
-    "set style fill solid 0.8\n"
-    "set boxwidth 0.7\n"
-    "set yrange [0:100]\n"
-    "set ylabel 'share of the limit that binds, %'\n"
-    "set xtics rotate by -35 font ',10'\n"
-    "set grid y\n"
-    "set bmargin 9\n"
-    "unset key\n"
-    "plot 'figures.dat' using 9:(100 * $4):xtic(1) with boxes lc rgb '#3070a0', \\\n"
-    "     '' using 9:(100 * $4):(sprintf('%.0f t/s', $5)) with labels offset 0,0.7 font ',9'\n";
+/* ---- Names ---- */
 
-/* What a picture calls a result; no quotes or newlines may come out of a model's name. */
-static void write_label(FILE *file, const bench_result *r) {
-    char label[160], batch[24] = "", depth[24] = "";
+#define LABEL_MAX 160
+
+/* Back end and threads, where results differ in them. */
+static void label_machine(const bench_results *results, const bench_result *r, char text[48]) {
+    bool backends = false, threads = false;
+    for (size_t i = 0; i < results->count; i++) {
+        backends |= strcmp(results->item[i].backend, r->backend) != 0;
+        threads |= results->item[i].threads != r->threads;
+    }
+    text[0] = 0;
+    if (threads)
+        snprintf(text, 48, ", %s%s%u thread%s", backends ? r->backend : "", backends ? ", " : "",
+                 r->threads, r->threads == 1 ? "" : "s");
+    else if (backends)
+        snprintf(text, 48, ", %s", r->backend);
+}
+
+/* What a picture calls a result; nothing that gnuplot reads as markup may come out of a name. */
+static const char *label_of(const bench_results *results, size_t index, char label[LABEL_MAX]) {
+    const bench_result *r = &results->item[index];
+    char rows[24] = "", batch[24] = "", depth[24] = "", machine[48];
+    label_machine(results, r, machine);
+    bool operation = r->kind == BENCH_OPERATION;
+    if (r->tokens > 1 && r->kind != BENCH_DECODE)
+        snprintf(rows, sizeof(rows), " %u", r->tokens);
     if (r->batch > 1)
         snprintf(batch, sizeof(batch), " × %u", r->batch);
     if (r->depth > 0)
         snprintf(depth, sizeof(depth), " at %u", r->depth);
-    if (r->kind == BENCH_OPERATION)
-        snprintf(label, sizeof(label), "%s, %u rows", r->model, r->tokens);
-    else
-        snprintf(label, sizeof(label), "%s %s%s%s", r->model, bench_kind_name(r->kind), batch,
-                 depth);
+    const char *what = operation ? r->kv : bench_kind_name(r->kind);
+    snprintf(label, LABEL_MAX, "%s%s%s%s%s%s%s%s%s", r->model, what[0] != 0 ? " " : "", what,
+             operation && rows[0] != 0 ? "," : "", rows, operation && rows[0] != 0 ? " rows" : "",
+             batch, depth, machine);
     for (char *at = label; *at != 0; at++)
-        if (*at == '"' || *at == '\\' || *at == '_' || *at == '^' || (unsigned char)*at < ' ')
-            *at = ' '; /* gnuplot would read them as markup */
-    fprintf(file, "\"%s\"", label);
+        if (strchr("\"'\\_^@{}&", *at) != NULL || (unsigned char)*at < ' ')
+            *at = ' ';
+    return label;
 }
 
-static bool write_figures(const bench_results *results, const char *path) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        return false;
+/* Letters, not bytes. */
+static size_t longest_label(const bench_results *results) {
+    size_t longest = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        char label[LABEL_MAX];
+        size_t letters = 0;
+        for (const char *at = label_of(results, i, label); *at != 0; at++)
+            letters += ((unsigned char)*at & 0xC0) != 0x80;
+        longest = letters > longest ? letters : longest;
+    }
+    return longest;
+}
+
+/* ---- Files ---- */
+
+/* Column 1 label, 2 operations per byte, 3 GOPS, 4 share, 5 tokens/s, 6 read limit, 7 integer
+ * limit, 8 float limit, 9 number. */
+static void write_figures(FILE *file, const bench_results *results) {
+    char label[LABEL_MAX];
     fputs("# label, operations/byte, GOPS, share, tokens/s, read, int8, f32, number\n", file);
     for (size_t i = 0; i < results->count; i++) {
         const bench_result *r = &results->item[i];
-        write_label(file, r);
-        fprintf(file, " %.6g %.6g %.6g %.6g %.6g %.6g %.6g %zu\n",
-                r->gbps > 0 ? r->gops / r->gbps : 0, r->gops, r->share, r->tps, r->read_gbps,
-                r->integer_gops, r->floating_gops, i);
+        fprintf(file, "\"%s\" %.6g %.6g %.6g %.6g %.6g %.6g %.6g %zu\n",
+                label_of(results, i, label), r->gbps > 0 ? r->gops / r->gbps : 0, r->gops, r->share,
+                r->tps, r->read_gbps, r->integer_gops, r->floating_gops, i + 1);
     }
-    bool good = ferror(file) == 0;
-    return fclose(file) == 0 && good;
 }
 
-static bool write_script(const char *path, const char *script) {
+/* Points have numbers, and a list beside the picture says what they are: names would lie on each
+ * other wherever two cases are alike. What computes nothing (a tokenizer, a norm) has no place
+ * here; lines of the roof are those of the best limits that were measured. */
+static void write_roofline(FILE *file, const bench_results *results) {
+    static const char *const offsets[] = {"left offset 0.7,-0.4", "right offset -0.7,0.4",
+                                          "left offset 0.7,0.4", "right offset -0.7,-0.4"};
+    size_t height = 140;
+    for (size_t i = 0; i < results->count; i++)
+        height += results->item[i].gops > 0 ? LINE_HEIGHT : 0;
+    fprintf(file,
+            "set terminal svg size %zu,%zu font 'sans-serif,13' background 'white'\n"
+            "set output 'roofline.svg'\n"
+            "stats 'figures.dat' using 6 nooutput name 'R'\n"
+            "stats 'figures.dat' using 7 nooutput name 'I'\n"
+            "stats 'figures.dat' using 8 nooutput name 'F'\n"
+            "stats 'figures.dat' using ($3 > 0 ? $2 : 1) nooutput name 'X'\n"
+            "set logscale xy\n"
+            "set xrange [(X_min < 1 ? X_min / 3 : 0.3):(X_max > 100 ? X_max * 3 : 300)]\n"
+            "set yrange [1:*]\n"
+            "set xlabel 'operations per byte read'\n"
+            "set ylabel 'GOPS'\n"
+            "set key outside right top Left reverse samplen 1 font ',11'\n"
+            "set grid\n"
+            "set title sprintf('read %%.1f GB/s, int8 %%.0f GOPS, f32 %%.0f GFLOPS', R_max, I_max, "
+            "F_max)\n"
+            "plot (x * R_max < I_max ? x * R_max : I_max) with lines lw 2 lc rgb '#333333' "
+            "title 'int8 roof', \\\n"
+            "     (x * R_max < F_max ? x * R_max : F_max) with lines lw 2 dt 2 lc rgb '#888888' "
+            "title 'f32 roof'",
+            850 + LETTER * longest_label(results), height > 560 ? height : 560);
+    for (size_t i = 0; i < results->count; i++) {
+        char label[LABEL_MAX];
+        if (results->item[i].gops > 0)
+            fprintf(
+                file,
+                ", \\\n     'figures.dat' every ::%zu::%zu using 2:3 with points pt 7 ps 0.8 lc "
+                "%zu title '%zu %s', \\\n"
+                "     '' every ::%zu::%zu using 2:3:9 with labels %s font ',11' notitle",
+                i, i, i + 1, i + 1, label_of(results, i, label), i, i, offsets[i % 4]);
+    }
+    fputs("\n", file);
+}
+
+static void write_share(FILE *file, const bench_results *results) {
+    size_t width = 160 + BAR_WIDTH * results->count + 5 * longest_label(results);
+    fprintf(file,
+            "set terminal svg size %zu,620 font 'sans-serif,13' background 'white'\n"
+            "set output 'share.svg'\n"
+            "set style fill solid 0.8\n"
+            "set boxwidth 0.7\n"
+            "set xrange [0.3:%zu.7]\n"
+            "stats 'figures.dat' using (100 * $4) nooutput name 'S'\n"
+            "set yrange [0:(S_max > 140 ? 150 : S_max > 95 ? S_max * 1.08 : 100)]\n"
+            "set ylabel 'share of the limit that binds, %%'\n"
+            "set xtics rotate by -35 font ',10'\n"
+            "set grid y\n"
+            "set bmargin %zu\n"
+            "set rmargin %zu\n"
+            "unset key\n"
+            "plot 'figures.dat' using 9:(100 * $4):xtic(1) with boxes lc rgb '#3070a0', \\\n"
+            "     100 with lines lc rgb '#888888' dt 2, \\\n"
+            "     '' using 9:($4 > 1.4 ? 140 : 100 * $4):(gprintf('%%.1s%%c/s', $5)) with labels "
+            "offset 0,0.7 font "
+            "',9'\n",
+            width > 900 ? width : 900, results->count, 3 + longest_label(results) / 4,
+            longest_label(results) / 2);
+}
+
+typedef void (*file_writer_function)(FILE *file, const bench_results *results);
+
+static int write_file(const char *folder, const char *name, file_writer_function write,
+                      const bench_results *results) {
+    char path[CLI_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     if (file == NULL)
-        return false;
-    bool good = fputs(script, file) >= 0;
-    return fclose(file) == 0 && good;
+        return cli_fail_text("%s: %s", path, strerror(errno));
+    write(file, results);
+    bool good = ferror(file) == 0;
+    if (fclose(file) != 0 || !good)
+        return cli_fail_text("%s: cannot be written", path);
+    return EXIT_GOOD;
 }
+
+/* ---- Drawing ---- */
 
 /* 0, or why gnuplot did not draw: an errno, or −1 where it failed by itself. */
 static int draw(const char *folder, const char *script) {
@@ -113,22 +190,22 @@ static int draw(const char *folder, const char *script) {
     return WIFEXITED(ended) && WEXITSTATUS(ended) == 0 ? 0 : -1;
 }
 
+int bench_plot_folder(const char *folder) {
+    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+        return EXIT_GOOD;
+    return cli_fail_text("--plot: %s: %s", folder, strerror(errno));
+}
+
 int bench_plot(const bench_results *results, const char *folder) {
     static const struct {
-        const char *script, *picture, *text;
-    } pictures[] = {{"roofline.gnuplot", "roofline.svg", roofline_script},
-                    {"share.gnuplot", "share.svg", share_script}};
-    char path[CLI_PATH_MAX];
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return cli_fail_text("%s: %s", folder, strerror(errno));
-    snprintf(path, sizeof(path), "%s/figures.dat", folder);
-    if (!write_figures(results, path))
-        return cli_fail_text("%s: %s", path, strerror(errno));
-    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, pictures[i].script);
-        if (!write_script(path, pictures[i].text))
-            return cli_fail_text("%s: %s", path, strerror(errno));
-        int failed = draw(folder, pictures[i].script);
+        const char *script, *picture;
+        file_writer_function write;
+    } pictures[] = {{"roofline.gnuplot", "roofline.svg", write_roofline},
+                    {"share.gnuplot", "share.svg", write_share}};
+    int status = write_file(folder, "figures.dat", write_figures, results);
+    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && status == EXIT_GOOD; i++) {
+        status = write_file(folder, pictures[i].script, pictures[i].write, results);
+        int failed = status == EXIT_GOOD ? draw(folder, pictures[i].script) : 0;
         if (failed == ENOENT) {
             cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and "
                      "scripts are in %s",
@@ -138,5 +215,5 @@ int bench_plot(const bench_results *results, const char *folder) {
         if (failed != 0)
             return cli_fail_text("gnuplot did not draw %s/%s", folder, pictures[i].picture);
     }
-    return EXIT_GOOD;
+    return status;
 }

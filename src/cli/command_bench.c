@@ -44,6 +44,25 @@ static bool parse_names(bench_flags *flags) {
     return true;
 }
 
+static uint32_t largest(const bench_list *list) {
+    uint32_t found = 0;
+    for (size_t i = 0; i < list->count; i++)
+        found = list->item[i] > found ? list->item[i] : found;
+    return found;
+}
+
+/* Speed past a model's own context is a fair question, sense is not. */
+static void warn_of_length(const avo_model *model, const char *name,
+                           const bench_engine_options *options) {
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(model, &info);
+    uint32_t prompt = largest(&options->prompt), generated = largest(&options->generate);
+    uint32_t longest = largest(&options->depth) + (prompt > generated ? prompt : generated);
+    if (longest > info.context)
+        cli_warn("%s was made for %u tokens, and this goes to %u: figures of speed only", name,
+                 info.context, longest);
+}
+
 static avo_status measure_model(const char *model_name, const bench_flags *flags,
                                 bench_machine *machine, bench_results *results, avo_error *error) {
     avo_model *model = NULL;
@@ -52,6 +71,8 @@ static avo_status measure_model(const char *model_name, const bench_flags *flags
     bench_short_name(model_name, name, sizeof(name));
     avo_status status = bench_engine(model, name, &flags->engine, machine, results, error);
     cli_progress_end();
+    if (status == AVO_OK)
+        warn_of_length(model, name, &flags->engine);
     avo_model_close(model);
     return status;
 }
@@ -223,6 +244,9 @@ static int run(int argc, char **argv) {
         bench_rung_list();
         return EXIT_GOOD;
     }
+    /* Before minutes are spent on figures that cannot be drawn. */
+    if (flags.plot != NULL && bench_plot_folder(flags.plot) != EXIT_GOOD)
+        return EXIT_FAILED;
     cli_interrupt_catch();
     return measure(words, argv + 1, &flags, &kernels);
 }

@@ -49,15 +49,24 @@ const char *number_parse_double(const char *text, double minimum, double maximum
 #define HELP_COLUMN 32
 #define HELP_WIDTH  96
 
-static int option_heading(const option_spec *spec, char *text, size_t capacity) {
+/* Columns on a terminal: "…" is three bytes and one of them. */
+static int letters(const char *text) {
+    int count = 0;
+    for (; *text != '\0'; text++)
+        count += ((unsigned char)*text & 0xC0) != 0x80;
+    return count;
+}
+
+static void option_heading(const option_spec *spec, char *text, size_t capacity) {
     char letter[8] = "    ";
     if (spec->letter != 0)
         snprintf(letter, sizeof(letter), "-%c, ", spec->letter);
     if (spec->value == NULL)
-        return snprintf(text, capacity, "  %s--%s", letter, spec->name);
-    if (spec->kind == OPTION_OPTIONAL_TEXT)
-        return snprintf(text, capacity, "  %s--%s[=%s]", letter, spec->name, spec->value);
-    return snprintf(text, capacity, "  %s--%s %s", letter, spec->name, spec->value);
+        snprintf(text, capacity, "  %s--%s", letter, spec->name);
+    else if (spec->kind == OPTION_OPTIONAL_TEXT)
+        snprintf(text, capacity, "  %s--%s[=%s]", letter, spec->name, spec->value);
+    else
+        snprintf(text, capacity, "  %s--%s %s", letter, spec->name, spec->value);
 }
 
 /* The help text behind the heading, its lines broken at words. */
@@ -102,9 +111,9 @@ static void print_help(const cli_command *command, const option_spec *specs) {
         if (spec->help == NULL)
             continue;
         char heading[128];
-        int column = option_heading(spec, heading, sizeof(heading));
+        option_heading(spec, heading, sizeof(heading));
         printf("%s", heading);
-        print_wrapped(spec->help, column);
+        print_wrapped(spec->help, letters(heading));
     }
     print_wrapped("show this text", printf("      --help"));
     if (command->examples != NULL)

@@ -245,9 +245,15 @@ class Bench(unittest.TestCase):
         self.assertIn("missing.gguf", self.refuse("./missing.gguf", status=FAILED))
         self.refuse(FIXTURE, *SHORT, "-p", "1", "-n", "1", "-d", "1048576", "--kv-type", "f32",
                     "-b", "4096", status=FAILED)
-        done = call("bench", FIXTURE, *SHORT, "-p", "8", "-n", "0", "--plot",
-                    Path(self.folder.name) / "no" / "where")
-        self.assertEqual(done.returncode, FAILED)
+        # before anything is measured
+        self.assertIn("--plot", self.refuse(FIXTURE, *SHORT, "-p", "8", "-n", "0", "--plot",
+                                            Path(self.folder.name) / "no" / "where",
+                                            status=FAILED))
+
+    def test_what_is_longer_than_the_model_is_said(self):
+        done = call("bench", FIXTURE, *SHORT, "-p", "0", "-n", "2", "-d", "100000", "--json")
+        self.assertEqual(done.returncode, GOOD, done)
+        self.assertRegex(done.stderr, rb"\Aavocet: llama3 was made for \d+ tokens, .+100002.+\n\Z")
 
 
 if __name__ == "__main__":
