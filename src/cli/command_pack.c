@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/team.h"
 #include "cli/calibrate_text.h"
+#include "cli/pack_sensitivity.h"
 #include "pack/calibration.h"
 #include "pack/pack.h"
 
@@ -103,20 +104,34 @@ static avo_status is_calibration(const char *path, bool *found, avo_error *error
     return AVO_OK;
 }
 
+static avo_status pack_measured(const char *path, const char *output, const char *text,
+                                pack_options *options, pack_report *report, avo_error *error) {
+    if (text == NULL)
+        return pack_file(path, output, options, report, error);
+    char temporary[CLI_PATH_MAX + 32];
+    snprintf(temporary, sizeof(temporary), "%s.%ld.sensitivity", output, (long)getpid());
+    pack_sensitivity sensitivity;
+    AVO_TRY(cli_sensitivity(path, text, temporary, options, &sensitivity, error));
+    options->sensitivity = &sensitivity;
+    avo_status status = pack_file(path, output, options, report, error);
+    options->sensitivity = NULL;
+    return status;
+}
+
 static avo_status pack(const char *model, const char *shape, uint64_t seed, const char *output,
-                       const char *calibrate, pack_options *options, pack_report *report,
-                       avo_error *error) {
+                       const char *calibrate, const char *sensitivity, pack_options *options,
+                       pack_report *report, avo_error *error) {
     if (shape != NULL)
         return pack_random(shape, seed, output, options, report, error);
     char path[CLI_PATH_MAX];
     AVO_TRY(cli_model_path(model, path, sizeof(path), error));
     if (calibrate == NULL)
-        return pack_file(path, output, options, report, error);
+        return pack_measured(path, output, sensitivity, options, report, error);
     bool ready = false;
     AVO_TRY(is_calibration(calibrate, &ready, error));
     options->calibration = calibrate;
     if (ready)
-        return pack_file(path, output, options, report, error);
+        return pack_measured(path, output, sensitivity, options, report, error);
     char temporary[CLI_PATH_MAX + 32];
     snprintf(temporary, sizeof(temporary), "%s.%ld.calibration", output, (long)getpid());
     calibrate_options calibration = CALIBRATE_OPTIONS_DEFAULT;
@@ -126,7 +141,7 @@ static avo_status pack(const char *model, const char *shape, uint64_t seed, cons
         cli_calibrate(model, calibrate, temporary, &calibration, &calibrated, error);
     options->calibration = temporary;
     if (status == AVO_OK)
-        status = pack_file(path, output, options, report, error);
+        status = pack_measured(path, output, sensitivity, options, report, error);
     unlink(temporary);
     return status;
 }
@@ -139,7 +154,7 @@ static bool parse_bits(const char *text, double *bits) {
 
 static int run(int argc, char **argv) {
     const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL,
-               *look_up = NULL;
+               *look_up = NULL, *sensitivity = NULL;
     uint64_t seed = 1;
     uint32_t effort = PACK_EFFORT_FEEDBACK;
     bool json = false;
@@ -154,6 +169,10 @@ static int run(int argc, char **argv) {
         {"bits", 'b', OPTION_TEXT, &bits, "N",
          "a type for each matrix by measured error, so that all weights together have N bits each "
          "at most",
+         0, 0},
+        {"sensitivity", 0, OPTION_TEXT, &sensitivity, "TEXT",
+         "with --bits: measure on a text what the errors of each kind of matrix and of the layers "
+         "cost; packs the model a dozen times into a file beside the output",
          0, 0},
         {"tensors", 0, OPTION_TEXT, &options.tensors, "LIST",
          "types for matrices by a part of their names: ffn_down=q8,blk.0.=f16", 0, 0},
@@ -190,6 +209,8 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
     if (bits != NULL && !parse_bits(bits, &options.bits))
         return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", bits);
+    if (sensitivity != NULL && bits == NULL)
+        return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
     if (shape != NULL && bits != NULL)
         return cli_usage(&command_pack, "random weights have no errors to choose types by");
     if (shape != NULL && calibrate != NULL)
@@ -203,8 +224,8 @@ static int run(int argc, char **argv) {
     avo_error error = {0};
     pack_report report;
     uint64_t begin = clock_now_ns();
-    avo_status status =
-        pack(words > 0 ? argv[1] : NULL, shape, seed, output, calibrate, &options, &report, &error);
+    avo_status status = pack(words > 0 ? argv[1] : NULL, shape, seed, output, calibrate,
+                             sensitivity, &options, &report, &error);
     cli_progress_end();
     if (status != AVO_OK)
         return cli_fail_status(status, &error);

@@ -8,6 +8,7 @@
 #include "base/allocator.h"
 #include "base/checked.h"
 #include "base/cpu.h"
+#include "formats/names.h"
 
 #include <math.h>
 
@@ -43,17 +44,35 @@ typedef struct budget {
 } budget;
 
 /* KL per part of a matrix's output that is lost, measured with single kinds of matrices rounded in
- * stories15M and SmolLM2 (docs/quantisation.md); layers share it. */
-static double place_weight(const pack_item *item, uint32_t layers) {
-    static const struct {
-        const char *part;
-        double weight;
-    } places[] = {{"attn_q.", 1.7},      {"attn_k.", 2.3},   {"attn_v.", 2.6}, {"attn_qkv.", 2.2},
-                  {"attn_output.", 2.9}, {"ffn_gate.", 4.3}, {"ffn_up.", 4.5}, {"ffn_down.", 5.0}};
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-        if (strstr(item->name, places[i].part) != NULL)
-            return places[i].weight / layers;
-    return item->role == PACK_ROLE_EMBEDDING && !item->looked_up ? 10.0 : 5.0;
+ * stories15M (docs/quantisation.md); layers share it. What is not named here has the head's. */
+static const pack_sensitivity usual = {.kinds = 9,
+                                       .kind = {{"attn_q", 1.7},
+                                                {"attn_k", 2.3},
+                                                {"attn_v", 2.6},
+                                                {"attn_output", 2.9},
+                                                {"ffn_gate", 4.3},
+                                                {"ffn_up", 4.5},
+                                                {"ffn_down", 5.0},
+                                                {"token_embd", 10.0},
+                                                {"output", 3.1}}};
+
+static double place_weight(const pack_sensitivity *given, const pack_item *item, uint32_t layers) {
+    const pack_sensitivity *sensitivity = given != NULL ? given : &usual;
+    uint32_t layer = 0;
+    text_view rest;
+    bool in_layer = names_split_layer(text_from(item->name), &layer, &rest);
+    const char *name = in_layer ? rest.data : item->name;
+    double weight = 5.0;
+    for (uint32_t i = 0; i < sensitivity->kinds; i++) {
+        size_t length = strlen(sensitivity->kind[i].name);
+        if (strncmp(name, sensitivity->kind[i].name, length) == 0 && name[length] == '.')
+            weight = sensitivity->kind[i].weight;
+    }
+    if (!in_layer)
+        return weight;
+    if (sensitivity->bands > 0 && layer < layers)
+        weight *= sensitivity->band[(uint64_t)layer * sensitivity->bands / layers];
+    return weight / layers;
 }
 
 static bool is_choice(const pack_item *item) {
@@ -97,7 +116,8 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
         lost += b->error[i];
         all += b->energy[i];
     }
-    option->damage = all > 0 ? lost / all * place_weight(item, b->layers) : 0;
+    option->damage =
+        all > 0 ? lost / all * place_weight(b->options->sensitivity, item, b->layers) : 0;
     return AVO_OK;
 }
 

@@ -69,6 +69,21 @@ typedef enum pack_effort {
     PACK_EFFORT_COUNT
 } pack_effort;
 
+/* What --bits weighs errors by: the divergence when a kind of matrix ("ffn_down", all layers of it)
+ * loses its whole output, extrapolated from little; and a factor for bands of layers, 1 on average.
+ */
+#define PACK_KINDS_MAX 16
+#define PACK_BANDS_MAX 6
+typedef struct pack_sensitivity {
+    uint32_t kinds;
+    struct {
+        char name[24];
+        double weight;
+    } kind[PACK_KINDS_MAX];
+    uint32_t bands; /* layer l of n is in band l · bands / n */
+    double band[PACK_BANDS_MAX];
+} pack_sensitivity;
+
 typedef struct pack_options {
     pack_type type;
     double bits; /* 0: `type` for all; otherwise a type for each matrix, so that the whole, but for
@@ -78,10 +93,11 @@ typedef struct pack_options {
      * counts. NULL: none. */
     const char *tensors;
     pack_effort effort;
-    const char *calibration;        /* a file of `avocet calibrate`; NULL: none */
-    uint32_t threads;               /* 0: as many as this process may really use */
-    const avo_allocator *allocator; /* NULL: malloc */
-    avo_progress_function progress; /* NULL: silent */
+    const pack_sensitivity *sensitivity; /* NULL: that of a small Llama */
+    const char *calibration;             /* a file of `avocet calibrate`; NULL: none */
+    uint32_t threads;                    /* 0: as many as this process may really use */
+    const avo_allocator *allocator;      /* NULL: malloc */
+    avo_progress_function progress;      /* NULL: silent */
     void *progress_context;
 } pack_options;
 

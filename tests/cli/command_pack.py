@@ -75,6 +75,17 @@ class Pack(unittest.TestCase):
             errors.append(sum(group["weights"] * group["error"] for group in report["groups"]))
         self.assertEqual(errors, sorted(errors, reverse=True))
         self.assertEqual(errors[-1], 0)  # f16 for all
+        # measured on a text: the budget holds all the same, and nothing else is left behind
+        before = self.files()
+        status, out, error = pack(model, "-o", self.path, "--bits", "7", "--calibrate", statistics,
+                                  "--sensitivity", text, "--json")
+        self.assertEqual(status, 0, error)
+        self.assertLessEqual(json.loads(out)["bits_per_weight"], 7)
+        self.assertEqual(self.files(), before)
+        for wrong in (("--sensitivity", text), ("--bits", "7", "--sensitivity", "nothing.txt")):
+            status, out, error = pack(model, "-o", self.path, *wrong)
+            self.assertNotEqual(status, 0)
+        self.assertEqual(self.files(), before)
         # a text instead of its statistics gives the same file, and leaves nothing behind
         first = self.path.with_name("first.avo")
         self.assertEqual(pack(model, "-o", first, "--type", "q4", "--calibrate", statistics)[0], 0)
