@@ -1,10 +1,16 @@
 /* One row of activations in the forms of activation.h. A block of 32 is four registers; the largest
- * magnitude is found on the bits, as integers, so that a NaN wins.
+ * magnitude is found on the bits, as integers, so that a NaN wins. Four blocks of A8, and 256 k of
+ * A8R, go together where all is finite: reductions of four blocks then cost little more than those
+ * of one, and the last strides of the rotation are done in the registers that look for the largest.
+ *
+ * Zen 4, bench_linear avx2 q4r,q4_1 5632 2048 16 1: 2,048 numbers take 0.6 us as A8R, 0.3 us as A8.
  */
 #include "kernels/avx2/avx2_int.h"
 #include "kernels/avx2/rotate.h"
 
 #include "base/checked.h"
+
+#include <math.h>
 
 #define BLOCK      32
 #define A8_MOST    127.0f
@@ -87,17 +93,112 @@ static inline float scale_of(float largest, float most) {
     return largest < ACTIVATION_TINY ? 0.0f : largest / most;
 }
 
+/* ---- Four blocks at once, all of them finite ---- */
+
+#define GROUP    (4 * BLOCK)
+#define INFINITE 0x7f800000
+
+/* 32 numbers; the sums of 4 that lie together, in `quads`. */
+static inline __m256i bytes_of_block(const __m256 x[BLOCK_REGS], float factor, __m256i *quads) {
+    __m256i n[BLOCK_REGS];
+    for (int i = 0; i < BLOCK_REGS; i++)
+        n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], _mm256_set1_ps(factor)));
+    __m256i bytes = bytes_of(n);
+    *quads =
+        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+    return bytes;
+}
+
+/* The sums of 16 in order, from quads of four blocks. */
+static inline void write_sums(const __m256i quads[4], int32_t *sum) {
+    __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(quads[0], quads[1]),
+                                    _mm256_hadd_epi32(quads[2], quads[3]));
+    __m128i first = _mm256_castsi256_si128(all); /* of the first halves of the four */
+    __m128i second = _mm256_extracti128_si256(all, 1);
+    _mm_storeu_si128((__m128i *)(void *)sum, _mm_unpacklo_epi32(first, second));
+    _mm_storeu_si128((__m128i *)(void *)(sum + 4), _mm_unpackhi_epi32(first, second));
+}
+
+/* The largest of each of four registers. */
+static inline __m128i largest_of_four(const __m256i bits[4]) {
+    __m256i a = _mm256_max_epi32(_mm256_unpacklo_epi32(bits[0], bits[1]),
+                                 _mm256_unpackhi_epi32(bits[0], bits[1]));
+    __m256i b = _mm256_max_epi32(_mm256_unpacklo_epi32(bits[2], bits[3]),
+                                 _mm256_unpackhi_epi32(bits[2], bits[3]));
+    __m256i all = _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    return _mm_max_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+
+/* 128 k. False: something is not finite, and nothing has been written. */
+static bool quantise_group(const float *x, int8_t *number, float *scale, float *sum,
+                           int32_t *integer_sum) {
+    block32 block[4];
+    __m256i bits[4], quads[4];
+    for (size_t i = 0; i < 4; i++) {
+        block[i] = load_block(x + i * BLOCK, BLOCK);
+        bits[i] = largest_bits(&block[i], _mm256_setzero_si256());
+    }
+    __m128i largest_as_bits = largest_of_four(bits);
+    if (_mm_movemask_epi8(_mm_cmpgt_epi32(largest_as_bits, _mm_set1_epi32(INFINITE - 1))) != 0)
+        return false;
+    __m128 largest = _mm_castsi128_ps(largest_as_bits);
+    __m128 tiny = _mm_cmplt_ps(largest, _mm_set1_ps(ACTIVATION_TINY));
+    __m128 factors = _mm_andnot_ps(tiny, _mm_div_ps(_mm_set1_ps(A8_MOST), largest));
+    __m128 scales = _mm_andnot_ps(tiny, _mm_div_ps(largest, _mm_set1_ps(A8_MOST)));
+    float factor[4];
+    _mm_storeu_ps(factor, factors);
+    for (size_t i = 0; i < 4; i++)
+        _mm256_store_si256((__m256i *)(void *)(number + i * BLOCK),
+                           bytes_of_block(block[i].x, factor[i], &quads[i]));
+    write_sums(quads, integer_sum);
+    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)integer_sum);
+    __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(integer_sum + 4));
+    _mm_storeu_ps(scale, scales);
+    _mm_storeu_ps(sum, _mm_mul_ps(scales, _mm_cvtepi32_ps(_mm_hadd_epi32(low, high))));
+    return true;
+}
+
+/* 256 k of a row: rotated into `rotated`. False as above. */
+static bool quantise_super(const float *x, float *rotated, int8_t *number, float *scale,
+                           int32_t *integer_sum) {
+    __m256i bits = rotate_super(x, rotated);
+    float largest = largest_of(bits);
+    if (!(largest < INFINITY))
+        return false;
+    float factor = factor_of(largest, A8_MOST);
+    for (size_t i = 0; i < Q4R_SUPER; i += GROUP) {
+        __m256i quads[4];
+        for (size_t j = 0; j < 4; j++) {
+            block32 block = load_block(rotated + i + j * BLOCK, BLOCK);
+            _mm256_store_si256((__m256i *)(void *)(number + i + j * BLOCK),
+                               bytes_of_block(block.x, factor, &quads[j]));
+        }
+        write_sums(quads, integer_sum + i / Q4R_SUB);
+    }
+    *scale = scale_of(largest, A8_MOST);
+    return true;
+}
+
+/* ---- Rows ---- */
+
 static void quantise_a8(const float *x, const activation_view *out, size_t row) {
     int8_t *number = out->number + row * out->stride;
     float *scale = out->scale + row * out->scale_stride;
     float *sum = out->sum + row * out->scale_stride;
     int32_t *integer_sum = out->integer_sum + row * out->sum_stride;
-    for (size_t i = 0; i < out->k; i += BLOCK, scale++, sum++, integer_sum += 2) {
+    for (size_t i = 0; i < out->k;) {
+        size_t b = i / BLOCK;
+        if (out->k - i >= GROUP &&
+            quantise_group(x + i, number + i, scale + b, sum + b, integer_sum + 2 * b)) {
+            i += GROUP;
+            continue;
+        }
         block32 block = load_block(x + i, size_min(out->k - i, BLOCK));
         float largest = largest_of(largest_bits(&block, _mm256_setzero_si256()));
-        write_bytes(&block, factor_of(largest, A8_MOST), number + i, integer_sum);
-        *scale = scale_of(largest, A8_MOST);
-        *sum = *scale * (float)(integer_sum[0] + integer_sum[1]);
+        write_bytes(&block, factor_of(largest, A8_MOST), number + i, integer_sum + 2 * b);
+        scale[b] = scale_of(largest, A8_MOST);
+        sum[b] = scale[b] * (float)(integer_sum[2 * b] + integer_sum[2 * b + 1]);
+        i += BLOCK;
     }
 }
 
@@ -125,27 +226,37 @@ static void quantise_a16(const float *x, const activation_view *out, size_t row)
     }
 }
 
+/* A last super-block that is not whole, or one with numbers that are not finite: `count` k. */
+static void quantise_part(const float *x, size_t count, float *rotated, int8_t *number,
+                          float *scale, int32_t *integer_sum) {
+    size_t padded = (count + Q4R_SUB - 1) / Q4R_SUB * Q4R_SUB;
+    memcpy(rotated, x, count * sizeof(float));
+    memset(rotated + count, 0, (padded - count) * sizeof(float));
+    rotate_row(rotated, padded);
+    __m256i bits = _mm256_setzero_si256();
+    for (size_t i = 0; i < padded; i += BLOCK) {
+        block32 block = load_block(rotated + i, size_min(padded - i, BLOCK));
+        bits = largest_bits(&block, bits);
+    }
+    float largest = largest_of(bits);
+    float factor = factor_of(largest, A8_MOST);
+    for (size_t i = 0; i < padded; i += BLOCK) {
+        block32 block = load_block(rotated + i, size_min(padded - i, BLOCK));
+        write_bytes(&block, factor, number + i, integer_sum + i / Q4R_SUB);
+    }
+    *scale = scale_of(largest, A8_MOST);
+}
+
 static void quantise_a8r(const float *x, const activation_view *out, size_t row, float *rotated) {
     int8_t *number = out->number + row * out->stride;
     int32_t *integer_sum = out->integer_sum + row * out->sum_stride;
-    size_t padded = ((size_t)out->k + Q4R_SUB - 1) / Q4R_SUB * Q4R_SUB;
-    memcpy(rotated, x, out->k * sizeof(float));
-    memset(rotated + out->k, 0, (padded - out->k) * sizeof(float));
-    rotate_row(rotated, padded);
-    for (size_t begin = 0; begin < padded; begin += Q4R_SUPER) {
-        size_t end = size_min(begin + Q4R_SUPER, padded);
-        __m256i bits = _mm256_setzero_si256();
-        for (size_t i = begin; i < end; i += BLOCK) {
-            block32 block = load_block(rotated + i, size_min(end - i, BLOCK));
-            bits = largest_bits(&block, bits);
-        }
-        float largest = largest_of(bits);
-        float factor = factor_of(largest, A8_MOST);
-        for (size_t i = begin; i < end; i += BLOCK) {
-            block32 block = load_block(rotated + i, size_min(end - i, BLOCK));
-            write_bytes(&block, factor, number + i, integer_sum + i / Q4R_SUB);
-        }
-        out->scale[row * out->scale_stride + begin / Q4R_SUPER] = scale_of(largest, A8_MOST);
+    float *scale = out->scale + row * out->scale_stride;
+    for (size_t begin = 0; begin < out->k; begin += Q4R_SUPER, scale++) {
+        size_t count = size_min(out->k - begin, Q4R_SUPER);
+        if (count < Q4R_SUPER || !quantise_super(x + begin, rotated, number + begin, scale,
+                                                 integer_sum + begin / Q4R_SUB))
+            quantise_part(x + begin, count, rotated, number + begin, scale,
+                          integer_sum + begin / Q4R_SUB);
     }
 }
 
