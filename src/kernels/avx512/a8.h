@@ -1,8 +1,8 @@
 /* Products with A8: per 32 k eight lines of weights against the numbers of every row of the tile,
  * an int32 sum per lane, one conversion, one fused multiply-add (two with minima; twice that for
  * blocks of 16). A type is an a8_kind: where its units lie and how one is read. The functions are
- * always inline and get kind and rows as constants, so each type has its own loops. More than 16 rows
- * go through a8_many.c, one loop for all types.
+ * always inline and get kind and rows as constants, so each type has its own loops. More than 16
+ * rows go through a8_many.c, one loop for all types.
  *
  * Per row and 32 k the multiplying pipes see 8 vpdpbusd, 1 vmulps and 1 or 2 vfmadd: the limit is
  * 8/10 of the peak of vpdpbusd, 8/11 with minima; with blocks of 16 8/12 and 8/14. Conversions and

@@ -4,6 +4,9 @@
 
 #include "kernels/fast/fast.h"
 
+/* Where an architecture has no norm. */
+static const norm_view fast_no_norm = {.kind = NORM_NONE};
+
 /* ---- Scratch ---- */
 
 /* Few enough numbers that every worker prepares them for itself: cheaper than a barrier. */
@@ -22,9 +25,11 @@ typedef struct fast_worker {
 } fast_worker;
 
 bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared);
-/* Shared: activations of all rows in one form; the head's part; the attention's part. */
+/* Shared: activations of all rows in one form, and those of the gated product; the head's part; the
+ * attention's part. */
 size_t fast_form_bytes(const model_view *model, uint32_t rows_max);
 uint8_t *fast_shared_form(const step_view *step, product_form form);
+uint8_t *fast_shared_gated(const step_view *step);
 uint8_t *fast_shared_head(const step_view *step);
 uint8_t *fast_shared_attention(const step_view *step);
 fast_worker fast_worker_of(const step_view *step, uint32_t worker);
@@ -82,11 +87,20 @@ typedef struct fast_cut {
     size_t panels;
     size_t chunk;  /* panels */
     size_t chunks; /* per block */
+    size_t items;  /* all parts */
 } fast_cut;
 
-/* `panels` panels in all, of matrices like `weight`. */
-void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows,
-                    const weight_view *weight, size_t panels, fast_cut *out);
+/* `panels` panels in all, of matrices like `weight`; chunks begin at multiples of `granule`. */
+typedef struct fast_panels {
+    const weight_view *weight;
+    size_t panels;
+    size_t granule;
+} fast_panels;
+
+void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows, const fast_panels *of,
+                    fast_cut *out);
+/* Whether the parts share out evenly among the workers. */
+bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of);
 bool fast_cut_next(fast_cut *cut, fast_part *part);
 
 /* The outputs of several matrices that read the same input, shared by the workers. No barrier. */
@@ -102,6 +116,9 @@ void fast_position(const step_view *step, uint32_t layer, uint32_t worker);
 void fast_attention(const step_view *step, uint32_t layer, uint32_t worker);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);
+void fast_feed_forward_input(const step_view *step, uint32_t layer, uint32_t worker);
+/* What the phase before made, in the form that down reads. */
+fast_input fast_gated_input(const step_view *step, uint32_t layer, uint32_t worker);
 void fast_head(const step_view *step, uint32_t worker);
 
 #endif

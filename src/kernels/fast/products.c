@@ -7,6 +7,7 @@
  * where blocks of rows would have to be smaller. */
 #define WORKER_PARTS     6
 #define WORKER_PARTS_MIN 3
+#define EVEN_OF          16 /* a cut is even when its longest share is 1/16 too long at most */
 
 /* Blocks of rows: the input of one stays in a core's own cache while panels stream past (the caches
  * that matter have 1 to 2 MB); the more rows, the less unpacking weighs. */
@@ -41,25 +42,39 @@ static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted
     return size_max(chunk / step * step, step);
 }
 
-void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows,
-                    const weight_view *weight, size_t panels, fast_cut *out) {
+static fast_cut cut_plan(const step_view *step, uint32_t rows, const fast_panels *of) {
+    fast_cut cut = {.rows = rows, .panels = of->panels};
     size_t workers = team_size(step->team);
-    size_t fitting = BLOCK_BYTES / activation_stride(size_max(weight->k, 1));
+    size_t fitting = BLOCK_BYTES / activation_stride(size_max(of->weight->k, 1));
     size_t most = size_max(size_min(fitting, BLOCK_ROWS), BLOCK_STEP);
     size_t blocks = divide_up(rows, most);
     for (;; blocks *= 2) {
-        out->block = (uint32_t)block_rows(rows, blocks);
-        blocks = divide_up(rows, out->block);
+        cut.block = (uint32_t)block_rows(rows, blocks);
+        blocks = divide_up(rows, cut.block);
         size_t parts = rows < BLOCK_LEAST ? WORKER_PARTS_MIN : WORKER_PARTS;
-        size_t wanted = panels * blocks / (workers * parts);
-        out->chunk = chunk_panels(size_min(out->block, rows), weight, wanted);
-        out->chunks = divide_up(panels, out->chunk);
-        if (out->chunks * blocks >= workers * WORKER_PARTS_MIN || out->block < 2 * BLOCK_LEAST)
-            break;
+        size_t wanted = of->panels * blocks / (workers * parts);
+        cut.chunk = chunk_panels(size_min(cut.block, rows), of->weight, wanted);
+        if (of->granule > 1)
+            cut.chunk = size_max(cut.chunk / of->granule, 1) * of->granule;
+        cut.chunks = divide_up(of->panels, cut.chunk);
+        cut.items = blocks * cut.chunks;
+        if (cut.items >= workers * WORKER_PARTS_MIN || cut.block < 2 * BLOCK_LEAST)
+            return cut;
     }
-    out->rows = rows;
-    out->panels = panels;
-    team_work_begin(step->team, worker, blocks * out->chunks, 1, &out->work);
+}
+
+bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of) {
+    fast_cut cut = cut_plan(step, rows, of);
+    size_t workers = team_size(step->team);
+    size_t longest = divide_up(cut.items, workers);
+    return longest * workers * EVEN_OF <= cut.items * (EVEN_OF + 1) &&
+           size_min(cut.block, rows) * cut.chunk * QUANT_PANEL_ROWS <= FAST_PART_NUMBERS;
+}
+
+void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows, const fast_panels *of,
+                    fast_cut *out) {
+    *out = cut_plan(step, rows, of);
+    team_work_begin(step->team, worker, out->items, 1, &out->work);
 }
 
 bool fast_cut_next(fast_cut *cut, fast_part *part) {
@@ -123,7 +138,8 @@ void fast_products(const step_view *step, uint32_t worker, const fast_input *inp
         total += weight_panels(&products[i].linear->weight);
     fast_cut cut;
     fast_part part;
-    fast_cut_begin(step, worker, rows, weight, total, &cut);
+    fast_panels all = {.weight = weight, .panels = total, .granule = 1};
+    fast_cut_begin(step, worker, rows, &all, &cut);
     while (fast_cut_next(&cut, &part)) {
         size_t at = 0;
         for (size_t i = 0; i < count; i++) {

@@ -42,13 +42,14 @@ static bool worker_measure(const scratch_shape *shape, worker_parts *parts) {
            size_add(total, 0, &parts->total);
 }
 
-/* Activations of all rows in every form, then the head's and the attention's parts. */
+/* Activations of all rows in every form, those of the gated product in one, then the head's and the
+ * attention's parts. */
 bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared) {
     worker_parts parts = {0};
     size_t forms;
     size_t head;
     if (!worker_measure(shape, &parts) ||
-        !size_multiply(PRODUCT_FORMS, fast_form_bytes(shape->model, shape->rows_max), &forms) ||
+        !size_multiply(PRODUCT_FORMS + 1, fast_form_bytes(shape->model, shape->rows_max), &forms) ||
         !size_multiply(shape->logits_max, head_row_bytes(shape->model, shape->workers), &head))
         return false;
     *worker = parts.total;
@@ -90,8 +91,12 @@ uint8_t *fast_shared_form(const step_view *step, product_form form) {
            (size_t)form * fast_form_bytes(step->model, step->scratch->rows_max);
 }
 
-uint8_t *fast_shared_head(const step_view *step) {
+uint8_t *fast_shared_gated(const step_view *step) {
     return fast_shared_form(step, PRODUCT_FORMS);
+}
+
+uint8_t *fast_shared_head(const step_view *step) {
+    return fast_shared_gated(step) + fast_form_bytes(step->model, step->scratch->rows_max);
 }
 
 uint8_t *fast_shared_attention(const step_view *step) {
