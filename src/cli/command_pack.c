@@ -152,6 +152,36 @@ static bool parse_bits(const char *text, double *bits) {
     return end != text && *end == '\0' && *bits >= 4.0 && *bits <= 32.0;
 }
 
+typedef struct pack_words {
+    const char *output, *type, *shape, *calibrate, *bits, *look_up, *sensitivity;
+} pack_words;
+
+/* EXIT_GOOD when the words go together; types and bits go into the options. */
+static int check_words(const pack_words *given, int words, char **argv, pack_options *options) {
+    if (given->output == NULL)
+        return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
+    if (given->shape == NULL && words != 1)
+        return cli_usage(&command_pack, "takes one model, but got %d", words);
+    if (given->shape != NULL && words != 0)
+        return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
+    if (given->type != NULL && !pack_type_by_name(given->type, &options->type))
+        return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, given->type);
+    if (given->look_up != NULL && !pack_look_up_by_name(given->look_up, &options->look_up))
+        return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT,
+                         given->look_up);
+    if (given->bits != NULL && given->type != NULL)
+        return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
+    if (given->bits != NULL && !parse_bits(given->bits, &options->bits))
+        return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", given->bits);
+    if (given->sensitivity != NULL && given->bits == NULL)
+        return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
+    if (given->shape != NULL && given->bits != NULL)
+        return cli_usage(&command_pack, "random weights have no errors to choose types by");
+    if (given->shape != NULL && given->calibrate != NULL)
+        return cli_usage(&command_pack, "random weights cannot be calibrated");
+    return EXIT_GOOD;
+}
+
 static int run(int argc, char **argv) {
     const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL,
                *look_up = NULL, *sensitivity = NULL;
@@ -195,26 +225,10 @@ static int run(int argc, char **argv) {
     options_result result = options_parse(&command_pack, specs, argc, argv, &words);
     if (result != OPTIONS_OK)
         return options_exit(result);
-    if (output == NULL)
-        return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
-    if (shape == NULL && words != 1)
-        return cli_usage(&command_pack, "takes one model, but got %d", words);
-    if (shape != NULL && words != 0)
-        return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
-    if (type != NULL && !pack_type_by_name(type, &options.type))
-        return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, type);
-    if (look_up != NULL && !pack_look_up_by_name(look_up, &options.look_up))
-        return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT, look_up);
-    if (bits != NULL && type != NULL)
-        return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
-    if (bits != NULL && !parse_bits(bits, &options.bits))
-        return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", bits);
-    if (sensitivity != NULL && bits == NULL)
-        return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
-    if (shape != NULL && bits != NULL)
-        return cli_usage(&command_pack, "random weights have no errors to choose types by");
-    if (shape != NULL && calibrate != NULL)
-        return cli_usage(&command_pack, "random weights cannot be calibrated");
+    pack_words given = {output, type, shape, calibrate, bits, look_up, sensitivity};
+    int usage = check_words(&given, words, argv, &options);
+    if (usage != EXIT_GOOD)
+        return usage;
     options.effort = (pack_effort)effort;
     if (bits != NULL)
         options.type = PACK_Q4;
