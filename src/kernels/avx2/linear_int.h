@@ -10,9 +10,13 @@
  * A line of an unpacked piece is 64 bytes: 4 bytes for each of 16 outputs, as in panels.h, two
  * registers. The 4 bytes of x that meet them are broadcast.
  *
- * What bounds it on Zen 4 (3.6 GHz): vpmaddubsw, vpmaddwd and float multiplication share two of the
- * four pipes, and eight vpmaddubsw with the vpaddw that wait for them take 5 cycles, not 4: 371
- * GOPS a core before anything else is done.
+ * What bounds it on Zen 4 (3.7 GHz): vpmaddubsw, vpmaddwd and float multiplication take two of the
+ * four pipes, additions any. Eight vpmaddubsw with the vpaddw that wait for them should take 4
+ * cycles and take 4.7, in whatever order they stand (additions that wait occupy pipes that products
+ * want): 371 to 387 GOPS a core before anything else is done. A loop of Q4R's instructions alone
+ * (with a vpmaddwd and vpaddd for every eight, 6 loads for 8 products) reaches 278, as the product
+ * does. Tiles of 6 rows with unsigned x and centred weights reach 300, but unpacking then costs so
+ * much more that 8 and 16 rows lose 4 to 10 %, 60 rows win 4 and 512 one.
  */
 #ifndef AVO_KERNELS_AVX2_LINEAR_INT_H
 #define AVO_KERNELS_AVX2_LINEAR_INT_H
