@@ -8,8 +8,20 @@
 
 #include <stdio.h>
 
+/* Instrumented, plain C takes most of the time and no thread: there a vector table on one thread
+ * says what is right, and what runs on one thread alone is left out. */
+#ifdef __SANITIZE_THREAD__
+#define RACES_ONLY true
+#else
+#define RACES_ONLY false
+#endif
+
 static op_table tables[TEST_OP_TABLES];
 static size_t table_count;
+
+static const op_table *truth(void) {
+    return &tables[RACES_ONLY ? table_count - 1 : 0];
+}
 
 static int make_tables(void **state) {
     (void)state;
@@ -36,12 +48,14 @@ static void tables_agree(void **state) {
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
             world w;
             world_open(&w, &shapes[s], (kv_type)type, 1);
-            float *want = run_session(&w, &tables[0], 1, w.length, 0);
+            float *want = run_session(&w, truth(), 1, w.length, 0);
             for (size_t t = 0; t < table_count; t++) {
                 static const uint32_t ways[][2] = {{1, 1000}, {2, 1000}, {2, 1}, {3, 17}, {1, 33}};
                 for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-                    if (t == 0 && i != s % 5)
+                    if (t == 0 && (RACES_ONLY || i != s % 5))
                         continue; /* plain C is slow */
+                    if (RACES_ONLY && ways[i][0] == 1)
+                        continue;
                     uint32_t chunk = ways[i][1] < w.length ? ways[i][1] : w.length;
                     float *got = run_session(&w, &tables[t], ways[i][0], chunk, 0);
                     char what[64];
@@ -66,9 +80,9 @@ static void long_timelines_agree(void **state) {
             world w;
             world_open(&w, &longs[s], (kv_type)type, 1);
             uint32_t from = w.length - 9;
-            float *want = run_session(&w, &tables[0], 1, 9, from);
+            float *want = run_session(&w, truth(), 1, 9, from);
             for (size_t t = 1; t < table_count; t++)
-                for (uint32_t threads = 1; threads <= 3; threads++)
+                for (uint32_t threads = RACES_ONLY ? 3 : 1; threads <= 3; threads++)
                     for (uint32_t chunk = 1; chunk <= 9; chunk += 8) {
                         float *got = run_session(&w, &tables[t], threads, chunk, from);
                         check_equal(&w, want, got, from, "long", tables[t].name);
@@ -87,7 +101,7 @@ static void sessions_do_not_mix(void **state) {
     static const uint32_t begins[SESSIONS] = {299, 0, 270}; /* 1 row, 300 rows, 30 rows */
     for (int type = 0; type < KV_TYPE_COUNT; type++)
         for (size_t t = 1; t < table_count; t++)
-            for (uint32_t threads = 1; threads <= 2; threads++) {
+            for (uint32_t threads = RACES_ONLY ? 2 : 1; threads <= 2; threads++) {
                 world w;
                 world_open(&w, &two, (kv_type)type, SESSIONS);
                 pool_clear(&w);
@@ -125,6 +139,8 @@ static void sessions_do_not_mix(void **state) {
  * INT8 besides has the query and the weights in eight bits. */
 static void plain_is_near_the_reference(void **state) {
     (void)state;
+    if (RACES_ONLY)
+        return;
     static const double bounds[KV_TYPE_COUNT] = {1e-5, 2e-4, 1e-3, 4e-2, 1e-2};
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
