@@ -198,8 +198,8 @@ static void quantise_a16(const float *x, const activation_view *out, uint32_t ro
 /* ---- A8R ---- */
 
 /* One stride within vectors: `swapped` has every number's partner; `sign` is −1 for the second of
- * each pair, which becomes first − second. A product with ±1 is exact, so the sum is rounded once, as
- * a sum is; and the pipes that multiply share the work with those that add. */
+ * each pair, which becomes first − second. A product with ±1 is exact, so the sum is rounded once,
+ * as a sum is; and the pipes that multiply share the work with those that add. */
 AVX512_INLINE __m512 butterfly(__m512 x, __m512 swapped, __mmask16 upper) {
     __m512 sign = _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), upper, _mm512_set1_ps(-1.0f));
     return _mm512_fmadd_ps(x, sign, swapped);
