@@ -4,7 +4,6 @@
  * that the rows see, once for all heads that share them. */
 #include "bench/operations_int.h"
 
-#include "base/allocator.h"
 #include "base/checked.h"
 #include "base/random.h"
 #include "kernels/kv_tile.h"
@@ -19,8 +18,7 @@
 typedef struct attention_case {
     operation_bench *bench;
     uint32_t layers, pages, depth, rows;
-    uint8_t *block; /* everything below but K and V */
-    size_t block_bytes;
+    region block;         /* everything below but K and V; at a multiple of 64, as kernels demand */
     layer_view *layer;    /* [layers] */
     size_t *layer_offset; /* [layers] */
     uint32_t *page_table, *position, *row_segment;
@@ -55,7 +53,7 @@ static void count_layers(attention_case *one, const layer_view *layer) {
 
 /* The next part of the block; NULL data on the first walk, which only counts. */
 static void *cut(attention_case *one, size_t *used, size_t count, size_t bytes) {
-    void *part = one->block == NULL ? NULL : one->block + *used;
+    void *part = one->block.data == NULL ? NULL : one->block.data + *used;
     *used += (count * bytes + 63) / 64 * 64;
     return part;
 }
@@ -90,10 +88,9 @@ static avo_status open_block(attention_case *one, const bench_heads *heads, cons
     size_t worker_bytes, shared_bytes;
     if (!one->bench->backend->scratch_bytes(&shape, &worker_bytes, &shared_bytes))
         return status_fail(error, AVO_ERROR_LIMIT, "attention: scratch too large");
-    one->block_bytes = cut_block(one, heads, worker_bytes, shared_bytes);
-    one->block = allocator_take_array(NULL, one->block_bytes, 1);
-    if (one->block == NULL)
-        return status_no_memory(error, "attention", one->block_bytes);
+    size_t bytes = cut_block(one, heads, worker_bytes, shared_bytes);
+    AVO_TRY(
+        region_open(NULL, bytes, &(region_options){.huge = true}, "attention", &one->block, error));
     (void)cut_block(one, heads, worker_bytes, shared_bytes);
     for (uint32_t i = 0; i < one->layers; i++) {
         one->layer[i] = *layer;
@@ -184,6 +181,6 @@ avo_status operation_attention(operation_bench *bench, const bench_heads *heads,
         .kv = {.type = type, .page_bytes = heads->kv_heads * kv_head_bytes(type, heads->size)}};
     avo_status status = measure(&one, heads, error);
     region_close(&one.pool);
-    allocator_give(NULL, one.block, one.block_bytes);
+    region_close(&one.block);
     return status;
 }
