@@ -23,12 +23,17 @@ static void prepare_row(const step_view *step, const fast_worker *own, const fas
             ops->quantise(x, &input->form[form], row, own->linear);
 }
 
+/* With more workers it is more that all of them repeat. */
+static bool prepared_alone(const fast_rows *rows, uint32_t workers) {
+    size_t most = workers <= 2 ? ALONE_NUMBERS : 2 * ALONE_NUMBERS / workers;
+    return rows->rows == 1 || (rows->rows <= ALONE_ROWS && (size_t)rows->rows * rows->k <= most);
+}
+
 fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows *rows,
                         unsigned forms) {
     fast_worker own = fast_worker_of(step, worker);
     uint32_t workers = team_size(step->team);
-    bool alone = rows->rows == 1 ||
-                 (rows->rows <= ALONE_ROWS && (size_t)rows->rows * rows->k <= ALONE_NUMBERS);
+    bool alone = prepared_alone(rows, workers);
     fast_input input = {0};
     for (unsigned form = 0; form < PRODUCT_FORMS; form++)
         if (forms >> form & 1)
