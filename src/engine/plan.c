@@ -36,13 +36,14 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, const back
     size_t angles = (size_t)sizes->pairs_max * 2; /* two tables at most */
     size_t number = sizeof(float);
     return backend->scratch_bytes(&shape, &sizes->worker_bytes, &shared) &&
-           measure_part(sizes, 0, rows, view->width * number) &&            /* hidden */
-           measure_part(sizes, 1, rows, wide * number) &&                   /* normed */
-           measure_part(sizes, 2, rows, view->query_width_max * number) &&  /* query */
-           measure_part(sizes, 3, rows, view->kv_width_max * number) &&     /* key */
-           measure_part(sizes, 4, rows, view->kv_width_max * number) &&     /* value */
-           measure_part(sizes, 5, rows, view->query_width_max * number) &&  /* attended */
-           measure_part(sizes, 6, rows, view->feed_forward_max * number) && /* gated */
+           measure_part(sizes, 0, rows, view->width * number) &&           /* hidden */
+           measure_part(sizes, 1, rows, wide * number) &&                  /* normed */
+           measure_part(sizes, 2, rows, view->query_width_max * number) && /* query */
+           measure_part(sizes, 3, rows, view->kv_width_max * number) &&    /* key */
+           measure_part(sizes, 4, rows, view->kv_width_max * number) &&    /* value */
+           measure_part(sizes, 5, rows, view->query_width_max * number) && /* attended */
+           measure_part(sizes, 6, backend->panels ? 0 : rows,
+                        view->feed_forward_max * number) &&                 /* gated */
            measure_part(sizes, 7, rows, view->feed_forward_max * number) && /* up */
            measure_part(sizes, 8, rows, wide * number) &&                   /* projected */
            measure_part(sizes, 9, rows * 2, angles * number) &&             /* cosine, sine */

@@ -151,7 +151,7 @@ typedef struct scratch_view {
     float *key;       /* [rows][kv width] */
     float *value;     /* [rows][kv width] */
     float *attended;  /* [rows][query width] */
-    float *gated;     /* [rows][feed forward] */
+    float *gated;     /* [rows][feed forward], for back ends without panels */
     float *up;        /* [rows][feed forward] */
     float *projected; /* [rows][width] a projection before it joins the residual */
     float *cosine;    /* [rotary tables][rows][pairs] */

@@ -165,6 +165,29 @@ static void products_are_equal(void **state) {
     print_message("\n");
 }
 
+/* No rows, no panels: nothing is written. */
+static void empty_calls_do_nothing(void **state) {
+    (void)state;
+    op_table tables[TEST_OP_TABLES];
+    size_t count = test_op_tables(tables);
+    for (size_t t = 0; t < COUNT(all_types); t++) {
+        product_case c = case_open(&tables[0], all_types[t], 33, 512, false);
+        for (size_t table = 0; table < count; table++) {
+            float *out = guard_take(sizeof(float));
+            activation_view x = c.x;
+            linear_call call = {&c.weight, c.bias, &x, out, 33, LINEAR_ADD, ADD_SCALE};
+            linear_op linear = tables[table].linear[panel_index_of(all_types[t])];
+            *out = 7;
+            linear(&call, 1, 1, c.scratch);
+            x.rows = 0;
+            linear(&call, 0, weight_panels(&c.weight), c.scratch);
+            assert_true(*out == 7);
+            guard_give(out, sizeof(float));
+        }
+        case_close(&c);
+    }
+}
+
 /* Weights of any bits: infinite and NaN scales come out as infinities and NaN everywhere. */
 static void wild_weights_are_equal(void **state) {
     (void)state;
@@ -402,6 +425,7 @@ int main(void) {
         cmocka_unit_test(quantised_rows_are_close), cmocka_unit_test(products_are_close),
         cmocka_unit_test(quantised_rows_are_equal), cmocka_unit_test(views_hold_their_rows),
         cmocka_unit_test(products_are_equal),       cmocka_unit_test(wild_weights_are_equal),
+        cmocka_unit_test(empty_calls_do_nothing),
     };
     return cmocka_run_group_tests_name("kernels/ops", tests, NULL, NULL);
 }

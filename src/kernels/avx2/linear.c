@@ -9,6 +9,8 @@
 
 /* Rows of one chunk: as even as they come, whole tiles. */
 static size_t chunk_rows(size_t rows, size_t most) {
+    if (rows == 0)
+        return most; /* nothing to cut */
     size_t chunks = (rows + most - 1) / most;
     size_t even = (rows + chunks - 1) / chunks;
     return size_min((even + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS, most);

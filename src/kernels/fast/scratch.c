@@ -16,9 +16,10 @@ static size_t alone_bytes(const model_view *model) {
            activation_bytes(1, size_max(longest_input(model), ALONE_NUMBERS));
 }
 
-/* Offsets of a worker's parts. */
+/* Offsets of a worker's parts. The attention's comes last: where it begins is needed in every
+ * phase, how long it is only once. */
 typedef struct worker_parts {
-    size_t linear, row, alone, alone_bytes, logits, gate, attention, total;
+    size_t linear, row, alone, alone_bytes, logits, gate, attention;
 } worker_parts;
 
 static bool part_add(size_t *total, size_t bytes, size_t *offset) {
@@ -26,20 +27,18 @@ static bool part_add(size_t *total, size_t bytes, size_t *offset) {
     return size_add(*total, bytes, total) && size_round_up(*total, 64, total);
 }
 
-static bool worker_measure(const scratch_shape *shape, worker_parts *parts) {
-    const model_view *model = shape->model;
-    size_t k = longest_input(model);
-    size_t total = 0;
+static bool worker_lay(const scratch_shape *shape, worker_parts *parts) {
+    size_t k = longest_input(shape->model);
     size_t logits;
-    parts->alone_bytes = (alone_bytes(model) + 63) / 64 * 64;
+    size_t *end = &parts->attention;
+    *end = 0;
+    parts->alone_bytes = (alone_bytes(shape->model) + 63) / 64 * 64;
     return size_multiply(shape->logits_max, HEAD_CHUNK * sizeof(float), &logits) &&
-           part_add(&total, linear_scratch_bytes(k), &parts->linear) &&
-           part_add(&total, k * sizeof(float), &parts->row) &&
-           part_add(&total, PRODUCT_FORMS * parts->alone_bytes, &parts->alone) &&
-           part_add(&total, logits, &parts->logits) &&
-           part_add(&total, FAST_PART_NUMBERS * sizeof(float), &parts->gate) &&
-           part_add(&total, fast_attention_worker_bytes(shape), &parts->attention) &&
-           size_add(total, 0, &parts->total);
+           part_add(end, linear_scratch_bytes(k), &parts->linear) &&
+           part_add(end, k * sizeof(float), &parts->row) &&
+           part_add(end, PRODUCT_FORMS * parts->alone_bytes, &parts->alone) &&
+           part_add(end, logits, &parts->logits) &&
+           part_add(end, FAST_PART_NUMBERS * sizeof(float), &parts->gate);
 }
 
 /* Activations of all rows in every form, those of the gated product in one, then the head's and the
@@ -48,11 +47,13 @@ bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shar
     worker_parts parts = {0};
     size_t forms;
     size_t head;
-    if (!worker_measure(shape, &parts) ||
+    if (!worker_lay(shape, &parts) ||
         !size_multiply(PRODUCT_FORMS + 1, fast_form_bytes(shape->model, shape->rows_max), &forms) ||
         !size_multiply(shape->logits_max, head_row_bytes(shape->model, shape->workers), &head))
         return false;
-    *worker = parts.total;
+    if (!size_add(parts.attention, fast_attention_worker_bytes(shape), worker) ||
+        !size_round_up(*worker, 64, worker))
+        return false;
     *shared = 0;
     size_t ignored;
     return part_add(shared, forms, &ignored) && part_add(shared, head, &ignored) &&
@@ -74,7 +75,7 @@ static scratch_shape shape_of(const step_view *step) {
 fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
     scratch_shape shape = shape_of(step);
     worker_parts parts = {0};
-    bool fits = worker_measure(&shape, &parts); /* it did when the engine was opened */
+    bool fits = worker_lay(&shape, &parts); /* it did when the engine was opened */
     (void)fits;
     uint8_t *base = step->scratch->worker + worker * step->scratch->worker_bytes;
     return (fast_worker){.linear = base + parts.linear,
