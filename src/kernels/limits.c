@@ -97,12 +97,12 @@ bool limits_of(const char *isa, limit_table *table) {
         return true;
     if (!features.avx512 || !features.avx512_vnni)
         return false;
-    limits_avx512(table, &features);
+    limits_avx512(table);
     if (avx512)
         return true;
     if (!features.amx_int8)
         return false;
-    limits_amx(table, &features);
+    limits_amx(table);
     return true;
 #else
     (void)features;
@@ -230,8 +230,6 @@ static double usual(measurement *m, team_task task, int repeats) {
 }
 
 static double peak_rate(measurement *m, const limit_peak *peak, uint64_t rounds, int repeats) {
-    if (peak->name == NULL)
-        return 0;
     m->peak = peak;
     m->rounds = rounds;
     return (double)rounds * peak->operations * team_size(m->team) / usual(m, task_peak, repeats);
@@ -241,7 +239,7 @@ static double peak_rate(measurement *m, const limit_peak *peak, uint64_t rounds,
 static uint64_t peak_rounds(measurement *m, const limit_peak *peak) {
     double seconds = 0;
     m->peak = peak;
-    for (m->rounds = 1000; peak->name != NULL && seconds < REPEAT_SECONDS; m->rounds *= 2) {
+    for (m->rounds = 1000; seconds < REPEAT_SECONDS; m->rounds *= 2) {
         team_run(m->team, task_peak, m);
         seconds = clock_seconds(m->begin_ns, m->end_ns);
     }
@@ -271,8 +269,6 @@ void limits_measure(const limit_table *table, team *team, const uint8_t *memory,
     out->floating_rounds = peak_rounds(&m, &table->floating);
     out->integer_operations = peak_rate(&m, &table->integer, out->integer_rounds, REPEATS);
     out->floating_operations = peak_rate(&m, &table->floating, out->floating_rounds, REPEATS);
-    out->bfloat_operations =
-        peak_rate(&m, &table->bfloat, peak_rounds(&m, &table->bfloat), REPEATS);
     out->barrier_seconds = usual(&m, task_barrier, REPEATS) / BARRIERS;
 }
 

@@ -13,7 +13,7 @@
 #include "base/team.h"
 
 /* One peak: `run` does `rounds` × `operations` multiplications and additions and gives back a
- * number that depends on all of them. `name` NULL: this instruction set has none. */
+ * number that depends on all of them. */
 typedef struct limit_peak {
     const char *name; /* the instructions: "vpdpbusd zmm" */
     double operations;
@@ -25,13 +25,12 @@ typedef struct limit_table {
     const char *isa;
     limit_peak integer;  /* int8 × int8, summed in integers */
     limit_peak floating; /* f32 */
-    limit_peak bfloat;   /* bf16 × bf16, summed in f32 */
 } limit_table;
 
 void limits_plain(limit_table *table);
 void limits_avx2(limit_table *table);
-void limits_avx512(limit_table *table, const cpu_features *features);
-void limits_amx(limit_table *table, const cpu_features *features);
+void limits_avx512(limit_table *table);
+void limits_amx(limit_table *table);
 
 /* The table of a back end by its name: "ref", "plain", "avx2", "avx512", "amx"; false for another
  * name, or where this machine does not have it. */
@@ -41,7 +40,7 @@ typedef struct machine_limits {
     limit_table table;
     uint32_t threads;
     double read_bytes; /* per second, by all workers together */
-    double integer_operations, floating_operations, bfloat_operations; /* 0: there are none */
+    double integer_operations, floating_operations;
     double barrier_seconds; /* one team_barrier of all workers */
     /* how reading was fastest and how long peaks ran: for limits_again */
     size_t read_way;

@@ -10,8 +10,7 @@
 static const char *const names[] = {"ref", "plain", "avx2", "avx512", "amx"};
 
 static void check_peak(const limit_peak *peak) {
-    if (peak->name == NULL)
-        return;
+    assert_non_null(peak->name);
     assert_true(peak->operations > 0);
     /* Tiles and 16-bit sums may wrap to the same number: calling is what is tested. */
     peak->run(0);
@@ -31,11 +30,8 @@ static void every_peak_runs(void **state) {
         if (!there)
             continue;
         assert_string_equal(table.isa, names[i]);
-        assert_non_null(table.integer.name);
-        assert_non_null(table.floating.name);
         check_peak(&table.integer);
         check_peak(&table.floating);
-        check_peak(&table.bfloat);
     }
 }
 
@@ -74,7 +70,6 @@ static void a_team_measures(void **state) {
         assert_true(isfinite(limits.read_bytes) && limits.read_bytes > 0);
         assert_true(isfinite(limits.integer_operations) && limits.integer_operations > 0);
         assert_true(isfinite(limits.floating_operations) && limits.floating_operations > 0);
-        assert_true(limits.bfloat_operations == 0);
         assert_true(limits.barrier_seconds >= 0);
     }
 }

@@ -1,4 +1,5 @@
-/* Peaks of AMX: tiles only, no loads, four chains of 16 × 16 sums with 64 bytes of k each.
+/* The integer peak of AMX: tiles only, no loads, four chains of 16 × 16 sums with 64 bytes of k
+ * each.
  *
  * The configuration is written to memory, made visible, loaded and given back here, because gcc 12
  * tells its optimiser about 8 of the 64 bytes that ldtilecfg reads. Assembly for the rest too, so
@@ -60,20 +61,7 @@ static uint64_t integer_peak(uint64_t rounds) {
     return tiles_end();
 }
 
-static uint64_t bfloat_peak(uint64_t rounds) {
-    tiles_begin();
-    for (uint64_t round = 0; round < rounds; round++)
-        __asm__ volatile("tdpbf16ps %tmm6, %tmm4, %tmm0\n\t"
-                         "tdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
-                         "tdpbf16ps %tmm6, %tmm5, %tmm2\n\t"
-                         "tdpbf16ps %tmm7, %tmm5, %tmm3");
-    return tiles_end();
-}
-
-void limits_amx(limit_table *table, const cpu_features *features) {
+void limits_amx(limit_table *table) {
     table->isa = "amx";
-    if (features->amx_int8)
-        table->integer = (limit_peak){"tdpbssd", CHAINS * 2 * 16 * 16 * 64, integer_peak};
-    if (features->amx_bf16)
-        table->bfloat = (limit_peak){"tdpbf16ps", CHAINS * 2 * 16 * 16 * 32, bfloat_peak};
+    table->integer = (limit_peak){"tdpbssd", CHAINS * 2 * 16 * 16 * 64, integer_peak};
 }

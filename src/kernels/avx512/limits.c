@@ -1,5 +1,5 @@
-/* Peaks of AVX-512: vpdpbusd (64 products and sums at once), FMA, and vdpbf16ps where there is one.
- * Sixteen chains; see avx2/limits.c. */
+/* Peaks of AVX-512: vpdpbusd (64 products and sums at once) and FMA. Sixteen chains; see
+ * avx2/limits.c. */
 #include "kernels/limits.h"
 
 #include <immintrin.h>
@@ -46,28 +46,8 @@ static uint64_t floating_peak(uint64_t rounds) {
     return first_word(_mm512_castps_si512(all));
 }
 
-static uint64_t bfloat_peak(uint64_t rounds) {
-    __m512 sum[CHAINS];
-    __m512i a = _mm512_set1_epi16(0x3f00), b = _mm512_set1_epi16(0x3e80);
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++)
-        sum[i] = _mm512_setzero_ps();
-    for (uint64_t round = 0; round < rounds; round++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < CHAINS; i++)
-            __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(sum[i]) : "v"(a), "v"(b));
-    }
-    __m512 all = _mm512_setzero_ps();
-#pragma GCC unroll 16
-    for (int i = 0; i < CHAINS; i++)
-        all = _mm512_add_ps(all, sum[i]);
-    return first_word(_mm512_castps_si512(all));
-}
-
-void limits_avx512(limit_table *table, const cpu_features *features) {
+void limits_avx512(limit_table *table) {
     table->isa = "avx512";
     table->integer = (limit_peak){"vpdpbusd zmm", CHAINS * 128, integer_peak};
     table->floating = (limit_peak){"vfmadd231ps zmm", CHAINS * 32, floating_peak};
-    if (features->avx512_bf16)
-        table->bfloat = (limit_peak){"vdpbf16ps zmm", CHAINS * 64, bfloat_peak};
 }
