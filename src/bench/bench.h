@@ -97,6 +97,8 @@ typedef struct bench_list {
     size_t count;
 } bench_list;
 
+uint32_t bench_largest(const bench_list *list); /* 0 of none */
+
 typedef struct bench_engine_options {
     bench_list prompt, generate, batch, depth, threads; /* threads 0: all that may be used */
     const char *kv_type[BENCH_LIST_MAX];                /* NULL: the engine's choice */

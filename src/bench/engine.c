@@ -187,20 +187,13 @@ static avo_status measure_cases(runner *r, avo_error *error) {
     return status;
 }
 
-static uint32_t largest(const bench_list *list) {
-    uint32_t found = 0;
-    for (size_t i = 0; i < list->count; i++)
-        found = list->item[i] > found ? list->item[i] : found;
-    return found;
-}
-
 /* The pool holds the largest case and no more: prompts are computed one at a time. */
 static void size_engine(const bench_engine_options *o, uint32_t threads,
                         avo_engine_options *engine) {
-    uint64_t depth = largest(&o->depth);
-    uint64_t prompt = depth + largest(&o->prompt);
-    uint64_t decode = depth + largest(&o->generate);
-    uint64_t batch = largest(&o->generate) > 0 ? largest(&o->batch) : 1;
+    uint64_t depth = bench_largest(&o->depth);
+    uint64_t prompt = depth + bench_largest(&o->prompt);
+    uint64_t decode = depth + bench_largest(&o->generate);
+    uint64_t batch = bench_largest(&o->generate) > 0 ? bench_largest(&o->batch) : 1;
     uint64_t longest = prompt > decode ? prompt : decode;
     uint64_t pages = batch * ((decode + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
     uint64_t prompt_pages = (longest + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;

@@ -119,13 +119,6 @@ static avo_status measure_linear(operation_bench *bench, const bench_shape *shap
 
 /* ---- Memory ---- */
 
-static uint32_t largest_of(const bench_list *list) {
-    uint32_t most = 1;
-    for (size_t i = 0; i < list->count; i++)
-        most = list->item[i] > most ? list->item[i] : most;
-    return most;
-}
-
 /* Bytes that are ordinary numbers whatever they are read as: f32, f16, bf16, scales. */
 static void fill_memory(region *memory) {
     uint64_t *words = (uint64_t *)(void *)memory->data;
@@ -136,7 +129,7 @@ static void fill_memory(region *memory) {
 static avo_status open_memory(operation_bench *bench, avo_error *error) {
     const bench_operation_options *o = bench->options;
     uint64_t largest = 0;
-    size_t rows = largest_of(&o->rows), k = 0, outputs = 0;
+    size_t rows = bench_largest(&o->rows), k = 0, outputs = 0;
     for (size_t i = 0; i < o->shapes; i++) {
         uint64_t bytes;
         if (!weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, o->shape[i].outputs, o->shape[i].k,
@@ -157,8 +150,8 @@ static avo_status open_memory(operation_bench *bench, avo_error *error) {
                         error));
     AVO_TRY(region_open(NULL, rows * (outputs + 2 * k) * sizeof(float), &huge, "rows", &bench->rows,
                         error));
-    AVO_TRY(region_open(NULL, bench->scratch_bytes * largest_of(&o->threads), &(region_options){0},
-                        "scratch", &bench->scratch, error));
+    AVO_TRY(region_open(NULL, bench->scratch_bytes * bench_largest(&o->threads),
+                        &(region_options){0}, "scratch", &bench->scratch, error));
     bench->source = (float *)(void *)bench->rows.data;
     bench->second = bench->source + rows * k;
     bench->out = bench->second + rows * k;

@@ -44,20 +44,14 @@ static bool parse_names(bench_flags *flags) {
     return true;
 }
 
-static uint32_t largest(const bench_list *list) {
-    uint32_t found = 0;
-    for (size_t i = 0; i < list->count; i++)
-        found = list->item[i] > found ? list->item[i] : found;
-    return found;
-}
-
 /* Speed past a model's own context is a fair question, sense is not. */
 static void warn_of_length(const avo_model *model, const char *name,
                            const bench_engine_options *options) {
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
-    uint32_t prompt = largest(&options->prompt), generated = largest(&options->generate);
-    uint32_t longest = largest(&options->depth) + (prompt > generated ? prompt : generated);
+    uint32_t prompt = bench_largest(&options->prompt),
+             generated = bench_largest(&options->generate);
+    uint32_t longest = bench_largest(&options->depth) + (prompt > generated ? prompt : generated);
     if (longest > info.context)
         cli_warn("%s was made for %u tokens, and this goes to %u: figures of speed only", name,
                  info.context, longest);
