@@ -28,6 +28,7 @@ extern const cli_command *const cli_commands[];
 typedef enum option_kind {
     OPTION_FLAG,          /* bool: set to true */
     OPTION_TEXT,          /* const char * */
+    OPTION_CHOICE,        /* const char *: one of the words in `value`, "auto|on|off" */
     OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE */
     OPTION_U32,           /* uint32_t in [minimum, maximum] */
     OPTION_U64,           /* uint64_t */
@@ -58,6 +59,11 @@ typedef struct option_spec {
 typedef enum options_result { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_result;
 options_result options_parse(const cli_command *command, const option_spec *specs, int argc,
                              char **argv, int *positional);
+
+/* Whether `text` is one of the words in `choices`, "auto|on|off"; false after an error was printed
+ * that lists them. For options that take several; options_parse asks it of OPTION_CHOICE. */
+bool option_choice(const cli_command *command, const char *name, const char *choices,
+                   const char *text);
 
 /* The exit status when options_parse did not give OPTIONS_OK. */
 static inline int options_exit(options_result result) {

@@ -17,13 +17,13 @@ static void log_line(void *context, const char *line) {
 
 void place_flags_specs(avo_engine_options *options, option_spec *specs) {
     const option_spec place[PLACE_OPTION_COUNT] = {
-        {"huge-pages", 0, OPTION_TEXT, &options->huge_pages, "HOW",
+        {"huge-pages", 0, OPTION_CHOICE, &options->huge_pages, "auto|on|off",
          "auto (default): weights repacked at load, and files where their system can; on: a copy "
          "of mapped weights too; off",
          0, 0},
-        {"numa", 0, OPTION_TEXT, &options->numa, "HOW",
+        {"numa", 0, OPTION_CHOICE, &options->numa, "first-touch|interleave|off",
          "first-touch (default): weights lie where they are computed with; interleave; off", 0, 0},
-        {"pin", 0, OPTION_TEXT, &options->pin, "HOW",
+        {"pin", 0, OPTION_CHOICE, &options->pin, "none|core|node",
          "threads stay on one processor (core), on one NUMA node (node), or anywhere (none)", 0, 0},
         {"lock", 0, OPTION_FLAG, &options->lock, NULL, "lock the weights in memory", 0, 0},
         {"verbose", 'v', OPTION_FLAG, &verbose, NULL,
@@ -38,13 +38,10 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
     const option_spec own[ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT] = {
         {"threads", 't', OPTION_U32, &options->threads, "N",
          "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
-        {"kv-type", 0, OPTION_TEXT, &options->kv_type, "TYPE",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32)",
-         0, 0},
-        {"isa", 0, OPTION_TEXT, &options->isa, "NAME",
-         "instruction set: ref, avx2, avx512, amx (default: AVO_ISA, else the best there is)", 0,
-         0},
+        {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
+         "how keys and values are stored (default: f16; the reference: f32)", 0, 0},
+        {"isa", 0, OPTION_CHOICE, &options->isa, ISA_CHOICES,
+         "instruction set (default: AVO_ISA, else the best there is)", 0, 0},
     };
     memcpy(specs, own, sizeof(own));
     place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);

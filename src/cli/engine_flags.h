@@ -5,6 +5,10 @@
 
 #include "cli/cli.h"
 
+/* As OPTION_CHOICE has them. */
+#define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
+#define ISA_CHOICES     "ref|avx2|avx512|amx"
+
 #define ENGINE_OPTION_COUNT 8
 #define PLACE_OPTION_COUNT  5
 

@@ -109,7 +109,7 @@ static int run(int argc, char **argv) {
     option_spec specs[4 + EVAL_WINDOW_OPTIONS + 1] = {
         {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "the model to compare with", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
-        {"against-kv-type", 0, OPTION_TEXT, &options.reference_kv_type, "TYPE",
+        {"against-kv-type", 0, OPTION_CHOICE, &options.reference_kv_type, KV_TYPE_CHOICES,
          "type of keys and values of the reference (default: as --kv-type)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
     };

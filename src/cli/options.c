@@ -187,11 +187,32 @@ static options_result set_number(const cli_command *command, const option_spec *
     return fault == NULL ? OPTIONS_OK : wrong_number(command, spec, value, fault);
 }
 
+bool option_choice(const cli_command *command, const char *name, const char *choices,
+                   const char *text) {
+    char list[128] = "";
+    for (const char *at = choices;;) {
+        size_t length = strcspn(at, "|"), used = strlen(list);
+        if (length == strlen(text) && strncmp(at, text, length) == 0)
+            return true;
+        snprintf(list + used, sizeof(list) - used, "%s%.*s", used > 0 ? ", " : "", (int)length, at);
+        if (at[length] == '\0')
+            break;
+        at += length + 1;
+    }
+    cli_usage(command, "--%s: \"%.40s\" is none of %s", name, text, list);
+    return false;
+}
+
 static options_result set_value(const cli_command *command, const option_spec *spec,
                                 const char *value) {
     switch (spec->kind) {
     case OPTION_FLAG:
         *(bool *)spec->target = true;
+        return OPTIONS_OK;
+    case OPTION_CHOICE:
+        if (!option_choice(command, spec->name, spec->value, value))
+            return OPTIONS_WRONG;
+        *(const char **)spec->target = value;
         return OPTIONS_OK;
     case OPTION_TEXT:
     case OPTION_OPTIONAL_TEXT:

@@ -75,7 +75,11 @@ class Eval(unittest.TestCase):
             self.assertEqual(done.returncode, GOOD, done)
             self.assertIn(b"instruction set ref (as asked for", done.stderr)
         self.assertIn("none, core, node", self.refuse("eval", "logits", FIXTURE, "--ids", "1",
-                                                      "-o", first, "--pin", "hard"))
+                                                      "-o", first, "--pin", "hard",
+                                                      status=USAGE))
+        self.assertIn("--against-kv-type", self.refuse(
+            "eval", "kl", self.model, "--against", self.model, "--file", self.text,
+            "--against-kv-type", "int3", status=USAGE))
 
     def test_logits_refusals(self):
         out = self.folder / "none.npy"
@@ -252,7 +256,11 @@ class Eval(unittest.TestCase):
                                 "--json").stdout)
         self.assertEqual(short["kv_type"], "int8")
         self.assertLess(short["kv_bytes"], plan["kv_bytes"])
-        self.assertIn("kv_type", self.refuse("plan", FIXTURE, "--kv-type", "int3"))
+        for kind in ("f32", "f16", "bf16", "int8", "fp8"):
+            self.assertEqual(json.loads(call("plan", FIXTURE, "--kv-type", kind,
+                                             "--json").stdout)["kv_type"], kind)
+        self.assertIn("--kv-type: \"int3\" is none of f32, f16, bf16, int8, fp8",
+                      self.refuse("plan", FIXTURE, "--kv-type", "int3", status=USAGE))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
 
     def test_plan_of_places(self):
@@ -277,10 +285,12 @@ class Eval(unittest.TestCase):
         self.assertTrue(plan("--lock")["lock"])
         self.assertEqual((plan("-t", "3")["threads"], plan("-t", "3")["threads_from"][:12]),
                          (3, "as asked for"))
-        self.assertIn("first-touch, interleave, off", self.refuse("plan", FIXTURE, "--numa", "x"))
-        self.assertIn("auto, on, off", self.refuse("plan", FIXTURE, "--huge-pages", "yes"))
-        self.assertIn("none, core, node", self.refuse("plan", FIXTURE, "--pin", "0"))
-        self.assertIn("ref", self.refuse("plan", FIXTURE, "--isa", "sse9"))
+        self.assertIn("first-touch, interleave, off", self.refuse("plan", FIXTURE, "--numa", "x",
+                                                                  status=USAGE))
+        self.assertIn("auto, on, off", self.refuse("plan", FIXTURE, "--huge-pages", "yes",
+                                                    status=USAGE))
+        self.assertIn("none, core, node", self.refuse("plan", FIXTURE, "--pin", "0", status=USAGE))
+        self.assertIn("ref", self.refuse("plan", FIXTURE, "--isa", "sse9", status=USAGE))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ typedef struct values {
     bool flag;
     const char *text;
     const char *optional;
+    const char *choice;
     uint32_t count;
     uint32_t any;
     uint64_t large;
@@ -28,6 +29,7 @@ static options_result parse(const char *line, values *values, char **words, int 
         {"flag", 'f', OPTION_FLAG, &values->flag, NULL, "a flag", 0, 0},
         {"text", 't', OPTION_TEXT, &values->text, "TEXT", "a text", 0, 0},
         {"optional", 'o', OPTION_OPTIONAL_TEXT, &values->optional, "FILE", "maybe", 0, 0},
+        {"choice", 'c', OPTION_CHOICE, &values->choice, "auto|on|off", "one of three", 0, 0},
         {"count", 'n', OPTION_U32, &values->count, "N", "a count", 1, 100},
         {"any", 0, OPTION_U32, &values->any, "N", "any count", 0, 0},
         {"large", 0, OPTION_U64, &values->large, "N", "a large count", 0, 0},
@@ -50,6 +52,25 @@ static options_result parse(const char *line, values *values, char **words, int 
     }
     words[argc] = NULL;
     return options_parse(&command, specs, argc, words, count);
+}
+
+static void choices_are_whole_words(void **state) {
+    (void)state;
+    values values;
+    char *words[200];
+    int count = 0;
+    static const char *const good[] = {"auto", "on", "off"};
+    for (size_t i = 0; i < 3; i++) {
+        char line[32];
+        snprintf(line, sizeof(line), "--choice=%s", good[i]);
+        assert_int_equal(parse(line, &values, words, &count), OPTIONS_OK);
+        assert_string_equal(values.choice, good[i]);
+    }
+    static const char *const wrong[] = {"--choice=", "-co", "-cof", "--choice=offf", "-cOn"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_int_equal(parse(wrong[i], &values, words, &count), OPTIONS_WRONG);
+    /* separators are no part of a word; beyond parse(), which cuts there */
+    assert_false(option_choice(&command, "choice", "auto|on|off", "auto|on"));
 }
 
 static void reads_all_forms(void **state) {
@@ -225,9 +246,13 @@ static void bytes_are_readable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_all_forms),       cmocka_unit_test(reads_short_and_optional_forms),
-        cmocka_unit_test(refuses_wrong_ones),    cmocka_unit_test(numbers_are_strict),
-        cmocka_unit_test(distances_count_edits), cmocka_unit_test(suggests_only_what_is_near),
+        cmocka_unit_test(choices_are_whole_words),
+        cmocka_unit_test(reads_all_forms),
+        cmocka_unit_test(reads_short_and_optional_forms),
+        cmocka_unit_test(refuses_wrong_ones),
+        cmocka_unit_test(numbers_are_strict),
+        cmocka_unit_test(distances_count_edits),
+        cmocka_unit_test(suggests_only_what_is_near),
         cmocka_unit_test(bytes_are_readable),
     };
     return cmocka_run_group_tests_name("cli/options", tests, NULL, NULL);
