@@ -98,6 +98,7 @@ typedef struct bench_list {
 } bench_list;
 
 uint32_t bench_largest(const bench_list *list); /* 0 of none */
+size_t bench_positives(const bench_list *list); /* how many are not 0 */
 
 typedef struct bench_engine_options {
     bench_list prompt, generate, batch, depth, threads; /* threads 0: all that may be used */
@@ -110,6 +111,9 @@ typedef struct bench_engine_options {
     avo_engine_options place; /* where things lie, who listens; the rest is set for every case */
     avo_progress_function progress;
 } bench_engine_options;
+
+/* Lines that bench_engine will add. */
+uint64_t bench_engine_cases(const bench_engine_options *options);
 
 /* Every prompt length at every depth, then every generation at every batch and depth, for every
  * number of threads. `name` is what the results call the model. */
@@ -151,6 +155,9 @@ typedef struct bench_operation_options {
     bench_list depth, prompt;
 } bench_operation_options;
 
+/* Lines that bench_operations will add. */
+uint64_t bench_operation_cases(const bench_operation_options *options);
+
 AVO_MUST_USE avo_status bench_operations(const bench_operation_options *options,
                                          bench_machine *machine, bench_results *results,
                                          avo_error *error);
@@ -165,8 +172,10 @@ typedef struct bench_tokenizer_options {
     avo_progress_function progress; /* NULL: silent */
 } bench_tokenizer_options;
 
-/* Encodes the text line by line and whole, and decodes the ids, on one thread and by its own clock,
- * so that neighbours do not count. Nothing is carried from one time to the next. */
+#define BENCH_TOKENIZER_CASES 3
+/* Encodes the text line by line and whole, and decodes the ids: BENCH_TOKENIZER_CASES lines, on one
+ * thread and by its own clock, so that neighbours do not count. Nothing is carried from one time to
+ * the next. */
 AVO_MUST_USE avo_status bench_tokenizer(const bench_tokenizer_options *options,
                                         bench_machine *machine, bench_results *results,
                                         avo_error *error);

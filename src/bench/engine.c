@@ -229,6 +229,13 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     return status;
 }
 
+uint64_t bench_engine_cases(const bench_engine_options *options) {
+    uint64_t prompts = bench_positives(&options->prompt);
+    uint64_t decodes = bench_positives(&options->generate) * options->batch.count;
+    return options->isas * options->threads.count * options->kv_types * options->depth.count *
+           (prompts + decodes);
+}
+
 avo_status bench_engine(const avo_model *model, const char *name,
                         const bench_engine_options *options, bench_machine *machine,
                         bench_results *results, avo_error *error) {
@@ -238,9 +245,8 @@ avo_status bench_engine(const avo_model *model, const char *name,
                 .machine = machine,
                 .results = results,
                 .name = name,
-                .vocabulary = info.vocabulary};
-    r.cases = options->isas * options->threads.count * options->kv_types * options->depth.count *
-              (options->prompt.count + options->generate.count * options->batch.count);
+                .vocabulary = info.vocabulary,
+                .cases = bench_engine_cases(options)};
     for (size_t i = 0; i < options->isas; i++)
         for (size_t t = 0; t < options->threads.count; t++)
             for (size_t kv = 0; kv < options->kv_types; kv++)

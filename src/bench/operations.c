@@ -206,9 +206,12 @@ static avo_status measure_all(operation_bench *bench, avo_error *error) {
     return AVO_OK;
 }
 
-static uint64_t count_cases(const bench_operation_options *o) {
-    uint64_t products = o->shapes * o->rows.count * ((o->linear ? o->types : 0) + o->between * 5u);
-    uint64_t attention = o->heads_count * o->kv_types * o->depth.count * (1 + o->prompt.count);
+uint64_t bench_operation_cases(const bench_operation_options *o) {
+    uint64_t between = o->between ? OPERATION_ROWS_CASES : 0;
+    uint64_t products = o->shapes * o->rows.count * ((o->linear ? o->types : 0) + between);
+    uint64_t depths = bench_positives(&o->depth);
+    uint64_t prompts = bench_positives(&o->prompt) * o->depth.count;
+    uint64_t attention = o->heads_count * o->kv_types * (depths + prompts);
     return o->threads.count * (products + (o->attention ? attention : 0));
 }
 
@@ -224,7 +227,7 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
                              .results = results,
                              .backend = &choice.backend,
                              .table = &choice.ops,
-                             .cases = count_cases(options)};
+                             .cases = bench_operation_cases(options)};
     avo_status status = open_memory(&bench, error);
     for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++) {
         status = team_open(NULL, options->threads.item[i], &bench.team, error);

@@ -38,7 +38,8 @@ typedef struct operation_case {
 AVO_MUST_USE avo_status operation_measure(operation_bench *bench, const operation_case *one,
                                           avo_error *error);
 
-/* Quantising, norms and activation of so many rows of k. */
+#define OPERATION_ROWS_CASES 5
+/* Quantising, norms and activation of so many rows of k: OPERATION_ROWS_CASES lines. */
 AVO_MUST_USE avo_status operation_rows(operation_bench *bench, uint32_t rows, uint32_t k,
                                        avo_error *error);
 /* `rows` rows of attention behind `depth` positions. */

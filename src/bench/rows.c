@@ -55,7 +55,7 @@ avo_status operation_rows(operation_bench *bench, uint32_t rows, uint32_t k, avo
         team_task task;
         product_form form;
         double reads;
-    } kinds[] = {
+    } kinds[OPERATION_ROWS_CASES] = {
         {"quantise int8 per 32", quantise_rows, PRODUCT_A8, 1},
         {"quantise int16 per 32", quantise_rows, PRODUCT_A16, 1},
         {"quantise rotated int8 per 256", quantise_rows, PRODUCT_A8R, 1},

@@ -103,8 +103,8 @@ avo_status bench_tokenizer(const bench_tokenizer_options *options, bench_machine
     text_bench bench = {.options = options, .machine = machine, .results = results};
     id_list_init(&bench.ids, NULL);
     avo_status status = AVO_OK;
-    uint32_t total = 3 * options->repeats;
-    for (uint32_t i = 0; i < 3 && status == AVO_OK; i++)
+    uint32_t total = BENCH_TOKENIZER_CASES * options->repeats;
+    for (uint32_t i = 0; i < BENCH_TOKENIZER_CASES && status == AVO_OK; i++)
         status = measure(&bench, tasks[i].name, tasks[i].task, i * options->repeats, total, error);
     id_list_free(&bench.ids);
     return status;

@@ -61,6 +61,8 @@ typedef struct kernel_bench {
 /* `engine` has the lists that operations share with models. False after an error was printed. */
 bool bench_kernels_parse(const kernel_flags *flags, const bench_engine_options *engine,
                          size_t walk_bytes, kernel_bench *out);
+/* Lines that bench_kernels will add. */
+uint64_t bench_kernels_cases(const kernel_bench *kernels);
 AVO_MUST_USE avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
                                       bench_results *results, avo_error *error);
 

@@ -13,6 +13,11 @@
 
 /* ---- Flags ---- */
 
+static bool has_operations(const kernel_bench *kernels) {
+    const bench_operation_options *o = &kernels->operations;
+    return o->linear || o->between || o->attention;
+}
+
 static bool parse_shapes(const char *text, bench_operation_options *options) {
     bench_words words;
     if (!bench_parse_words("shape", text, &words))
@@ -80,9 +85,8 @@ static bool parse_kv_types(const bench_engine_options *engine, bench_operation_o
     }
     for (size_t i = 0; i < engine->kv_types; i++) {
         kv_type type = kv_type_named(engine->kv_type[i]);
-        if (type == KV_TYPE_COUNT || options->kv_types == KV_TYPE_COUNT) {
-            cli_usage(&command_bench, "--kv-type: \"%.20s\" is none of f32, f16, bf16, int8, fp8%s",
-                      engine->kv_type[i], type == KV_TYPE_COUNT ? "" : ", each once");
+        if (options->kv_types == KV_TYPE_COUNT) {
+            cli_usage(&command_bench, "--kv-type: each once");
             return false;
         }
         options->kv_type[options->kv_types++] = type;
@@ -128,6 +132,16 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
     return wrong == NULL;
 }
 
+/* The reference computes whole phases. */
+static bool operations_there(const kernel_bench *kernels) {
+    for (size_t i = 0; has_operations(kernels) && i < kernels->isas_count; i++)
+        if (kernels->isas[i] != NULL && strcmp(kernels->isas[i], "ref") == 0) {
+            cli_usage(&command_bench, "--isa: ref has no single operations to measure");
+            return false;
+        }
+    return true;
+}
+
 bool bench_kernels_parse(const kernel_flags *flags, const bench_engine_options *engine,
                          size_t walk_bytes, kernel_bench *out) {
     *out = (kernel_bench){.tokenizer_name = flags->tokenizer,
@@ -149,7 +163,7 @@ bool bench_kernels_parse(const kernel_flags *flags, const bench_engine_options *
            parse_types(flags->types != NULL ? flags->types : "q4r,q4_0,q4_k,q8b,f16", o) &&
            parse_shapes(flags->shapes != NULL ? flags->shapes : "5632x2048", o) &&
            parse_heads(flags->heads != NULL ? flags->heads : "32x4x64", o) &&
-           parse_kv_types(engine, o);
+           parse_kv_types(engine, o) && operations_there(out);
 }
 
 /* ---- Measuring ---- */
@@ -201,10 +215,15 @@ static avo_status measure_tokenizer(const kernel_bench *kernels, bench_machine *
     return status;
 }
 
+uint64_t bench_kernels_cases(const kernel_bench *kernels) {
+    uint64_t each = has_operations(kernels) ? bench_operation_cases(&kernels->operations) : 0;
+    return kernels->isas_count * each + (kernels->tokenizer ? BENCH_TOKENIZER_CASES : 0);
+}
+
 avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
                          bench_results *results, avo_error *error) {
     bench_operation_options options = kernels->operations;
-    bool table = options.linear || options.between || options.attention;
+    bool table = has_operations(kernels);
     avo_status status = AVO_OK;
     for (size_t i = 0; table && i < kernels->isas_count && status == AVO_OK; i++) {
         options.isa = kernels->isas[i] != NULL ? kernels->isas[i] : getenv("AVO_ISA");

@@ -162,6 +162,8 @@ avo_status bench_rungs(const rung_options *options, bench_machine *machine, benc
     for (size_t i = 0; i < RUNGS; i++) {
         if (!all && strcmp(rungs[i].name, options->name) != 0)
             continue;
+        if (cli_interrupted())
+            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
         limit_table table;
         if (all && !limits_of(rungs[i].isa, &table)) {
             cli_warn("rung %s: this machine has no %s", rungs[i].name, rungs[i].isa);

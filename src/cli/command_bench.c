@@ -3,6 +3,7 @@
 
 #include "base/cpu.h"
 #include "cli/engine_flags.h"
+#include "kernels/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,19 +24,42 @@ static bool parse_lists(bench_flags *flags) {
     bench_engine_options *engine = &flags->engine;
     bool kernels = flags->kernels;
     const char *prompt = flags->prompt != NULL ? flags->prompt : kernels ? KERNEL_PROMPT : "128";
+    const char *generate = flags->generate != NULL ? flags->generate : "32";
     const char *batch = flags->batch != NULL ? flags->batch : kernels ? KERNEL_ROWS : "1";
     const char *depth = flags->depth != NULL ? flags->depth : kernels ? KERNEL_DEPTHS : "0";
     return bench_parse_list("prompt", prompt, 0, 1048576, &engine->prompt) &&
-           bench_parse_list("generate", flags->generate, 0, 1048576, &engine->generate) &&
+           bench_parse_list("generate", generate, 0, 1048576, &engine->generate) &&
            bench_parse_list("batch", batch, 1, 4096, &engine->batch) &&
            bench_parse_list("depth", depth, 0, 1048576, &engine->depth) &&
            bench_parse_list("threads", flags->threads, 0, TEAM_THREADS_MAX, &engine->threads);
 }
 
+static bool names_known(const bench_words *words, const char *name, const char *choices) {
+    for (size_t i = 0; i < words->count; i++)
+        if (words->item[i] != NULL && !option_choice(&command_bench, name, choices, words->item[i]))
+            return false;
+    return true;
+}
+
+/* That the machine has them all is known before any is measured. */
+static bool isas_run(const bench_words *isas) {
+    for (size_t i = 0; i < isas->count; i++) {
+        backend_choice choice;
+        avo_error error = {0};
+        if (isas->item[i] != NULL && backend_choose(isas->item[i], &choice, &error) != AVO_OK) {
+            cli_usage(&command_bench, "--isa: %s", error.text);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool parse_names(bench_flags *flags) {
     bench_engine_options *engine = &flags->engine;
     if (!bench_parse_words("kv-type", flags->kv_type, &flags->kv_types) ||
-        !bench_parse_words("isa", flags->isa, &flags->isas))
+        !bench_parse_words("isa", flags->isa, &flags->isas) ||
+        !names_known(&flags->kv_types, "kv-type", KV_TYPE_CHOICES) ||
+        !names_known(&flags->isas, "isa", ISA_CHOICES) || !isas_run(&flags->isas))
         return false;
     memcpy(engine->kv_type, flags->kv_types.item, sizeof(engine->kv_type));
     engine->kv_types = flags->kv_types.count;
@@ -104,7 +128,7 @@ static int measure(int models, char **names, const bench_flags *flags,
         status = bench_kernels(kernels, machine, &results, &error);
     if (flags->rung != NULL && status == AVO_OK) {
         uint32_t threads = flags->engine.threads.item[0];
-        rung_options rungs = {flags->rung, flags->rung_shape,
+        rung_options rungs = {flags->rung, flags->rung_shape != NULL ? flags->rung_shape : "ladder",
                               threads > 0 ? threads : cpu_usable_threads(), flags->engine.repeats,
                               &flags->engine.place};
         status = bench_rungs(&rungs, machine, &results, &error);
@@ -112,12 +136,51 @@ static int measure(int models, char **names, const bench_flags *flags,
     for (int i = 0; !flags->kernels && i < models && status == AVO_OK; i++)
         status = measure_model(names[i], flags, machine, &results, &error);
     bench_machine_close(machine);
+    cli_progress_end();
+    int exit_status = EXIT_GOOD;
+    if (status == AVO_OK || results.count > 0) /* what was measured is not lost with the rest */
+        exit_status = bench_print(&results, flags->json, flags->csv);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
-    int exit_status = bench_print(&results, flags->json, flags->csv);
     if (exit_status == EXIT_GOOD && flags->plot != NULL)
         exit_status = bench_plot(&results, flags->plot);
     return exit_status;
+}
+
+/* Flags that a rung or an operation has no use for; NULL: none of them was given. */
+static const char *useless_flag(const bench_flags *flags) {
+    bool rung = flags->rung != NULL;
+    if (flags->generate != NULL)
+        return "-n (--generate)";
+    if (flags->engine.compute_depth)
+        return "--compute-depth";
+    if (rung && flags->prompt != NULL)
+        return "-p (--prompt)";
+    if (rung && flags->batch != NULL)
+        return "-b (--batch)";
+    if (rung && flags->depth != NULL)
+        return "-d (--depth)";
+    if (rung && flags->isa != NULL)
+        return "--isa";
+    if (rung && flags->kv_type != NULL)
+        return "--kv-type";
+    if (rung && flags->engine.threads.count > 1)
+        return "list of -t (--threads)";
+    return NULL;
+}
+
+/* Counted before hours are spent on what does not fit the table. */
+static bool check_cases(const bench_flags *flags, const kernel_bench *kernels, int models) {
+    uint64_t cases = 0;
+    if (flags->kernels)
+        cases = bench_kernels_cases(kernels);
+    else if (flags->rung == NULL)
+        cases = (uint64_t)models * bench_engine_cases(&flags->engine);
+    if (cases <= BENCH_RESULTS_MAX)
+        return true;
+    cli_usage(&command_bench, "these lists make %llu cases; %d is the most",
+              (unsigned long long)cases, BENCH_RESULTS_MAX);
+    return false;
 }
 
 /* What is wrong with flags that each are right; false after an error was printed. */
@@ -151,9 +214,16 @@ static bool check_flags(const bench_flags *flags, int words) {
         wrong = "--huge-pages, --numa, --pin and --lock are for models, not for --kernels";
     else if (sum == 0 && !flags->kernels && flags->rung == NULL)
         wrong = "-p 0 -n 0 leaves nothing to measure";
-    if (wrong != NULL)
+    else if (flags->rung_shape != NULL && flags->rung == NULL)
+        wrong = "--rung-shape goes with --rung";
+    if (wrong != NULL) {
         cli_usage(&command_bench, "%s", wrong);
-    return wrong == NULL;
+        return false;
+    }
+    const char *useless = flags->kernels || flags->rung != NULL ? useless_flag(flags) : NULL;
+    if (useless != NULL)
+        cli_usage(&command_bench, "--%s takes no %s", flags->kernels ? "kernels" : "rung", useless);
+    return useless == NULL;
 }
 
 #define OWN_OPTION_COUNT 21
@@ -216,9 +286,7 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
 }
 
 static int run(int argc, char **argv) {
-    static bench_flags flags = {.generate = "32",
-                                .threads = "0",
-                                .rung_shape = "ladder",
+    static bench_flags flags = {.threads = "0",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
     option_spec specs[OWN_OPTION_COUNT + PLACE_OPTION_COUNT + 1];
@@ -233,6 +301,8 @@ static int run(int argc, char **argv) {
     flags.kernel.tokenizer = words > 0 ? argv[1] : NULL;
     size_t walk_bytes = (size_t)flags.limits_mib << 19; /* half of what is read */
     if (flags.kernels && !bench_kernels_parse(&flags.kernel, &flags.engine, walk_bytes, &kernels))
+        return EXIT_USAGE;
+    if (!check_cases(&flags, &kernels, words))
         return EXIT_USAGE;
     if (flags.rung != NULL && strcmp(flags.rung, "list") == 0) {
         bench_rung_list();

@@ -5,11 +5,14 @@ import json
 import math
 import os
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
-from command import FAILED, GOOD, ROOT, USAGE, call
+from command import FAILED, GOOD, INTERRUPTED, ROOT, USAGE, call, start, wait_until_caught
 
 FIXTURE = ROOT / "tests" / "fixtures" / "models" / "llama3.gguf"
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizer" / "gpt2.json"
@@ -213,13 +216,57 @@ class Bench(unittest.TestCase):
         for word in ("1 thread,", "pinned: core", "NUMA interleave", "huge pages off"):
             self.assertIn(word, lines[1])
         for flags in (("--pin", "hard"), ("--numa", "far"), ("--huge-pages", "2M")):
-            self.assertIn(flags[1], self.refuse(FIXTURE, *SHORT, *flags, status=FAILED))
+            self.assertIn(f"{flags[0]}: \"{flags[1]}\" is none of",
+                          self.refuse(FIXTURE, *SHORT, *flags))
         self.refuse("--kernels", *SHORT, "--pin", "core")
 
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])
-        self.assertIn("ref", self.refuse(FIXTURE, *SHORT, "--isa", "neon", status=FAILED))
+        self.assertIn("--isa: \"neon\" is none of ref, avx2, avx512, amx",
+                      self.refuse(FIXTURE, *SHORT, "--isa", "ref,neon"))
+        has = json.loads(call("version", "--json").stdout)["isas"].split()
+        for isa in {"avx2", "avx512", "amx"} - set(has):
+            for what in (FIXTURE, "--kernels"):
+                text = self.refuse(what, *SHORT, "--isa", f"{has[-1]},{isa}")
+                self.assertIn("--isa: ", text)
+                self.assertIn(f"'{isa}'", text)
+
+    def test_what_was_measured_is_printed_before_a_late_error(self):
+        done = call("bench", FIXTURE, "./missing.gguf", *SHORT, "-p", "8", "-n", "2", "--json")
+        self.assertEqual(done.returncode, FAILED, done)
+        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]*missing.gguf[^\n]*\n\Z")
+        self.assertEqual([r["kind"] for r in json.loads(done.stdout)["results"]],
+                         ["prefill", "decode"])
+
+    def test_what_was_measured_is_printed_when_interrupted(self):
+        """Cases without end: whatever the wait, some are done and some are not."""
+        for wait in (0.5, 2, 8, 20):
+            process = start("bench", FIXTURE, "-t", "1", "-r", "5", "--limits-mib", "1", "--json",
+                            "-p", ",".join(["8"] * 32), "-d", ",".join(["0"] * 32), "-n", "2",
+                            stdout=subprocess.PIPE)
+            wait_until_caught(process)
+            time.sleep(wait)
+            process.send_signal(signal.SIGINT)
+            out, problems = process.communicate()
+            self.assertEqual((process.returncode, problems),
+                             (INTERRUPTED, b"avocet: interrupted\n"))
+            if out == b"":
+                continue  # the first case was not done yet
+            found = json.loads(out)["results"]
+            self.assertTrue(0 < len(found) < 32 * 32 + 32, len(found))
+            return
+        self.fail("nothing was printed")
+
+    def test_too_many_cases_are_refused_at_once(self):
+        """32 prompts at 32 depths with 3 numbers of threads and 2 types, and as many decodes."""
+        many = ",".join(["8"] * 32)
+        lists = ("-p", many, "-d", many, "-t", "1,1,1")
+        self.assertIn("6336 cases; 4096", self.refuse(FIXTURE, *lists, "-n", "2", "--kv-type",
+                                                      "f32,f16"))
+        self.assertIn("6144 cases", self.refuse(FIXTURE, *lists, "-n", "0", "--kv-type",
+                                                "f32,f16"))
+        self.assertIn("6336 cases", self.refuse("--kernels", "--op", "attention", *lists))
 
     def test_refusals(self):
         self.assertIn("MODEL", self.refuse())
@@ -239,9 +286,16 @@ class Bench(unittest.TestCase):
                       (FIXTURE, FIXTURE)):
             with self.subTest(flags=wrong):
                 self.refuse("--kernels", *wrong)
-        self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT,
-                                               status=FAILED))
-        self.assertIn("kv_type", self.refuse(FIXTURE, "--kv-type", "f32,int3", status=FAILED))
+        self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT))
+        self.assertIn("--kv-type: \"int3\" is none of f32, f16, bf16, int8, fp8",
+                      self.refuse(FIXTURE, "--kv-type", "f32,int3"))
+        for flag, *value in (("-p", "8"), ("-n", "2"), ("-b", "2"), ("-d", "8"), ("--isa", "ref"),
+                             ("--kv-type", "f16"), ("--compute-depth",), ("-t", "1,2")):
+            with self.subTest(flag=flag):
+                self.assertIn(f"--rung takes no {flag}" if flag != "-t" else "no list of -t",
+                              self.refuse("--rung", "loops", flag, *value))
+        self.assertIn("--kernels takes no -n", self.refuse("--kernels", "-n", "2"))
+        self.assertIn("--rung-shape", self.refuse(FIXTURE, "--rung-shape", "tiny"))
         self.assertIn("missing.gguf", self.refuse("./missing.gguf", status=FAILED))
         self.refuse(FIXTURE, *SHORT, "-p", "1", "-n", "1", "-d", "1048576", "--kv-type", "f32",
                     "-b", "4096", status=FAILED)
