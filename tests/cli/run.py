@@ -56,7 +56,8 @@ class Run(unittest.TestCase):
 
     def test_names_are_checked_before_anything_is_opened(self):
         for flag, names in (("--kv-type", "f32, f16, bf16, int8, fp8"),
-                            ("--pin", "none, core, node"), ("--numa", "first-touch, interleave, off"),
+                            ("--pin", "none, core, node"),
+                            ("--numa", "first-touch, interleave, off"),
                             ("--huge-pages", "auto, on, off"), ("--isa", "ref, avx2, avx512, amx")):
             self.assertIn(f'{flag}: "x" is none of {names}', self.refuse(flag, "x", status=USAGE))
 
