@@ -192,6 +192,7 @@ float weight_largest(quant_type type) {
     case QUANT_F16:
     case QUANT_Q4_1:
     case QUANT_Q4M64:
+    case QUANT_Q5_1:
         return 65504.0f;
     case QUANT_BF16:
         return 0x1.fep127f;
@@ -201,6 +202,8 @@ float weight_largest(quant_type type) {
     case QUANT_Q4_0:
     case QUANT_Q4B64:
         return 65504.0f * 7.0f;
+    case QUANT_Q5_0:
+        return 65504.0f * 15.0f;
     case QUANT_Q4R: /* the rotation of 256 k may gather 16 times the largest in one number */
         return 65504.0f * 120.0f / 16.0f;
     default:

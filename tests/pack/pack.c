@@ -438,7 +438,9 @@ static void bad_numbers_are_named(void **state) {
                  {INFINITY, PACK_KEEP, "inf: the model is damaged", AVO_ERROR_FORMAT},
                  {-INFINITY, PACK_Q4, "-inf", AVO_ERROR_FORMAT},
                  {70000, PACK_F16, "70000, too large for f16", AVO_ERROR_UNSUPPORTED},
-                 {3e38f, PACK_Q8, "too large for q8b", AVO_ERROR_UNSUPPORTED}};
+                 {3e38f, PACK_Q8, "too large for q8b", AVO_ERROR_UNSUPPORTED},
+                 {65504.0f * 15.1f, PACK_Q5_0, "too large for q5_0", AVO_ERROR_UNSUPPORTED},
+                 {-65600, PACK_Q5_1, "-65600, too large for q5_1", AVO_ERROR_UNSUPPORTED}};
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             hand_open(&hand);
