@@ -26,6 +26,7 @@ typedef struct option {
 
 typedef struct budget {
     pack_list *list;
+    const char *name; /* of the model, for messages */
     const pack_options *options;
     option *options_of; /* [items][CANDIDATES] */
     uint32_t layers;
@@ -40,6 +41,7 @@ typedef struct budget {
     uint8_t *panel; /* [workers][panel_bytes] */
     size_t scratch_floats, panel_bytes;
     double error[SAMPLES], energy[SAMPLES];
+    pack_fault faults[SAMPLES];
     uint64_t done, total;
 } budget;
 
@@ -89,8 +91,11 @@ static void measure_share(void *context, uint32_t worker, uint32_t workers) {
     for (size_t i = begin; i < end; i++) {
         size_t unit = i * pack_units(b->item) / b->samples;
         size_t rows = pack_unit_rows(b->item, unit);
+        b->error[i] = b->energy[i] = 0;
+        b->faults[i].found = false;
         pack_decode_unit(b->item, unit, rows, numbers);
-        b->error[i] = 0;
+        if (!pack_check_unit(b->item, weight_largest(b->type), unit, rows, numbers, &b->faults[i]))
+            continue;
         feedback_encode_panel(b->type, numbers, rows, b->item->k, b->factor,
                               b->options->effort == PACK_EFFORT_NONE, scratch,
                               b->panel + worker * b->panel_bytes, &b->error[i]);
@@ -113,6 +118,8 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
     team_run(b->team, measure_share, b);
     double lost = 0, all = 0;
     for (size_t i = 0; i < b->samples; i++) {
+        if (b->faults[i].found)
+            return pack_report_fault(item, b->type, b->name, &b->faults[i], error);
         lost += b->error[i];
         all += b->energy[i];
     }
@@ -122,7 +129,7 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
 }
 
 /* Rotated and plain types one after the other, so that matrices of one input share its factor. */
-static avo_status measure_all(budget *b, const char *name, avo_error *error) {
+static avo_status measure_all(budget *b, avo_error *error) {
     for (int rotated = 1; rotated >= 0; rotated--)
         for (uint32_t i = 0; i < b->list->count; i++) {
             if (!is_choice(&b->list->items[i]))
@@ -135,7 +142,8 @@ static avo_status measure_all(budget *b, const char *name, avo_error *error) {
             b->done++;
             if (b->options->progress != NULL &&
                 !b->options->progress(b->options->progress_context, "measuring", b->done, b->total))
-                return status_fail(error, AVO_ERROR_CANCELLED, "%s: packing was cancelled", name);
+                return status_fail(error, AVO_ERROR_CANCELLED, "%s: packing was cancelled",
+                                   b->name);
         }
     return AVO_OK;
 }
@@ -207,7 +215,7 @@ static void leave_out_poor(const budget *b, double limit) {
     }
 }
 
-static avo_status choose(budget *b, const char *name, uint8_t *chosen, avo_error *error) {
+static avo_status choose(budget *b, uint8_t *chosen, avo_error *error) {
     uint64_t weights = 0, fixed = 0;
     for (uint32_t i = 0; i < b->list->count; i++) {
         const pack_item *item = &b->list->items[i];
@@ -224,7 +232,7 @@ static avo_status choose(budget *b, const char *name, uint8_t *chosen, avo_error
     if (!(limit >= (double)least))
         return status_fail(
             error, AVO_ERROR_ARGUMENT, "%s: %g bits per weight are too few; the least is %.3f",
-            name, b->options->bits, 8.0 * (double)(least + fixed) / (double)weights + 0.0005);
+            b->name, b->options->bits, 8.0 * (double)(least + fixed) / (double)weights + 0.0005);
     leave_out_poor(b, limit);
     for (int i = 0; i < 400 && cheap < dear; i++) { /* geometric: prices span many orders */
         double price = cheap == 0 ? dear * 1e-3 : sqrt(cheap * dear);
@@ -272,7 +280,7 @@ static avo_status open_budget(budget *b, uint32_t threads, avo_error *error) {
 
 avo_status pack_budget(pack_list *list, const char *name, const pack_options *options,
                        avo_error *error) {
-    budget b = {.list = list, .options = options};
+    budget b = {.list = list, .name = name, .options = options};
     uint32_t threads = options->threads != 0 ? options->threads : cpu_usable_threads();
     threads = threads < TEAM_THREADS_MAX ? threads : TEAM_THREADS_MAX;
     b.options_of = arena_take_array(list->arena, list->count * CANDIDATES, sizeof(option));
@@ -281,9 +289,9 @@ avo_status pack_budget(pack_list *list, const char *name, const pack_options *op
         return status_no_memory(error, "measured errors", list->count * CANDIDATES);
     avo_status status = open_budget(&b, threads, error);
     if (status == AVO_OK)
-        status = measure_all(&b, name, error);
+        status = measure_all(&b, error);
     if (status == AVO_OK)
-        status = choose(&b, name, chosen, error);
+        status = choose(&b, chosen, error);
     team_close(b.team);
     rounding_close(&b.rounding);
     allocator_give(NULL, b.scratch, threads * b.scratch_floats * sizeof(float));

@@ -13,13 +13,6 @@
 #define BATCH_UNITS    4096
 #define MEASURED_UNITS 8 /* one of so many */
 
-/* The first number that cannot be written. */
-typedef struct fault {
-    bool found;
-    uint32_t row, column;
-    float value;
-} fault;
-
 typedef struct batch {
     const pack_item *item;
     size_t unit_bytes;
@@ -27,7 +20,7 @@ typedef struct batch {
     uint8_t *out;   /* [units][unit_bytes] */
     float *scratch; /* [workers][scratch_floats] */
     size_t scratch_floats;
-    fault *faults; /* [workers] */
+    pack_fault *faults; /* [workers] */
     pack_effort effort;
     const feedback_factor *factor; /* NULL: none */
     double *errors, *energies;     /* [units] */
@@ -45,9 +38,8 @@ void pack_decode_unit(const pack_item *item, size_t unit, size_t rows, float *nu
     }
 }
 
-static bool check_unit(const pack_item *item, size_t unit, size_t rows, const float *numbers,
-                       fault *found) {
-    float largest = item->copied || item->repacked ? FLT_MAX : weight_largest(item->type);
+bool pack_check_unit(const pack_item *item, float largest, size_t unit, size_t rows,
+                     const float *numbers, pack_fault *found) {
     for (size_t row = 0; row < rows; row++) {
         const float *from = numbers + row * item->k;
         bool bad = false;
@@ -55,7 +47,7 @@ static bool check_unit(const pack_item *item, size_t unit, size_t rows, const fl
             bad |= !(fabsf(from[i]) <= largest);
         for (uint32_t i = 0; bad && i < item->k; i++)
             if (!(fabsf(from[i]) <= largest)) {
-                *found = (fault){true, (uint32_t)(unit * QUANT_PANEL_ROWS + row), i, from[i]};
+                *found = (pack_fault){true, (uint32_t)(unit * QUANT_PANEL_ROWS + row), i, from[i]};
                 return false;
             }
     }
@@ -98,6 +90,7 @@ static void encode_unit(const pack_item *item, size_t unit, size_t rows, const f
 static void convert_share(void *context, uint32_t worker, uint32_t workers) {
     batch *b = context;
     float *numbers = b->scratch + worker * b->scratch_floats;
+    float largest = b->item->copied || b->item->repacked ? FLT_MAX : weight_largest(b->item->type);
     size_t begin, end;
     team_share(b->units, worker, workers, &begin, &end);
     for (size_t i = begin; i < end && !b->faults[worker].found; i++) {
@@ -105,7 +98,7 @@ static void convert_share(void *context, uint32_t worker, uint32_t workers) {
         size_t rows = pack_unit_rows(b->item, unit);
         b->errors[i] = b->energies[i] = 0;
         pack_decode_unit(b->item, unit, rows, numbers);
-        if (!check_unit(b->item, unit, rows, numbers, &b->faults[worker]))
+        if (!pack_check_unit(b->item, largest, unit, rows, numbers, &b->faults[worker]))
             return;
         if (b->item->layout == QUANT_LAYOUT_PANELS && feedback_known(b->item->type) &&
             !b->item->copied && !b->item->repacked)
@@ -115,14 +108,14 @@ static void convert_share(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static avo_status report_fault(const pack_item *item, const char *name, const fault *found,
-                               avo_error *error) {
+avo_status pack_report_fault(const pack_item *item, quant_type type, const char *name,
+                             const pack_fault *found, avo_error *error) {
     if (isfinite(found->value))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "%s: tensor %s: row %u, column %u is %g, too large for %s; choose "
                            "another type (bf16, f32)",
                            name, item->name, found->row, found->column, (double)found->value,
-                           quant_name(item->type));
+                           quant_name(type));
     return status_fail(error, AVO_ERROR_FORMAT,
                        "%s: tensor %s: row %u, column %u is %g: the model is damaged", name,
                        item->name, found->row, found->column, (double)found->value);
@@ -185,11 +178,11 @@ static avo_status convert_item(converter *c, pack_item *item) {
     for (size_t first = 0; first < units; first += b->units) {
         b->first_unit = first;
         b->units = size_min(size_min(units - first, most), BATCH_UNITS);
-        memset(b->faults, 0, team_size(c->team) * sizeof(fault));
+        memset(b->faults, 0, team_size(c->team) * sizeof(pack_fault));
         team_run(c->team, convert_share, b);
         for (uint32_t worker = 0; worker < team_size(c->team); worker++)
             if (b->faults[worker].found) /* shares ascend: this is the first one */
-                return report_fault(item, c->name, &b->faults[worker], c->error);
+                return pack_report_fault(item, item->type, c->name, &b->faults[worker], c->error);
         add_errors(c, item);
         size_t bytes = b->units * b->unit_bytes;
         if (item->layout == QUANT_LAYOUT_ROWS) {
@@ -236,7 +229,7 @@ avo_status pack_convert(pack_list *list, const char *name, const pack_options *o
     size_t scratch_bytes = threads * c.batch.scratch_floats * sizeof(float);
     c.batch.out = allocator_take(allocator, c.out_bytes);
     c.batch.scratch = allocator_take(allocator, scratch_bytes);
-    c.batch.faults = allocator_take_array(allocator, threads, sizeof(fault));
+    c.batch.faults = allocator_take_array(allocator, threads, sizeof(pack_fault));
     c.batch.errors = allocator_take_array(allocator, 2 * BATCH_UNITS, sizeof(double));
     avo_status status = AVO_OK;
     if (c.batch.out == NULL || c.batch.scratch == NULL || c.batch.faults == NULL ||
@@ -255,6 +248,6 @@ avo_status pack_convert(pack_list *list, const char *name, const pack_options *o
     allocator_give(allocator, c.batch.errors, 2 * BATCH_UNITS * sizeof(double));
     allocator_give(allocator, c.batch.out, c.out_bytes);
     allocator_give(allocator, c.batch.scratch, scratch_bytes);
-    allocator_give(allocator, c.batch.faults, threads * sizeof(fault));
+    allocator_give(allocator, c.batch.faults, threads * sizeof(pack_fault));
     return status;
 }

@@ -434,13 +434,18 @@ static void bad_numbers_are_named(void **state) {
         pack_type type;
         const char *part;
         avo_status status;
-    } cases[] = {{NAN, PACK_F32, "nan: the model is damaged", AVO_ERROR_FORMAT},
-                 {INFINITY, PACK_KEEP, "inf: the model is damaged", AVO_ERROR_FORMAT},
-                 {-INFINITY, PACK_Q4, "-inf", AVO_ERROR_FORMAT},
-                 {70000, PACK_F16, "70000, too large for f16", AVO_ERROR_UNSUPPORTED},
-                 {3e38f, PACK_Q8, "too large for q8b", AVO_ERROR_UNSUPPORTED},
-                 {65504.0f * 15.1f, PACK_Q5_0, "too large for q5_0", AVO_ERROR_UNSUPPORTED},
-                 {-65600, PACK_Q5_1, "-65600, too large for q5_1", AVO_ERROR_UNSUPPORTED}};
+        double bits; /* 0: the type for all */
+    } cases[] = {{NAN, PACK_F32, "nan: the model is damaged", AVO_ERROR_FORMAT, 0},
+                 {INFINITY, PACK_KEEP, "inf: the model is damaged", AVO_ERROR_FORMAT, 0},
+                 {-INFINITY, PACK_Q4, "-inf", AVO_ERROR_FORMAT, 0},
+                 {70000, PACK_F16, "70000, too large for f16", AVO_ERROR_UNSUPPORTED, 0},
+                 {3e38f, PACK_Q8, "too large for q8b", AVO_ERROR_UNSUPPORTED, 0},
+                 {65504.0f * 15.1f, PACK_Q5_0, "too large for q5_0", AVO_ERROR_UNSUPPORTED, 0},
+                 {-65600, PACK_Q5_1, "-65600, too large for q5_1", AVO_ERROR_UNSUPPORTED, 0},
+                 {NAN, PACK_Q4, "nan: the model is damaged", AVO_ERROR_FORMAT, 8},
+                 {-INFINITY, PACK_Q4, "-inf: the model is damaged", AVO_ERROR_FORMAT, 5},
+                 {3e38f, PACK_Q4, "too large for q4r", AVO_ERROR_UNSUPPORTED, 8},
+                 {70000, PACK_Q4, "70000, too large for q4m64", AVO_ERROR_UNSUPPORTED, 8}};
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
             hand_open(&hand);
@@ -451,7 +456,8 @@ static void bad_numbers_are_named(void **state) {
                 numbers[i] = 0.5f;
             numbers[18 * HAND_K + 7] = cases[c].value;
             numbers[19 * HAND_K] = cases[c].value;
-            pack_options options = {.type = cases[c].type, .threads = threads};
+            pack_options options = {
+                .type = cases[c].type, .threads = threads, .bits = cases[c].bits};
             assert_refused(pack_source(&hand.source, path, &options, &report, &error),
                            cases[c].status, &error, cases[c].part);
             assert_non_null(strstr(error.text, "blk.24.ffn_down.weight: row 18, column 7"));
