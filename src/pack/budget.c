@@ -92,13 +92,15 @@ static void measure_share(void *context, uint32_t worker, uint32_t workers) {
         size_t unit = i * pack_units(b->item) / b->samples;
         size_t rows = pack_unit_rows(b->item, unit);
         b->error[i] = b->energy[i] = 0;
-        b->faults[i].found = false;
+        b->faults[i] = (pack_fault){0};
         pack_decode_unit(b->item, unit, rows, numbers);
         if (!pack_check_unit(b->item, weight_largest(b->type), unit, rows, numbers, &b->faults[i]))
             continue;
         feedback_encode_panel(b->type, numbers, rows, b->item->k, b->factor,
                               b->options->effort == PACK_EFFORT_NONE, scratch,
                               b->panel + worker * b->panel_bytes, &b->error[i]);
+        if (!isfinite(b->error[i]))
+            b->faults[i] = (pack_fault){.found = true, .moments = true};
         b->energy[i] = feedback_energy(b->type, numbers, rows, b->item->k, b->factor, scratch);
     }
 }
@@ -119,7 +121,7 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
     double lost = 0, all = 0;
     for (size_t i = 0; i < b->samples; i++) {
         if (b->faults[i].found)
-            return pack_report_fault(item, b->type, b->name, &b->faults[i], error);
+            return pack_report_fault(item, b->type, b->name, b->options, &b->faults[i], error);
         lost += b->error[i];
         all += b->energy[i];
     }

@@ -47,7 +47,10 @@ bool pack_check_unit(const pack_item *item, float largest, size_t unit, size_t r
             bad |= !(fabsf(from[i]) <= largest);
         for (uint32_t i = 0; bad && i < item->k; i++)
             if (!(fabsf(from[i]) <= largest)) {
-                *found = (pack_fault){true, (uint32_t)(unit * QUANT_PANEL_ROWS + row), i, from[i]};
+                *found = (pack_fault){.found = true,
+                                      .row = (uint32_t)(unit * QUANT_PANEL_ROWS + row),
+                                      .column = i,
+                                      .value = from[i]};
                 return false;
             }
     }
@@ -56,13 +59,15 @@ bool pack_check_unit(const pack_item *item, float largest, size_t unit, size_t r
 
 /* A matrix in a type that is searched for. Its error is measured on some units only, because what
  * it is compared with costs as much as the feedback. */
-static void round_unit(const batch *b, size_t i, size_t rows, float *numbers) {
+static void round_unit(const batch *b, size_t i, size_t rows, float *numbers, pack_fault *found) {
     const pack_item *item = b->item;
     float *scratch = numbers + QUANT_PANEL_ROWS * item->k;
     double error = 0;
     feedback_encode_panel(item->type, numbers, rows, item->k, b->factor,
                           b->effort == PACK_EFFORT_NONE, scratch, b->out + i * b->unit_bytes,
                           &error);
+    if (!isfinite(error))
+        *found = (pack_fault){.found = true, .moments = true};
     if ((b->first_unit + i) % MEASURED_UNITS != 0 || b->effort == PACK_EFFORT_NONE)
         return;
     b->errors[i] = error;
@@ -102,14 +107,19 @@ static void convert_share(void *context, uint32_t worker, uint32_t workers) {
             return;
         if (b->item->layout == QUANT_LAYOUT_PANELS && feedback_known(b->item->type) &&
             !b->item->copied && !b->item->repacked)
-            round_unit(b, i, rows, numbers);
+            round_unit(b, i, rows, numbers, &b->faults[worker]);
         else
             encode_unit(b->item, unit, rows, numbers, b->unit_bytes, b->out + i * b->unit_bytes);
     }
 }
 
 avo_status pack_report_fault(const pack_item *item, quant_type type, const char *name,
-                             const pack_fault *found, avo_error *error) {
+                             const pack_options *options, const pack_fault *found,
+                             avo_error *error) {
+    if (found->moments)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: second moments are too large to round %s as %s by them",
+                           options->calibration, item->name, quant_name(type));
     if (isfinite(found->value))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
                            "%s: tensor %s: row %u, column %u is %g, too large for %s; choose "
@@ -182,7 +192,8 @@ static avo_status convert_item(converter *c, pack_item *item) {
         team_run(c->team, convert_share, b);
         for (uint32_t worker = 0; worker < team_size(c->team); worker++)
             if (b->faults[worker].found) /* shares ascend: this is the first one */
-                return pack_report_fault(item, item->type, c->name, &b->faults[worker], c->error);
+                return pack_report_fault(item, item->type, c->name, c->options, &b->faults[worker],
+                                         c->error);
         add_errors(c, item);
         size_t bytes = b->units * b->unit_bytes;
         if (item->layout == QUANT_LAYOUT_ROWS) {

@@ -99,13 +99,15 @@ typedef struct pack_fault {
     bool found;
     uint32_t row, column;
     float value;
+    bool moments; /* no number is at fault, but a calibration by which all errors are infinite */
 } pack_fault;
 /* False: a number is not finite or larger than `largest`. */
 bool pack_check_unit(const pack_item *item, float largest, size_t unit, size_t rows,
                      const float *numbers, pack_fault *found);
 /* The error that names it. `name` is the model's, `type` what the item was to become. */
 AVO_MUST_USE avo_status pack_report_fault(const pack_item *item, quant_type type, const char *name,
-                                          const pack_fault *found, avo_error *error);
+                                          const pack_options *options, const pack_fault *found,
+                                          avo_error *error);
 /* Writes the items in order. `name` is the model's, for messages. */
 AVO_MUST_USE avo_status pack_convert(pack_list *list, const char *name, const pack_options *options,
                                      avo_writer *writer, avo_error *error);

@@ -50,11 +50,9 @@ void feedback_target(feedback_panel *panel, size_t begin, size_t count) {
 
 void feedback_group_begin(feedback_group *group, size_t begin, size_t count, const float *target,
                           float lowest, float highest) {
-    group->begin = begin;
-    group->count = count;
-    group->target = target;
-    group->lowest = lowest;
-    group->highest = highest;
+    /* zeros where no candidate's cost is finite */
+    *group = (feedback_group){
+        .begin = begin, .count = count, .target = target, .lowest = lowest, .highest = highest};
     for (size_t lane = 0; lane < LANES; lane++)
         group->cost[lane] = INFINITY;
 }

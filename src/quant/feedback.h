@@ -33,7 +33,8 @@ size_t feedback_k(quant_type type, size_t k);
 /* Scratch of one worker, in floats. */
 size_t feedback_scratch_floats(size_t k);
 /* As weight_encode_panel. `quick`: no search, the first candidate of everything. `error` (NULL: not
- * wanted) grows by the sum over rows of the above. */
+ * wanted) grows by the sum over rows of the above. It becomes infinite where weights and factor are
+ * so large that no candidate has a finite error: zeros were written there. */
 void feedback_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
                            const feedback_factor *factor, bool quick, float *scratch, uint8_t *out,
                            double *error);
