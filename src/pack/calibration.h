@@ -77,7 +77,6 @@ typedef struct calibration_writer {
     file_writer file;
     calibration_entry *entries;
     uint32_t entry_count, written;
-    uint64_t tokens;
 } calibration_writer;
 
 /* `entries` has names and k, belongs to the caller and gets the rest. */
