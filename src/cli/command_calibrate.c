@@ -11,6 +11,7 @@ extern const cli_command command_calibrate;
 avo_status cli_calibrate(const char *name, const char *text, const char *output,
                          calibrate_options *options, calibrate_report *report, avo_error *error) {
     avo_model *model = NULL;
+    AVO_TRY(cli_spare_input(text, output, error));
     AVO_TRY(cli_model_open(name, &model, error));
     buffer ids;
     buffer_init(&ids, NULL, SIZE_MAX);

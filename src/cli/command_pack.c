@@ -7,6 +7,7 @@
 #include "base/team.h"
 #include "cli/calibrate_text.h"
 #include "cli/pack_sensitivity.h"
+#include "cli/text_tokens.h"
 #include "pack/calibration.h"
 #include "pack/pack.h"
 
@@ -123,6 +124,8 @@ static avo_status pack(const char *model, const char *shape, uint64_t seed, cons
                        pack_report *report, avo_error *error) {
     if (shape != NULL)
         return pack_random(shape, seed, output, options, report, error);
+    AVO_TRY(cli_spare_input(calibrate, output, error));
+    AVO_TRY(cli_spare_input(sensitivity, output, error));
     char path[CLI_PATH_MAX];
     AVO_TRY(cli_model_path(model, path, sizeof(path), error));
     if (calibrate == NULL)

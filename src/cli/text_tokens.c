@@ -32,6 +32,13 @@ avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids
     return AVO_OK;
 }
 
+avo_status cli_spare_input(const char *input, const char *output, avo_error *error) {
+    if (input != NULL && file_is_same(input, output))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: is the file to be read; choose another output", output);
+    return AVO_OK;
+}
+
 int32_t cli_begin_token(const avo_model *model, const int32_t *tokens, size_t count) {
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);

@@ -8,6 +8,8 @@
  * leaves one newline at the end of the file out, so do we. */
 AVO_MUST_USE avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids,
                                         avo_error *error);
+/* Refuses an output that is the very file to be read (NULL: none is). */
+AVO_MUST_USE avo_status cli_spare_input(const char *input, const char *output, avo_error *error);
 /* The begin token where these tokens start with it, or −1: what eval_options wants. */
 int32_t cli_begin_token(const avo_model *model, const int32_t *tokens, size_t count);
 

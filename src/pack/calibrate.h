@@ -19,7 +19,7 @@ typedef struct calibrate_report {
     uint32_t inputs, passes;
 } calibrate_report;
 
-/* The same bytes for any number of threads. */
+/* The same bytes for any number of threads. Refuses to write over a file of the model. */
 AVO_MUST_USE avo_status calibrate_model(const avo_model *model, const int32_t *tokens, size_t count,
                                         const calibrate_options *options, const char *path,
                                         calibrate_report *report, avo_error *error);

@@ -159,12 +159,20 @@ static uint32_t fill_notes(const model_source *source, avo_note *notes) {
     return count;
 }
 
-avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
-                       pack_report *report, avo_error *error) {
+avo_status pack_spare_source(const model_source *source, const char *path, avo_error *error) {
     for (uint32_t i = 0; i < source->file_count; i++)
         if (!source->files[i].borrowed && file_is_same(source->files[i].path, path))
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "%s: is a file of the model itself; choose another output", path);
+    return AVO_OK;
+}
+
+avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
+                       pack_report *report, avo_error *error) {
+    AVO_TRY(pack_spare_source(source, path, error));
+    if (options->calibration != NULL && file_is_same(options->calibration, path))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: is the calibration itself; choose another output", path);
     arena arena;
     tokenizer *tokenizer = NULL;
     avo_note notes[NOTES_MAX];

@@ -129,7 +129,7 @@ typedef struct pack_report {
 AVO_MUST_USE avo_status pack_source(const model_source *source, const char *path,
                                     const pack_options *options, pack_report *report,
                                     avo_error *error);
-/* Opens `model` and packs it; refuses to write over one of its files. */
+/* Opens `model` and packs it; refuses to write over one of its files or the calibration. */
 AVO_MUST_USE avo_status pack_file(const char *model, const char *path, const pack_options *options,
                                   pack_report *report, avo_error *error);
 /* Random weights for measurements: the same bytes for the same shape, type and seed. */

@@ -170,6 +170,33 @@ class Pack(unittest.TestCase):
         self.assertIn("a file of the model itself", error)
         self.assertEqual(self.path.read_bytes(), before)
 
+    def test_what_is_read_is_never_overwritten(self):
+        model = tiny_model.write(self.folder.name)
+        text = Path(self.folder.name) / "text.txt"
+        text.write_text("once upon a time there was a quick brown fox. " * 4)
+        statistics = Path(self.folder.name) / "text.cal"
+        self.assertEqual(call("calibrate", model, "--file", text, "-o", statistics).returncode, 0)
+        link = Path(self.folder.name) / "link"
+        link.symlink_to(text)
+        before = {name: (Path(self.folder.name) / name).read_bytes() for name in self.files()}
+        q4 = ("--type", "q4")
+        for arguments, part in [
+            (("calibrate", model, "--file", text, "-o", model), "a file of the model itself"),
+            (("calibrate", model, "--file", text, "-o", text), "the file to be read"),
+            (("calibrate", model, "--file", text, "-o", link), "the file to be read"),
+            (("pack", model, *q4, "--calibrate", text, "-o", text), "the file to be read"),
+            (("pack", model, *q4, "--calibrate", text, "-o", link), "the file to be read"),
+            (("pack", model, *q4, "--calibrate", statistics, "-o", statistics),
+             "the file to be read"),
+            (("pack", model, "--bits", "7", "--sensitivity", text, "-o", text),
+             "the file to be read"),
+        ]:
+            done = call(*arguments)
+            self.assertEqual(done.returncode, 1, (arguments, done))
+            self.assertIn(part, done.stderr.decode())
+            self.assertEqual(before, {name: (Path(self.folder.name) / name).read_bytes()
+                                      for name in self.files()})
+
     def test_damaged(self):
         data = bytearray((MODELS / "llama2" / "model.safetensors").read_bytes())
         size = struct.unpack("<Q", data[:8])[0]

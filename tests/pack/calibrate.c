@@ -417,6 +417,8 @@ static void another_models_file_is_refused(void **state) {
     options.calibration = "/no/such/file.cal";
     assert_refused(pack_file(model, out, &options, &report, &error), AVO_ERROR_NOT_FOUND, &error,
                    "/no/such/file.cal");
+    assert_refused(pack_file(model, path, &(pack_options){.calibration = path}, &report, &error),
+                   AVO_ERROR_ARGUMENT, &error, "is the calibration itself");
     options.calibration = model;
     assert_true(pack_file(model, out, &options, &report, &error) != AVO_OK);
     assert_int_equal(file_kind_of(out), FILE_MISSING);
