@@ -105,48 +105,58 @@ static avo_status is_calibration(const char *path, bool *found, avo_error *error
     return AVO_OK;
 }
 
-static avo_status pack_measured(const char *path, const char *output, const char *text,
-                                pack_options *options, pack_report *report, avo_error *error) {
-    if (text == NULL)
-        return pack_file(path, output, options, report, error);
-    char temporary[CLI_PATH_MAX + 32];
-    snprintf(temporary, sizeof(temporary), "%s.%ld.sensitivity", output, (long)getpid());
+/* What was asked for, as text; NULL: not said. */
+typedef struct pack_words {
+    const char *model, *output, *type, *shape, *calibrate, *bits, *look_up, *sensitivity;
+    uint64_t seed;
+} pack_words;
+
+/* With the model's path and options that have their calibration. */
+static avo_status pack_measured(const pack_words *given, const char *path, pack_options options,
+                                pack_report *report, avo_error *error) {
     pack_sensitivity sensitivity;
-    AVO_TRY(cli_sensitivity(path, text, temporary, options, &sensitivity, error));
-    options->sensitivity = &sensitivity;
-    avo_status status = pack_file(path, output, options, report, error);
-    options->sensitivity = NULL;
+    if (given->sensitivity != NULL) {
+        char temporary[CLI_PATH_MAX + 32];
+        snprintf(temporary, sizeof(temporary), "%s.%ld.sensitivity", given->output, (long)getpid());
+        AVO_TRY(
+            cli_sensitivity(path, given->sensitivity, temporary, &options, &sensitivity, error));
+        options.sensitivity = &sensitivity;
+    }
+    return pack_file(path, given->output, &options, report, error);
+}
+
+static avo_status pack_calibrated(const pack_words *given, const char *path, pack_options options,
+                                  pack_report *report, avo_error *error) {
+    bool ready = false;
+    AVO_TRY(is_calibration(given->calibrate, &ready, error));
+    options.calibration = given->calibrate;
+    if (ready)
+        return pack_measured(given, path, options, report, error);
+    char temporary[CLI_PATH_MAX + 32];
+    snprintf(temporary, sizeof(temporary), "%s.%ld.calibration", given->output, (long)getpid());
+    calibrate_options calibration = CALIBRATE_OPTIONS_DEFAULT;
+    calibration.threads = options.threads;
+    calibrate_report calibrated;
+    options.calibration = temporary;
+    avo_status status =
+        cli_calibrate(path, given->calibrate, temporary, &calibration, &calibrated, error);
+    if (status == AVO_OK)
+        status = pack_measured(given, path, options, report, error);
+    unlink(temporary);
     return status;
 }
 
-static avo_status pack(const char *model, const char *shape, uint64_t seed, const char *output,
-                       const char *calibrate, const char *sensitivity, pack_options *options,
-                       pack_report *report, avo_error *error) {
-    if (shape != NULL)
-        return pack_random(shape, seed, output, options, report, error);
-    AVO_TRY(cli_spare_input(calibrate, output, error));
-    AVO_TRY(cli_spare_input(sensitivity, output, error));
+static avo_status pack(const pack_words *given, const pack_options *options, pack_report *report,
+                       avo_error *error) {
+    if (given->shape != NULL)
+        return pack_random(given->shape, given->seed, given->output, options, report, error);
+    AVO_TRY(cli_spare_input(given->calibrate, given->output, error));
+    AVO_TRY(cli_spare_input(given->sensitivity, given->output, error));
     char path[CLI_PATH_MAX];
-    AVO_TRY(cli_model_path(model, path, sizeof(path), error));
-    if (calibrate == NULL)
-        return pack_measured(path, output, sensitivity, options, report, error);
-    bool ready = false;
-    AVO_TRY(is_calibration(calibrate, &ready, error));
-    options->calibration = calibrate;
-    if (ready)
-        return pack_measured(path, output, sensitivity, options, report, error);
-    char temporary[CLI_PATH_MAX + 32];
-    snprintf(temporary, sizeof(temporary), "%s.%ld.calibration", output, (long)getpid());
-    calibrate_options calibration = CALIBRATE_OPTIONS_DEFAULT;
-    calibration.threads = options->threads;
-    calibrate_report calibrated;
-    avo_status status =
-        cli_calibrate(model, calibrate, temporary, &calibration, &calibrated, error);
-    options->calibration = temporary;
-    if (status == AVO_OK)
-        status = pack_measured(path, output, sensitivity, options, report, error);
-    unlink(temporary);
-    return status;
+    AVO_TRY(cli_model_path(given->model, path, sizeof(path), error));
+    if (given->calibrate != NULL)
+        return pack_calibrated(given, path, *options, report, error);
+    return pack_measured(given, path, *options, report, error);
 }
 
 static bool parse_bits(const char *text, double *bits) {
@@ -155,18 +165,14 @@ static bool parse_bits(const char *text, double *bits) {
     return end != text && *end == '\0' && *bits >= 4.0 && *bits <= 32.0;
 }
 
-typedef struct pack_words {
-    const char *output, *type, *shape, *calibrate, *bits, *look_up, *sensitivity;
-} pack_words;
-
 /* EXIT_GOOD when the words go together; types and bits go into the options. */
-static int check_words(const pack_words *given, int words, char **argv, pack_options *options) {
+static int check_words(const pack_words *given, int words, pack_options *options) {
     if (given->output == NULL)
         return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
     if (given->shape == NULL && words != 1)
         return cli_usage(&command_pack, "takes one model, but got %d", words);
     if (given->shape != NULL && words != 0)
-        return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", argv[1]);
+        return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", given->model);
     if (given->type != NULL && !pack_type_by_name(given->type, &options->type))
         return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, given->type);
     if (given->look_up != NULL && !pack_look_up_by_name(given->look_up, &options->look_up))
@@ -186,30 +192,28 @@ static int check_words(const pack_words *given, int words, char **argv, pack_opt
 }
 
 static int run(int argc, char **argv) {
-    const char *output = NULL, *type = NULL, *shape = NULL, *calibrate = NULL, *bits = NULL,
-               *look_up = NULL, *sensitivity = NULL;
-    uint64_t seed = 1;
+    pack_words given = {.seed = 1};
     uint32_t effort = PACK_EFFORT_FEEDBACK;
     bool json = false;
     pack_options options = {.type = PACK_KEEP, .progress = cli_progress};
     const option_spec specs[] = {
-        {"output", 'o', OPTION_TEXT, &output, "FILE", "the file to write", 0, 0},
-        {"type", 't', OPTION_TEXT, &type, "TYPE",
+        {"output", 'o', OPTION_TEXT, &given.output, "FILE", "the file to write", 0, 0},
+        {"type", 't', OPTION_TEXT, &given.type, "TYPE",
          "what matrices become: " PACK_TYPES_TEXT " (default keep)", 0, 0},
-        {"calibrate", 0, OPTION_TEXT, &calibrate, "FILE",
+        {"calibrate", 0, OPTION_TEXT, &given.calibrate, "FILE",
          "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
          0},
-        {"bits", 'b', OPTION_TEXT, &bits, "N",
+        {"bits", 'b', OPTION_TEXT, &given.bits, "N",
          "a type for each matrix by measured error, so that all weights together have N bits each "
          "at most",
          0, 0},
-        {"sensitivity", 0, OPTION_TEXT, &sensitivity, "TEXT",
+        {"sensitivity", 0, OPTION_TEXT, &given.sensitivity, "TEXT",
          "with --bits: measure on a text what the errors of each kind of matrix and of the layers "
          "cost; packs the model a dozen times into a file beside the output",
          0, 0},
         {"tensors", 0, OPTION_TEXT, &options.tensors, "LIST",
          "types for matrices by a part of their names: ffn_down=q8,blk.0.=f16", 0, 0},
-        {"look-up", 0, OPTION_TEXT, &look_up, "TYPE",
+        {"look-up", 0, OPTION_TEXT, &given.look_up, "TYPE",
          "what the table becomes in which tokens are looked up: " PACK_LOOK_UPS_TEXT
          " (default auto: f16 for 8 bits)",
          0, 0},
@@ -219,8 +223,9 @@ static int run(int argc, char **argv) {
          0, PACK_EFFORT_COUNT - 1},
         {"threads", 0, OPTION_U32, &options.threads, "N",
          "threads (default: what this process may use)", 1, TEAM_THREADS_MAX},
-        {"random", 0, OPTION_TEXT, &shape, "SHAPE", "random weights instead of a model", 0, 0},
-        {"seed", 0, OPTION_U64, &seed, "N", "of --random (default 1)", 0, 0},
+        {"random", 0, OPTION_TEXT, &given.shape, "SHAPE", "random weights instead of a model", 0,
+         0},
+        {"seed", 0, OPTION_U64, &given.seed, "N", "of --random (default 1)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
@@ -228,28 +233,27 @@ static int run(int argc, char **argv) {
     options_result result = options_parse(&command_pack, specs, argc, argv, &words);
     if (result != OPTIONS_OK)
         return options_exit(result);
-    pack_words given = {output, type, shape, calibrate, bits, look_up, sensitivity};
-    int usage = check_words(&given, words, argv, &options);
+    given.model = words > 0 ? argv[1] : NULL;
+    int usage = check_words(&given, words, &options);
     if (usage != EXIT_GOOD)
         return usage;
     options.effort = (pack_effort)effort;
-    if (bits != NULL)
+    if (given.bits != NULL)
         options.type = PACK_Q4;
-    if (shape != NULL && type == NULL)
+    if (given.shape != NULL && given.type == NULL)
         options.type = PACK_F32;
     cli_interrupt_catch();
     avo_error error = {0};
     pack_report report;
     uint64_t begin = clock_now_ns();
-    avo_status status = pack(words > 0 ? argv[1] : NULL, shape, seed, output, calibrate,
-                             sensitivity, &options, &report, &error);
+    avo_status status = pack(&given, &options, &report, &error);
     cli_progress_end();
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     double seconds = clock_seconds(begin, clock_now_ns());
     if (json)
-        return report_json(output, &options, &report, seconds);
-    report_text(output, &report, calibrate != NULL || options.bits > 0, seconds);
+        return report_json(given.output, &options, &report, seconds);
+    report_text(given.output, &report, given.calibrate != NULL || options.bits > 0, seconds);
     return EXIT_GOOD;
 }
 
