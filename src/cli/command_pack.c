@@ -186,6 +186,8 @@ static int check_words(const pack_words *given, int words, pack_options *options
         return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
     if (given->shape != NULL && given->bits != NULL)
         return cli_usage(&command_pack, "random weights have no errors to choose types by");
+    if (given->shape != NULL && given->look_up != NULL)
+        return cli_usage(&command_pack, "random weights take no --look-up");
     if (given->shape != NULL && given->calibrate != NULL)
         return cli_usage(&command_pack, "random weights cannot be calibrated");
     return EXIT_GOOD;

@@ -211,6 +211,10 @@ avo_status pack_file(const char *model, const char *path, const pack_options *op
 
 avo_status pack_random(const char *shape, uint64_t seed, const char *path,
                        const pack_options *options, pack_report *report, avo_error *error) {
+    if (options->look_up != PACK_LOOK_UP_AUTO)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the table of random weights has no type of its own: look-up must be "
+                           "auto");
     arena arena;
     arena_init(&arena, options->allocator, LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
@@ -227,6 +231,8 @@ avo_status pack_random(const char *shape, uint64_t seed, const char *path,
     avo_content content = {
         .config = &config, .generation = &generation, .notes = notes, .note_count = count};
     avo_status status = pack_list_random(shape, seed, options->type, &list, &config, error);
+    if (status == AVO_OK)
+        status = pack_choose_named(options->tensors, &list, error);
     if (status == AVO_OK)
         status = write_file(&list, &content, shape, path, options, report, error);
     arena_free(&arena);

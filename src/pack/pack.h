@@ -88,7 +88,7 @@ typedef struct pack_options {
     pack_type type;
     double bits; /* 0: `type` for all; otherwise a type for each matrix, so that the whole, but for
                     a table with a type of its own, has so many bits per weight at most */
-    pack_look_up look_up; /* random weights that are tied stay so */
+    pack_look_up look_up; /* random weights: auto only, and those that are tied stay so */
     /* "ffn_down=q8,blk.0.=f16": matrices whose name has this in it become that; the last that fits
      * counts. NULL: none. */
     const char *tensors;

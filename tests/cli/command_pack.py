@@ -116,6 +116,9 @@ class Pack(unittest.TestCase):
             (("pack", model, "-o", self.path, "--effort", "3"), "--effort", 2),
             (("pack", "--random", "tiny", "-o", self.path, "--bits", "5"), "random", 2),
             (("pack", "--random", "tiny", "-o", self.path, "--calibrate", text), "random", 2),
+            (("pack", "--random", "tiny", "-o", self.path, "--look-up", "f32"), "--look-up", 2),
+            (("pack", "--random", "tiny", "-o", self.path, "--tensors", "nothing=q8"),
+             "no matrix has \"nothing\"", 1),
             (("pack", model, "-o", self.path, "--type", "q4", "--calibrate", "/no/such.cal"),
              "/no/such.cal", 1),
         ]:

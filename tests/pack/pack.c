@@ -273,6 +273,17 @@ static void named_matrices_get_their_type(void **state) {
     source = open_source(path);
     expect_tensor(source, "blk.0.ffn_up.weight", QUANT_Q4_0, QUANT_LAYOUT_PANELS);
     source_close(source);
+    pack_options random = {.type = PACK_Q4, .tensors = "ffn_down=q5_1", .threads = 1};
+    pack_report made;
+    avo_error refused;
+    assert_ok_error(pack_random("tiny", 1, path, &random, &made, &refused), &refused);
+    source = open_source(path);
+    expect_tensor(source, "blk.1.ffn_down.weight", QUANT_Q5_1, QUANT_LAYOUT_PANELS);
+    expect_tensor(source, "blk.1.ffn_up.weight", QUANT_Q4R, QUANT_LAYOUT_PANELS);
+    source_close(source);
+    random.look_up = PACK_LOOK_UP_F32;
+    assert_refused(pack_random("tiny", 1, path, &random, &made, &refused), AVO_ERROR_ARGUMENT,
+                   &refused, "look-up");
     static const char *const wrong[] = {
         "ffn_down",    "ffn_down=q9", "=q8",     "nothing=q8",  "norm=q8",
         "ffn_up=keep", ",",           "ffn_up=", "ffn_up=q8,x", "ffn_up=123456789012345678"};
