@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/team.h"
 #include "cli/calibrate_text.h"
-#include "cli/pack_sensitivity.h"
 #include "cli/text_tokens.h"
+#include "eval/sensitivity.h"
 #include "pack/calibration.h"
 #include "pack/pack.h"
 
@@ -111,15 +111,35 @@ typedef struct pack_words {
     uint64_t seed;
 } pack_words;
 
+static avo_status measure_sensitivity(const pack_words *given, const char *path,
+                                      const pack_options *options, pack_sensitivity *found,
+                                      avo_error *error) {
+    char temporary[CLI_PATH_MAX + 32];
+    snprintf(temporary, sizeof(temporary), "%s.%ld.sensitivity", given->output, (long)getpid());
+    avo_model *model = NULL;
+    AVO_TRY(cli_model_open(path, &model, error));
+    buffer ids;
+    buffer_init(&ids, NULL, SIZE_MAX);
+    avo_status status = cli_text_tokens(model, given->sensitivity, &ids, error);
+    if (status == AVO_OK) {
+        const int32_t *tokens = (const int32_t *)(const void *)ids.data;
+        size_t count = ids.size / sizeof(int32_t);
+        int32_t begin = cli_begin_token(model, tokens, count);
+        status =
+            eval_sensitivity(path, model, tokens, count, begin, temporary, options, found, error);
+    }
+    cli_progress_end();
+    buffer_free(&ids);
+    avo_model_close(model);
+    return status;
+}
+
 /* With the model's path and options that have their calibration. */
 static avo_status pack_measured(const pack_words *given, const char *path, pack_options options,
                                 pack_report *report, avo_error *error) {
     pack_sensitivity sensitivity;
     if (given->sensitivity != NULL) {
-        char temporary[CLI_PATH_MAX + 32];
-        snprintf(temporary, sizeof(temporary), "%s.%ld.sensitivity", given->output, (long)getpid());
-        AVO_TRY(
-            cli_sensitivity(path, given->sensitivity, temporary, &options, &sensitivity, error));
+        AVO_TRY(measure_sensitivity(given, path, &options, &sensitivity, error));
         options.sensitivity = &sensitivity;
     }
     return pack_file(path, given->output, &options, report, error);

@@ -1,6 +1,7 @@
 /* Packing from end to end: list the tensors, compile the tokenizer, write. */
 #include "pack/pack.h"
 
+#include "base/checked.h"
 #include "formats/gguf.h"
 #include "formats/names.h"
 #include "pack/pack_int.h"
@@ -66,17 +67,19 @@ static avo_status fill_tensors(const pack_list *list, avo_content *content, avo_
     return AVO_OK;
 }
 
-/* "blk.3.ffn_down.weight" and its likes of one type are a group of the report; vectors are one. */
-static void add_to_group(const pack_item *item, uint64_t bytes, pack_report *report) {
+/* "ffn_down" of "blk.3.ffn_down.weight". */
+static text_view kind_of(const pack_item *item) {
     uint32_t layer;
     text_view rest = text_from(item->name);
     (void)names_split_layer(rest, &layer, &rest);
-    size_t length = 0;
-    while (length < rest.size && rest.data[length] != '.' &&
-           length < sizeof(report->group[0].name) - 1)
-        length++;
-    text_view name =
-        item->vector ? TEXT_LITERAL("norms and biases") : (text_view){rest.data, length};
+    const char *dot = memchr(rest.data, '.', rest.size);
+    return (text_view){rest.data, dot != NULL ? (size_t)(dot - rest.data) : rest.size};
+}
+
+/* "blk.3.ffn_down.weight" and its likes of one type are a group of the report; vectors are one. */
+static void add_to_group(const pack_item *item, uint64_t bytes, pack_report *report) {
+    text_view name = item->vector ? TEXT_LITERAL("norms and biases") : kind_of(item);
+    name.size = size_min(name.size, sizeof(report->group[0].name) - 1);
     uint32_t at = 0;
     while (at < report->groups &&
            !(text_is(name, report->group[at].name) && report->group[at].type == item->type))
@@ -205,6 +208,35 @@ avo_status pack_file(const char *model, const char *path, const pack_options *op
     model_source *source;
     AVO_TRY(source_open(model, options->allocator, &source, error));
     avo_status status = pack_source(source, path, options, report, error);
+    source_close(source);
+    return status;
+}
+
+static void add_kind(const pack_item *item, pack_kinds *kinds) {
+    text_view name = kind_of(item);
+    if (item->layout != QUANT_LAYOUT_PANELS || name.size >= sizeof(kinds->name[0]))
+        return;
+    for (uint32_t i = 0; i < kinds->count; i++)
+        if (text_is(name, kinds->name[i]))
+            return;
+    if (kinds->count < PACK_KINDS_MAX)
+        memcpy(kinds->name[kinds->count++], name.data, name.size);
+}
+
+avo_status pack_list_kinds(const char *model, const pack_options *options, pack_kinds *kinds,
+                           avo_error *error) {
+    *kinds = (pack_kinds){0};
+    model_source *source;
+    AVO_TRY(source_open(model, options->allocator, &source, error));
+    arena arena;
+    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    pack_list list = {.arena = &arena};
+    bool tied;
+    avo_status status =
+        pack_list_source(source, options->type, options->look_up, &list, &tied, error);
+    for (uint32_t i = 0; status == AVO_OK && i < list.count; i++)
+        add_kind(&list.items[i], kinds);
+    arena_free(&arena);
     source_close(source);
     return status;
 }

@@ -132,6 +132,14 @@ AVO_MUST_USE avo_status pack_source(const model_source *source, const char *path
 /* Opens `model` and packs it; refuses to write over one of its files or the calibration. */
 AVO_MUST_USE avo_status pack_file(const char *model, const char *path, const pack_options *options,
                                   pack_report *report, avo_error *error);
+/* The kinds of matrices ("ffn_down") that pack_options.tensors could name in the file which
+ * pack_file would write, in the order of a forward pass. */
+typedef struct pack_kinds {
+    uint32_t count;
+    char name[PACK_KINDS_MAX][24];
+} pack_kinds;
+AVO_MUST_USE avo_status pack_list_kinds(const char *model, const pack_options *options,
+                                        pack_kinds *kinds, avo_error *error);
 /* Random weights for measurements: the same bytes for the same shape, type and seed. */
 AVO_MUST_USE avo_status pack_random(const char *shape, uint64_t seed, const char *path,
                                     const pack_options *options, pack_report *report,

@@ -82,9 +82,11 @@ class Pack(unittest.TestCase):
         self.assertEqual(status, 0, error)
         self.assertLessEqual(json.loads(out)["bits_per_weight"], 7)
         self.assertEqual(self.files(), before)
-        for wrong in (("--sensitivity", text), ("--bits", "7", "--sensitivity", "nothing.txt")):
+        for wrong, part in ((("--sensitivity", text), "--bits"),
+                            (("--bits", "7", "--sensitivity", "nothing.txt"), "nothing.txt")):
             status, out, error = pack(model, "-o", self.path, *wrong)
             self.assertNotEqual(status, 0)
+            self.assertIn(part, error)
         self.assertEqual(self.files(), before)
         # a text instead of its statistics gives the same file, and leaves nothing behind
         first = self.path.with_name("first.avo")

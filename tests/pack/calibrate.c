@@ -424,6 +424,68 @@ static void another_models_file_is_refused(void **state) {
     assert_int_equal(file_kind_of(out), FILE_MISSING);
 }
 
+/* Second moments may be finite, and every error by them infinite all the same. */
+static void moments_beyond_all_bounds_are_named(void **state) {
+    (void)state;
+    enum { K = 128, N = 20 };
+    static float weights[N * K], sums[K * K];
+    uint8_t flags[2] = {0, 1};
+    for (size_t i = 0; i < (size_t)N * K; i++)
+        weights[i] = 80000.0f * uniform(7, i);
+    for (size_t i = 0; i < K; i++)
+        sums[i * K + i] = 1e36f;
+    source_file file = {.path = "by-hand", .borrowed = true};
+    source_tensor tensor = {.name = TEXT_LITERAL("blk.0.ffn_down.weight"),
+                            .type = QUANT_F32,
+                            .rank = 2,
+                            .shape = {N, K, 1, 1},
+                            .data = (const uint8_t *)weights,
+                            .bytes = sizeof(weights)};
+    model_source source = {.format = SOURCE_GGUF,
+                           .naming = SOURCE_NAMES_GGUF,
+                           .path = "by-hand",
+                           .files = &file,
+                           .file_count = 1,
+                           .tensors = &tensor,
+                           .tensor_count = 1,
+                           .config = {.layers = 1,
+                                      .width = N,
+                                      .embedding_width = N,
+                                      .feed_forward = K,
+                                      .heads = 1,
+                                      .kv_heads = 1,
+                                      .head_size = N,
+                                      .vocabulary = 10,
+                                      .context = 10,
+                                      .layer_windowed = flags,
+                                      .layer_rotary = flags + 1}};
+    generation_defaults_init(&source.generation);
+    const char *path = scratch_path("huge.cal"), *out = scratch_path("huge.avo");
+    calibration_entry entry = {.name = "blk.0.ffn_down", .k = K};
+    calibration_writer writer;
+    avo_error error = {0};
+    assert_ok_error(calibration_writer_open(&writer, path, &entry, 1, &error), &error);
+    assert_ok_error(calibration_writer_add(&writer, sums, 1, &error), &error);
+    assert_ok_error(calibration_writer_commit(&writer, 1, &error), &error);
+    static const pack_type wanted[] = {PACK_Q8,   PACK_Q5_0, PACK_Q5_1,  PACK_Q4,
+                                       PACK_Q4_0, PACK_Q4_1, PACK_Q4B64, PACK_Q4M64};
+    for (size_t i = 0; i < 2 * sizeof(wanted) / sizeof(wanted[0]); i++) {
+        pack_options options = {.type = wanted[i / 2],
+                                .threads = 2,
+                                .bits = i % 2 == 0 ? 0 : 8,
+                                .effort = PACK_EFFORT_FEEDBACK,
+                                .calibration = path};
+        pack_report report;
+        assert_refused(pack_source(&source, out, &options, &report, &error), AVO_ERROR_FORMAT,
+                       &error, "huge.cal: second moments are too large to round blk.0.ffn_down");
+        assert_int_equal(file_kind_of(out), FILE_MISSING);
+    }
+    /* without them the very same weights can be packed */
+    pack_options options = {.type = PACK_Q4, .threads = 1, .effort = PACK_EFFORT_FEEDBACK};
+    pack_report report;
+    assert_ok_error(pack_source(&source, out, &options, &report, &error), &error);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moments_are_those_of_the_inputs),
@@ -435,6 +497,7 @@ int main(void) {
         cmocka_unit_test(poor_moments_do),
         cmocka_unit_test(packs_are_the_same_for_any_threads),
         cmocka_unit_test(another_models_file_is_refused),
+        cmocka_unit_test(moments_beyond_all_bounds_are_named),
     };
     return cmocka_run_group_tests_name("pack/calibrate", tests, NULL, NULL);
 }

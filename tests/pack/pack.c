@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "formats/avo.h"
-#include "pack/calibration.h"
 #include "pack/pack.h"
 #include "support/models.h"
 
@@ -478,44 +477,6 @@ static void bad_numbers_are_named(void **state) {
     assert_int_equal(files_in_scratch(), files);
 }
 
-/* Second moments may be finite, and every error by them infinite all the same. */
-static void moments_beyond_all_bounds_are_named(void **state) {
-    (void)state;
-    static const pack_type types[] = {PACK_Q8,   PACK_Q5_0, PACK_Q5_1,  PACK_Q4,
-                                      PACK_Q4_0, PACK_Q4_1, PACK_Q4B64, PACK_Q4M64};
-    hand_source hand;
-    pack_report report;
-    avo_error error;
-    hand_open(&hand);
-    hand.source.tensors[0] = hand.tensors[24];
-    hand.source.tensor_count = 1;
-    float *numbers = (float *)(void *)hand.data[24];
-    for (size_t i = 0; i < (size_t)HAND_ROWS * HAND_K; i++)
-        numbers[i] = 40000.0f * (float)random_uniform_at(4, 0, i);
-    static float moments[HAND_K * HAND_K];
-    for (size_t i = 0; i < HAND_K; i++)
-        moments[i * HAND_K + i] = 1e36f;
-    char statistics[4400];
-    snprintf(statistics, sizeof(statistics), "%s/huge.cal", test_scratch_folder());
-    calibration_entry entry = {.name = "blk.24.ffn_down", .k = HAND_K};
-    calibration_writer writer;
-    assert_ok_error(calibration_writer_open(&writer, statistics, &entry, 1, &error), &error);
-    assert_ok_error(calibration_writer_add(&writer, moments, 1, &error), &error);
-    assert_ok_error(calibration_writer_commit(&writer, 1, &error), &error);
-    const char *path = scratch_path("huge.avo");
-    for (size_t i = 0; i < 2 * sizeof(types) / sizeof(types[0]); i++) {
-        pack_options options = {.type = types[i / 2],
-                                .threads = 2,
-                                .bits = i % 2 == 0 ? 0 : 8,
-                                .effort = PACK_EFFORT_FEEDBACK,
-                                .calibration = statistics};
-        assert_refused(pack_source(&hand.source, path, &options, &report, &error), AVO_ERROR_FORMAT,
-                       &error, "huge.cal: second moments are too large to round blk.24.ffn_down");
-        assert_int_not_equal(access(path, F_OK), 0);
-    }
-    hand_close(&hand);
-}
-
 static void strange_tensors_are_refused(void **state) {
     (void)state;
     hand_source hand;
@@ -710,7 +671,6 @@ int main(void) {
         cmocka_unit_test(order_is_that_of_a_forward_pass),
         cmocka_unit_test(kept_types_keep_every_bit),
         cmocka_unit_test(bad_numbers_are_named),
-        cmocka_unit_test(moments_beyond_all_bounds_are_named),
         cmocka_unit_test(strange_tensors_are_refused),
         cmocka_unit_test(the_model_itself_is_never_overwritten),
         cmocka_unit_test(cancelling_leaves_nothing),

@@ -1,7 +1,6 @@
 /* What the errors of each kind of matrix and of each band of layers cost, by trying. */
-#include "cli/pack_sensitivity.h"
+#include "eval/sensitivity.h"
 
-#include "cli/text_tokens.h"
 #include "eval/eval.h"
 
 #include <stdio.h>
@@ -10,13 +9,16 @@
 
 #define WINDOWS    2
 #define WINDOW     512
+#define TOKENS_MIN 8
 #define LIST_BYTES 8192
 
 typedef struct trial {
     const char *path, *temporary;
     const pack_options *options;
-    avo_model *reference;
-    buffer ids;
+    const avo_model *reference;
+    const int32_t *tokens;
+    size_t count;
+    int32_t begin;
     pack_sensitivity *found;
     avo_error *error;
 } trial;
@@ -28,17 +30,19 @@ static avo_status divergence(trial *t, const char *tensors, pack_report *report,
     options.type = PACK_F16;
     options.tensors = tensors;
     AVO_TRY(pack_file(t->path, t->temporary, &options, report, t->error));
+    avo_model_options opening = AVO_MODEL_OPTIONS_INIT;
+    opening.progress = options.progress;
+    opening.progress_context = options.progress_context;
     avo_model *model = NULL;
-    AVO_TRY(cli_model_open(t->temporary, &model, t->error));
-    const int32_t *tokens = (const int32_t *)(const void *)t->ids.data;
-    size_t count = t->ids.size / sizeof(int32_t);
-    eval_options eval = {.context = count < WINDOW ? (uint32_t)count : WINDOW,
+    AVO_TRY(avo_model_open(t->temporary, &opening, &model, t->error));
+    eval_options eval = {.context = t->count < WINDOW ? (uint32_t)t->count : WINDOW,
                          .windows_max = WINDOWS,
-                         .begin = cli_begin_token(t->reference, tokens, count),
+                         .begin = t->begin,
                          .engine = {.threads = options.threads},
-                         .progress = cli_progress};
-    kl_result result;
-    avo_status status = eval_kl(model, t->reference, tokens, count, &eval, &result, t->error);
+                         .progress = options.progress,
+                         .progress_context = options.progress_context};
+    kl_result result = {0};
+    avo_status status = eval_kl(model, t->reference, t->tokens, t->count, &eval, &result, t->error);
     avo_model_close(model);
     *kl = result.mean;
     return status;
@@ -60,7 +64,6 @@ static double lost(const pack_report *report, const pack_sensitivity *weights, d
     return sum;
 }
 
-/* Kinds that a model has not are left out. */
 static avo_status measure_kind(trial *t, const char *name) {
     char tensors[96];
     /* "output" is in the name of "attn_output" too: what comes last counts */
@@ -68,13 +71,10 @@ static avo_status measure_kind(trial *t, const char *name) {
              strcmp(name, "output") == 0 ? ",attn_output=f16" : "");
     pack_report report;
     double kl = 0;
-    avo_status status = divergence(t, tensors, &report, &kl);
-    if (status == AVO_ERROR_ARGUMENT && strstr(t->error->text, "no matrix has") != NULL)
-        return AVO_OK;
-    AVO_TRY(status);
+    AVO_TRY(divergence(t, tensors, &report, &kl));
     double error = lost(&report, NULL, 1);
     pack_sensitivity *found = t->found;
-    if (!(error > 0) || found->kinds == PACK_KINDS_MAX)
+    if (!(error > 0))
         return AVO_OK;
     snprintf(found->kind[found->kinds].name, sizeof(found->kind[0].name), "%s", name);
     found->kind[found->kinds++].weight = kl / error;
@@ -104,34 +104,39 @@ static avo_status measure_bands(trial *t, uint32_t layers) {
     return AVO_OK;
 }
 
-static avo_status measure(trial *t, const char *text) {
-    static const char *const kinds[] = {"attn_q",      "attn_k",     "attn_v",
-                                        "attn_output", "ffn_gate",   "ffn_up",
-                                        "ffn_down",    "token_embd", "output"};
+static avo_status measure(trial *t) {
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(t->reference, &info);
-    AVO_TRY(cli_text_tokens(t->reference, text, &t->ids, t->error));
-    if (t->ids.size / sizeof(int32_t) < 8)
-        return status_fail(t->error, AVO_ERROR_ARGUMENT, "%s: too short to measure on", text);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        AVO_TRY(measure_kind(t, kinds[i]));
+    pack_options options = *t->options;
+    options.type = PACK_F16;
+    pack_kinds kinds;
+    AVO_TRY(pack_list_kinds(t->path, &options, &kinds, t->error));
+    for (uint32_t i = 0; i < kinds.count; i++)
+        AVO_TRY(measure_kind(t, kinds.name[i]));
     if (t->found->kinds == 0)
-        return status_fail(t->error, AVO_ERROR_UNSUPPORTED, "%s: nothing could be measured", text);
+        return status_fail(t->error, AVO_ERROR_UNSUPPORTED, "%s: nothing could be measured",
+                           t->path);
     return measure_bands(t, info.layers);
 }
 
-avo_status cli_sensitivity(const char *path, const char *text, const char *temporary,
-                           const pack_options *options, pack_sensitivity *found, avo_error *error) {
+avo_status eval_sensitivity(const char *path, const avo_model *reference, const int32_t *tokens,
+                            size_t count, int32_t begin, const char *temporary,
+                            const pack_options *options, pack_sensitivity *found,
+                            avo_error *error) {
     *found = (pack_sensitivity){0};
-    trial t = {
-        .path = path, .temporary = temporary, .options = options, .found = found, .error = error};
-    buffer_init(&t.ids, NULL, SIZE_MAX);
-    avo_status status = cli_model_open(path, &t.reference, error);
-    if (status == AVO_OK)
-        status = measure(&t, text);
-    cli_progress_end();
-    buffer_free(&t.ids);
-    avo_model_close(t.reference);
+    if (count < TOKENS_MIN)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a text of %zu tokens is too short to measure on", count);
+    trial t = {.path = path,
+               .temporary = temporary,
+               .options = options,
+               .reference = reference,
+               .tokens = tokens,
+               .count = count,
+               .begin = begin,
+               .found = found,
+               .error = error};
+    avo_status status = measure(&t);
     unlink(temporary);
     return status;
 }
