@@ -38,9 +38,11 @@ typedef struct bench_result {
     double seconds; /* median of a whole measurement */
     double tps;     /* tokens (rows) a second: median, slowest, fastest */
     double tps_low, tps_high;
-    double gbps;  /* bytes that must be read (of a tokenizer: of text), over the time */
-    double gops;  /* 2 × weights × rows and attention, over the time */
-    double share; /* of what the limit that binds allows: median of every time's own share */
+    double gbps; /* bytes that must be read (of a tokenizer: of text), over the time */
+    double gops; /* 2 × weights × rows and attention, over the time */
+    /* Of what either limit allows: medians of every time's own share. The limit that binds by the
+     * medians below is `bound`, and its share is `share`. */
+    double read_share, arithmetic_share, share;
     limit_bound bound;
     double read_gbps; /* the machine's limits, medians of those before every time */
     double integer_gops;
@@ -62,7 +64,7 @@ typedef struct bench_sample {
     machine_limits limits;
 } bench_sample;
 
-/* Fills repeats, seconds, tps, gbps, gops, share, bound and the limits from `repeats` runs of
+/* Fills repeats, seconds, tps, gbps, gops, shares, bound and the limits from `repeats` runs of
  * `work`. */
 void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens,
                     const limit_work *work, bench_result *result);

@@ -44,13 +44,14 @@ static double median(double *values, uint32_t count) {
 
 void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens,
                     const limit_work *work, bench_result *result) {
-    double seconds[BENCH_REPEATS_MAX], share[BENCH_REPEATS_MAX], read[BENCH_REPEATS_MAX];
-    double integer[BENCH_REPEATS_MAX], floating[BENCH_REPEATS_MAX];
-    limit_bound ignored;
+    double seconds[BENCH_REPEATS_MAX], reading[BENCH_REPEATS_MAX], computing[BENCH_REPEATS_MAX];
+    double read[BENCH_REPEATS_MAX], integer[BENCH_REPEATS_MAX], floating[BENCH_REPEATS_MAX];
     for (uint32_t i = 0; i < repeats; i++) {
         const machine_limits *limits = &samples[i].limits;
         seconds[i] = samples[i].seconds;
-        share[i] = limits_shortest(limits, work, &ignored) / seconds[i];
+        limit_times shortest = limits_times(limits, work);
+        reading[i] = shortest.reading / seconds[i];
+        computing[i] = shortest.computing / seconds[i];
         read[i] = limits->read_bytes;
         integer[i] = limits->integer_operations;
         floating[i] = limits->floating_operations;
@@ -65,8 +66,10 @@ void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens
     result->tps_high = tokens / seconds[0];
     result->gbps = work->bytes / result->seconds * 1e-9;
     result->gops = (work->integer_operations + work->floating_operations) / result->seconds * 1e-9;
-    result->share = median(share, repeats);
-    (void)limits_shortest(&usual, work, &result->bound);
+    result->read_share = median(reading, repeats);
+    result->arithmetic_share = median(computing, repeats);
+    result->bound = limits_bound(limits_times(&usual, work));
+    result->share = result->bound == LIMIT_READ ? result->read_share : result->arithmetic_share;
     result->read_gbps = usual.read_bytes * 1e-9;
     result->integer_gops = usual.integer_operations * 1e-9;
     result->floating_gops = usual.floating_operations * 1e-9;
@@ -79,10 +82,6 @@ static const char *digits(double value, char text[24]) {
     int places = value >= 100 ? 0 : value >= 10 ? 1 : value >= 1 ? 2 : value >= 0.1 ? 3 : 4;
     snprintf(text, 24, "%.*f", places, value);
     return text;
-}
-
-static double read_share(const bench_result *r) {
-    return r->read_gbps > 0 ? r->gbps / r->read_gbps : 0;
 }
 
 static double spread_percent(const bench_result *r) {
@@ -108,7 +107,7 @@ static avo_status markdown_operation(const bench_result *r, buffer *out) {
     AVO_TRY(buffer_format(out, "| %s | %s | %s | %u | %u | %u | %s | %s | ± %.1f %% | %s %% |",
                           r->model, r->backend, r->kv, r->tokens, r->depth, r->threads,
                           digits(r->seconds * 1e6, time), digits(r->tps, rate), spread_percent(r),
-                          digits(100 * read_share(r), read)));
+                          digits(100 * r->read_share, read)));
     return markdown_figures(r, out);
 }
 
@@ -222,7 +221,8 @@ static avo_status json_row(const bench_result *r, buffer *out) {
         {"gbps", r->gbps},
         {"gops", r->gops},
         {"share", r->share},
-        {"read_share", read_share(r)},
+        {"read_share", r->read_share},
+        {"arithmetic_share", r->arithmetic_share},
         {"read_gbps", r->read_gbps},
         {"integer_gops", r->integer_gops},
         {"floating_gops", r->floating_gops},

@@ -282,10 +282,12 @@ void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limit
         peak_rate(&m, &table->floating, limits->floating_rounds, REPEATS_AGAIN);
 }
 
-double limits_shortest(const machine_limits *limits, const limit_work *work, limit_bound *bound) {
-    double reading = work->bytes / limits->read_bytes;
-    double computing = work->integer_operations / limits->integer_operations +
-                       work->floating_operations / limits->floating_operations;
-    *bound = reading >= computing ? LIMIT_READ : LIMIT_ARITHMETIC;
-    return reading >= computing ? reading : computing;
+limit_times limits_times(const machine_limits *limits, const limit_work *work) {
+    return (limit_times){work->bytes / limits->read_bytes,
+                         work->integer_operations / limits->integer_operations +
+                             work->floating_operations / limits->floating_operations};
+}
+
+limit_bound limits_bound(limit_times times) {
+    return times.reading >= times.computing ? LIMIT_READ : LIMIT_ARITHMETIC;
 }

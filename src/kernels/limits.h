@@ -61,13 +61,18 @@ void limits_measure(const limit_table *table, team *team, const uint8_t *memory,
  * from one second to the next, and a figure wants the limits of its own moment. */
 void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limits *limits);
 
-/* What bounds a piece of work, and the shortest time that it can take. Integers and floats share
- * the ports, so their times add up; reading goes on beside them. */
+/* The shortest times that a piece of work can take, to read and to compute, and which of them
+ * bounds it. Integers and floats share the ports, so their times add up; reading goes on beside
+ * them. */
 typedef struct limit_work {
     double bytes; /* read */
     double integer_operations, floating_operations;
 } limit_work;
 typedef enum limit_bound { LIMIT_READ, LIMIT_ARITHMETIC } limit_bound;
-double limits_shortest(const machine_limits *limits, const limit_work *work, limit_bound *bound);
+typedef struct limit_times {
+    double reading, computing; /* seconds */
+} limit_times;
+limit_times limits_times(const machine_limits *limits, const limit_work *work);
+limit_bound limits_bound(limit_times times);
 
 #endif

@@ -33,7 +33,8 @@ else:
     with open(folder + "/calls", "a") as file:
         file.write(os.environ["AVO_ISA"] + "\\n")
     print(json.dumps({{"results": [
-        {{"share": float(shares[0]), "bound": "read", "tps": 100.0}}]}}))
+        {{"share": 9.0, "read_share": float(shares[0]), "arithmetic_share": 0.125,
+          "bound": "arithmetic", "tps": 100.0}}]}}))
 """
 
 
@@ -48,12 +49,12 @@ class Gate(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def store(self, rows, cpu="pretended", threads=2):
+    def store(self, rows, cpu="pretended", threads=2, bound="read"):
         with open(self.path / "gate.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["isa", "cpu", "threads", "case", "share", "bound", "tps"])
             for isa, share in rows:
-                writer.writerow([isa, cpu, threads, "q4 decode", share, "read", 1])
+                writer.writerow([isa, cpu, threads, "q4 decode", share, bound, 1])
 
     def rows(self, name="gate.csv"):
         with open(self.path / name, newline="", encoding="utf-8") as file:
@@ -129,6 +130,49 @@ class Gate(unittest.TestCase):
         self.assertEqual([row["share"] for row in self.rows("history.csv")],
                          ["0.7200", "0.5000", "0.8000"])
 
+    def test_the_limit_that_counts_is_the_case_s_own(self):
+        """Whatever binds at the moment (the pretender says arithmetic)."""
+        done = self.run_gate([0.8] * 3, "--record", "--isa", "avx2")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual([(row["share"], row["bound"]) for row in self.rows("history.csv")],
+                         [("0.8000", "read")])
+        done = self.run_gate([0.8] * 3, "--record", "--isa", "avx2", "--cases", "q4 decode × 8")
+        self.assertEqual([(row["share"], row["bound"]) for row in self.rows("history.csv")][1:],
+                         [("0.1250", "arithmetic")])
+        self.store([("avx2", 0.8)], bound="arithmetic")
+        done = self.run_gate([], "--isa", "avx2")
+        self.assertIn(b"SKIPPED: its row is a share of arithmetic, not of read", done.stdout)
+
+    def test_a_disturbed_limit_is_not_stored(self):
+        done = self.run_gate([0.7, 1.3, 0.72, 1.06, 1.05], "--record", "--isa", "avx2")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual([row["share"] for row in self.rows("history.csv")], ["0.7200"])
+        before = self.rows()
+        done = self.run_gate([1.3, 1.3, 0.7, 1.3, 0.7, 1.3], "--record", "--isa", "avx2",
+                             "--tries", "3")
+        self.assertIn(b"SKIPPED: above 105 % of read: the limit was disturbed", done.stdout)
+        self.assertEqual(self.rows(), before)
+        self.assertEqual(len(self.rows("history.csv")), 1)
+
+    def test_a_disturbed_limit_is_not_compared(self):
+        done = self.run_gate([1.3, 0.7, 0.8], "--isa", "avx2")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(b"3 tries", done.stdout)
+        done = self.run_gate([1.3, 1.3], "--isa", "avx2", "--tries", "2")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(b"SKIPPED: above 105 %", done.stdout)
+        self.assertIn(b"gate: 0 as fast as stored, 1 skipped", done.stdout)
+        done = self.run_gate([1.3, 0.5], "--isa", "avx2", "--tries", "2")
+        self.assertEqual(done.returncode, 1, done)
+
+    def test_an_interrupted_recording_keeps_what_it_has(self):
+        """The pretender has no fourth share, and fails."""
+        done = self.run_gate([0.7, 0.75, 0.72], "--record", "--isa", "avx2", "--cases",
+                             "q4 decode;q8 decode")
+        self.assertNotEqual(done.returncode, 0, done)
+        self.assertEqual([row["share"] for row in self.rows("history.csv")], ["0.7200"])
+        self.assertEqual({row["share"] for row in self.rows() if row["isa"] == "avx2"}, {"0.7200"})
+
     def test_models_are_written_once_and_again_when_they_cannot_be_read(self):
         self.run_gate([0.8, 0.9])
         self.run_gate([0.8, 0.9])
@@ -155,16 +199,17 @@ class Gate(unittest.TestCase):
         self.assertIn(b"nothing works", done.stderr)
 
     def test_the_stored_table_is_one(self):
-        """Every row of bench/gate.csv names a case that the gate knows."""
+        """Every row of bench/gate.csv is a share that can be, of the limit that its case names."""
         table = ROOT / "bench" / "gate.csv"
         if not table.exists():
             self.skipTest("no table yet")
-        names = subprocess.run([sys.executable, SCRIPT, "--list"], stdout=subprocess.PIPE,
+        lines = subprocess.run([sys.executable, SCRIPT, "--list"], stdout=subprocess.PIPE,
                                check=True).stdout.decode().splitlines()
+        limits = dict(line.split("\t") for line in lines)
         with open(table, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                self.assertIn(row["case"], names)
-                self.assertTrue(0 < float(row["share"]) < 1.5, json.dumps(row))
+                self.assertEqual(row["bound"], limits[row["case"]], json.dumps(row))
+                self.assertTrue(0 < float(row["share"]) <= 1.05, json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ class Bench(unittest.TestCase):
             self.assertLessEqual(result["tps_low"], result["tps"])
             self.assertGreaterEqual(result["tps_high"], result["tps"])
             self.assertIn(result["bound"], ("read", "arithmetic"))
+            self.assertEqual(result["share"], result[result["bound"] + "_share"])
             self.assertEqual((result["model"], result["repeats"]), ("llama3", 2))
             self.assertAlmostEqual(result["tokens"] * result["batch"] / result["seconds"],
                                    result["tps"], delta=1e-6 * result["tps"])

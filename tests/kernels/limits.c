@@ -78,12 +78,14 @@ static void the_larger_time_bounds(void **state) {
     (void)state;
     machine_limits limits = {
         .read_bytes = 10, .integer_operations = 100, .floating_operations = 50};
-    limit_bound bound;
-    assert_true(limits_shortest(&limits, &(limit_work){20, 100, 0}, &bound) == 2);
-    assert_int_equal(bound, LIMIT_READ);
-    assert_true(limits_shortest(&limits, &(limit_work){10, 200, 50}, &bound) == 3);
-    assert_int_equal(bound, LIMIT_ARITHMETIC);
-    assert_true(limits_shortest(&limits, &(limit_work){0}, &bound) == 0);
+    limit_times times = limits_times(&limits, &(limit_work){20, 100, 0});
+    assert_true(times.reading == 2 && times.computing == 1);
+    assert_int_equal(limits_bound(times), LIMIT_READ);
+    times = limits_times(&limits, &(limit_work){10, 200, 50});
+    assert_true(times.reading == 1 && times.computing == 3);
+    assert_int_equal(limits_bound(times), LIMIT_ARITHMETIC);
+    times = limits_times(&limits, &(limit_work){0});
+    assert_true(times.reading == 0 && times.computing == 0);
 }
 
 int main(void) {
