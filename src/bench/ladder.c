@@ -1,6 +1,7 @@
 /* The lower rungs of the ladder (docs/ladder.md), which no engine climbs any more: plain loops, and
  * the fast operations one after the other without any fusion. Neither has attention, which is
- * nothing at a depth of 0 and a few hundredths of a prompt of 512. */
+ * nothing at a depth of 0 and some hundredths of a prompt of 512; the second counts its operations
+ * all the same. */
 #include "bench/bench.h"
 
 #include "base/allocator.h"
