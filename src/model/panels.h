@@ -3,16 +3,15 @@
  * once per model by the first engine that needs it, shared by all, closed with the model.
  *
  * How an engine uses it (the reference back end reads any layout and needs none of this):
- *
- *     panels_plan panels;                              in the memory plan, before anything is taken
- *     model_panels_plan(model, &options, &panels);     panels.missing_bytes counts against the
- * limit … team_open(…, &engine->team, …); const model_view *view; AVO_TRY(model_panels(model,
- * engine->team, &options, &view, error)); engine->view = *view;                            then the
- * rotation tables as before
+ * model_panels_plan in the memory plan, before anything is taken; its missing_bytes count against
+ * the limit. Once the team is open, model_panels with it; the engine copies the view that it gets
+ * and puts its own rotation tables there.
  *
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
- * the order of the forward pass: kernels that cut their work the same way find their pages on their
- * own NUMA node. (Another team size later computes the same, from where the pages are.)
+ * the order of the forward pass. A step of few rows cuts its products in the same way, so that a
+ * worker finds its pages on its own NUMA node; many rows are cut too, and whoever has time takes
+ * the next part (kernels/fast/products.c), wherever its panels lie. (Another team size later
+ * computes the same, from where the pages are.)
  */
 #ifndef AVO_MODEL_PANELS_H
 #define AVO_MODEL_PANELS_H
