@@ -1,5 +1,7 @@
 /* What a step costs besides its arithmetic: a model's walk with phases that do nothing but meet at
- * as many barriers as the real ones, beside a real step of one token.
+ * as many barriers as the real ones, beside a real step of one token at the beginning of a session.
+ * "few": whole KV heads share out evenly, as they do there; "most": they do not, and attention is
+ * split, as it is later on (kernels/fast/phases.c).
  *
  *     ninja -C build bench_step && build/bench/bench_step MODEL [THREADS_MAX]
  */
@@ -29,24 +31,52 @@ static void head(const step_view *step, uint32_t worker) {
         team_barrier(step->team, worker);
 }
 
-/* One barrier a phase: what decoding one row takes. */
-static const backend nothing = {.name = "nothing",
-                                .embed = embed,
-                                .attention_input = meet,
-                                .attention = meet,
-                                .attention_output = meet,
-                                .feed_forward_input = meet,
-                                .feed_forward_output = meet,
-                                .head = head};
+static void meet_twice(const step_view *step, uint32_t layer, uint32_t worker) {
+    meet(step, layer, worker);
+    meet(step, layer, worker);
+}
 
-static bool measure_empty(const avo_model *model, uint32_t threads, double *seconds) {
+static void meet_output(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    if (layer->attention_post_norm.kind != NORM_NONE || layer->norm_after)
+        meet(step, number, worker);
+    meet(step, number, worker);
+}
+
+static void meet_down(const step_view *step, uint32_t number, uint32_t worker) {
+    const layer_view *layer = &step->model->layer[number];
+    if (layer->feed_forward_post_norm.kind != NORM_NONE || layer->norm_after)
+        meet(step, number, worker);
+    meet(step, number, worker);
+}
+
+/* What decoding one row takes. */
+static const backend few = {.name = "few",
+                            .embed = embed,
+                            .attention_input = meet,
+                            .attention = meet,
+                            .attention_output = meet_output,
+                            .feed_forward_input = meet,
+                            .feed_forward_output = meet_down,
+                            .head = head};
+static const backend most = {.name = "most",
+                             .embed = embed,
+                             .attention_input = meet_twice,
+                             .attention = meet_twice,
+                             .attention_output = meet_output,
+                             .feed_forward_input = meet,
+                             .feed_forward_output = meet_down,
+                             .head = head};
+
+static bool measure_empty(const avo_model *model, const backend *nothing, uint32_t threads,
+                          double *seconds) {
     avo_error error = {0};
     team *team;
     if (team_open(NULL, threads, &team, &error) != AVO_OK) {
         fprintf(stderr, "%s\n", error.text);
         return false;
     }
-    step_view step = {.model = &model->view, .backend = &nothing, .team = team};
+    step_view step = {.model = &model->view, .backend = nothing, .team = team};
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
         for (int i = 0; i < EMPTY_STEPS; i++)
@@ -109,16 +139,19 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    uint32_t most = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : cpu_usable_threads();
-    printf("threads  empty µs  one token µs  share\n");
+    uint32_t threads_max = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : cpu_usable_threads();
+    printf("threads  empty µs, few  most  one token µs  share of few\n");
     bool good = true;
-    for (uint32_t threads = 1; good && threads <= most; threads *= 2) {
-        double empty = 0;
+    for (uint32_t threads = 1; good && threads <= threads_max; threads *= 2) {
+        double least = 0;
+        double longest = 0;
         double real = 0;
-        good = measure_empty(model, threads, &empty) && measure_real(model, threads, &real);
+        good = measure_empty(model, &few, threads, &least) &&
+               measure_empty(model, &most, threads, &longest) &&
+               measure_real(model, threads, &real);
         if (good)
-            printf("%7u  %8.1f  %12.0f  %.2f %%\n", threads, empty * 1e6, real * 1e6,
-                   100.0 * empty / real);
+            printf("%7u  %13.1f  %4.1f  %12.0f  %.2f %%\n", threads, least * 1e6, longest * 1e6,
+                   real * 1e6, 100.0 * least / real);
     }
     avo_model_close(model);
     return good ? 0 : 1;

@@ -14,7 +14,7 @@
 #define RUNS     2000
 #define BARRIERS 20000
 #define LAYERS   30
-#define MEETINGS 5 /* barriers a layer */
+#define MEETINGS 5 /* barriers a layer, at the least: kernels/fast/phases.c */
 
 static void nothing(void *context, uint32_t worker, uint32_t workers) {
     (void)context;

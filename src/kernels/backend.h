@@ -59,7 +59,10 @@ struct backend {
     bool (*scratch_bytes)(const scratch_shape *shape, size_t *worker, size_t *shared);
     /* token (and position) embedding into hidden; rotation angles of every row */
     void (*embed)(const step_view *step, uint32_t worker);
-    /* norm, q/k/v, per-head norms, rotation, KV write */
+    /* norm, q/k/v, per-head norms, rotation, KV write. In fast/ queries stay as the product has
+     * left them: whoever attends with one norms and rotates it in `attention`. K and V are visible
+     * to all, but for plans that are "fused" (fast/attention_int.h): then only to the worker that
+     * wrote them, the only one that attends with them in this step. */
     void (*attention_input)(const step_view *step, uint32_t layer, uint32_t worker);
     /* attended = softmax(q·K)·V over the row's own timeline */
     void (*attention)(const step_view *step, uint32_t layer, uint32_t worker);

@@ -25,9 +25,11 @@ typedef struct linear_call {
     float add_scale;
 } linear_call;
 
-/* Outputs of the panels [first, last), for all rows of x. Decodes every panel once, whatever the
- * rows. Writes nothing past the weight's last row and reads nothing past its last byte. `scratch`
- * is linear_scratch_bytes(k) bytes of this worker's own, at a multiple of 64. */
+/* Outputs of the panels [first, last), for all rows of x. A panel that has to be unpacked is,
+ * once for as many rows as a cache has room for: AVX2 40 to 96, AMX 512 (Q4R 256), AVX-512 all;
+ * AVX-512 reads 8 bits as they lie, for one tile of rows after the other. Writes nothing past the
+ * weight's last row and reads nothing past its last byte. `scratch` is linear_scratch_bytes(k)
+ * bytes of this worker's own, at a multiple of 64. */
 typedef void (*linear_op)(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
 /* A decoded panel, whatever form, and as many more as the second cache holds. */

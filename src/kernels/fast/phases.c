@@ -1,6 +1,9 @@
 /* The phases of the fast back ends. Written once over the op table, so that all of them walk the
  * same way and give the same bits. Barriers of a decoding step, per layer: behind the products of
- * q, k, v; behind attention; behind the output product; behind gate and up; behind down. */
+ * q, k, v; behind attention; behind the output product; behind gate and up; behind down: five. One
+ * more behind the write of K and V unless the attention's plan is "fused", one more within
+ * attention where it is "split" (attention_int.h; 3 KV heads on 2 workers: beyond 96 and beyond 256
+ * tokens), and one more before each norm that stands behind a product. */
 #include "kernels/fast/fast_int.h"
 
 #include "base/checked.h"
