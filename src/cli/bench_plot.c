@@ -16,7 +16,7 @@ extern char **environ;
 
 /* ---- Names ---- */
 
-#define LABEL_MAX 160
+#define LABEL_MAX 256
 
 /* Back end and threads, where results differ in them. */
 static void label_machine(const bench_results *results, const bench_result *r, char text[48]) {
