@@ -7,10 +7,10 @@
  * The error is the sum of squared differences over the sum of squares; "gaussian" and "student t5"
  * are seeded draws of 256 × 4,096, "model" the matrices of FILE.bin.
  */
-#include "quant/quant.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
+#include "quant/feedback.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,10 +45,15 @@ static void add_matrix(quant_type type, const float *source, uint32_t rows, uint
         exit(1);
     uint8_t *panel = malloc(panel_bytes);
     float *decoded = malloc((size_t)k * sizeof(float));
+    float *scratch = malloc(feedback_scratch_floats(k) * sizeof(float));
     for (uint32_t first = 0; first < rows; first += QUANT_PANEL_ROWS) {
         uint32_t count = rows - first < QUANT_PANEL_ROWS ? rows - first : QUANT_PANEL_ROWS;
         uint64_t begin = clock_now_ns();
-        weight_encode_panel(type, source + (size_t)first * k, NULL, count, k, panel);
+        if (feedback_known(type)) /* by search, as pack does without a calibration */
+            feedback_encode_panel(type, source + (size_t)first * k, count, k, NULL, false, scratch,
+                                  panel, NULL);
+        else
+            weight_encode_panel(type, source + (size_t)first * k, count, k, panel);
         total->seconds += clock_seconds(begin, clock_now_ns());
         weight_view view = {type, QUANT_LAYOUT_PANELS, count, k, 0, panel};
         for (uint32_t row = 0; row < count; row++) {
@@ -65,6 +70,7 @@ static void add_matrix(quant_type type, const float *source, uint32_t rows, uint
     }
     free(panel);
     free(decoded);
+    free(scratch);
 }
 
 static void print_errors(const char *what, quant_type type, const sums *total) {

@@ -84,7 +84,7 @@ static void encode_unit(const pack_item *item, size_t unit, size_t rows, const f
             bytes = unit_bytes / QUANT_PANEL_ROWS * rows;
         memcpy(out, item->from.data + unit * unit_bytes, bytes);
     } else if (item->layout == QUANT_LAYOUT_PANELS) {
-        weight_encode_panel(item->type, numbers, NULL, rows, item->k, out);
+        weight_encode_panel(item->type, numbers, rows, item->k, out);
     } else {
         for (size_t row = 0; row < rows; row++)
             quant_encode(item->type, numbers + row * item->k, item->k,

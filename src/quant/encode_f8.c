@@ -24,17 +24,17 @@ uint8_t quant_f32_to_f8_e4m3(float number) {
     return (uint8_t)(sign | (magnitude - 0x3c000000u) >> 20);
 }
 
-static double squared_error(const float *source, const float *importance, size_t k, float scale) {
+static double squared_error(const float *source, size_t k, float scale) {
     double sum = 0;
     for (size_t i = 0; i < k; i++) {
         float back = scale * e4m3_to_float(quant_f32_to_f8_e4m3(source[i] / scale));
         double difference = (double)source[i] - back;
-        sum += difference * difference * (importance == NULL ? 1.0 : importance[i]);
+        sum += difference * difference;
     }
     return sum;
 }
 
-static float best_scale(const float *source, const float *importance, size_t k) {
+static float best_scale(const float *source, size_t k) {
     float largest = 0;
     for (size_t i = 0; i < k; i++)
         largest = fabsf(source[i]) > largest ? fabsf(source[i]) : largest;
@@ -44,7 +44,7 @@ static float best_scale(const float *source, const float *importance, size_t k) 
     double best_error = INFINITY;
     for (int i = 0; i < SCALES; i++) {
         float scale = largest / (E4M3_LARGEST * (1.0f - (float)i / (2 * SCALES)));
-        double error = squared_error(source, importance, k, scale);
+        double error = squared_error(source, k, scale);
         if (error < best_error) {
             best_error = error;
             best = scale;
@@ -53,14 +53,13 @@ static float best_scale(const float *source, const float *importance, size_t k) 
     return best;
 }
 
-void panels_f8c_encode(const float *source, const float *importance, size_t rows, size_t k,
-                       uint8_t *out) {
+void panels_f8c_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
     uint64_t bytes = 0;
     (void)panels_row_scale_bytes(k, &bytes);
     memset(out, 0, (size_t)bytes);
     for (size_t row = 0; row < rows; row++) {
         const float *from = source + row * k;
-        float scale = best_scale(from, importance, k);
+        float scale = best_scale(from, k);
         memcpy(out + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * row, &scale, sizeof(scale));
         for (size_t i = 0; scale > 0 && i < k; i++)
             out[i / 4 * PANEL_LINE_BYTES + 4 * row + i % 4] = quant_f32_to_f8_e4m3(from[i] / scale);

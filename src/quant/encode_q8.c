@@ -1,24 +1,13 @@
-/* Encode to int8: Q8C with an f32 scale per row, Q8B and Q8_0 with an f16 scale per row and 32 k.
+/* Encode to int8: panels of Q8C with an f32 scale per row, rows of Q8_0 with an f16 scale per 32 k.
  */
-#include "base/checked.h"
 #include "quant/decode_int.h"
 #include "quant/panels_int.h"
 
 #include <math.h>
 
-#define Q8_MAX         127.0f
-#define HALF_MAX       65504.0f
-#define ROUND_MAGIC    12582912.0f /* 1.5 · 2^23: adding it rounds to an integer, ties to even */
-#define Q8B_BLOCK_LINE (Q8B_BLOCK / 4)
-
-/* Where block `block` of a panel has its lines and its 16 scales. */
-static size_t lines_at(size_t block) {
-    return (block * Q8B_BLOCK_LINE + block / 2 + 1) * PANEL_LINE_BYTES;
-}
-
-static size_t scales_at(size_t block) {
-    return block / 2 * (2 * Q8B_BLOCK_LINE + 1) * PANEL_LINE_BYTES + block % 2 * 32;
-}
+#define Q8_MAX      127.0f
+#define HALF_MAX    65504.0f
+#define ROUND_MAGIC 12582912.0f /* 1.5 · 2^23: adding it rounds to an integer, ties to even */
 
 static float largest_magnitude(const float *source, size_t count) {
     float largest = 0.0f;
@@ -33,12 +22,6 @@ static inline float nearest_q8(float number, float scale) {
     float quotient = number / scale; /* not by the inverse, which a subnormal scale has not */
     quotient = quotient > Q8_MAX ? Q8_MAX : quotient < -Q8_MAX ? -Q8_MAX : quotient;
     return quotient + ROUND_MAGIC - ROUND_MAGIC;
-}
-
-static void encode_run(const float *source, size_t count, float scale, size_t row, uint8_t *lines) {
-    for (size_t i = 0; i < count; i++)
-        lines[i / 4 * PANEL_LINE_BYTES + 4 * row + i % 4] =
-            (uint8_t)(int8_t)nearest_q8(source[i], scale);
 }
 
 static double squared_error(const float *source, size_t count, float scale) {
@@ -66,25 +49,17 @@ static uint16_t q8b_scale(const float *source, size_t count) {
                : nearest;
 }
 
-void panels_q8_encode(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out) {
+void panels_q8c_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
     uint64_t bytes = 0;
-    (void)panels_bytes(type, k, &bytes);
+    (void)panels_row_scale_bytes(k, &bytes);
     memset(out, 0, (size_t)bytes);
     for (size_t row = 0; row < rows; row++) {
         const float *from = source + row * k;
-        if (type == QUANT_Q8C) {
-            float scale = largest_magnitude(from, k) / Q8_MAX;
-            encode_run(from, k, scale, row, out);
-            memcpy(out + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * row, &scale, sizeof(scale));
-            continue;
-        }
-        for (size_t begin = 0; begin < k; begin += Q8B_BLOCK) {
-            size_t block = begin / Q8B_BLOCK;
-            size_t count = size_min(k - begin, Q8B_BLOCK);
-            uint16_t half = q8b_scale(from + begin, count);
-            memcpy(out + scales_at(block) + 2 * row, &half, sizeof(half));
-            encode_run(from + begin, count, half_to_float(half), row, out + lines_at(block));
-        }
+        float scale = largest_magnitude(from, k) / Q8_MAX;
+        for (size_t i = 0; i < k; i++)
+            out[i / 4 * PANEL_LINE_BYTES + 4 * row + i % 4] =
+                (uint8_t)(int8_t)nearest_q8(from[i], scale);
+        memcpy(out + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * row, &scale, sizeof(scale));
     }
 }
 

@@ -167,6 +167,7 @@ static float to_half(float number) {
  * (stories15M, calibrated: KL 4.6e-4 with one scale, 4.1e-4 with 8, 3.0e-4 with 64). */
 #define SCALES_FOUR  14
 #define SCALES_EIGHT 64
+#define FITS         3
 static float scale_ratio(bool eight, size_t trial) {
     if (!eight)
         return 1.0f - 0.02f * (float)trial;
@@ -195,6 +196,26 @@ static void try_symmetric(const feedback_panel *panel, feedback_group *group,
         }
 }
 
+/* The line that is best for the numbers found so far, lane by lane: without feedback the targets
+ * are those that were rounded, so that only its rounding to f16 can make it worse. */
+static void fit_minimum(const feedback_group *group, float *scale, float *minimum) {
+    double n = (double)group->count;
+    for (size_t lane = 0; lane < LANES; lane++) {
+        double source = 0, number = 0, square = 0, product = 0;
+        for (size_t i = 0; i < group->count; i++) {
+            double t = group->target[i * LANES + lane], q = group->number[i][lane];
+            source += t;
+            number += q;
+            square += q * q;
+            product += t * q;
+        }
+        double determinant = n * square - number * number;
+        double slope = determinant > 0 ? (n * product - number * source) / determinant : 0;
+        scale[lane] = to_half((float)slope);
+        minimum[lane] = to_half((float)((source - slope * number) / n));
+    }
+}
+
 static void try_minimum(const feedback_panel *panel, feedback_group *group,
                         const block_rule *rule) {
     float low[LANES], high[LANES], scale[LANES], minimum[LANES];
@@ -206,9 +227,13 @@ static void try_minimum(const feedback_panel *panel, feedback_group *group,
             low[lane] = number < low[lane] ? number : low[lane];
             high[lane] = number > high[lane] ? number : high[lane];
         }
-    static const float cut[][2] = {{0, 0},    {.03f, .03f}, {.06f, .06f}, {.06f, 0},
-                                   {0, .06f}, {.1f, .04f},  {.04f, .1f},  {.1f, .1f}};
-    for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++) {
+    /* Both ends, parts of the range. With feedback the first eight do. */
+    static const float cut[][2] = {{0, 0},       {.03f, .03f}, {.06f, .06f},   {.06f, 0},
+                                   {0, .06f},    {.1f, .04f},  {.04f, .1f},    {.1f, .1f},
+                                   {.03f, 0},    {0, .03f},    {.045f, .045f}, {.015f, .015f},
+                                   {.06f, .03f}, {.03f, .06f}, {.015f, .045f}, {.045f, .015f}};
+    size_t cuts = panel->factor != NULL ? 8 : sizeof(cut) / sizeof(cut[0]);
+    for (size_t i = 0; i < cuts; i++) {
         for (size_t lane = 0; lane < LANES; lane++) {
             float range = high[lane] - low[lane];
             minimum[lane] = to_half(low[lane] + cut[i][0] * range);
@@ -218,6 +243,10 @@ static void try_minimum(const feedback_panel *panel, feedback_group *group,
         feedback_group_try(panel, group, scale, minimum);
         if (panel->quick)
             return;
+    }
+    for (int i = 0; i < FITS && panel->factor == NULL; i++) {
+        fit_minimum(group, scale, minimum);
+        feedback_group_try(panel, group, scale, minimum);
     }
 }
 

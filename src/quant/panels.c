@@ -212,47 +212,17 @@ float weight_largest(quant_type type) {
 }
 
 bool weight_encodes(quant_type type) {
-    switch ((int)type) {
-    case QUANT_F32:
-    case QUANT_F16:
-    case QUANT_BF16:
-    case QUANT_F8C:
-    case QUANT_Q8C:
-    case QUANT_Q8B:
-    case QUANT_Q8_0:
-    case QUANT_Q4_0:
-    case QUANT_Q4_1:
-    case QUANT_Q4B64:
-    case QUANT_Q4M64:
-    case QUANT_Q4R:
-        return true;
-    default:
-        return false;
-    }
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 || type == QUANT_F8C ||
+           type == QUANT_Q8C;
 }
 
-void weight_encode_panel(quant_type type, const float *source, const float *importance, size_t rows,
-                         size_t k, uint8_t *out) {
+void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
+                         uint8_t *out) {
     assert(rows >= 1 && rows <= QUANT_PANEL_ROWS && weight_encodes(type));
-    switch ((int)type) {
-    case QUANT_F8C:
-        panels_f8c_encode(source, importance, rows, k, out);
-        return;
-    case QUANT_Q8C:
-    case QUANT_Q8B:
-    case QUANT_Q8_0:
-        panels_q8_encode(type, source, rows, k, out);
-        return;
-    case QUANT_Q4_0:
-    case QUANT_Q4_1:
-    case QUANT_Q4B64:
-    case QUANT_Q4M64:
-        panels_block_encode(type, source, importance, rows, k, out);
-        return;
-    case QUANT_Q4R:
-        panels_q4r_encode(source, rows, k, out);
-        return;
-    default:
+    if (type == QUANT_F8C)
+        panels_f8c_encode(source, rows, k, out);
+    else if (type == QUANT_Q8C)
+        panels_q8c_encode(source, rows, k, out);
+    else
         panels_encode_plain(type, source, rows, k, out);
-    }
 }

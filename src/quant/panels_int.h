@@ -83,15 +83,11 @@ void panels_row_scale_decode_row(quant_type type, const uint8_t *panel, size_t k
                                  float *out);
 void panels_row_scale_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 
-/* encode_block.c: Q4_0, Q4_1, Q4B64, Q4M64; `importance` as in weight_encode_panel */
-void panels_block_encode(quant_type type, const float *source, const float *importance, size_t rows,
-                         size_t k, uint8_t *out);
 /* encode_f8.c */
-void panels_f8c_encode(const float *source, const float *importance, size_t rows, size_t k,
-                       uint8_t *out);
-/* encode_q8.c: Q8C, Q8B and Q8_0 */
-void panels_q8_encode(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
-/* One block of Q8_0 (GGUF's: f16 scale, 32 int8), with the scale chosen as for Q8B. */
+void panels_f8c_encode(const float *source, size_t rows, size_t k, uint8_t *out);
+/* encode_q8.c */
+void panels_q8c_encode(const float *source, size_t rows, size_t k, uint8_t *out);
+/* One block of Q8_0 (GGUF's: f16 scale, 32 int8). */
 void encode_q8_0_block(const float *source, uint8_t *out);
 
 /* panels_q4r.c */
@@ -100,9 +96,7 @@ void panels_q4r_decode(const uint8_t *panel, size_t k, float *out);
 void panels_q4r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *out);
 void panels_q4r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 /* A super-block of `subs` sub-blocks for all 16 rows; returns its bytes. */
-
 size_t panels_q4r_write_super(const q4r_super *found, size_t subs, uint8_t *super);
-void panels_q4r_encode(const float *source, size_t rows, size_t k, uint8_t *out);
 
 /* panels_write.c: single numbers and scales of types with blocks of 32 or 64 into a panel that was
  * cleared. The number has no zero point added; `minimum` is for the types that have one. */

@@ -135,22 +135,3 @@ size_t panels_q4r_write_super(const q4r_super *found, size_t subs, uint8_t *supe
         write_super(&found[row], subs, row, super);
     return super_bytes(subs);
 }
-
-void panels_q4r_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
-    for (size_t begin = 0; begin < k; begin += Q4R_SUPER) {
-        size_t subs = sub_blocks(k - begin);
-        memset(out, 0, super_bytes(subs));
-        for (size_t row = 0; row < QUANT_PANEL_ROWS; row++) {
-            q4r_super found = {0}; /* rows that are not there: zeros */
-            if (row < rows) {
-                float rotated[Q4R_SUPER] = {0};
-                memcpy(rotated, source + row * k + begin,
-                       size_min(k - begin, Q4R_SUPER) * sizeof(float));
-                quant_rotate(rotated, subs * Q4R_SUB, 1);
-                search_q4r(rotated, NULL, subs * Q4R_SUB, &found);
-            }
-            write_super(&found, subs, row, out);
-        }
-        out += super_bytes(subs);
-    }
-}

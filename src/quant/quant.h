@@ -155,14 +155,11 @@ void weight_repack_panel(const weight_view *weight, size_t panel, quant_type tar
 
 /* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
-/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C, Q8C, Q8B, Q8_0, Q4_0, Q4_1,
- * Q4B64, Q4M64 and Q4R. */
+/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C and Q8C. Those with a scale per
+ * block are feedback.h's. */
 bool weight_encodes(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
- * Numbers are finite and at most weight_largest. `importance` [k], not negative: what the squared
- * errors of a column count for (the mean square of the activations there); NULL: all the same. The
- * types whose scales are searched for take it, except Q4R: its errors spread over 256 k alike. */
-void weight_encode_panel(quant_type type, const float *source, const float *importance, size_t rows,
-                         size_t k, uint8_t *out);
+ * Numbers are finite and at most weight_largest. */
+void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
 
 #endif

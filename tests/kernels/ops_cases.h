@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "kernels/ops.h"
+#include "support/encode.h"
 #include "support/guard.h"
 
 #include <math.h>
@@ -86,7 +87,7 @@ static inline void fill_encoded(const weight_view *weight, uint64_t stream, uint
         size_t count = weight->rows - p * QUANT_PANEL_ROWS;
         count = count < QUANT_PANEL_ROWS ? count : QUANT_PANEL_ROWS;
         fill_noise(stream + p, rows, count * weight->k);
-        weight_encode_panel(weight->type, rows, NULL, count, weight->k, data + p * panel_bytes);
+        encode_panel(weight->type, rows, count, weight->k, true, data + p * panel_bytes);
     }
     free(rows);
 }

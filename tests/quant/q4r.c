@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "quant/search_q4r.h"
+#include "support/encode.h"
 
 #include <math.h>
 
@@ -138,7 +139,7 @@ static void any_k_comes_back(void **state) {
             source[i] = (float)gaussian_at(20 + l, i);
         memset(source, 0, k * sizeof(float));
         source[k - 1] = 2.5f;
-        weight_encode_panel(QUANT_Q4R, source, NULL, 16, k, panel);
+        encode_panel(QUANT_Q4R, source, 16, k, false, panel);
         weight_view view = {QUANT_Q4R, QUANT_LAYOUT_PANELS, 16, k, 0, panel};
         double error = 0, energy = 0;
         for (size_t r = 0; r < 16; r++) {
