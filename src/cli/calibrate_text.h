@@ -6,7 +6,7 @@
 #include "pack/calibrate.h"
 
 #define CALIBRATE_OPTIONS_DEFAULT                                                                  \
-    { .context = 512, .tokens = 8192, .progress = cli_progress }
+    { .tokens = 8192, .progress = cli_progress }
 
 /* Opens the model, tokenizes the text and writes the statistics to `output`. */
 AVO_MUST_USE avo_status cli_calibrate(const char *model, const char *text, const char *output,

@@ -20,6 +20,7 @@ avo_status cli_calibrate(const char *name, const char *text, const char *output,
         const int32_t *tokens = (const int32_t *)(const void *)ids.data;
         size_t count = ids.size / sizeof(int32_t);
         options->begin = cli_begin_token(model, tokens, count);
+        options->context = cli_window(model, options->context);
         status = calibrate_model(model, tokens, count, options, output, report, error);
     }
     cli_progress_end();
@@ -38,8 +39,8 @@ static int run(int argc, char **argv) {
         {"output", 'o', OPTION_TEXT, &output, "FILE", "the file to write", 0, 0},
         {"tokens", 'n', OPTION_U32, &options.tokens, "N",
          "at most so many tokens of the text (default 8192; 0: all)", 0, 0},
-        {"ctx", 'c', OPTION_U32, &options.context, "N", "tokens of a window (default 512)", 1,
-         16777216},
+        {"ctx", 'c', OPTION_U32, &options.context, "N",
+         "tokens of a window (default: 512, or the model's context)", 1, 16777216},
         {"memory", 0, OPTION_U32, &memory, "MIB",
          "for the statistics (default 1024): a model that needs more is run several times", 1,
          16777216},
@@ -56,7 +57,7 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_calibrate, words == 0 ? "which MODEL?" : "one MODEL only");
     if (path == NULL)
         return cli_usage(&command_calibrate, "on which text? Give --file TEXT");
-    if (output == NULL)
+    if (output == NULL || output[0] == '\0')
         return cli_usage(&command_calibrate, "which file to write? Give -o FILE");
     options.memory = (uint64_t)memory << 20;
     cli_interrupt_catch();

@@ -52,6 +52,7 @@ static avo_status measure_perplexity(const char *name, const char *path, eval_op
         const int32_t *tokens = (const int32_t *)(const void *)ids->data;
         size_t count = ids->size / sizeof(int32_t);
         options->begin = cli_begin_token(model, tokens, count);
+        options->context = cli_window(model, options->context);
         status = eval_perplexity(model, tokens, count, options, result, error);
         cli_progress_end();
     }
@@ -84,7 +85,7 @@ static int finish_perplexity(const perplexity_result *result, bool json) {
 }
 
 static int run_perplexity(int argc, char **argv) {
-    eval_options options = {.context = 512, .progress = cli_progress};
+    eval_options options = {.progress = cli_progress};
     const char *path = NULL;
     bool json = false;
     option_spec specs[2 + EVAL_WINDOW_OPTIONS + 1] = {

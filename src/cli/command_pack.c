@@ -187,7 +187,7 @@ static bool parse_bits(const char *text, double *bits) {
 
 /* EXIT_GOOD when the words go together; types and bits go into the options. */
 static int check_words(const pack_words *given, int words, pack_options *options) {
-    if (given->output == NULL)
+    if (given->output == NULL || given->output[0] == '\0')
         return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
     if (given->shape == NULL && words != 1)
         return cli_usage(&command_pack, "takes one model, but got %d", words);
@@ -210,6 +210,9 @@ static int check_words(const pack_words *given, int words, pack_options *options
         return cli_usage(&command_pack, "random weights take no --look-up");
     if (given->shape != NULL && given->calibrate != NULL)
         return cli_usage(&command_pack, "random weights cannot be calibrated");
+    if (given->calibrate != NULL && options->effort != PACK_EFFORT_FEEDBACK)
+        return cli_usage(&command_pack, "--calibrate is for --effort %d: less does not look at it",
+                         (int)PACK_EFFORT_FEEDBACK);
     return EXIT_GOOD;
 }
 

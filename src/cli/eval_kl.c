@@ -42,6 +42,7 @@ static avo_status measure(const char *name, const char *against, const char *pat
         const int32_t *tokens = (const int32_t *)(const void *)ids.data;
         size_t count = ids.size / sizeof(int32_t);
         options->begin = cli_begin_token(reference, tokens, count);
+        options->context = cli_window(reference, options->context);
         status = eval_kl(model, reference, tokens, count, options, result, error);
         cli_progress_end();
     }
@@ -103,7 +104,7 @@ static int finish(const kl_result *result, bool json) {
 }
 
 static int run(int argc, char **argv) {
-    eval_options options = {.context = 512, .progress = cli_progress};
+    eval_options options = {.progress = cli_progress};
     const char *path = NULL, *against = NULL;
     bool json = false;
     option_spec specs[4 + EVAL_WINDOW_OPTIONS + 1] = {

@@ -1,12 +1,14 @@
 /* Options of evaluations that cut a text into windows. */
 #include "cli/eval_windows.h"
 
+#include "cli/text_tokens.h"
+
 #include <string.h>
 
 void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]) {
     const option_spec shared[EVAL_WINDOW_OPTIONS - ENGINE_OPTION_COUNT] = {
-        {"ctx", 'c', OPTION_U32, &options->context, "N", "tokens of a window (default 512)", 4,
-         16777216},
+        {"ctx", 'c', OPTION_U32, &options->context, "N",
+         "tokens of a window (default: 512, or the model's context)", 4, 16777216},
         {"chunks", 0, OPTION_U32, &options->windows_max, "N",
          "only the first N windows (default: all)", 0, 0},
         {"stride", 0, OPTION_U32, &options->stride, "N",
@@ -23,10 +25,11 @@ void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OP
 }
 
 bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status) {
-    if (options->stride < options->context)
+    uint32_t context = options->context != 0 ? options->context : CLI_WINDOW;
+    if (options->stride < context)
         return true;
     *exit_status =
         cli_usage(command, "--stride %u leaves gaps between windows of %u tokens; make it smaller",
-                  options->stride, options->context);
+                  options->stride, context);
     return false;
 }

@@ -45,3 +45,13 @@ int32_t cli_begin_token(const avo_model *model, const int32_t *tokens, size_t co
     bool begins = count > 0 && info.token_begin >= 0 && tokens[0] == info.token_begin;
     return begins ? info.token_begin : -1;
 }
+
+uint32_t cli_window(const avo_model *model, uint32_t wanted) {
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    if (wanted == 0)
+        return info.context < CLI_WINDOW ? info.context : CLI_WINDOW;
+    if (wanted > info.context)
+        cli_warn("windows of %u tokens: the model was made for %u", wanted, info.context);
+    return wanted;
+}

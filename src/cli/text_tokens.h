@@ -13,4 +13,10 @@ AVO_MUST_USE avo_status cli_spare_input(const char *input, const char *output, a
 /* The begin token where these tokens start with it, or −1: what eval_options wants. */
 int32_t cli_begin_token(const avo_model *model, const int32_t *tokens, size_t count);
 
+/* Tokens of a window: where none were asked for (0) CLI_WINDOW, or as many as the model was made
+ * for where that is less. More than that is warned of: figures then tell of the length, not the
+ * model. */
+#define CLI_WINDOW 512
+uint32_t cli_window(const avo_model *model, uint32_t wanted);
+
 #endif

@@ -35,7 +35,10 @@ static avo_status divergence(trial *t, const char *tensors, pack_report *report,
     opening.progress_context = options.progress_context;
     avo_model *model = NULL;
     AVO_TRY(avo_model_open(t->temporary, &opening, &model, t->error));
-    eval_options eval = {.context = t->count < WINDOW ? (uint32_t)t->count : WINDOW,
+    avo_model_info info = {.size = sizeof(info)};
+    avo_model_describe(model, &info);
+    uint32_t window = info.context < WINDOW ? info.context : WINDOW;
+    eval_options eval = {.context = t->count < window ? (uint32_t)t->count : window,
                          .windows_max = WINDOWS,
                          .begin = t->begin,
                          .engine = {.threads = options.threads},

@@ -12,6 +12,7 @@
 #include "pack/outer.h"
 #include "pack/pack_int.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define ROWS           256 /* of a step: a sum grows by so many rows at a time */
@@ -165,6 +166,20 @@ static uint32_t pass_end(const calibrator *c, uint32_t first) {
     return end;
 }
 
+/* A damaged model, or one that overflows, is told of here and not when somebody packs with it. */
+static avo_status add_moments(calibrator *c, uint32_t entry, calibration_writer *writer) {
+    const moments *m = &c->inputs[c->order[entry]];
+    double sum = 0;
+    for (size_t i = 0; i < (size_t)m->k * m->k; i++)
+        sum += (double)m->sums[i];
+    if (!isfinite(sum))
+        return status_fail(c->error, AVO_ERROR_FORMAT,
+                           "%s: the model computes numbers that are not finite there; is one of "
+                           "its weights damaged?",
+                           c->entries[entry].name);
+    return calibration_writer_add(writer, m->sums, m->samples, c->error);
+}
+
 static avo_status run_pass(calibrator *c, uint32_t first, uint32_t end,
                            calibration_writer *writer) {
     avo_status status = AVO_OK;
@@ -176,10 +191,8 @@ static avo_status run_pass(calibrator *c, uint32_t first, uint32_t end,
     }
     if (status == AVO_OK)
         status = walk_text(c);
-    for (uint32_t i = first; i < end && status == AVO_OK; i++) {
-        const moments *m = &c->inputs[c->order[i]];
-        status = calibration_writer_add(writer, m->sums, m->samples, c->error);
-    }
+    for (uint32_t i = first; i < end && status == AVO_OK; i++)
+        status = add_moments(c, i, writer);
     for (uint32_t i = first; i < end; i++) {
         moments *m = &c->inputs[c->order[i]];
         allocator_give(NULL, m->sums, (size_t)m->k * m->k * sizeof(float));

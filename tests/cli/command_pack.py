@@ -116,6 +116,8 @@ class Pack(unittest.TestCase):
             (("pack", model, "-o", self.path, "--bits", "4.5", "--type", "q4"), "--type", 2),
             (("pack", model, "-o", self.path, "--bits", "4.001"), "too few", 1),
             (("pack", model, "-o", self.path, "--effort", "3"), "--effort", 2),
+            (("pack", model, "-o", self.path, "--effort", "1", "--calibrate", "x"), "--effort", 2),
+            (("pack", model, "-o", ""), "-o FILE", 2),
             (("pack", "--random", "tiny", "-o", self.path, "--bits", "5"), "random", 2),
             (("pack", "--random", "tiny", "-o", self.path, "--calibrate", text), "random", 2),
             (("pack", "--random", "tiny", "-o", self.path, "--look-up", "f32"), "--look-up", 2),

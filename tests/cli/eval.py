@@ -42,7 +42,7 @@ class Eval(unittest.TestCase):
     def refuse(self, *arguments, status=FAILED):
         done = call(*arguments)
         self.assertEqual((done.returncode, done.stdout), (status, b""), done)
-        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
+        self.assertRegex(done.stderr, rb"\A(avocet: windows of [^\n]+\n)?avocet: [^\n]+\n\Z")
         return done.stderr.decode()
 
     def test_logits(self):
@@ -134,6 +134,16 @@ class Eval(unittest.TestCase):
         got = json.loads(call("eval", "perplexity", self.model, "--file", self.text, "--ctx",
                               context, "--chunks", "1", "--json").stdout)["perplexity"]
         self.assertAlmostEqual(got / wanted, 1, delta=1e-5)
+
+    def test_windows_fit_the_model(self):
+        """It was made for 128 tokens: that is the window; longer ones are warned of."""
+        arguments = ["eval", "perplexity", self.model, "--file", self.text, "--json"]
+        done = call(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
+        self.assertEqual(done.stdout, call(*arguments, "--ctx", "128").stdout)
+        longer = call(*arguments, "--ctx", "200")
+        self.assertEqual(longer.returncode, GOOD)
+        self.assertIn(b"windows of 200 tokens: the model was made for 128", longer.stderr)
 
     def test_perplexity_refusals(self):
         self.assertIn("4096", self.refuse("eval", "perplexity", self.model, "--file", self.text,
