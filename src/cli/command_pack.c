@@ -259,10 +259,10 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     given.model = words > 0 ? argv[1] : NULL;
+    options.effort = (pack_effort)effort;
     int usage = check_words(&given, words, &options);
     if (usage != EXIT_GOOD)
         return usage;
-    options.effort = (pack_effort)effort;
     if (given.bits != NULL)
         options.type = PACK_Q4;
     if (given.shape != NULL && given.type == NULL)
