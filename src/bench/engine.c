@@ -25,6 +25,7 @@ typedef struct runner {
     uint32_t vocabulary;
     uint32_t threads;
     uint64_t cases_done, cases;
+    uint32_t repeat; /* of the case at hand */
     int32_t tokens[STEP_ROWS];
 } runner;
 
@@ -32,6 +33,15 @@ typedef struct runner {
 
 static int32_t token_at(const runner *r, uint64_t session, uint64_t position) {
     return (int32_t)(random_at(1, session, position).words[0] % r->vocabulary);
+}
+
+/* Whether the user still wants it. */
+static avo_status go_on(const runner *r, avo_error *error) {
+    if (r->options->progress == NULL ||
+        r->options->progress(NULL, "bench", r->cases_done * r->options->repeats + r->repeat,
+                             r->cases * r->options->repeats))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
 }
 
 static avo_status step(runner *r, avo_error *error) {
@@ -54,6 +64,8 @@ static avo_status add(runner *r, uint32_t session, uint32_t count, avo_error *er
 static avo_status prefill(runner *r, uint32_t session, uint32_t tokens, avo_error *error) {
     for (uint32_t done = 0; done < tokens;) {
         uint32_t count = tokens - done < STEP_ROWS ? tokens - done : STEP_ROWS;
+        if (done > 0) /* a long prompt takes its time */
+            AVO_TRY(go_on(r, error));
         avo_batch_clear(r->batch);
         AVO_TRY(add(r, session, count, error));
         AVO_TRY(step(r, error));
@@ -136,13 +148,12 @@ static avo_status measure_once(runner *r, const bench_case *c, double *seconds, 
 static avo_status measure_case(runner *r, const bench_case *c, avo_error *error) {
     const char *backend = engine_backend(r->engine)->name;
     bench_sample samples[BENCH_REPEATS_MAX];
+    r->repeat = 0;
     AVO_TRY(open_sessions(r, c->batch, c->depth, error));
     AVO_TRY(measure_once(r, c, &samples[0].seconds, error));
     for (uint32_t i = 0; i < r->options->repeats; i++) {
-        if (r->options->progress != NULL &&
-            !r->options->progress(NULL, "bench", r->cases_done * r->options->repeats + i,
-                                  r->cases * r->options->repeats))
-            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
+        r->repeat = i;
+        AVO_TRY(go_on(r, error));
         AVO_TRY(bench_machine_measure(r->machine, backend, r->threads, &samples[i].limits, error));
         AVO_TRY(measure_once(r, c, &samples[i].seconds, error));
     }
