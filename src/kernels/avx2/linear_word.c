@@ -8,7 +8,7 @@
  *
  * Up to four rows of the 8-bit types do without the piece: bytes are widened in registers, both
  * halves of a line at once, so that a broadcast serves two vpmaddwd. Per line (64 bytes) and with r
- * rows: 6 shifts, 4 · r vpmaddwd, 4 · r vpaddd, 2 + 2 · r loads; one row could take 58 GB/s a core by that count.
+ * rows: 6 shifts, 4 · r vpmaddwd, 4 · r vpaddd, 2 + 2 · r loads; one row could take 58 GB/s a core.
  *
  * Two Zen 4 cores, bench_linear avx2 q8b 5632 2048 1,2,4,8,16,512 2: one row 96 % of read; 2, 4
  * rows in 1.02, 1.31 times its time; 512 rows 277 GOPS.
