@@ -42,9 +42,9 @@ typedef struct team_word {
     _Alignas(LINE_BYTES) atomic_uint value; /* counter · 2 + 1 where somebody sleeps */
 } team_word;
 
-/* Chunks taken of a worker's share, by anybody. */
+/* Items taken of a worker's share, by anybody. */
 typedef struct team_taken {
-    _Alignas(LINE_BYTES) atomic_size_t chunks;
+    _Alignas(LINE_BYTES) atomic_size_t items;
 } team_taken;
 
 typedef struct team_worker {
@@ -179,31 +179,26 @@ void team_barrier(team *team, uint32_t worker) {
 
 /* Clears the counter of the next work. Nobody looks at it: the work that used it before this one
  * lies behind a barrier, the one that will use it lies before the next. */
-void team_work_begin(team *team, uint32_t worker, size_t count, size_t chunk, team_work *out) {
+void team_work_begin(team *team, uint32_t worker, size_t count, team_work *out) {
     team_worker *self = &team->workers[worker];
     uint32_t bank = self->works++ & 1;
-    atomic_store_explicit(&self->taken[!bank].chunks, 0, memory_order_relaxed);
-    *out = (team_work){.team = team,
-                       .count = count,
-                       .chunk = chunk,
-                       .workers = team->threads,
-                       .worker = worker,
-                       .bank = bank};
+    atomic_store_explicit(&self->taken[!bank].items, 0, memory_order_relaxed);
+    *out = (team_work){
+        .team = team, .count = count, .workers = team->threads, .worker = worker, .bank = bank};
     team_share(count, worker, team->threads, &out->begin, &out->end);
 }
 
-bool team_work_next(team_work *work, size_t *begin, size_t *end) {
+bool team_work_next(team_work *work, size_t *item) {
     while (work->helped < work->workers) {
         uint32_t owner = work->worker + work->helped;
         owner = owner < work->workers ? owner : owner - work->workers;
-        atomic_size_t *taken = &work->team->workers[owner].taken[work->bank].chunks;
-        size_t chunks = (work->end - work->begin + work->chunk - 1) / work->chunk;
+        atomic_size_t *taken = &work->team->workers[owner].taken[work->bank].items;
+        size_t items = work->end - work->begin;
         /* A look first: shares that are done are not written to by all who pass. */
-        if (atomic_load_explicit(taken, memory_order_relaxed) < chunks) {
+        if (atomic_load_explicit(taken, memory_order_relaxed) < items) {
             size_t mine = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
-            if (mine < chunks) {
-                *begin = work->begin + mine * work->chunk;
-                *end = work->end - *begin > work->chunk ? *begin + work->chunk : work->end;
+            if (mine < items) {
+                *item = work->begin + mine;
                 return true;
             }
         }

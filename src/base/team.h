@@ -49,14 +49,13 @@ static inline void team_share(size_t count, uint32_t worker, uint32_t workers, s
 
 /* ---- Work that anybody may do ---- */
 
-/* [0, count) in chunks: every worker takes those of its own share one after another, then what the
+/* Items [0, count): every worker takes those of its own share one after another, then what the
  * others have not taken of theirs. For items whose results depend on nothing but the item; a slow
- * or interrupted processor then delays the team by a chunk, not by its share. */
+ * or interrupted processor then delays the team by an item, not by its share. */
 typedef struct team_work {
     team *team;
     size_t count;
-    size_t chunk;
-    size_t begin; /* of the share that chunks are being taken from */
+    size_t begin; /* of the share that items are being taken from */
     size_t end;
     uint32_t workers;
     uint32_t worker;
@@ -66,8 +65,8 @@ typedef struct team_work {
 
 /* Every worker begins the same works in the same order, with a barrier or the end of a task between
  * two of them. */
-void team_work_begin(team *team, uint32_t worker, size_t count, size_t chunk, team_work *out);
-/* The next chunk for this worker; false: all have been taken (not: all are done). */
-bool team_work_next(team_work *work, size_t *begin, size_t *end);
+void team_work_begin(team *team, uint32_t worker, size_t count, team_work *out);
+/* The next item for this worker; false: all have been taken (not: all are done). */
+bool team_work_next(team_work *work, size_t *item);
 
 #endif

@@ -74,5 +74,8 @@ static inline size_t activation_sum_stride(size_t k) {
 size_t activation_bytes(size_t rows, size_t k);
 /* Lays a view of rows × k in `form` into a block of activation_bytes(rows, k) bytes. */
 activation_view activation_lay(product_form form, uint32_t rows, uint32_t k, uint8_t *block);
+/* The same view with its first row at `row` and its first column at `begin`, where a block of the
+ * form begins. How many rows and columns it has from there on is left to the caller. */
+activation_view activation_from(const activation_view *view, uint32_t row, size_t begin);
 
 #endif

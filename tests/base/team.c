@@ -250,7 +250,6 @@ static void shares_cover_everything_once(void **state) {
 typedef struct labour {
     team *team;
     const size_t *counts;
-    const size_t *chunks;
     size_t works;
     uint64_t *done; /* written by whoever took the item */
     uint32_t lazy;  /* this worker comes late to every work */
@@ -261,16 +260,13 @@ static void take_all(void *context, uint32_t worker, uint32_t workers) {
     labour *labour = context;
     for (size_t i = 0; i < labour->works; i++) {
         team_work work;
-        size_t begin;
-        size_t end;
-        team_work_begin(labour->team, worker, labour->counts[i], labour->chunks[i], &work);
+        size_t item;
+        team_work_begin(labour->team, worker, labour->counts[i], &work);
         if (worker == labour->lazy)
             nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-        while (team_work_next(&work, &begin, &end)) {
-            assert_true(begin < end && end <= labour->counts[i]);
-            assert_true(end - begin <= labour->chunks[i]);
-            for (size_t item = begin; item < end; item++)
-                labour->done[item]++;
+        while (team_work_next(&work, &item)) {
+            assert_true(item < labour->counts[i]);
+            labour->done[item]++;
         }
         team_barrier(labour->team, worker);
     }
@@ -279,13 +275,12 @@ static void take_all(void *context, uint32_t worker, uint32_t workers) {
 static void every_item_is_taken_once(void **state) {
     (void)state;
     static const size_t counts[] = {0, 1, 2, 3, 7, 16, 17, 100, 352, 1, 1000};
-    static const size_t chunks[] = {1, 1, 5, 1, 2, 4, 3, 7, 4, 100, 1};
     static uint64_t done[1000];
     for (uint32_t threads = 1; threads <= 9; threads++) {
         team *team = NULL;
         assert_ok(team_open(NULL, threads, &team, NULL));
         memset(done, 0, sizeof(done));
-        labour labour = {team, counts, chunks, sizeof(counts) / sizeof(counts[0]), done, 0};
+        labour labour = {team, counts, sizeof(counts) / sizeof(counts[0]), done, 0};
         for (uint32_t run = 0; run < 20; run++) {
             labour.lazy = run % 3 == 0 ? run % threads : UINT32_MAX;
             team_run(team, take_all, &labour);

@@ -15,15 +15,10 @@
 static const uint32_t counts[] = {97, 257, 513, 516, 529};
 #define COUNT_MOST 529
 
-static void run(const op_table *table, const weight_view *weight, activation_view x, uint32_t first,
-                uint32_t rows, uint8_t *scratch, float *out) {
+static void run(const op_table *table, const weight_view *weight, const activation_view *all,
+                uint32_t first, uint32_t rows, uint8_t *scratch, float *out) {
+    activation_view x = activation_from(all, first, 0);
     x.rows = rows;
-    x.x = x.x == NULL ? NULL : x.x + first * x.stride;
-    x.number = x.number == NULL ? NULL : x.number + first * x.stride;
-    x.low = x.low == NULL ? NULL : x.low + first * x.stride;
-    x.scale = x.scale == NULL ? NULL : x.scale + first * x.scale_stride;
-    x.sum = x.sum == NULL ? NULL : x.sum + first * x.scale_stride;
-    x.integer_sum = x.integer_sum == NULL ? NULL : x.integer_sum + first * x.sum_stride;
     linear_call call = {
         .weight = weight, .x = &x, .out = out, .out_stride = OUTPUTS, .end = LINEAR_STORE};
     memset(scratch, 0xFF, linear_scratch_bytes(K));
@@ -44,9 +39,9 @@ static void check_type(const op_table *plain, const op_table *tables, size_t cou
     }
     for (size_t t = 1; t < count; t++) {
         for (uint32_t i = 0; i < COUNT_MOST; i++)
-            run(&tables[t], &weight, x, i, 1, scratch, alone + (size_t)i * OUTPUTS);
+            run(&tables[t], &weight, &x, i, 1, scratch, alone + (size_t)i * OUTPUTS);
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-            run(&tables[t], &weight, x, 0, counts[c], scratch, out);
+            run(&tables[t], &weight, &x, 0, counts[c], scratch, out);
             for (size_t i = 0; i < (size_t)counts[c] * OUTPUTS; i++)
                 if (!same_float(out[i], alone[i]))
                     fail_msg("%s %s: row %zu of %u differs from the row alone", tables[t].name,

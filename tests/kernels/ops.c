@@ -102,14 +102,8 @@ static void check_call(const op_table *table, const product_case *c, uint32_t co
     const uint32_t poison = 0xA5A5A5A5u;
     for (uint32_t row = 0; kind == 2 && row < count; row++)
         memcpy(out + row * stride, c->before + (size_t)(skipped + row) * n, n * sizeof(float));
-    activation_view x = c->x;
+    activation_view x = activation_from(&c->x, skipped, 0);
     x.rows = count;
-    x.x = x.x == NULL ? NULL : x.x + skipped * x.stride;
-    x.number = x.number == NULL ? NULL : x.number + skipped * x.stride;
-    x.low = x.low == NULL ? NULL : x.low + skipped * x.stride;
-    x.scale = x.scale == NULL ? NULL : x.scale + skipped * x.scale_stride;
-    x.sum = x.sum == NULL ? NULL : x.sum + skipped * x.scale_stride;
-    x.integer_sum = x.integer_sum == NULL ? NULL : x.integer_sum + skipped * x.sum_stride;
     linear_call call = {.weight = &c->weight,
                         .bias = kind == 1 ? NULL : c->bias,
                         .x = &x,

@@ -34,23 +34,10 @@ static activation_view gated_view(const step_view *step, const layer_view *layer
  * end of the row, so that the padding is cleared too. */
 static activation_view part_of(const activation_view *view, uint32_t row, size_t begin,
                                size_t end) {
-    size_t block = view->form == PRODUCT_A8R ? Q4R_SUPER : PANEL_UNIT;
-    activation_view part = *view;
+    activation_view part = activation_from(view, row, begin);
     part.rows = 1;
     part.k = (uint32_t)(end - begin);
     part.stride = (end < view->k ? end : view->stride) - begin;
-    if (view->x != NULL)
-        part.x += row * view->stride + begin;
-    if (view->number != NULL)
-        part.number += row * view->stride + begin;
-    if (view->low != NULL)
-        part.low += row * view->stride + begin;
-    if (view->scale != NULL)
-        part.scale += row * view->scale_stride + begin / block;
-    if (view->sum != NULL)
-        part.sum += row * view->scale_stride + begin / block;
-    if (view->integer_sum != NULL)
-        part.integer_sum += row * view->sum_stride + begin / Q4R_SUB;
     return part;
 }
 

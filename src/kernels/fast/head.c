@@ -134,9 +134,10 @@ void fast_head(const step_view *step, uint32_t worker) {
     size_t begin;
     size_t end;
     team_work work;
-    team_work_begin(step->team, worker, head_chunks(step->model), 1, &work);
-    while (team_work_next(&work, &begin, &end))
-        head_chunk(step, worker, &own, &input, begin);
+    team_work_begin(step->team, worker, head_chunks(step->model), &work);
+    size_t chunk;
+    while (team_work_next(&work, &chunk))
+        head_chunk(step, worker, &own, &input, chunk);
     team_barrier(step->team, worker);
     if (batch->top == 0)
         return;

@@ -81,13 +81,12 @@ bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of) 
 void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows, const fast_panels *of,
                     fast_cut *out) {
     *out = cut_plan(step, rows, of);
-    team_work_begin(step->team, worker, out->items, 1, &out->work);
+    team_work_begin(step->team, worker, out->items, &out->work);
 }
 
 bool fast_cut_next(fast_cut *cut, fast_part *part) {
     size_t item;
-    size_t ignored;
-    if (!team_work_next(&cut->work, &item, &ignored))
+    if (!team_work_next(&cut->work, &item))
         return false;
     size_t row = item / cut->chunks * cut->block;
     part->row_begin = (uint32_t)row;
@@ -99,30 +98,12 @@ bool fast_cut_next(fast_cut *cut, fast_part *part) {
 
 /* ---- Products ---- */
 
-/* Rows [begin, end) of a view. */
-static activation_view rows_of(const activation_view *x, uint32_t begin, uint32_t end) {
-    activation_view part = *x;
-    part.rows = end - begin;
-    if (x->x != NULL)
-        part.x += begin * x->stride;
-    if (x->number != NULL)
-        part.number += begin * x->stride;
-    if (x->low != NULL)
-        part.low += begin * x->stride;
-    if (x->scale != NULL)
-        part.scale += begin * x->scale_stride;
-    if (x->sum != NULL)
-        part.sum += begin * x->scale_stride;
-    if (x->integer_sum != NULL)
-        part.integer_sum += begin * x->sum_stride;
-    return part;
-}
-
 void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const fast_product *product, const fast_part *part, float *out) {
     const weight_view *weight = &product->linear->weight;
     activation_view x =
-        rows_of(&input->form[panels_form(weight->type)], part->row_begin, part->row_end);
+        activation_from(&input->form[panels_form(weight->type)], part->row_begin, 0);
+    x.rows = part->row_end - part->row_begin;
     linear_call call = {.weight = weight,
                         .bias = product->linear->bias,
                         .x = &x,

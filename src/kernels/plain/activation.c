@@ -53,3 +53,23 @@ activation_view activation_lay(product_form form, uint32_t rows, uint32_t k, uin
         view.integer_sum = (int32_t *)(void *)block;
     return view;
 }
+
+activation_view activation_from(const activation_view *view, uint32_t row, size_t begin) {
+    size_t block = view->form == PRODUCT_A8R ? Q4R_SUPER : PANEL_UNIT;
+    size_t number = row * view->stride + begin;
+    size_t scale = row * view->scale_stride + begin / block;
+    activation_view from = *view;
+    if (view->x != NULL)
+        from.x += number;
+    if (view->number != NULL)
+        from.number += number;
+    if (view->low != NULL)
+        from.low += number;
+    if (view->scale != NULL)
+        from.scale += scale;
+    if (view->sum != NULL)
+        from.sum += scale;
+    if (view->integer_sum != NULL)
+        from.integer_sum += row * view->sum_stride + begin / Q4R_SUB;
+    return from;
+}
