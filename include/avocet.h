@@ -7,6 +7,9 @@
  *                opened; a step allocates nothing. Used by one thread at a time.
  *   avo_session  one timeline of tokens in an engine's KV pool.
  *   avo_batch    what the next step computes: rows of any number of sessions together.
+ *   avo_adapter  LoRA and the like for one model: chosen per session, mixed freely in a batch.
+ *   avo_registry names for adapters: loaded, replaced and unloaded while requests run.
+ *   avo_scheduler many requests on one engine: queues, fairness, deadlines, cancellation.
  *
  * The same request gives the same bytes whatever else is in the batch, however a prompt is cut
  * into chunks and however many threads run.
@@ -236,11 +239,13 @@ typedef struct avo_engine_options {
      * NULL: silent. */
     avo_log_function log;
     void *log_context;
+    /* Largest sum of the ranks of one session's adapters; scratch is planned for it. 0: 256. */
+    uint32_t adapter_rank_max;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL                                                                             \
+            NULL, NULL, 0                                                                          \
     }
 
 /* The model is not changed and may be shared by any number of engines. */
@@ -283,11 +288,30 @@ AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
                                                 const avo_engine_options *options, avo_plan *plan,
                                                 avo_error *error);
 
+/* An adapter and how much of it. Weights are exact: what each adapter adds is multiplied and
+ * summed; negative ones subtract. */
+typedef struct avo_adapter avo_adapter;
+typedef struct avo_adapter_use {
+    avo_adapter *adapter;
+    float weight;
+} avo_adapter_use;
+#define AVO_ADAPTERS_MAX 8 /* of one session */
+
 typedef struct avo_session_options {
-    size_t size; /* sizeof(avo_session_options); nothing to set yet */
+    size_t size; /* sizeof(avo_session_options) */
+    /* The session takes references of its own. An adapter may stand here once. */
+    const avo_adapter_use *adapters;
+    size_t adapter_count;
+    /* Cached prefixes are shared only between sessions with the same salt; NULL: none. */
+    const char *cache_salt;
+    /* Ring mode, for conversations without end: when the timeline reaches `ring_window` tokens, the
+     * first `ring_keep` stay, of the others the older half is forgotten and what is left is
+     * computed again at its new positions, exactly as if the conversation had been that. Memory
+     * and context stay constant. 0: off. */
+    uint32_t ring_window, ring_keep;
 } avo_session_options;
 #define AVO_SESSION_OPTIONS_INIT                                                                   \
-    { sizeof(avo_session_options) }
+    { sizeof(avo_session_options), NULL, 0, NULL, 0, 0 }
 
 /* `options` may be NULL. */
 AVO_API AVO_MUST_USE avo_status avo_session_open(avo_engine *engine,
@@ -300,6 +324,35 @@ AVO_API uint32_t avo_session_length(const avo_session *session);
 /* Forgets everything from `length` on. */
 AVO_API AVO_MUST_USE avo_status avo_session_truncate(avo_session *session, uint32_t length,
                                                      avo_error *error);
+/* The tokens of the timeline; valid until the session changes. */
+AVO_API const int32_t *avo_session_tokens(const avo_session *session);
+/* Another session with the same timeline, adapters and salt. Pages are shared until one of both
+ * writes. */
+AVO_API AVO_MUST_USE avo_status avo_session_fork(const avo_session *session, avo_session **fork,
+                                                 avo_error *error);
+/* Fills an empty session with the longest prefix of `tokens` that live or past sessions with the
+ * same adapters and salt have computed: whole pages, and never the last token. The result is
+ * bit-identical to computing them. *reused (may be NULL): how many tokens that were. */
+AVO_API AVO_MUST_USE avo_status avo_session_reuse(avo_session *session, const int32_t *tokens,
+                                                  size_t count, size_t *reused, avo_error *error);
+/* Timeline, K and V into a file (written beside, checked sums, renamed) and back into an empty
+ * session. Refused where model, adapters, KV type or version differ from those of the file. */
+AVO_API AVO_MUST_USE avo_status avo_session_save(const avo_session *session, const char *path,
+                                                 avo_error *error);
+AVO_API AVO_MUST_USE avo_status avo_session_restore(avo_session *session, const char *path,
+                                                    avo_error *error);
+
+/* What the KV pool holds now. */
+typedef struct avo_kv_info {
+    size_t size; /* sizeof(avo_kv_info), set by the caller */
+    uint32_t page_tokens, pages;
+    uint32_t pages_free, pages_cached,
+        pages_used; /* cached: kept for prefixes, given away freely */
+    uint64_t prefix_queried_tokens, prefix_hit_tokens;
+} avo_kv_info;
+#define AVO_KV_INFO_INIT                                                                           \
+    { sizeof(avo_kv_info), 0, 0, 0, 0, 0, 0, 0 }
+AVO_API void avo_engine_kv(const avo_engine *engine, avo_kv_info *info);
 
 AVO_API AVO_MUST_USE avo_status avo_batch_open(avo_engine *engine, avo_batch **batch,
                                                avo_error *error);
@@ -326,6 +379,104 @@ AVO_API const avo_error *avo_batch_error(const avo_batch *batch);
  * when there are none. Valid until the engine's next step, of whichever batch, or the clear. */
 AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session *session,
                                       size_t index);
+
+/* ---- Adapters ----------------------------------------------------------------------------- */
+
+typedef struct avo_adapter_options {
+    size_t size;      /* sizeof(avo_adapter_options) */
+    const char *type; /* how it is stored for computing: "q8" (NULL), "f16", "f32". A packed file
+                         keeps the type it was packed with. */
+} avo_adapter_options;
+#define AVO_ADAPTER_OPTIONS_INIT                                                                   \
+    { sizeof(avo_adapter_options), NULL }
+
+/* A PEFT folder (adapter_config.json, adapter_model.safetensors), a GGUF adapter or a packed file.
+ * Whatever does not fit the model is refused by name. Opened with one reference; the model must
+ * outlive it. */
+AVO_API AVO_MUST_USE avo_status avo_adapter_open(const avo_model *model, const char *path,
+                                                 const avo_adapter_options *options,
+                                                 avo_adapter **adapter, avo_error *error);
+/* Another reference, for another owner; returns its argument. Any thread. */
+AVO_API avo_adapter *avo_adapter_share(avo_adapter *adapter);
+/* Gives a reference back; the last one closes. Sessions hold their own. */
+AVO_API void avo_adapter_close(avo_adapter *adapter);
+
+/* Proof that it is applied: what was matched, and how much it changes. */
+typedef struct avo_adapter_info {
+    size_t size; /* sizeof(avo_adapter_info), set by the caller */
+    const char *path;
+    const char *method; /* "lora", "rslora", "dora" */
+    const char *type;   /* as stored for computing */
+    char digest[33];    /* of everything that changes a result, in hexadecimal */
+    uint32_t modules_matched, modules_expected;
+    uint32_t rank_max;     /* of one matrix */
+    uint64_t bytes;        /* that a step with it reads */
+    uint64_t memory_bytes; /* taken from the allocator */
+} avo_adapter_info;
+#define AVO_ADAPTER_INFO_INIT                                                                      \
+    { sizeof(avo_adapter_info), NULL, NULL, NULL, {0}, 0, 0, 0, 0, 0 }
+AVO_API void avo_adapter_describe(const avo_adapter *adapter, avo_adapter_info *info);
+
+typedef struct avo_adapter_module {
+    size_t size;      /* sizeof(avo_adapter_module), set by the caller */
+    const char *name; /* "model.layers.0.self_attn.q_proj"; lives as long as the adapter */
+    const char *kind; /* "lora", "dora", "embedding", "full", "norm", "bias" */
+    uint32_t rank;
+    double scale;
+    double norm; /* Frobenius norm of what is added to the weights */
+} avo_adapter_module;
+#define AVO_ADAPTER_MODULE_INIT                                                                    \
+    { sizeof(avo_adapter_module), NULL, NULL, 0, 0.0, 0.0 }
+/* False when `index` is not below modules_matched. */
+AVO_API bool avo_adapter_module_at(const avo_adapter *adapter, size_t index,
+                                   avo_adapter_module *module);
+/* Writes the kernels' own layout, which opens instantly. */
+AVO_API AVO_MUST_USE avo_status avo_adapter_pack(const avo_adapter *adapter, const char *path,
+                                                 avo_error *error);
+
+/* Names for adapters. Thousands may be known; they are opened when first used, and closed again,
+ * least recently used first, when their memory is needed. Any thread may call any of these. */
+typedef struct avo_registry avo_registry;
+typedef struct avo_registry_options {
+    size_t size;         /* sizeof(avo_registry_options) */
+    const char *root;    /* paths are looked up here and cannot leave it; NULL: any path */
+    uint64_t memory_max; /* of all open adapters together; 0: no limit */
+    const char *type;    /* as in avo_adapter_options */
+} avo_registry_options;
+#define AVO_REGISTRY_OPTIONS_INIT                                                                  \
+    { sizeof(avo_registry_options), NULL, 0, NULL }
+
+AVO_API AVO_MUST_USE avo_status avo_registry_open(const avo_model *model,
+                                                  const avo_registry_options *options,
+                                                  avo_registry **registry, avo_error *error);
+AVO_API void avo_registry_close(avo_registry *registry);
+enum {
+    AVO_REGISTRY_PINNED = 1, /* never closed for memory */
+    AVO_REGISTRY_LAZY = 2    /* opened when first used */
+};
+/* Makes a name known or replaces what it means; requests in flight keep the version they began
+ * with. A failure leaves everything as it was. */
+AVO_API AVO_MUST_USE avo_status avo_registry_load(avo_registry *registry, const char *name,
+                                                  const char *path, uint32_t flags,
+                                                  avo_error *error);
+AVO_API AVO_MUST_USE avo_status avo_registry_unload(avo_registry *registry, const char *name,
+                                                    avo_error *error);
+/* A reference of the version that the name means now, to be closed by the caller. */
+AVO_API AVO_MUST_USE avo_status avo_registry_take(avo_registry *registry, const char *name,
+                                                  avo_adapter **adapter, avo_error *error);
+typedef struct avo_registry_entry {
+    size_t size; /* sizeof of the library's structure */
+    const char *name, *path;
+    bool open, pinned;
+    uint64_t memory_bytes;
+    uint32_t users;
+    uint64_t version;
+    char digest[33]; /* empty while it was never open */
+} avo_registry_entry;
+/* In order of names; the entry lives for the call. The callback must not call the registry. */
+AVO_API void avo_registry_list(avo_registry *registry,
+                               void (*see)(void *context, const avo_registry_entry *entry),
+                               void *context);
 
 /* ---- Sampling ----------------------------------------------------------------------------- */
 
@@ -367,9 +518,10 @@ AVO_API void avo_model_sampling(const avo_model *model, avo_sampling *sampling);
 typedef enum avo_finish {
     AVO_FINISH_STOP_TOKEN = 0, /* a token that ends generation */
     AVO_FINISH_STOP_STRING = 1,
-    AVO_FINISH_LENGTH = 2,   /* max_new_tokens reached */
-    AVO_FINISH_CONTEXT = 3,  /* the context is full */
-    AVO_FINISH_CANCELLED = 4 /* the callback said so */
+    AVO_FINISH_LENGTH = 2,    /* max_new_tokens reached */
+    AVO_FINISH_CONTEXT = 3,   /* the context is full */
+    AVO_FINISH_CANCELLED = 4, /* the callback said so */
+    AVO_FINISH_DEADLINE = 5   /* a deadline has passed */
 } avo_finish;
 
 /* One generated token. `text` holds whole characters only and may be empty while one is
@@ -429,6 +581,138 @@ typedef struct avo_generate_result {
 AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
                                              const avo_generate_request *request,
                                              avo_generate_result *result, avo_error *error);
+
+/* ---- Scheduler ---------------------------------------------------------------------------- */
+
+/* Many requests on one engine. A thread of its own leads the engine: until the scheduler is closed
+ * nobody else may use it. Requests may be submitted and cancelled from any thread. */
+typedef struct avo_scheduler avo_scheduler;
+
+typedef struct avo_scheduler_options {
+    size_t size;                 /* sizeof(avo_scheduler_options) */
+    uint32_t running_max;        /* requests computed together; 0: the engine's sessions_max */
+    uint32_t waiting_max;        /* requests that may wait; 0: 1024 */
+    uint64_t waiting_tokens_max; /* their prompts and answers; 0: 16 times the KV pool */
+    double token_seconds;        /* wanted time between two tokens of a request while others are
+                                    prefilled; 0: 0.2; negative: throughput alone counts */
+    double ageing_seconds;       /* waiting that raises a request by one priority; 0: 2 */
+    uint32_t tokenizer_threads;  /* 0: 1 */
+    bool no_prefix_cache;
+    avo_registry *registry; /* adapters by name; NULL: requests carry their adapters themselves */
+} avo_scheduler_options;
+#define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
+    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL }
+
+AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
+                                                   const avo_scheduler_options *options,
+                                                   avo_scheduler **scheduler, avo_error *error);
+/* Ends what runs and waits (AVO_FINISH_CANCELLED), delivers their last events and returns. */
+AVO_API void avo_scheduler_close(avo_scheduler *scheduler);
+/* Takes nothing new (AVO_ERROR_FULL) and returns when all is done, or after `seconds`; true when
+ * nothing is left. */
+AVO_API bool avo_scheduler_drain(avo_scheduler *scheduler, double seconds);
+
+typedef enum avo_event_kind {
+    AVO_EVENT_TOKEN = 0,    /* `token` */
+    AVO_EVENT_FINISHED = 1, /* `result`; the last event */
+    AVO_EVENT_FAILED = 2    /* `error`; the last event */
+} avo_event_kind;
+
+typedef struct avo_request_result {
+    size_t size; /* sizeof of the library's structure */
+    avo_finish finish;
+    uint32_t prompt_tokens, reused_tokens, new_tokens;
+    uint32_t preemptions;
+    double queue_seconds;       /* from submission to the first step with it */
+    double first_token_seconds; /* from submission */
+    double total_seconds;
+} avo_request_result;
+
+typedef struct avo_event {
+    size_t size; /* sizeof of the library's structure */
+    avo_event_kind kind;
+    uint64_t request; /* the number that submission gave */
+    size_t index;     /* of the request in its avo_scheduler_batch; 0 otherwise */
+    const avo_token_event *token;
+    const avo_request_result *result;
+    const avo_error *error;
+} avo_event;
+/* Called by a delivery thread, one call at a time for one request, in order. Must not wait for
+ * long: it delays other deliveries, never the engine. Returning false cancels the request. */
+typedef bool (*avo_event_function)(void *context, const avo_event *event);
+
+typedef struct avo_named_adapter {
+    const char *name; /* in the scheduler's registry */
+    float weight;
+} avo_named_adapter;
+
+/* What is pointed at is copied by submission. A prompt is one of: tokens; messages; text. */
+typedef struct avo_request {
+    size_t size; /* sizeof(avo_request) */
+    const int32_t *tokens;
+    size_t token_count;
+    const avo_message *messages; /* rendered with the model's template */
+    size_t message_count;
+    const avo_chat_options *chat;
+    const char *text;                /* continued as it is; terminated */
+    uint32_t text_flags;             /* AVO_TOKENIZE_… */
+    const avo_adapter_use *adapters; /* or by name: */
+    size_t adapter_count;
+    const avo_named_adapter *named_adapters;
+    size_t named_adapter_count;
+    uint32_t max_new_tokens;
+    const avo_sampling *sampling; /* NULL: greedy */
+    const char *const *stop;
+    size_t stop_count;
+    const int32_t *stop_tokens;
+    size_t stop_token_count;
+    bool ignore_end;
+    const char *tenant;          /* fairness is between tenants, and between adapters of one */
+    float tenant_weight;         /* 0: 1 */
+    uint32_t priority;           /* 0…15, 0 is served first; default 8 */
+    double first_token_deadline; /* seconds from submission; 0: none */
+    double deadline;             /* for the whole answer */
+    const char *cache_salt;      /* prefixes are shared only with requests of the same salt */
+    avo_event_function on_event;
+    void *on_event_context;
+} avo_request;
+#define AVO_REQUEST_INIT                                                                           \
+    {                                                                                              \
+        sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
+            NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL                              \
+    }
+
+/* AVO_ERROR_FULL: queue or tokens are at their maximum; *retry_seconds (may be NULL) says when to
+ * try again. Checked before anything is tokenised. What is wrong with the request itself is said
+ * here where it can be seen at once, else by an AVO_EVENT_FAILED. */
+AVO_API AVO_MUST_USE avo_status avo_scheduler_submit(avo_scheduler *scheduler,
+                                                     const avo_request *request, uint64_t *number,
+                                                     double *retry_seconds, avo_error *error);
+/* The request ends with AVO_FINISH_CANCELLED within a step. False: it is over, or never was. */
+AVO_API bool avo_scheduler_cancel(avo_scheduler *scheduler, uint64_t number);
+
+/* Many requests at once, returning when all have ended: results stream through `on_event` as they
+ * come, with the index of the request. `shared` is the default for sampling (NULL: greedy) of
+ * requests that have none. One that fails fails alone. */
+AVO_API AVO_MUST_USE avo_status avo_scheduler_batch(avo_scheduler *scheduler,
+                                                    const avo_request *requests, size_t count,
+                                                    const avo_sampling *shared,
+                                                    avo_event_function on_event,
+                                                    void *on_event_context, avo_error *error);
+
+typedef struct avo_scheduler_info {
+    size_t size; /* sizeof(avo_scheduler_info), set by the caller */
+    uint32_t waiting, running;
+    uint64_t waiting_tokens;
+    uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
+    uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;
+    uint64_t steps;
+    double step_seconds; /* spent in steps */
+    double busy_seconds; /* of the engine thread besides steps: drawing, planning */
+} avo_scheduler_info;
+#define AVO_SCHEDULER_INFO_INIT                                                                    \
+    { sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0 }
+AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 
 #ifdef __cplusplus
 }

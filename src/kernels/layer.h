@@ -5,6 +5,7 @@
 #ifndef AVO_KERNELS_LAYER_H
 #define AVO_KERNELS_LAYER_H
 
+#include "kernels/adapter.h"
 #include "quant/quant.h"
 
 /* ---- The model ---- */
@@ -126,8 +127,10 @@ typedef struct batch_view {
     uint32_t segments;
     const uint32_t *logit_row; /* [logit_rows] rows that want logits, ascending */
     uint32_t logit_rows;
-    bool logits_whole; /* somebody reads all logits, not only the highest */
-    uint32_t top;      /* highest logits wanted of each of these rows, 0…LOGIT_TOP_MAX */
+    bool logits_whole;      /* somebody reads all logits, not only the highest */
+    uint32_t top;           /* highest logits wanted of each of these rows, 0…LOGIT_TOP_MAX */
+    const adapter_run *run; /* [runs] sorted by first row, then by digest; none: the base alone */
+    uint32_t runs;
 } batch_view;
 
 /* The highest logits of one row, so that greedy and top-k drawing need not see the others. */

@@ -1,0 +1,78 @@
+/* Adapters on disk and in memory: PEFT folders, GGUF adapters and our own packed files become one
+ * adapter_view that kernels read. An adapter is one version of one set of weights: immutable,
+ * counted, alive as long as somebody uses it. Which names mean which adapter is the registry's
+ * business (registry.h).
+ *
+ * Nothing is taken on trust: every tensor must find its matrix, every matrix that the configuration
+ * targets must have its tensors, shapes and ranks must agree, numbers must be finite. What does not
+ * fit is refused by name; the base model is never served silently in its place.
+ */
+#ifndef AVO_ADAPTERS_ADAPTERS_H
+#define AVO_ADAPTERS_ADAPTERS_H
+
+#include "base/allocator.h"
+#include "formats/source.h"
+#include "kernels/layer.h"
+
+/* ---- Limits ---- */
+#define ADAPTER_MODULES_MAX 16384
+#define ADAPTER_NAME_MAX    256
+
+/* What an adapter is opened for. Both belong to the model and outlive the adapter. */
+typedef struct adapter_base {
+    const model_config *config;
+    const model_view *view; /* weights as the file has them, any layout: for DoRA's norms, trained
+                               matrices (as differences), merging */
+    uint64_t digest;        /* of configuration and weights' names, types, shapes; a packed adapter
+                               that depends on base weights names the base it was made for */
+} adapter_base;
+/* Where config->rope_interleaved, the rows of q and k of a llama lie in another order than PEFT's
+ * (i and i + half of a head beside each other): B, magnitudes and biases of these are reordered. */
+
+/* One matrix, norm or table that the adapter changes, for those who look. */
+typedef struct adapter_module {
+    const char *name; /* "model.layers.0.self_attn.q_proj" */
+    const char *kind; /* "lora", "dora", "embedding", "full", "norm", "bias" */
+    uint32_t rank;    /* 0: no low rank */
+    double scale;
+    double norm; /* Frobenius norm of what is added to the weights, scale included */
+} adapter_module;
+
+struct avo_adapter {
+    const avo_allocator *allocator;
+    uint32_t references; /* atomic */
+    adapter_view view;
+    const char *path;
+    const char *type;   /* "q8", "f16", "f32": how matrices are stored for computing */
+    const char *method; /* "lora", "rslora", "dora" */
+    uint32_t modules_matched, modules_expected;
+    const adapter_module *modules;   /* [modules_matched] in order of the forward pass */
+    uint64_t bytes;                  /* read by a step that uses it */
+    uint64_t memory_bytes;           /* taken from the allocator; mapped files do not count */
+    struct adapter_storage *storage; /* arena, region, mapped file */
+};
+
+typedef struct adapter_options {
+    quant_type type; /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
+    uint32_t rank_max;
+} adapter_options;
+
+/* A folder with adapter_config.json and adapter_model.safetensors, a GGUF adapter, or a packed
+ * file. One reference belongs to the caller. */
+AVO_MUST_USE avo_status adapter_open(const adapter_base *base, const char *path,
+                                     const adapter_options *options, const avo_allocator *allocator,
+                                     avo_adapter **out, avo_error *error);
+/* Another reference, and giving one back: the last one closes. Any thread. */
+avo_adapter *adapter_share(avo_adapter *adapter);
+void adapter_release(avo_adapter *adapter);
+
+/* The kernels' own layout in a file that is mapped and used where it lies. */
+AVO_MUST_USE avo_status adapter_write(const avo_adapter *adapter, const adapter_base *base,
+                                      const char *path, avo_error *error);
+
+/* Adds factor · (what the adapter changes) to rows [first, first + rows) of a matrix given as
+ * floats: merging. */
+void adapter_merge_rows(const adapter_delta *delta, float factor, uint32_t first, uint32_t rows,
+                        float *weights);
+
+#endif

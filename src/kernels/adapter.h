@@ -1,0 +1,72 @@
+/* Adapters as kernels see them: what is added to the base model's matrices for some rows of a
+ * batch. Everything that an adapter can change is an addition, weighted by the request's factor:
+ *
+ *   y = gain ⊙ (base y) + factor · (offset + scale · up · (down · x))
+ *
+ * LoRA has down (A) and up (B). A matrix trained as a whole (`modules_to_save`) has only `up`: the
+ * difference to the base's, applied to x itself. DoRA has a gain; what it makes of the base's bias
+ * is in `offset`, and the gain of B is folded into `up`. With a factor other than 1 the gain is
+ * 1 + factor · (gain − 1).
+ *
+ * Rows are grouped into runs: rows [first, first + rows) of the batch under one adapter. A row with
+ * several adapters lies in several runs. Runs are sorted by adapter digest, so what is added to a
+ * row comes in an order that depends on its own request alone; rows outside of all runs are
+ * computed as if there were no adapters, bit for bit.
+ */
+#ifndef AVO_KERNELS_ADAPTER_H
+#define AVO_KERNELS_ADAPTER_H
+
+#include "quant/quant.h"
+
+/* ---- Limits ---- */
+#define ADAPTER_RANK_MAX 256 /* of one matrix */
+#define ADAPTERS_OF_ROW  8   /* adapters of one request */
+
+/* To one matrix of the base. `up.data` NULL and no gain, no offset: nothing. */
+typedef struct adapter_delta {
+    weight_view
+        down;       /* [rank][k] in PANELS; data NULL: `up` reads x itself. Matrices that read the
+                       same x may share one: then their `data` is equal, and A·x is computed once */
+    weight_view up; /* [rows][rank] in PANELS, or [rows][k]; data NULL: none */
+    float scale;    /* α / r or α / √r */
+    const float *gain;   /* [rows]; NULL: 1 */
+    const float *offset; /* [rows]; NULL: 0. Includes the difference of a trained bias */
+} adapter_delta;
+
+/* To the weights (and bias) of a norm; NULL: nothing. [width] each. */
+typedef struct adapter_norm {
+    const float *weight;
+    const float *bias;
+} adapter_norm;
+
+typedef struct adapter_layer {
+    adapter_delta query, key, value, output, gate, up, down;
+    adapter_norm attention_norm, feed_forward_norm, attention_post_norm, feed_forward_post_norm;
+    adapter_norm query_norm, key_norm;
+} adapter_layer;
+
+/* hidden += factor · scale · embedding scale · up · look[token], or without `up` directly. */
+typedef struct adapter_embedding {
+    weight_view look; /* [vocabulary][rank], or [vocabulary][width] where there is no `up`; ROWS */
+    weight_view up;   /* [width][rank] in PANELS; data NULL: none */
+    float scale;
+} adapter_embedding;
+
+typedef struct adapter_view {
+    uint64_t digest[2];         /* of everything that changes a result */
+    const adapter_layer *layer; /* [layers] */
+    adapter_embedding embedding;
+    adapter_delta head;
+    adapter_norm final_norm;
+    /* What to be prepared for. */
+    bool gains, norms; /* some delta has a gain; some norm changes */
+    uint32_t rank_max; /* largest sum of ranks over matrices that read the same input */
+} adapter_view;
+
+typedef struct adapter_run {
+    const adapter_view *adapter;
+    uint32_t first, rows; /* of the batch */
+    const float *factor;  /* [rows] the requests' weight of this adapter */
+} adapter_run;
+
+#endif

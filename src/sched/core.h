@@ -1,0 +1,171 @@
+/* The scheduler itself: who computes what in the next step. No threads, no clock, no kernels, no
+ * allocation after opening: time comes in as an argument, work goes out as a plan, and KV pages are
+ * asked for through a table of functions. The engine's driver and the simulation run this very
+ * code.
+ *
+ * A request's life:  waiting → running (prefill, then decode) → done
+ *                       ↑________ preempted: its pages are taken away, it will be computed again
+ *
+ * One step:
+ *   1. every running sequence that decodes gets its row (decode first);
+ *   2. the rest of the step's row budget goes to prefill chunks, first of running, then of waiting
+ *      requests, in order of precedence. The budget is what the cost model says fits into the
+ *      target for the time between tokens; at least CHUNK_MIN rows when nothing decodes;
+ *   3. where pages run out, the sequence with the lowest precedence is preempted.
+ *
+ * Precedence: priority class first, raised by one class for every `ageing_ns` of waiting, so that
+ * nobody starves; within a class, the (tenant, adapter) pair with the smallest weighted token
+ * counter (tokens computed / weight; a pair that comes back after idling begins at the smallest
+ * counter of the active ones); then order of arrival.
+ *
+ * Deadlines: a request is refused when the cost model says that its first token cannot come in
+ * time, and ended when a deadline has passed. Everything waiting is bounded in requests and tokens;
+ * a full queue answers with the time after which trying again makes sense.
+ */
+#ifndef AVO_SCHED_CORE_H
+#define AVO_SCHED_CORE_H
+
+#include "base/allocator.h"
+#include "base/status.h"
+
+/* ---- Limits ---- */
+#define SCHED_PRIORITIES   16      /* 0 is served first */
+#define SCHED_PAIRS_MAX    65536   /* (tenant, adapter) pairs with work */
+#define SCHED_REQUESTS_MAX 1048576 /* waiting */
+
+typedef struct sched sched;
+
+/* ---- What a step costs ---- */
+
+/* Nanoseconds of a step as a linear function of what is in it. The driver learns the numbers from
+ * steps it has timed; the simulation has its own, with noise. */
+typedef struct sched_cost {
+    double step;          /* reading the weights once */
+    double decode_row;    /* each row beyond the first, up to 16 */
+    double prefill_row;   /* each row of a chunk */
+    double context_token; /* each position that a row attends to */
+    double adapter;       /* each distinct adapter in the step */
+} sched_cost;
+
+typedef struct sched_load {
+    uint32_t decode_rows, prefill_rows, adapters;
+    uint64_t context_tokens;
+} sched_load;
+
+double sched_cost_of(const sched_cost *cost, const sched_load *load);
+/* Moves the numbers towards what a step took. */
+void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanoseconds);
+
+/* ---- Memory, behind functions ---- */
+
+/* `slot` is the number of a running sequence, 0…running_max − 1. */
+typedef struct sched_memory {
+    void *context;
+    /* A sequence begins (again): returns how many leading tokens of its timeline (prompt and, after
+     * preemption, what was generated) need not be computed. */
+    uint32_t (*begin)(void *context, uint32_t slot, uint64_t request);
+    /* Room for `length` tokens; false: no pages. */
+    bool (*reserve)(void *context, uint32_t slot, uint32_t length);
+    /* The sequence leaves its slot; its pages are free (and may stay cached). */
+    void (*end)(void *context, uint32_t slot);
+    /* Pages that could be had now, and tokens per page. */
+    uint32_t (*available)(void *context);
+    uint32_t page_tokens;
+} sched_memory;
+
+typedef struct sched_options {
+    uint32_t running_max;        /* sequences with a slot */
+    uint32_t rows_max;           /* of a step */
+    uint32_t waiting_max;        /* requests */
+    uint64_t waiting_tokens_max; /* prompt and answer */
+    uint32_t pages;              /* of the pool */
+    uint32_t context_max;
+    uint64_t target_ns;    /* wanted time between tokens; 0: throughput first, rows_max a step */
+    uint64_t ageing_ns;    /* waiting that raises a request by one class */
+    uint32_t chunk_min;    /* rows of a prefill chunk unless less is left */
+    uint32_t adapters_max; /* distinct adapters in one step; 0: no limit */
+    sched_cost cost;
+} sched_options;
+
+AVO_MUST_USE avo_status sched_open(const sched_options *options, const sched_memory *memory,
+                                   const avo_allocator *allocator, sched **out, avo_error *error);
+void sched_close(sched *sched);
+sched_cost *sched_cost_model(sched *sched); /* to be taught by the driver */
+
+/* ---- Requests ---- */
+
+typedef struct sched_request {
+    uint64_t id;       /* unique, the caller's */
+    uint64_t tenant;   /* any number; 0: nobody in particular */
+    uint64_t adapter;  /* identifies the set of adapters; 0: none */
+    uint32_t adapters; /* how many adapters that is */
+    uint32_t priority; /* 0…SCHED_PRIORITIES − 1, 0 is served first */
+    float weight;      /* of the tenant, > 0 */
+    uint32_t prompt_tokens;
+    uint32_t new_tokens_max;
+    uint64_t arrival_ns;
+    uint64_t first_deadline_ns; /* absolute; 0: none */
+    uint64_t deadline_ns;
+} sched_request;
+
+typedef enum sched_outcome {
+    SCHED_FINISHED,  /* the driver said so, or new_tokens_max is reached */
+    SCHED_CANCELLED, /* by sched_cancel */
+    SCHED_EXPIRED,   /* a deadline has passed */
+    SCHED_REFUSED,   /* a deadline cannot be met, or the request fits into no pool */
+    SCHED_FAILED     /* the driver said so */
+} sched_outcome;
+
+/* AVO_ERROR_FULL when the queue is: *retry_ns is the time after which it should have room.
+ * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_LIMIT when its deadline cannot be met. */
+AVO_MUST_USE avo_status sched_submit(sched *sched, const sched_request *request, uint64_t now_ns,
+                                     uint64_t *retry_ns, avo_error *error);
+/* Takes effect with the next plan; false: no such request. */
+bool sched_cancel(sched *sched, uint64_t id);
+void sched_set_weight(sched *sched, uint64_t tenant, float weight);
+
+/* ---- Steps ---- */
+
+typedef struct sched_entry {
+    uint64_t request;
+    uint32_t slot;
+    uint32_t first, rows; /* of the request's timeline: what is computed now */
+    bool draws;           /* the last row's logits give the next token */
+} sched_entry;
+
+typedef struct sched_end {
+    uint64_t request;
+    sched_outcome outcome;
+} sched_end;
+
+/* What to do now. Arrays live until the next call. Slots of preempted and ended requests have been
+ * given back through memory.end before this returns. */
+typedef struct sched_plan {
+    const sched_entry *entries; /* entries of one adapter stand together */
+    uint32_t entry_count;
+    const sched_end *ends; /* requests that ended without a step: cancelled, expired, refused */
+    uint32_t end_count;
+    const uint64_t *preempted;
+    uint32_t preempted_count;
+    sched_load load;
+    double predicted_ns;
+} sched_plan;
+
+void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan);
+/* The planned step is done. `finished[i]`: entry i drew its last token (a stop); `failed[i]`: it
+ * broke. A request that has reached new_tokens_max ends by itself. Returns those that ended. */
+void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished, const bool *failed,
+                     uint64_t now_ns, const sched_end **ends, uint32_t *end_count);
+bool sched_idle(const sched *sched);
+
+typedef struct sched_counts {
+    uint32_t waiting, running;
+    uint64_t waiting_tokens;
+    uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
+    uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;
+} sched_counts;
+sched_counts sched_count(const sched *sched);
+/* Every invariant, for tests and simulation; NULL or what is wrong. */
+const char *sched_check(const sched *sched);
+
+#endif
