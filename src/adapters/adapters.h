@@ -40,7 +40,10 @@ typedef struct adapter_module {
 
 struct avo_adapter {
     const avo_allocator *allocator;
-    uint32_t references; /* atomic */
+    uint32_t references;                 /* atomic */
+    void (*close)(avo_adapter *adapter); /* what the last reference given back does: whoever made
+                                            the adapter knows what it owns */
+    const model_config *config;          /* the base's: an engine of another model refuses it */
     adapter_view view;
     const char *path;
     const char *type;   /* "q8", "f16", "f32": how matrices are stored for computing */

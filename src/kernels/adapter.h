@@ -67,6 +67,63 @@ typedef struct adapter_run {
     const adapter_view *adapter;
     uint32_t first, rows; /* of the batch */
     const float *factor;  /* [rows] the requests' weight of this adapter */
+    size_t room;          /* numbers of scratch_view.adapted that runs before it take */
 } adapter_run;
+
+/* ---- Matrices by number ---- */
+
+typedef enum adapter_matrix {
+    ADAPTER_QUERY,
+    ADAPTER_KEY,
+    ADAPTER_VALUE,
+    ADAPTER_OUTPUT,
+    ADAPTER_GATE,
+    ADAPTER_UP,
+    ADAPTER_DOWN,
+    ADAPTER_HEAD, /* `layer` does not matter */
+    ADAPTER_MATRICES
+} adapter_matrix;
+
+static inline const adapter_delta *adapter_delta_of(const adapter_view *adapter, uint32_t layer,
+                                                    adapter_matrix matrix) {
+    if (matrix == ADAPTER_HEAD)
+        return &adapter->head;
+    const adapter_layer *own = &adapter->layer[layer];
+    switch (matrix) {
+    case ADAPTER_QUERY:
+        return &own->query;
+    case ADAPTER_KEY:
+        return &own->key;
+    case ADAPTER_VALUE:
+        return &own->value;
+    case ADAPTER_OUTPUT:
+        return &own->output;
+    case ADAPTER_GATE:
+        return &own->gate;
+    case ADAPTER_UP:
+        return &own->up;
+    default:
+        return &own->down;
+    }
+}
+
+static inline bool adapter_delta_empty(const adapter_delta *delta) {
+    return delta->up.data == NULL && delta->gain == NULL && delta->offset == NULL;
+}
+
+/* Rank of what is added to one matrix; 0 where there is no low rank. */
+static inline uint32_t adapter_delta_rank(const adapter_delta *delta) {
+    return delta->up.data == NULL || delta->down.data == NULL ? 0 : delta->down.rows;
+}
+
+/* Largest rank of any matrix, the embedding among them. */
+uint32_t adapter_rank(const adapter_view *adapter, uint32_t layers);
+
+/* What one row takes of scratch_view.adapted under an adapter whose largest rank is `rank`: the
+ * products of A with one input, of up to ADAPTER_INPUT_MATRICES matrices, in whole panels. */
+#define ADAPTER_INPUT_MATRICES 3
+static inline size_t adapter_room(uint32_t rank) {
+    return (size_t)ADAPTER_INPUT_MATRICES * ((rank + 15u) / 16u * 16u);
+}
 
 #endif

@@ -157,6 +157,8 @@ typedef struct scratch_view {
     float *gated;     /* [rows][feed forward], for back ends without panels */
     float *up;        /* [rows][feed forward] */
     float *projected; /* [rows][width] a projection before it joins the residual */
+    float *adapted;   /* A·x of the batch's runs, each at its `room`; a run's
+                         matrices behind one another, each [rows][rank in whole panels] */
     float *cosine;    /* [rotary tables][rows][pairs] */
     float *sine;
     float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
@@ -166,6 +168,7 @@ typedef struct scratch_view {
     uint8_t *shared; /* what the back end keeps for all workers */
     uint32_t pairs_max;
     uint32_t rows_max, logits_max, context_max;
+    uint32_t adapter_rank_max; /* largest sum of the ranks of one row's adapters */
 } scratch_view;
 
 #endif
