@@ -80,6 +80,8 @@ const char *run_finish_text(avo_finish finish) {
         return "context";
     case AVO_FINISH_CANCELLED:
         return "cancelled";
+    case AVO_FINISH_DEADLINE:
+        return "deadline";
     }
     return "unknown";
 }

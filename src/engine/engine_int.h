@@ -103,6 +103,7 @@ struct avo_batch {
     uint32_t rows;
     uint32_t logit_rows;
     uint32_t top;      /* highest logits wanted of each scored row; 0: all of them */
+    bool whole;        /* all of them are wanted too */
     bool logits_whole; /* the newest step wrote them all */
 };
 

@@ -1,14 +1,10 @@
 /* Generation: prefill in chunks, then draw, decode to text, look for stops, step. */
+#include "engine/answer.h"
 #include "engine/engine_int.h"
 
-#include "base/allocator.h"
 #include "base/clock.h"
 #include "base/float_mode.h"
 #include "base/options.h"
-#include "sample/sample.h"
-
-#define EVENT_TEXT_MAX   ((size_t)1 << 20) /* text released by one token: held text and its own */
-#define EVENT_TEXT_FIRST ((size_t)4096)
 
 typedef struct generation {
     avo_engine *engine;
@@ -17,10 +13,9 @@ typedef struct generation {
     avo_sampling sampling;
     avo_batch *batch;
     sampler *sampler;
-    stop_matcher *stops; /* NULL: none asked for */
-    bool has_text;       /* the model has a tokenizer */
-    decode_stream stream;
-    buffer text;
+    answer_limits limits;
+    answer_text text;
+    buffer text_room;
     uint32_t drawn;
     uint64_t begin_ns, prefill_ns, first_ns;
     avo_generate_result result;
@@ -66,111 +61,55 @@ static avo_status prefill(generation *g, bool *more) {
 
 /* ---- One token ---- */
 
-static bool is_stop_token(const generation *g, int32_t token) {
-    for (size_t i = 0; i < g->request.stop_token_count; i++)
-        if (g->request.stop_tokens[i] == token)
-            return true;
-    return !g->request.ignore_end && avo_model_token_ends(g->engine->model, token);
-}
-
-/* What may be shown now: text that is complete and cannot become part of a stop string. */
-static avo_status release_text(generation *g, const char **text, size_t *bytes, bool *stopped) {
-    *stopped = false;
-    *text = g->text.data;
-    *bytes = g->text.size;
-    if (g->stops == NULL)
-        return AVO_OK;
-    return stop_matcher_push(g->stops, g->text.data, g->text.size, text, bytes, stopped, g->error);
-}
-
-static bool tell(generation *g, const sample_choice *choice, const char *text, size_t bytes) {
+static bool tell(generation *g, const sample_choice *choice, text_view text) {
     if (g->request.on_token == NULL)
         return true;
     avo_token_event event = {.token = choice->token,
                              .index = g->drawn - 1,
-                             .text = bytes == 0 ? "" : text,
-                             .text_bytes = bytes,
+                             .text = text.size == 0 ? "" : text.data,
+                             .text_bytes = text.size,
                              .logprob = choice->logprob,
                              .top = choice->top,
                              .top_count = choice->top_count};
     return g->request.on_token(g->request.on_token_context, &event);
 }
 
-/* The first reason to end, or `more`. */
-static bool decide_finish(generation *g, bool ended, bool stopped, bool wanted) {
-    if (ended)
-        g->result.finish = AVO_FINISH_STOP_TOKEN;
-    else if (stopped)
-        g->result.finish = AVO_FINISH_STOP_STRING;
-    else if (!wanted)
-        g->result.finish = AVO_FINISH_CANCELLED;
-    else if (g->request.max_new_tokens > 0 && g->drawn >= g->request.max_new_tokens)
-        g->result.finish = AVO_FINISH_LENGTH;
-    else if (g->session->computed >= g->engine->plan.context_max)
-        g->result.finish = AVO_FINISH_CONTEXT;
-    else
-        return true;
-    return false;
-}
-
-/* The draw is keyed by the place the token takes in the timeline. */
-static avo_status draw(generation *g, sample_choice *choice) {
-    if (g->batch->top > 0) {
-        bool undecided;
-        sampler_draw_top(g->sampler, batch_top(g->batch, g->session), g->session->count, choice,
-                         &undecided);
-        if (!undecided)
-            return AVO_OK;
-        batch_logits_again(g->batch);
-    }
-    return sampler_draw(g->sampler, avo_batch_logits(g->batch, g->session, 0), g->session->count,
-                        choice, g->error);
-}
-
 /* Draws, delivers, and says whether to go on. */
 static avo_status one_token(generation *g, bool *more) {
     sample_choice choice;
-    AVO_TRY(draw(g, &choice));
+    AVO_TRY(batch_draw(g->batch, g->session, g->sampler, g->session->count, &choice, g->error));
     if (g->drawn++ == 0)
         g->first_ns = clock_now_ns();
-    if (g->session->count < g->engine->plan.context_max)
+    if (g->session->count < g->limits.context_max)
         g->session->tokens[g->session->count++] = choice.token;
     sampler_see_output(g->sampler, choice.token);
-    bool ended = is_stop_token(g, choice.token);
-    g->text.size = 0;
-    if (g->has_text && !ended)
-        AVO_TRY(decode_stream_push(&g->stream, choice.token, &g->text, g->error));
-    const char *text;
-    size_t bytes;
-    bool stopped;
-    AVO_TRY(release_text(g, &text, &bytes, &stopped));
-    bool wanted = tell(g, &choice, text, bytes);
-    *more = decide_finish(g, ended, stopped, wanted);
+    answer_state state = {.ended = answer_token_stops(&g->limits, choice.token),
+                          .drawn = g->drawn,
+                          .computed = g->session->computed};
+    text_view text;
+    AVO_TRY(answer_text_push(&g->text, choice.token, state.ended, &text, &state.stopped, g->error));
+    state.unwanted = !tell(g, &choice, text);
+    *more = !answer_ends(&g->limits, &state, &g->result.finish);
     return AVO_OK;
 }
 
-/* Text that was held back and is text after all: half a character, a stop string that never came.
- * Delivered in events of their own, with token −1. */
+/* What was held back comes in events of its own, with token −1. */
 static avo_status deliver_rest(generation *g) {
-    if (!g->has_text || g->result.finish == AVO_FINISH_STOP_STRING ||
-        g->result.finish == AVO_FINISH_CANCELLED)
+    if (g->result.finish == AVO_FINISH_STOP_STRING || g->result.finish == AVO_FINISH_CANCELLED)
         return AVO_OK;
-    g->text.size = 0;
-    AVO_TRY(decode_stream_finish(&g->stream, &g->text, g->error));
-    const char *text;
-    size_t bytes;
+    text_view text;
     bool stopped;
-    AVO_TRY(release_text(g, &text, &bytes, &stopped));
     sample_choice none = {.token = -1};
-    if (bytes > 0)
-        (void)tell(g, &none, text, bytes);
+    AVO_TRY(answer_text_finish(&g->text, &text, &stopped, g->error));
+    if (text.size > 0)
+        (void)tell(g, &none, text);
     if (stopped) {
         g->result.finish = AVO_FINISH_STOP_STRING;
-    } else if (g->stops != NULL) {
-        stop_matcher_finish(g->stops, &text, &bytes);
-        if (bytes > 0)
-            (void)tell(g, &none, text, bytes);
+        return AVO_OK;
     }
+    text = answer_text_rest(&g->text);
+    if (text.size > 0)
+        (void)tell(g, &none, text);
     return AVO_OK;
 }
 
@@ -199,9 +138,6 @@ static avo_status check_request(const generation *g) {
                            "the prompt needs %llu tokens with one for the answer, the context has "
                            "%u",
                            (unsigned long long)needed, g->engine->plan.context_max);
-    if (request->stop_count > 0 && !g->has_text)
-        return status_fail(g->error, AVO_ERROR_UNSUPPORTED,
-                           "stop strings need a tokenizer, the model has none");
     return AVO_OK;
 }
 
@@ -212,17 +148,9 @@ static avo_status generation_open(generation *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(
         sampler_open(&g->sampling, g->engine->view.vocabulary, allocator, &g->sampler, g->error));
-    g->batch->top = sampler_top(g->sampler);
-    if (request->stop_count > 0)
-        AVO_TRY(
-            stop_matcher_open(request->stop, request->stop_count, allocator, &g->stops, g->error));
-    if (g->has_text) {
-        decode_stream_init(&g->stream, g->engine->model->tokenizer, false);
-        decode_stream_continue(&g->stream); /* the prompt came before */
-    }
-    /* Room for any token's text now, so that nothing is allocated between tokens. */
-    if (buffer_reserve(&g->text, EVENT_TEXT_FIRST) != AVO_OK)
-        return status_no_memory(g->error, "text", EVENT_TEXT_FIRST);
+    batch_want(g->batch, g->sampler);
+    AVO_TRY(answer_text_open(&g->text, g->engine->model, request->stop, request->stop_count,
+                             &g->text_room, allocator, g->error));
     sampler_see_prompt(g->sampler, g->session->tokens, g->session->count);
     sampler_see_prompt(g->sampler, request->tokens, request->token_count);
     return AVO_OK;
@@ -237,8 +165,8 @@ static avo_status generation_run(generation *g) {
 }
 
 static void generation_close(generation *g) {
-    buffer_free(&g->text);
-    stop_matcher_close(g->stops);
+    answer_text_close(&g->text);
+    buffer_free(&g->text_room);
     sampler_close(g->sampler);
     avo_batch_close(g->batch);
 }
@@ -249,6 +177,12 @@ static avo_status take_request(generation *g, const avo_generate_request *reques
     g->sampling = (avo_sampling)AVO_SAMPLING_INIT;
     AVO_TRY(
         options_take(&g->request, sizeof(g->request), request, "avo_generate_request", g->error));
+    g->limits = (answer_limits){.model = g->engine->model,
+                                .stop_tokens = g->request.stop_tokens,
+                                .stop_token_count = g->request.stop_token_count,
+                                .ignore_end = g->request.ignore_end,
+                                .max_new_tokens = g->request.max_new_tokens,
+                                .context_max = g->engine->plan.context_max};
     return options_take(&g->sampling, sizeof(g->sampling), g->request.sampling, "avo_sampling",
                         g->error);
 }
@@ -270,11 +204,10 @@ avo_status avo_generate(avo_engine *engine, avo_session *session,
                         avo_error *error) {
     generation g = {.engine = engine,
                     .session = session,
-                    .has_text = engine->model->tokenizer != NULL,
                     .begin_ns = clock_now_ns(),
                     .result = AVO_GENERATE_RESULT_INIT,
                     .error = error};
-    buffer_init(&g.text, engine->allocator, EVENT_TEXT_MAX);
+    buffer_init(&g.text_room, engine->allocator, ANSWER_TEXT_MAX);
     float_mode mode;
     float_mode_enter(&mode);
     avo_status status = take_request(&g, request);

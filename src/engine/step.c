@@ -41,7 +41,7 @@ static step_view step_of(avo_engine *engine, const batch_view *rows) {
 
 avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     AVO_TRY(step_check(engine, batch));
-    batch->logits_whole = batch->top == 0;
+    batch->logits_whole = batch->top == 0 || batch->whole;
     batch_view rows = batch_rows(batch);
     step_view step = step_of(engine, &rows);
     float_mode mode;

@@ -30,6 +30,19 @@ AVO_MUST_USE avo_status sampler_open(const avo_sampling *options, uint32_t vocab
                                      const avo_allocator *allocator, sampler **out,
                                      avo_error *error);
 void sampler_close(sampler *sampler);
+/* The check alone. */
+AVO_MUST_USE avo_status sampler_check(const avo_sampling *options, uint32_t vocabulary,
+                                      avo_error *error);
+
+/* The working memory of a draw is most of what a sampler takes. Samplers that are used one after
+ * another, by one thread, may share it; it must outlive them. */
+typedef struct sampler_room sampler_room;
+AVO_MUST_USE avo_status sampler_room_open(uint32_t vocabulary, const avo_allocator *allocator,
+                                          sampler_room **out, avo_error *error);
+void sampler_room_close(sampler_room *room);
+AVO_MUST_USE avo_status sampler_open_in(sampler_room *room, const avo_sampling *options,
+                                        const avo_allocator *allocator, sampler **out,
+                                        avo_error *error);
 
 /* Tokens that penalties look at: the prompt first, then each token that was chosen. */
 void sampler_see_prompt(sampler *sampler, const int32_t *tokens, size_t count);

@@ -27,6 +27,13 @@ struct sampler {
     avo_logprob top[AVO_TOP_LOGPROBS_MAX];
 };
 
+struct sampler_room {
+    const avo_allocator *allocator;
+    arena arena;
+    uint32_t vocabulary;
+    candidate_set set;
+};
+
 /* ---- Opening ---- */
 
 static avo_status check_range(const char *name, double value, double minimum, double maximum,
@@ -70,21 +77,25 @@ static avo_status check_options(const avo_sampling *options, uint32_t vocabulary
     return AVO_OK;
 }
 
+static avo_status take_set(arena *arena, size_t vocabulary, candidate_set *set, avo_error *error) {
+    set->ids = arena_take_array(arena, vocabulary, sizeof(*set->ids));
+    set->scores = arena_take_array(arena, vocabulary, sizeof(*set->scores));
+    set->weights = arena_take_array(arena, vocabulary, sizeof(*set->weights));
+    set->keys = arena_take_array(arena, vocabulary, sizeof(*set->keys));
+    if (set->ids != NULL && set->scores != NULL && set->weights != NULL && set->keys != NULL)
+        return AVO_OK;
+    return status_no_memory(error, "the sampler", vocabulary * 4 * sizeof(float));
+}
+
 static avo_status allocate(sampler *sampler, avo_error *error) {
     size_t vocabulary = sampler->vocabulary;
-    candidate_set *set = &sampler->set;
-    set->ids = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->ids));
-    set->scores = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->scores));
-    set->weights = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->weights));
-    set->keys = arena_take_array(&sampler->arena, vocabulary, sizeof(*set->keys));
-    bool complete =
-        set->ids != NULL && set->scores != NULL && set->weights != NULL && set->keys != NULL;
+    bool complete = true;
     if (sampler->penalises) {
         sampler->output_counts = arena_take_array(&sampler->arena, vocabulary, sizeof(uint32_t));
         sampler->seen = arena_take_array(&sampler->arena, vocabulary, sizeof(uint8_t));
         sampler->seen_ids = arena_take_array(&sampler->arena, vocabulary, sizeof(int32_t));
-        complete = complete && sampler->output_counts != NULL && sampler->seen != NULL &&
-                   sampler->seen_ids != NULL;
+        complete =
+            sampler->output_counts != NULL && sampler->seen != NULL && sampler->seen_ids != NULL;
     }
     size_t bias_count = sampler->options.bias_count;
     if (bias_count > 0) {
@@ -99,20 +110,32 @@ static avo_status allocate(sampler *sampler, avo_error *error) {
     return AVO_OK;
 }
 
-avo_status sampler_open(const avo_sampling *options, uint32_t vocabulary,
-                        const avo_allocator *allocator, sampler **out, avo_error *error) {
-    *out = NULL;
+/* An older caller's struct is shorter; what it does not know stays off. */
+static avo_status take_options(const avo_sampling *options, uint32_t vocabulary,
+                               avo_sampling *known, avo_error *error) {
+    *known = (avo_sampling)AVO_SAMPLING_INIT;
     if (vocabulary == 0 || vocabulary > INT32_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "a vocabulary of %u tokens", vocabulary);
-    /* An older caller's struct is shorter; what it does not know stays off. */
-    avo_sampling known = AVO_SAMPLING_INIT;
     if (options->size < sizeof(options->size) + sizeof(options->temperature))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "the sampling options say a size of %zu; start from AVO_SAMPLING_INIT",
                            options->size);
-    memcpy(&known, options, options->size < sizeof(known) ? options->size : sizeof(known));
-    AVO_TRY(check_options(&known, vocabulary, error));
+    memcpy(known, options, options->size < sizeof(*known) ? options->size : sizeof(*known));
+    return check_options(known, vocabulary, error);
+}
 
+avo_status sampler_check(const avo_sampling *options, uint32_t vocabulary, avo_error *error) {
+    avo_sampling known;
+    return take_options(options, vocabulary, &known, error);
+}
+
+/* `set`: somebody else's working memory; NULL: its own. */
+static avo_status open_with(const candidate_set *set, const avo_sampling *options,
+                            uint32_t vocabulary, const avo_allocator *allocator, sampler **out,
+                            avo_error *error) {
+    *out = NULL;
+    avo_sampling known;
+    AVO_TRY(take_options(options, vocabulary, &known, error));
     sampler *sampler = allocator_take_array(allocator, 1, sizeof(*sampler));
     if (sampler == NULL)
         return status_no_memory(error, "the sampler", sizeof(*sampler));
@@ -122,13 +145,54 @@ avo_status sampler_open(const avo_sampling *options, uint32_t vocabulary,
     sampler->penalises = known.repetition_penalty != 1.0f || known.presence_penalty != 0.0f ||
                          known.frequency_penalty != 0.0f;
     arena_init(&sampler->arena, allocator, SIZE_MAX);
-    avo_status status = allocate(sampler, error);
+    avo_status status = AVO_OK;
+    if (set != NULL)
+        sampler->set = *set;
+    else
+        status = take_set(&sampler->arena, vocabulary, &sampler->set, error);
+    if (status == AVO_OK)
+        status = allocate(sampler, error);
     if (status != AVO_OK) {
         sampler_close(sampler);
         return status;
     }
     *out = sampler;
     return AVO_OK;
+}
+
+avo_status sampler_open(const avo_sampling *options, uint32_t vocabulary,
+                        const avo_allocator *allocator, sampler **out, avo_error *error) {
+    return open_with(NULL, options, vocabulary, allocator, out, error);
+}
+
+avo_status sampler_open_in(sampler_room *room, const avo_sampling *options,
+                           const avo_allocator *allocator, sampler **out, avo_error *error) {
+    return open_with(&room->set, options, room->vocabulary, allocator, out, error);
+}
+
+avo_status sampler_room_open(uint32_t vocabulary, const avo_allocator *allocator,
+                             sampler_room **out, avo_error *error) {
+    *out = NULL;
+    sampler_room *room = allocator_take_array(allocator, 1, sizeof(*room));
+    if (room == NULL)
+        return status_no_memory(error, "the sampler", sizeof(*room));
+    room->allocator = allocator;
+    room->vocabulary = vocabulary;
+    arena_init(&room->arena, allocator, SIZE_MAX);
+    avo_status status = take_set(&room->arena, vocabulary, &room->set, error);
+    if (status != AVO_OK) {
+        sampler_room_close(room);
+        return status;
+    }
+    *out = room;
+    return AVO_OK;
+}
+
+void sampler_room_close(sampler_room *room) {
+    if (room == NULL)
+        return;
+    arena_free(&room->arena);
+    allocator_give(room->allocator, room, sizeof(*room));
 }
 
 void sampler_close(sampler *sampler) {

@@ -1,0 +1,112 @@
+/* Drawing, ends and text of an answer. */
+#include "engine/answer.h"
+
+#include "engine/engine_int.h"
+
+/* ---- Drawing ---- */
+
+void batch_want_nothing(avo_batch *batch) {
+    batch->top = 0;
+    batch->whole = false;
+}
+
+void batch_want(avo_batch *batch, const sampler *sampler) {
+    uint32_t top = sampler_top(sampler);
+    batch->whole = batch->whole || top == 0;
+    batch->top = top > batch->top ? top : batch->top;
+}
+
+/* Whoever can draw from the highest does so even where all are at hand: what else is in the batch
+ * must not change the last bit of a logprob. */
+avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sampler,
+                      uint64_t position, sample_choice *choice, avo_error *error) {
+    if (sampler_top(sampler) > 0) {
+        bool undecided;
+        sampler_draw_top(sampler, batch_top(batch, session), position, choice, &undecided);
+        if (!undecided)
+            return AVO_OK;
+        if (!batch->logits_whole)
+            batch_logits_again(batch);
+    }
+    return sampler_draw(sampler, avo_batch_logits(batch, session, 0), position, choice, error);
+}
+
+bool answer_token_stops(const answer_limits *limits, int32_t token) {
+    for (size_t i = 0; i < limits->stop_token_count; i++)
+        if (limits->stop_tokens[i] == token)
+            return true;
+    return !limits->ignore_end && avo_model_token_ends(limits->model, token);
+}
+
+bool answer_ends(const answer_limits *limits, const answer_state *state, avo_finish *finish) {
+    if (state->ended)
+        *finish = AVO_FINISH_STOP_TOKEN;
+    else if (state->stopped)
+        *finish = AVO_FINISH_STOP_STRING;
+    else if (state->unwanted)
+        *finish = AVO_FINISH_CANCELLED;
+    else if (limits->max_new_tokens > 0 && state->drawn >= limits->max_new_tokens)
+        *finish = AVO_FINISH_LENGTH;
+    else if (state->computed >= limits->context_max)
+        *finish = AVO_FINISH_CONTEXT;
+    else
+        return false;
+    return true;
+}
+
+/* ---- Text ---- */
+
+avo_status answer_text_open(answer_text *text, const avo_model *model, const char *const *stop,
+                            size_t stop_count, buffer *room, const avo_allocator *allocator,
+                            avo_error *error) {
+    *text = (answer_text){.exists = model->tokenizer != NULL, .room = room};
+    if (stop_count > 0 && !text->exists)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "stop strings need a tokenizer, the model has none");
+    if (text->exists) {
+        decode_stream_init(&text->stream, model->tokenizer, false);
+        decode_stream_continue(&text->stream); /* the prompt came before */
+    }
+    if (buffer_reserve(room, ANSWER_TEXT_FIRST) != AVO_OK)
+        return status_no_memory(error, "text", ANSWER_TEXT_FIRST);
+    if (stop_count > 0)
+        return stop_matcher_open(stop, stop_count, allocator, &text->stops, error);
+    return AVO_OK;
+}
+
+void answer_text_close(answer_text *text) {
+    stop_matcher_close(text->stops);
+    text->stops = NULL;
+}
+
+static avo_status release(answer_text *text, text_view *shown, bool *stopped, avo_error *error) {
+    *stopped = false;
+    *shown = buffer_text(text->room);
+    if (text->stops == NULL)
+        return AVO_OK;
+    return stop_matcher_push(text->stops, shown->data, shown->size, &shown->data, &shown->size,
+                             stopped, error);
+}
+
+avo_status answer_text_push(answer_text *text, int32_t token, bool ended, text_view *shown,
+                            bool *stopped, avo_error *error) {
+    text->room->size = 0;
+    if (text->exists && !ended)
+        AVO_TRY(decode_stream_push(&text->stream, token, text->room, error));
+    return release(text, shown, stopped, error);
+}
+
+avo_status answer_text_finish(answer_text *text, text_view *shown, bool *stopped,
+                              avo_error *error) {
+    text->room->size = 0;
+    if (text->exists)
+        AVO_TRY(decode_stream_finish(&text->stream, text->room, error));
+    return release(text, shown, stopped, error);
+}
+
+text_view answer_text_rest(answer_text *text) {
+    text_view rest = {"", 0};
+    if (text->stops != NULL)
+        stop_matcher_finish(text->stops, &rest.data, &rest.size);
+    return rest;
+}
