@@ -11,7 +11,10 @@ uint64_t hash_bytes(const void *data, size_t bytes);
  * a file whose keys all fall into one slot. Never written down, never the order of anything. */
 uint64_t hash_key(const void *data, size_t bytes);
 
-/* The same sum of bytes that come in pieces. */
+/* The same with 128 bits, for keys that stand for what they were made of. */
+void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]);
+
+/* The same sum as hash_bytes of bytes that come in pieces. */
 typedef struct hash_stream {
     _Alignas(64) unsigned char state[576]; /* libxxhash's own */
 } hash_stream;

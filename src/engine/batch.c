@@ -58,7 +58,7 @@ void avo_batch_clear(avo_batch *batch) {
         avo_session *session = batch->entries[i].session;
         if (session == NULL)
             continue;
-        kv_table_shrink(batch->engine->kv, &session->table, session->computed);
+        pages_shrink(kv_pool_pages(batch->engine->kv), &session->table, session->computed);
         session->batch = NULL;
     }
     batch->entry_count = 0;
@@ -149,10 +149,11 @@ avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const in
     AVO_TRY(check_room(batch, session, count, rows, logits));
     AVO_TRY(check_tokens(batch, tokens, count));
     uint32_t length = session->computed + (uint32_t)rows;
-    if (kv_table_grow(batch->engine->kv, &session->table, length) != AVO_OK)
+    if (kv_pool_write(batch->engine->kv, &session->table, session->computed, length) != AVO_OK)
         return status_fail(&batch->error, AVO_ERROR_FULL,
                            "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
-                           length, kv_pool_free_pages(batch->engine->kv), (unsigned)KV_PAGE_TOKENS);
+                           length, pages_available(kv_pool_pages(batch->engine->kv)),
+                           (unsigned)KV_PAGE_TOKENS);
     /* Behind the timeline's end until the step makes them part of it. */
     if (count > 0)
         memcpy(session->tokens + session->count, tokens, count * sizeof(*tokens));

@@ -28,7 +28,7 @@ avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error 
     if (length <= from || length > engine->plan.context_max)
         return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is not in (%u, %u]", length, from,
                            engine->plan.context_max);
-    avo_status status = kv_table_grow(engine->kv, &session->table, length);
+    avo_status status = pages_grow(kv_pool_pages(engine->kv), &session->table, length);
     if (status != AVO_OK)
         return status_fail(error, status, "no pages left for %u tokens", length);
     const kv_view *kv = kv_pool_view(engine->kv);

@@ -56,7 +56,7 @@ void avo_session_close(avo_session *session) {
         return;
     avo_engine *engine = session->engine;
     leave_batch(session);
-    kv_table_shrink(engine->kv, &session->table, 0);
+    pages_shrink(kv_pool_pages(engine->kv), &session->table, 0);
     session_free(session);
     engine->sessions--;
 }
@@ -75,6 +75,6 @@ avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error
     session->count = length;
     if (session->computed > length)
         session->computed = length;
-    kv_table_shrink(session->engine->kv, &session->table, session->computed);
+    pages_shrink(kv_pool_pages(session->engine->kv), &session->table, session->computed);
     return AVO_OK;
 }

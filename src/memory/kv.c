@@ -1,19 +1,19 @@
-/* The KV pool: a stack of free page numbers over one block of memory. */
+/* The KV pool: pages.h over one block of memory. */
 #include "memory/kv.h"
 
 #include "base/checked.h"
 #include "kernels/kv_tile.h"
+
+#include <string.h>
 
 struct kv_pool {
     const avo_allocator *allocator;
     kv_view view;
     size_t *layer_offset;
     uint32_t layers;
-    uint32_t pages;
     size_t pool_bytes;
     region region;
-    uint32_t *free_pages; /* a stack */
-    uint32_t free_count;
+    kv_pages *pages;
 };
 
 /* Bytes of one page: K and V tiles of every layer and head. */
@@ -50,16 +50,16 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
         return status_no_memory(error, "the KV pool's head", sizeof(*pool));
     pool->allocator = allocator;
     pool->layers = model->layers;
-    pool->pages = pages;
     pool->pool_bytes = (size_t)bytes;
     pool->layer_offset = allocator_take_array(allocator, model->layers, sizeof(size_t));
-    pool->free_pages = allocator_take_array(allocator, pages, sizeof(uint32_t));
-    if (pool->layer_offset == NULL || pool->free_pages == NULL) {
+    if (pool->layer_offset == NULL) {
         kv_pool_close(pool);
-        return status_no_memory(error, "the KV pool", (size_t)bytes);
+        return status_no_memory(error, "the KV pool's head", model->layers * sizeof(size_t));
     }
-    avo_status status =
-        region_open(allocator, pool->pool_bytes, placement, "the KV pool", &pool->region, error);
+    avo_status status = pages_open(pages, allocator, &pool->pages, error);
+    if (status == AVO_OK)
+        status = region_open(allocator, pool->pool_bytes, placement, "the KV pool", &pool->region,
+                             error);
     if (status != AVO_OK) {
         kv_pool_close(pool);
         return status;
@@ -68,9 +68,6 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
     pool->view.type = type;
     pool->view.layer_offset = pool->layer_offset;
     (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
-    for (uint32_t i = 0; i < pages; i++)
-        pool->free_pages[i] = pages - 1 - i;
-    pool->free_count = pages;
     *out = pool;
     return AVO_OK;
 }
@@ -79,7 +76,7 @@ void kv_pool_close(kv_pool *pool) {
     if (pool == NULL)
         return;
     region_close(&pool->region);
-    allocator_give(pool->allocator, pool->free_pages, pool->pages * sizeof(uint32_t));
+    pages_close(pool->pages);
     allocator_give(pool->allocator, pool->layer_offset, pool->layers * sizeof(size_t));
     allocator_give(pool->allocator, pool, sizeof(*pool));
 }
@@ -88,23 +85,19 @@ const kv_view *kv_pool_view(const kv_pool *pool) {
     return &pool->view;
 }
 
-uint32_t kv_pool_free_pages(const kv_pool *pool) {
-    return pool->free_count;
+kv_pages *kv_pool_pages(kv_pool *pool) {
+    return pool->pages;
 }
 
-avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length) {
-    uint32_t needed = kv_pages_for(length);
-    if (needed <= table->count)
-        return AVO_OK;
-    if (needed > table->capacity || needed - table->count > pool->free_count)
-        return AVO_ERROR_FULL;
-    while (table->count < needed)
-        table->pages[table->count++] = pool->free_pages[--pool->free_count];
+uint8_t *kv_pool_page(const kv_pool *pool, uint32_t page) {
+    return pool->view.pool + page * pool->view.page_bytes;
+}
+
+avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from, uint32_t length) {
+    uint32_t copy_from;
+    AVO_TRY(pages_write(pool->pages, table, from, length, &copy_from));
+    if (copy_from != PAGE_NONE)
+        memcpy(kv_pool_page(pool, table->pages[from / KV_PAGE_TOKENS]),
+               kv_pool_page(pool, copy_from), pool->view.page_bytes);
     return AVO_OK;
-}
-
-void kv_table_shrink(kv_pool *pool, kv_table *table, uint32_t length) {
-    uint32_t kept = kv_pages_for(length);
-    while (table->count > kept)
-        pool->free_pages[pool->free_count++] = table->pages[--table->count];
 }

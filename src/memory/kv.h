@@ -1,5 +1,5 @@
-/* The KV pool: pages of one preallocated block, a free list, page tables per session. Sharing and
- * eviction will come here; nothing else knows which page is whose. */
+/* The KV pool: one preallocated block of pages and, in pages.h, the books of who holds which.
+ * Nothing else knows where a page lies. */
 #ifndef AVO_MEMORY_KV_H
 #define AVO_MEMORY_KV_H
 
@@ -7,10 +7,12 @@
 #include "base/region.h"
 #include "base/status.h"
 #include "kernels/layer.h"
+#include "memory/pages.h"
 
 typedef struct kv_pool kv_pool;
 
-/* Bytes of `pages` pages for this model; false when the product wraps. */
+/* Bytes of `pages` pages for this model, without their books (pages_bytes); false when the product
+ * wraps. */
 bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64_t *bytes);
 
 /* `placement`: huge pages, locking, nodes. Huge pages matter: a layer reads one tile of every page,
@@ -21,25 +23,18 @@ AVO_MUST_USE avo_status kv_pool_open(const model_view *model, kv_type type, uint
                                      avo_error *error);
 void kv_pool_close(kv_pool *pool);
 const kv_view *kv_pool_view(const kv_pool *pool);
-uint32_t kv_pool_free_pages(const kv_pool *pool);
+/* Whose pages are whose: pages_grow, pages_shrink, pages_fork, pages_find, pages_index on it. */
+kv_pages *kv_pool_pages(kv_pool *pool);
 
-/* One session's pages, in order of position. */
-typedef struct kv_table {
-    uint32_t *pages; /* [capacity], owned by whoever made the table */
-    uint32_t count;
-    uint32_t capacity;
-} kv_table;
+/* Before a step writes positions from … length − 1 of a table that holds `from` computed ones:
+ * pages_write, and the copy it asks for. AVO_ERROR_FULL without text when there are too few pages;
+ * nothing has changed then. New pages are not cleared: they hold what their last owner left, or
+ * nothing yet. No attention looks at a slot before its token is written, and memory is touched
+ * first by the workers of the step that writes it. */
+AVO_MUST_USE avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from,
+                                      uint32_t length);
 
-/* Makes room for positions below `length`; AVO_ERROR_FULL without text when the pool or the table
- * is too small, and then nothing has changed. O(pages added). Pages are not cleared: they hold what
- * their last owner left, or nothing yet. No attention looks at a slot before its token is written,
- * and memory is touched first by the workers of the step that writes it. */
-AVO_MUST_USE avo_status kv_table_grow(kv_pool *pool, kv_table *table, uint32_t length);
-/* Gives back the pages past `length`. */
-void kv_table_shrink(kv_pool *pool, kv_table *table, uint32_t length);
-
-static inline uint32_t kv_pages_for(uint64_t tokens) {
-    return (uint32_t)((tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-}
+/* Where a page lies: view->page_bytes bytes. */
+uint8_t *kv_pool_page(const kv_pool *pool, uint32_t page);
 
 #endif

@@ -8,9 +8,15 @@
  *   cached   in nobody's table, but full, and known to the index: whoever asks for the same prefix
  *            gets it back. Cached pages are given away like free ones, least recently used first.
  *
- * The index knows full pages by a chained key: hash(key of the page before, tokens of this page),
- * beginning with a root key that stands for everything else K and V depend on (adapters, tenant's
- * salt). Tokens and parent are compared too, so a colliding hash can never give a wrong page.
+ * The index knows full pages by hash(page before, tokens of this page); the first page of a
+ * timeline has in place of a page before it a root key that stands for everything else K and V
+ * depend on (adapters, tenant's salt). Every page that becomes known gets a serial number that is
+ * never used again, and that is how the page after it names it. Tokens and the page before are
+ * compared too, so a colliding hash can never give a wrong page.
+ *
+ * A prefix is in the index once: a timeline that has computed what the index knows already gets the
+ * known page in its table, and its own is free again. So a page is never given away before those
+ * that continue it.
  *
  * Every operation is O(1) per page. Allocates only when opened. Not for several threads.
  */
@@ -25,6 +31,11 @@
 
 typedef struct kv_pages kv_pages;
 
+/* Most pages of a pool. */
+#define PAGES_MAX ((uint32_t)1 << 30)
+
+/* Bytes that the bookkeeping of `pages` pages takes. */
+uint64_t pages_bytes(uint32_t pages);
 AVO_MUST_USE avo_status pages_open(uint32_t pages, const avo_allocator *allocator, kv_pages **out,
                                    avo_error *error);
 void pages_close(kv_pages *pages);
@@ -34,7 +45,7 @@ typedef struct kv_table {
     uint32_t *pages; /* [capacity], owned by whoever made the table */
     uint32_t count;
     uint32_t capacity;
-    uint32_t indexed; /* leading pages that the index knows, or was asked to know */
+    uint32_t indexed; /* leading pages that the index has been told about */
 } kv_table;
 
 static inline uint32_t kv_pages_for(uint64_t tokens) {
@@ -50,11 +61,17 @@ void pages_shrink(kv_pages *pages, kv_table *table, uint32_t length);
 /* `to` (empty, with room) becomes a copy of the first `length` positions of `from`, sharing its
  * pages, the last, partial one too. */
 void pages_fork(kv_pages *pages, const kv_table *from, uint32_t length, kv_table *to);
-/* Before position `position` is written: where its page is shared, a page of its own takes its
- * place in the table, and *copy_from is the page whose contents must be copied (else PAGE_NONE).
- * AVO_ERROR_FULL as in pages_grow. Pages behind `position` must not be shared. */
+/* Before position `position` is written: where its page is shared or known to the index, a page of
+ * its own takes its place in the table, and *copy_from is the page whose contents must be copied
+ * into it before anything else happens (else PAGE_NONE). AVO_ERROR_FULL as in pages_grow; a page
+ * that only the index shares is then taken from it instead. Pages behind `position` must not be
+ * shared: shrink first. */
 AVO_MUST_USE avo_status pages_own(kv_pages *pages, kv_table *table, uint32_t position,
                                   uint32_t *copy_from);
+/* Room to write positions from … length − 1, the table being shrunk to `from`: pages_own and
+ * pages_grow together, all or nothing. */
+AVO_MUST_USE avo_status pages_write(kv_pages *pages, kv_table *table, uint32_t from,
+                                    uint32_t length, uint32_t *copy_from);
 
 /* ---- Prefixes ---- */
 
@@ -71,7 +88,8 @@ prefix_root prefix_root_of(const void *data, size_t bytes);
 uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t count,
                     kv_table *table);
 /* Tells the index about full pages of the table: the first `computed` positions are written.
- * Called after each step; looks only at pages that are new to it. */
+ * Called after each step; looks only at pages that are new to it. Page numbers in the table may
+ * change. */
 void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t computed,
                  kv_table *table);
 /* Forgets all cached pages. */

@@ -26,18 +26,18 @@ static void growth_is_all_or_nothing(void **state) {
     assert_ok(kv_pool_open(&model, KV_F32, 4, &small_pages, NULL, &pool, NULL));
     uint32_t a_pages[8];
     uint32_t b_pages[2];
-    kv_table a = {a_pages, 0, 8};
-    kv_table b = {b_pages, 0, 2};
-    assert_ok(kv_table_grow(pool, &a, 3 * KV_PAGE_TOKENS));
+    kv_table a = {a_pages, 0, 8, 0};
+    kv_table b = {b_pages, 0, 2, 0};
+    assert_ok(pages_grow(kv_pool_pages(pool), &a, 3 * KV_PAGE_TOKENS));
     assert_int_equal(a.count, 3);
-    assert_int_equal(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS), AVO_ERROR_FULL);
+    assert_int_equal(pages_grow(kv_pool_pages(pool), &b, 2 * KV_PAGE_TOKENS), AVO_ERROR_FULL);
     assert_int_equal(b.count, 0);
-    assert_int_equal(kv_pool_free_pages(pool), 1);
-    kv_table_shrink(pool, &a, 1);
-    assert_int_equal(kv_pool_free_pages(pool), 3);
-    assert_int_equal(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS + 1),
+    assert_int_equal(pages_available(kv_pool_pages(pool)), 1);
+    pages_shrink(kv_pool_pages(pool), &a, 1);
+    assert_int_equal(pages_available(kv_pool_pages(pool)), 3);
+    assert_int_equal(pages_grow(kv_pool_pages(pool), &b, 2 * KV_PAGE_TOKENS + 1),
                      AVO_ERROR_FULL); /* its table */
-    assert_ok(kv_table_grow(pool, &b, 2 * KV_PAGE_TOKENS));
+    assert_ok(pages_grow(kv_pool_pages(pool), &b, 2 * KV_PAGE_TOKENS));
     assert_int_not_equal(a.pages[0], b.pages[0]);
     kv_pool_close(pool);
 }
@@ -49,13 +49,13 @@ static void growth_touches_no_page(void **state) {
     assert_ok(kv_pool_open(&model, KV_F32, 1, &small_pages, NULL, &pool, NULL));
     const kv_view *view = kv_pool_view(pool);
     uint32_t pages[1];
-    kv_table table = {pages, 0, 1};
+    kv_table table = {pages, 0, 1, 0};
     memset(view->pool, 0x7f, view->page_bytes);
     for (int round = 0; round < 2; round++) {
-        assert_ok(kv_table_grow(pool, &table, 1));
+        assert_ok(pages_grow(kv_pool_pages(pool), &table, 1));
         for (size_t i = 0; i < view->page_bytes; i++)
             assert_int_equal(view->pool[i], 0x7f);
-        kv_table_shrink(pool, &table, 0);
+        pages_shrink(kv_pool_pages(pool), &table, 0);
     }
     kv_pool_close(pool);
 }
@@ -69,15 +69,15 @@ static void pages_are_conserved(void **state) {
     uint32_t pages[TABLES][PAGES];
     kv_table tables[TABLES];
     for (int t = 0; t < TABLES; t++)
-        tables[t] = (kv_table){pages[t], 0, PAGES};
+        tables[t] = (kv_table){pages[t], 0, PAGES, 0};
     for (uint64_t turn = 0; turn < 5000; turn++) {
         random_block draw = random_at(1, 2, turn);
         kv_table *table = &tables[draw.words[0] % TABLES];
         uint32_t length = draw.words[1] % (PAGES * KV_PAGE_TOKENS);
         if (draw.words[2] % 2 == 0)
-            (void)!kv_table_grow(pool, table, length);
+            (void)!pages_grow(kv_pool_pages(pool), table, length);
         else
-            kv_table_shrink(pool, table, length);
+            pages_shrink(kv_pool_pages(pool), table, length);
         uint32_t owned = 0;
         uint8_t seen[PAGES] = {0};
         for (int t = 0; t < TABLES; t++) {
@@ -85,21 +85,44 @@ static void pages_are_conserved(void **state) {
             for (uint32_t i = 0; i < tables[t].count; i++)
                 assert_int_equal(seen[tables[t].pages[i]]++, 0);
         }
-        assert_int_equal(owned + kv_pool_free_pages(pool), PAGES);
+        assert_int_equal(owned + pages_available(kv_pool_pages(pool)), PAGES);
     }
+    kv_pool_close(pool);
+}
+
+/* A page that somebody else holds, or that the index knows, is copied before it is written. */
+static void shared_pages_are_copied(void **state) {
+    (void)state;
+    kv_pool *pool;
+    assert_ok(kv_pool_open(&model, KV_F16, 3, &small_pages, NULL, &pool, NULL));
+    size_t bytes = kv_pool_view(pool)->page_bytes;
+    uint32_t a_pages[2], b_pages[2];
+    kv_table a = {a_pages, 0, 2, 0}, b = {b_pages, 0, 2, 0};
+    assert_ok(kv_pool_write(pool, &a, 0, 5));
+    uint8_t *first = kv_pool_page(pool, a.pages[0]);
+    for (size_t i = 0; i < bytes; i++)
+        first[i] = (uint8_t)(i * 7);
+    pages_fork(kv_pool_pages(pool), &a, 5, &b);
+    assert_int_equal(a.pages[0], b.pages[0]);
+    assert_ok(kv_pool_write(pool, &b, 5, 6));
+    assert_int_not_equal(a.pages[0], b.pages[0]);
+    assert_memory_equal(kv_pool_page(pool, b.pages[0]), first, bytes);
+    uint32_t kept = a.pages[0];
+    assert_ok(kv_pool_write(pool, &a, 5, 6)); /* nobody else has it any more */
+    assert_int_equal(a.pages[0], kept);
     kv_pool_close(pool);
 }
 
 static void survives_allocation_failure(void **state) {
     (void)state;
-    for (size_t fail_at = 1; fail_at <= 5; fail_at++) {
+    for (size_t fail_at = 1; fail_at <= 8; fail_at++) {
         test_allocator counter;
         test_allocator_init(&counter);
         counter.fail_at = fail_at;
         kv_pool *pool;
         avo_status status =
             kv_pool_open(&model, KV_F32, 4, &small_pages, &counter.allocator, &pool, NULL);
-        assert_int_equal(status, fail_at <= 4 ? AVO_ERROR_MEMORY : AVO_OK);
+        assert_int_equal(status, fail_at <= 7 ? AVO_ERROR_MEMORY : AVO_OK);
         kv_pool_close(pool);
         assert_int_equal(counter.live, 0);
     }
@@ -111,6 +134,7 @@ int main(void) {
         cmocka_unit_test(growth_is_all_or_nothing),
         cmocka_unit_test(growth_touches_no_page),
         cmocka_unit_test(pages_are_conserved),
+        cmocka_unit_test(shared_pages_are_copied),
         cmocka_unit_test(survives_allocation_failure),
     };
     return cmocka_run_group_tests_name("memory/kv", tests, NULL, NULL);

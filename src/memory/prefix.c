@@ -1,0 +1,155 @@
+/* The index of prefixes: an open-addressing table from hash(page before, tokens) to a page. What is
+ * found is compared with what was asked for, token by token, so a hash only ever saves time.
+ * One page found or told: about NS_FIND ns (bench/pages). */
+#include "memory/pages_int.h"
+
+#include "base/hash.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define PAGE_BYTES (KV_PAGE_TOKENS * sizeof(int32_t))
+
+prefix_root prefix_root_of(const void *data, size_t bytes) {
+    prefix_root root;
+    hash_key_wide(data, bytes, root.key);
+    return root;
+}
+
+static prefix_parent parent_root(prefix_root root) {
+    return (prefix_parent){.key = {root.key[0], root.key[1]}, .first = 1};
+}
+
+static prefix_parent parent_page(const kv_pages *pages, uint32_t page) {
+    return (prefix_parent){.key = {pages->info[page].serial, 0}, .first = 0};
+}
+
+static uint64_t key_of(const kv_pages *pages, const prefix_parent *parent, const int32_t *tokens) {
+    struct {
+        prefix_parent parent;
+        int32_t tokens[KV_PAGE_TOKENS];
+    } content;
+    content.parent = *parent;
+    memcpy(content.tokens, tokens, PAGE_BYTES);
+    return hash_key(&content, sizeof(content)) & pages->key_mask;
+}
+
+static bool is_page(const kv_pages *pages, uint32_t page, const prefix_parent *parent,
+                    const int32_t *tokens) {
+    const prefix_parent *own = &pages->info[page].parent;
+    return own->key[0] == parent->key[0] && own->key[1] == parent->key[1] &&
+           own->first == parent->first &&
+           memcmp(pages->tokens + (size_t)page * KV_PAGE_TOKENS, tokens, PAGE_BYTES) == 0;
+}
+
+static uint32_t tag_of(uint64_t key) {
+    return (uint32_t)(key >> 32);
+}
+
+/* The slot that holds the page, or the empty one where it would go. */
+static size_t find_slot(const kv_pages *pages, uint64_t key, const prefix_parent *parent,
+                        const int32_t *tokens) {
+    size_t at = (size_t)key & pages->slot_mask;
+    while (pages->slot[at].page != PAGE_NONE &&
+           (pages->slot[at].tag != tag_of(key) ||
+            !is_page(pages, pages->slot[at].page, parent, tokens)))
+        at = (at + 1) & pages->slot_mask;
+    return at;
+}
+
+/* Those that follow move up, so that no walk ever meets a gap before its goal. */
+void prefix_forget(kv_pages *pages, uint32_t page) {
+    page_info *info = &pages->info[page];
+    assert(info->serial != 0);
+    size_t mask = pages->slot_mask;
+    size_t gap = (size_t)info->key & mask;
+    while (pages->slot[gap].page != page)
+        gap = (gap + 1) & mask;
+    for (size_t at = (gap + 1) & mask; pages->slot[at].page != PAGE_NONE; at = (at + 1) & mask) {
+        size_t home = (size_t)pages->info[pages->slot[at].page].key & mask;
+        if (((at - home) & mask) < ((at - gap) & mask))
+            continue; /* it would stand before its home */
+        pages->slot[gap] = pages->slot[at];
+        gap = at;
+    }
+    pages->slot[gap].page = PAGE_NONE;
+    info->serial = 0;
+    pages->known--;
+}
+
+uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t count,
+                    kv_table *table) {
+    assert(table->count == 0);
+    pages->queried_tokens += count;
+    uint32_t most = count == 0 ? 0 : (count - 1) / KV_PAGE_TOKENS;
+    if (most > table->capacity)
+        most = table->capacity;
+    prefix_parent parent = parent_root(root);
+    while (table->count < most) {
+        const int32_t *next = tokens + (size_t)table->count * KV_PAGE_TOKENS;
+        size_t at = find_slot(pages, key_of(pages, &parent, next), &parent, next);
+        uint32_t page = pages->slot[at].page;
+        if (page == PAGE_NONE)
+            break;
+        pages_hold(pages, page);
+        table->pages[table->count++] = page;
+        parent = parent_page(pages, page);
+    }
+    table->indexed = table->count;
+    pages->hit_tokens += (uint64_t)table->count * KV_PAGE_TOKENS;
+    return table->count * KV_PAGE_TOKENS;
+}
+
+/* The page becomes known, or the known one takes its place. Returns which. */
+static uint32_t index_page(kv_pages *pages, const prefix_parent *parent, const int32_t *tokens,
+                           uint32_t page) {
+    uint64_t key = key_of(pages, parent, tokens);
+    size_t at = find_slot(pages, key, parent, tokens);
+    uint32_t known = pages->slot[at].page;
+    if (known == page)
+        return page;
+    if (known != PAGE_NONE) {
+        pages_hold(pages, known);
+        pages_release(pages, page);
+        return known;
+    }
+    page_info *info = &pages->info[page];
+    if (info->serial != 0) { /* known behind a page that is gone: nobody could find it any more */
+        prefix_forget(pages, page);
+        at = find_slot(pages, key, parent, tokens);
+    }
+    info->parent = *parent;
+    info->key = key;
+    info->serial = ++pages->serial;
+    memcpy(pages->tokens + (size_t)page * KV_PAGE_TOKENS, tokens, PAGE_BYTES);
+    pages->slot[at] = (prefix_slot){.page = page, .tag = tag_of(key)};
+    pages->known++;
+    return page;
+}
+
+void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t computed,
+                 kv_table *table) {
+    uint32_t full = computed / KV_PAGE_TOKENS;
+    assert(full <= table->count);
+    for (uint32_t i = table->indexed; i < full; i++) {
+        prefix_parent parent = i == 0 ? parent_root(root) : parent_page(pages, table->pages[i - 1]);
+        table->pages[i] =
+            index_page(pages, &parent, tokens + (size_t)i * KV_PAGE_TOKENS, table->pages[i]);
+        table->indexed = i + 1;
+    }
+}
+
+void pages_drop_cache(kv_pages *pages) {
+    while (pages->cached_count > 0) {
+        uint32_t page = pages->cached_oldest;
+        /* Held for a moment, unknown when let go: a free page. */
+        pages_hold(pages, page);
+        prefix_forget(pages, page);
+        pages_release(pages, page);
+    }
+}
+
+void pages_weaken_keys(kv_pages *pages, uint64_t mask) {
+    assert(pages->known == 0);
+    pages->key_mask = mask;
+}
