@@ -13,6 +13,7 @@
  * first cache, and prefetching, brought nothing: the second cache keeps up.
  */
 #include "kernels/avx512/a8.h"
+#include "kernels/avx512/transpose.h"
 
 #define NUMBER_BYTES (TILE_ROWS_MAX * PANEL_UNIT)
 #define LINE_FLOATS  16
@@ -34,31 +35,6 @@ AVX512_INLINE size_t packed_bytes_of(a8_shape shape) {
 }
 
 /* ---- Rows ---- */
-
-typedef __m512i block16[TILE_ROWS_MAX];
-
-/* Row i, column j becomes row j, column i. */
-static void transpose(block16 x) {
-    block16 y;
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + 2 + j]);
-            x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + 2 + j]);
-        }
-    for (int i = 0; i < 16; i += 8)
-        for (int j = 0; j < 4; j++) {
-            y[i + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0x88);
-            y[i + 4 + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0xdd);
-        }
-    for (int j = 0; j < 8; j++) {
-        x[j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0x88);
-        x[8 + j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0xdd);
-    }
-}
 
 /* What goes with 16 units of one row: scales and, for either half, sums or where sums begin. */
 AVX512_INLINE void row_extras(const a8_shape shape, int32_t zero, const activation_view *x,

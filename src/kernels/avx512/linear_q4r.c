@@ -1,15 +1,17 @@
-/* Products with Q4R (A8R): 256 k are summed in integers before a float is touched. Three ways to
+/* Products with Q4R (A8R): 256 k are summed in integers before a float is touched. Four ways to
  * the same integers:
  *
  *   up to 4 rows   numbers 0…15 against x per sub-block of 16 k, then one vpdpwssd by the
  *                  multiplier: the fewest operations per byte of weights
  *
- *   up to 16 rows  multiplier · (number − 8) + 128 as bytes in registers; the multiplier costs
+ *   up to 14 rows  multiplier · (number − 8) + 128 as bytes in registers; the multiplier costs
  *                  nothing per row
+ *
+ *   15 and 16      the same bytes by tables (q4r_wide.c)
  *
  *   more           the same bytes, unpacked once for all rows
  *
- * One core: 57 GB/s of weights for 1 row, 360 GOPS for 8, 374 for 16, 432 for 512 (93 % of
+ * One core: 57 GB/s of weights for 1 row, 374 GOPS for 8, 436 for 16, 432 for 512 (93 % of
  * vpdpbusd).
  */
 #include "kernels/avx512/q4r.h"
@@ -47,11 +49,8 @@ static void tile_fused(int compiled, const uint8_t *panel, size_t k, const q4r_r
     case 12:
         q4r_tile(12, Q4R_FUSED, panel, NULL, k, rows, sum);
         break;
-    case 14:
-        q4r_tile(14, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
     default:
-        q4r_tile(16, Q4R_FUSED, panel, NULL, k, rows, sum);
+        q4r_tile(14, Q4R_FUSED, panel, NULL, k, rows, sum);
         break;
     }
 }
@@ -154,9 +153,12 @@ static const product_kind kind_q4r = {
     .unpacked_bytes = q4r_unpacked_bytes,
     .unpack = q4r_unpack,
     .tile = q4r_product_tile,
-    .fused_rows = TILE_ROWS_MAX,
+    .fused_rows = Q4R_WIDE_ROWS - 1,
 };
 
 void linear_avx512_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_run(&kind_q4r, call, first, last, scratch);
+    if (call->x->rows >= Q4R_WIDE_ROWS && call->x->rows <= TILE_ROWS_MAX)
+        q4r_wide_run(call, first, last, scratch);
+    else
+        product_run(&kind_q4r, call, first, last, scratch);
 }

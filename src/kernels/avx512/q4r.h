@@ -16,8 +16,9 @@
 #define NUMBER_ZERO   8
 #define BYTE_ZERO     128
 
-/* Calls of so few rows multiply per sub-block. */
-#define Q4R_FEW_ROWS 4
+/* Calls of so few rows multiply per sub-block, those of these, up to 16, go to q4r_wide.c. */
+#define Q4R_FEW_ROWS  4
+#define Q4R_WIDE_ROWS 15
 
 /* The rows of a tile. `begin`: where integer sums begin. Few rows: −8 · (sum of 16 numbers), else
  * −128 · (sum of a super-block). */
@@ -47,6 +48,9 @@ AVX512_INLINE __m512i q4r_signed(__m512i magnitude, __mmask16 negative) {
     return _mm512_mask_mov_epi32(magnitude, negative,
                                  _mm512_sub_epi16(_mm512_setzero_si512(), magnitude));
 }
+
+/* All of a call of Q4R_WIDE_ROWS to 16 rows. */
+void q4r_wide_run(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
 /* ---- Bytes ---- */
 
