@@ -82,19 +82,24 @@ static void prefetch_part(const uint8_t *next, size_t bytes, size_t part, size_t
 }
 
 /* One piece with all rows. Packed weights are asked for little by little while the piece before
- * them is multiplied. */
+ * them is multiplied; the records of x follow one another, and need not be asked for. */
 static void piece_sums(const walk *walk, const uint8_t *source, size_t k, const uint8_t *records) {
     const linear_family *family = walk->family;
     size_t tiles = (walk->rows + TILE_ROWS - 1) / TILE_ROWS;
-    family->unpack(source, k, 0, walk->piece);
-    for (size_t tile = 0; tile < tiles; tile++) {
-        size_t rows = size_min(walk->rows - tile * TILE_ROWS, TILE_ROWS);
-        size_t bytes = rows * family->record_bytes;
-        prefetch_lines(records + bytes, bytes / PANEL_LINE_BYTES);
-        prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
-        family->product(walk->piece, records, k, walk->sums + tile * TILE_ROWS * QUANT_PANEL_ROWS,
-                        rows);
-        records += bytes;
+    size_t tile = 0;
+    bool together = family->first != NULL;
+    if (together) {
+        family->first(source, records, k, family->packed_bytes, walk->piece, walk->sums, TILE_ROWS);
+        tile = 1;
+    } else {
+        family->unpack(source, k, 0, walk->piece);
+    }
+    for (; tile < tiles; tile++) {
+        size_t row = tile * TILE_ROWS;
+        if (!together)
+            prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
+        family->product(walk->piece, records + row * family->record_bytes, k,
+                        walk->sums + row * QUANT_PANEL_ROWS, size_min(walk->rows - row, TILE_ROWS));
     }
 }
 

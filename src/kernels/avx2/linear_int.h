@@ -5,6 +5,7 @@
  *       for every panel, every 256 k of it:
  *           unpack  the piece to lines of bytes (or int16) and float scales, 4 … 8 KB: first cache
  *           product the piece with all records, up to 4 rows at a time; sums stay in 64 bytes a row
+ *           (some types unpack while they multiply the first 4)
  *       finish      bias, store or add
  *
  * A line of an unpacked piece is 64 bytes: 4 bytes for each of 16 outputs, as in panels.h, two
@@ -70,7 +71,7 @@ typedef void (*unpack_piece)(const uint8_t *source, size_t k, size_t ahead, void
 typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
                               size_t rows);
 
-/* Both at once, in registers, where there are no more than TILE_ROWS rows in all. */
+/* Both at once, in registers, for one tile of rows. */
 typedef void (*few_piece)(const uint8_t *source, const void *records, size_t k, size_t ahead,
                           void *piece, float *sums, size_t rows);
 
@@ -82,7 +83,8 @@ typedef struct linear_family {
     prepare_piece prepare;
     unpack_piece unpack;
     product_piece product;
-    few_piece few; /* or NULL */
+    few_piece few;   /* where there is no other tile; or NULL */
+    few_piece first; /* for the first of several tiles: leaves the piece; or NULL: unpack does */
 } linear_family;
 
 #define BYTE_CHUNK 48
