@@ -25,8 +25,13 @@ avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error)
     batch->row_segment = allocator_take_array(allocator, rows, sizeof(*batch->row_segment));
     batch->logit_row =
         allocator_take_array(allocator, engine->plan.logits_max, sizeof(*batch->logit_row));
+    batch->run = allocator_take_array(allocator, engine->plan.sessions_max,
+                                      AVO_ADAPTERS_MAX * sizeof(*batch->run));
+    batch->factor =
+        allocator_take_array(allocator, rows, AVO_ADAPTERS_MAX * sizeof(*batch->factor));
     if (batch->entries == NULL || batch->segments == NULL || batch->token == NULL ||
-        batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL) {
+        batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL ||
+        batch->run == NULL || batch->factor == NULL) {
         avo_batch_close(batch);
         return status_no_memory(error, "a batch", rows * 3 * sizeof(uint32_t));
     }
@@ -49,6 +54,9 @@ void avo_batch_close(avo_batch *batch) {
     allocator_give(allocator, batch->row_segment, rows * sizeof(*batch->row_segment));
     allocator_give(allocator, batch->logit_row,
                    engine->plan.logits_max * sizeof(*batch->logit_row));
+    allocator_give(allocator, batch->run,
+                   engine->plan.sessions_max * AVO_ADAPTERS_MAX * sizeof(*batch->run));
+    allocator_give(allocator, batch->factor, rows * AVO_ADAPTERS_MAX * sizeof(*batch->factor));
     allocator_give(allocator, batch, sizeof(*batch));
 }
 
@@ -119,24 +127,28 @@ static avo_status check_tokens(avo_batch *batch, const int32_t *tokens, size_t c
     return AVO_OK;
 }
 
-/* Rows for the tokens [computed, computed + rows) of the timeline. */
-static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, uint32_t logits) {
-    uint32_t segment = batch->entry_count++;
-    batch->segments[segment] =
-        (batch_segment){.first = batch->rows, .rows = rows, .pages = session->table.pages};
-    batch->entries[segment] = (batch_entry){.session = session,
-                                            .serial = session->serial,
-                                            .rows = rows,
-                                            .logit_first = batch->logit_rows,
-                                            .logit_count = logits};
-    for (uint32_t i = 0; i < rows; i++) {
+void batch_lay_rows(avo_batch *batch, uint32_t number) {
+    batch_entry *entry = &batch->entries[number];
+    const avo_session *session = entry->session;
+    entry->logit_first = batch->logit_rows;
+    batch->segments[number] =
+        (batch_segment){.first = batch->rows, .rows = entry->rows, .pages = session->table.pages};
+    for (uint32_t i = 0; i < entry->rows; i++) {
         uint32_t row = batch->rows++;
         batch->position[row] = session->computed + i;
         batch->token[row] = session->tokens[session->computed + i];
-        batch->row_segment[row] = segment;
-        if (i >= rows - logits)
+        batch->row_segment[row] = number;
+        if (i >= entry->rows - entry->logit_count)
             batch->logit_row[batch->logit_rows++] = row;
     }
+}
+
+/* Rows for the tokens [computed, computed + rows) of the timeline. */
+static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, uint32_t logits) {
+    uint32_t entry = batch->entry_count++;
+    batch->entries[entry] = (batch_entry){
+        .session = session, .serial = session->serial, .rows = rows, .logit_count = logits};
+    batch_lay_rows(batch, entry);
     session->batch = batch;
 }
 

@@ -2,6 +2,7 @@
 #ifndef AVO_ENGINE_ENGINE_INT_H
 #define AVO_ENGINE_ENGINE_INT_H
 
+#include "adapters/adapters.h"
 #include "base/arena.h"
 #include "memory/kv.h"
 #include "model/panels.h"
@@ -10,10 +11,13 @@
 #define ENGINE_SESSIONS_MAX 65536
 #define ENGINE_ROWS_MAX     65536
 #define ENGINE_ROWS_DEFAULT 512
+#define ENGINE_RANK_DEFAULT 256 /* sum of the ranks of one session's adapters */
+#define ENGINE_RANK_MAX     (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
+    uint32_t adapter_rank_max;
     kv_type kv_type;
     const char *isa; /* a constant string */
     panels_options panels;
@@ -31,7 +35,7 @@ typedef struct engine_plan {
 } engine_plan;
 
 /* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */
-#define SCRATCH_PARTS 14
+#define SCRATCH_PARTS 15
 typedef struct scratch_sizes {
     size_t part[SCRATCH_PARTS];
     size_t total;
@@ -69,6 +73,13 @@ struct avo_engine {
     uint64_t step_serial;    /* of the newest step: whose logits lie in the scratch */
 };
 
+/* An adapter of a session, which holds a reference of it. */
+typedef struct session_adapter {
+    avo_adapter *adapter;
+    float weight;
+    uint32_t rank; /* largest of any matrix */
+} session_adapter;
+
 struct avo_session {
     avo_engine *engine;
     uint64_t serial; /* unlike its address, never used again */
@@ -77,7 +88,20 @@ struct avo_session {
     uint32_t count;    /* tokens of the timeline */
     uint32_t computed; /* of these, how many have K and V: all but the last one drawn */
     avo_batch *batch;  /* the batch that waits to extend it, or NULL */
+    session_adapter adapters[AVO_ADAPTERS_MAX]; /* sorted by digest */
+    uint32_t adapter_count;
 };
+
+/* Takes references of the adapters that the options name, or says why it cannot. */
+AVO_MUST_USE avo_status session_adapters_take(avo_session *session,
+                                              const avo_session_options *options, avo_error *error);
+/* The same adapters for another session of the engine: a fork. */
+void session_adapters_share(const avo_session *from, avo_session *to);
+void session_adapters_give(avo_session *session);
+/* What K and V depend on: digests and weights, [SESSION_ADAPTERS_KEY_BYTES] at most; how many bytes
+ * it took. */
+#define SESSION_ADAPTERS_KEY_BYTES (AVO_ADAPTERS_MAX * (2 * sizeof(uint64_t) + sizeof(float)))
+size_t session_adapters_key(const avo_session *session, uint8_t *key);
 
 typedef struct batch_entry {
     avo_session *session; /* NULL: closed meanwhile */
@@ -102,10 +126,19 @@ struct avo_batch {
     uint32_t *logit_row;
     uint32_t rows;
     uint32_t logit_rows;
+    adapter_run *run; /* [sessions_max · AVO_ADAPTERS_MAX] of the step at hand */
+    float *factor;    /* [rows_max · AVO_ADAPTERS_MAX] of these runs */
+    uint32_t runs;
     uint32_t top;      /* highest logits wanted of each scored row; 0: all of them */
     bool whole;        /* all of them are wanted too */
     bool logits_whole; /* the newest step wrote them all */
 };
+
+/* Before a step: where sessions have adapters, entries and rows are put into an order in which rows
+ * under the same adapters stand together, and the runs are made. Allocates nothing. */
+void batch_arrange(avo_batch *batch);
+/* Lays the rows of an entry behind those of the entries before it. */
+void batch_lay_rows(avo_batch *batch, uint32_t entry);
 
 /* For those who draw inside the engine. The highest logits of a session's scored token; the batch
  * asked for them (`top`). */

@@ -31,8 +31,10 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, const back
                            .rows_max = plan->rows_max,
                            .logits_max = plan->logits_max,
                            .workers = plan->threads,
-                           .context_max = plan->context_max};
+                           .context_max = plan->context_max,
+                           .adapter_rank_max = plan->adapter_rank_max};
     size_t shared;
+    size_t adapted = adapter_row_room(plan->adapter_rank_max);
     size_t angles = (size_t)sizes->pairs_max * 2; /* two tables at most */
     size_t number = sizeof(float);
     return backend->scratch_bytes(&shape, &sizes->worker_bytes, &shared) &&
@@ -50,7 +52,7 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, const back
            measure_part(sizes, 10, plan->logits_max, view->vocabulary * number) &&
            measure_part(sizes, 11, plan->logits_max, sizeof(logit_top)) &&
            measure_part(sizes, 12, plan->threads, sizes->worker_bytes) &&
-           measure_part(sizes, 13, 1, shared);
+           measure_part(sizes, 13, 1, shared) && measure_part(sizes, 14, rows, adapted * number);
 }
 
 void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *block,
@@ -79,7 +81,9 @@ void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *b
                               .pairs_max = sizes->pairs_max,
                               .rows_max = plan->rows_max,
                               .logits_max = plan->logits_max,
-                              .context_max = plan->context_max};
+                              .context_max = plan->context_max,
+                              .adapted = part[14],
+                              .adapter_rank_max = plan->adapter_rank_max};
 }
 
 /* Bytes of a plan whose counts are set; false when they wrap. */
@@ -174,6 +178,9 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     plan->logits_max = options->logits_max == 0 ? plan->sessions_max : options->logits_max;
     if (plan->logits_max > plan->rows_max)
         plan->logits_max = plan->rows_max;
+    AVO_TRY(check_range("adapter_rank_max", options->adapter_rank_max, ENGINE_RANK_MAX, error));
+    plan->adapter_rank_max =
+        options->adapter_rank_max == 0 ? ENGINE_RANK_DEFAULT : options->adapter_rank_max;
     return limit_positions(model, options->context_max, plan, error);
 }
 

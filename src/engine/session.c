@@ -6,6 +6,7 @@
 
 static void session_free(avo_session *session) {
     const avo_allocator *allocator = session->engine->allocator;
+    session_adapters_give(session);
     allocator_give(allocator, session->table.pages, session->table.capacity * sizeof(uint32_t));
     allocator_give(allocator, session->tokens, session->engine->plan.context_max * sizeof(int32_t));
     allocator_give(allocator, session, sizeof(*session));
@@ -34,6 +35,11 @@ avo_status avo_session_open(avo_engine *engine, const avo_session_options *optio
         session_free(session);
         return status_no_memory(error, "a session's timeline",
                                 engine->plan.context_max * sizeof(int32_t));
+    }
+    avo_status status = session_adapters_take(session, &own, error);
+    if (status != AVO_OK) {
+        session_free(session);
+        return status;
     }
     engine->sessions++;
     *out = session;

@@ -26,7 +26,9 @@ static batch_view batch_rows(const avo_batch *batch) {
                         .logit_row = batch->logit_row,
                         .logit_rows = batch->logit_rows,
                         .logits_whole = batch->logits_whole,
-                        .top = batch->top};
+                        .top = batch->top,
+                        .run = batch->run,
+                        .runs = batch->runs};
 }
 
 static step_view step_of(avo_engine *engine, const batch_view *rows) {
@@ -42,6 +44,7 @@ static step_view step_of(avo_engine *engine, const batch_view *rows) {
 avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     AVO_TRY(step_check(engine, batch));
     batch->logits_whole = batch->top == 0 || batch->whole;
+    batch_arrange(batch);
     batch_view rows = batch_rows(batch);
     step_view step = step_of(engine, &rows);
     float_mode mode;

@@ -122,8 +122,16 @@ uint32_t adapter_rank(const adapter_view *adapter, uint32_t layers);
 /* What one row takes of scratch_view.adapted under an adapter whose largest rank is `rank`: the
  * products of A with one input, of up to ADAPTER_INPUT_MATRICES matrices, in whole panels. */
 #define ADAPTER_INPUT_MATRICES 3
+static inline size_t adapter_rank_room(uint32_t rank) {
+    return ((size_t)rank + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS * QUANT_PANEL_ROWS;
+}
 static inline size_t adapter_room(uint32_t rank) {
-    return (size_t)ADAPTER_INPUT_MATRICES * ((rank + 15u) / 16u * 16u);
+    return (size_t)ADAPTER_INPUT_MATRICES * adapter_rank_room(rank);
+}
+/* At most of all adapters of a row, whose ranks sum up to `rank_sum`. */
+static inline size_t adapter_row_room(uint32_t rank_sum) {
+    return (size_t)ADAPTER_INPUT_MATRICES *
+           adapter_rank_room(rank_sum + ADAPTERS_OF_ROW * (QUANT_PANEL_ROWS - 1));
 }
 
 #endif

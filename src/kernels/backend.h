@@ -47,6 +47,7 @@ typedef struct step_view {
 typedef struct scratch_shape {
     const model_view *model;
     uint32_t rows_max, logits_max, workers, context_max;
+    uint32_t adapter_rank_max;
 } scratch_shape;
 
 struct backend {

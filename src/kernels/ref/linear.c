@@ -18,6 +18,7 @@ typedef struct linear_task {
     uint32_t rows;
     float *out;
     size_t out_stride;
+    const reference_addition *add; /* NULL: outputs are stored */
 } linear_task;
 
 /* Four floats that the compiler keeps in one register: the same sums as a loop over single lanes,
@@ -55,6 +56,14 @@ static void store(const linear_task *task, uint32_t row, size_t first, size_t co
                   const float *sum) {
     float *out = task->out + row * task->out_stride + first;
     const float *bias = task->linear->bias;
+    const reference_addition *add = task->add;
+    if (add != NULL) {
+        uint32_t own = run_batch_row(task->step->batch, add->rows.first + row, add->head);
+        float factor = run_factor(add->run, own) * add->scale;
+        for (size_t lane = 0; lane < count; lane++)
+            out[lane] += factor * sum[lane];
+        return;
+    }
     for (size_t lane = 0; lane < count; lane++)
         out[lane] = bias == NULL ? sum[lane] : sum[lane] + bias[first + lane];
 }
@@ -92,6 +101,14 @@ static void linear_worker(void *context, uint32_t worker, uint32_t workers) {
 void reference_linear(const step_view *step, uint32_t worker, const linear_view *linear,
                       const float *x, size_t x_stride, uint32_t rows, float *out,
                       size_t out_stride) {
-    linear_task task = {step, linear, x, x_stride, rows, out, out_stride};
+    linear_task task = {step, linear, x, x_stride, rows, out, out_stride, NULL};
+    reference_run(step, worker, linear_worker, &task);
+}
+
+void reference_linear_add(const step_view *step, uint32_t worker, const weight_view *weight,
+                          const float *x, size_t x_stride, const reference_addition *add,
+                          float *out, size_t out_stride) {
+    linear_view linear = {.weight = *weight};
+    linear_task task = {step, &linear, x, x_stride, add->rows.rows, out, out_stride, add};
     reference_run(step, worker, linear_worker, &task);
 }

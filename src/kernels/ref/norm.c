@@ -37,27 +37,33 @@ void reference_norm_vector(const norm_view *norm, const float *x, uint32_t width
     }
 }
 
+void reference_norm_row(const step_view *step, uint32_t worker, const reference_norm_site *site,
+                        uint32_t row, const float *x, uint32_t width, float *out) {
+    norm_view norm = run_norm(step->batch, row, site->layer, site->place, site->norm, width,
+                              reference_worker_scratch(step, worker));
+    reference_norm_vector(&norm, x, width, out);
+}
+
 typedef struct norm_task {
-    const norm_view *norm;
+    const step_view *step;
+    const reference_norm_site *site;
     const float *x;
-    size_t x_stride;
-    uint32_t rows, width;
     float *out;
-    size_t out_stride;
 } norm_task;
 
 static void norm_worker(void *context, uint32_t worker, uint32_t workers) {
     const norm_task *task = context;
+    uint32_t width = task->step->model->width;
     size_t begin;
     size_t end;
-    team_share(task->rows, worker, workers, &begin, &end);
+    team_share(task->step->batch->rows, worker, workers, &begin, &end);
     for (size_t row = begin; row < end; row++)
-        reference_norm_vector(task->norm, task->x + row * task->x_stride, task->width,
-                              task->out + row * task->out_stride);
+        reference_norm_row(task->step, worker, task->site, (uint32_t)row, task->x + row * width,
+                           width, task->out + row * width);
 }
 
-void reference_norm(const step_view *step, uint32_t worker, const norm_view *norm, const float *x,
-                    size_t x_stride, uint32_t rows, uint32_t width, float *out, size_t out_stride) {
-    norm_task task = {norm, x, x_stride, rows, width, out, out_stride};
+void reference_norm(const step_view *step, uint32_t worker, const reference_norm_site *site,
+                    const float *x, float *out) {
+    norm_task task = {step, site, x, out};
     reference_run(step, worker, norm_worker, &task);
 }

@@ -44,12 +44,28 @@ static void learned_position_worker(void *context, uint32_t worker, uint32_t wor
     }
 }
 
+/* No adapter changes this one. */
+static void embedding_norm_worker(void *context, uint32_t worker, uint32_t workers) {
+    const step_view *step = context;
+    uint32_t width = step->model->width;
+    size_t begin;
+    size_t end;
+    team_share(step->batch->rows, worker, workers, &begin, &end);
+    for (size_t row = begin; row < end; row++) {
+        float *hidden = step->scratch->hidden + row * width;
+        reference_norm_vector(&step->model->embedding_norm, hidden, width, hidden);
+    }
+}
+
 static void embed(const step_view *step, uint32_t worker) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
+    bool project = model->embedding_project.weight.data != NULL;
     reference_run(step, worker, embed_worker, (void *)(uintptr_t)step);
-    if (model->embedding_project.weight.data != NULL) {
+    reference_adapt_embedding(step, worker, project ? scratch->normed : scratch->hidden,
+                              model->embedding.k);
+    if (project) {
         reference_show(step, worker, 0, OBSERVED_PROJECT_IN, scratch->normed, model->embedding.k,
                        step->batch->rows, model->embedding.k);
         reference_linear(step, worker, &model->embedding_project, scratch->normed,
@@ -58,8 +74,7 @@ static void embed(const step_view *step, uint32_t worker) {
     if (model->position_embedding.data != NULL)
         reference_run(step, worker, learned_position_worker, (void *)(uintptr_t)step);
     if (model->embedding_norm.kind != NORM_NONE)
-        reference_norm(step, worker, &model->embedding_norm, scratch->hidden, model->width, rows,
-                       model->width, scratch->hidden, model->width);
+        reference_run(step, worker, embedding_norm_worker, (void *)(uintptr_t)step);
     reference_angles(step, worker);
 }
 
@@ -67,29 +82,39 @@ static void embed(const step_view *step, uint32_t worker) {
 
 static const norm_view no_norm = {.kind = NORM_NONE};
 
+/* The product of a matrix with all rows of the batch, and what adapters add to it. */
+static void project(const step_view *step, uint32_t worker, uint32_t layer, adapter_matrix matrix,
+                    const linear_view *linear, const float *x, float *out) {
+    reference_site site = {.layer = layer,
+                           .matrix = matrix,
+                           .x = x,
+                           .x_stride = linear->weight.k,
+                           .out = out,
+                           .out_stride = linear->weight.rows,
+                           .rows = step->batch->rows,
+                           .outputs = linear->weight.rows};
+    reference_linear(step, worker, linear, x, site.x_stride, site.rows, out, site.out_stride);
+    reference_adapt(step, worker, &site);
+}
+
 static void attention_input(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    uint32_t rows = step->batch->rows;
-    size_t width = step->model->width;
-    reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->attention_norm,
-                   scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
-    reference_show(step, worker, number, OBSERVED_ATTENTION, scratch->normed, width, rows,
-                   (uint32_t)width);
-    reference_linear(step, worker, &layer->query, scratch->normed, width, rows, scratch->query,
-                     layer->query.weight.rows);
-    reference_linear(step, worker, &layer->key, scratch->normed, width, rows, scratch->key,
-                     layer->key.weight.rows);
-    reference_linear(step, worker, &layer->value, scratch->normed, width, rows, scratch->value,
-                     layer->value.weight.rows);
+    reference_norm_site norm = {layer->norm_after ? &no_norm : &layer->attention_norm, number,
+                                ADAPTER_ATTENTION_NORM};
+    reference_norm(step, worker, &norm, scratch->hidden, scratch->normed);
+    reference_show(step, worker, number, OBSERVED_ATTENTION, scratch->normed, step->model->width,
+                   step->batch->rows, step->model->width);
+    project(step, worker, number, ADAPTER_QUERY, &layer->query, scratch->normed, scratch->query);
+    project(step, worker, number, ADAPTER_KEY, &layer->key, scratch->normed, scratch->key);
+    project(step, worker, number, ADAPTER_VALUE, &layer->value, scratch->normed, scratch->value);
     reference_position(step, number, worker);
 }
 
 /* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
 typedef struct residual_task {
     const step_view *step;
-    const norm_view *post_norm;
-    const norm_view *after_norm;
+    reference_norm_site post_norm, after_norm;
     float scale;
 } residual_task;
 
@@ -102,18 +127,13 @@ static void residual_worker(void *context, uint32_t worker, uint32_t workers) {
     for (size_t row = begin; row < end; row++) {
         float *projected = task->step->scratch->projected + row * width;
         float *hidden = task->step->scratch->hidden + row * width;
-        reference_norm_vector(task->post_norm, projected, width, projected);
+        reference_norm_row(task->step, worker, &task->post_norm, (uint32_t)row, projected, width,
+                           projected);
         for (uint32_t i = 0; i < width; i++)
             hidden[i] += projected[i] * task->scale;
-        reference_norm_vector(task->after_norm, hidden, width, hidden);
+        reference_norm_row(task->step, worker, &task->after_norm, (uint32_t)row, hidden, width,
+                           hidden);
     }
-}
-
-static void add_residual(const step_view *step, uint32_t worker, const layer_view *layer,
-                         const norm_view *post_norm, const norm_view *own_norm) {
-    residual_task task = {step, post_norm, layer->norm_after ? own_norm : &no_norm,
-                          layer->residual_scale};
-    reference_run(step, worker, residual_worker, &task);
 }
 
 static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
@@ -121,9 +141,14 @@ static void attention_output(const step_view *step, uint32_t number, uint32_t wo
     const scratch_view *scratch = step->scratch;
     reference_show(step, worker, number, OBSERVED_OUTPUT, scratch->attended, layer->output.weight.k,
                    step->batch->rows, layer->output.weight.k);
-    reference_linear(step, worker, &layer->output, scratch->attended, layer->output.weight.k,
-                     step->batch->rows, scratch->projected, step->model->width);
-    add_residual(step, worker, layer, &layer->attention_post_norm, &layer->attention_norm);
+    project(step, worker, number, ADAPTER_OUTPUT, &layer->output, scratch->attended,
+            scratch->projected);
+    residual_task task = {
+        step,
+        {&layer->attention_post_norm, number, ADAPTER_ATTENTION_POST_NORM},
+        {layer->norm_after ? &layer->attention_norm : &no_norm, number, ADAPTER_ATTENTION_NORM},
+        layer->residual_scale};
+    reference_run(step, worker, residual_worker, &task);
 }
 
 /* ---- feed-forward ---- */
@@ -166,17 +191,14 @@ static void activation_worker(void *context, uint32_t worker, uint32_t workers) 
 static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    uint32_t rows = step->batch->rows;
-    size_t width = step->model->width;
-    reference_norm(step, worker, layer->norm_after ? &no_norm : &layer->feed_forward_norm,
-                   scratch->hidden, width, rows, (uint32_t)width, scratch->normed, width);
-    reference_show(step, worker, number, OBSERVED_FEED_FORWARD, scratch->normed, width, rows,
-                   (uint32_t)width);
+    reference_norm_site norm = {layer->norm_after ? &no_norm : &layer->feed_forward_norm, number,
+                                ADAPTER_FEED_FORWARD_NORM};
+    reference_norm(step, worker, &norm, scratch->hidden, scratch->normed);
+    reference_show(step, worker, number, OBSERVED_FEED_FORWARD, scratch->normed, step->model->width,
+                   step->batch->rows, step->model->width);
     if (layer->gate.weight.data != NULL)
-        reference_linear(step, worker, &layer->gate, scratch->normed, width, rows, scratch->gated,
-                         layer->feed_forward);
-    reference_linear(step, worker, &layer->up, scratch->normed, width, rows, scratch->up,
-                     layer->feed_forward);
+        project(step, worker, number, ADAPTER_GATE, &layer->gate, scratch->normed, scratch->gated);
+    project(step, worker, number, ADAPTER_UP, &layer->up, scratch->normed, scratch->up);
     activation_task task = {step, layer};
     reference_run(step, worker, activation_worker, &task);
 }
@@ -186,9 +208,13 @@ static void feed_forward_output(const step_view *step, uint32_t number, uint32_t
     const scratch_view *scratch = step->scratch;
     reference_show(step, worker, number, OBSERVED_DOWN, scratch->up, layer->feed_forward,
                    step->batch->rows, layer->feed_forward);
-    reference_linear(step, worker, &layer->down, scratch->up, layer->feed_forward,
-                     step->batch->rows, scratch->projected, step->model->width);
-    add_residual(step, worker, layer, &layer->feed_forward_post_norm, &layer->feed_forward_norm);
+    project(step, worker, number, ADAPTER_DOWN, &layer->down, scratch->up, scratch->projected);
+    residual_task task = {step,
+                          {&layer->feed_forward_post_norm, number, ADAPTER_FEED_FORWARD_POST_NORM},
+                          {layer->norm_after ? &layer->feed_forward_norm : &no_norm, number,
+                           ADAPTER_FEED_FORWARD_NORM},
+                          layer->residual_scale};
+    reference_run(step, worker, residual_worker, &task);
 }
 
 /* ---- head ---- */
@@ -199,10 +225,12 @@ static void head_norm_worker(void *context, uint32_t worker, uint32_t workers) {
     size_t begin;
     size_t end;
     team_share(step->batch->logit_rows, worker, workers, &begin, &end);
-    for (size_t i = begin; i < end; i++)
-        reference_norm_vector(&step->model->final_norm,
-                              step->scratch->hidden + step->batch->logit_row[i] * width,
-                              (uint32_t)width, step->scratch->normed + i * width);
+    const reference_norm_site norm = {&step->model->final_norm, 0, ADAPTER_FINAL_NORM};
+    for (size_t i = begin; i < end; i++) {
+        uint32_t row = step->batch->logit_row[i];
+        reference_norm_row(step, worker, &norm, row, step->scratch->hidden + row * width,
+                           (uint32_t)width, step->scratch->normed + i * width);
+    }
 }
 
 static void finish_logits_worker(void *context, uint32_t worker, uint32_t workers) {
@@ -271,17 +299,26 @@ static void head(const step_view *step, uint32_t worker) {
     }
     reference_show(step, worker, 0, OBSERVED_HEAD, from, model->head.weight.k, batch->logit_rows,
                    model->head.weight.k);
-    reference_linear(step, worker, &model->head, from, model->head.weight.k, batch->logit_rows,
-                     scratch->logits, model->vocabulary);
+    reference_site site = {.matrix = ADAPTER_HEAD,
+                           .x = from,
+                           .x_stride = model->head.weight.k,
+                           .out = scratch->logits,
+                           .out_stride = model->vocabulary,
+                           .rows = batch->logit_rows,
+                           .outputs = model->vocabulary};
+    reference_linear(step, worker, &model->head, from, site.x_stride, site.rows, scratch->logits,
+                     model->vocabulary);
+    reference_adapt(step, worker, &site);
     if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
         reference_run(step, worker, finish_logits_worker, (void *)(uintptr_t)step);
     if (batch->top > 0)
         reference_run(step, worker, top_worker, (void *)(uintptr_t)step);
 }
 
-/* A decoded panel, or the scores of one row and head beside a decoded tile. */
+/* A decoded panel, or the scores of one row and head beside a decoded tile, or a norm's weights. */
 static bool scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared) {
-    size_t panel = (size_t)shape->model->k_max * QUANT_PANEL_ROWS;
+    size_t k = size_max(shape->model->k_max, shape->model->width);
+    size_t panel = size_max(k, ADAPTER_RANK_MAX) * QUANT_PANEL_ROWS;
     size_t tile = 0;
     for (uint32_t i = 0; i < shape->model->layers; i++)
         tile = size_max(tile, kv_tile_floats(shape->model->layer[i].head_size));

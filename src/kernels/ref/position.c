@@ -43,10 +43,10 @@ typedef struct position_task {
     uint32_t layer;
 } position_task;
 
-static void position_head(const step_view *step, const layer_view *layer, const norm_view *norm,
-                          size_t row, float *head) {
-    if (norm->kind != NORM_NONE)
-        reference_norm_vector(norm, head, layer->head_size, head);
+static void position_head(const step_view *step, uint32_t worker, const layer_view *layer,
+                          const reference_norm_site *norm, size_t row, float *head) {
+    if (norm->norm->kind != NORM_NONE)
+        reference_norm_row(step, worker, norm, (uint32_t)row, head, layer->head_size, head);
     if (layer->rotary != ROTARY_NONE) {
         const scratch_view *scratch = step->scratch;
         size_t at = ((size_t)layer->rotary * scratch->rows_max + row) * scratch->pairs_max;
@@ -79,16 +79,18 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
     size_t end;
     team_share(step->batch->rows, worker, workers, &begin, &end);
     size_t size = layer->head_size;
+    const reference_norm_site query_norm = {&layer->query_norm, task->layer, ADAPTER_QUERY_NORM};
+    const reference_norm_site key_norm = {&layer->key_norm, task->layer, ADAPTER_KEY_NORM};
     for (size_t row = begin; row < end; row++) {
         float *query = step->scratch->query + row * layer->heads * size;
         float *key = step->scratch->key + row * layer->kv_heads * size;
         for (uint32_t head = 0; head < layer->heads; head++) {
-            position_head(step, layer, &layer->query_norm, row, query + head * size);
+            position_head(step, worker, layer, &query_norm, row, query + head * size);
             if (kv_type_scaled(step->kv->type))
                 kv_rotate(query + head * size, layer->head_size);
         }
         for (uint32_t head = 0; head < layer->kv_heads; head++) {
-            position_head(step, layer, &layer->key_norm, row, key + head * size);
+            position_head(step, worker, layer, &key_norm, row, key + head * size);
             write_key_value(step, task->layer, layer, row, head);
         }
     }

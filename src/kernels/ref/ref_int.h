@@ -6,17 +6,54 @@
 #define AVO_KERNELS_REF_INT_H
 
 #include "kernels/backend.h"
+#include "kernels/runs.h"
 
 /* out[row][i] = Σ_k weight[i][k] · x[row][k] + bias[i]; strides in floats. */
 void reference_linear(const step_view *step, uint32_t worker, const linear_view *linear,
                       const float *x, size_t x_stride, uint32_t rows, float *out,
                       size_t out_stride);
 
+/* Rows that a run's adapter changes: out += factor · scale · weight · x. `x` and `out` begin at the
+ * first of them. */
+typedef struct reference_addition {
+    const adapter_run *run;
+    run_rows rows;
+    bool head;
+    float scale;
+} reference_addition;
+void reference_linear_add(const step_view *step, uint32_t worker, const weight_view *weight,
+                          const float *x, size_t x_stride, const reference_addition *add,
+                          float *out, size_t out_stride);
+
+/* What adapters add to the outputs of one matrix. */
+typedef struct reference_site {
+    uint32_t layer;
+    adapter_matrix matrix;
+    const float *x; /* what the matrix was given: of all rows */
+    size_t x_stride;
+    float *out;
+    size_t out_stride;
+    uint32_t rows, outputs;
+} reference_site;
+void reference_adapt(const step_view *step, uint32_t worker, const reference_site *site);
+/* The same for token embeddings: `out` has all rows of the batch. */
+void reference_adapt_embedding(const step_view *step, uint32_t worker, float *out,
+                               size_t out_stride);
+
 /* One vector of `width`; `out` may be `x`. */
 void reference_norm_vector(const norm_view *norm, const float *x, uint32_t width, float *out);
-/* Many rows. NORM_NONE copies. */
-void reference_norm(const step_view *step, uint32_t worker, const norm_view *norm, const float *x,
-                    size_t x_stride, uint32_t rows, uint32_t width, float *out, size_t out_stride);
+/* The norm at `place` of a layer for all rows of the batch, with what their adapters add to it.
+ * NORM_NONE copies. */
+typedef struct reference_norm_site {
+    const norm_view *norm;
+    uint32_t layer;
+    adapter_norm_place place;
+} reference_norm_site;
+void reference_norm(const step_view *step, uint32_t worker, const reference_norm_site *site,
+                    const float *x, float *out);
+/* One row of it, `row` of the batch; uses the worker's scratch. */
+void reference_norm_row(const step_view *step, uint32_t worker, const reference_norm_site *site,
+                        uint32_t row, const float *x, uint32_t width, float *out);
 
 /* cosine and sine of every row for every table of the model. */
 void reference_angles(const step_view *step, uint32_t worker);

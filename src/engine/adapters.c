@@ -1,0 +1,178 @@
+/* Adapters of sessions, and the order of a batch's rows under them. */
+#include "engine/engine_int.h"
+
+#include <math.h>
+#include <string.h>
+
+_Static_assert(AVO_ADAPTERS_MAX == ADAPTERS_OF_ROW, "one limit under two names");
+
+/* ---- Of a session ---- */
+
+static int compare_digests(const adapter_view *a, const adapter_view *b) {
+    for (int i = 0; i < 2; i++)
+        if (a->digest[i] != b->digest[i])
+            return a->digest[i] < b->digest[i] ? -1 : 1;
+    return 0;
+}
+
+static avo_status check_use(const avo_session *session, const avo_adapter_use *use, size_t index,
+                            avo_error *error) {
+    if (use->adapter == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu]: there is none", index);
+    if (use->adapter->config != &session->engine->model->source->config)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "adapters[%zu]: %s was opened for another model", index,
+                           use->adapter->path);
+    if (!isfinite(use->weight))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu].weight: %g is no number",
+                           index, (double)use->weight);
+    return AVO_OK;
+}
+
+/* Into its place by digest. */
+static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo_error *error) {
+    uint32_t at = session->adapter_count;
+    const adapter_view *view = &use->adapter->view;
+    while (at > 0) {
+        int order = compare_digests(view, &session->adapters[at - 1].adapter->view);
+        if (order == 0)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s stands there twice",
+                               use->adapter->path);
+        if (order > 0)
+            break;
+        at--;
+    }
+    memmove(session->adapters + at + 1, session->adapters + at,
+            (session->adapter_count - at) * sizeof(*session->adapters));
+    session->adapters[at] =
+        (session_adapter){.adapter = adapter_share(use->adapter),
+                          .weight = use->weight,
+                          .rank = adapter_rank(view, session->engine->view.layers)};
+    session->adapter_count++;
+    return AVO_OK;
+}
+
+avo_status session_adapters_take(avo_session *session, const avo_session_options *options,
+                                 avo_error *error) {
+    if (options->adapter_count > AVO_ADAPTERS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "adapter_count: %zu is more than %d",
+                           options->adapter_count, AVO_ADAPTERS_MAX);
+    if (options->adapter_count > 0 && session->engine->choice.backend.panels)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "adapters are not yet in the back end %s",
+                           session->engine->choice.backend.name);
+    uint64_t ranks = 0;
+    for (size_t i = 0; i < options->adapter_count; i++)
+        AVO_TRY(check_use(session, &options->adapters[i], i, error));
+    for (size_t i = 0; i < options->adapter_count; i++)
+        AVO_TRY(take_one(session, &options->adapters[i], error));
+    for (uint32_t i = 0; i < session->adapter_count; i++)
+        ranks += session->adapters[i].rank;
+    if (ranks > session->engine->plan.adapter_rank_max)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the adapters' ranks sum up to %llu, the engine has room for %u "
+                           "(adapter_rank_max)",
+                           (unsigned long long)ranks, session->engine->plan.adapter_rank_max);
+    return AVO_OK;
+}
+
+void session_adapters_share(const avo_session *from, avo_session *to) {
+    memcpy(to->adapters, from->adapters, sizeof(to->adapters));
+    to->adapter_count = from->adapter_count;
+    for (uint32_t i = 0; i < to->adapter_count; i++)
+        adapter_share(to->adapters[i].adapter);
+}
+
+void session_adapters_give(avo_session *session) {
+    for (uint32_t i = 0; i < session->adapter_count; i++)
+        adapter_release(session->adapters[i].adapter);
+    session->adapter_count = 0;
+}
+
+size_t session_adapters_key(const avo_session *session, uint8_t *key) {
+    uint8_t *at = key;
+    for (uint32_t i = 0; i < session->adapter_count; i++) {
+        const session_adapter *own = &session->adapters[i];
+        memcpy(at, own->adapter->view.digest, sizeof(own->adapter->view.digest));
+        at += sizeof(own->adapter->view.digest);
+        memcpy(at, &own->weight, sizeof(own->weight));
+        at += sizeof(own->weight);
+    }
+    return (size_t)(at - key);
+}
+
+/* ---- Of a batch ---- */
+
+/* Adapters that both have, from the first on. */
+static uint32_t common_adapters(const avo_session *a, const avo_session *b) {
+    uint32_t most = a->adapter_count < b->adapter_count ? a->adapter_count : b->adapter_count;
+    for (uint32_t i = 0; i < most; i++)
+        if (compare_digests(&a->adapters[i].adapter->view, &b->adapters[i].adapter->view) != 0)
+            return i;
+    return most;
+}
+
+/* As words are ordered, digests being the letters: those without adapters come first, and whoever
+ * begins with the same adapters stands together. */
+static bool stands_before(const avo_session *a, const avo_session *b) {
+    uint32_t common = common_adapters(a, b);
+    if (common == a->adapter_count || common == b->adapter_count)
+        return a->adapter_count < b->adapter_count;
+    return compare_digests(&a->adapters[common].adapter->view, &b->adapters[common].adapter->view) <
+           0;
+}
+
+/* By insertion: stable, without room of its own, and whoever fills a batch does it in much the same
+ * order from step to step. */
+static void sort_entries(avo_batch *batch) {
+    for (uint32_t i = 1; i < batch->entry_count; i++) {
+        batch_entry entry = batch->entries[i];
+        uint32_t at = i;
+        for (; at > 0 && stands_before(entry.session, batch->entries[at - 1].session); at--)
+            batch->entries[at] = batch->entries[at - 1];
+        batch->entries[at] = entry;
+    }
+}
+
+/* The run of the entry's adapter number `depth`, over all entries behind it that begin with the
+ * same adapters up to that one. */
+static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *factors,
+                     size_t *room) {
+    const avo_session *session = batch->entries[entry].session;
+    const session_adapter *own = &session->adapters[depth];
+    adapter_run *run = &batch->run[batch->runs++];
+    *run = (adapter_run){.adapter = &own->adapter->view,
+                         .first = batch->segments[entry].first,
+                         .factor = batch->factor + *factors,
+                         .room = *room};
+    for (uint32_t i = entry; i < batch->entry_count; i++) {
+        const avo_session *other = batch->entries[i].session;
+        if (common_adapters(session, other) <= depth)
+            break;
+        for (uint32_t row = 0; row < batch->entries[i].rows; row++)
+            batch->factor[(*factors)++] = other->adapters[depth].weight;
+        run->rows += batch->entries[i].rows;
+    }
+    *room += run->rows * adapter_room(own->rank);
+}
+
+void batch_arrange(avo_batch *batch) {
+    bool any = false;
+    batch->runs = 0;
+    for (uint32_t i = 0; i < batch->entry_count; i++)
+        any = any || batch->entries[i].session->adapter_count > 0;
+    if (!any)
+        return;
+    sort_entries(batch);
+    batch->rows = 0;
+    batch->logit_rows = 0;
+    for (uint32_t i = 0; i < batch->entry_count; i++)
+        batch_lay_rows(batch, i);
+    size_t factors = 0;
+    size_t room = 0;
+    for (uint32_t i = 0; i < batch->entry_count; i++) {
+        const avo_session *session = batch->entries[i].session;
+        uint32_t depth = i == 0 ? 0 : common_adapters(batch->entries[i - 1].session, session);
+        for (; depth < session->adapter_count; depth++)
+            make_run(batch, i, depth, &factors, &room);
+    }
+}
