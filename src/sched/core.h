@@ -7,20 +7,32 @@
  *                       ↑________ preempted: its pages are taken away, it will be computed again
  *
  * One step:
- *   1. every running sequence that decodes gets its row (decode first);
+ *   1. every running sequence that decodes gets its row (decode first), where adapters_max lets it:
+ *      adapters of running sequences take turns, the one that has waited longest first;
  *   2. the rest of the step's row budget goes to prefill chunks, first of running, then of waiting
  *      requests, in order of precedence. The budget is what the cost model says fits into the
- *      target for the time between tokens; at least CHUNK_MIN rows when nothing decodes;
- *   3. where pages run out, the sequence with the lowest precedence is preempted.
+ *      target for the time between tokens; at least chunk_min rows when nothing decodes, and after
+ *      PREFILL_SKIPS_MAX steps in a row that had no room for a chunk;
+ *   3. where pages run out, the running sequence with the lowest rank is preempted. Admission never
+ *      preempts: a request begins when its whole timeline has pages.
  *
- * Precedence: priority class first, raised by one class for every `ageing_ns` of waiting, so that
- * nobody starves; within a class, the (tenant, adapter) pair with the smallest weighted token
- * counter (tokens computed / weight; a pair that comes back after idling begins at the smallest
- * counter of the active ones); then order of arrival.
+ * Precedence of waiting requests: priority class first. Requests of one (tenant, adapter) pair and
+ * class are a queue, first come first served; a queue is raised by one class for every `ageing_ns`
+ * in which none of it was begun, up to class 0, so that nobody starves and a long queue is no
+ * advantage. Within a class, the pair with the smallest counter: tokens computed over the tenant's
+ * weight, which its pairs with work share (VTC). A pair that comes back begins where those are that
+ * wait. Then order of submission.
+ *
+ * Rank of running and preempted ones: arrival + priority × ageing_ns, fixed for life. The first of
+ * all is never preempted and so finishes, and everyone becomes the first: no livelock.
  *
  * Deadlines: a request is refused when the cost model says that its first token cannot come in
- * time, and ended when a deadline has passed. Everything waiting is bounded in requests and tokens;
- * a full queue answers with the time after which trying again makes sense.
+ * time even if everybody else stands back, and ended when a deadline has passed. Everything waiting
+ * is bounded in requests and tokens; a full queue answers with the time after which trying again
+ * makes sense.
+ *
+ * Costs: O(log n) for each submission, cancellation, end and admission, n what waits; a step is
+ * O(running) on top. docs/scheduler.md has the bounds and why they hold.
  */
 #ifndef AVO_SCHED_CORE_H
 #define AVO_SCHED_CORE_H
@@ -32,6 +44,8 @@
 #define SCHED_PRIORITIES   16      /* 0 is served first */
 #define SCHED_PAIRS_MAX    65536   /* (tenant, adapter) pairs with work */
 #define SCHED_REQUESTS_MAX 1048576 /* waiting */
+#define SCHED_RUNNING_MAX  4096
+#define PREFILL_SKIPS_MAX  8 /* steps in which prefill may get nothing while others decode */
 
 typedef struct sched sched;
 
@@ -42,7 +56,7 @@ typedef struct sched sched;
 typedef struct sched_cost {
     double step;          /* reading the weights once */
     double decode_row;    /* each row beyond the first, up to 16 */
-    double prefill_row;   /* each row of a chunk */
+    double prefill_row;   /* each row of a chunk, and decode rows beyond 16 */
     double context_token; /* each position that a row attends to */
     double adapter;       /* each distinct adapter in the step */
 } sched_cost;
@@ -75,7 +89,7 @@ typedef struct sched_memory {
 
 typedef struct sched_options {
     uint32_t running_max;        /* sequences with a slot */
-    uint32_t rows_max;           /* of a step */
+    uint32_t rows_max;           /* of a step; at least running_max */
     uint32_t waiting_max;        /* requests */
     uint64_t waiting_tokens_max; /* prompt and answer */
     uint32_t pages;              /* of the pool */
@@ -106,6 +120,7 @@ typedef struct sched_request {
     uint64_t arrival_ns;
     uint64_t first_deadline_ns; /* absolute; 0: none */
     uint64_t deadline_ns;
+    uint32_t reusable_tokens; /* of the prompt, believed to be cached: for deadlines only */
 } sched_request;
 
 typedef enum sched_outcome {
@@ -117,11 +132,14 @@ typedef enum sched_outcome {
 } sched_outcome;
 
 /* AVO_ERROR_FULL when the queue is: *retry_ns is the time after which it should have room.
- * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_LIMIT when its deadline cannot be met. */
+ * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_LIMIT when its deadline cannot be met or it has
+ * more adapters than a step takes, AVO_ERROR_ARGUMENT for an id that lives and for numbers out of
+ * range. A request that is not taken has no end to be told of. */
 AVO_MUST_USE avo_status sched_submit(sched *sched, const sched_request *request, uint64_t now_ns,
                                      uint64_t *retry_ns, avo_error *error);
 /* Takes effect with the next plan; false: no such request. */
 bool sched_cancel(sched *sched, uint64_t id);
+/* Of a tenant that has, or had lately, requests here; others bring theirs with a request. */
 void sched_set_weight(sched *sched, uint64_t tenant, float weight);
 
 /* ---- Steps ---- */
@@ -138,8 +156,9 @@ typedef struct sched_end {
     sched_outcome outcome;
 } sched_end;
 
-/* What to do now. Arrays live until the next call. Slots of preempted and ended requests have been
- * given back through memory.end before this returns. */
+/* What to do now. Arrays live until the next plan, those of sched_step_done until its next call.
+ * Slots of preempted and ended requests have been given back through memory.end before this
+ * returns. */
 typedef struct sched_plan {
     const sched_entry *entries; /* entries of one adapter stand together */
     uint32_t entry_count;
@@ -151,6 +170,9 @@ typedef struct sched_plan {
     double predicted_ns;
 } sched_plan;
 
+/* A plan with entries must be done (sched_step_done) before the next one is asked for; requests may
+ * come and be cancelled meanwhile. A plan without entries while something waits: there is nothing
+ * to do before something arrives, or pages that others hold come free. */
 void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan);
 /* The planned step is done. `finished[i]`: entry i drew its last token (a stop); `failed[i]`: it
  * broke. A request that has reached new_tokens_max ends by itself. Returns those that ended. */
@@ -159,7 +181,7 @@ void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished,
 bool sched_idle(const sched *sched);
 
 typedef struct sched_counts {
-    uint32_t waiting, running;
+    uint32_t waiting, running; /* waiting: preempted ones, too */
     uint64_t waiting_tokens;
     uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
     uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;

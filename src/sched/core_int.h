@@ -1,0 +1,217 @@
+/* Inside the scheduler: its state and the parts of core.c's work.
+ *
+ *   core.c       opening, submission, cancellation, ends
+ *   queue.c      who waits, in which order
+ *   fairness.c   pairs, tenants, counters
+ *   deadline.c   when a request must have begun, when it must have ended, when to try again
+ *   running.c    slots, lanes (running adapters), preemption
+ *   plan.c       the step
+ *   cost.c       what a step costs
+ *   check.c      all invariants
+ */
+#ifndef AVO_SCHED_CORE_INT_H
+#define AVO_SCHED_CORE_INT_H
+
+#include "sched/core.h"
+#include "sched/heap.h"
+#include "sched/keys.h"
+
+#define NONE           UINT32_MAX
+#define NEVER          UINT64_MAX
+#define IDLE_PAIRS_MAX 1024 /* whose counters are remembered though nothing of theirs is here */
+
+typedef enum request_state {
+    REQUEST_FREE,
+    REQUEST_WAITING,   /* in the queue of its pair and class */
+    REQUEST_PREEMPTED, /* in the heap of those that will be computed again */
+    REQUEST_RUNNING,   /* has a slot */
+    REQUEST_ENDING     /* cancelled while it waited; the next plan says so */
+} request_state;
+
+typedef struct request {
+    sched_request given;
+    request_state state;
+    bool cancelled;          /* in the list of endings */
+    uint64_t number;         /* order of submission */
+    uint64_t rank_ns;        /* arrival + priority × ageing */
+    uint64_t due_ns;         /* key of the heap of deadlines */
+    uint32_t pair, slot;     /* slot: only of running ones */
+    uint32_t next, previous; /* in a queue, in the list of endings, in the list of free ones */
+    uint32_t generated;
+    uint32_t computed; /* leading positions that are in memory */
+    uint32_t charged;  /* positions that were computed or reused at least once */
+} request;
+
+/* Requests of one pair and one priority class: first come first served. */
+typedef struct queue {
+    uint32_t head, tail;
+    uint32_t class_now; /* raised by ageing */
+    uint64_t served_ns; /* when one of it was last begun, or when it was last empty */
+    uint64_t raise_ns;  /* when it next rises; NEVER in class 0 */
+    uint64_t tokens;    /* of prompts */
+} queue;
+
+typedef struct pair {
+    uint64_t adapter;
+    uint32_t tenant;         /* index; NONE: this pair is free */
+    uint32_t live;           /* requests of any state */
+    uint32_t waiting;        /* of these, in queues */
+    uint32_t classes;        /* bit c: queue c has somebody */
+    uint32_t next, previous; /* among idle pairs, oldest first; next: among free ones */
+    double counter;          /* weighted tokens */
+    queue queue[SCHED_PRIORITIES];
+} pair;
+
+typedef struct tenant {
+    uint64_t name;
+    double weight;
+    uint32_t pairs;  /* known */
+    uint32_t active; /* of these, with requests */
+    uint32_t next;   /* among free ones */
+} tenant;
+
+/* Running sequences of one adapter. Lanes that wait for their turn stand in a list, the one that
+ * was served longest ago first. */
+typedef struct lane {
+    uint64_t adapter;
+    uint32_t units;          /* adapters that it is */
+    uint32_t sequences;      /* 0: this lane is free */
+    uint32_t first;          /* slot; the others by `next` */
+    uint32_t next, previous; /* lanes by turn; next: among free ones */
+    uint64_t chosen_step;    /* the last step it was chosen for */
+    uint64_t served_step;    /* the last step in which it had a row */
+} lane;
+
+typedef struct slot {
+    uint32_t request; /* NONE: free */
+    uint32_t lane;
+    uint32_t next, previous; /* in the lane; next: among free ones */
+    uint32_t rows;           /* of the step that is planned */
+} slot;
+
+struct sched {
+    const avo_allocator *allocator;
+    arena arena;
+    sched_options options;
+    sched_memory memory;
+    sched_counts counts;
+    uint64_t now_ns;
+    uint64_t step;
+    uint64_t numbers; /* given so far */
+    bool in_step;
+
+    request *request; /* [request_count] */
+    uint32_t request_count, request_free;
+    keys ids;
+    uint32_t ending; /* list of requests that were cancelled */
+
+    pair *pair; /* [pair_count] */
+    uint32_t pair_count, pair_free;
+    uint32_t idle_first, idle_last;
+    keys pairs;
+    tenant *tenant; /* [pair_count] */
+    uint32_t tenant_free;
+    keys tenants;
+    heap by_counter;     /* pairs that wait */
+    double virtual_time; /* where a pair begins that comes back: moves with what is served */
+    uint32_t last_left;  /* the pair that last stopped waiting; NONE */
+
+    heap by_precedence; /* queues, numbered pair × SCHED_PRIORITIES + class */
+    heap by_raise;      /* queues that ageing will raise */
+    heap preempted;     /* requests */
+    heap by_due;        /* requests with deadlines */
+
+    slot *slot; /* [running_max] */
+    uint32_t slot_free;
+    uint32_t *running; /* [running_max] slots by rank */
+    uint32_t running_count;
+    lane *lane; /* [running_max] */
+    uint32_t lane_free, turn_first, turn_last;
+
+    /* Admission that failed for want of pages: not tried again before there are more. */
+    uint64_t blocked_number;
+    uint32_t blocked_available;
+    uint32_t prefill_skips;
+    double admit_interval_ns, admit_tokens; /* running means; 0: nothing known */
+    uint64_t admit_ns;                      /* the last one */
+
+    sched_entry *entries;     /* [running_max] */
+    sched_end *plan_ends;     /* [request_count] */
+    sched_end *done_ends;     /* [running_max] */
+    uint64_t *preempted_list; /* [running_max] */
+    uint32_t plan_end_count, preempted_count;
+};
+
+static inline uint32_t request_known(const request *request) {
+    return request->given.prompt_tokens + request->generated;
+}
+static inline uint64_t request_tokens(const request *request) {
+    return (uint64_t)request->given.prompt_tokens + request->given.new_tokens_max;
+}
+/* Rows of its timeline that are not in memory: 1 while it decodes. */
+static inline uint32_t request_pending(const request *request) {
+    return request_known(request) - request->computed;
+}
+static inline bool rank_before(const request *a, const request *b) {
+    return a->rank_ns != b->rank_ns ? a->rank_ns < b->rank_ns : a->number < b->number;
+}
+
+/* ---- core.c ---- */
+
+/* Whatever state it is in, it ends: everything it holds is given back, its record is free. */
+void request_end(sched *sched, uint32_t index, sched_outcome outcome);
+/* The same, told by the plan that is being made. */
+void plan_end(sched *sched, uint32_t index, sched_outcome outcome);
+
+/* ---- fairness.c ---- */
+
+bool fairness_order(const void *sched, uint32_t a, uint32_t b);
+/* Finds or makes the pair of a request; NONE: too many have work. */
+uint32_t fairness_pair(sched *sched, const sched_request *given);
+void fairness_enter(sched *sched, uint32_t pair); /* one more request of it lives */
+void fairness_leave(sched *sched, uint32_t pair);
+void fairness_waits(sched *sched, uint32_t pair); /* its first request waits */
+void fairness_stops(sched *sched, uint32_t pair); /* none of it waits any more */
+void fairness_charge(sched *sched, uint32_t pair, uint32_t tokens);
+/* What one token adds to the pair's counter. */
+double fairness_price(const sched *sched, const pair *pair);
+
+/* ---- queue.c ---- */
+
+bool queue_order(const void *sched, uint32_t a, uint32_t b);
+bool queue_raise_order(const void *sched, uint32_t a, uint32_t b);
+void queue_append(sched *sched, uint32_t index);
+/* `begun`: it is admitted, which makes its queue young again. */
+void queue_remove(sched *sched, uint32_t index, bool begun);
+/* After the pair's counter has changed. */
+void queue_moved(sched *sched, uint32_t pair);
+void queue_raise(sched *sched); /* everybody whose time has come */
+/* The next to be admitted, waiting or preempted; NONE. */
+uint32_t queue_best(const sched *sched);
+uint32_t class_of(const sched *sched, uint64_t rank_ns);
+
+/* ---- deadline.c ---- */
+
+/* The deadline that applies now; 0: none. */
+uint64_t deadline_of(const request *request);
+/* The shortest time in which `rows` rows of a prompt can be computed. */
+double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters);
+/* After its state has changed. */
+void deadline_watch(sched *sched, uint32_t index);
+void deadline_expire(sched *sched); /* ends everybody whose time is over */
+void deadline_admitted(sched *sched, const request *request);
+uint64_t deadline_retry_ns(const sched *sched, const sched_request *request);
+
+/* ---- running.c ---- */
+
+/* Gives it a slot if its whole timeline has pages. */
+bool running_admit(sched *sched, uint32_t index);
+/* Its slot and pages are free afterwards. */
+void running_leave(sched *sched, uint32_t index);
+/* Room for `rows` more rows of it; takes pages from those of lower rank. False: it was itself the
+ * lowest, and has been preempted. */
+bool running_reserve(sched *sched, uint32_t index, uint32_t rows);
+/* The lane was served: its turn comes again after all others. */
+void lane_served(sched *sched, uint32_t lane);
+
+#endif

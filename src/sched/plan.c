@@ -1,0 +1,298 @@
+/* The step: decode first, then chunks of prompts, then who may begin. */
+#include "sched/core_int.h"
+
+#include <assert.h>
+#include <math.h>
+
+/* What is being planned. */
+typedef struct draft {
+    uint32_t rows_left;
+    uint32_t units_left; /* of adapters; UINT32_MAX: no limit */
+    bool chunks;         /* somebody got rows of a prompt */
+    bool wanted;         /* somebody wanted them */
+    sched_load load;
+} draft;
+
+/* ---- Lanes of the step ---- */
+
+static bool lane_chosen(const sched *sched, uint32_t lane) {
+    return sched->lane[lane].chosen_step == sched->step;
+}
+
+static bool lane_choose(sched *sched, uint32_t index, draft *draft) {
+    lane *lane = &sched->lane[index];
+    if (lane->chosen_step == sched->step)
+        return true;
+    if (draft->units_left != UINT32_MAX) {
+        if (lane->units > draft->units_left)
+            return false;
+        draft->units_left -= lane->units;
+    }
+    lane->chosen_step = sched->step;
+    return true;
+}
+
+/* In order of turns: the first always fits, so everybody's turn comes. Others may pass one that
+ * does not fit any more; it has come closer to the front. */
+static void choose_lanes(sched *sched, draft *draft) {
+    for (uint32_t i = sched->turn_first; i != NONE; i = sched->lane[i].next)
+        lane_choose(sched, i, draft);
+}
+
+/* ---- Rows ---- */
+
+static void give_rows(sched *sched, uint32_t number, uint32_t rows, draft *draft) {
+    slot *slot = &sched->slot[number];
+    const request *request = &sched->request[slot->request];
+    bool decode = rows == 1 && request_pending(request) == 1;
+    if (sched->lane[slot->lane].served_step != sched->step) {
+        lane_served(sched, slot->lane);
+        draft->load.adapters += sched->lane[slot->lane].units;
+    }
+    slot->rows = rows;
+    draft->rows_left -= rows;
+    if (decode)
+        draft->load.decode_rows++;
+    else
+        draft->load.prefill_rows += rows;
+    draft->load.context_tokens +=
+        (uint64_t)rows * request->computed + (uint64_t)rows * ((uint64_t)rows + 1) / 2;
+}
+
+/* Backwards by rank are those whose pages are taken, forwards those who get rows: nobody loses what
+ * he was just given. */
+static void plan_decode(sched *sched, draft *draft) {
+    for (uint32_t i = 0; i < sched->running_count; i++) {
+        uint32_t number = sched->running[i];
+        uint32_t index = sched->slot[number].request;
+        sched->slot[number].rows = 0;
+        if (request_pending(&sched->request[index]) != 1 ||
+            !lane_chosen(sched, sched->slot[number].lane))
+            continue;
+        if (!running_reserve(sched, index, 1))
+            return; /* it was the last one itself */
+        give_rows(sched, number, 1, draft);
+    }
+}
+
+/* Rows of a chunk behind `context` positions that fit into the target: the largest n with
+ *   cost so far + n × row + (n × context + n (n + 1) / 2) × context_token ≤ target. */
+static uint32_t rows_that_fit(const sched *sched, const draft *draft, uint32_t context,
+                              uint32_t adapters) {
+    const sched_options *options = &sched->options;
+    const sched_cost *cost = &options->cost;
+    if (options->target_ns == 0)
+        return draft->rows_left;
+    double left =
+        (double)options->target_ns - sched_cost_of(cost, &draft->load) - cost->adapter * adapters;
+    if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
+        left -= cost->step;
+    if (left <= 0)
+        return 0;
+    double a = 0.5 * cost->context_token;
+    double b = cost->prefill_row + cost->context_token * (context + 0.5);
+    double n;
+    if (a > 0)
+        n = (sqrt(b * b + 4 * a * left) - b) / (2 * a);
+    else
+        n = b > 0 ? left / b : draft->rows_left;
+    return n < draft->rows_left ? (uint32_t)n : draft->rows_left;
+}
+
+/* Rows that a sequence gets of its `pending` ones: all that fits, but no crumbs. `least`: a
+ * smallest chunk in any case. */
+static uint32_t chunk_of(const sched *sched, const draft *draft, uint32_t context, uint32_t pending,
+                         uint32_t adapters, bool least) {
+    uint32_t smallest = sched->options.chunk_min < pending ? sched->options.chunk_min : pending;
+    uint32_t rows = rows_that_fit(sched, draft, context, adapters);
+    if (rows < smallest)
+        rows = least && smallest <= draft->rows_left ? smallest : 0;
+    if (least && rows == 0)
+        rows = draft->rows_left;
+    return rows < pending ? rows : pending;
+}
+
+static bool prefill_due(const sched *sched, const draft *draft) {
+    bool empty = draft->load.decode_rows == 0 && draft->load.prefill_rows == 0;
+    return empty || (!draft->chunks && sched->prefill_skips >= PREFILL_SKIPS_MAX);
+}
+
+/* Admission has reserved the whole prompt, so this finds its pages. Where a memory behaves
+ * otherwise, pages are only taken from others as long as nobody has rows that he would lose. */
+static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const draft *draft) {
+    const request *request = &sched->request[index];
+    if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
+        return running_reserve(sched, index, rows);
+    return sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows);
+}
+
+static void plan_chunk(sched *sched, uint32_t number, draft *draft) {
+    slot *slot = &sched->slot[number];
+    const request *request = &sched->request[slot->request];
+    uint32_t pending = request_pending(request);
+    uint32_t adapters =
+        sched->lane[slot->lane].served_step == sched->step ? 0 : sched->lane[slot->lane].units;
+    uint32_t rows =
+        chunk_of(sched, draft, request->computed, pending, adapters, prefill_due(sched, draft));
+    if (rows == 0 || !chunk_reserve(sched, slot->request, rows, draft))
+        return;
+    give_rows(sched, number, rows, draft);
+    draft->chunks = true;
+}
+
+/* First the lane whose turn it is, where lanes take turns; then by rank. Whoever is preempted on
+ * the way stands behind the one that needed the pages. */
+static void plan_prefill(sched *sched, draft *draft) {
+    uint32_t front = draft->units_left != UINT32_MAX ? sched->turn_first : NONE;
+    for (int round = front == NONE ? 1 : 0; round < 2; round++)
+        for (uint32_t i = 0; i < sched->running_count; i++) {
+            uint32_t number = sched->running[i];
+            slot *slot = &sched->slot[number];
+            if (slot->rows > 0 || !lane_chosen(sched, slot->lane) ||
+                request_pending(&sched->request[slot->request]) == 1 ||
+                (round == 0 && slot->lane != front))
+                continue;
+            draft->wanted = true;
+            if (draft->rows_left > 0)
+                plan_chunk(sched, number, draft);
+        }
+}
+
+/* ---- Beginning ---- */
+
+/* Whether one more may begin. A smallest chunk must fit into the target, or prefill must be due;
+ * but never so many that decoding alone would miss a target which it can keep. */
+static bool may_begin(const sched *sched, const draft *draft, const request *request) {
+    const sched_options *options = &sched->options;
+    if (sched->running_count == 0 ||
+        chunk_of(sched, draft, 0, request_known(request), request->given.adapters, false) > 0)
+        return true;
+    sched_load more = draft->load;
+    more.decode_rows++;
+    more.prefill_rows = 0;
+    double decoding = sched_cost_of(&options->cost, &more);
+    double target = (double)options->target_ns;
+    return prefill_due(sched, draft) && (decoding <= target || options->cost.step >= target);
+}
+
+/* One whose adapter has no place in this step begins as well: its lane takes part in the turns. */
+static void plan_admission(sched *sched, draft *draft) {
+    while (sched->slot_free != NONE && draft->rows_left > 0 && sched->preempted_count == 0) {
+        uint32_t index = queue_best(sched);
+        if (index == NONE)
+            return;
+        request *request = &sched->request[index];
+        draft->wanted = true;
+        if (!may_begin(sched, draft, request) || !running_admit(sched, index))
+            return;
+        if (!lane_choose(sched, sched->slot[request->slot].lane, draft))
+            continue;
+        if (request_pending(request) > 1)
+            plan_chunk(sched, request->slot, draft);
+        else
+            give_rows(sched, request->slot, 1, draft); /* reserved by admission */
+    }
+}
+
+/* ---- The plan ---- */
+
+static void charge(sched *sched, const request *request, uint32_t rows) {
+    uint32_t end = request->computed + rows;
+    uint32_t fresh = end > request->charged ? end - request->charged : 0;
+    sched->counts.recomputed_tokens += rows - fresh;
+    if (fresh > 0)
+        fairness_charge(sched, request->pair, fresh);
+}
+
+static uint32_t write_entries(sched *sched) {
+    uint32_t count = 0;
+    for (uint32_t l = sched->turn_first; l != NONE; l = sched->lane[l].next) {
+        if (sched->lane[l].served_step != sched->step)
+            continue;
+        for (uint32_t s = sched->lane[l].first; s != NONE; s = sched->slot[s].next) {
+            uint32_t rows = sched->slot[s].rows;
+            request *request = &sched->request[sched->slot[s].request];
+            if (rows == 0)
+                continue;
+            sched->entries[count++] = (sched_entry){.request = request->given.id,
+                                                    .slot = s,
+                                                    .first = request->computed,
+                                                    .rows = rows,
+                                                    .draws = rows == request_pending(request)};
+            charge(sched, request, rows);
+        }
+    }
+    return count;
+}
+
+void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan) {
+    assert(!sched->in_step);
+    sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
+    sched->step++;
+    sched->plan_end_count = sched->preempted_count = 0;
+    while (sched->ending != NONE)
+        plan_end(sched, sched->ending, SCHED_CANCELLED);
+    deadline_expire(sched);
+    queue_raise(sched);
+    draft draft = {.rows_left = sched->options.rows_max,
+                   .units_left =
+                       sched->options.adapters_max > 0 ? sched->options.adapters_max : UINT32_MAX};
+    choose_lanes(sched, &draft);
+    plan_decode(sched, &draft);
+    plan_prefill(sched, &draft);
+    plan_admission(sched, &draft);
+    sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
+    uint32_t entries = write_entries(sched);
+    sched->in_step = entries > 0;
+    *plan = (sched_plan){.entries = sched->entries,
+                         .entry_count = entries,
+                         .ends = sched->plan_ends,
+                         .end_count = sched->plan_end_count,
+                         .preempted = sched->preempted_list,
+                         .preempted_count = sched->preempted_count,
+                         .load = draft.load,
+                         .predicted_ns = sched_cost_of(&sched->options.cost, &draft.load)};
+}
+
+/* One entry of a step that is done; true: it ends so. */
+static bool entry_done(sched *sched, const sched_entry *entry, bool finished, bool failed,
+                       sched_outcome *outcome) {
+    request *request = &sched->request[sched->slot[entry->slot].request];
+    uint32_t end = entry->first + entry->rows;
+    uint32_t prompt = request->given.prompt_tokens;
+    if (end > request->charged) {
+        uint32_t before = request->charged < prompt ? request->charged : prompt;
+        sched->counts.prompt_tokens += (end < prompt ? end : prompt) - before;
+        request->charged = end;
+    }
+    request->computed = end;
+    if (failed) {
+        *outcome = SCHED_FAILED;
+        return true;
+    }
+    if (!entry->draws)
+        return false;
+    sched->counts.new_tokens++;
+    *outcome = SCHED_FINISHED;
+    if (++request->generated == 1)
+        deadline_watch(sched, sched->slot[entry->slot].request);
+    return finished || request->generated == request->given.new_tokens_max;
+}
+
+void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished, const bool *failed,
+                     uint64_t now_ns, const sched_end **ends, uint32_t *end_count) {
+    uint32_t count = 0;
+    sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const sched_entry *entry = &plan->entries[i];
+        sched_outcome outcome = SCHED_FINISHED;
+        if (!entry_done(sched, entry, finished != NULL && finished[i], failed != NULL && failed[i],
+                        &outcome))
+            continue;
+        sched->done_ends[count++] = (sched_end){entry->request, outcome};
+        request_end(sched, sched->slot[entry->slot].request, outcome);
+    }
+    sched->in_step = false;
+    *ends = sched->done_ends;
+    *end_count = count;
+}
