@@ -1,3 +1,4 @@
+/* A heap that knows where its numbers stand: see heap.h. */
 #include "sched/heap.h"
 
 bool heap_init(heap *heap, arena *arena, uint32_t capacity, heap_order before,

@@ -1,3 +1,4 @@
+/* Keys to indices, without holes: see keys.h. */
 #include "sched/keys.h"
 
 #include "base/hash.h"
