@@ -276,12 +276,13 @@ typedef struct avo_plan {
     const char *pin;        /* "none", "core", "node" */
     uint32_t numa_nodes;
     bool lock;
-    const char *isa_from; /* who chose it: "option", "AVO_ISA", "best" */
+    const char *isa_from;   /* who chose it: "option", "AVO_ISA", "best" */
+    uint64_t session_bytes; /* timelines of all sessions, books of the KV pages */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL                                                                                   \
+            NULL, 0                                                                                \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
@@ -306,8 +307,10 @@ typedef struct avo_session_options {
     const char *cache_salt;
     /* Ring mode, for conversations without end: when the timeline reaches `ring_window` tokens, the
      * first `ring_keep` stay, of the others the older half is forgotten and what is left is
-     * computed again at its new positions, exactly as if the conversation had been that. Memory
-     * and context stay constant. 0: off. */
+     * computed again at its new positions, exactly as if the conversation had been that, by the
+     * call that adds the token which no longer fits. However many tokens are added at once, the
+     * timeline is the one that adding them one by one gives. Memory and context stay constant.
+     * 0: off. */
     uint32_t ring_window, ring_keep;
 } avo_session_options;
 #define AVO_SESSION_OPTIONS_INIT                                                                   \
@@ -361,7 +364,9 @@ AVO_API void avo_batch_clear(avo_batch *batch);
 
 /* Appends tokens to a session's timeline, with logits for the last one. A session may be added
  * once per step. `count` may be 0 where the timeline ends with a token not yet computed. On failure
- * the batch is as before and avo_batch_error has the text. */
+ * the batch is as before and avo_batch_error has the text. Where a ring turns, what is left of the
+ * timeline is computed here, by steps of its own; clearing the batch does not turn it back, and
+ * only tokens added since can have logits. */
 AVO_API AVO_MUST_USE avo_status avo_batch_add(avo_batch *batch, avo_session *session,
                                               const int32_t *tokens, size_t count);
 /* The same; the last `logits` tokens get logits (0: none, count: all). */

@@ -50,16 +50,21 @@ static avo_status write_place_json(const plan_facts *facts, buffer *out) {
     return write_groups_json(&facts->panels, out);
 }
 
+static uint64_t plan_total(const avo_plan *plan) {
+    return plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes +
+           plan->session_bytes;
+}
+
 static avo_status write_json(const plan_facts *facts, buffer *out) {
     const avo_plan *plan = &facts->plan;
     AVO_TRY(buffer_format(
         out,
         "{\"weight_bytes\":%llu,\"repack_bytes\":%llu,\"kv_bytes\":%llu,\"scratch_bytes\":%llu,"
+        "\"session_bytes\":%llu,"
         "\"total_bytes\":%llu,\"available_bytes\":%llu,\"limit\":",
         (unsigned long long)plan->weight_bytes, (unsigned long long)plan->repack_bytes,
         (unsigned long long)plan->kv_bytes, (unsigned long long)plan->scratch_bytes,
-        (unsigned long long)(plan->weight_bytes + plan->repack_bytes + plan->kv_bytes +
-                             plan->scratch_bytes),
+        (unsigned long long)plan->session_bytes, (unsigned long long)plan_total(plan),
         (unsigned long long)plan->available_bytes));
     AVO_TRY(json_write_string(out, text_from(plan->limit)));
     AVO_TRY(buffer_format(out,
@@ -115,8 +120,8 @@ static void print_table(const plan_facts *facts) {
     print_row("KV", plan->kv_bytes, note);
     snprintf(note, sizeof(note), "for %u threads", plan->threads);
     print_row("scratch", plan->scratch_bytes, note);
-    print_row("total",
-              plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes, "");
+    print_row("sessions", plan->session_bytes, "timelines, books of the KV pages");
+    print_row("total", plan_total(plan), "");
     snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
              facts->fits ? "" : "; weights will be read from the file again and again");
     print_row("available", plan->available_bytes, note);
@@ -148,9 +153,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
                  facts->processors.usable);
     else
         cpu_threads_text(&facts->processors, facts->reason, sizeof(facts->reason));
-    const avo_plan *plan = &facts->plan;
-    facts->fits = plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes <=
-                  plan->available_bytes;
+    facts->fits = plan_total(&facts->plan) <= facts->plan.available_bytes;
     return AVO_OK;
 }
 

@@ -103,7 +103,7 @@ static avo_status check_room(avo_batch *batch, const avo_session *session, size_
     avo_error *error = &batch->error;
     if (rows == 0 || logits > rows)
         return status_fail(error, AVO_ERROR_ARGUMENT, "%zu tokens with %zu logits", rows, logits);
-    if (count > plan->context_max - session->count)
+    if (session->ring_window == 0 && count > plan->context_max - session->count)
         return status_fail(error, AVO_ERROR_CONTEXT,
                            "%zu tokens do not fit: the context has %u, the session holds %u", count,
                            plan->context_max, session->count);
@@ -118,7 +118,7 @@ static avo_status check_room(avo_batch *batch, const avo_session *session, size_
     return AVO_OK;
 }
 
-static avo_status check_tokens(avo_batch *batch, const int32_t *tokens, size_t count) {
+avo_status batch_check_tokens(avo_batch *batch, const int32_t *tokens, size_t count) {
     uint32_t vocabulary = batch->engine->view.vocabulary;
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocabulary)
@@ -152,22 +152,74 @@ static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, u
     session->batch = batch;
 }
 
+static avo_status take_pages(avo_batch *batch, avo_session *session, uint32_t length) {
+    kv_pool *pool = batch->engine->kv;
+    if (kv_pool_write(pool, &session->table, session->computed, length) == AVO_OK)
+        return AVO_OK;
+    return status_fail(&batch->error, AVO_ERROR_FULL,
+                       "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
+                       length, pages_available(kv_pool_pages(pool)), (unsigned)KV_PAGE_TOKENS);
+}
+
+avo_status session_catch_up(avo_session *session, uint32_t rows, avo_error *error) {
+    avo_engine *engine = session->engine;
+    avo_batch *batch = engine->ring_batch;
+    uint32_t owed = session->count - session->computed;
+    rows = rows < owed ? rows : owed;
+    if (rows > engine->plan.rows_max)
+        rows = engine->plan.rows_max;
+    avo_batch_clear(batch);
+    avo_status status = take_pages(batch, session, session->computed + rows);
+    if (status == AVO_OK) {
+        append_rows(batch, session, rows, 0);
+        status = avo_step(engine, batch);
+    }
+    if (status == AVO_OK)
+        return AVO_OK;
+    return status_fail(error, status, "%s", batch->error.text);
+}
+
+/* A ring: the timeline as it is with the new tokens. Those that stay lie behind its end, *count
+ * becomes their number, and what the timeline owes beyond the batch's room is computed now. */
+static avo_status add_to_ring(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                              size_t *count, size_t logits) {
+    avo_error *error = &batch->error;
+    const engine_plan *plan = &batch->engine->plan;
+    uint32_t room = plan->rows_max - batch->rows;
+    ring_turn turn = ring_measure(session, *count);
+    if (turn.forgotten > 0 &&
+        (logits > turn.since || logits > plan->logits_max - batch->logit_rows))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the ring turns %zu tokens before the end, a step has %u rows of "
+                           "logits: %zu cannot have any",
+                           turn.since, plan->logits_max - batch->logit_rows, logits);
+    size_t most = *count < turn.length ? *count : turn.length;
+    if (most > room)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "%zu rows do not fit: a step has %u, %u are taken", most, plan->rows_max,
+                           batch->rows);
+    AVO_TRY(batch_check_tokens(batch, tokens, *count));
+    uint32_t added = ring_lay(session, tokens, *count, &turn);
+    *count = added;
+    while (session->count - session->computed > room - added)
+        AVO_TRY(session_catch_up(session, UINT32_MAX, error));
+    return AVO_OK;
+}
+
 avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const int32_t *tokens,
                                 size_t count, size_t logits) {
     AVO_TRY(check_session(batch, session));
+    if (session->ring_window > 0)
+        AVO_TRY(add_to_ring(batch, session, tokens, &count, logits));
     size_t rows = session->count - session->computed;
     if (!size_add(rows, count, &rows))
         rows = SIZE_MAX;
     AVO_TRY(check_room(batch, session, count, rows, logits));
-    AVO_TRY(check_tokens(batch, tokens, count));
-    uint32_t length = session->computed + (uint32_t)rows;
-    if (kv_pool_write(batch->engine->kv, &session->table, session->computed, length) != AVO_OK)
-        return status_fail(&batch->error, AVO_ERROR_FULL,
-                           "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
-                           length, pages_available(kv_pool_pages(batch->engine->kv)),
-                           (unsigned)KV_PAGE_TOKENS);
+    if (session->ring_window == 0)
+        AVO_TRY(batch_check_tokens(batch, tokens, count));
+    AVO_TRY(take_pages(batch, session, session->computed + (uint32_t)rows));
     /* Behind the timeline's end until the step makes them part of it. */
-    if (count > 0)
+    if (count > 0 && session->ring_window == 0)
         memcpy(session->tokens + session->count, tokens, count * sizeof(*tokens));
     append_rows(batch, session, (uint32_t)rows, (uint32_t)logits);
     return AVO_OK;

@@ -39,6 +39,7 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));
     AVO_TRY(open_scratch(engine, error));
+    AVO_TRY(sessions_open(engine, error));
     return kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
                         &engine->plan.panels.region, engine->allocator, &engine->kv, error);
 }
@@ -95,6 +96,8 @@ void avo_engine_close(avo_engine *engine) {
     if (engine == NULL)
         return;
     team_close(engine->team);
+    avo_batch_close(engine->ring_batch);
+    sessions_close(engine);
     kv_pool_close(engine->kv);
     region_close(&engine->scratch_region);
     arena_free(&engine->arena);

@@ -26,7 +26,7 @@ typedef struct engine_plan {
     const char *huge_pages, *numa, *pin; /* constant strings, as in avo_plan */
     team_pin team_pin;
     uint32_t numa_nodes;
-    uint64_t kv_bytes, scratch_bytes;
+    uint64_t kv_bytes, scratch_bytes, session_bytes;
     uint64_t available_bytes;
     const char *limit;
     const char *isa_from; /* constant, as in avo_plan */
@@ -68,9 +68,14 @@ struct avo_engine {
     scratch_view scratch;
     region scratch_region;
     size_t scratch_bytes;
-    uint32_t sessions;       /* open now */
-    uint64_t session_serial; /* of the newest session */
-    uint64_t step_serial;    /* of the newest step: whose logits lie in the scratch */
+    uint32_t sessions;           /* open now */
+    avo_session *session;        /* [sessions_max] */
+    int32_t *session_tokens;     /* [sessions_max][context_max] */
+    uint32_t *session_pages;     /* [sessions_max][pages of a context] */
+    avo_session *session_closed; /* a list */
+    avo_batch *ring_batch;       /* NULL until a session with a ring was opened */
+    uint64_t session_serial;     /* of the newest session */
+    uint64_t step_serial;        /* of the newest step: whose logits lie in the scratch */
 };
 
 /* An adapter of a session, which holds a reference of it. */
@@ -90,7 +95,47 @@ struct avo_session {
     avo_batch *batch;  /* the batch that waits to extend it, or NULL */
     session_adapter adapters[AVO_ADAPTERS_MAX]; /* sorted by digest */
     uint32_t adapter_count;
+    prefix_root root; /* under which its pages are known */
+    bool alone;       /* its pages are not for others: they were not computed by this engine */
+    bool open;
+    uint32_t ring_window, ring_keep; /* 0: no ring */
+    avo_session *next_closed;
 };
+
+/* ---- Sessions ---- */
+
+/* Bytes of all sessions that a plan has; false when they wrap. */
+bool sessions_bytes(const engine_plan *plan, uint64_t *bytes);
+AVO_MUST_USE avo_status sessions_open(avo_engine *engine, avo_error *error);
+void sessions_close(avo_engine *engine);
+/* It waits in no batch; it is empty besides. */
+AVO_MUST_USE avo_status session_check_idle(const avo_session *session, avo_error *error);
+AVO_MUST_USE avo_status session_check_empty(const avo_session *session, avo_error *error);
+/* Lets others find the pages that are full now. */
+void session_publish(avo_session *session);
+/* Makes tokens part of the timeline, to be computed by whatever comes next. The caller has seen
+ * that they fit; a ring makes them fit. */
+void session_append(avo_session *session, const int32_t *tokens, size_t count);
+/* Computes up to `rows` of the tokens that the timeline owes, by a step of their own. */
+AVO_MUST_USE avo_status session_catch_up(avo_session *session, uint32_t rows, avo_error *error);
+
+/* ---- Ring mode ---- */
+
+/* Refuses what makes no ring, and makes ready for one. */
+AVO_MUST_USE avo_status ring_check(avo_engine *engine, const avo_session_options *options,
+                                   avo_error *error);
+/* What adding tokens does to a timeline. */
+typedef struct ring_turn {
+    uint32_t length;    /* after it */
+    uint64_t forgotten; /* tokens, behind the kept ones; 0: no turn */
+    size_t since;       /* tokens added since the last turn */
+} ring_turn;
+ring_turn ring_measure(const avo_session *session, size_t count);
+/* Does it. What is left of the timeline's own tokens is the timeline now, the new ones that stay
+ * lie behind its end; returns how many these are. */
+uint32_t ring_lay(avo_session *session, const int32_t *tokens, size_t count, const ring_turn *turn);
+
+/* ---- Adapters of a session ---- */
 
 /* Takes references of the adapters that the options name, or says why it cannot. */
 AVO_MUST_USE avo_status session_adapters_take(avo_session *session,
@@ -140,6 +185,8 @@ void batch_arrange(avo_batch *batch);
 /* Lays the rows of an entry behind those of the entries before it. */
 void batch_lay_rows(avo_batch *batch, uint32_t entry);
 
+/* Every token is in the vocabulary; the batch's error says which is not. */
+AVO_MUST_USE avo_status batch_check_tokens(avo_batch *batch, const int32_t *tokens, size_t count);
 /* For those who draw inside the engine. The highest logits of a session's scored token; the batch
  * asked for them (`top`). */
 const logit_top *batch_top(const avo_batch *batch, const avo_session *session);

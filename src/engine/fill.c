@@ -37,6 +37,7 @@ avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error 
         memcpy(kv->pool + session->table.pages[page] * kv->page_bytes, first, kv->page_bytes);
     for (uint32_t i = from; i < length; i++)
         session->tokens[i] = session->tokens[i % KV_PAGE_TOKENS];
+    session->alone = true; /* nobody has computed these */
     session->count = length;
     session->computed = length;
     return AVO_OK;

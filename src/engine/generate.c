@@ -16,6 +16,7 @@ typedef struct generation {
     answer_limits limits;
     answer_text text;
     buffer text_room;
+    size_t prompt_count; /* tokens of the request that are not part of the timeline already */
     uint32_t drawn;
     uint64_t begin_ns, prefill_ns, first_ns;
     avo_generate_result result;
@@ -33,8 +34,8 @@ static avo_status from_batch(const generation *g, avo_status status) {
 /* The next chunk of the prompt, behind whatever the timeline still owes. */
 static avo_status prefill_chunk(generation *g, size_t done, size_t *count) {
     size_t owed = g->session->count - g->session->computed;
-    size_t left = g->request.token_count - done;
-    size_t room = g->engine->plan.rows_max - owed;
+    size_t left = g->prompt_count - done;
+    size_t room = owed < g->engine->plan.rows_max ? g->engine->plan.rows_max - owed : 0;
     *count = left < room ? left : room;
     avo_batch_clear(g->batch);
     AVO_TRY(from_batch(g, avo_batch_add_scored(g->batch, g->session, g->request.tokens + done,
@@ -42,18 +43,33 @@ static avo_status prefill_chunk(generation *g, size_t done, size_t *count) {
     return from_batch(g, avo_step(g->engine, g->batch));
 }
 
+/* Without the tokens of the timeline that only a ring can owe: more than a step has rows. */
+static avo_status catch_up(generation *g, bool *more) {
+    const avo_session *session = g->session;
+    while (*more && session->count - session->computed > g->engine->plan.rows_max) {
+        AVO_TRY(session_catch_up(g->session, UINT32_MAX, g->error));
+        if (g->request.on_prefill != NULL)
+            *more = g->request.on_prefill(g->request.on_prefill_context, "prefill",
+                                          session->computed, session->count);
+    }
+    return AVO_OK;
+}
+
 /* False in `more` when the caller wants no more. */
 static avo_status prefill(generation *g, bool *more) {
     *more = true;
     size_t done = 0;
-    do {
+    AVO_TRY(catch_up(g, more));
+    while (*more) {
         size_t count;
         AVO_TRY(prefill_chunk(g, done, &count));
         done += count;
         if (g->request.on_prefill != NULL)
             *more = g->request.on_prefill(g->request.on_prefill_context, "prefill", done,
-                                          g->request.token_count);
-    } while (*more && done < g->request.token_count);
+                                          g->prompt_count);
+        if (done >= g->prompt_count)
+            break;
+    }
     if (!*more)
         g->result.finish = AVO_FINISH_CANCELLED;
     return AVO_OK;
@@ -81,7 +97,7 @@ static avo_status one_token(generation *g, bool *more) {
     if (g->drawn++ == 0)
         g->first_ns = clock_now_ns();
     if (g->session->count < g->limits.context_max)
-        g->session->tokens[g->session->count++] = choice.token;
+        session_append(g->session, &choice.token, 1);
     sampler_see_output(g->sampler, choice.token);
     answer_state state = {.ended = answer_token_stops(&g->limits, choice.token),
                           .drawn = g->drawn,
@@ -129,15 +145,32 @@ static avo_status decode_tokens(generation *g) {
 
 static avo_status check_request(const generation *g) {
     const avo_generate_request *request = &g->request;
+    AVO_TRY(session_check_idle(g->session, g->error));
     bool owed = g->session->count > g->session->computed;
     if (request->token_count == 0 && !owed)
         return status_fail(g->error, AVO_ERROR_ARGUMENT, "the prompt is empty");
     uint64_t needed = (uint64_t)g->session->count + request->token_count + 1;
+    if (g->session->ring_window > 0)
+        return AVO_OK;
     if (needed > g->engine->plan.context_max)
         return status_fail(g->error, AVO_ERROR_CONTEXT,
                            "the prompt needs %llu tokens with one for the answer, the context has "
                            "%u",
                            (unsigned long long)needed, g->engine->plan.context_max);
+    return AVO_OK;
+}
+
+/* A prompt for which the ring turns becomes part of the timeline at once, so that nothing is
+ * computed that it will forget. */
+static avo_status turn_ring(generation *g) {
+    const avo_generate_request *request = &g->request;
+    const avo_session *session = g->session;
+    g->prompt_count = request->token_count;
+    if (session->ring_window == 0 || g->prompt_count <= session->ring_window - session->count)
+        return AVO_OK;
+    AVO_TRY(from_batch(g, batch_check_tokens(g->batch, request->tokens, request->token_count)));
+    session_append(g->session, request->tokens, request->token_count);
+    g->prompt_count = 0;
     return AVO_OK;
 }
 
@@ -151,8 +184,9 @@ static avo_status generation_open(generation *g) {
     batch_want(g->batch, g->sampler);
     AVO_TRY(answer_text_open(&g->text, g->engine->model, request->stop, request->stop_count,
                              &g->text_room, allocator, g->error));
+    AVO_TRY(turn_ring(g));
     sampler_see_prompt(g->sampler, g->session->tokens, g->session->count);
-    sampler_see_prompt(g->sampler, request->tokens, request->token_count);
+    sampler_see_prompt(g->sampler, request->tokens, g->prompt_count);
     return AVO_OK;
 }
 
@@ -177,12 +211,13 @@ static avo_status take_request(generation *g, const avo_generate_request *reques
     g->sampling = (avo_sampling)AVO_SAMPLING_INIT;
     AVO_TRY(
         options_take(&g->request, sizeof(g->request), request, "avo_generate_request", g->error));
-    g->limits = (answer_limits){.model = g->engine->model,
-                                .stop_tokens = g->request.stop_tokens,
-                                .stop_token_count = g->request.stop_token_count,
-                                .ignore_end = g->request.ignore_end,
-                                .max_new_tokens = g->request.max_new_tokens,
-                                .context_max = g->engine->plan.context_max};
+    g->limits = (answer_limits){
+        .model = g->engine->model,
+        .stop_tokens = g->request.stop_tokens,
+        .stop_token_count = g->request.stop_token_count,
+        .ignore_end = g->request.ignore_end,
+        .max_new_tokens = g->request.max_new_tokens,
+        .context_max = g->session->ring_window > 0 ? UINT32_MAX : g->engine->plan.context_max};
     return options_take(&g->sampling, sizeof(g->sampling), g->request.sampling, "avo_sampling",
                         g->error);
 }

@@ -96,7 +96,7 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
         if (!u64_multiply(per_session, plan->sessions_max, &tokens))
             return false;
     }
-    if (tokens / KV_PAGE_TOKENS >= UINT32_MAX)
+    if (tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return false;
     plan->kv_pages = kv_pages_for(tokens);
     scratch_sizes sizes;
@@ -110,7 +110,8 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
         return false;
     plan->kv_bytes = kv_bytes;
     plan->scratch_bytes = scratch_bytes;
-    return true;
+    return sessions_bytes(plan, &plan->session_bytes) &&
+           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes);
 }
 
 static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const backend *backend,
@@ -118,6 +119,7 @@ static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const backend 
     uint64_t total;
     return plan_measure(model, kv_tokens, backend, plan) &&
            u64_add(plan->kv_bytes, plan->scratch_bytes, &total) &&
+           u64_add(total, plan->session_bytes, &total) &&
            u64_add(total, plan->panel_bytes, &total) && total <= plan->available_bytes;
 }
 
@@ -185,7 +187,8 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
 }
 
 static avo_status too_large(const engine_plan *plan, avo_error *error) {
-    unsigned long long context_mib = (plan->kv_bytes + plan->scratch_bytes) >> 20;
+    unsigned long long context_mib =
+        (plan->kv_bytes + plan->scratch_bytes + plan->session_bytes) >> 20;
     unsigned long long available_mib = plan->available_bytes >> 20;
     if (plan->panel_bytes == 0)
         return status_fail(error, AVO_ERROR_MEMORY,
@@ -282,7 +285,8 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .pin = plan.pin,
                      .numa_nodes = plan.numa_nodes,
                      .lock = plan.panels.region.lock,
-                     .isa_from = plan.isa_from};
+                     .isa_from = plan.isa_from,
+                     .session_bytes = plan.session_bytes};
     options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

@@ -1,15 +1,99 @@
-/* Sessions: one timeline of tokens each, its K and V in pages of the engine's pool. */
+/* Sessions: one timeline of tokens each, its K and V in pages of the engine's pool. All there may
+ * be are allocated with the engine, so that opening one under traffic takes nothing. */
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
+#include "base/checked.h"
 #include "base/options.h"
 
-static void session_free(avo_session *session) {
-    const avo_allocator *allocator = session->engine->allocator;
+#include <assert.h>
+#include <string.h>
+
+/* ---- The engine's sessions ---- */
+
+bool sessions_bytes(const engine_plan *plan, uint64_t *bytes) {
+    uint64_t one = sizeof(avo_session) + (uint64_t)plan->context_max * sizeof(int32_t) +
+                   (uint64_t)kv_pages_for(plan->context_max) * sizeof(uint32_t);
+    return u64_multiply(one, plan->sessions_max, bytes) && *bytes <= SIZE_MAX;
+}
+
+avo_status sessions_open(avo_engine *engine, avo_error *error) {
+    const avo_allocator *allocator = engine->allocator;
+    size_t count = engine->plan.sessions_max;
+    size_t context = engine->plan.context_max;
+    size_t pages = kv_pages_for(context);
+    engine->session = allocator_take_array(allocator, count, sizeof(*engine->session));
+    /* Neither is read before it is written: memory that no timeline reaches is never touched. */
+    engine->session_tokens = allocator_take(allocator, count * context * sizeof(int32_t));
+    engine->session_pages = allocator_take(allocator, count * pages * sizeof(uint32_t));
+    if (engine->session == NULL || engine->session_tokens == NULL || engine->session_pages == NULL)
+        return status_no_memory(error, "sessions", count * context * sizeof(int32_t));
+    for (size_t i = count; i-- > 0;) {
+        avo_session *session = &engine->session[i];
+        session->engine = engine;
+        session->tokens = engine->session_tokens + i * context;
+        session->table.pages = engine->session_pages + i * pages;
+        session->table.capacity = (uint32_t)pages;
+        session->next_closed = engine->session_closed;
+        engine->session_closed = session;
+    }
+    return AVO_OK;
+}
+
+void sessions_close(avo_engine *engine) {
+    const avo_allocator *allocator = engine->allocator;
+    size_t count = engine->plan.sessions_max;
+    size_t context = engine->plan.context_max;
+    allocator_give(allocator, engine->session, count * sizeof(*engine->session));
+    allocator_give(allocator, engine->session_tokens, count * context * sizeof(int32_t));
+    allocator_give(allocator, engine->session_pages,
+                   count * kv_pages_for(context) * sizeof(uint32_t));
+}
+
+/* ---- Opening and closing ---- */
+
+/* A closed session of the engine, empty. */
+static avo_status session_take(avo_engine *engine, avo_session **out, avo_error *error) {
+    avo_session *session = engine->session_closed;
+    if (session == NULL)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "%u sessions are open, the engine has room for %u", engine->sessions,
+                           engine->plan.sessions_max);
+    engine->session_closed = session->next_closed;
+    avo_session fresh = {
+        .engine = engine,
+        .open = true,
+        .serial = ++engine->session_serial,
+        .table = {.pages = session->table.pages, .capacity = session->table.capacity},
+        .tokens = session->tokens};
+    *session = fresh;
+    engine->sessions++;
+    *out = session;
+    return AVO_OK;
+}
+
+static void session_give(avo_session *session) {
+    avo_engine *engine = session->engine;
     session_adapters_give(session);
-    allocator_give(allocator, session->table.pages, session->table.capacity * sizeof(uint32_t));
-    allocator_give(allocator, session->tokens, session->engine->plan.context_max * sizeof(int32_t));
-    allocator_give(allocator, session, sizeof(*session));
+    session->open = false;
+    session->next_closed = engine->session_closed;
+    engine->session_closed = session;
+    engine->sessions--;
+}
+
+/* Everything that K and V depend on besides the tokens before them, and the tenant's salt. */
+static prefix_root session_root(const avo_session *session, const char *salt) {
+    struct {
+        prefix_root salt;
+        uint64_t salted;
+        uint8_t adapters[SESSION_ADAPTERS_KEY_BYTES];
+    } content = {0};
+    if (salt != NULL) {
+        content.salted = 1;
+        content.salt = prefix_root_of(salt, strlen(salt));
+    }
+    size_t bytes = session_adapters_key(session, content.adapters);
+    return prefix_root_of(&content, offsetof(__typeof__(content), adapters) + bytes);
 }
 
 avo_status avo_session_open(avo_engine *engine, const avo_session_options *options,
@@ -17,31 +101,17 @@ avo_status avo_session_open(avo_engine *engine, const avo_session_options *optio
     *out = NULL;
     avo_session_options own = AVO_SESSION_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_session_options", error));
-    if (engine->sessions >= engine->plan.sessions_max)
-        return status_fail(error, AVO_ERROR_FULL,
-                           "%u sessions are open, the engine has room for %u", engine->sessions,
-                           engine->plan.sessions_max);
-    avo_session *session = allocator_take_array(engine->allocator, 1, sizeof(*session));
-    if (session == NULL)
-        return status_no_memory(error, "a session", sizeof(*session));
-    session->engine = engine;
-    session->serial = ++engine->session_serial;
-    session->table.capacity = kv_pages_for(engine->plan.context_max);
-    session->table.pages =
-        allocator_take_array(engine->allocator, session->table.capacity, sizeof(uint32_t));
-    session->tokens =
-        allocator_take_array(engine->allocator, engine->plan.context_max, sizeof(int32_t));
-    if (session->table.pages == NULL || session->tokens == NULL) {
-        session_free(session);
-        return status_no_memory(error, "a session's timeline",
-                                engine->plan.context_max * sizeof(int32_t));
-    }
+    AVO_TRY(ring_check(engine, &own, error));
+    avo_session *session = NULL;
+    AVO_TRY(session_take(engine, &session, error));
     avo_status status = session_adapters_take(session, &own, error);
     if (status != AVO_OK) {
-        session_free(session);
+        session_give(session);
         return status;
     }
-    engine->sessions++;
+    session->root = session_root(session, own.cache_salt);
+    session->ring_window = own.ring_window;
+    session->ring_keep = own.ring_keep;
     *out = session;
     return AVO_OK;
 }
@@ -60,21 +130,39 @@ static void leave_batch(avo_session *session) {
 void avo_session_close(avo_session *session) {
     if (session == NULL)
         return;
-    avo_engine *engine = session->engine;
+    assert(session->open);
     leave_batch(session);
-    pages_shrink(kv_pool_pages(engine->kv), &session->table, 0);
-    session_free(session);
-    engine->sessions--;
+    pages_shrink(kv_pool_pages(session->engine->kv), &session->table, 0);
+    session_give(session);
 }
+
+/* ---- The timeline ---- */
 
 uint32_t avo_session_length(const avo_session *session) {
     return session->count;
 }
 
+const int32_t *avo_session_tokens(const avo_session *session) {
+    return session->tokens;
+}
+
+avo_status session_check_idle(const avo_session *session, avo_error *error) {
+    if (session->batch == NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "the session waits in a batch: compute or clear that first");
+}
+
+avo_status session_check_empty(const avo_session *session, avo_error *error) {
+    AVO_TRY(session_check_idle(session, error));
+    if (session->count == 0)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "the session must be empty, it has %u tokens",
+                       session->count);
+}
+
 avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error *error) {
-    if (session->batch != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the session waits in a batch: compute or clear that first");
+    AVO_TRY(session_check_idle(session, error));
     if (length > session->count)
         return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is more than the session's %u",
                            length, session->count);
@@ -83,4 +171,62 @@ avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error
         session->computed = length;
     pages_shrink(kv_pool_pages(session->engine->kv), &session->table, session->computed);
     return AVO_OK;
+}
+
+avo_status avo_session_fork(const avo_session *session, avo_session **out, avo_error *error) {
+    *out = NULL;
+    AVO_TRY(session_check_idle(session, error));
+    avo_session *fork = NULL;
+    AVO_TRY(session_take(session->engine, &fork, error));
+    session_adapters_share(session, fork);
+    fork->root = session->root;
+    fork->alone = session->alone;
+    fork->ring_window = session->ring_window;
+    fork->ring_keep = session->ring_keep;
+    fork->count = session->count;
+    fork->computed = session->computed;
+    memcpy(fork->tokens, session->tokens, session->count * sizeof(int32_t));
+    pages_fork(kv_pool_pages(session->engine->kv), &session->table, session->computed,
+               &fork->table);
+    *out = fork;
+    return AVO_OK;
+}
+
+avo_status avo_session_reuse(avo_session *session, const int32_t *tokens, size_t count,
+                             size_t *reused, avo_error *error) {
+    if (reused != NULL)
+        *reused = 0;
+    AVO_TRY(session_check_empty(session, error));
+    /* Of more than fit, the beginning may be known all the same; in ring mode no more than lies
+     * before the first turn. */
+    uint32_t most =
+        session->ring_window > 0 ? session->ring_window : session->engine->plan.context_max;
+    uint32_t asked = count < most ? (uint32_t)count : most;
+    uint32_t found = pages_find(kv_pool_pages(session->engine->kv), session->root, tokens, asked,
+                                &session->table);
+    if (found > 0)
+        memcpy(session->tokens, tokens, found * sizeof(*tokens));
+    session->count = found;
+    session->computed = found;
+    if (reused != NULL)
+        *reused = found;
+    return AVO_OK;
+}
+
+void session_publish(avo_session *session) {
+    if (!session->alone)
+        pages_index(kv_pool_pages(session->engine->kv), session->root, session->tokens,
+                    session->computed, &session->table);
+}
+
+void avo_engine_kv(const avo_engine *engine, avo_kv_info *info) {
+    pages_counts counts = pages_count(kv_pool_pages(engine->kv));
+    avo_kv_info full = {.page_tokens = KV_PAGE_TOKENS,
+                        .pages = counts.pages,
+                        .pages_free = counts.free,
+                        .pages_cached = counts.cached,
+                        .pages_used = counts.used,
+                        .prefix_queried_tokens = counts.queried_tokens,
+                        .prefix_hit_tokens = counts.hit_tokens};
+    options_give(info, &full, sizeof(full));
 }

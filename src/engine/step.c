@@ -54,8 +54,10 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         avo_session *session = batch->entries[i].session;
         session->computed += batch->entries[i].rows;
-        session->count = session->computed;
+        if (session->count < session->computed)
+            session->count = session->computed;
         session->batch = NULL;
+        session_publish(session);
     }
     batch->computed = true;
     batch->step_serial = ++engine->step_serial;

@@ -250,7 +250,7 @@ class Eval(unittest.TestCase):
         plan = json.loads(call("plan", FIXTURE, "--ctx", "64", "--json").stdout)
         self.assertEqual(plan["context"], 64)
         self.assertEqual(plan["total_bytes"], sum(plan[name] for name in (
-            "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes")))
+            "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes", "session_bytes")))
         self.assertGreaterEqual(plan["kv_pages"] * plan["kv_page_tokens"], 64)
         self.assertIn(plan["limit"], ("system", "cgroup"))
         more = json.loads(call("plan", FIXTURE, "--ctx", "64", "--sessions", "4", "--memory",

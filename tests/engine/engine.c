@@ -179,14 +179,15 @@ static void repacked_weights_must_fit(void **state) {
         avo_model_close(model);
         skip();
     }
-    options.memory_max = best.kv_bytes + best.scratch_bytes + 1;
+    options.memory_max = best.kv_bytes + best.scratch_bytes + best.session_bytes + 1;
     assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_MEMORY, &error,
                    "weights repacked at load");
     assert_null(engine);
     options.memory_max = 0;
     assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
     avo_engine *second;
-    options.memory_max = best.kv_bytes + best.scratch_bytes + 1; /* they are there by now */
+    options.memory_max =
+        best.kv_bytes + best.scratch_bytes + best.session_bytes + 1; /* they are there by now */
     assert_ok_error(avo_engine_open(model, &options, &second, &error), &error);
     avo_engine_close(second);
     avo_engine_close(engine);
