@@ -75,6 +75,7 @@ panel_index panel_index_of(quant_type type);
 typedef struct op_table {
     const char *name; /* of the last that overwrote entries: "plain", "avx2", "avx512", "amx" */
     linear_op linear[PANEL_INDEX_COUNT];
+    bool parts_small; /* products of few panels lose nothing: rows of x are read as they lie */
     /* One row of x in the view's form into row `row` of the view. `scratch`: as for linear. */
     void (*quantise)(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
     /* out may be x; NORM_NONE copies. */

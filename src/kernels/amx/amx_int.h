@@ -17,7 +17,7 @@
 
 /* With fewer rows of x, AVX-512 is faster: a tile then is mostly empty, and what tiles save is less
  * than what storing and reading them again costs. */
-#define AMX_ROWS_MIN_Q4R    9
+#define AMX_ROWS_MIN_Q4R    5
 #define AMX_ROWS_MIN_BLOCKS 24
 
 /* Rows whose sums are kept at a time; more rows unpack the weights again, once per so many. */

@@ -1,35 +1,40 @@
 /* Q4R on tiles of full depth.
  *
- * Layout  four panels (64 outputs) together; a super-block of each is unpacked to byte lines of
- *         multiplier · (number − 8), 16 KB that stay in the first-level cache, half of which
- *         belongs to another thread, while all rows of x stream past.
- * Group   16 rows × 64 outputs × 256 k: 1 × 4 C tiles, 16 products of 64 k, sums in 32 bits.
- *         Rows of x come from the second-level cache and are loaded once for four products.
- *         While the products of a group run, the C tiles of the group before, stored as integers,
- *         are converted and added to the float sums, a quarter behind each quarter.
- * Ahead   weights of the next super-block are asked for while one is unpacked, outputs while the
+ * Layout  two panels (32 outputs) together; a super-block of each is unpacked to byte lines of
+ *         multiplier · (number − 8), 8 KB, while all rows of x stream past.
+ * Group   16 rows × 32 outputs × 256 k: 1 × 2 C tiles, 8 products of 64 k, sums in 32 bits. While
+ *         the products of a group run, the C tiles of the group before, stored as integers, are
+ *         converted and added to the float sums, a quarter behind each quarter.
+ * Cache   what a group touches (lines 8 KB, x 4, integers 2, sums 2) fits into half of the
+ *         first-level cache, for a core may have two threads. Four panels side by side load less,
+ *         but do not fit: 16 TOPS where two have 27, without unpacking. For the same reason the
+ *         integers have one place, not two.
+ * Few     one tile of rows has nothing to overlap with but the unpacking: the next super-block is
+ *         unpacked into other lines, a quarter behind each quarter.
+ * Ahead   weights of super-blocks to come are asked for while one is unpacked, outputs while the
  *         last products run.
- * Tails   two panels or one; k up to whole 64 with zeros on both sides; fewer than 16 rows: lower
- *         tiles (amx_int.h); fewer than AMX_ROWS_MIN_Q4R: to AVX-512.
+ * Tails   one panel; k up to whole 64 with zeros on both sides; fewer than 16 rows: lower tiles
+ *         (amx_int.h); fewer than AMX_ROWS_MIN_Q4R: to AVX-512.
  * Sums    f[row][output], one fma per 256 k in order, as activation.h has it.
- * Rates   16 threads (8 cores) of an Emerald Rapids Xeon, a virtual machine whose neighbours make a
- *         factor of 1.5: tiles alone reach 37…53 TOPS; with their loads 30…35; with stores and
- *         float sums 20; this kernel 11 within a prefill of 512 tokens (unpacking takes a tenth,
- *         writing out another).
+ * Rates   16 threads of an Emerald Rapids Xeon, a virtual machine whose neighbours make a
+ *         factor of 1.5: tiles alone reach 40…77 TOPS, this kernel 17 within a prefill of 512
+ *         tokens of 1.1B parameters (avocet bench MODEL -p 512; timers of all workers), unpacking
+ *         and writing out on top, a fifth of that time.
  */
 #include "kernels/amx/amx_int.h"
 #include "kernels/avx512/q4r.h"
 
 #define SUPER_BYTES (Q4R_SUPER * QUANT_PANEL_ROWS)
-#define WIDE        4 /* panels side by side */
+#define WIDE        2 /* panels side by side */
 #define SUM_STRIDE  (WIDE * QUANT_PANEL_ROWS)
 #define STEP_BYTES  1024 /* a B tile: 64 k of a panel */
+#define SCALE_SETS  4    /* super-blocks in turn: one waits, one multiplies, one is unpacked */
 #define BLOCK_ROWS  256  /* whose sums are kept at a time */
 
 typedef struct q4r_scratch {
-    int8_t lines[WIDE][SUPER_BYTES];
-    float scale[WIDE][QUANT_PANEL_ROWS];
-    int32_t products[2][WIDE][AMX_TILE_CELLS];
+    int8_t lines[2][WIDE][SUPER_BYTES]; /* of this super-block; few rows: and of the next */
+    float scale[SCALE_SETS][WIDE][QUANT_PANEL_ROWS];
+    int32_t products[WIDE][AMX_TILE_CELLS];
     float sums[BLOCK_ROWS * SUM_STRIDE];
 } q4r_scratch;
 _Static_assert(sizeof(q4r_scratch) <= 131072, "what linear_scratch_bytes has at least");
@@ -54,26 +59,50 @@ AMX_INLINE void ask(uintptr_t next, size_t bytes) {
         _mm_prefetch((const char *)(next + at), _MM_HINT_T0);
 }
 
-/* One super-block of `subs` sub-blocks to byte lines, zeros up to whole 64 k, and its scales.
- * `next`: where this panel's work goes on. */
-static void unpack_super(const uint8_t *super, uintptr_t next, size_t subs, int8_t *lines,
-                         float *scale) {
-    const uint8_t *numbers = super + q4r_lines_at(subs);
-    ask(next, q4r_lines_at(subs));
-    next += q4r_lines_at(subs);
-    _mm512_store_ps(scale, load_halves(super));
-    for (size_t sub = 0; sub < subs; sub += 2, numbers += 2 * SUB_BYTES, next += 2 * SUB_BYTES) {
-        __m512i both = q4r_magnitudes(super, sub);
-        int8_t *out = lines + sub * Q4R_SUB * QUANT_PANEL_ROWS;
-        ask(next, 2 * SUB_BYTES);
-        store_sub(numbers, _mm512_and_si512(both, _mm512_set1_epi16(15)), q4r_signs(super, sub),
-                  out);
-        if (sub + 1 < subs)
-            store_sub(numbers + SUB_BYTES, _mm512_srli_epi16(both, 4), q4r_signs(super, sub + 1),
-                      out + 4 * PANEL_LINE_BYTES);
+/* A super-block of a panel, to be unpacked. */
+typedef struct q4r_super {
+    const uint8_t *from;
+    uintptr_t next; /* what is asked for meanwhile */
+    size_t subs;    /* sub-blocks */
+    int8_t *lines;
+    float *scale;
+} q4r_super;
+
+/* Its scales, and zeros up to whole 64 k. */
+AMX_INLINE void unpack_begin(const q4r_super *super) {
+    ask(super->next, q4r_lines_at(super->subs));
+    _mm512_store_ps(super->scale, load_halves(super->from));
+    for (size_t line = super->subs * 4; line % 16 != 0; line++)
+        _mm512_store_si512(super->lines + line * PANEL_LINE_BYTES, _mm512_setzero_si512());
+}
+
+/* Sub-blocks [first, last) to byte lines; `first` is even. */
+AMX_INLINE void unpack_subs(const q4r_super *super, size_t first, size_t last) {
+    size_t at = q4r_lines_at(super->subs) + first * SUB_BYTES;
+    for (size_t sub = first; sub < last; sub += 2, at += 2 * SUB_BYTES) {
+        __m512i both = q4r_magnitudes(super->from, sub);
+        int8_t *out = super->lines + sub * Q4R_SUB * QUANT_PANEL_ROWS;
+        ask(super->next + at, 2 * SUB_BYTES);
+        store_sub(super->from + at, _mm512_and_si512(both, _mm512_set1_epi16(15)),
+                  q4r_signs(super->from, sub), out);
+        if (sub + 1 < last)
+            store_sub(super->from + at + SUB_BYTES, _mm512_srli_epi16(both, 4),
+                      q4r_signs(super->from, sub + 1), out + 4 * PANEL_LINE_BYTES);
     }
-    for (size_t line = subs * 4; line % 16 != 0; line++)
-        _mm512_store_si512(lines + line * PANEL_LINE_BYTES, _mm512_setzero_si512());
+}
+
+static void unpack_super(const q4r_super *super) {
+    unpack_begin(super);
+    unpack_subs(super, 0, super->subs);
+}
+
+/* Half of one. */
+static void unpack_half(const q4r_super *super, size_t half) {
+    size_t first = half * Q4R_SUBS / 2;
+    size_t last = first + Q4R_SUBS / 2;
+    if (half == 0)
+        unpack_begin(super);
+    unpack_subs(super, first, super->subs < last ? super->subs : last);
 }
 
 /* ---- Products ---- */
@@ -113,17 +142,20 @@ AMX_INLINE void absorb(const size_t panels, const q4r_waiting *waiting, const si
     }
 }
 
-/* One group: a tile of rows times `panels` panels. C tiles 0…3, x in 4, weights in 5, 6, 7 and 5
- * again. */
+AMX_INLINE void absorb_all(const size_t panels, const q4r_waiting *waiting) {
+#pragma GCC unroll 4
+    for (size_t quarter = 0; quarter < 4; quarter++)
+        absorb(panels, waiting, quarter);
+}
+
+/* One group: a tile of rows times `panels` panels. C tiles 0 and 1, x in 4, weights in 5 and 6.
+ * `after`: NULL, or super-blocks of as many panels that are unpacked meanwhile. */
 AMX_INLINE void multiply(const size_t panels, const int8_t *x, size_t stride, const int8_t *lines,
-                         size_t steps, const q4r_waiting *before, int32_t *products) {
+                         size_t steps, const q4r_waiting *before, const q4r_super *after,
+                         int32_t *products) {
     tile_zero(0);
     if (panels > 1)
         tile_zero(1);
-    if (panels > 2) {
-        tile_zero(2);
-        tile_zero(3);
-    }
 #pragma GCC unroll 4
     for (size_t step = 0; step < 4; step++) {
         if (step < steps) {
@@ -135,67 +167,25 @@ AMX_INLINE void multiply(const size_t panels, const int8_t *x, size_t stride, co
                 tile_load(6, at + SUPER_BYTES, PANEL_LINE_BYTES);
                 tile_product(1, 4, 6);
             }
-            if (panels > 2) {
-                tile_load(7, at + 2 * SUPER_BYTES, PANEL_LINE_BYTES);
-                tile_product(2, 4, 7);
-                tile_load(5, at + 3 * SUPER_BYTES, PANEL_LINE_BYTES);
-                tile_product(3, 4, 5);
-            }
         }
         absorb(panels, before, step);
+        if (after != NULL && step / 2 < panels)
+            unpack_half(after + step / 2, step % 2);
     }
     tile_store(0, products, PANEL_LINE_BYTES);
     if (panels > 1)
         tile_store(1, products + AMX_TILE_CELLS, PANEL_LINE_BYTES);
-    if (panels > 2) {
-        tile_store(2, products + 2 * AMX_TILE_CELLS, PANEL_LINE_BYTES);
-        tile_store(3, products + 3 * AMX_TILE_CELLS, PANEL_LINE_BYTES);
-    }
 }
-
-/* A super-block of a few panels, with all rows of the block. */
-typedef struct q4r_piece {
-    const activation_view *x;
-    const amx_rows *rows;
-    size_t begin; /* k */
-    float *ask;   /* output of row 0 in the first panel; NULL: not the last piece */
-    size_t ask_stride;
-} q4r_piece;
 
 /* The outputs of a tile are asked for while the last products run: that they are in the cache of
  * another core, or in none, is then no wait. */
-AMX_INLINE void ask_outputs(const size_t panels, const q4r_piece *piece, size_t row) {
-    if (piece->ask == NULL)
-        return;
-    for (size_t i = 0; i < piece->rows->height; i++)
-#pragma GCC unroll 4
-        for (size_t panel = 0; panel < panels; panel++)
-            __builtin_prefetch(
-                piece->ask + (row + i) * piece->ask_stride + panel * QUANT_PANEL_ROWS, 1);
-}
-
-AMX_INLINE void multiply_piece(const size_t panels, const q4r_piece *piece, q4r_scratch *scratch) {
-    const activation_view *x = piece->x;
-    const amx_rows *rows = piece->rows;
-    const size_t left = x->k - piece->begin;
-    const size_t steps = left >= Q4R_SUPER ? 4 : (left + 63) / 64;
-    q4r_waiting before = {
-        .weight_scale = scratch->scale[0], .height = rows->height, .scale_stride = x->scale_stride};
-    for (size_t tile = 0; tile < rows->tiles; tile++) {
-        size_t row = amx_rows_begin(rows, tile);
-        const int8_t *from = x->number + row * x->stride + piece->begin;
-        int32_t *products = scratch->products[tile % 2][0];
-        ask_outputs(panels, piece, row);
-        if (steps == 4)
-            multiply(panels, from, x->stride, scratch->lines[0], 4, &before, products);
-        else
-            multiply(panels, from, x->stride, scratch->lines[0], steps, &before, products);
-        before.products = products;
-        before.x_scale = x->scale + row * x->scale_stride + piece->begin / Q4R_SUPER;
-        before.sums = scratch->sums + tile * AMX_TILE_ROWS * SUM_STRIDE;
-    }
-    for (size_t quarter = 0; quarter < 4; quarter++)
-        absorb(panels, &before, quarter);
+AMX_INLINE void ask_outputs(const size_t panels, const linear_call *call, size_t panel, size_t row,
+                            size_t height) {
+    const float *at = call->out + row * call->out_stride + panel * QUANT_PANEL_ROWS;
+    for (size_t i = 0; i < height; i++, at += call->out_stride)
+#pragma GCC unroll 2
+        for (size_t j = 0; j < panels; j++)
+            __builtin_prefetch(at + j * QUANT_PANEL_ROWS, 1);
 }
 
 /* ---- Panels ---- */
@@ -207,46 +197,121 @@ static inline size_t panel_bytes_of(const weight_view *weight) {
     return (size_t)bytes;
 }
 
-/* The super-block at `begin` of some panels into the scratch; returns where the next one begins.
- * Behind the last of a panel, its place among the next panels is asked for. */
-static const uint8_t *unpack_piece(const weight_view *weight, const uint8_t *from, size_t panels,
-                                   size_t begin, q4r_scratch *scratch) {
-    size_t panel_bytes = panel_bytes_of(weight);
-    size_t subs = q4r_subs(weight->k, begin);
-    size_t bytes = q4r_lines_at(subs) + subs * SUB_BYTES;
+/* Some panels side by side, with a block of rows. */
+typedef struct q4r_job {
+    const linear_call *call;
+    const amx_rows *rows;
+    size_t panel; /* the first one */
+    size_t panel_bytes;
+    q4r_scratch *scratch;
+} q4r_job;
+
+/* The super-block at `begin` of panel `i`, into lines `set`. Asked for: the next one, behind the
+ * last that of the panels behind these. */
+static inline q4r_super super_at(const q4r_job *job, size_t i, size_t begin, const size_t panels,
+                                 size_t set) {
+    const weight_view *weight = job->call->weight;
+    size_t whole = q4r_lines_at(Q4R_SUBS) + Q4R_SUBS * SUB_BYTES;
+    const uint8_t *from =
+        weight->data + (job->panel + i) * job->panel_bytes + begin / Q4R_SUPER * whole;
     bool last = begin + Q4R_SUPER >= weight->k;
-    size_t ahead = last ? bytes + (panels - 1) * panel_bytes : bytes;
-    for (size_t i = 0; i < panels; i++) {
-        const uint8_t *super = from + i * panel_bytes;
-        unpack_super(super, (uintptr_t)super + ahead, subs, scratch->lines[i], scratch->scale[i]);
+    return (q4r_super){.from = from,
+                       .next =
+                           (uintptr_t)from +
+                           (last ? panels * job->panel_bytes - begin / Q4R_SUPER * whole : whole),
+                       .subs = q4r_subs(weight->k, begin),
+                       .lines = job->scratch->lines[set][i],
+                       .scale = job->scratch->scale[begin / Q4R_SUPER % SCALE_SETS][i]};
+}
+
+static inline size_t steps_at(size_t k, size_t begin) {
+    size_t left = k - begin;
+    return left >= Q4R_SUPER ? 4 : (left + 63) / 64;
+}
+
+/* What waits behind a group of the tile that begins at `row`. */
+AMX_INLINE q4r_waiting waiting_of(const q4r_job *job, size_t tile, size_t row, size_t begin) {
+    const activation_view *x = job->call->x;
+    return (q4r_waiting){.products = job->scratch->products[0],
+                         .weight_scale = job->scratch->scale[begin / Q4R_SUPER % SCALE_SETS][0],
+                         .x_scale = x->scale + row * x->scale_stride + begin / Q4R_SUPER,
+                         .scale_stride = x->scale_stride,
+                         .height = job->rows->height,
+                         .sums = job->scratch->sums + tile * AMX_TILE_ROWS * SUM_STRIDE};
+}
+
+/* Tiles of rows past one super-block after the other. */
+AMX_INLINE void multiply_many(const size_t panels, const q4r_job *job) {
+    const activation_view *x = job->call->x;
+    const amx_rows *rows = job->rows;
+    const int8_t *lines = job->scratch->lines[0][0];
+    int32_t *products = job->scratch->products[0];
+    for (size_t begin = 0; begin < x->k; begin += Q4R_SUPER) {
+        const size_t steps = steps_at(x->k, begin);
+        const bool last = begin + Q4R_SUPER >= x->k;
+        q4r_waiting before = {0};
+        for (size_t i = 0; i < panels; i++) {
+            q4r_super super = super_at(job, i, begin, panels, 0);
+            unpack_super(&super);
+        }
+        for (size_t tile = 0; tile < rows->tiles; tile++) {
+            size_t row = amx_rows_begin(rows, tile);
+            const int8_t *from = x->number + row * x->stride + begin;
+            if (last)
+                ask_outputs(panels, job->call, job->panel, row, rows->height);
+            if (steps == 4)
+                multiply(panels, from, x->stride, lines, 4, &before, NULL, products);
+            else
+                multiply(panels, from, x->stride, lines, steps, &before, NULL, products);
+            before = waiting_of(job, tile, row, begin);
+        }
+        absorb_all(panels, &before);
     }
-    return from + bytes;
+}
+
+/* One tile of rows: products of one super-block, unpacking of the next. */
+AMX_INLINE void multiply_few(const size_t panels, const q4r_job *job) {
+    const activation_view *x = job->call->x;
+    const size_t row = job->rows->first;
+    q4r_waiting before = {0};
+    for (size_t i = 0; i < panels; i++) {
+        q4r_super super = super_at(job, i, 0, panels, 0);
+        unpack_super(&super);
+    }
+    ask_outputs(panels, job->call, job->panel, row, job->rows->height);
+    size_t set = 0;
+    for (size_t begin = 0; begin < x->k; begin += Q4R_SUPER, set = 1 - set) {
+        const int8_t *from = x->number + row * x->stride + begin;
+        const int8_t *lines = job->scratch->lines[set][0];
+        int32_t *products = job->scratch->products[0];
+        q4r_super after[WIDE];
+        bool more = begin + Q4R_SUPER < x->k;
+        for (size_t i = 0; more && i < panels; i++)
+            after[i] = super_at(job, i, begin + Q4R_SUPER, panels, 1 - set);
+        if (more)
+            multiply(panels, from, x->stride, lines, 4, &before, after, products);
+        else
+            multiply(panels, from, x->stride, lines, steps_at(x->k, begin), &before, NULL,
+                     products);
+        before = waiting_of(job, 0, row, begin);
+    }
+    absorb_all(panels, &before);
 }
 
 static void multiply_panels(const linear_call *call, size_t panel, size_t panels,
                             const amx_rows *rows, q4r_scratch *scratch) {
-    const weight_view *weight = call->weight;
-    const uint8_t *from = weight->data + panel * panel_bytes_of(weight);
+    q4r_job job = {call, rows, panel, panel_bytes_of(call->weight), scratch};
     memset(scratch->sums, 0, rows->tiles * AMX_TILE_ROWS * SUM_STRIDE * sizeof(float));
-    q4r_piece piece = {.x = call->x, .rows = rows, .ask_stride = call->out_stride};
-    for (; piece.begin < weight->k; piece.begin += Q4R_SUPER) {
-        from = unpack_piece(weight, from, panels, piece.begin, scratch);
-        if (piece.begin + Q4R_SUPER >= weight->k)
-            piece.ask = call->out + panel * QUANT_PANEL_ROWS;
-        if (panels == WIDE)
-            multiply_piece(WIDE, &piece, scratch);
-        else if (panels == 2)
-            multiply_piece(2, &piece, scratch);
-        else
-            multiply_piece(1, &piece, scratch);
-    }
+    if (rows->tiles > 1 && panels == WIDE)
+        multiply_many(WIDE, &job);
+    else if (rows->tiles > 1)
+        multiply_many(1, &job);
+    else if (panels == WIDE)
+        multiply_few(WIDE, &job);
+    else
+        multiply_few(1, &job);
     for (size_t i = 0; i < panels; i++)
         amx_finish(call, panel + i, rows, scratch->sums + i * QUANT_PANEL_ROWS, SUM_STRIDE);
-}
-
-/* As many panels side by side as there are, of 4, 2 and 1. */
-static inline size_t panels_together(size_t left) {
-    return left >= WIDE ? WIDE : left >= 2 ? 2 : 1;
 }
 
 void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *memory) {
@@ -260,11 +325,8 @@ void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t 
         amx_rows rows = amx_rows_cut(row, left < BLOCK_ROWS ? left : BLOCK_ROWS);
         tile_configuration configuration = amx_configuration(rows.height, 64, 5);
         tiles_configure(&configuration);
-        for (size_t panel = first; panel < last;) {
-            size_t panels = panels_together(last - panel);
-            multiply_panels(call, panel, panels, &rows, scratch);
-            panel += panels;
-        }
+        for (size_t panel = first; panel < last; panel += WIDE)
+            multiply_panels(call, panel, last - panel < WIDE ? 1 : WIDE, &rows, scratch);
     }
     tiles_release();
 }

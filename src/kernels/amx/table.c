@@ -3,6 +3,7 @@
 
 void ops_amx(op_table *table) {
     table->name = "amx";
+    table->parts_small = true;
     table->linear[PANEL_Q4_0] = amx_linear_q4_0;
     table->linear[PANEL_Q4_1] = amx_linear_q4_1;
     table->linear[PANEL_Q4B64] = amx_linear_q4b64;

@@ -186,8 +186,10 @@ void fast_attention(const step_view *step, uint32_t number, uint32_t worker) {
         attend_splits(&plan, &desk);
         team_barrier(step->team, worker);
         join_splits(&plan, &desk);
-    } else {
+    } else if (plan.fused) {
         attention_own_units(&plan, attend_unit, &desk);
+    } else {
+        attention_any_units(&plan, attend_unit, &desk);
     }
     team_barrier(step->team, worker);
 }

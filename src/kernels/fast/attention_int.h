@@ -8,7 +8,8 @@
  *            the rotation to the result, and nobody waits in between
  *   split    few units for the workers, long timelines: splits of one unit go to different workers,
  *            states lie in the shared scratch and are joined behind a barrier
- *   units    everything else: K and V are rotated and written by all, then units are shared out
+ *   units    everything else: K and V are rotated and written by all, then units are taken by
+ *            whoever is free
  */
 #ifndef AVO_KERNELS_FAST_ATTENTION_INT_H
 #define AVO_KERNELS_FAST_ATTENTION_INT_H
@@ -66,6 +67,9 @@ uint32_t attention_owner(const attention_plan *plan, uint64_t before, uint64_t c
 typedef void (*attention_work)(const attention_plan *plan, const attention_tile *tile,
                                uint32_t unit, void *context);
 void attention_own_units(const attention_plan *plan, attention_work work, void *context);
+/* Calls it for every unit that this worker comes to take: one whose processor others disturb delays
+ * the team by a unit. Behind a barrier and before one (team_work). */
+void attention_any_units(const attention_plan *plan, attention_work work, void *context);
 
 /* Normed and rotated in place, as attention wants it. */
 void attention_position_head(const attention_plan *plan, const norm_view *norm, uint32_t row,

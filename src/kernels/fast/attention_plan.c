@@ -138,6 +138,33 @@ void attention_own_units(const attention_plan *plan, attention_work work, void *
     }
 }
 
+/* Item `item` of `count` that workers take: a share begins with long units and ends with short
+ * ones, every share with the like of the others. */
+static size_t unit_of_item(const attention_plan *plan, size_t item, size_t count) {
+    size_t base = count / plan->workers;
+    size_t longer = count % plan->workers; /* shares with one more */
+    size_t share = item < longer * (base + 1) ? item / (base + 1) : (item - longer) / base;
+    size_t place = item - share * base - (share < longer ? share : longer);
+    return count - 1 - (place * plan->workers + share);
+}
+
+void attention_any_units(const attention_plan *plan, attention_work work, void *context) {
+    attention_tile tile = {0};
+    size_t tiles = 0;
+    while (attention_next_tile(plan, &tile))
+        tiles++;
+    team_work items;
+    size_t item;
+    team_work_begin(plan->step->team, plan->worker, tiles * plan->units, &items);
+    while (team_work_next(&items, &item)) {
+        size_t index = unit_of_item(plan, item, tiles * plan->units);
+        tile = (attention_tile){0};
+        for (size_t i = 0; i <= index / plan->units; i++)
+            (void)attention_next_tile(plan, &tile);
+        work(plan, &tile, (uint32_t)(index % plan->units), context);
+    }
+}
+
 /* The largest share, when whole units are dealt out in order. */
 static uint64_t longest_share(const attention_plan *plan) {
     attention_tile tile = {0};

@@ -11,6 +11,13 @@
 #define TEAM_SMALL       4
 #define EVEN_OF          16 /* a cut is even when its longest share is 1/16 too long at most */
 
+/* Where a kernel's call costs little to begin (op_table.parts_small) a larger team has more of
+ * them: with many rows, with few, and with fewer than those none, for they wait for memory alone.
+ */
+#define SMALL_PARTS     12
+#define SMALL_PARTS_MIN 6
+#define SMALL_ROWS      5
+
 /* Blocks of rows: the input of one stays in a core's own cache while panels stream past (the caches
  * that matter have 1 to 2 MB); the more rows, the less unpacking weighs. */
 #define BLOCK_BYTES 1048576
@@ -35,8 +42,32 @@ static size_t block_rows(size_t rows, size_t blocks) {
     return divide_up(divide_up(rows, blocks), BLOCK_STEP) * BLOCK_STEP;
 }
 
-static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted) {
-    size_t step = rows <= 8 ? 1 : rows < BLOCK_LEAST ? 2 : CHUNK_STEP_MAX;
+/* How a phase's parts are wished for. */
+typedef struct part_wish {
+    size_t parts; /* of every worker */
+    size_t step;  /* panels that a kernel takes side by side */
+    bool even;    /* all workers with as many */
+} part_wish;
+
+static part_wish wish_of(const step_view *step, size_t rows, quant_type type) {
+    size_t workers = team_size(step->team);
+    bool many = rows >= BLOCK_LEAST;
+    part_wish wish = {.parts = many                    ? WORKER_PARTS
+                               : workers <= TEAM_SMALL ? 1
+                                                       : WORKER_PARTS_MIN,
+                      .step = rows <= 8 ? 1
+                              : many    ? CHUNK_STEP_MAX
+                                        : 2};
+    product_form form = panels_form(type);
+    if (!step->backend->ops->parts_small || workers <= TEAM_SMALL || rows < SMALL_ROWS ||
+        form == PRODUCT_FLOAT)
+        return wish;
+    return (part_wish){.parts = many ? SMALL_PARTS : SMALL_PARTS_MIN,
+                       .step = form == PRODUCT_A8R ? 2 : 1,
+                       .even = true};
+}
+
+static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted, size_t step) {
     uint64_t bytes = 0; /* of a panel */
     if (rows < BLOCK_LEAST && panels_bytes(weight->type, weight->k, &bytes) && bytes > 0)
         wanted = size_max(wanted, CHUNK_BYTES / (size_t)bytes);
@@ -44,25 +75,37 @@ static size_t chunk_panels(size_t rows, const weight_view *weight, size_t wanted
     return size_max(size_min(divide_up(wanted, step), most), 1) * step;
 }
 
-static size_t worker_parts(size_t rows, size_t workers) {
-    if (rows >= BLOCK_LEAST)
-        return WORKER_PARTS;
-    return workers <= TEAM_SMALL ? 1 : WORKER_PARTS_MIN;
+/* Of chunks from `most` down to a quarter, in steps, the one with which the longest share is
+ * shortest. */
+static size_t chunk_even(size_t panels, size_t blocks, size_t workers, size_t most, size_t step) {
+    size_t best = most;
+    size_t shortest = SIZE_MAX;
+    for (size_t chunk = most; chunk >= step && chunk * 4 >= most; chunk -= step) {
+        size_t share = divide_up(divide_up(panels, chunk) * blocks, workers) * chunk;
+        if (share < shortest) {
+            best = chunk;
+            shortest = share;
+        }
+    }
+    return best;
 }
 
 static fast_cut cut_plan(const step_view *step, uint32_t rows, const fast_panels *of) {
     fast_cut cut = {.rows = rows, .panels = of->panels};
     size_t workers = team_size(step->team);
+    part_wish wish = wish_of(step, rows, of->weight->type);
     size_t fitting = BLOCK_BYTES / activation_stride(size_max(of->weight->k, 1));
     size_t most = size_max(size_min(fitting, BLOCK_ROWS), BLOCK_STEP);
     size_t blocks = divide_up(rows, most);
     for (;; blocks *= 2) {
         cut.block = (uint32_t)block_rows(rows, blocks);
         blocks = divide_up(rows, cut.block);
-        size_t wanted = divide_up(of->panels * blocks, workers * worker_parts(rows, workers));
-        cut.chunk = chunk_panels(size_min(cut.block, rows), of->weight, wanted);
+        size_t wanted = divide_up(of->panels * blocks, workers * wish.parts);
+        cut.chunk = chunk_panels(size_min(cut.block, rows), of->weight, wanted, wish.step);
         if (of->granule > 1)
             cut.chunk = size_max(cut.chunk / of->granule, 1) * of->granule;
+        else if (wish.even)
+            cut.chunk = chunk_even(of->panels, blocks, workers, cut.chunk, wish.step);
         cut.chunks = divide_up(of->panels, cut.chunk);
         cut.items = blocks * cut.chunks;
         if (cut.items >= workers * WORKER_PARTS_MIN || cut.block < 2 * BLOCK_LEAST)
