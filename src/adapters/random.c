@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-#define SCALE 2.0f /* α = 2 r, as most have it */
+#define SCALE   2.0f /* α = 2 r, as most have it */
+#define ALIGNED 1024 /* from this size on an arena gives whole lines */
 
 typedef struct random_maker {
     const adapter_base *base;
@@ -55,7 +56,7 @@ static avo_status make_panels(random_maker *maker, float deviation, uint32_t row
         !weight_panel_bytes(type, k, &panel_bytes))
         return status_fail(maker->error, AVO_ERROR_ARGUMENT, "a random adapter of %s",
                            quant_name(type));
-    uint8_t *data = arena_take(maker->arena, (size_t)bytes);
+    uint8_t *data = arena_take(maker->arena, (size_t)(bytes < ALIGNED ? ALIGNED : bytes));
     if (data == NULL)
         return no_memory(maker, (size_t)bytes);
     *out = (weight_view){

@@ -57,9 +57,6 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
     if (options->adapter_count > AVO_ADAPTERS_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "adapter_count: %zu is more than %d",
                            options->adapter_count, AVO_ADAPTERS_MAX);
-    if (options->adapter_count > 0 && session->engine->choice.backend.panels)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "adapters are not yet in the back end %s",
-                           session->engine->choice.backend.name);
     uint64_t ranks = 0;
     for (size_t i = 0; i < options->adapter_count; i++)
         AVO_TRY(check_use(session, &options->adapters[i], i, error));
@@ -143,7 +140,8 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *f
     *run = (adapter_run){.adapter = &own->adapter->view,
                          .first = batch->segments[entry].first,
                          .factor = batch->factor + *factors,
-                         .room = *room};
+                         .room = *room,
+                         .row_room = adapter_room(own->rank)};
     for (uint32_t i = entry; i < batch->entry_count; i++) {
         const avo_session *other = batch->entries[i].session;
         if (common_adapters(session, other) <= depth)
@@ -152,7 +150,7 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *f
             batch->factor[(*factors)++] = other->adapters[depth].weight;
         run->rows += batch->entries[i].rows;
     }
-    *room += run->rows * adapter_room(own->rank);
+    *room += run->rows * run->row_room;
 }
 
 void batch_arrange(avo_batch *batch) {

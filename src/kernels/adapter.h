@@ -68,6 +68,7 @@ typedef struct adapter_run {
     uint32_t first, rows; /* of the batch */
     const float *factor;  /* [rows] the requests' weight of this adapter */
     size_t room;          /* numbers of scratch_view.adapted that runs before it take */
+    size_t row_room;      /* adapter_room of its adapter: what each of its rows takes there */
 } adapter_run;
 
 /* ---- Matrices by number ---- */

@@ -264,7 +264,6 @@ static void check_case(const char *name, const avo_model *model, const merge_cas
     avo_engine_close(engine);
     fixture_isas isas;
     fixture_isas_find(&isas);
-    isas.count = 1; /* the others follow */
     for (size_t i = 0; i < isas.count; i++) {
         double range;
         engine = open_engine(model, isas.name[i]);

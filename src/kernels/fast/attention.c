@@ -49,7 +49,7 @@ static void take_unit(const attention_plan *plan, const attention_tile *tile, ui
                 __builtin_prefetch(query + layer->heads * size + i);
             attention_sees(plan, row, &desk->begin[r], &desk->end[r]);
             memcpy(copy, query, size * sizeof(float));
-            attention_position_head(plan, &layer->query_norm, row, copy);
+            attention_position_head(plan, &layer->query_norm, ADAPTER_QUERY_NORM, row, copy);
             plan->ops->attend_query(step->kv->type, layer->head_size, factor, copy,
                                     desk->room.query, r);
         }

@@ -72,8 +72,8 @@ void attention_own_units(const attention_plan *plan, attention_work work, void *
 void attention_any_units(const attention_plan *plan, attention_work work, void *context);
 
 /* Normed and rotated in place, as attention wants it. */
-void attention_position_head(const attention_plan *plan, const norm_view *norm, uint32_t row,
-                             float *head);
+void attention_position_head(const attention_plan *plan, const norm_view *norm,
+                             adapter_norm_place place, uint32_t row, float *head);
 
 /* ---- A worker's scratch ---- */
 

@@ -2,12 +2,24 @@
  * worker that attends with them, when it takes them up (attention.c). */
 #include "kernels/fast/attention_int.h"
 
-void attention_position_head(const attention_plan *plan, const norm_view *norm, uint32_t row,
-                             float *head) {
+/* As the row sees the norm. */
+static void norm_head(const attention_plan *plan, const norm_view *norm, adapter_norm_place place,
+                      uint32_t row, float *head) {
+    const batch_view *batch = plan->step->batch;
+    uint32_t size = plan->layer->head_size;
+    norm_view seen = *norm;
+    if (batch->runs > 0)
+        seen = run_norm(batch, row, plan->number, place, norm, size,
+                        fast_worker_of(plan->step, plan->worker).norm);
+    plan->ops->norm(&seen, head, size, head);
+}
+
+void attention_position_head(const attention_plan *plan, const norm_view *norm,
+                             adapter_norm_place place, uint32_t row, float *head) {
     const layer_view *layer = plan->layer;
     const scratch_view *scratch = plan->step->scratch;
     if (norm->kind != NORM_NONE)
-        plan->ops->norm(norm, head, layer->head_size, head);
+        norm_head(plan, norm, place, row, head);
     if (layer->rotary != ROTARY_NONE) {
         size_t at = ((size_t)layer->rotary * scratch->rows_max + row) * scratch->pairs_max;
         plan->ops->rotate(&plan->step->model->rotary[layer->rotary], scratch->cosine + at,
@@ -25,7 +37,7 @@ static void position_key_value(const attention_plan *plan, uint32_t row, uint32_
     size_t at = ((size_t)row * layer->kv_heads + kv) * layer->head_size;
     float *key = step->scratch->key + at;
     float *value = step->scratch->value + at;
-    attention_position_head(plan, &layer->key_norm, row, key);
+    attention_position_head(plan, &layer->key_norm, ADAPTER_KEY_NORM, row, key);
     if (kv_type_scaled(step->kv->type))
         plan->ops->kv_rotate(value, layer->head_size);
     plan->ops->kv_write(step->kv->type, layer->head_size,

@@ -3,6 +3,7 @@
 #define AVO_KERNELS_FAST_INT_H
 
 #include "kernels/fast/fast.h"
+#include "kernels/runs.h"
 
 /* Where an architecture has no norm. */
 static const norm_view fast_no_norm = {.kind = NORM_NONE};
@@ -21,6 +22,8 @@ typedef struct fast_worker {
     size_t alone_bytes; /* of one form */
     float *logits;      /* [logits_max][HEAD_CHUNK] where nobody wants them whole */
     float *gate;        /* [FAST_PART_NUMBERS]: what a part of the gate gives */
+    float *norm;        /* a norm's weight and bias as a row with adapters sees them */
+    uint8_t *adapted;   /* FAST_ADAPTED_ALONE: products with A, as B reads them */
     uint8_t *attention; /* fast_attention_worker_bytes */
 } fast_worker;
 
@@ -32,9 +35,17 @@ uint8_t *fast_shared_form(const step_view *step, product_form form);
 uint8_t *fast_shared_gated(const step_view *step);
 uint8_t *fast_shared_head(const step_view *step);
 uint8_t *fast_shared_attention(const step_view *step);
+uint8_t *fast_shared_adapted(const step_view *step);
 fast_worker fast_worker_of(const step_view *step, uint32_t worker);
 
 /* ---- Rows into the forms that products read ---- */
+
+/* Matrices of a phase that read the same input: where adapters join it. */
+typedef struct fast_site {
+    uint32_t layer;
+    uint32_t count;
+    adapter_matrix matrix[ADAPTER_INPUT_MATRICES];
+} fast_site;
 
 /* Where the rows of a product's input come from. */
 typedef struct fast_rows {
@@ -44,11 +55,17 @@ typedef struct fast_rows {
     uint32_t rows;
     uint32_t k;
     const norm_view *norm; /* applied first; NULL or NORM_NONE: none */
+    uint32_t layer;        /* of the norm */
+    adapter_norm_place place;
+    const fast_site *site; /* what the input is for; NULL: nothing that adapters change */
+    bool logits;           /* rows are those that want logits, not all of the batch */
 } fast_rows;
 
 /* Activations in every form that somebody asked for; the others have rows 0. */
 typedef struct fast_input {
     activation_view form[PRODUCT_FORMS];
+    const fast_site *site; /* NULL: no adapter of the batch changes anything there */
+    uint8_t *adapted;      /* A·x of every run and matrix, in the forms that B reads */
 } fast_input;
 
 /* Bit of the form that a matrix reads; 0 for an absent one. */
@@ -67,6 +84,9 @@ typedef struct fast_product {
     size_t out_stride;
     linear_end end;
     float add_scale;
+    uint32_t slot;      /* of the input's site: which of its matrices this is */
+    size_t first_panel; /* of that matrix: where `linear` begins */
+    float *aside;       /* LINEAR_ADD: like `out`, for what must not join it as it is */
 } fast_product;
 
 /* Rows [begin, end) of a batch times a range of panels: at most so many outputs, which stay in the
@@ -110,6 +130,24 @@ void fast_products(const step_view *step, uint32_t worker, const fast_input *inp
 void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const fast_product *product, const fast_part *part, float *out);
 
+/* ---- Adapters ---- */
+
+/* Bytes of a worker's own products with A, and of one number in them: at most, in any form. */
+#define FAST_ADAPTED_ALONE  131072
+#define FAST_ADAPTED_NUMBER 16
+
+/* Whether an adapter of the batch changes anything at the site; in which forms they read x. */
+bool fast_site_adapted(const step_view *step, const fast_site *site, unsigned *forms);
+/* In which forms the adapters of one row (of the batch) read x. */
+unsigned fast_row_forms(const step_view *step, const fast_site *site, uint32_t row);
+/* A·x of everything that adapters change at `input->site`; ends with a barrier where there is any.
+ * The rows that need it are in `input` in the adapters' forms. */
+void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input);
+/* What adapters make of a part of a product. `base`: the outputs of the base, STOREd; where the
+ * product's end is ADD and `base` is not `out`, they have not joined `out` yet. */
+void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
+                     const fast_product *product, const fast_part *part, float *base, float *out);
+
 /* ---- Phases in files of their own ---- */
 
 void fast_position(const step_view *step, uint32_t layer, uint32_t worker);
@@ -117,8 +155,9 @@ void fast_attention(const step_view *step, uint32_t layer, uint32_t worker);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);
 void fast_feed_forward_input(const step_view *step, uint32_t layer, uint32_t worker);
-/* What the phase before made, in the form that down reads. */
-fast_input fast_gated_input(const step_view *step, uint32_t layer, uint32_t worker);
+/* What the phase before made, in the form that down reads, and what adapters make of it. */
+fast_input fast_gated_input(const step_view *step, uint32_t layer, uint32_t worker,
+                            const fast_site *site);
 void fast_head(const step_view *step, uint32_t worker);
 
 #endif

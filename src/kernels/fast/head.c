@@ -62,8 +62,11 @@ static void head_chunk(const step_view *step, uint32_t worker, const fast_worker
     linear_view part = {.weight =
                             weight_slice(&model->head.weight, (uint32_t)first, (uint32_t)count),
                         .bias = model->head.bias == NULL ? NULL : model->head.bias + first};
-    fast_product product = {
-        .linear = &part, .out = base, .out_stride = stride, .end = LINEAR_STORE};
+    fast_product product = {.linear = &part,
+                            .out = base,
+                            .out_stride = stride,
+                            .end = LINEAR_STORE,
+                            .first_panel = first / QUANT_PANEL_ROWS};
     fast_part all = {0, batch->logit_rows, 0, weight_panels(&part.weight)};
     fast_product_part(step, own, input, &product, &all, base);
     for (uint32_t row = 0; row < batch->logit_rows; row++) {
@@ -99,7 +102,7 @@ static void merge_row(const step_view *step, size_t row) {
     out->log_sum = mathd_log(sum);
 }
 
-static fast_input head_input(const step_view *step, uint32_t worker) {
+static fast_input head_input(const step_view *step, uint32_t worker, const fast_site *site) {
     const model_view *model = step->model;
     const batch_view *batch = step->batch;
     fast_rows rows = {.x = step->scratch->hidden,
@@ -107,9 +110,13 @@ static fast_input head_input(const step_view *step, uint32_t worker) {
                       .index = batch->logit_row,
                       .rows = batch->logit_rows,
                       .k = model->width,
-                      .norm = &model->final_norm};
-    if (model->head_project.weight.data == NULL)
+                      .norm = &model->final_norm,
+                      .place = ADAPTER_FINAL_NORM,
+                      .logits = true};
+    if (model->head_project.weight.data == NULL) {
+        rows.site = site;
         return fast_prepare(step, worker, &rows, fast_form_of(&model->head));
+    }
     fast_input input = fast_prepare(step, worker, &rows, fast_form_of(&model->head_project));
     uint32_t narrow = model->head.weight.k;
     fast_product project = {.linear = &model->head_project,
@@ -118,8 +125,12 @@ static fast_input head_input(const step_view *step, uint32_t worker) {
                             .end = LINEAR_STORE};
     fast_products(step, worker, &input, &project, 1);
     team_barrier(step->team, worker);
-    fast_rows projected = {
-        .x = step->scratch->projected, .stride = narrow, .rows = batch->logit_rows, .k = narrow};
+    fast_rows projected = {.x = step->scratch->projected,
+                           .stride = narrow,
+                           .rows = batch->logit_rows,
+                           .k = narrow,
+                           .site = site,
+                           .logits = true};
     return fast_prepare(step, worker, &projected, fast_form_of(&model->head));
 }
 
@@ -127,7 +138,8 @@ void fast_head(const step_view *step, uint32_t worker) {
     const batch_view *batch = step->batch;
     if (batch->logit_rows == 0)
         return;
-    fast_input input = head_input(step, worker);
+    fast_site site = {0, 1, {ADAPTER_HEAD}};
+    fast_input input = head_input(step, worker, &site);
     fast_worker own = fast_worker_of(step, worker);
     for (uint32_t row = 0; row < batch->logit_rows; row++)
         worker_top(step, row, worker)->count = 0;

@@ -154,8 +154,15 @@ void fast_product_part(const step_view *step, const fast_worker *own, const fast
                         .out_stride = product->out_stride,
                         .end = product->end,
                         .add_scale = product->add_scale};
+    if (input->site != NULL && product->end == LINEAR_ADD &&
+        run_gains(step->batch, input->site->layer, input->site->matrix[product->slot])) {
+        call.out = product->aside + (out - product->out);
+        call.end = LINEAR_STORE;
+    }
     step->backend->ops->linear[panel_index_of(weight->type)](&call, part->first, part->last,
                                                              own->linear);
+    if (input->site != NULL)
+        fast_adapt_part(step, own, input, product, part, call.out, out);
 }
 
 /* The matrices stand behind one another, as one row of panels. */

@@ -6,7 +6,7 @@
 
 /* Longest input of a product. */
 static size_t longest_input(const model_view *model) {
-    return size_max(model->k_max, model->width);
+    return size_max(size_max(model->k_max, model->width), ADAPTER_RANK_MAX);
 }
 
 /* One form's activations of rows that a worker prepares alone: up to ALONE_ROWS rows of together at
@@ -19,7 +19,7 @@ static size_t alone_bytes(const model_view *model) {
 /* Offsets of a worker's parts. The attention's comes last: where it begins is needed in every
  * phase, how long it is only once. */
 typedef struct worker_parts {
-    size_t linear, row, alone, alone_bytes, logits, gate, attention;
+    size_t linear, row, alone, alone_bytes, logits, gate, norm, adapted, attention;
 } worker_parts;
 
 static bool part_add(size_t *total, size_t bytes, size_t *offset) {
@@ -38,18 +38,23 @@ static bool worker_lay(const scratch_shape *shape, worker_parts *parts) {
            part_add(end, k * sizeof(float), &parts->row) &&
            part_add(end, PRODUCT_FORMS * parts->alone_bytes, &parts->alone) &&
            part_add(end, logits, &parts->logits) &&
-           part_add(end, FAST_PART_NUMBERS * sizeof(float), &parts->gate);
+           part_add(end, FAST_PART_NUMBERS * sizeof(float), &parts->gate) &&
+           part_add(end, 2 * k * sizeof(float), &parts->norm) &&
+           part_add(end, FAST_ADAPTED_ALONE, &parts->adapted);
 }
 
-/* Activations of all rows in every form, those of the gated product in one, then the head's and the
- * attention's parts. */
+/* Activations of all rows in every form, those of the gated product in one, then the head's, the
+ * attention's and the adapters' parts. */
 bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shared) {
     worker_parts parts = {0};
     size_t forms;
     size_t head;
+    size_t adapted;
     if (!worker_lay(shape, &parts) ||
         !size_multiply(PRODUCT_FORMS + 1, fast_form_bytes(shape->model, shape->rows_max), &forms) ||
-        !size_multiply(shape->logits_max, head_row_bytes(shape->model, shape->workers), &head))
+        !size_multiply(shape->logits_max, head_row_bytes(shape->model, shape->workers), &head) ||
+        !size_multiply(adapter_row_room(shape->adapter_rank_max) * FAST_ADAPTED_NUMBER,
+                       shape->rows_max, &adapted))
         return false;
     if (!size_add(parts.attention, fast_attention_worker_bytes(shape), worker) ||
         !size_round_up(*worker, 64, worker))
@@ -57,7 +62,8 @@ bool fast_scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *shar
     *shared = 0;
     size_t ignored;
     return part_add(shared, forms, &ignored) && part_add(shared, head, &ignored) &&
-           part_add(shared, fast_attention_shared_bytes(shape), &ignored);
+           part_add(shared, fast_attention_shared_bytes(shape), &ignored) &&
+           part_add(shared, adapted, &ignored);
 }
 
 size_t fast_form_bytes(const model_view *model, uint32_t rows_max) {
@@ -69,7 +75,8 @@ static scratch_shape shape_of(const step_view *step) {
                            .rows_max = step->scratch->rows_max,
                            .logits_max = step->scratch->logits_max,
                            .workers = team_size(step->team),
-                           .context_max = step->scratch->context_max};
+                           .context_max = step->scratch->context_max,
+                           .adapter_rank_max = step->scratch->adapter_rank_max};
 }
 
 fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
@@ -84,6 +91,8 @@ fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
                          .alone_bytes = parts.alone_bytes,
                          .logits = (float *)(void *)(base + parts.logits),
                          .gate = (float *)(void *)(base + parts.gate),
+                         .norm = (float *)(void *)(base + parts.norm),
+                         .adapted = base + parts.adapted,
                          .attention = base + parts.attention};
 }
 
@@ -103,4 +112,9 @@ uint8_t *fast_shared_head(const step_view *step) {
 uint8_t *fast_shared_attention(const step_view *step) {
     size_t head = step->scratch->logits_max * head_row_bytes(step->model, team_size(step->team));
     return fast_shared_head(step) + (head + 63) / 64 * 64;
+}
+
+uint8_t *fast_shared_adapted(const step_view *step) {
+    scratch_shape shape = shape_of(step);
+    return fast_shared_attention(step) + (fast_attention_shared_bytes(&shape) + 63) / 64 * 64;
 }
