@@ -35,7 +35,6 @@ typedef struct adapter_module {
     const char *kind; /* "lora", "dora", "embedding", "full", "norm", "bias" */
     uint32_t rank;    /* 0: no low rank */
     double scale;
-    double norm; /* Frobenius norm of what is added to the weights, scale included */
 } adapter_module;
 
 struct avo_adapter {
@@ -56,8 +55,8 @@ struct avo_adapter {
 };
 
 typedef struct adapter_options {
-    quant_type type; /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
-    uint32_t rank_max;
+    quant_type type;   /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
+    uint32_t rank_max; /* of one matrix; 0: ADAPTER_RANK_MAX */
 } adapter_options;
 
 /* A folder with adapter_config.json and adapter_model.safetensors, a GGUF adapter, or a packed
@@ -68,6 +67,10 @@ AVO_MUST_USE avo_status adapter_open(const adapter_base *base, const char *path,
 /* Another reference, and giving one back: the last one closes. Any thread. */
 avo_adapter *adapter_share(avo_adapter *adapter);
 void adapter_release(avo_adapter *adapter);
+
+/* Frobenius norm of what module `index` adds to the base's weights, scale included, as stored for
+ * computing. Computed when first asked for and kept; any thread. */
+double adapter_module_norm(const avo_adapter *adapter, uint32_t index);
 
 /* The kernels' own layout in a file that is mapped and used where it lies. */
 AVO_MUST_USE avo_status adapter_write(const avo_adapter *adapter, const adapter_base *base,

@@ -48,3 +48,14 @@ void hash_stream_add(hash_stream *stream, const void *data, size_t bytes) {
 uint64_t hash_stream_sum(const hash_stream *stream) {
     return XXH3_64bits_digest((const XXH3_state_t *)(const void *)stream->state);
 }
+
+void hash_wide_begin(hash_stream *stream) {
+    XXH3_INITSTATE(state_of(stream));
+    (void)XXH3_128bits_reset(state_of(stream));
+}
+
+void hash_wide_sum(const hash_stream *stream, uint64_t sum[2]) {
+    XXH128_hash_t whole = XXH3_128bits_digest((const XXH3_state_t *)(const void *)stream->state);
+    sum[0] = whole.low64;
+    sum[1] = whole.high64;
+}

@@ -22,5 +22,9 @@ void hash_stream_begin(hash_stream *stream);
 void hash_stream_add(hash_stream *stream, const void *data, size_t bytes);
 /* Of everything so far; more may be added. */
 uint64_t hash_stream_sum(const hash_stream *stream);
+/* XXH3 of 128 bits, where a sum stands for the content itself: begin with this one, add as above.
+ */
+void hash_wide_begin(hash_stream *stream);
+void hash_wide_sum(const hash_stream *stream, uint64_t sum[2]); /* low, high */
 
 #endif

@@ -23,6 +23,7 @@ typedef struct source_loader {
     const char *folder;        /* of the model's files; "." where the path has none */
     const memory_file *memory; /* in place of the disk; NULL: the disk */
     size_t memory_count;
+    bool tensors_only; /* no configuration, no tokenizer: source_open_tensors */
 } source_loader;
 
 /* For tests and fuzzing: files[0] is what is opened, the others are what lies beside it. */

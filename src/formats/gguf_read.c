@@ -318,6 +318,8 @@ avo_status gguf_source_open(source_loader *loader, avo_error *error) {
     source->gguf = metadata;
     gguf_file file = {.index = 0, .metadata = metadata};
     AVO_TRY(read_file(source, &file, &source->arena, error));
+    if (loader->tensors_only)
+        return source_tensors_index(source, error);
     AVO_TRY(read_parts(loader, error));
     AVO_TRY(source_tensors_index(source, error));
     return config_from_gguf(source, error);

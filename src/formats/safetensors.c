@@ -295,7 +295,7 @@ avo_status safetensors_source_open(source_loader *loader, avo_error *error) {
     begin(source);
     /* One shard of several stands for all of them. */
     uint32_t index = SOURCE_NO_FILE;
-    if (strstr(source->path, "-of-") != NULL)
+    if (!loader->tensors_only && strstr(source->path, "-of-") != NULL)
         AVO_TRY(source_file_beside(loader, "model.safetensors.index.json", &index, error));
     if (index != SOURCE_NO_FILE) {
         AVO_TRY(read_sharded(loader, index, error));
@@ -303,7 +303,7 @@ avo_status safetensors_source_open(source_loader *loader, avo_error *error) {
         AVO_TRY(read_file(source, 0, error));
         AVO_TRY(source_tensors_index(source, error));
     }
-    return hf_folder_read(loader, error);
+    return loader->tensors_only ? AVO_OK : hf_folder_read(loader, error);
 }
 
 avo_status safetensors_folder_open(source_loader *loader, avo_error *error) {

@@ -243,6 +243,11 @@ static avo_status open_file(source_loader *loader, avo_error *error) {
         return status_fail(error, AVO_ERROR_FORMAT, "%s: the file is empty", source->path);
     if (starts(bytes, "GGUF", 4))
         return gguf_source_open(loader, error);
+    if (loader->tensors_only)
+        return looks_like_safetensors(bytes)
+                   ? safetensors_source_open(loader, error)
+                   : status_fail(error, AVO_ERROR_FORMAT, "%s: neither safetensors nor GGUF",
+                                 source->path);
     if (starts(bytes, "AVO", 3) || (bytes.size >= 4 && memcmp(bytes.data + 1, "AVO", 3) == 0))
         return avo_source_open(source, error);
     const char *stranger = known_stranger(bytes);
@@ -306,6 +311,13 @@ avo_status source_open_memory(const memory_file *files, size_t count,
                               avo_error *error) {
     source_loader loader = {.memory = files, .memory_count = count};
     return open_with(&loader, files[0].name, allocator, source, error);
+}
+
+avo_status source_open_tensors(bytes_view bytes, const char *name, const avo_allocator *allocator,
+                               model_source **source, avo_error *error) {
+    memory_file file = {base_name(name), bytes};
+    source_loader loader = {.memory = &file, .memory_count = 1, .tensors_only = true};
+    return open_with(&loader, name, allocator, source, error);
 }
 
 void source_close(model_source *source) {

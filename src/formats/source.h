@@ -203,6 +203,12 @@ typedef struct model_source {
  * name. On failure the error names file, field and value. */
 AVO_MUST_USE avo_status source_open(const char *path, const avo_allocator *allocator,
                                     model_source **source, avo_error *error);
+/* The tensors alone of a safetensors or GGUF file that lies in memory, whatever they are of: for
+ * adapters. `name` is for messages. Configuration and tokenizer stay empty; a GGUF's metadata is
+ * there. `bytes` outlives the source. */
+AVO_MUST_USE avo_status source_open_tensors(bytes_view bytes, const char *name,
+                                            const avo_allocator *allocator, model_source **source,
+                                            avo_error *error);
 void source_close(model_source *source);
 
 /* Gives the memory of the mapped files back (file_map_forget); what is read again comes back. */

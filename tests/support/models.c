@@ -19,12 +19,9 @@ const fixture_name fixture_names[FIXTURE_COUNT] = {
     {"llama-yarn", true},
 };
 
-/* The numbers after an .npy header: version 1, little-endian, C order, of the type in `descr`. */
-static const void *map_npy(file_map *map, const char *name, const char *file, const char *descr,
-                           size_t item_bytes, uint32_t shape[2]) {
-    char relative[256];
+const void *fixture_npy(file_map *map, const char *relative, const char *descr, size_t item_bytes,
+                        uint32_t shape[2]) {
     avo_error error = {0};
-    snprintf(relative, sizeof(relative), "models/%s/%s", name, file);
     assert_ok_error(file_map_open(test_fixture_path(relative), map, &error), &error);
     const uint8_t *bytes = map->bytes.data;
     assert_true(map->bytes.size > 10 && memcmp(bytes, "\x93NUMPY\x01\x00", 8) == 0);
@@ -42,6 +39,13 @@ static const void *map_npy(file_map *map, const char *name, const char *file, co
     shape[1] = *end == ',' && end[1] == ' ' ? (uint32_t)strtoul(end + 2, NULL, 10) : 1;
     assert_int_equal(map->bytes.size, 10 + header_bytes + (size_t)shape[0] * shape[1] * item_bytes);
     return bytes + 10 + header_bytes;
+}
+
+static const void *map_npy(file_map *map, const char *name, const char *file, const char *descr,
+                           size_t item_bytes, uint32_t shape[2]) {
+    char relative[256];
+    snprintf(relative, sizeof(relative), "models/%s/%s", name, file);
+    return fixture_npy(map, relative, descr, item_bytes, shape);
 }
 
 void fixture_open(fixture *fixture, const char *name) {

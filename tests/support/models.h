@@ -28,6 +28,10 @@ typedef struct fixture {
 void fixture_open(fixture *fixture, const char *name);
 void fixture_close(fixture *fixture);
 
+/* The numbers after an .npy header: version 1, little-endian, C order, of the type in `descr`. */
+const void *fixture_npy(file_map *map, const char *relative, const char *descr, size_t item_bytes,
+                        uint32_t shape[2]);
+
 /* The instruction sets that this machine can run, "ref" first. */
 typedef struct fixture_isas {
     char text[64];

@@ -1,0 +1,310 @@
+/* The arrays of an adapter in their one order: that of a forward pass, what reads the same x side
+ * by side. */
+#include "adapters/adapters_int.h"
+
+#include "base/hash.h"
+
+typedef struct array_place {
+    adapter_site site;
+    adapter_part part;
+} array_place;
+
+#define DELTA_REST(site)                                                                           \
+    {site, PART_UP}, {site, PART_GAIN}, {                                                          \
+        site, PART_OFFSET                                                                          \
+    }
+#define NORM_ARRAYS(site)                                                                          \
+    {site, PART_NORM_WEIGHT}, {                                                                    \
+        site, PART_NORM_BIAS                                                                       \
+    }
+
+static const array_place first_places[] = {
+    {SITE_EMBEDDING, PART_LOOK},
+    {SITE_EMBEDDING, PART_UP},
+};
+
+static const array_place layer_places[] = {
+    NORM_ARRAYS(SITE_ATTENTION_NORM),
+    {SITE_QUERY, PART_DOWN},
+    {SITE_KEY, PART_DOWN},
+    {SITE_VALUE, PART_DOWN},
+    DELTA_REST(SITE_QUERY),
+    DELTA_REST(SITE_KEY),
+    DELTA_REST(SITE_VALUE),
+    NORM_ARRAYS(SITE_QUERY_NORM),
+    NORM_ARRAYS(SITE_KEY_NORM),
+    {SITE_OUTPUT, PART_DOWN},
+    DELTA_REST(SITE_OUTPUT),
+    NORM_ARRAYS(SITE_ATTENTION_POST_NORM),
+    NORM_ARRAYS(SITE_FEED_FORWARD_NORM),
+    {SITE_GATE, PART_DOWN},
+    {SITE_UP, PART_DOWN},
+    DELTA_REST(SITE_GATE),
+    DELTA_REST(SITE_UP),
+    {SITE_DOWN, PART_DOWN},
+    DELTA_REST(SITE_DOWN),
+    NORM_ARRAYS(SITE_FEED_FORWARD_POST_NORM),
+};
+
+static const array_place last_places[] = {
+    NORM_ARRAYS(SITE_FINAL_NORM),
+    {SITE_HEAD, PART_DOWN},
+    DELTA_REST(SITE_HEAD),
+};
+
+#define FIRST_ARRAYS (sizeof(first_places) / sizeof(first_places[0]))
+#define LAYER_ARRAYS (sizeof(layer_places) / sizeof(layer_places[0]))
+#define LAST_ARRAYS  (sizeof(last_places) / sizeof(last_places[0]))
+
+uint32_t array_count(uint32_t layers) {
+    return (uint32_t)(FIRST_ARRAYS + layers * LAYER_ARRAYS + LAST_ARRAYS);
+}
+
+adapter_delta *site_delta(adapter_view *view, adapter_layer *layer, adapter_site site) {
+    switch (site) {
+    case SITE_QUERY:
+        return &layer->query;
+    case SITE_KEY:
+        return &layer->key;
+    case SITE_VALUE:
+        return &layer->value;
+    case SITE_OUTPUT:
+        return &layer->output;
+    case SITE_GATE:
+        return &layer->gate;
+    case SITE_UP:
+        return &layer->up;
+    case SITE_DOWN:
+        return &layer->down;
+    case SITE_HEAD:
+        return &view->head;
+    default:
+        return NULL;
+    }
+}
+
+static adapter_norm *site_norms(adapter_view *view, adapter_layer *layer, adapter_site site) {
+    switch (site) {
+    case SITE_ATTENTION_NORM:
+        return &layer->attention_norm;
+    case SITE_QUERY_NORM:
+        return &layer->query_norm;
+    case SITE_KEY_NORM:
+        return &layer->key_norm;
+    case SITE_ATTENTION_POST_NORM:
+        return &layer->attention_post_norm;
+    case SITE_FEED_FORWARD_NORM:
+        return &layer->feed_forward_norm;
+    case SITE_FEED_FORWARD_POST_NORM:
+        return &layer->feed_forward_post_norm;
+    case SITE_FINAL_NORM:
+        return &view->final_norm;
+    default:
+        return NULL;
+    }
+}
+
+adapter_array array_at(adapter_view *view, adapter_layer *layers, uint32_t layer_count,
+                       uint32_t index) {
+    uint32_t layered = layer_count * (uint32_t)LAYER_ARRAYS;
+    adapter_array array = {.layer = UINT32_MAX};
+    array_place place;
+    adapter_layer *layer = NULL;
+    if (index < FIRST_ARRAYS) {
+        place = first_places[index];
+    } else if (index - FIRST_ARRAYS < layered) {
+        uint32_t at = index - (uint32_t)FIRST_ARRAYS;
+        array.layer = at / (uint32_t)LAYER_ARRAYS;
+        layer = &layers[array.layer];
+        place = layer_places[at % LAYER_ARRAYS];
+    } else {
+        place = last_places[index - FIRST_ARRAYS - layered];
+    }
+    array.site = place.site;
+    array.part = place.part;
+    adapter_delta *delta = site_delta(view, layer, place.site);
+    adapter_norm *norm = site_norms(view, layer, place.site);
+    switch (place.part) {
+    case PART_DOWN:
+        array.matrix = &delta->down;
+        break;
+    case PART_UP:
+        array.matrix = delta != NULL ? &delta->up : &view->embedding.up;
+        break;
+    case PART_LOOK:
+        array.matrix = &view->embedding.look;
+        break;
+    case PART_GAIN:
+        array.floats = &delta->gain;
+        break;
+    case PART_OFFSET:
+        array.floats = &delta->offset;
+        break;
+    case PART_NORM_WEIGHT:
+        array.floats = &norm->weight;
+        break;
+    case PART_NORM_BIAS:
+        array.floats = &norm->bias;
+        break;
+    }
+    return array;
+}
+
+/* ---- The base's side ---- */
+
+const linear_view *site_linear(const model_view *base, uint32_t layer, adapter_site site) {
+    const layer_view *l = layer == UINT32_MAX ? NULL : &base->layer[layer];
+    const linear_view *linear = NULL;
+    if (site == SITE_HEAD)
+        linear = &base->head;
+    else if (l != NULL)
+        linear = site == SITE_QUERY    ? &l->query
+                 : site == SITE_KEY    ? &l->key
+                 : site == SITE_VALUE  ? &l->value
+                 : site == SITE_OUTPUT ? &l->output
+                 : site == SITE_GATE   ? &l->gate
+                 : site == SITE_UP     ? &l->up
+                 : site == SITE_DOWN   ? &l->down
+                                       : NULL;
+    return linear == NULL || linear->weight.data == NULL ? NULL : linear;
+}
+
+const norm_view *site_norm(const model_view *base, uint32_t layer, adapter_site site,
+                           uint32_t *width) {
+    const layer_view *l = layer == UINT32_MAX ? NULL : &base->layer[layer];
+    const norm_view *norm = NULL;
+    *width = base->width;
+    if (site == SITE_FINAL_NORM)
+        norm = &base->final_norm;
+    else if (l != NULL && (site == SITE_QUERY_NORM || site == SITE_KEY_NORM)) {
+        *width = l->head_size;
+        norm = site == SITE_QUERY_NORM ? &l->query_norm : &l->key_norm;
+    } else if (l != NULL)
+        norm = site == SITE_ATTENTION_NORM           ? &l->attention_norm
+               : site == SITE_FEED_FORWARD_NORM      ? &l->feed_forward_norm
+               : site == SITE_ATTENTION_POST_NORM    ? &l->attention_post_norm
+               : site == SITE_FEED_FORWARD_POST_NORM ? &l->feed_forward_post_norm
+                                                     : NULL;
+    return norm == NULL || norm->kind == NORM_NONE ? NULL : norm;
+}
+
+bool array_is_matrix(adapter_part part) {
+    return part == PART_DOWN || part == PART_UP || part == PART_LOOK;
+}
+
+uint32_t array_floats(const model_view *base, const adapter_array *array) {
+    uint32_t width;
+    if (array->part == PART_GAIN || array->part == PART_OFFSET) {
+        const linear_view *linear = site_linear(base, array->layer, array->site);
+        return linear == NULL ? 0 : linear->weight.rows;
+    }
+    const norm_view *norm = site_norm(base, array->layer, array->site, &width);
+    if (norm == NULL || (array->part == PART_NORM_BIAS && norm->bias == NULL))
+        return 0;
+    return width;
+}
+
+uint64_t view_bytes(const weight_view *view) {
+    uint64_t bytes = 0;
+    if (view->data != NULL && !weight_bytes(view->type, view->layout, view->rows, view->k, &bytes))
+        bytes = 0;
+    return bytes;
+}
+
+/* ---- What follows from the arrays ---- */
+
+/* Sum of the ranks of matrices that read one input; one that is shared counts once. */
+static uint32_t rank_sum(const adapter_delta *const *deltas, size_t count) {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool shared = false;
+        for (size_t j = 0; j < i; j++)
+            shared = shared || (deltas[i]->down.data == deltas[j]->down.data);
+        if (deltas[i]->down.data != NULL && !shared)
+            sum += deltas[i]->down.rows;
+    }
+    return sum;
+}
+
+static void raise(uint32_t *most, uint32_t value) {
+    if (value > *most)
+        *most = value;
+}
+
+void adapter_sum_up(avo_adapter *adapter, uint32_t layer_count) {
+    adapter_view *view = &adapter->view;
+    adapter_layer *layers = adapter->storage->layers;
+    view->layer = layers;
+    view->gains = view->norms = false;
+    view->rank_max = view->embedding.up.k;
+    if (view->embedding.up.data == NULL)
+        view->rank_max = 0;
+    for (uint32_t i = 0; i < layer_count; i++) {
+        const adapter_layer *l = &layers[i];
+        raise(&view->rank_max,
+              rank_sum((const adapter_delta *const[]){&l->query, &l->key, &l->value}, 3));
+        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->gate, &l->up}, 2));
+        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->output}, 1));
+        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->down}, 1));
+    }
+    raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&view->head}, 1));
+    adapter->bytes = 0;
+    const uint8_t *last = NULL; /* shared matrices stand side by side */
+    for (uint32_t i = 0; i < array_count(layer_count); i++) {
+        adapter_array array = array_at(view, layers, layer_count, i);
+        if (array.matrix != NULL) {
+            if (array.part != PART_LOOK && array.matrix->data != last)
+                adapter->bytes += view_bytes(array.matrix);
+            last = array.matrix->data != NULL ? array.matrix->data : last;
+        } else if (*array.floats != NULL) {
+            adapter->bytes += sizeof(float) * array_floats(adapter->storage->base.view, &array);
+            view->gains = view->gains || array.part == PART_GAIN;
+            view->norms =
+                view->norms || array.part == PART_NORM_WEIGHT || array.part == PART_NORM_BIAS;
+        }
+    }
+}
+
+/* ---- The digest ---- */
+
+typedef struct array_head {
+    uint32_t index, type, rows, k;
+    float scale;
+    uint32_t shared; /* the array's data are those of the one before */
+} array_head;
+
+void adapter_digest(const adapter_view *view, uint32_t layer_count, const model_view *base,
+                    uint64_t digest[2]) {
+    adapter_view own = *view;
+    adapter_layer *layers = (adapter_layer *)(uintptr_t)view->layer; /* only read */
+    hash_stream stream;
+    hash_wide_begin(&stream);
+    const uint8_t *last = NULL;
+    for (uint32_t i = 0; i < array_count(layer_count); i++) {
+        adapter_array array = array_at(&own, layers, layer_count, i);
+        array_head head = {.index = i};
+        const void *data;
+        size_t bytes;
+        if (array.matrix != NULL) {
+            adapter_delta *delta = site_delta(
+                &own, array.layer == UINT32_MAX ? NULL : &layers[array.layer], array.site);
+            head.type = (uint32_t)array.matrix->type;
+            head.rows = array.matrix->rows;
+            head.k = array.matrix->k;
+            head.scale = delta != NULL ? delta->scale : own.embedding.scale;
+            data = array.matrix->data;
+            bytes = (size_t)view_bytes(array.matrix);
+            head.shared = data != NULL && data == last;
+            last = data != NULL ? data : last;
+        } else {
+            head.rows = array_floats(base, &array);
+            data = *array.floats;
+            bytes = sizeof(float) * head.rows;
+        }
+        if (data == NULL)
+            continue;
+        hash_stream_add(&stream, &head, sizeof(head));
+        hash_stream_add(&stream, data, head.shared ? 0 : bytes);
+    }
+    hash_wide_sum(&stream, digest);
+}

@@ -1,0 +1,198 @@
+/* Opening by content. */
+#include "adapters/adapters_int.h"
+
+#include "base/float_mode.h"
+
+#define CONFIG_NAME  "adapter_config.json"
+#define WEIGHTS_NAME "adapter_model.safetensors"
+#define PICKLE_NAME  "adapter_model.bin"
+
+/* ---- One adapter from bytes ---- */
+
+/* A zip archive as PyTorch writes it, or the protocol byte of a pickle; not the length of a
+ * safetensors header that looks like one. */
+static bool is_pickle(bytes_view bytes) {
+    if (bytes.size < 9 || bytes.data[8] == '{')
+        return false;
+    return memcmp(bytes.data, "PK\3\4", 4) == 0 ||
+           (bytes.data[0] == 0x80 && bytes.data[1] >= 2 && bytes.data[1] <= 5);
+}
+
+static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view weights,
+                             const adapter_options *options, arena *scratch, model_source **source,
+                             avo_error *error) {
+    const adapter_base *base = &adapter->storage->base;
+    if (is_pickle(weights))
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: a Python pickle, which is never read: save the adapter as "
+                           "safetensors",
+                           adapter->path);
+    AVO_TRY(source_open_tensors(weights, adapter->path, adapter->allocator, source, error));
+    adapter_draft draft = {.base = base,
+                           .path = adapter->path,
+                           .arena = scratch,
+                           .module_count = module_count(base->config)};
+    draft.modules = arena_take_array(scratch, draft.module_count, sizeof(*draft.modules));
+    if (draft.modules == NULL)
+        return status_no_memory(error, "modules", draft.module_count * sizeof(*draft.modules));
+    if ((*source)->format == SOURCE_GGUF) {
+        AVO_TRY(gguf_adapter_read(&draft, *source, error));
+    } else {
+        if (config.size == 0)
+            return status_fail(error, AVO_ERROR_NOT_FOUND,
+                               "%s: no " CONFIG_NAME " beside it; give the folder", adapter->path);
+        peft_config peft;
+        AVO_TRY(peft_config_read(scratch, config, CONFIG_NAME, &peft, error));
+        AVO_TRY(peft_read(&draft, *source, &peft, adapter->allocator, error));
+    }
+    AVO_TRY(draft_check(&draft, error));
+    return adapter_build(&draft, options, adapter, error);
+}
+
+static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view weights,
+                             const adapter_options *options, avo_error *error) {
+    if (packed_is(weights))
+        return packed_open(adapter, weights, options, error);
+    arena scratch;
+    model_source *source = NULL;
+    arena_init(&scratch, adapter->allocator, SIZE_MAX);
+    avo_status status = read_draft(adapter, config, weights, options, &scratch, &source, error);
+    source_close(source);
+    arena_free(&scratch);
+    AVO_TRY(status);
+    const adapter_base *base = &adapter->storage->base;
+    adapter->type = options->type == QUANT_Q8C ? "q8" : quant_name(options->type);
+    adapter_sum_up(adapter, base->view->layers);
+    adapter_digest(&adapter->view, base->view->layers, base->view, adapter->view.digest);
+    return AVO_OK;
+}
+
+/* ---- The object ---- */
+
+static void close_adapter(avo_adapter *adapter) {
+    struct adapter_storage *storage = adapter->storage;
+    const avo_allocator *allocator = adapter->allocator;
+    if (storage != NULL) {
+        region_close(&storage->region);
+        file_map_close(&storage->map);
+        (void)pthread_mutex_destroy(&storage->mutex);
+        arena_free(&storage->arena);
+        allocator_give(allocator, storage, sizeof(*storage));
+    }
+    allocator_give(allocator, adapter, sizeof(*adapter));
+}
+
+static avo_status take_adapter(const adapter_base *base, const char *shown,
+                               const avo_allocator *allocator, avo_adapter **out,
+                               avo_error *error) {
+    avo_adapter *adapter = allocator_take_array(allocator, 1, sizeof(*adapter));
+    if (adapter == NULL)
+        return status_no_memory(error, "an adapter", sizeof(*adapter));
+    adapter->allocator = allocator;
+    adapter->references = 1;
+    adapter->close = close_adapter;
+    adapter->config = base->config;
+    adapter->storage = allocator_take_array(allocator, 1, sizeof(*adapter->storage));
+    if (adapter->storage == NULL || pthread_mutex_init(&adapter->storage->mutex, NULL) != 0) {
+        allocator_give(allocator, adapter->storage, sizeof(*adapter->storage));
+        allocator_give(allocator, adapter, sizeof(*adapter));
+        return status_no_memory(error, "an adapter", sizeof(*adapter->storage));
+    }
+    arena_init(&adapter->storage->arena, allocator, SIZE_MAX);
+    adapter->storage->base = *base;
+    adapter->path = arena_copy_text(&adapter->storage->arena, shown, strlen(shown));
+    if (adapter->path == NULL) {
+        close_adapter(adapter);
+        return status_no_memory(error, "a path", strlen(shown));
+    }
+    *out = adapter;
+    return AVO_OK;
+}
+
+static avo_status check_options(const adapter_options *given, adapter_options *own,
+                                avo_error *error) {
+    *own = given == NULL ? (adapter_options){.type = QUANT_Q8C} : *given;
+    if (own->rank_max == 0)
+        own->rank_max = ADAPTER_RANK_MAX;
+    if (own->type == QUANT_Q8C || own->type == QUANT_F16 || own->type == QUANT_F32)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "adapters are stored as q8, f16 or f32, not %s",
+                       quant_name(own->type));
+}
+
+avo_status adapter_open_memory(const adapter_base *base, bytes_view config, bytes_view weights,
+                               const char *shown, const adapter_options *options,
+                               const avo_allocator *allocator, avo_adapter **out,
+                               avo_error *error) {
+    *out = NULL;
+    adapter_options own;
+    avo_adapter *adapter = NULL;
+    AVO_TRY(check_options(options, &own, error));
+    AVO_TRY(take_adapter(base, shown, allocator, &adapter, error));
+    float_mode mode;
+    float_mode_enter(&mode);
+    avo_status status = open_bytes(adapter, config, weights, &own, error);
+    float_mode_leave(&mode);
+    if (status != AVO_OK) {
+        close_adapter(adapter);
+        return status;
+    }
+    struct adapter_storage *storage = adapter->storage;
+    adapter->memory_bytes =
+        sizeof(*adapter) + sizeof(*storage) + storage->arena.used_bytes + storage->region.bytes;
+    *out = adapter;
+    return AVO_OK;
+}
+
+/* ---- Files ---- */
+
+avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
+                              const adapter_options *options, const avo_allocator *allocator,
+                              avo_adapter **out, avo_error *error) {
+    *out = NULL;
+    file_map config = {0}, weights = {0};
+    if (files->config != NULL)
+        AVO_TRY(file_map_open(files->config, &config, error));
+    avo_status status = file_map_open(files->weights, &weights, error);
+    if (status == AVO_OK && weights.bytes.size == 0)
+        status = status_fail(error, AVO_ERROR_FORMAT, "%s: the weights are empty", files->shown);
+    if (status == AVO_OK)
+        status = adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
+                                     allocator, out, error);
+    if (status == AVO_OK && packed_is(weights.bytes)) {
+        (*out)->storage->map = weights; /* used where it lies */
+        weights = (file_map){0};
+    }
+    file_map_close(&weights);
+    file_map_close(&config);
+    return status;
+}
+
+avo_status adapter_open(const adapter_base *base, const char *path, const adapter_options *options,
+                        const avo_allocator *allocator, avo_adapter **out, avo_error *error) {
+    *out = NULL;
+    file_kind kind = file_kind_of(path);
+    if (kind == FILE_MISSING)
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such file or folder", path);
+    adapter_files files = {.shown = path, .weights = path};
+    if (kind != FILE_FOLDER)
+        return adapter_open_files(base, &files, options, allocator, out, error);
+    char config[4096], weights[4096], pickle[4096];
+    AVO_TRY(file_join(config, sizeof(config), path, CONFIG_NAME, error));
+    AVO_TRY(file_join(weights, sizeof(weights), path, WEIGHTS_NAME, error));
+    AVO_TRY(file_join(pickle, sizeof(pickle), path, PICKLE_NAME, error));
+    if (file_kind_of(config) == FILE_MISSING)
+        return status_fail(error, AVO_ERROR_NOT_FOUND,
+                           "%s: the folder has no " CONFIG_NAME ": no PEFT adapter", path);
+    if (file_kind_of(weights) == FILE_MISSING)
+        return file_kind_of(pickle) == FILE_MISSING
+                   ? status_fail(error, AVO_ERROR_NOT_FOUND, "%s: the folder has no " WEIGHTS_NAME,
+                                 path)
+                   : status_fail(error, AVO_ERROR_UNSUPPORTED,
+                                 "%s: " PICKLE_NAME " is a Python pickle, which is never read: "
+                                 "save the adapter as safetensors",
+                                 path);
+    files.config = config;
+    files.weights = weights;
+    return adapter_open_files(base, &files, options, allocator, out, error);
+}

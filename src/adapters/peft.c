@@ -1,0 +1,278 @@
+/* PEFT's tensors: every key finds its module, and every module that the configuration means has its
+ * tensors.
+ *
+ *   base_model.model.MODULE.lora_A.weight             [rank][k]
+ *   base_model.model.MODULE.lora_B.weight             [rows][rank], also .bias
+ *   base_model.model.MODULE.lora_embedding_A          [rank][vocabulary]
+ *   base_model.model.MODULE.lora_embedding_B          [width][rank]
+ *   base_model.model.MODULE.lora_magnitude_vector     [rows], also with .weight behind
+ *   base_model.model.MODULE.base_layer.weight, .bias  what LoRA wraps; a trained bias
+ *   base_model.model.MODULE.weight, .bias             trained as a whole
+ */
+#include "adapters/adapters_int.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define PREFIX "base_model.model."
+
+typedef struct peft_reader {
+    adapter_draft *draft;
+    const model_source *source;
+    const peft_config *config;
+    const peft_matcher *matcher;
+    const char *wrapper; /* NULL until a tensor has shown it */
+    avo_error *error;
+} peft_reader;
+
+typedef enum key_kind {
+    KEY_DOWN,
+    KEY_UP,
+    KEY_UP_BIAS,
+    KEY_LOOK,
+    KEY_LOOK_UP,
+    KEY_MAGNITUDE,
+    KEY_COPY,
+    KEY_LAYER_BIAS,
+    KEY_WEIGHT,
+    KEY_BIAS
+} key_kind;
+
+/* Longer endings first: ".weight" ends most of them. */
+static const struct {
+    const char *ending;
+    key_kind kind;
+} endings[] = {
+    {".lora_A.weight", KEY_DOWN},
+    {".lora_B.weight", KEY_UP},
+    {".lora_B.bias", KEY_UP_BIAS},
+    {".lora_embedding_A", KEY_LOOK},
+    {".lora_embedding_B", KEY_LOOK_UP},
+    {".lora_magnitude_vector", KEY_MAGNITUDE},
+    {".lora_magnitude_vector.weight", KEY_MAGNITUDE},
+    {".base_layer.weight", KEY_COPY},
+    {".base_layer.bias", KEY_LAYER_BIAS},
+    {".weight", KEY_WEIGHT},
+    {".bias", KEY_BIAS},
+};
+
+static avo_status refuse(const peft_reader *reader, const source_tensor *tensor, const char *why) {
+    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: tensor %.*s %s", reader->draft->path,
+                       TEXT_ARGUMENT(tensor->name), why);
+}
+
+static avo_status no_module(const peft_reader *reader, const source_tensor *tensor) {
+    const model_config *config = reader->draft->base->config;
+    return status_fail(reader->error, AVO_ERROR_FORMAT,
+                       "%s: tensor %.*s matches no part of the model (%s, %u layers, modules begin "
+                       "with \"" PREFIX "%s\")",
+                       reader->draft->path, TEXT_ARGUMENT(tensor->name),
+                       source_architecture_name(config->architecture), config->layers,
+                       reader->wrapper != NULL ? reader->wrapper
+                                               : module_wrapper(config->architecture));
+}
+
+/* ---- Sorting tensors into modules ---- */
+
+static const source_tensor **place_of(module_draft *module, key_kind kind, bool embedding) {
+    switch (kind) {
+    case KEY_DOWN:
+        return embedding ? NULL : &module->down;
+    case KEY_UP:
+        return embedding ? NULL : &module->up;
+    case KEY_UP_BIAS:
+        return embedding ? NULL : &module->up_bias;
+    case KEY_LOOK:
+        return embedding ? &module->down : NULL;
+    case KEY_LOOK_UP:
+        return embedding ? &module->up : NULL;
+    case KEY_MAGNITUDE:
+        return &module->magnitude;
+    case KEY_COPY:
+        return &module->copy;
+    case KEY_WEIGHT:
+        return &module->weight;
+    case KEY_LAYER_BIAS:
+    case KEY_BIAS:
+        return &module->bias;
+    }
+    return NULL;
+}
+
+static avo_status keep_name(const peft_reader *reader, module_draft *module, text_view name) {
+    if (module->name != NULL)
+        return AVO_OK;
+    module->name = arena_copy_text(reader->draft->arena, name.data, name.size);
+    return module->name == NULL ? status_no_memory(reader->error, "a name", name.size) : AVO_OK;
+}
+
+static avo_status place_tensor(peft_reader *reader, const source_tensor *tensor) {
+    adapter_draft *draft = reader->draft;
+    const model_config *config = draft->base->config;
+    text_view name = tensor->name;
+    if (!text_starts(name, TEXT_LITERAL(PREFIX)))
+        return refuse(reader, tensor, "does not begin with \"" PREFIX "\", as PEFT's tensors do");
+    name.data += sizeof(PREFIX) - 1;
+    name.size -= sizeof(PREFIX) - 1;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        text_view ending = text_from(endings[i].ending);
+        if (!text_ends(name, ending))
+            continue;
+        text_view module_text = {name.data, name.size - ending.size};
+        uint32_t index = module_find(config, module_text, &reader->wrapper);
+        if (index == UINT32_MAX)
+            return no_module(reader, tensor);
+        module_draft *module = &draft->modules[index];
+        uint32_t layer;
+        bool embedding = module_role_of(config, index, &layer) == MODULE_EMBEDDING;
+        const source_tensor **place = place_of(module, endings[i].kind, embedding);
+        if (place == NULL)
+            return no_module(reader, tensor);
+        if (*place != NULL)
+            return refuse(reader, tensor, "is there under two names");
+        *place = tensor;
+        return keep_name(reader, module, module_text);
+    }
+    return no_module(reader, tensor);
+}
+
+/* ---- What the configuration says about a module ---- */
+
+/* Whether the base's module has a bias; fused ones have that of their first part. */
+static bool has_bias(const model_view *view, uint32_t layer, module_role role) {
+    static const adapter_site sites[MODULE_ROLES] = {
+        [MODULE_ATTENTION_NORM] = SITE_ATTENTION_NORM,
+        [MODULE_QUERY] = SITE_QUERY,
+        [MODULE_KEY] = SITE_KEY,
+        [MODULE_VALUE] = SITE_VALUE,
+        [MODULE_QKV] = SITE_QUERY,
+        [MODULE_QUERY_NORM] = SITE_QUERY_NORM,
+        [MODULE_KEY_NORM] = SITE_KEY_NORM,
+        [MODULE_OUTPUT] = SITE_OUTPUT,
+        [MODULE_ATTENTION_POST_NORM] = SITE_ATTENTION_POST_NORM,
+        [MODULE_FEED_FORWARD_NORM] = SITE_FEED_FORWARD_NORM,
+        [MODULE_GATE] = SITE_GATE,
+        [MODULE_UP] = SITE_UP,
+        [MODULE_GATE_UP] = SITE_GATE,
+        [MODULE_DOWN] = SITE_DOWN,
+        [MODULE_FEED_FORWARD_POST_NORM] = SITE_FEED_FORWARD_POST_NORM,
+        [MODULE_EMBEDDING] = SITE_EMBEDDING,
+        [MODULE_FINAL_NORM] = SITE_FINAL_NORM,
+        [MODULE_HEAD] = SITE_HEAD,
+    };
+    uint32_t width;
+    const norm_view *norm = site_norm(view, layer, sites[role], &width);
+    const linear_view *linear = site_linear(view, layer, sites[role]);
+    return norm != NULL ? norm->bias != NULL : linear != NULL && linear->bias != NULL;
+}
+
+static avo_status module_refuse(const peft_reader *reader, const char *name, const char *why) {
+    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: module %s %s", reader->draft->path,
+                       name, why);
+}
+
+static double scale_of(const peft_config *config, const peft_match *match) {
+    double rank = (double)match->rank;
+    return config->rslora ? match->alpha / sqrt(rank) : match->alpha / rank;
+}
+
+/* The head that PEFT ties to a trained embedding: y += s · (lookᵀ) · (upᵀ · x). */
+static void tie_head(const peft_reader *reader, module_draft *head) {
+    const adapter_draft *draft = reader->draft;
+    const model_config *config = draft->base->config;
+    if (!reader->config->tie_ensured || !config->tied_head)
+        return;
+    const module_draft *embedding = &draft->modules[module_index(config, 0, MODULE_EMBEDDING)];
+    if (head->weight == NULL && !head->targeted && embedding->weight != NULL) {
+        head->weight = embedding->weight;
+        head->saved = true;
+    }
+}
+
+static avo_status settle_module(peft_reader *reader, uint32_t index, const char *name) {
+    adapter_draft *draft = reader->draft;
+    module_draft *module = &draft->modules[index];
+    uint32_t layer;
+    module_role role = module_role_of(draft->base->config, index, &layer);
+    bool norm = module_is_norm(role);
+    bool linear = !norm && role != MODULE_EMBEDDING;
+    peft_match match = {0};
+    AVO_TRY(peft_matcher_ask(reader->matcher, text_from(name), linear, role == MODULE_HEAD, &match,
+                             reader->error));
+    bool table = role == MODULE_EMBEDDING || role == MODULE_HEAD;
+    bool low_rank = module->down != NULL || module->up != NULL;
+    module->targeted = match.targeted && !norm;
+    module->saved = match.saved;
+    module->rank = match.rank;
+    module->scale = scale_of(reader->config, &match);
+    bool biased = has_bias(draft->base->view, layer, role);
+    module->bias_saved =
+        biased && (reader->config->bias == PEFT_BIAS_ALL ||
+                   (reader->config->bias == PEFT_BIAS_LORA && module->targeted) || module->saved);
+    if (role == MODULE_HEAD)
+        tie_head(reader, module);
+    if (low_rank && !module->targeted)
+        return module_refuse(reader, name, "has LoRA tensors, but target_modules does not mean it");
+    if (module->targeted && !low_rank)
+        return module_refuse(reader, name, "is targeted, but its LoRA tensors are missing");
+    if (module->copy != NULL && !low_rank)
+        return module_refuse(reader, name, "has a base_layer, but no LoRA tensors");
+    /* PEFT may save embeddings and heads unasked; both are then loaded into the base. */
+    if (module->weight != NULL && !module->saved && !table)
+        return module_refuse(reader, name, "has a weight, but modules_to_save does not name it");
+    if (module->saved && module->weight == NULL)
+        return module_refuse(reader, name, "is in modules_to_save, but its weight is missing");
+    if (module->bias != NULL && !module->bias_saved)
+        return module_refuse(reader, name,
+                             biased ? "has a bias, but the option bias does not say so"
+                                    : "has a bias, and the base model's has none");
+    if (module->bias_saved && module->bias == NULL)
+        return module_refuse(reader, name, "should have a trained bias, and has none");
+    if (module->targeted && reader->config->dora != (module->magnitude != NULL))
+        return module_refuse(reader, name,
+                             reader->config->dora
+                                 ? "has no magnitude vector, and use_dora is set"
+                                 : "has a magnitude vector, and use_dora is not set");
+    if (module->targeted && reader->config->lora_bias != (module->up_bias != NULL) &&
+        role != MODULE_EMBEDDING)
+        return module_refuse(reader, name, "and the option lora_bias disagree about lora_B.bias");
+    bool counts = module->targeted || module->weight != NULL || module->bias != NULL;
+    draft->modules_expected += counts ? 1 : 0;
+    return counts ? keep_name(reader, module, text_from(name)) : AVO_OK;
+}
+
+static avo_status read_all(peft_reader *reader) {
+    adapter_draft *draft = reader->draft;
+    const model_config *config = draft->base->config;
+    for (uint32_t i = 0; i < reader->source->tensor_count; i++)
+        AVO_TRY(place_tensor(reader, &reader->source->tensors[i]));
+    if (reader->wrapper == NULL)
+        reader->wrapper = module_wrapper(config->architecture);
+    for (uint32_t i = 0; i < draft->module_count; i++) {
+        char name[ADAPTER_NAME_MAX];
+        if (module_name(config, reader->wrapper, i, name, sizeof(name)))
+            AVO_TRY(settle_module(reader, i, name));
+    }
+    if (draft->modules_expected == 0)
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: target_modules means no module of this model (%s)", draft->path,
+                           source_architecture_name(config->architecture));
+    return AVO_OK;
+}
+
+avo_status peft_read(adapter_draft *draft, const model_source *source, const peft_config *config,
+                     const avo_allocator *allocator, avo_error *error) {
+    peft_matcher *matcher;
+    avo_status status = peft_matcher_open(config, allocator, &matcher, error);
+    if (status != AVO_OK)
+        return status_prefix(error, status, "%s: adapter_config.json", draft->path);
+    draft->method = config->dora ? "dora" : config->rslora ? "rslora" : "lora";
+    draft->dora = config->dora;
+    draft->transposed = draft->base->config->architecture == ARCHITECTURE_GPT2;
+    draft->norm_plus_one = draft->base->config->architecture == ARCHITECTURE_GEMMA3;
+    peft_reader reader = {
+        .draft = draft, .source = source, .config = config, .matcher = matcher, .error = error};
+    status = read_all(&reader);
+    peft_matcher_close(matcher);
+    return status;
+}

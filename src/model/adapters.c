@@ -1,0 +1,133 @@
+/* The public side of adapters and their registry. */
+#include "model/adapters.h"
+
+#include "adapters/registry.h"
+#include "base/hash.h"
+#include "base/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The base ---- */
+
+#define SAMPLE_BYTES 64 /* of every tensor: two models of one shape are told apart */
+
+static void add_view(hash_stream *stream, const weight_view *view) {
+    if (view->data == NULL)
+        return;
+    uint32_t head[] = {(uint32_t)view->type, (uint32_t)view->layout, view->rows, view->k};
+    uint64_t bytes = 0;
+    hash_stream_add(stream, head, sizeof(head));
+    /* A slice of columns is not one run of bytes; its first row's numbers are there anyway. */
+    if (view->layout == QUANT_LAYOUT_COLUMNS)
+        bytes = 2 * (uint64_t)view->rows;
+    else if (!weight_bytes(view->type, view->layout, view->rows, view->k, &bytes))
+        return;
+    hash_stream_add(stream, view->data,
+                    bytes < SAMPLE_BYTES ? (size_t)bytes : (size_t)SAMPLE_BYTES);
+}
+
+static void add_layer(hash_stream *stream, const layer_view *layer) {
+    add_view(stream, &layer->query.weight);
+    add_view(stream, &layer->key.weight);
+    add_view(stream, &layer->value.weight);
+    add_view(stream, &layer->output.weight);
+    add_view(stream, &layer->gate.weight);
+    add_view(stream, &layer->up.weight);
+    add_view(stream, &layer->down.weight);
+}
+
+adapter_base model_adapter_base(const avo_model *model) {
+    const model_config *config = &model->source->config;
+    const model_view *view = &model->view;
+    hash_stream stream;
+    hash_stream_begin(&stream);
+    uint32_t head[] = {(uint32_t)config->architecture,
+                       config->layers,
+                       config->width,
+                       config->feed_forward,
+                       config->heads,
+                       config->kv_heads,
+                       config->head_size,
+                       config->vocabulary,
+                       config->rope_interleaved};
+    hash_stream_add(&stream, head, sizeof(head));
+    add_view(&stream, &view->embedding);
+    for (uint32_t i = 0; i < view->layers; i++)
+        add_layer(&stream, &view->layer[i]);
+    add_view(&stream, &view->head.weight);
+    return (adapter_base){config, view, hash_stream_sum(&stream)};
+}
+
+static avo_status type_of(const char *name, quant_type *type, avo_error *error) {
+    *type = QUANT_Q8C;
+    if (name == NULL || strcmp(name, "q8") == 0)
+        return AVO_OK;
+    if (strcmp(name, "f16") == 0)
+        *type = QUANT_F16;
+    else if (strcmp(name, "f32") == 0)
+        *type = QUANT_F32;
+    else
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "adapter type \"%s\": \"q8\", \"f16\" and \"f32\" are known", name);
+    return AVO_OK;
+}
+
+/* ---- Adapters ---- */
+
+avo_status avo_adapter_open(const avo_model *model, const char *path,
+                            const avo_adapter_options *options, avo_adapter **adapter,
+                            avo_error *error) {
+    *adapter = NULL;
+    avo_adapter_options own = AVO_ADAPTER_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_adapter_options", error));
+    if (path == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+    adapter_options inner = {0};
+    AVO_TRY(type_of(own.type, &inner.type, error));
+    adapter_base base = model_adapter_base(model);
+    return adapter_open(&base, path, &inner, model->allocator, adapter, error);
+}
+
+avo_adapter *avo_adapter_share(avo_adapter *adapter) {
+    return adapter_share(adapter);
+}
+
+void avo_adapter_close(avo_adapter *adapter) {
+    adapter_release(adapter);
+}
+
+static void write_digest(const uint64_t digest[2], char text[33]) {
+    snprintf(text, 33, "%016llx%016llx", (unsigned long long)digest[1],
+             (unsigned long long)digest[0]);
+}
+
+void avo_adapter_describe(const avo_adapter *adapter, avo_adapter_info *info) {
+    avo_adapter_info full = {
+        .path = adapter->path,
+        .method = adapter->method,
+        .type = adapter->type,
+        .modules_matched = adapter->modules_matched,
+        .modules_expected = adapter->modules_expected,
+        .bytes = adapter->bytes,
+        .memory_bytes = adapter->memory_bytes,
+    };
+    for (uint32_t i = 0; i < adapter->modules_matched; i++)
+        if (adapter->modules[i].rank > full.rank_max)
+            full.rank_max = adapter->modules[i].rank;
+    write_digest(adapter->view.digest, full.digest);
+    options_give(info, &full, sizeof(full));
+}
+
+bool avo_adapter_module_at(const avo_adapter *adapter, size_t index, avo_adapter_module *module) {
+    if (index >= adapter->modules_matched)
+        return false;
+    const adapter_module *found = &adapter->modules[index];
+    avo_adapter_module full = {.name = found->name,
+                               .kind = found->kind,
+                               .rank = found->rank,
+                               .scale = found->scale,
+                               .norm = adapter_module_norm(adapter, (uint32_t)index)};
+    options_give(module, &full, sizeof(full));
+    return true;
+}
