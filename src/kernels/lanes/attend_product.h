@@ -2,7 +2,8 @@
  * line. With keys a line is a dimension and lanes are positions, with values a line is a position
  * and lanes are dimensions; the loop is the same. Sums of up to ATTEND_TILE_ROWS rows ×
  * ATTEND_TILE_VECTORS vectors stay in registers; an ISA folder says how many, and how words of four
- * bytes are multiplied (quad_…). No order of additions depends on the tile. */
+ * bytes are multiplied (quad_…); with ATTEND_OWN_VALUES it has its own product_values. No order of
+ * additions depends on the tile. */
 #ifndef AVO_KERNELS_LANES_ATTEND_PRODUCT_H
 #define AVO_KERNELS_LANES_ATTEND_PRODUCT_H
 
@@ -200,9 +201,11 @@ static __attribute__((noinline)) void product_fp8(uint32_t rows, const product_c
 static __attribute__((noinline)) void product_keys(uint32_t rows, const product_call *call) {
     product(TILE_KEYS, KV_INT8, rows, call);
 }
+#ifndef ATTEND_OWN_VALUES
 static __attribute__((noinline)) void product_values(uint32_t rows, const product_call *call) {
     product(TILE_VALUES, KV_INT8, rows, call);
 }
+#endif
 
 /* Rows of floats times a tile of floats, or of what is stored as such. */
 ALWAYS_INLINE void product_of(const kv_type stored, uint32_t rows, const product_call *call) {
