@@ -15,6 +15,10 @@
 #define UNIT_BYTES  (PANEL_LINE_BYTES * 8)
 #define CHUNK_ROWS  512
 
+/* Read ahead; twice as far as elsewhere, as the bytes of one row pass twice as fast: 5 % where two
+ * cores have 60 GB/s, nothing where they have 34. */
+#define AHEAD_BYTES (2 * PREFETCH_BYTES)
+
 typedef struct a16_rows {
     const int8_t *high[TILE_ROWS_MAX];
     const int8_t *low[TILE_ROWS_MAX];
@@ -60,8 +64,9 @@ AVX512_INLINE void tile_blocks(const int count, const uint8_t *panel, size_t k,
             const uint8_t *at = group + PANEL_LINE_BYTES + i * UNIT_BYTES;
             __m512 scale = load_halves(group + 32 * i);
             __m512i line[8];
-            for (int ahead = 0; ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
-                _mm_prefetch((const char *)at + PREFETCH_BYTES + ahead, _MM_HINT_T0);
+            for (int ahead = i == 0 ? -PANEL_LINE_BYTES : 0; ahead < UNIT_BYTES;
+                 ahead += PANEL_LINE_BYTES) /* the group's head, too */
+                _mm_prefetch((const char *)at + AHEAD_BYTES + ahead, _MM_HINT_T0);
             read_unit(at, 8, line);
 #pragma GCC unroll 16
             for (int row = 0; row < count; row++) {
@@ -87,7 +92,7 @@ AVX512_INLINE void tile_channels(const int count, const uint8_t *panel, size_t k
         __m512i line[8];
         if (lines - unit * 8 >= 8) {
             for (int ahead = 0; ahead < UNIT_BYTES; ahead += PANEL_LINE_BYTES)
-                _mm_prefetch((const char *)at + PREFETCH_BYTES + ahead, _MM_HINT_T0);
+                _mm_prefetch((const char *)at + AHEAD_BYTES + ahead, _MM_HINT_T0);
             read_unit(at, 8, line);
         } else {
             read_unit(at, lines - unit * 8, line);
