@@ -35,6 +35,15 @@ AVO_MUST_USE avo_status model_rotary(const model_config *config, uint32_t rope_c
                                      arena *arena, const rotary_table **tables, uint32_t *count,
                                      avo_error *error);
 
+/* avo_tokenize and avo_chat_tokenize into a list, with an encoder that is kept from text to text;
+ * NULL: one for this text alone. */
+AVO_MUST_USE avo_status model_encode_text(const avo_model *model, encoder *encoder, text_view text,
+                                          uint32_t flags, id_list *ids, avo_error *error);
+AVO_MUST_USE avo_status model_encode_chat(const avo_model *model, encoder *encoder,
+                                          const avo_message *messages, size_t message_count,
+                                          const avo_chat_options *options, id_list *ids,
+                                          avo_error *error);
+
 /* One step: embed, every layer's phases, head. */
 void model_forward(const step_view *step);
 

@@ -28,16 +28,27 @@ static avo_status hand_out(const void *data, size_t count, size_t item_bytes, vo
     return status_fail(error, AVO_ERROR_LIMIT, "room for %zu, needed %zu", capacity, count);
 }
 
-avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes, uint32_t flags,
-                        int32_t *ids, size_t capacity, size_t *count, avo_error *error) {
-    *count = 0;
+static avo_status encode(const avo_model *model, encoder *encoder, text_view text,
+                         const encode_options *options, id_list *ids, avo_error *error) {
+    return encoder != NULL ? encoder_run(encoder, text, options, ids, error)
+                           : tokenizer_encode(model->tokenizer, text, options, ids, error);
+}
+
+avo_status model_encode_text(const avo_model *model, encoder *encoder, text_view text,
+                             uint32_t flags, id_list *ids, avo_error *error) {
     AVO_TRY(need_tokenizer(model, error));
     encode_options options = {.special = (flags & AVO_TOKENIZE_SPECIAL) != 0,
                               .add_begin = (flags & AVO_TOKENIZE_BEGIN) != 0};
+    return encode(model, encoder, text, &options, ids, error);
+}
+
+avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes, uint32_t flags,
+                        int32_t *ids, size_t capacity, size_t *count, avo_error *error) {
+    *count = 0;
     id_list list;
     id_list_init(&list, model->allocator);
     avo_status status =
-        tokenizer_encode(model->tokenizer, (text_view){text, bytes}, &options, &list, error);
+        model_encode_text(model, NULL, (text_view){text, bytes}, flags, &list, error);
     if (status == AVO_OK)
         status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
     id_list_free(&list);
@@ -84,13 +95,14 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
 
 /* What the template wrote may hold special tokens, what the messages say may not; the template
  * writes the begin token itself where it wants one. */
-static avo_status encode_chat(const avo_model *model, const chat_template_output *rendered,
-                              id_list *ids, avo_error *error) {
+static avo_status encode_chat(const avo_model *model, encoder *encoder,
+                              const chat_template_output *rendered, id_list *ids,
+                              avo_error *error) {
     encode_options options = {.special = true,
                               .trusted_given = true,
                               .trusted = rendered->trusted,
                               .trusted_count = rendered->trusted_count};
-    return tokenizer_encode(model->tokenizer, buffer_text(&rendered->text), &options, ids, error);
+    return encode(model, encoder, buffer_text(&rendered->text), &options, ids, error);
 }
 
 static avo_status render_chat(const avo_model *model, const json_value *variables, int64_t now,
@@ -132,15 +144,33 @@ static avo_status merge_variables(arena *arena, const char *text, json_value *va
     return AVO_OK;
 }
 
-static avo_status chat_ids(const avo_model *model, const avo_message *messages,
-                           size_t message_count, const avo_chat_options *options, arena *arena,
-                           chat_template_output *rendered, id_list *ids, avo_error *error) {
+static avo_status render_messages(const avo_model *model, const avo_message *messages,
+                                  size_t message_count, const avo_chat_options *options,
+                                  arena *arena, chat_template_output *rendered, avo_error *error) {
     json_value variables;
     AVO_TRY(chat_template_messages(arena, messages, message_count, !options->no_generation_prompt,
                                    &variables, error));
     AVO_TRY(merge_variables(arena, options->variables, &variables, error));
-    AVO_TRY(render_chat(model, &variables, options->now, rendered, error));
-    return encode_chat(model, rendered, ids, error);
+    return render_chat(model, &variables, options->now, rendered, error);
+}
+
+avo_status model_encode_chat(const avo_model *model, encoder *encoder, const avo_message *messages,
+                             size_t message_count, const avo_chat_options *options, id_list *ids,
+                             avo_error *error) {
+    AVO_TRY(need_template(model, error));
+    avo_chat_options own = AVO_CHAT_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_chat_options", error));
+    arena arena;
+    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
+    chat_template_output rendered;
+    chat_template_output_init(&rendered, model->allocator);
+    avo_status status =
+        render_messages(model, messages, message_count, &own, &arena, &rendered, error);
+    if (status == AVO_OK)
+        status = encode_chat(model, encoder, &rendered, ids, error);
+    chat_template_output_free(&rendered);
+    arena_free(&arena);
+    return status;
 }
 
 avo_status avo_chat_check(const avo_model *model, avo_error *error) {
@@ -151,21 +181,12 @@ avo_status avo_chat_tokenize(const avo_model *model, const avo_message *messages
                              size_t message_count, const avo_chat_options *options, int32_t *ids,
                              size_t capacity, size_t *count, avo_error *error) {
     *count = 0;
-    AVO_TRY(need_template(model, error));
-    avo_chat_options own = AVO_CHAT_OPTIONS_INIT;
-    AVO_TRY(options_take(&own, sizeof(own), options, "avo_chat_options", error));
-    arena arena;
-    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
-    chat_template_output rendered;
-    chat_template_output_init(&rendered, model->allocator);
     id_list list;
     id_list_init(&list, model->allocator);
     avo_status status =
-        chat_ids(model, messages, message_count, &own, &arena, &rendered, &list, error);
+        model_encode_chat(model, NULL, messages, message_count, options, &list, error);
     if (status == AVO_OK)
         status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
     id_list_free(&list);
-    chat_template_output_free(&rendered);
-    arena_free(&arena);
     return status;
 }

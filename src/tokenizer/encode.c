@@ -144,8 +144,8 @@ avo_status encode_bytes(encoder *encoder, text_view bytes) {
 /* ---- Segments: text between added tokens ---- */
 
 /* `begin` is where the segment begins in the caller's text. */
-static avo_status encode_segment(encoder *encoder, text_view segment, size_t begin,
-                                 bool continued) {
+static avo_status encode_segment_anew(encoder *encoder, text_view segment, size_t begin,
+                                      bool continued) {
     const image *image = encoder->image;
     if (segment.size == 0)
         return AVO_OK;
@@ -179,6 +179,25 @@ static avo_status encode_segment(encoder *encoder, text_view segment, size_t beg
                        (text_piece){{text.data + at, text.size - at},
                                     begin == 0 && at == 0,
                                     continued && at == 0});
+}
+
+/* Kept segments: not where added tokens are sought in the normalised text too, since these may
+ * count here and not there; and not parts of a text that is cut by invalid bytes. */
+static avo_status encode_segment(encoder *encoder, text_view segment, size_t begin,
+                                 bool continued) {
+    bool keeps = encoder->segments != NULL && segment.size >= SEGMENT_BYTES_MIN && !continued &&
+                 encoder->image->node_count[1] <= 1; /* a root alone */
+    if (!keeps)
+        return encode_segment_anew(encoder, segment, begin, continued);
+    if (encode_cache_find(encoder->segments, segment, begin == 0, encoder->ids)) {
+        encoder->last_unknown = false;
+        return AVO_OK;
+    }
+    size_t at = encoder->ids->count;
+    AVO_TRY(encode_segment_anew(encoder, segment, begin, continued));
+    encode_cache_keep(encoder->segments, segment, begin == 0, encoder->ids->ids + at,
+                      encoder->ids->count - at);
+    return AVO_OK;
 }
 
 /* Valid UTF-8 that begins at `base` of the caller's text. */
@@ -319,6 +338,10 @@ avo_status encoder_open(const tokenizer *tokenizer, encoder **out, avo_error *er
     }
     *out = encoder;
     return AVO_OK;
+}
+
+void encoder_use(encoder *encoder, encode_cache *cache) {
+    encoder->segments = cache;
 }
 
 void encoder_close(encoder *encoder) {

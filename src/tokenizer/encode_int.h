@@ -41,7 +41,16 @@ struct encoder {
     buffer scratch[TOKENIZER_STEPS_MAX]; /* of pre-tokenisation steps that change text */
     cached_word *cache;                  /* NULL: none */
     bool last_unknown;                   /* the id before stands for unknown characters */
+    encode_cache *segments;              /* NULL: none */
 };
+
+/* Segments shorter than this are encoded faster than found. */
+#define SEGMENT_BYTES_MIN 64u
+/* Appends the ids of a segment that was seen before; false: it was not, or there is no memory. */
+bool encode_cache_find(encode_cache *cache, text_view segment, bool first, id_list *ids);
+/* Keeps the ids, or does not. */
+void encode_cache_keep(encode_cache *cache, text_view segment, bool first, const int32_t *ids,
+                       size_t count);
 
 /* A match of an added token. */
 typedef struct added_match {

@@ -81,6 +81,24 @@ void encoder_close(encoder *encoder);
 AVO_MUST_USE avo_status encoder_run(encoder *encoder, text_view text, const encode_options *options,
                                     id_list *ids, avo_error *error);
 
+/* Encodings of whole segments, the texts between added tokens: a turn of a conversation, a system
+ * message, a document. What stands on one side of an added token has no influence on the ids of the
+ * other side, so a segment's ids depend on its own bytes and on whether the text begins with it,
+ * and on nothing else; bytes are compared, not hashes alone. The turns of a conversation that grow
+ * by one with every request are thus encoded once. Texts without added tokens are one segment.
+ * Bounded; the least recently used go first. Shared by encoders of one tokenizer on any threads. */
+typedef struct encode_cache encode_cache;
+AVO_MUST_USE avo_status encode_cache_open(const tokenizer *tokenizer, size_t bytes_max,
+                                          encode_cache **out, avo_error *error);
+void encode_cache_close(encode_cache *cache);
+/* From here on the encoder asks the cache first. */
+void encoder_use(encoder *encoder, encode_cache *cache);
+typedef struct encode_cache_counts {
+    uint64_t asked_bytes, found_bytes; /* of segments long enough to be kept */
+    size_t bytes, entries;
+} encode_cache_counts;
+encode_cache_counts encode_cache_count(encode_cache *cache);
+
 /* The token as the vocabulary writes it ("Ġthe", "▁the", "<0x0A>"); empty for no such id. */
 text_view tokenizer_piece(const tokenizer *tokenizer, int32_t id);
 /* −1 when there is none. */
