@@ -67,8 +67,6 @@ avo_status answer_text_open(answer_text *text, const avo_model *model, const cha
         decode_stream_init(&text->stream, model->tokenizer, false);
         decode_stream_continue(&text->stream); /* the prompt came before */
     }
-    if (buffer_reserve(room, ANSWER_TEXT_FIRST) != AVO_OK)
-        return status_no_memory(error, "text", ANSWER_TEXT_FIRST);
     if (stop_count > 0)
         return stop_matcher_open(stop, stop_count, allocator, &text->stops, error);
     return AVO_OK;

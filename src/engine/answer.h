@@ -59,8 +59,9 @@ typedef struct answer_text {
     buffer *room;        /* the newest text; may be shared by answers of one thread */
 } answer_text;
 
-/* `room` has ANSWER_TEXT_MAX for its limit; here it gets room for any usual token, so that nothing
- * is allocated between tokens. Stop strings need a tokenizer. */
+/* `room` has ANSWER_TEXT_MAX for its limit and ANSWER_TEXT_FIRST reserved, room for any usual
+ * token, so that nothing is allocated between tokens; it is not touched here. Stop strings need a
+ * tokenizer. */
 AVO_MUST_USE avo_status answer_text_open(answer_text *text, const avo_model *model,
                                          const char *const *stop, size_t stop_count, buffer *room,
                                          const avo_allocator *allocator, avo_error *error);

@@ -1,4 +1,5 @@
-/* What neighbours may ask of an engine beyond the public interface: for measurements only. */
+/* What neighbours may ask of an engine beyond the public interface: for measurements, and for the
+ * scheduler. */
 #ifndef AVO_ENGINE_ENGINE_H
 #define AVO_ENGINE_ENGINE_H
 
@@ -15,5 +16,21 @@ const kv_view *engine_kv_view(const avo_engine *engine);
  * from it makes no sense. AVO_ERROR_FULL where the pool is too small. */
 AVO_MUST_USE avo_status engine_session_fill(avo_session *session, uint32_t length,
                                             avo_error *error);
+
+/* ---- For the scheduler ---- */
+
+/* What it was opened with, every 0 replaced. */
+typedef struct engine_limits {
+    const avo_model *model;
+    const avo_allocator *allocator;
+    uint32_t vocabulary;
+    uint32_t context_max, sessions_max, rows_max, logits_max;
+    uint32_t kv_pages;
+} engine_limits;
+engine_limits engine_limits_of(const avo_engine *engine);
+
+/* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
+ * there are none. A batch that adds no more than that then finds its pages. */
+bool engine_session_reserve(avo_session *session, uint32_t length);
 
 #endif

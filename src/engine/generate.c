@@ -182,6 +182,8 @@ static avo_status generation_open(generation *g) {
     AVO_TRY(
         sampler_open(&g->sampling, g->engine->view.vocabulary, allocator, &g->sampler, g->error));
     batch_want(g->batch, g->sampler);
+    if (buffer_reserve(&g->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
+        return status_no_memory(g->error, "text", ANSWER_TEXT_FIRST);
     AVO_TRY(answer_text_open(&g->text, g->engine->model, request->stop, request->stop_count,
                              &g->text_room, allocator, g->error));
     AVO_TRY(turn_ring(g));

@@ -1,0 +1,20 @@
+/* What the scheduler asks of an engine beyond the public interface. */
+#include "engine/engine.h"
+
+#include "engine/engine_int.h"
+
+engine_limits engine_limits_of(const avo_engine *engine) {
+    return (engine_limits){.model = engine->model,
+                           .allocator = engine->allocator,
+                           .vocabulary = engine->view.vocabulary,
+                           .context_max = engine->plan.context_max,
+                           .sessions_max = engine->plan.sessions_max,
+                           .rows_max = engine->plan.rows_max,
+                           .logits_max = engine->plan.logits_max,
+                           .kv_pages = engine->plan.kv_pages};
+}
+
+bool engine_session_reserve(avo_session *session, uint32_t length) {
+    return length <= session->engine->plan.context_max &&
+           kv_pool_write(session->engine->kv, &session->table, session->computed, length) == AVO_OK;
+}

@@ -1,0 +1,343 @@
+/* The scheduler's driver: opening, closing, and the jobs that its threads hand to each other. */
+#include "sched/scheduler_int.h"
+
+#include "base/clock.h"
+#include "base/options.h"
+
+#include <time.h>
+
+/* ---- Jobs and lists; the lock is held ---- */
+
+job *jobs_find(avo_scheduler *s, uint64_t number) {
+    job *job = s->buckets[number % s->bucket_count];
+    while (job != NULL && job->number != number)
+        job = job->chain;
+    return job;
+}
+
+void list_append(job_list *list, job *job) {
+    job->next = NULL;
+    if (list->last == NULL)
+        list->first = job;
+    else
+        list->last->next = job;
+    list->last = job;
+}
+
+job *list_take(job_list *list) {
+    job *job = list->first;
+    if (job == NULL)
+        return NULL;
+    list->first = job->next;
+    if (list->first == NULL)
+        list->last = NULL;
+    return job;
+}
+
+void job_ready(job *job) {
+    avo_scheduler *s = job->scheduler;
+    if (job->ready)
+        return;
+    job->ready = true;
+    job->next_ready = NULL;
+    if (s->ready_last == NULL)
+        s->ready_first = job;
+    else
+        s->ready_last->next_ready = job;
+    s->ready_last = job;
+    pthread_cond_signal(&s->ready_cond);
+}
+
+void job_uncount(job *job) {
+    avo_scheduler *s = job->scheduler;
+    if (!job->counted)
+        return;
+    job->counted = false;
+    s->waiting--;
+    s->waiting_tokens -= job->charge;
+    pthread_cond_broadcast(&s->gone_cond);
+}
+
+static void count_end(avo_scheduler_info *info, const job *job) {
+    if (job->end == JOB_ENDS_FAILED)
+        info->failed++;
+    else if (job->end == JOB_ENDS_REFUSED)
+        info->refused++;
+    else if (job->finish == AVO_FINISH_CANCELLED)
+        info->cancelled++;
+    else if (job->finish == AVO_FINISH_DEADLINE)
+        info->expired++;
+    else
+        info->finished++;
+}
+
+void job_over(job *job, job_end end) {
+    job_uncount(job);
+    job->state = JOB_OVER;
+    job->end = end;
+    job->over_ns = clock_now_ns();
+    count_end(&job->scheduler->info, job);
+    job_ready(job);
+}
+
+void job_free(job *job) {
+    const avo_allocator *allocator = job->scheduler->allocator;
+    for (size_t i = 0; i < job->use_count; i++)
+        adapter_release(job->uses[i].adapter);
+    sampler_close(job->sampler);
+    answer_text_close(&job->watch);
+    answer_text_close(&job->text);
+    arena_free(&job->texts);
+    arena_free(&job->arena);
+    allocator_give(allocator, job, sizeof(*job));
+}
+
+/* ---- Opening ---- */
+
+static avo_status plan_options(avo_scheduler *s, const avo_scheduler_options *given,
+                               avo_error *error) {
+    avo_scheduler_options *options = &s->options;
+    const engine_limits *engine = &s->engine_limits;
+    *options = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
+    AVO_TRY(options_take(options, sizeof(*options), given, "avo_scheduler_options", error));
+    uint64_t pool = (uint64_t)engine->kv_pages * KV_PAGE_TOKENS;
+    s->context = engine->context_max < pool ? engine->context_max : (uint32_t)pool;
+    if (options->running_max == 0) {
+        uint32_t most = engine->sessions_max;
+        most = most < engine->logits_max ? most : engine->logits_max;
+        most = most < engine->rows_max ? most : engine->rows_max;
+        options->running_max = most < SCHED_RUNNING_MAX ? most : SCHED_RUNNING_MAX;
+    }
+    if (options->running_max > engine->sessions_max || options->running_max > engine->logits_max ||
+        options->running_max > engine->rows_max || options->running_max > SCHED_RUNNING_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "running_max: %u requests together; the engine has %u sessions, %u rows "
+                           "and logits for %u of them",
+                           options->running_max, engine->sessions_max, engine->rows_max,
+                           engine->logits_max);
+    if (options->waiting_max == 0)
+        options->waiting_max = SCHEDULER_WAITING_DEFAULT;
+    if (options->waiting_max > SCHED_REQUESTS_MAX / 2)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max: %u; at most %d",
+                           options->waiting_max, SCHED_REQUESTS_MAX / 2);
+    if (options->waiting_tokens_max == 0)
+        options->waiting_tokens_max = 16 * pool;
+    if (!(options->token_seconds <= 1e6) || !(options->ageing_seconds >= 0.0) ||
+        !(options->ageing_seconds <= 1e6))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "token_seconds %g, ageing_seconds %g: not usable",
+                           options->token_seconds, options->ageing_seconds);
+    if (options->tokenizer_threads == 0)
+        options->tokenizer_threads = 1;
+    if (options->tokenizer_threads > SCHEDULER_TOKENIZERS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "tokenizer_threads: %u; at most %u",
+                           options->tokenizer_threads, SCHEDULER_TOKENIZERS_MAX);
+    /* Those that wait, those that run, and as many whose last events are on their way. */
+    s->live_max = options->waiting_max + 2 * options->running_max;
+    return AVO_OK;
+}
+
+/* A guess from the model's size; the first steps put it right. */
+static sched_cost first_cost(const avo_model *model) {
+    double bytes = (double)model->weight_bytes;
+    return (sched_cost){.step = bytes / 20.0,                             /* ns at 20 GB/s */
+                        .decode_row = bytes / 20.0 * 0.05,                /* */
+                        .prefill_row = (double)model->parameters / 200.0, /* 400 GFLOP/s */
+                        .context_token = 50.0,
+                        .adapter = bytes / 20.0 * 0.02};
+}
+
+static avo_status open_core(avo_scheduler *s, avo_error *error) {
+    const avo_scheduler_options *options = &s->options;
+    double target = options->token_seconds;
+    if (target == 0.0)
+        target = SCHEDULER_TOKEN_SECONDS;
+    double ageing =
+        options->ageing_seconds == 0.0 ? SCHEDULER_AGEING_SECONDS : options->ageing_seconds;
+    sched_options core = {.running_max = options->running_max,
+                          .rows_max = s->engine_limits.rows_max,
+                          /* Submission has bounded all this already. */
+                          .waiting_max = s->live_max,
+                          .waiting_tokens_max = UINT64_MAX / 2,
+                          /* The last token of an answer takes no place, but is counted there. */
+                          .pages = s->engine_limits.kv_pages + 1,
+                          .context_max = s->context + 1,
+                          .target_ns = target < 0.0 ? 0 : (uint64_t)(target * 1e9),
+                          .ageing_ns = (uint64_t)(ageing * 1e9),
+                          .chunk_min = SCHEDULER_CHUNK_MIN,
+                          .cost = first_cost(s->engine_limits.model)};
+    sched_memory memory = slots_memory(s);
+    return sched_open(&core, &memory, s->allocator, &s->core, error);
+}
+
+static uint32_t power_above(uint32_t count) {
+    uint32_t power = 16;
+    while (power < count)
+        power *= 2;
+    return power;
+}
+
+static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
+    uint32_t running = s->options.running_max;
+    s->bucket_count = power_above(s->live_max);
+    s->buckets = allocator_take_array(s->allocator, s->bucket_count, sizeof(job *));
+    s->cancels = allocator_take_array(s->allocator, s->live_max, sizeof(uint64_t));
+    s->slots = allocator_take_array(s->allocator, running, sizeof(serve_slot));
+    s->finished = allocator_take_array(s->allocator, running, sizeof(bool));
+    s->failed = allocator_take_array(s->allocator, running, sizeof(bool));
+    s->drew = allocator_take_array(s->allocator, running, sizeof(bool));
+    if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL || s->finished == NULL ||
+        s->failed == NULL || s->drew == NULL ||
+        buffer_reserve(&s->watch_room, ANSWER_TEXT_FIRST) != AVO_OK ||
+        buffer_reserve(&s->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
+        return status_no_memory(error, "the scheduler", s->live_max * sizeof(job *));
+    return AVO_OK;
+}
+
+static avo_status open_parts(avo_scheduler *s, avo_error *error) {
+    AVO_TRY(open_arrays(s, error));
+    AVO_TRY(avo_batch_open(s->engine, &s->batch, error));
+    AVO_TRY(sampler_room_open(s->engine_limits.vocabulary, s->allocator, &s->room, error));
+    const tokenizer *tokenizer = s->engine_limits.model->tokenizer;
+    if (tokenizer != NULL)
+        AVO_TRY(encode_cache_open(tokenizer, SCHEDULER_ENCODINGS_BYTES, &s->encodings, error));
+    return open_core(s, error);
+}
+
+static avo_status open_threads(avo_scheduler *s, avo_error *error) {
+    s->engine_started = pthread_create(&s->engine_thread, NULL, engine_main, s) == 0;
+    s->delivery_started =
+        s->engine_started && pthread_create(&s->delivery_thread, NULL, delivery_main, s) == 0;
+    bool good = s->delivery_started;
+    while (good && s->tokenizer_threads < s->options.tokenizer_threads) {
+        good = pthread_create(&s->tokenizer_thread[s->tokenizer_threads], NULL, tokenizer_main,
+                              s) == 0;
+        if (good)
+            s->tokenizer_threads++;
+    }
+    return good ? AVO_OK : status_fail(error, AVO_ERROR_LIMIT, "cannot start a thread");
+}
+
+static void open_locks(avo_scheduler *s) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->pending_cond, NULL);
+    pthread_cond_init(&s->engine_cond, &monotonic);
+    pthread_cond_init(&s->ready_cond, NULL);
+    pthread_cond_init(&s->gone_cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *options,
+                              avo_scheduler **out, avo_error *error) {
+    *out = NULL;
+    engine_limits limits = engine_limits_of(engine);
+    avo_scheduler *s = allocator_take_array(limits.allocator, 1, sizeof(*s));
+    if (s == NULL)
+        return status_no_memory(error, "the scheduler", sizeof(*s));
+    s->engine = engine;
+    s->engine_limits = limits;
+    s->allocator = limits.allocator;
+    s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
+    buffer_init(&s->watch_room, s->allocator, ANSWER_TEXT_MAX);
+    buffer_init(&s->text_room, s->allocator, ANSWER_TEXT_MAX);
+    open_locks(s);
+    avo_status status = plan_options(s, options, error);
+    if (status == AVO_OK)
+        status = open_parts(s, error);
+    if (status == AVO_OK)
+        status = open_threads(s, error);
+    if (status != AVO_OK) {
+        avo_scheduler_close(s);
+        return status;
+    }
+    *out = s;
+    return AVO_OK;
+}
+
+/* ---- Closing ---- */
+
+/* Each kind of thread hands on what it has and ends before the next one is told to. */
+static void close_threads(avo_scheduler *s) {
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    pthread_cond_broadcast(&s->pending_cond);
+    pthread_cond_broadcast(&s->engine_cond);
+    pthread_cond_broadcast(&s->gone_cond);
+    pthread_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; i < s->tokenizer_threads; i++)
+        pthread_join(s->tokenizer_thread[i], NULL);
+    pthread_mutex_lock(&s->lock);
+    s->tokenizers_done = true;
+    pthread_cond_broadcast(&s->engine_cond);
+    pthread_mutex_unlock(&s->lock);
+    if (s->engine_started)
+        pthread_join(s->engine_thread, NULL);
+    pthread_mutex_lock(&s->lock);
+    s->engine_done = true;
+    pthread_cond_broadcast(&s->ready_cond);
+    pthread_mutex_unlock(&s->lock);
+    if (s->delivery_started)
+        pthread_join(s->delivery_thread, NULL);
+}
+
+void avo_scheduler_close(avo_scheduler *s) {
+    if (s == NULL)
+        return;
+    close_threads(s);
+    sched_close(s->core);
+    avo_batch_close(s->batch);
+    sampler_room_close(s->room);
+    encode_cache_close(s->encodings);
+    buffer_free(&s->watch_room);
+    buffer_free(&s->text_room);
+    uint32_t running = s->options.running_max;
+    allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(job *));
+    allocator_give(s->allocator, s->cancels, s->live_max * sizeof(uint64_t));
+    allocator_give(s->allocator, s->slots, running * sizeof(serve_slot));
+    allocator_give(s->allocator, s->finished, running * sizeof(bool));
+    allocator_give(s->allocator, s->failed, running * sizeof(bool));
+    allocator_give(s->allocator, s->drew, running * sizeof(bool));
+    pthread_cond_destroy(&s->gone_cond);
+    pthread_cond_destroy(&s->ready_cond);
+    pthread_cond_destroy(&s->engine_cond);
+    pthread_cond_destroy(&s->pending_cond);
+    pthread_mutex_destroy(&s->lock);
+    allocator_give(s->allocator, s, sizeof(*s));
+}
+
+/* ---- Questions ---- */
+
+bool avo_scheduler_drain(avo_scheduler *s, double seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    double bounded = seconds > 0.0 ? seconds : 0.0;
+    bounded = bounded < SCHEDULER_SECONDS_MAX ? bounded : SCHEDULER_SECONDS_MAX;
+    until.tv_sec += (time_t)bounded;
+    until.tv_nsec += (long)((bounded - (double)(time_t)bounded) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    pthread_cond_broadcast(&s->gone_cond); /* batches that wait for room will get none */
+    int result = 0;
+    while (s->live > 0 && result == 0)
+        result = pthread_cond_timedwait(&s->gone_cond, &s->lock, &until);
+    bool empty = s->live == 0;
+    pthread_mutex_unlock(&s->lock);
+    return empty;
+}
+
+void avo_scheduler_describe(avo_scheduler *s, avo_scheduler_info *info) {
+    pthread_mutex_lock(&s->lock);
+    avo_scheduler_info now = s->info;
+    now.waiting = s->waiting;
+    now.waiting_tokens = s->waiting_tokens;
+    pthread_mutex_unlock(&s->lock);
+    now.size = sizeof(now);
+    options_give(info, &now, sizeof(now));
+}

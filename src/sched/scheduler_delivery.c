@@ -1,0 +1,158 @@
+/* The delivery thread: decodes tokens to text and calls the listeners. Whatever it does, the engine
+ * goes on; a listener that says no is heard by the next plan. */
+#include "sched/scheduler_int.h"
+
+#include "base/clock.h"
+
+static bool tell(job *job, avo_event *event) {
+    event->size = sizeof(*event);
+    event->request = job->number;
+    event->index = job->index;
+    return job->on_event == NULL || job->on_event(job->on_event_context, event);
+}
+
+static bool tell_token(job *job, uint32_t at, int32_t token, text_view text) {
+    avo_token_event told = {.token = token,
+                            .index = at,
+                            .text = text.size == 0 ? "" : text.data,
+                            .text_bytes = text.size};
+    if (token >= 0) {
+        told.logprob = job->logprobs[at];
+        told.top = job->tops == NULL ? NULL : job->tops + (size_t)at * job->top_stride;
+        told.top_count = job->top_stride;
+    }
+    avo_event event = {.kind = AVO_EVENT_TOKEN, .token = &told};
+    return tell(job, &event);
+}
+
+/* The listener, or the lack of memory, ends it: the engine shall know. */
+static void give_up(job *job) {
+    job->unwanted = true;
+    (void)avo_scheduler_cancel(job->scheduler, job->number);
+}
+
+static avo_status deliver_token(job *job) {
+    uint32_t at = job->delivered;
+    int32_t token = job->timeline[job->prompt_tokens + at];
+    text_view text;
+    bool stopped;
+    AVO_TRY(answer_text_push(&job->text, token, answer_token_stops(&job->limits, token), &text,
+                             &stopped, &job->deliver_error));
+    job->delivered++;
+    if (!tell_token(job, at, token, text))
+        give_up(job);
+    return AVO_OK;
+}
+
+/* Text that was held back, as avo_generate gives it. */
+static avo_status deliver_rest(job *job, avo_finish *finish, avo_error *error) {
+    if (*finish == AVO_FINISH_STOP_STRING || *finish == AVO_FINISH_CANCELLED || job->delivered == 0)
+        return AVO_OK;
+    text_view text;
+    bool stopped;
+    AVO_TRY(answer_text_finish(&job->text, &text, &stopped, error));
+    if (text.size > 0)
+        (void)tell_token(job, job->delivered - 1, -1, text);
+    if (stopped) {
+        *finish = AVO_FINISH_STOP_STRING;
+        return AVO_OK;
+    }
+    text = answer_text_rest(&job->text);
+    if (text.size > 0)
+        (void)tell_token(job, job->delivered - 1, -1, text);
+    return AVO_OK;
+}
+
+static double seconds_since(const job *job, uint64_t ns) {
+    return ns == 0 ? 0.0 : clock_seconds(job->submitted_ns, ns);
+}
+
+static void tell_finished(job *job, avo_finish finish) {
+    avo_request_result result = {.size = sizeof(result),
+                                 .finish = finish,
+                                 .prompt_tokens = job->prompt_tokens,
+                                 .reused_tokens = job->reused_tokens,
+                                 .new_tokens = job->delivered,
+                                 .preemptions = job->preemptions,
+                                 .queue_seconds = seconds_since(job, job->begun_ns),
+                                 .first_token_seconds = seconds_since(job, job->first_ns),
+                                 .total_seconds = seconds_since(job, job->over_ns)};
+    avo_event event = {.kind = AVO_EVENT_FINISHED, .result = &result};
+    (void)tell(job, &event);
+}
+
+static void tell_failed(job *job, const avo_error *error) {
+    avo_event event = {.kind = AVO_EVENT_FAILED, .error = error};
+    (void)tell(job, &event);
+}
+
+/* The end that the listener sees: what it said with the last token counts like in avo_generate,
+ * after stops and before lengths. */
+static avo_finish seen_finish(const job *job) {
+    bool last = job->delivered == job->drawn;
+    bool stops = job->finish == AVO_FINISH_STOP_TOKEN || job->finish == AVO_FINISH_STOP_STRING;
+    return job->unwanted && !(last && stops) ? AVO_FINISH_CANCELLED : job->finish;
+}
+
+static void last_event(job *job) {
+    if (job->deliver_error.status != AVO_OK) {
+        tell_failed(job, &job->deliver_error);
+        return;
+    }
+    if (job->end != JOB_ENDS_FINISHED) {
+        tell_failed(job, &job->error);
+        return;
+    }
+    avo_finish finish = seen_finish(job);
+    avo_error error = {0};
+    if (deliver_rest(job, &finish, &error) == AVO_OK)
+        tell_finished(job, finish);
+    else
+        tell_failed(job, &error);
+}
+
+/* What there is of one job: `produced` tokens, and its end where `over`. */
+static void deliver(job *job, uint32_t produced, bool over) {
+    bool cancelled = over && job->end == JOB_ENDS_FINISHED && job->finish == AVO_FINISH_CANCELLED;
+    while (job->delivered < produced && !job->unwanted && !cancelled)
+        if (deliver_token(job) != AVO_OK)
+            give_up(job);
+    if (over)
+        last_event(job);
+}
+
+static void job_gone(avo_scheduler *s, job *gone) {
+    pthread_mutex_lock(&s->lock);
+    job **at = &s->buckets[gone->number % s->bucket_count];
+    while (*at != gone)
+        at = &(*at)->chain;
+    *at = gone->chain;
+    s->live--;
+    pthread_cond_broadcast(&s->gone_cond);
+    pthread_mutex_unlock(&s->lock);
+    job_free(gone);
+}
+
+void *delivery_main(void *context) {
+    avo_scheduler *s = context;
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        while (s->ready_first == NULL && !s->engine_done)
+            pthread_cond_wait(&s->ready_cond, &s->lock);
+        job *job = s->ready_first;
+        if (job == NULL) {
+            pthread_mutex_unlock(&s->lock);
+            return NULL;
+        }
+        s->ready_first = job->next_ready;
+        if (s->ready_first == NULL)
+            s->ready_last = NULL;
+        job->ready = false;
+        uint32_t produced = job->produced;
+        bool over = job->state == JOB_OVER;
+        pthread_mutex_unlock(&s->lock);
+        deliver(job, produced, over);
+        if (over)
+            job_gone(s, job);
+    }
+}

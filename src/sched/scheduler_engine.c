@@ -1,0 +1,325 @@
+/* The engine thread: takes what has come, asks the core what to compute, computes it, draws, and
+ * says what there is to deliver. It never waits for anybody but the team of the engine. */
+#include "sched/scheduler_int.h"
+
+#include "base/clock.h"
+#include "base/float_mode.h"
+#include "base/hash.h"
+
+#include <string.h>
+#include <time.h>
+
+#define NOTHING_TO_DO_NS 2000000 /* something waits but cannot run: deadlines are looked at */
+
+/* ---- Intake ---- */
+
+static uint64_t absolute_ns(const job *job, double seconds) {
+    return seconds > 0.0 ? job->submitted_ns + (uint64_t)(seconds * 1e9) : 0;
+}
+
+static uint64_t name_key(const char *name) {
+    return name == NULL || name[0] == '\0' ? 0 : hash_bytes(name, strlen(name));
+}
+
+static void over_locked(job *job, job_end end) {
+    avo_scheduler *s = job->scheduler;
+    pthread_mutex_lock(&s->lock);
+    job_over(job, end);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void take_job(avo_scheduler *s, job *job) {
+    const avo_request *given = &job->given;
+    sched_request request = {.id = job->number,
+                             .tenant = name_key(given->tenant),
+                             .adapter = job->adapter_key,
+                             .adapters = (uint32_t)job->use_count,
+                             .priority = given->priority,
+                             .weight = given->tenant_weight > 0.0f ? given->tenant_weight : 1.0f,
+                             .prompt_tokens = job->prompt_tokens,
+                             .new_tokens_max = job->capacity - job->prompt_tokens,
+                             .arrival_ns = job->submitted_ns,
+                             .first_deadline_ns = absolute_ns(job, given->first_token_deadline),
+                             .deadline_ns = absolute_ns(job, given->deadline)};
+    uint64_t retry_ns = 0;
+    avo_status status = sched_submit(s->core, &request, clock_now_ns(), &retry_ns, &job->error);
+    if (status == AVO_ERROR_LIMIT)
+        over_locked(job, JOB_ENDS_REFUSED);
+    else if (status != AVO_OK)
+        over_locked(job, JOB_ENDS_FAILED);
+}
+
+/* Closing: whatever the core has ends. */
+static void cancel_all(avo_scheduler *s) {
+    s->cancel_count = 0;
+    for (uint32_t i = 0; i < s->bucket_count; i++)
+        for (job *job = s->buckets[i]; job != NULL; job = job->chain)
+            if (job->state == JOB_TAKEN)
+                (void)sched_cancel(s->core, job->number);
+}
+
+static void wait_for_work(avo_scheduler *s, bool stuck) {
+    if (stuck) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += NOTHING_TO_DO_NS;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(&s->engine_cond, &s->lock, &until);
+        return;
+    }
+    while (s->inbox.first == NULL && s->cancel_count == 0 && !(s->closing && s->tokenizers_done))
+        pthread_cond_wait(&s->engine_cond, &s->lock);
+}
+
+/* False: everything has ended and nothing more will come. `stuck`: the last plan was empty. */
+static bool intake(avo_scheduler *s, bool stuck) {
+    job_list taken = {NULL, NULL};
+    pthread_mutex_lock(&s->lock);
+    bool idle = sched_idle(s->core);
+    if (s->inbox.first == NULL && s->cancel_count == 0 && (idle || stuck) && !s->closing)
+        wait_for_work(s, stuck && !idle);
+    else if (s->closing && idle && s->inbox.first == NULL && !s->tokenizers_done)
+        wait_for_work(s, false);
+    for (uint32_t i = 0; i < s->cancel_count; i++)
+        (void)sched_cancel(s->core, s->cancels[i]);
+    s->cancel_count = 0;
+    for (job *job = list_take(&s->inbox); job != NULL; job = list_take(&s->inbox)) {
+        job->state = JOB_TAKEN;
+        if (!s->closing && !job->cancelled) {
+            list_append(&taken, job);
+            continue;
+        }
+        job->finish = AVO_FINISH_CANCELLED;
+        job_over(job, JOB_ENDS_FINISHED);
+    }
+    if (s->closing)
+        cancel_all(s);
+    bool more = !(s->closing && s->tokenizers_done && idle);
+    pthread_mutex_unlock(&s->lock);
+    for (job *job = list_take(&taken); job != NULL; job = list_take(&taken))
+        take_job(s, job);
+    return more;
+}
+
+/* ---- One step ---- */
+
+static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
+    if (job->begun)
+        return;
+    job->begun = true;
+    job->begun_ns = now;
+    pthread_mutex_lock(&s->lock);
+    if (s->last_begin_ns > 0) {
+        double interval = (double)(now - s->last_begin_ns);
+        s->begin_ns = s->begin_ns == 0.0 ? interval : s->begin_ns * 0.9 + interval * 0.1;
+    }
+    s->last_begin_ns = now;
+    job_uncount(job);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool add_entry(avo_scheduler *s, const sched_entry *entry) {
+    serve_slot *slot = &s->slots[entry->slot];
+    job *job = slot->job;
+    if (!slot_prepare(s, slot))
+        return false;
+    avo_status status = avo_batch_add_scored(s->batch, slot->session, job->timeline + entry->first,
+                                             entry->rows, entry->draws ? 1 : 0);
+    if (status != AVO_OK) {
+        job->error = *avo_batch_error(s->batch);
+        job->error.status = status;
+        return false;
+    }
+    if (entry->draws)
+        batch_want(s->batch, job->sampler);
+    return true;
+}
+
+/* Rows that are in the batch. */
+static uint32_t build_batch(avo_scheduler *s, const sched_plan *plan, uint64_t now) {
+    uint32_t rows = 0;
+    avo_batch_clear(s->batch);
+    batch_want_nothing(s->batch);
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const sched_entry *entry = &plan->entries[i];
+        note_begin(s, s->slots[entry->slot].job, now);
+        s->finished[i] = s->drew[i] = false;
+        s->failed[i] = !add_entry(s, entry);
+        rows += s->failed[i] ? 0 : entry->rows;
+    }
+    return rows;
+}
+
+static void keep_choice(job *job, const sample_choice *choice) {
+    uint32_t at = job->drawn++;
+    job->timeline[job->prompt_tokens + at] = choice->token;
+    job->logprobs[at] = choice->logprob;
+    if (job->tops != NULL)
+        memcpy(job->tops + (size_t)at * job->top_stride, choice->top,
+               job->top_stride * sizeof(*choice->top));
+    sampler_see_output(job->sampler, choice->token);
+}
+
+/* Draws for one request; *finished: that was its last token. */
+static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
+    job *job = slot->job;
+    sample_choice choice;
+    uint32_t position = job->prompt_tokens + job->drawn;
+    AVO_TRY(batch_draw(s->batch, slot->session, job->sampler, position, &choice, &job->error));
+    keep_choice(job, &choice);
+    if (job->drawn == 1)
+        job->first_ns = clock_now_ns();
+    answer_state state = {.ended = answer_token_stops(&job->limits, choice.token),
+                          .drawn = job->drawn,
+                          .computed = position};
+    if (job->watch.stops != NULL) {
+        text_view ignored;
+        AVO_TRY(answer_text_push(&job->watch, choice.token, state.ended, &ignored, &state.stopped,
+                                 &job->error));
+    }
+    *finished = answer_ends(&job->limits, &state, &job->finish);
+    return AVO_OK;
+}
+
+static void draw_all(avo_scheduler *s, const sched_plan *plan) {
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const sched_entry *entry = &plan->entries[i];
+        if (s->failed[i] || !entry->draws)
+            continue;
+        s->failed[i] = draw(s, &s->slots[entry->slot], &s->finished[i]) != AVO_OK;
+        s->drew[i] = !s->failed[i];
+    }
+}
+
+/* A step that breaks takes those with it that were in it, and nobody else. */
+static void fail_all(avo_scheduler *s, const sched_plan *plan) {
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        if (!s->failed[i])
+            s->slots[plan->entries[i].slot].job->error = *avo_batch_error(s->batch);
+        s->failed[i] = true;
+    }
+}
+
+static void end_job(avo_scheduler *s, const sched_end *end) {
+    job *job = jobs_find(s, end->request);
+    job_end how = JOB_ENDS_FINISHED;
+    switch (end->outcome) {
+    case SCHED_FINISHED:
+        break;
+    case SCHED_CANCELLED:
+        job->finish = AVO_FINISH_CANCELLED;
+        break;
+    case SCHED_EXPIRED:
+        job->finish = AVO_FINISH_DEADLINE;
+        break;
+    case SCHED_REFUSED:
+        how = JOB_ENDS_REFUSED;
+        (void)!status_fail(&job->error, AVO_ERROR_LIMIT,
+                           "the deadline of the request cannot be met");
+        break;
+    case SCHED_FAILED:
+        how = JOB_ENDS_FAILED;
+        break;
+    }
+    job_over(job, how);
+}
+
+/* The core's counts, for whoever asks. */
+static void publish_counts(avo_scheduler *s) {
+    sched_counts counts = sched_count(s->core);
+    avo_scheduler_info *info = &s->info;
+    info->running = counts.running;
+    info->preemptions = counts.preemptions;
+    info->prompt_tokens = counts.prompt_tokens;
+    info->reused_tokens = counts.reused_tokens;
+    info->new_tokens = counts.new_tokens;
+    info->recomputed_tokens = counts.recomputed_tokens;
+    info->steps = s->steps;
+    info->step_seconds = (double)s->step_ns * 1e-9;
+    info->busy_seconds = (double)s->busy_ns * 1e-9;
+}
+
+static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *ends,
+                    uint32_t end_count) {
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        if (!s->drew[i])
+            continue;
+        job *job = jobs_find(s, plan->entries[i].request);
+        job->produced = job->drawn;
+        job_ready(job);
+    }
+    for (uint32_t i = 0; i < plan->end_count; i++)
+        end_job(s, &plan->ends[i]);
+    for (uint32_t i = 0; i < end_count; i++)
+        end_job(s, &ends[i]);
+    publish_counts(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void learn(avo_scheduler *s, const sched_plan *plan, uint32_t rows, uint64_t ns) {
+    s->steps++;
+    s->step_ns += ns;
+    sched_cost_learn(sched_cost_model(s->core), &plan->load, (double)ns);
+    double each = (double)ns / (double)rows;
+    pthread_mutex_lock(&s->lock);
+    s->token_ns = s->token_ns == 0.0 ? each : s->token_ns * 0.95 + each * 0.05;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Computes the plan; nanoseconds of the step itself. */
+static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) {
+    uint32_t rows = build_batch(s, plan, now);
+    if (rows == 0)
+        return 0;
+    uint64_t begin = clock_now_ns();
+    avo_status status = avo_step(s->engine, s->batch);
+    uint64_t ns = clock_now_ns() - begin;
+    if (status != AVO_OK) {
+        fail_all(s, plan);
+        return ns;
+    }
+    learn(s, plan, rows, ns);
+    draw_all(s, plan);
+    return ns;
+}
+
+static void count_preempted(avo_scheduler *s, const sched_plan *plan) {
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < plan->preempted_count; i++) {
+        job *job = jobs_find(s, plan->preempted[i]);
+        if (job != NULL)
+            job->preemptions++;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void *engine_main(void *context) {
+    avo_scheduler *s = context;
+    float_mode mode;
+    float_mode_enter(&mode); /* draws must not depend on the mode of whoever opened the scheduler */
+    bool stuck = false;
+    while (intake(s, stuck)) {
+        uint64_t begin = clock_now_ns();
+        sched_plan plan;
+        sched_plan_step(s->core, begin, &plan);
+        if (plan.preempted_count > 0)
+            count_preempted(s, &plan);
+        const sched_end *ends = NULL;
+        uint32_t end_count = 0;
+        uint64_t step_ns = 0;
+        if (plan.entry_count > 0) {
+            step_ns = compute(s, &plan, begin);
+            sched_step_done(s->core, &plan, s->finished, s->failed, clock_now_ns(), &ends,
+                            &end_count);
+        }
+        publish(s, &plan, ends, end_count);
+        stuck = plan.entry_count == 0;
+        s->busy_ns += clock_now_ns() - begin - step_ns;
+    }
+    float_mode_leave(&mode);
+    return NULL;
+}

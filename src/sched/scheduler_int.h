@@ -1,0 +1,209 @@
+/* Inside the scheduler's driver: threads, requests in flight (jobs), and who may touch what.
+ *
+ *   caller ──submit──▶ pending ──tokenizer threads──▶ inbox ──engine thread──▶ ready ──delivery──▶
+ * events
+ *
+ * A job is one request from submission to its last event. Three lists of jobs, one lock; nobody
+ * holds it while working. Tokens do not travel through a queue: the engine thread appends them to
+ * the job's own timeline, which has room for all there can be, and says how many there are. So a
+ * slow listener delays deliveries but never the engine, and nothing is unbounded.
+ *
+ * Who writes a job's fields: submission before it is in a list; a tokenizer thread while it is
+ * JOB_PREPARING; the engine thread while it is JOB_TAKEN; the delivery thread its own part; and
+ * what is marked (lock) whoever holds the lock.
+ *
+ * Stop strings decide whether the next step has a row for the request, so they are matched on the
+ * engine thread, where avo_generate matches them too: the answer ends with the very same token, and
+ * no row is computed in vain. That costs a fraction of a microsecond per token, and only where stop
+ * strings were asked for. The delivery thread decodes the same tokens once more, with a matcher of
+ * its own, to know which text may be shown.
+ */
+#ifndef AVO_SCHED_SCHEDULER_INT_H
+#define AVO_SCHED_SCHEDULER_INT_H
+
+#include "adapters/adapters.h"
+#include "base/arena.h"
+#include "engine/answer.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "sched/core.h"
+
+#include <pthread.h>
+
+/* ---- Limits ---- */
+#define SCHEDULER_WAITING_DEFAULT  1024u
+#define SCHEDULER_TOKENIZERS_MAX   64u
+#define SCHEDULER_ENCODINGS_BYTES  ((size_t)16 << 20)
+#define SCHEDULER_BYTES_PER_TOKEN  4 /* of a text that is not tokenised yet */
+#define SCHEDULER_CHUNK_MIN        16u
+#define SCHEDULER_TOKEN_SECONDS    0.2
+#define SCHEDULER_AGEING_SECONDS   2.0
+#define SCHEDULER_SECONDS_MAX      1e9 /* of a deadline */
+#define SCHEDULER_TENANT_BYTES_MAX 1024u
+
+typedef enum job_state {
+    JOB_PENDING,   /* waits for a tokenizer thread */
+    JOB_PREPARING, /* one has it */
+    JOB_INBOX,     /* waits for the engine thread */
+    JOB_TAKEN,     /* the engine thread has it */
+    JOB_OVER       /* only its last events are left */
+} job_state;
+
+typedef enum job_end { JOB_ENDS_FINISHED, JOB_ENDS_FAILED, JOB_ENDS_REFUSED } job_end;
+
+typedef struct job {
+    avo_scheduler *scheduler;
+    uint64_t number;
+    size_t index; /* in a batch */
+    avo_event_function on_event;
+    void *on_event_context;
+    uint64_t submitted_ns;
+
+    /* Given; what is pointed at lies in the arenas. */
+    arena texts; /* the prompt before it is tokenised */
+    arena arena;
+    avo_request given;
+    avo_chat_options chat;
+    avo_sampling sampling;
+    avo_adapter_use uses[AVO_ADAPTERS_MAX]; /* references */
+    size_t use_count;
+
+    /* Prepared. */
+    int32_t *timeline; /* [capacity] prompt and answer */
+    uint32_t prompt_tokens, capacity;
+    float *logprobs;   /* [capacity − prompt_tokens] */
+    avo_logprob *tops; /* [capacity − prompt_tokens][top_stride]; NULL: not asked for */
+    uint32_t top_stride;
+    answer_limits limits;
+    uint64_t adapter_key; /* identifies the set of adapters */
+
+    /* Of the engine thread. */
+    sampler *sampler;
+    answer_text watch; /* matches stop strings; unused without them */
+    uint32_t drawn;
+    uint32_t reused_tokens, preemptions;
+    uint64_t begun_ns, first_ns, over_ns;
+    bool begun; /* it was in a step */
+    avo_finish finish;
+    avo_error error;
+
+    /* Under the lock. */
+    job_state state;
+    bool cancelled;
+    bool counted;           /* among those that wait */
+    uint64_t charge;        /* tokens that it counts for there */
+    struct job *next;       /* in pending or inbox */
+    struct job *next_ready; /* among those with something to deliver */
+    bool ready;             /* it is there */
+    struct job *chain;      /* of its number's bucket */
+    uint32_t produced;      /* tokens drawn and to be delivered */
+    job_end end;            /* how, when JOB_OVER */
+
+    /* Of the delivery thread. */
+    answer_text text;
+    uint32_t delivered;
+    bool unwanted;           /* the listener said so */
+    avo_error deliver_error; /* what broke there */
+} job;
+
+typedef struct job_list {
+    job *first, *last;
+} job_list;
+
+/* One running sequence. */
+typedef struct serve_slot {
+    job *job; /* NULL: free */
+    avo_session *session;
+    bool broken; /* it could not begin; job->error says why */
+} serve_slot;
+
+struct avo_scheduler {
+    avo_engine *engine;
+    engine_limits engine_limits;
+    const avo_allocator *allocator;
+    avo_scheduler_options options; /* every 0 replaced */
+    uint32_t live_max;
+    uint32_t context; /* tokens one request can have: context or pool, whichever is smaller */
+
+    pthread_mutex_t lock;
+    pthread_cond_t pending_cond, engine_cond, ready_cond;
+    pthread_cond_t gone_cond; /* a job has gone, or begun: room, or the end of a drain */
+    pthread_t engine_thread, delivery_thread;
+    pthread_t tokenizer_thread[SCHEDULER_TOKENIZERS_MAX];
+    uint32_t tokenizer_threads;
+    bool engine_started, delivery_started;
+    encode_cache *encodings; /* NULL: the model has no tokenizer */
+
+    /* Under the lock. */
+    job_list pending, inbox;
+    job *ready_first, *ready_last;
+    job **buckets; /* [bucket_count] by number */
+    uint32_t bucket_count;
+    uint64_t *cancels; /* [live_max] numbers of taken jobs to cancel */
+    uint32_t cancel_count;
+    uint64_t serial;
+    uint32_t live;    /* jobs */
+    uint32_t waiting; /* of these, those that were in no step yet */
+    uint64_t waiting_tokens;
+    bool draining, closing, tokenizers_done, engine_done;
+    avo_scheduler_info info;
+    double token_ns, begin_ns; /* running means: of a computed token, between two first steps */
+
+    /* Of the engine thread. */
+    sched *core;
+    avo_batch *batch;
+    sampler_room *room;
+    buffer watch_room;
+    serve_slot *slots;       /* [running_max] */
+    bool *finished, *failed; /* [running_max] of a plan's entries */
+    bool *drew;              /* [running_max] */
+    uint64_t last_begin_ns;
+    uint64_t steps, step_ns, busy_ns;
+
+    /* Of the delivery thread. */
+    buffer text_room;
+};
+
+/* ---- scheduler.c: jobs and lists; the lock is held ---- */
+
+job *jobs_find(avo_scheduler *s, uint64_t number);
+void list_append(job_list *list, job *job);
+job *list_take(job_list *list);
+/* The delivery thread shall look at it. */
+void job_ready(job *job);
+/* No more tokens will come. `end` and finish or error are the last event. */
+void job_over(job *job, job_end end);
+/* It waits no longer. */
+void job_uncount(job *job);
+/* Without the lock: gives everything back. */
+void job_free(job *job);
+
+/* ---- scheduler_submit.c ---- */
+
+typedef struct submission {
+    const avo_request *request;
+    const avo_sampling *shared; /* NULL: greedy */
+    size_t index;
+    avo_event_function on_event; /* instead of the request's own, where `takes_events` */
+    void *on_event_context;
+    bool takes_events;
+} submission;
+AVO_MUST_USE avo_status scheduler_submit(avo_scheduler *s, const submission *submission,
+                                         uint64_t *number, double *retry_seconds, avo_error *error);
+/* A job that has failed already, so that its listener is told like all others. */
+AVO_MUST_USE avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
+                                                const avo_error *why);
+
+/* ---- Threads ---- */
+
+void *tokenizer_main(void *scheduler);
+void *engine_main(void *scheduler);
+void *delivery_main(void *scheduler);
+
+/* ---- scheduler_slots.c: memory for the core, and what each slot holds ---- */
+
+sched_memory slots_memory(avo_scheduler *s);
+/* What the slot's request draws with; failing, the slot is broken. */
+bool slot_prepare(avo_scheduler *s, serve_slot *slot);
+
+#endif

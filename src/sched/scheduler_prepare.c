@@ -1,0 +1,163 @@
+/* Tokenizer threads: a request becomes tokens, its adapters are looked up (which may open files),
+ * and the memory of its answer is taken. Each thread keeps an encoder; all share the encodings of
+ * segments that came before. Nothing here touches the engine. */
+#include "sched/scheduler_int.h"
+
+#include "base/hash.h"
+
+#include <string.h>
+
+/* ---- Tokens ---- */
+
+static avo_status tokenise(job *job, encoder *encoder, id_list *ids, avo_error *error) {
+    const avo_model *model = job->scheduler->engine_limits.model;
+    const avo_request *given = &job->given;
+    ids->count = 0;
+    if (given->text != NULL)
+        return model_encode_text(model, encoder, text_from(given->text), given->text_flags, ids,
+                                 error);
+    return model_encode_chat(model, encoder, given->messages, given->message_count, &job->chat, ids,
+                             error);
+}
+
+static avo_status take_answer_room(job *job, avo_error *error) {
+    size_t answer = job->capacity - job->prompt_tokens;
+    uint32_t wanted = job->sampling.top_logprobs;
+    uint32_t vocabulary = job->scheduler->engine_limits.vocabulary;
+    job->top_stride = wanted < vocabulary ? wanted : vocabulary;
+    job->timeline = arena_take_array(&job->arena, job->capacity, sizeof(int32_t));
+    job->logprobs = arena_take_array(&job->arena, answer, sizeof(float));
+    if (job->top_stride > 0)
+        job->tops = arena_take_array(&job->arena, answer * job->top_stride, sizeof(avo_logprob));
+    if (job->timeline == NULL || job->logprobs == NULL ||
+        (job->top_stride > 0 && job->tops == NULL))
+        return status_no_memory(error, "an answer", job->capacity * sizeof(int32_t));
+    return AVO_OK;
+}
+
+/* As many tokens as avo_generate would draw at most: the last one need not be computed. */
+static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo_error *error) {
+    avo_scheduler *s = job->scheduler;
+    if (count == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt is empty");
+    if (count >= s->context)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "the prompt needs %zu tokens with one for the answer, the context has "
+                           "%u",
+                           count + 1, s->context);
+    job->prompt_tokens = (uint32_t)count;
+    uint32_t most = s->context - job->prompt_tokens + 1;
+    uint32_t wanted = job->given.max_new_tokens;
+    job->capacity = job->prompt_tokens + (wanted == 0 || wanted > most ? most : wanted);
+    job->limits = (answer_limits){.model = s->engine_limits.model,
+                                  .stop_tokens = job->given.stop_tokens,
+                                  .stop_token_count = job->given.stop_token_count,
+                                  .ignore_end = job->given.ignore_end,
+                                  .max_new_tokens = wanted,
+                                  .context_max = s->context};
+    AVO_TRY(take_answer_room(job, error));
+    memcpy(job->timeline, tokens, count * sizeof(*tokens));
+    return AVO_OK;
+}
+
+/* ---- Adapters ---- */
+
+/* Until the registry is there, no scheduler has one. */
+static avo_status scheduler_take_adapter(avo_scheduler *s, const char *name, avo_adapter **adapter,
+                                         avo_error *error) {
+    (void)s;
+    *adapter = NULL;
+    return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such adapter", name);
+}
+
+static avo_status take_adapters(job *job, avo_error *error) {
+    const avo_request *given = &job->given;
+    for (size_t i = 0; i < given->named_adapter_count; i++) {
+        const avo_named_adapter *named = &given->named_adapters[i];
+        avo_adapter *adapter = NULL;
+        AVO_TRY(scheduler_take_adapter(job->scheduler, named->name, &adapter, error));
+        job->uses[job->use_count++] = (avo_adapter_use){adapter, named->weight};
+    }
+    return AVO_OK;
+}
+
+/* Requests with the same adapters and weights go together, in whatever order they name them. */
+static void key_adapters(job *job) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < job->use_count; i++) {
+        const adapter_view *view = &job->uses[i].adapter->view;
+        struct {
+            uint64_t digest[2];
+            float weight, padding;
+        } key = {{view->digest[0], view->digest[1]}, job->uses[i].weight, 0.0f};
+        sum += hash_bytes(&key, sizeof(key));
+    }
+    job->adapter_key = job->use_count > 0 && sum == 0 ? 1 : sum;
+}
+
+/* ---- The thread ---- */
+
+static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
+    avo_error *error = &job->error;
+    const avo_request *given = &job->given;
+    if (given->tokens != NULL) {
+        AVO_TRY(take_tokens(job, given->tokens, given->token_count, error));
+    } else {
+        AVO_TRY(tokenise(job, encoder, ids, error));
+        AVO_TRY(take_tokens(job, ids->ids, ids->count, error));
+    }
+    AVO_TRY(take_adapters(job, error));
+    key_adapters(job);
+    arena_free(&job->texts);
+    return AVO_OK;
+}
+
+/* The lock is held. */
+static void hand_over(avo_scheduler *s, job *job, avo_status status) {
+    if (status != AVO_OK) {
+        job_over(job, JOB_ENDS_FAILED);
+        return;
+    }
+    if (job->cancelled || s->closing) {
+        job->finish = AVO_FINISH_CANCELLED;
+        job_over(job, JOB_ENDS_FINISHED);
+        return;
+    }
+    s->waiting_tokens += job->capacity - job->charge;
+    job->charge = job->capacity;
+    job->state = JOB_INBOX;
+    list_append(&s->inbox, job);
+    pthread_cond_signal(&s->engine_cond);
+}
+
+void *tokenizer_main(void *context) {
+    avo_scheduler *s = context;
+    const avo_model *model = s->engine_limits.model;
+    encoder *encoder = NULL; /* without one, each text gets its own */
+    if (model->tokenizer != NULL && encoder_open(model->tokenizer, &encoder, NULL) == AVO_OK)
+        encoder_use(encoder, s->encodings);
+    id_list ids;
+    id_list_init(&ids, s->allocator);
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        job *job = list_take(&s->pending);
+        if (job == NULL && s->closing)
+            break;
+        if (job == NULL) {
+            pthread_cond_wait(&s->pending_cond, &s->lock);
+            continue;
+        }
+        job->state = JOB_PREPARING;
+        bool wanted = !job->cancelled && !s->closing;
+        pthread_mutex_unlock(&s->lock);
+        avo_status status = wanted ? prepare(job, encoder, &ids) : AVO_OK;
+        pthread_mutex_lock(&s->lock);
+        if (!wanted)
+            job->cancelled = true;
+        hand_over(s, job, status);
+    }
+    pthread_mutex_unlock(&s->lock);
+    id_list_free(&ids);
+    encoder_close(encoder);
+    return NULL;
+}

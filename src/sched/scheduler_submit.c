@@ -1,0 +1,359 @@
+/* Submission: everything that can be seen at once is checked, room is taken, the request is copied.
+ * Nothing is tokenised here, and nobody waits. */
+#include "sched/scheduler_int.h"
+
+#include "base/clock.h"
+#include "base/options.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RETRY_SECONDS_MIN   0.01
+#define RETRY_SECONDS_MAX   600.0
+#define RETRY_SECONDS_FIRST 1.0 /* before anything was measured */
+
+/* ---- Checks ---- */
+
+static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
+                               avo_error *error) {
+    int given = (request->tokens != NULL && request->token_count > 0) +
+                (request->messages != NULL && request->message_count > 0) + (request->text != NULL);
+    if (given != 1)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a request has tokens, messages or a text as its prompt; this one has "
+                           "%s",
+                           given == 0 ? "none" : "more than one of them");
+    if (request->token_count >= s->context)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "the prompt needs %zu tokens with one for the answer, the context has "
+                           "%u",
+                           request->token_count + 1, s->context);
+    for (size_t i = 0; i < request->token_count; i++)
+        if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
+                               request->tokens[i], s->engine_limits.vocabulary - 1);
+    for (size_t i = 0; i < request->message_count; i++)
+        if (request->messages[i].role == NULL || request->messages[i].content == NULL)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
+                               i + 1);
+    return AVO_OK;
+}
+
+static avo_status check_adapters(const avo_scheduler *s, const avo_request *request,
+                                 avo_error *error) {
+    size_t count = request->adapter_count + request->named_adapter_count;
+    if (request->adapter_count > AVO_ADAPTERS_MAX || count > AVO_ADAPTERS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "%zu adapters; a request has %d at most", count,
+                           AVO_ADAPTERS_MAX);
+    if (request->named_adapter_count > 0 && s->options.registry == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "adapters by name need a registry; the scheduler has none");
+    for (size_t i = 0; i < request->adapter_count; i++)
+        if (request->adapters[i].adapter == NULL || !isfinite(request->adapters[i].weight))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "adapter %zu is missing or its weight is "
+                               "no number",
+                               i + 1);
+    for (size_t i = 0; i < request->named_adapter_count; i++)
+        if (request->named_adapters[i].name == NULL || !isfinite(request->named_adapters[i].weight))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "adapter %zu lacks its name or its "
+                               "weight is no number",
+                               i + 1);
+    return AVO_OK;
+}
+
+static avo_status check_seconds(const char *name, double seconds, avo_error *error) {
+    if (seconds >= 0.0 && seconds <= SCHEDULER_SECONDS_MAX)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %g seconds; 0 (none) to %g", name, seconds,
+                       SCHEDULER_SECONDS_MAX);
+}
+
+static avo_status check_service(const avo_request *request, avo_error *error) {
+    if (request->priority >= SCHED_PRIORITIES)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "priority %u; 0 to %d", request->priority,
+                           SCHED_PRIORITIES - 1);
+    if (!(request->tenant_weight >= 0.0f) || !isfinite(request->tenant_weight))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "tenant_weight %g; it must be positive",
+                           (double)request->tenant_weight);
+    if (request->tenant != NULL &&
+        strnlen(request->tenant, SCHEDULER_TENANT_BYTES_MAX + 1) > SCHEDULER_TENANT_BYTES_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "the tenant's name has more than %u bytes",
+                           SCHEDULER_TENANT_BYTES_MAX);
+    AVO_TRY(check_seconds("first_token_deadline", request->first_token_deadline, error));
+    return check_seconds("deadline", request->deadline, error);
+}
+
+static avo_status check(const avo_scheduler *s, const avo_request *request,
+                        const avo_sampling *sampling, avo_error *error) {
+    AVO_TRY(check_prompt(s, request, error));
+    AVO_TRY(check_adapters(s, request, error));
+    AVO_TRY(check_service(request, error));
+    return sampler_check(sampling, s->engine_limits.vocabulary, error);
+}
+
+/* ---- Room ---- */
+
+/* Tokens of prompt and answer, as far as they can be known before the text is tokenised. */
+static uint64_t estimate_charge(const avo_scheduler *s, const avo_request *request) {
+    uint64_t bytes = request->text == NULL ? 0 : strlen(request->text);
+    for (size_t i = 0; i < request->message_count; i++)
+        bytes += strlen(request->messages[i].content);
+    uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
+    uint64_t left = prompt < s->context ? s->context - prompt : 1;
+    uint32_t wanted = request->max_new_tokens;
+    return prompt + (wanted == 0 || wanted > left ? left : wanted);
+}
+
+static double retry_after(const avo_scheduler *s, uint64_t charge) {
+    uint64_t tokens = s->waiting_tokens + charge;
+    uint64_t limit = s->options.waiting_tokens_max;
+    double by_tokens = tokens > limit ? (double)(tokens - limit) * s->token_ns : 0.0;
+    uint32_t excess =
+        s->waiting >= s->options.waiting_max ? s->waiting - s->options.waiting_max + 1 : 1;
+    double by_count = (double)excess * s->begin_ns;
+    double seconds = (by_tokens > by_count ? by_tokens : by_count) * 1e-9;
+    if (seconds <= 0.0)
+        seconds = RETRY_SECONDS_FIRST;
+    return seconds < RETRY_SECONDS_MIN   ? RETRY_SECONDS_MIN
+           : seconds > RETRY_SECONDS_MAX ? RETRY_SECONDS_MAX
+                                         : seconds;
+}
+
+/* The lock is held. A request that is larger than everything that may wait is taken when nobody
+ * else waits. */
+static avo_status take_room(avo_scheduler *s, uint64_t charge, double *retry_seconds,
+                            avo_error *error) {
+    if (s->draining || s->closing)
+        return status_fail(error, AVO_ERROR_FULL, "the scheduler takes no more requests");
+    const avo_scheduler_options *options = &s->options;
+    if (s->waiting < options->waiting_max && s->live < s->live_max &&
+        (s->waiting == 0 || s->waiting_tokens + charge <= options->waiting_tokens_max)) {
+        s->live++;
+        s->waiting++;
+        s->waiting_tokens += charge;
+        return AVO_OK;
+    }
+    double seconds = retry_after(s, charge);
+    if (retry_seconds != NULL)
+        *retry_seconds = seconds;
+    return status_fail(error, AVO_ERROR_FULL,
+                       "%u requests with %llu tokens wait (at most %u and %llu): try again in "
+                       "%.2f s",
+                       s->waiting, (unsigned long long)s->waiting_tokens, options->waiting_max,
+                       (unsigned long long)options->waiting_tokens_max, seconds);
+}
+
+/* ---- Copies ---- */
+
+static avo_status copy_text(arena *arena, const char *text, const char **out, avo_error *error) {
+    if (text == NULL)
+        return AVO_OK;
+    size_t bytes = strlen(text);
+    *out = arena_copy_text(arena, text, bytes);
+    return *out == NULL ? status_no_memory(error, "a request", bytes) : AVO_OK;
+}
+
+static avo_status copy_items(arena *arena, const void *items, size_t count, size_t size,
+                             const void **out, avo_error *error) {
+    if (count == 0)
+        return AVO_OK;
+    void *copy = arena_take_array(arena, count, size);
+    if (copy == NULL)
+        return status_no_memory(error, "a request", count * size);
+    memcpy(copy, items, count * size);
+    *out = copy;
+    return AVO_OK;
+}
+
+static avo_status copy_prompt(job *job, const avo_request *request, avo_error *error) {
+    arena *arena = &job->texts;
+    AVO_TRY(copy_items(arena, request->tokens, request->token_count, sizeof(int32_t),
+                       (const void **)&job->given.tokens, error));
+    AVO_TRY(copy_text(arena, request->text, &job->given.text, error));
+    const void *messages = NULL;
+    AVO_TRY(copy_items(arena, request->messages, request->message_count, sizeof(avo_message),
+                       &messages, error));
+    avo_message *own = (avo_message *)messages;
+    for (size_t i = 0; i < request->message_count; i++) {
+        AVO_TRY(copy_text(arena, request->messages[i].role, &own[i].role, error));
+        AVO_TRY(copy_text(arena, request->messages[i].content, &own[i].content, error));
+    }
+    job->given.messages = own;
+    AVO_TRY(options_take(&job->chat, sizeof(job->chat), request->chat, "avo_chat_options", error));
+    const char *variables = job->chat.variables;
+    job->chat.variables = NULL;
+    return copy_text(arena, variables, &job->chat.variables, error);
+}
+
+static avo_status copy_rules(job *job, const avo_request *request, avo_error *error) {
+    arena *arena = &job->arena;
+    AVO_TRY(copy_items(arena, job->sampling.bias, job->sampling.bias_count, sizeof(avo_logit_bias),
+                       (const void **)&job->sampling.bias, error));
+    AVO_TRY(copy_items(arena, request->stop_tokens, request->stop_token_count, sizeof(int32_t),
+                       (const void **)&job->given.stop_tokens, error));
+    AVO_TRY(copy_text(arena, request->tenant, &job->given.tenant, error));
+    AVO_TRY(copy_text(arena, request->cache_salt, &job->given.cache_salt, error));
+    const void *named = NULL;
+    AVO_TRY(copy_items(arena, request->named_adapters, request->named_adapter_count,
+                       sizeof(avo_named_adapter), &named, error));
+    avo_named_adapter *own = (avo_named_adapter *)named;
+    for (size_t i = 0; i < request->named_adapter_count; i++)
+        AVO_TRY(copy_text(arena, request->named_adapters[i].name, &own[i].name, error));
+    job->given.named_adapters = own;
+    for (; job->use_count < request->adapter_count; job->use_count++) {
+        job->uses[job->use_count] = request->adapters[job->use_count];
+        (void)adapter_share(job->uses[job->use_count].adapter);
+    }
+    return AVO_OK;
+}
+
+static avo_status open_texts(job *job, const avo_request *request, avo_error *error) {
+    avo_scheduler *s = job->scheduler;
+    const avo_model *model = s->engine_limits.model;
+    AVO_TRY(answer_text_open(&job->text, model, request->stop, request->stop_count, &s->text_room,
+                             s->allocator, error));
+    if (request->stop_count == 0)
+        return AVO_OK;
+    return answer_text_open(&job->watch, model, request->stop, request->stop_count, &s->watch_room,
+                            s->allocator, error);
+}
+
+static avo_status job_open(avo_scheduler *s, const submission *submission, job **out,
+                           avo_error *error) {
+    job *job = allocator_take_array(s->allocator, 1, sizeof(*job));
+    if (job == NULL)
+        return status_no_memory(error, "a request", sizeof(*job));
+    job->scheduler = s;
+    job->index = submission->index;
+    job->submitted_ns = clock_now_ns();
+    job->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
+    arena_init(&job->texts, s->allocator, SIZE_MAX);
+    arena_init(&job->arena, s->allocator, SIZE_MAX);
+    *out = job;
+    return AVO_OK;
+}
+
+static void take_listener(job *job, const submission *submission, const avo_request *request) {
+    bool own = submission->takes_events;
+    job->on_event = own ? submission->on_event : request->on_event;
+    job->on_event_context = own ? submission->on_event_context : request->on_event_context;
+}
+
+static avo_status job_make(avo_scheduler *s, const submission *submission,
+                           const avo_request *request, const avo_sampling *sampling, job **out,
+                           avo_error *error) {
+    job *job = NULL;
+    AVO_TRY(job_open(s, submission, &job, error));
+    take_listener(job, submission, request);
+    job->given = *request;
+    job->sampling = *sampling;
+    avo_status status = copy_prompt(job, request, error);
+    if (status == AVO_OK)
+        status = copy_rules(job, request, error);
+    if (status == AVO_OK)
+        status = open_texts(job, request, error);
+    if (status != AVO_OK) {
+        job_free(job);
+        return status;
+    }
+    *out = job;
+    return AVO_OK;
+}
+
+/* ---- The whole ---- */
+
+static void enter(avo_scheduler *s, job *job) {
+    job->number = ++s->serial;
+    struct job **bucket = &s->buckets[job->number % s->bucket_count];
+    job->chain = *bucket;
+    *bucket = job;
+}
+
+/* What was given, over the defaults of this version. */
+static avo_status take_request(const submission *submission, avo_request *request,
+                               avo_sampling *sampling, avo_error *error) {
+    *request = (avo_request)AVO_REQUEST_INIT;
+    *sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    AVO_TRY(options_take(request, sizeof(*request), submission->request, "avo_request", error));
+    const avo_sampling *given = request->sampling != NULL ? request->sampling : submission->shared;
+    return options_take(sampling, sizeof(*sampling), given, "avo_sampling", error);
+}
+
+avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint64_t *number,
+                            double *retry_seconds, avo_error *error) {
+    avo_request request;
+    avo_sampling sampling;
+    if (retry_seconds != NULL)
+        *retry_seconds = 0.0;
+    AVO_TRY(take_request(submission, &request, &sampling, error));
+    AVO_TRY(check(s, &request, &sampling, error));
+    uint64_t charge = estimate_charge(s, &request);
+    pthread_mutex_lock(&s->lock);
+    avo_status status = take_room(s, charge, retry_seconds, error);
+    pthread_mutex_unlock(&s->lock);
+    AVO_TRY(status);
+    job *job = NULL;
+    status = job_make(s, submission, &request, &sampling, &job, error);
+    pthread_mutex_lock(&s->lock);
+    if (status != AVO_OK) {
+        s->live--;
+        s->waiting--;
+        s->waiting_tokens -= charge;
+        pthread_cond_broadcast(&s->gone_cond);
+    } else {
+        enter(s, job);
+        job->counted = true;
+        job->charge = charge;
+        s->info.submitted++;
+        if (number != NULL)
+            *number = job->number;
+        list_append(&s->pending, job);
+        pthread_cond_signal(&s->pending_cond);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
+                                   const avo_error *why) {
+    job *job = NULL;
+    AVO_TRY(job_open(s, submission, &job, NULL));
+    take_listener(job, submission, submission->request);
+    job->error = *why;
+    pthread_mutex_lock(&s->lock);
+    s->live++;
+    s->info.submitted++;
+    enter(s, job);
+    job_over(job, JOB_ENDS_FAILED);
+    pthread_mutex_unlock(&s->lock);
+    return AVO_OK;
+}
+
+avo_status avo_scheduler_submit(avo_scheduler *s, const avo_request *request, uint64_t *number,
+                                double *retry_seconds, avo_error *error) {
+    submission submission = {.request = request};
+    avo_status status = scheduler_submit(s, &submission, number, retry_seconds, error);
+    if (status == AVO_ERROR_FULL) {
+        pthread_mutex_lock(&s->lock);
+        s->info.refused++;
+        pthread_mutex_unlock(&s->lock);
+    }
+    return status;
+}
+
+bool avo_scheduler_cancel(avo_scheduler *s, uint64_t number) {
+    pthread_mutex_lock(&s->lock);
+    job *job = jobs_find(s, number);
+    bool lives = job != NULL && job->state != JOB_OVER;
+    if (lives && !job->cancelled) {
+        job->cancelled = true;
+        if (job->state == JOB_TAKEN) {
+            s->cancels[s->cancel_count++] = number;
+            pthread_cond_signal(&s->engine_cond);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return lives;
+}

@@ -1,0 +1,96 @@
+/* Writes a tiny llama2.c model with its tokenizer. */
+#include "support/tiny_model.h"
+#include "support/support.h"
+
+#include "base/random.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDTH = 32, FEED_FORWARD = 64, LAYERS = 2, HEADS = 4, KV_HEADS = 2 };
+
+typedef struct writer {
+    FILE *file;
+    uint64_t seed, at;
+} writer;
+
+/* Nearly normal: the sum of four uniform numbers. */
+static void put_weights(writer *writer, size_t count, double scale) {
+    for (size_t i = 0; i < count; i++) {
+        double sum = -2.0;
+        for (int n = 0; n < 4; n++)
+            sum += random_uniform_at(writer->seed, 7, writer->at++);
+        float weight = (float)(sum * scale * 1.7);
+        assert_int_equal(fwrite(&weight, sizeof(weight), 1, writer->file), 1);
+    }
+}
+
+static void put_ones(writer *writer, size_t count) {
+    const float one = 1.0f;
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(fwrite(&one, sizeof(one), 1, writer->file), 1);
+}
+
+static void write_model(const char *path, uint64_t seed) {
+    writer w = {fopen(path, "wb"), seed, 0};
+    assert_non_null(w.file);
+    const int32_t head[7] = {WIDTH,    FEED_FORWARD,    LAYERS,      HEADS,
+                             KV_HEADS, TINY_VOCABULARY, TINY_CONTEXT};
+    const size_t kv_width = WIDTH / HEADS * KV_HEADS;
+    assert_int_equal(fwrite(head, sizeof(head), 1, w.file), 1);
+    put_weights(&w, (size_t)TINY_VOCABULARY * WIDTH, 0.5); /* embedding, and head */
+    put_ones(&w, LAYERS * WIDTH);
+    put_weights(&w, LAYERS * WIDTH * WIDTH, 0.3);    /* query */
+    put_weights(&w, LAYERS * WIDTH * kv_width, 0.3); /* key */
+    put_weights(&w, LAYERS * WIDTH * kv_width, 0.3); /* value */
+    put_weights(&w, LAYERS * WIDTH * WIDTH, 0.3);    /* output */
+    put_ones(&w, LAYERS * WIDTH);
+    put_weights(&w, 3 * LAYERS * WIDTH * FEED_FORWARD, 0.3); /* gate, down, up */
+    put_ones(&w, WIDTH);
+    put_ones(&w, TINY_CONTEXT * (WIDTH / HEADS)); /* old tables of angles */
+    assert_int_equal(fclose(w.file), 0);
+}
+
+static void put_token(FILE *file, const char *text, int number) {
+    float score = (float)-number;
+    int32_t bytes = (int32_t)strlen(text);
+    assert_int_equal(fwrite(&score, sizeof(score), 1, file), 1);
+    assert_int_equal(fwrite(&bytes, sizeof(bytes), 1, file), 1);
+    assert_int_equal(fwrite(text, 1, (size_t)bytes, file), bytes);
+}
+
+static void write_tokenizer(const char *path) {
+    static const char *const words[10] = {" the", " a",  "once", "upon", " time",
+                                          "and",  " of", " is",  "in",   " to"};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    const int32_t longest = 8;
+    assert_int_equal(fwrite(&longest, sizeof(longest), 1, file), 1);
+    int number = 0;
+    char text[16];
+    put_token(file, "<unk>", number++);
+    put_token(file, "\n<s>\n", number++);
+    put_token(file, "\n</s>\n", number++);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        snprintf(text, sizeof(text), "<0x%02X>", byte);
+        put_token(file, text, number++);
+    }
+    for (int code = 32; code < 127; code++) {
+        snprintf(text, sizeof(text), "%c", code);
+        put_token(file, text, number++);
+    }
+    for (int i = 0; i < 10; i++)
+        put_token(file, words[i], number++);
+    assert_int_equal(number, TINY_VOCABULARY);
+    assert_int_equal(fclose(file), 0);
+}
+
+const char *tiny_model_write(const char *folder, uint64_t seed) {
+    static char path[4096];
+    snprintf(path, sizeof(path), "%s/tokenizer.bin", folder);
+    write_tokenizer(path);
+    snprintf(path, sizeof(path), "%s/model.bin", folder);
+    write_model(path, seed);
+    return path;
+}

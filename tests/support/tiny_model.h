@@ -1,0 +1,14 @@
+/* A tiny llama2.c model with a tokenizer of bytes and a few words, random weights: text without
+ * shared data. */
+#ifndef AVO_TESTS_SUPPORT_TINY_MODEL_H
+#define AVO_TESTS_SUPPORT_TINY_MODEL_H
+
+#include <stdint.h>
+
+#define TINY_CONTEXT    192
+#define TINY_VOCABULARY 364 /* 3 special, 256 bytes, 95 characters, 10 words */
+
+/* Writes both files into a folder and returns the model's path, in a static buffer. */
+const char *tiny_model_write(const char *folder, uint64_t seed);
+
+#endif
