@@ -15,8 +15,8 @@
 #define UNIT_BYTES  (PANEL_LINE_BYTES * 8)
 #define CHUNK_ROWS  512
 
-/* Read ahead; twice as far as elsewhere, as the bytes of one row pass twice as fast: 5 % where two
- * cores have 60 GB/s, nothing where they have 34. */
+/* Read ahead; twice as far as elsewhere, as the bytes of one row pass twice as fast: up to 5 %
+ * where two cores have 60 GB/s, nothing where they have 34. */
 #define AHEAD_BYTES (2 * PREFETCH_BYTES)
 
 typedef struct a16_rows {
