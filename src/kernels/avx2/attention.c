@@ -5,8 +5,8 @@
  * 16 bits hold of a page. (Cutting a query as well makes as many products, and was slower.)
  *
  * Zen 4, first cache, 8 rows, 64 wide, cycles per row and page of 32: keys 92, values 87 (92
- * through 16 bits; one row 110 in place of 165), all 272 (303). Half of 32 · 64 · 2 products at the
- * pace of vpmaddubsw are 128.
+ * through 16 bits; one row 110 in place of 165), all 272 (303). Two products
+ * for every 32 numbers take 128 at two a cycle.
  */
 #include "kernels/avx2/vec16.h"
 
