@@ -9,19 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const cli_command command_run;
-
-typedef struct run_flags {
-    sampling_flags sampling;
-    const char *system;
-    const char *telemetry; /* NULL: none */
-    bool raw, special, ignore_end, json;
-    uint32_t max_new_tokens;
-    uint32_t context;
-    avo_engine_options engine;
-} run_flags;
-
-#define OWN_OPTION_COUNT 9
+#define OWN_OPTION_COUNT 15
 #define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
@@ -40,6 +28,21 @@ static void make_specs(run_flags *flags, option_spec *specs) {
         {"ctx", 'c', OPTION_U32, &flags->context, "N",
          "tokens of context (default: what the request needs or the model has, fitted to memory)",
          0, 16777216},
+        {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "NAME=PATH[:SCALE]",
+         "apply a LoRA adapter (PEFT folder, GGUF or packed file); may be repeated: all apply, "
+         "unless a line of --prompts chooses",
+         0, 0},
+        {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
+         "how adapters are stored for computing (default q8)", 0, 0},
+        {"prompts", 0, OPTION_TEXT, &flags->prompts, "FILE",
+         "answer every line of a JSON lines file (- for standard input), many at a time", 0, 0},
+        {"stream", 0, OPTION_FLAG, &flags->stream, NULL,
+         "with --prompts: print answers and their tokens as they come, not in order", 0, 0},
+        {"batch", 'b', OPTION_U32, &flags->batch, "N",
+         "with --prompts: answers computed together (default 8)", 1, 4096},
+        {"kv-tokens", 0, OPTION_U64, &flags->kv_tokens, "N",
+         "with --prompts: tokens in the KV pool (default: what the batch needs, at most 32768)", 0,
+         0},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
          "print one JSON object at the end instead of streaming text", 0, 0},
         {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE",
@@ -182,7 +185,10 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
 static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
                            const buffer *ids, avo_generate_request *request, avo_error *error) {
     avo_session *session = NULL;
-    AVO_TRY(avo_session_open(engine, NULL, &session, error));
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    options.adapters = record->uses;
+    options.adapter_count = record->use_count;
+    AVO_TRY(avo_session_open(engine, &options, &session, error));
     run_stream stream = {record, flags->json, true, AVO_OK};
     request->tokens = (const int32_t *)(const void *)ids->data;
     request->token_count = ids->size / sizeof(int32_t);
@@ -227,8 +233,8 @@ static avo_status go_on(avo_error *error) {
 /* Everything that needs the model; the caller closes what was opened. `wrong` says that a flag was
  * wrong and that this was printed. AVO_ERROR_CANCELLED: Ctrl-C before generation began. */
 static avo_status answer(const run_flags *flags, const buffer *prompt, run_record *record,
-                         avo_model **model, avo_engine **engine, buffer *ids, bool *wrong,
-                         avo_error *error) {
+                         avo_model **model, run_adapters *adapters, avo_engine **engine,
+                         buffer *ids, bool *wrong, avo_error *error) {
     uint64_t begin = clock_now_ns();
     AVO_TRY(cli_model_open(record->model_name, model, error));
     AVO_TRY(go_on(error));
@@ -239,6 +245,10 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
         *wrong = true;
         return AVO_ERROR_ARGUMENT;
     }
+    AVO_TRY(run_adapters_open(&flags->adapters, flags->adapter_type, *model, adapters, error));
+    AVO_TRY(run_adapters_all(adapters, record->uses, &record->use_count, error));
+    record->adapters = adapters;
+    AVO_TRY(go_on(error));
     AVO_TRY(tokenize(*model, flags, prompt, ids, error));
     uint64_t tokenized = clock_now_ns();
     record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
@@ -268,6 +278,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
 
     avo_model *model = NULL;
     avo_engine *engine = NULL;
+    run_adapters adapters = {.count = 0};
     bool wrong = false;
     avo_status status = AVO_OK;
     if (flags->telemetry != NULL)
@@ -278,7 +289,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     if (status == AVO_OK) {
         cli_interrupt_catch();
         uint64_t begin = clock_now_ns();
-        status = answer(flags, &prompt, &record, &model, &engine, &ids, &wrong, &error);
+        status = answer(flags, &prompt, &record, &model, &adapters, &engine, &ids, &wrong, &error);
         if (status == AVO_ERROR_CANCELLED) { /* an answer too, if an empty one */
             record.result.finish = AVO_FINISH_CANCELLED;
             if (record.load_seconds == 0.0)
@@ -290,6 +301,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);
+    run_adapters_close(&adapters);
     avo_model_close(model);
     buffer_free(&ids);
     buffer_free(&prompt);
@@ -316,12 +328,20 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_run, "which MODEL?");
     if (words > 2)
         return cli_usage(&command_run, "the prompt is one argument: put it in quotes");
-    if (flags.sampling.logprobs > 0 && !flags.json)
+    if (flags.prompts != NULL && words > 1)
+        return cli_usage(&command_run, "a PROMPT or --prompts, not both");
+    if (flags.prompts != NULL && flags.telemetry != NULL)
+        return cli_usage(&command_run, "--telemetry is for one prompt, not for --prompts");
+    if (flags.prompts == NULL && (flags.stream || flags.batch > 0 || flags.kv_tokens > 0))
+        return cli_usage(&command_run, "--stream, --batch and --kv-tokens go with --prompts");
+    if (flags.sampling.logprobs > 0 && !flags.json && flags.prompts == NULL)
         return cli_usage(&command_run, "--logprobs shows in --json only: give both");
     if (flags.special && !flags.raw)
         return cli_usage(&command_run, "--special goes with --raw");
     if (flags.system != NULL && flags.raw)
         return cli_usage(&command_run, "--system and --raw exclude each other");
+    if (flags.prompts != NULL)
+        return run_prompts(&flags, argv[1]);
     return run_request(&flags, argv[1], words == 2 ? argv[2] : NULL);
 }
 
@@ -329,7 +349,8 @@ const cli_command command_run = {
     .name = "run",
     .summary = "answer a prompt, streamed as it comes",
     .usage =
-        "avocet run MODEL [PROMPT|-] [options]\n\n"
+        "avocet run MODEL [PROMPT|-] [options]\n"
+        "       avocet run MODEL --prompts FILE.jsonl [options]\n\n"
         "Without PROMPT, or with -, the prompt is read from standard input (one newline at its "
         "end\nis left out). Ctrl-C ends the answer: what there is, be it nothing yet, has been "
         "written,\nfinish_reason is \"cancelled\" and the exit status 130. A second Ctrl-C ends "
@@ -340,6 +361,9 @@ const cli_command command_run = {
         "avocet run stories15M.bin --raw \"Once upon a time\" --stop \"The end\"\n"
         "cat letter.txt | avocet run smollm2 --system \"Answer in one line.\" -\n"
         "avocet run smollm2 \"Yes or no?\" -n 1 --json --logprobs 5\n"
-        "avocet run smollm2 \"Hello\" --telemetry=times.csv",
+        "avocet run smollm2 \"Hello\" --telemetry=times.csv\n"
+        "avocet run smollm2 \"Hello\" --adapter pirate=adapters/pirate:0.8\n"
+        "avocet run smollm2 --prompts questions.jsonl --adapter a=one --adapter b=two > "
+        "answers.jsonl",
     .run = run,
 };

@@ -2,7 +2,37 @@
 #ifndef AVO_CLI_RUN_INT_H
 #define AVO_CLI_RUN_INT_H
 
+#include "base/arena.h"
 #include "cli/cli.h"
+#include "cli/sampling_options.h"
+
+/* ---- Adapters ---- */
+
+typedef struct run_adapter {
+    char name[256];
+    avo_adapter *adapter;
+    float scale;
+} run_adapter;
+
+typedef struct run_adapters {
+    run_adapter item[OPTION_LIST_MAX];
+    size_t count;
+} run_adapters;
+
+/* Opens every NAME=PATH[:SCALE]; what was opened is closed by run_adapters_close, also after a
+ * failure. `type` may be NULL. */
+AVO_MUST_USE avo_status run_adapters_open(const option_list *specs, const char *type,
+                                          const avo_model *model, run_adapters *adapters,
+                                          avo_error *error);
+void run_adapters_close(run_adapters *adapters);
+/* All of them together; `uses` has room for AVO_ADAPTERS_MAX. */
+AVO_MUST_USE avo_status run_adapters_all(const run_adapters *adapters, avo_adapter_use *uses,
+                                         size_t *count, avo_error *error);
+/* NULL: none of that name. */
+const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name);
+/* ,"adapters":[…] with what proves that they are applied. */
+AVO_MUST_USE avo_status run_adapters_write(const run_adapters *adapters,
+                                           const avo_adapter_use *uses, size_t count, buffer *out);
 
 /* Everything about one request that JSON and telemetry want. */
 typedef struct run_record {
@@ -18,6 +48,9 @@ typedef struct run_record {
     double load_seconds, tokenize_seconds;
     uint64_t prefilled; /* tokens of the prompt that were computed */
     avo_generate_result result;
+    const run_adapters *adapters; /* and which of them were applied */
+    avo_adapter_use uses[AVO_ADAPTERS_MAX];
+    size_t use_count;
 } run_record;
 
 void run_record_init(run_record *record);
@@ -30,6 +63,9 @@ const char *run_finish_text(avo_finish finish);
 double run_prefill_rate(const run_record *record);
 double run_decode_rate(const run_record *record);
 
+/* "text":…,"ids":…,"logprobs":…,"finish_reason":…,"usage":{…} of a record. */
+AVO_MUST_USE avo_status run_write_answer(const run_record *record, buffer *out);
+
 /* The object of `--json`, without a newline. */
 AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
 
@@ -40,5 +76,51 @@ AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
 AVO_MUST_USE avo_status run_telemetry_check(const char *path, avo_error *error);
 AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *record,
                                             avo_error *error);
+
+/* ---- Many prompts: `--prompts` ---- */
+
+typedef struct run_flags {
+    sampling_flags sampling;
+    const char *system;
+    const char *telemetry; /* NULL: none */
+    bool raw, special, ignore_end, json;
+    uint32_t max_new_tokens;
+    uint32_t context;
+    avo_engine_options engine;
+    option_list adapters;
+    const char *adapter_type;
+    const char *prompts; /* NULL: one prompt */
+    bool stream;
+    uint32_t batch;
+    uint64_t kv_tokens;
+} run_flags;
+
+extern const cli_command command_run;
+
+/* Answers every line of a file; the exit status. */
+int run_prompts(const run_flags *flags, const char *model_name);
+
+/* One line as a request. What it points to lies in its arena. */
+typedef struct prompt_line {
+    size_t number; /* of the line in the file, from 1 */
+    arena arena;
+    avo_request request;
+    avo_sampling sampling;
+    avo_adapter_use uses[AVO_ADAPTERS_MAX];
+    text_view id;    /* as JSON; empty: none given */
+    avo_error error; /* AVO_OK, or what is wrong with the line */
+} prompt_line;
+
+/* What lines have in common: flags that a line may override. */
+typedef struct prompt_defaults {
+    const run_flags *flags;
+    const avo_model *model;
+    const run_adapters *adapters;
+    const avo_generate_request *request; /* sampling and stops */
+    bool chat;                           /* prompts go through the template */
+} prompt_defaults;
+/* Fills line->request or line->error. */
+void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults);
+void prompt_line_free(prompt_line *line);
 
 #endif

@@ -113,13 +113,9 @@ static avo_status write_timing(buffer *out, const char *name, double value, cons
     return buffer_format(out, "%s\"%s\":%.3f", separator, name, value);
 }
 
-avo_status run_write_json(const run_record *record, buffer *out) {
+avo_status run_write_answer(const run_record *record, buffer *out) {
     const avo_generate_result *result = &record->result;
-    AVO_TRY(buffer_append_text(out, "{\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(record->model_name)));
-    AVO_TRY(buffer_append_text(out, ",\"prompt\":"));
-    AVO_TRY(json_write_string(out, record->prompt));
-    AVO_TRY(buffer_append_text(out, ",\"text\":"));
+    AVO_TRY(buffer_append_text(out, "\"text\":"));
     AVO_TRY(json_write_string(out, buffer_text(&record->text)));
     AVO_TRY(buffer_append_text(out, ",\"ids\":"));
     AVO_TRY(write_ids(record, out));
@@ -130,9 +126,23 @@ avo_status run_write_json(const run_record *record, buffer *out) {
     }
     AVO_TRY(buffer_format(out,
                           ",\"finish_reason\":\"%s\",\"usage\":{\"prompt_tokens\":%u,"
-                          "\"completion_tokens\":%u,\"total_tokens\":%u},\"timings\":{",
+                          "\"completion_tokens\":%u,\"total_tokens\":%u}",
                           run_finish_text(result->finish), result->prompt_tokens,
                           result->new_tokens, result->prompt_tokens + result->new_tokens));
+    if (record->use_count == 0)
+        return AVO_OK;
+    return run_adapters_write(record->adapters, record->uses, record->use_count, out);
+}
+
+avo_status run_write_json(const run_record *record, buffer *out) {
+    const avo_generate_result *result = &record->result;
+    AVO_TRY(buffer_append_text(out, "{\"model\":"));
+    AVO_TRY(json_write_string(out, text_from(record->model_name)));
+    AVO_TRY(buffer_append_text(out, ",\"prompt\":"));
+    AVO_TRY(json_write_string(out, record->prompt));
+    AVO_TRY(buffer_append_text(out, ","));
+    AVO_TRY(run_write_answer(record, out));
+    AVO_TRY(buffer_append_text(out, ",\"timings\":{"));
     AVO_TRY(write_timing(out, "load_ms", record->load_seconds * 1e3, ""));
     AVO_TRY(write_timing(out, "ttft_ms", result->first_token_seconds * 1e3, ","));
     AVO_TRY(write_timing(out, "prefill_tps", run_prefill_rate(record), ","));

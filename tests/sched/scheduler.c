@@ -71,10 +71,9 @@ static void pool_four_times_oversubscribed(void **state) {
     assert_true(preemptions > 0);
 }
 
-static void adapters_are_the_requests_own(void **state) {
-    (void)state;
+static void adapters_of_requests(const char *isa) {
     world_options options = WORLD_OPTIONS;
-    options.isa = "ref";
+    options.isa = isa;
     options.kv_tokens = 4 * TINY_CONTEXT;
     world w;
     world_open(&w, &options);
@@ -107,6 +106,12 @@ static void adapters_are_the_requests_own(void **state) {
     assert_true(different > e.count / 3);
     exam_free(&e);
     world_close(&w);
+}
+
+static void adapters_are_the_requests_own(void **state) {
+    (void)state;
+    adapters_of_requests("ref");
+    adapters_of_requests(NULL);
 }
 
 /* ---- Text and conversations ---- */

@@ -1,0 +1,103 @@
+/* `--adapter NAME=PATH[:SCALE]`: opened once, applied to the prompt or chosen by a line. */
+#include "cli/run_int.h"
+
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The scale behind the last colon, where that is a number: paths may have colons. */
+static size_t split_scale(const char *path, double *scale) {
+    *scale = 1.0;
+    const char *colon = strrchr(path, ':');
+    if (colon == NULL || colon == path || number_parse_double(colon + 1, -1e6, 1e6, scale) != NULL)
+        return strlen(path);
+    return (size_t)(colon - path);
+}
+
+static avo_status open_one(const char *spec, const avo_adapter_options *options,
+                           const avo_model *model, run_adapter *adapter, avo_error *error) {
+    size_t name = strcspn(spec, "=");
+    if (spec[name] != '=' || name == 0 || spec[name + 1] == '\0')
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                           spec);
+    double scale;
+    char path[CLI_PATH_MAX];
+    size_t bytes = split_scale(spec + name + 1, &scale);
+    if (name >= sizeof(adapter->name) || bytes >= sizeof(path))
+        return status_fail(error, AVO_ERROR_LIMIT, "--adapter: name or path of \"%s\" is too long",
+                           spec);
+    memcpy(adapter->name, spec, name);
+    adapter->name[name] = '\0';
+    memcpy(path, spec + name + 1, bytes);
+    path[bytes] = '\0';
+    adapter->scale = (float)scale;
+    return avo_adapter_open(model, path, options, &adapter->adapter, error);
+}
+
+avo_status run_adapters_open(const option_list *specs, const char *type, const avo_model *model,
+                             run_adapters *adapters, avo_error *error) {
+    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
+    options.type = type;
+    for (size_t i = 0; i < specs->count; i++) {
+        run_adapter *adapter = &adapters->item[adapters->count];
+        AVO_TRY(open_one(specs->items[i], &options, model, adapter, error));
+        adapters->count++;
+        for (size_t n = 0; n + 1 < adapters->count; n++)
+            if (strcmp(adapters->item[n].name, adapter->name) == 0)
+                return status_fail(error, AVO_ERROR_ARGUMENT, "--adapter: \"%s\" is given twice",
+                                   adapter->name);
+    }
+    return AVO_OK;
+}
+
+void run_adapters_close(run_adapters *adapters) {
+    for (size_t i = 0; i < adapters->count; i++)
+        avo_adapter_close(adapters->item[i].adapter);
+    adapters->count = 0;
+}
+
+avo_status run_adapters_all(const run_adapters *adapters, avo_adapter_use *uses, size_t *count,
+                            avo_error *error) {
+    if (adapters->count > AVO_ADAPTERS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "%zu adapters; at most %d apply together: choose with \"adapters\" in "
+                           "the lines of --prompts",
+                           adapters->count, AVO_ADAPTERS_MAX);
+    for (size_t i = 0; i < adapters->count; i++)
+        uses[i] = (avo_adapter_use){adapters->item[i].adapter, adapters->item[i].scale};
+    *count = adapters->count;
+    return AVO_OK;
+}
+
+const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name) {
+    for (size_t i = 0; i < adapters->count; i++)
+        if (text_equal(text_from(adapters->item[i].name), name))
+            return &adapters->item[i];
+    return NULL;
+}
+
+static const char *name_of(const run_adapters *adapters, const avo_adapter *adapter) {
+    for (size_t i = 0; i < adapters->count; i++)
+        if (adapters->item[i].adapter == adapter)
+            return adapters->item[i].name;
+    return "";
+}
+
+avo_status run_adapters_write(const run_adapters *adapters, const avo_adapter_use *uses,
+                              size_t count, buffer *out) {
+    AVO_TRY(buffer_append_text(out, ",\"adapters\":["));
+    for (size_t i = 0; i < count; i++) {
+        avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+        avo_adapter_describe(uses[i].adapter, &info);
+        AVO_TRY(buffer_append_text(out, i > 0 ? ",{\"name\":" : "{\"name\":"));
+        AVO_TRY(json_write_string(out, text_from(name_of(adapters, uses[i].adapter))));
+        AVO_TRY(buffer_append_text(out, ",\"weight\":"));
+        AVO_TRY(json_write_number(out, (double)uses[i].weight));
+        AVO_TRY(buffer_format(out,
+                              ",\"digest\":\"%s\",\"modules_matched\":%u,\"modules_expected\":%u}",
+                              info.digest, info.modules_matched, info.modules_expected));
+    }
+    return buffer_append_text(out, "]");
+}

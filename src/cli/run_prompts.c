@@ -1,0 +1,336 @@
+/* `avocet run --prompts`: every line of a file is a request to the scheduler; answers come out as
+ * JSON lines, in order of the lines or, with --stream, as they come. One bad line fails alone. */
+#include "cli/run_int.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/engine_flags.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BATCH_DEFAULT     8u
+#define KV_TOKENS_DEFAULT 32768u
+#define ROWS_MAX          512u
+#define FULL_SECONDS_MAX  0.05 /* between two tries */
+#define WATCH_SECONDS     0.1  /* between two looks at Ctrl-C */
+
+typedef struct prompt_job {
+    struct prompt_run *run;
+    prompt_line line;
+    run_record record;
+    avo_request_result result;
+    bool ended, printed;
+} prompt_job;
+
+typedef struct prompt_run {
+    const run_flags *flags;
+    avo_model *model;
+    avo_engine *engine;
+    avo_scheduler *scheduler;
+    run_adapters adapters;
+    buffer text; /* the file */
+    prompt_job *job;
+    size_t count;
+    pthread_mutex_t lock; /* what follows: the delivery thread, and who submits */
+    size_t next;          /* to be printed, in order */
+    size_t failed;
+    avo_status failure; /* no memory for an answer */
+} prompt_run;
+
+/* ---- Answers ---- */
+
+static avo_status write_head(const prompt_job *job, size_t index, buffer *out) {
+    AVO_TRY(buffer_format(out, "{\"index\":%zu,\"line\":%zu", index, job->line.number));
+    if (job->line.id.size == 0)
+        return AVO_OK;
+    AVO_TRY(buffer_append_text(out, ",\"id\":"));
+    return buffer_append(out, job->line.id.data, job->line.id.size);
+}
+
+static avo_status write_error(const prompt_job *job, buffer *out) {
+    AVO_TRY(buffer_append_text(out, ",\"error\":"));
+    buffer text;
+    buffer_init(&text, NULL, SIZE_MAX);
+    avo_status status =
+        buffer_format(&text, "line %zu: %s", job->line.number, job->line.error.text);
+    if (status == AVO_OK)
+        status = json_write_string(out, buffer_text(&text));
+    buffer_free(&text);
+    AVO_TRY(status);
+    return buffer_append_text(out, "}");
+}
+
+static avo_status write_job(const prompt_job *job, size_t index, buffer *out) {
+    AVO_TRY(write_head(job, index, out));
+    if (job->line.error.status != AVO_OK)
+        return write_error(job, out);
+    AVO_TRY(buffer_append_text(out, ","));
+    AVO_TRY(run_write_answer(&job->record, out));
+    const avo_request_result *result = &job->result;
+    return buffer_format(out,
+                         ",\"reused_tokens\":%u,\"preemptions\":%u,\"timings\":{\"queue_ms\":%.3f,"
+                         "\"ttft_ms\":%.3f,\"total_ms\":%.3f}}",
+                         result->reused_tokens, result->preemptions, result->queue_seconds * 1e3,
+                         result->first_token_seconds * 1e3, result->total_seconds * 1e3);
+}
+
+static void print_job(prompt_run *run, size_t index) {
+    prompt_job *job = &run->job[index];
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    job->printed = true;
+    if (write_job(job, index, &out) == AVO_OK)
+        cli_print(buffer_text(&out));
+    else
+        run->failure = AVO_ERROR_MEMORY;
+    buffer_free(&out);
+    run_record_free(&job->record); /* a long list of prompts shall not keep all answers */
+    run_record_init(&job->record);
+}
+
+/* What may be printed now. */
+static void print_ended(prompt_run *run) {
+    for (; run->next < run->count && run->job[run->next].ended; run->next++)
+        if (!run->job[run->next].printed)
+            print_job(run, run->next);
+}
+
+static void print_token(const prompt_job *job, size_t index, const avo_token_event *event) {
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    avo_status status = write_head(job, index, &out);
+    if (status == AVO_OK)
+        status = buffer_format(&out, ",\"token\":%d,\"text\":", event->token);
+    if (status == AVO_OK)
+        status = json_write_string(&out, (text_view){event->text, event->text_bytes});
+    if (status == AVO_OK)
+        status = buffer_append_text(&out, "}");
+    if (status == AVO_OK)
+        cli_print(buffer_text(&out));
+    buffer_free(&out);
+}
+
+static bool on_job_token(prompt_job *job, const avo_token_event *event) {
+    prompt_run *run = job->run;
+    if (run_record_token(&job->record, event) != AVO_OK)
+        run->failure = AVO_ERROR_MEMORY;
+    if (run->flags->stream)
+        print_token(job, (size_t)(job - run->job), event);
+    return run->failure == AVO_OK && !cli_interrupted() &&
+           (!run->flags->stream || cli_output_works());
+}
+
+static void on_job_end(prompt_job *job, const avo_error *error) {
+    prompt_run *run = job->run;
+    if (error != NULL) {
+        job->line.error = *error;
+        run->failed++;
+    }
+    job->ended = true;
+    if (run->flags->stream)
+        print_job(run, (size_t)(job - run->job));
+    print_ended(run);
+}
+
+/* On the delivery thread. */
+static bool on_event(void *context, const avo_event *event) {
+    prompt_job *job = context;
+    bool more = true;
+    pthread_mutex_lock(&job->run->lock);
+    if (event->kind == AVO_EVENT_TOKEN) {
+        more = on_job_token(job, event->token);
+    } else {
+        if (event->kind == AVO_EVENT_FINISHED) {
+            job->result = *event->result;
+            job->record.result.finish = event->result->finish;
+            job->record.result.prompt_tokens = event->result->prompt_tokens;
+            job->record.result.new_tokens = event->result->new_tokens;
+        }
+        on_job_end(job, event->error);
+    }
+    pthread_mutex_unlock(&job->run->lock);
+    return more;
+}
+
+/* ---- Lines ---- */
+
+static avo_status read_file(prompt_run *run, avo_error *error) {
+    if (strcmp(run->flags->prompts, "-") == 0)
+        return cli_read_input(&run->text, error);
+    file_map map;
+    AVO_TRY(file_map_open(run->flags->prompts, &map, error));
+    avo_status status = buffer_append(&run->text, map.bytes.data, map.bytes.size);
+    size_t bytes = map.bytes.size;
+    file_map_close(&map);
+    return status == AVO_OK ? AVO_OK : status_no_memory(error, "the prompts", bytes);
+}
+
+/* The next line that is not blank; false: there is none. */
+static bool next_line(text_view *rest, size_t *number, text_view *line) {
+    while (rest->size > 0) {
+        const char *end = memchr(rest->data, '\n', rest->size);
+        size_t bytes = end == NULL ? rest->size : (size_t)(end - rest->data);
+        *line = (text_view){rest->data, bytes};
+        size_t taken = bytes + (end != NULL);
+        *rest = (text_view){rest->data + taken, rest->size - taken};
+        ++*number;
+        while (line->size > 0 &&
+               (line->data[line->size - 1] == '\r' || line->data[line->size - 1] == ' '))
+            line->size--;
+        if (line->size > 0)
+            return true;
+    }
+    return false;
+}
+
+static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, avo_error *error) {
+    text_view rest = buffer_text(&run->text), line;
+    size_t number = 0, count = 0;
+    while (next_line(&rest, &number, &line))
+        count++;
+    if (count == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: has no prompts", run->flags->prompts);
+    run->job = calloc(count, sizeof(*run->job));
+    if (run->job == NULL)
+        return status_no_memory(error, "the prompts", count * sizeof(*run->job));
+    rest = buffer_text(&run->text);
+    number = 0;
+    while (next_line(&rest, &number, &line)) {
+        prompt_job *job = &run->job[run->count++];
+        job->line.number = number;
+        run_record_init(&job->record);
+        prompt_line_read(&job->line, line, defaults);
+        job->run = run;
+        job->record.model = run->model;
+        job->record.adapters = &run->adapters;
+        job->record.wants_logprobs = job->line.sampling.top_logprobs > 0;
+        job->record.use_count = job->line.request.adapter_count;
+        memcpy(job->record.uses, job->line.uses, sizeof(job->record.uses));
+        job->ended = job->line.error.status != AVO_OK;
+        run->failed += job->ended;
+    }
+    return AVO_OK;
+}
+
+/* ---- The whole ---- */
+
+static avo_status open_engine(prompt_run *run, avo_error *error) {
+    const run_flags *flags = run->flags;
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(run->model, &info);
+    avo_engine_options options = flags->engine;
+    uint32_t batch = flags->batch > 0 ? flags->batch : BATCH_DEFAULT;
+    options.sessions_max = run->count < batch ? (uint32_t)run->count : batch;
+    options.rows_max = options.sessions_max > ROWS_MAX ? options.sessions_max : ROWS_MAX;
+    options.rope_context = options.context_max = flags->context;
+    uint64_t context = flags->context > 0 ? flags->context : info.context;
+    uint64_t all = context * options.sessions_max;
+    uint64_t most = context > KV_TOKENS_DEFAULT ? context : KV_TOKENS_DEFAULT;
+    options.kv_tokens = flags->kv_tokens > 0 ? flags->kv_tokens : all < most ? all : most;
+    AVO_TRY(cli_engine_open(run->model, &options, &run->engine, error));
+    return avo_scheduler_open(run->engine, NULL, &run->scheduler, error);
+}
+
+static void pause_seconds(double seconds) {
+    struct timespec time = {0, (long)(seconds * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+/* A full scheduler is waited for; a request that is refused fails alone. */
+static void submit(prompt_run *run, prompt_job *job) {
+    job->line.request.on_event = on_event;
+    job->line.request.on_event_context = job;
+    avo_error error = {0};
+    avo_status status;
+    double retry;
+    while ((status = avo_scheduler_submit(run->scheduler, &job->line.request, NULL, &retry,
+                                          &error)) == AVO_ERROR_FULL &&
+           !cli_interrupted())
+        pause_seconds(retry < FULL_SECONDS_MAX ? retry : FULL_SECONDS_MAX);
+    if (status == AVO_OK)
+        return;
+    error.status = status;
+    pthread_mutex_lock(&run->lock);
+    on_job_end(job, &error);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void answer_all(prompt_run *run) {
+    pthread_mutex_lock(&run->lock);
+    for (size_t i = 0; i < run->count && run->flags->stream; i++)
+        if (run->job[i].ended)
+            print_job(run, i);
+    print_ended(run);
+    pthread_mutex_unlock(&run->lock);
+    for (size_t i = 0; i < run->count && !cli_interrupted(); i++)
+        if (run->job[i].line.error.status == AVO_OK)
+            submit(run, &run->job[i]);
+    while (!cli_interrupted() && !avo_scheduler_drain(run->scheduler, WATCH_SECONDS))
+        ;
+    avo_scheduler_close(run->scheduler); /* whatever is left is cancelled, and told to be */
+    run->scheduler = NULL;
+    for (size_t i = 0; i < run->count; i++)
+        if (!run->job[i].ended) { /* Ctrl-C before it was submitted */
+            run->job[i].record.result.finish = AVO_FINISH_CANCELLED;
+            on_job_end(&run->job[i], NULL);
+        }
+}
+
+/* `wrong`: a flag was, and that was printed. */
+static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, avo_error *error) {
+    const run_flags *flags = run->flags;
+    AVO_TRY(read_file(run, error));
+    AVO_TRY(cli_model_open(model_name, &run->model, error));
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    sampling_values values;
+    if (!sampling_flags_apply(&command_run, &flags->sampling, run->model, &values, &request)) {
+        *wrong = true;
+        return AVO_ERROR_ARGUMENT;
+    }
+    AVO_TRY(run_adapters_open(&flags->adapters, flags->adapter_type, run->model, &run->adapters,
+                              error));
+    prompt_defaults defaults = {
+        .flags = flags, .model = run->model, .adapters = &run->adapters, .request = &request};
+    defaults.chat = !flags->raw && avo_chat_check(run->model, error) != AVO_ERROR_NOT_FOUND;
+    AVO_TRY(read_lines(run, &defaults, error));
+    AVO_TRY(open_engine(run, error));
+    answer_all(run);
+    if (run->failure != AVO_OK)
+        return status_no_memory(error, "the answers", run->count * sizeof(prompt_job));
+    return AVO_OK;
+}
+
+int run_prompts(const run_flags *flags, const char *model_name) {
+    static prompt_run run;
+    avo_error error = {0};
+    bool wrong = false;
+    run.flags = flags;
+    buffer_init(&run.text, NULL, CLI_INPUT_BYTES_MAX);
+    pthread_mutex_init(&run.lock, NULL);
+    cli_interrupt_catch();
+    avo_status status = run_all(&run, model_name, &wrong, &error);
+    avo_scheduler_close(run.scheduler);
+    avo_engine_close(run.engine);
+    for (size_t i = 0; i < run.count; i++) {
+        run_record_free(&run.job[i].record);
+        prompt_line_free(&run.job[i].line);
+    }
+    free(run.job);
+    run_adapters_close(&run.adapters);
+    avo_model_close(run.model);
+    buffer_free(&run.text);
+    pthread_mutex_destroy(&run.lock);
+    if (wrong)
+        return EXIT_USAGE;
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    if (cli_interrupted())
+        return EXIT_INTERRUPTED;
+    if (run.failed > 0)
+        return cli_fail_text("%zu of %zu prompts failed: see \"error\" in their lines", run.failed,
+                             run.count);
+    return EXIT_GOOD;
+}

@@ -1,0 +1,158 @@
+"""`avocet run --prompts` and `--adapter` on a tiny model: order, overrides, bad lines, adapters."""
+import json
+import random
+import struct
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_model
+from command import FAILED, GOOD, USAGE, call
+
+
+def write_adapter(folder, seed, rank=4, layers=2, width=32):
+    """A PEFT folder with random A and B of q_proj and o_proj."""
+    folder.mkdir()
+    generator = random.Random(seed)
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank,
+        "target_modules": ["q_proj", "o_proj"], "bias": "none"}))
+    header, data = {}, b""
+    for layer in range(layers):
+        for module in ("q_proj", "o_proj"):
+            for half, shape in (("lora_A", [rank, width]), ("lora_B", [width, rank])):
+                count = shape[0] * shape[1]
+                numbers = struct.pack(f"<{count}f",
+                                      *(generator.gauss(0, 0.4) for _ in range(count)))
+                name = f"base_model.model.model.layers.{layer}.self_attn.{module}.{half}.weight"
+                header[name] = {"dtype": "F32", "shape": shape,
+                                "data_offsets": [len(data), len(data) + len(numbers)]}
+                data += numbers
+    text = json.dumps(header).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return folder
+
+
+class Prompts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-prompts-")
+        cls.folder = Path(cls.scratch.name)
+        cls.model = tiny_model.write(cls.folder)
+        cls.one = write_adapter(cls.folder / "one", 1)
+        cls.two = write_adapter(cls.folder / "two:1", 2)  # a colon in the path
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def ask(self, lines, *flags, status=GOOD):
+        text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n"
+                       for line in lines)
+        path = self.folder / "prompts.jsonl"
+        path.write_text(text)
+        done = call("run", self.model, "--prompts", path, *flags)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def alone(self, prompt, *flags):
+        done = call("run", self.model, prompt, "--json", *flags)
+        self.assertEqual(done.returncode, GOOD, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_the_same_as_alone_in_order(self):
+        lines = [{"prompt": f"once upon {'a ' * (i % 5)}time {i}", "id": {"n": i},
+                  "max_new_tokens": 3 + i % 7, "temperature": 0.3 * (i % 3), "seed": i}
+                 for i in range(24)]
+        answers = self.ask(lines, "--ignore-eos", "-b", "5", "--kv-tokens", "300", "--ctx", "100")
+        self.assertEqual([answer["index"] for answer in answers], list(range(24)))
+        for line, answer in zip(lines, answers):
+            self.assertEqual(answer["id"], line["id"])
+            alone = self.alone(line["prompt"], "--ignore-eos", "--ctx", "100", "-n",
+                               str(line["max_new_tokens"]), "--temperature",
+                               str(line["temperature"]), "--seed", str(line["seed"]))
+            for key in ("text", "ids", "finish_reason", "usage"):
+                self.assertEqual(answer[key], alone[key])
+
+    def test_flags_are_defaults(self):
+        lines = [{"prompt": "once"}, {"prompt": "once", "max_tokens": 2, "seed": 9, "logprobs": 2}]
+        first, second = self.ask(lines, "-n", "5", "--temperature", "2", "--seed", "1",
+                                 "--ignore-eos")
+        self.assertEqual(len(first["ids"]), 5)
+        self.assertEqual(first["ids"], self.alone("once", "-n", "5", "--temperature", "2", "--seed",
+                                                  "1", "--ignore-eos")["ids"])
+        self.assertEqual(len(second["ids"]), 2)
+        self.assertEqual([len(entry["top"]) for entry in second["logprobs"]], [2, 2])
+        self.assertNotIn("logprobs", first)
+
+    def test_a_bad_line_fails_alone(self):
+        lines = ['{"prompt":"once","max_new_tokens":2}', "", "{", '{"prompt":1}',
+                 '{"prompt":"a","messages":[]}', '{"prompt":"a","tempreature":1}', '[]',
+                 '{"prompt":"a","top_p":7}', '{"prompt":"a","adapter":"none"}',
+                 '{"prompt":"' + "x" * 400 + '"}', '{"messages":[{"role":"user","content":"x"}]}',
+                 '{"prompt":"a\\u0000b"}', '{"prompt":"upon","max_new_tokens":3}']
+        answers = self.ask(lines, "--ignore-eos", status=FAILED)
+        self.assertEqual([answer["line"] for answer in answers], [1] + list(range(3, 14)))
+        wanted = ["JSON", "prompt must be a string", "either", "did you mean \"temperature\"",
+                  "expected a JSON object", "top_p", "no --adapter", "context", "template",
+                  "zero byte"]
+        for answer, part in zip(answers[1:-1], wanted):
+            self.assertIn(part, answer["error"])
+            self.assertIn(f"line {answer['line']}: ", answer["error"])
+        self.assertEqual([len(answers[0]["ids"]), len(answers[-1]["ids"])], [2, 3])
+
+    def test_stream(self):
+        lines = [{"prompt": "once", "max_new_tokens": 4}, "{", {"prompt": "upon"}]
+        events = self.ask(lines, "--stream", "--ignore-eos", "-n", "6", status=FAILED)
+        ends = {event["index"]: event for event in events if "usage" in event or "error" in event}
+        self.assertEqual(sorted(ends), [0, 1, 2])
+        for index, count in ((0, 4), (2, 6)):
+            mine = [event for event in events if event["index"] == index and "token" in event]
+            tokens = [event["token"] for event in mine if event["token"] >= 0]
+            self.assertEqual(tokens, ends[index]["ids"])
+            self.assertEqual(len(tokens), count)
+            self.assertEqual("".join(event["text"] for event in mine), ends[index]["text"])
+
+    def test_adapters(self):
+        flags = ["--adapter", f"a={self.one}", "--adapter", f"b={self.two}:-0.5", "--ignore-eos",
+                 "-n", "12"]
+        lines = [{"prompt": "once", "adapter": None}, {"prompt": "once", "adapter": "a"},
+                 {"prompt": "once", "adapters": [{"name": "b", "weight": 2}]}, {"prompt": "once"},
+                 {"prompt": "once", "adapters": []}]
+        answers = self.ask(lines, *flags)
+        base = self.alone("once", "--ignore-eos", "-n", "12")
+        only_a = self.alone("once", "--adapter", f"x={self.one}", "--ignore-eos", "-n", "12")
+        only_b = self.alone("once", "--adapter", f"x={self.two}:-1", "--ignore-eos", "-n", "12")
+        both = self.alone("once", *flags)
+        for answer, alone in zip(answers, (base, only_a, only_b, both, base)):
+            self.assertEqual(answer["ids"], alone["ids"])
+        self.assertEqual(len({str(answer["ids"]) for answer in answers}), 4)
+        self.assertNotIn("adapters", base)
+        self.assertEqual([use["name"] for use in both["adapters"]], ["a", "b"])
+        self.assertEqual(both["adapters"][1]["weight"], -0.5)
+        self.assertEqual(both["adapters"][0]["modules_matched"], 4)
+        self.assertNotEqual(both["adapters"][0]["digest"], both["adapters"][1]["digest"])
+        for kind in ("f16", "f32"):
+            self.alone("once", "--adapter", f"x={self.one}", "--adapter-type", kind, "-n", "1")
+
+    def test_refused(self):
+        for flags, part, status in (
+                (["--adapter", "x"], "NAME=PATH", FAILED),
+                (["--adapter", f"x={self.folder}"], "adapter_config.json", FAILED),
+                (["--adapter", f"x={self.one}", "--adapter", f"x={self.one}"], "twice", FAILED),
+                (["--adapter-type", "q4"], "q8, f16, f32", USAGE),
+                (["--stream"], "--prompts", USAGE), (["-b", "3"], "--prompts", USAGE)):
+            done = call("run", self.model, "once", *flags)
+            self.assertEqual((done.returncode, done.stdout), (status, b""), done)
+            self.assertIn(part, done.stderr.decode())
+        done = call("run", self.model, "once", "--prompts", "x")
+        self.assertEqual(done.returncode, USAGE)
+        done = call("run", self.model, "--prompts", self.folder / "nothing")
+        self.assertEqual(done.returncode, FAILED)
+        (self.folder / "empty").write_text("\n\n")
+        done = call("run", self.model, "--prompts", self.folder / "empty")
+        self.assertIn(b"has no prompts", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
