@@ -217,6 +217,10 @@ void source_forget(const model_source *source);
  * and map them whole; others go on as before. */
 void source_ask_huge(const model_source *source);
 
+/* Which model this is: of configuration, names, types and shapes, and a sample of the weights
+ * (digest.c says why a sample). The same in every process. Reads a few kilobytes of each tensor. */
+uint64_t source_digest(const model_source *source);
+
 /* NULL when there is none. O(1). */
 const source_tensor *source_find(const model_source *source, text_view name);
 /* Elements of a tensor (its shape was checked). */

