@@ -73,8 +73,8 @@ void adapter_release(avo_adapter *adapter);
 double adapter_module_norm(const avo_adapter *adapter, uint32_t index);
 
 /* The kernels' own layout in a file that is mapped and used where it lies. */
-AVO_MUST_USE avo_status adapter_write(const avo_adapter *adapter, const adapter_base *base,
-                                      const char *path, avo_error *error);
+AVO_MUST_USE avo_status adapter_write(const avo_adapter *adapter, const char *path,
+                                      avo_error *error);
 
 /* Adds factor · (what the adapter changes) to rows [first, first + rows) of a matrix given as
  * floats: merging. */

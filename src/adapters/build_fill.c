@@ -239,6 +239,50 @@ static avo_status fill_norm(builder *b, const adapter_array *array, const module
     return AVO_OK;
 }
 
+/* ---- Copies of the base's weights ---- */
+
+#define COPY_BOUND_FLOATS 0.02 /* of the norm: what another type of floats rounds away */
+#define COPY_BOUND_BLOCKS 0.25 /* what quantising does */
+
+/* PEFT saves what LoRA wraps beside the LoRA of embeddings and heads. It must be what the base has,
+ * but for rounding: otherwise the adapter belongs to another one. */
+static avo_status check_copy(builder *b, const module_draft *module, const weight_view *base,
+                             avo_error *error) {
+    double apart = 0.0, size = 0.0;
+    for (size_t panel = 0; panel < weight_panels(base); panel++) {
+        weight_decode_panel(base, panel, b->lanes);
+        for (size_t lane = 0; lane < panel_rows(base, panel); lane++) {
+            AVO_TRY(build_row(b, module->copy, panel * QUANT_PANEL_ROWS + lane, base->k, b->rows,
+                              error));
+            for (size_t i = 0; i < base->k; i++) {
+                double own = (double)b->lanes[i * QUANT_PANEL_ROWS + lane];
+                double difference = (double)b->rows[i] - own;
+                apart += difference * difference;
+                size += own * own;
+            }
+        }
+    }
+    bool floats = base->type == QUANT_F32 || base->type == QUANT_F16 || base->type == QUANT_BF16;
+    double bound = floats ? COPY_BOUND_FLOATS : COPY_BOUND_BLOCKS;
+    if (sqrt(apart) <= bound * sqrt(size))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT,
+                       "%s: tensor %.*s differs from the model's own by %.0f %%: the adapter was "
+                       "made for another base model",
+                       b->draft->path, TEXT_ARGUMENT(module->copy->name),
+                       size > 0 ? 100.0 * sqrt(apart / size) : 100.0);
+}
+
+static avo_status check_copies(builder *b, avo_error *error) {
+    const model_config *config = b->draft->base->config;
+    const model_view *view = b->draft->base->view;
+    const module_draft *embedding = &b->draft->modules[module_index(config, 0, MODULE_EMBEDDING)];
+    const module_draft *head = &b->draft->modules[module_index(config, 0, MODULE_HEAD)];
+    if (embedding->copy != NULL)
+        AVO_TRY(check_copy(b, embedding, &view->embedding, error));
+    return head->copy == NULL ? AVO_OK : check_copy(b, head, &view->head.weight, error);
+}
+
 /* ---- All of it ---- */
 
 static avo_status fill_array(builder *b, const adapter_array *array, bool shared,
@@ -300,7 +344,9 @@ avo_status build_fill(builder *b, avo_error *error) {
     if (b->rows == NULL)
         return status_no_memory(error, "rows of an adapter", bytes);
     b->lanes = b->rows + b->k_max * QUANT_PANEL_ROWS;
-    avo_status status = fill_all(b, error);
+    avo_status status = check_copies(b, error);
+    if (status == AVO_OK)
+        status = fill_all(b, error);
     allocator_give(b->allocator, b->rows, bytes);
     return status;
 }

@@ -215,8 +215,10 @@ static avo_status settle_module(peft_reader *reader, uint32_t index, const char 
         return module_refuse(reader, name, "has LoRA tensors, but target_modules does not mean it");
     if (module->targeted && !low_rank)
         return module_refuse(reader, name, "is targeted, but its LoRA tensors are missing");
-    if (module->copy != NULL && !low_rank)
-        return module_refuse(reader, name, "has a base_layer, but no LoRA tensors");
+    if (module->copy != NULL && (!low_rank || !table))
+        return module_refuse(reader, name,
+                             "has a base_layer.weight, which only embeddings and "
+                             "heads with LoRA have");
     /* PEFT may save embeddings and heads unasked; both are then loaded into the base. */
     if (module->weight != NULL && !module->saved && !table)
         return module_refuse(reader, name, "has a weight, but modules_to_save does not name it");

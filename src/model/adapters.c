@@ -2,6 +2,7 @@
 #include "model/adapters.h"
 
 #include "adapters/registry.h"
+#include "base/allocator.h"
 #include "base/hash.h"
 #include "base/options.h"
 
@@ -130,4 +131,87 @@ bool avo_adapter_module_at(const avo_adapter *adapter, size_t index, avo_adapter
                                .norm = adapter_module_norm(adapter, (uint32_t)index)};
     options_give(module, &full, sizeof(full));
     return true;
+}
+
+avo_status avo_adapter_pack(const avo_adapter *adapter, const char *path, avo_error *error) {
+    return adapter_write(adapter, path, error);
+}
+
+/* ---- The registry ---- */
+
+struct avo_registry {
+    const avo_allocator *allocator;
+    adapter_registry *inner;
+};
+
+avo_status avo_registry_open(const avo_model *model, const avo_registry_options *options,
+                             avo_registry **registry, avo_error *error) {
+    *registry = NULL;
+    avo_registry_options own = AVO_REGISTRY_OPTIONS_INIT;
+    AVO_TRY(options_take(&own, sizeof(own), options, "avo_registry_options", error));
+    registry_options inner = {.root = own.root, .memory_max = own.memory_max};
+    AVO_TRY(type_of(own.type, &inner.adapter.type, error));
+    avo_registry *fresh = allocator_take_array(model->allocator, 1, sizeof(*fresh));
+    if (fresh == NULL)
+        return status_no_memory(error, "a registry", sizeof(*fresh));
+    fresh->allocator = model->allocator;
+    adapter_base base = model_adapter_base(model);
+    avo_status status = registry_open(&base, &inner, model->allocator, &fresh->inner, error);
+    if (status != AVO_OK) {
+        allocator_give(fresh->allocator, fresh, sizeof(*fresh));
+        return status;
+    }
+    *registry = fresh;
+    return AVO_OK;
+}
+
+void avo_registry_close(avo_registry *registry) {
+    if (registry == NULL)
+        return;
+    registry_close(registry->inner);
+    allocator_give(registry->allocator, registry, sizeof(*registry));
+}
+
+avo_status avo_registry_load(avo_registry *registry, const char *name, const char *path,
+                             uint32_t flags, avo_error *error) {
+    if ((flags & ~(uint32_t)(AVO_REGISTRY_PINNED | AVO_REGISTRY_LAZY)) != 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "flags: %#x has bits that mean nothing",
+                           flags);
+    return registry_load(registry->inner, name, path, (flags & AVO_REGISTRY_PINNED) != 0,
+                         (flags & AVO_REGISTRY_LAZY) != 0, error);
+}
+
+avo_status avo_registry_unload(avo_registry *registry, const char *name, avo_error *error) {
+    return registry_unload(registry->inner, name, error);
+}
+
+avo_status avo_registry_take(avo_registry *registry, const char *name, avo_adapter **adapter,
+                             avo_error *error) {
+    return registry_take(registry->inner, name, adapter, error);
+}
+
+typedef struct list_context {
+    void (*see)(void *context, const avo_registry_entry *entry);
+    void *context;
+} list_context;
+
+static void see_entry(void *context, const registry_entry *entry) {
+    const list_context *list = context;
+    avo_registry_entry shown = {.size = sizeof(shown),
+                                .name = entry->name,
+                                .path = entry->path,
+                                .open = entry->open,
+                                .pinned = entry->pinned,
+                                .memory_bytes = entry->memory_bytes,
+                                .users = entry->users,
+                                .version = entry->version};
+    if (entry->digest[0] != 0 || entry->digest[1] != 0)
+        write_digest(entry->digest, shown.digest);
+    list->see(list->context, &shown);
+}
+
+void avo_registry_list(avo_registry *registry,
+                       void (*see)(void *context, const avo_registry_entry *entry), void *context) {
+    list_context list = {see, context};
+    registry_list(registry->inner, see_entry, &list);
 }

@@ -1,0 +1,89 @@
+/* The kernel resolves the path (openat2, RESOLVE_BENEATH: links may point inside only), every file
+ * by itself; what it has opened is then read through its descriptor and through no name. */
+#include "adapters/beneath.h"
+
+#include "adapters/adapters_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int open_beneath(int root, const char *path) {
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+}
+
+static avo_status refuse(const char *root, const char *path, avo_error *error) {
+    if (errno == EXDEV || errno == ELOOP)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "adapter path \"%.200s\" leaves the adapter root", path);
+    if (errno == ENOENT || errno == ENOTDIR)
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s/%.200s: no such file or folder", root,
+                           path);
+    if (errno == ENOSYS)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "an adapter root needs openat2 (Linux 5.6)");
+    return status_fail(error, AVO_ERROR_IO, "%s/%.200s: %s", root, path, strerror(errno));
+}
+
+static void descriptor_path(int descriptor, char out[32]) {
+    snprintf(out, 32, "/proc/self/fd/%d", descriptor);
+}
+
+static avo_status open_folder(int root, const char *root_path, const char *path,
+                              adapter_files *files, const adapter_base *base,
+                              const adapter_options *options, const avo_allocator *allocator,
+                              avo_adapter **out, avo_error *error) {
+    char name[4096], config_path[32], weights_path[32];
+    AVO_TRY(file_join(name, sizeof(name), path, "adapter_config.json", error));
+    int config = open_beneath(root, name);
+    if (config < 0)
+        return refuse(root_path, name, error);
+    avo_status status = file_join(name, sizeof(name), path, "adapter_model.safetensors", error);
+    int weights = status == AVO_OK ? open_beneath(root, name) : -1;
+    if (status == AVO_OK && weights < 0)
+        status = refuse(root_path, name, error);
+    if (status == AVO_OK) {
+        descriptor_path(config, config_path);
+        descriptor_path(weights, weights_path);
+        files->config = config_path;
+        files->weights = weights_path;
+        status = adapter_open_files(base, files, options, allocator, out, error);
+    }
+    (void)close(config);
+    if (weights >= 0)
+        (void)close(weights);
+    return status;
+}
+
+avo_status beneath_open(const char *root, const char *path, const adapter_base *base,
+                        const adapter_options *options, const avo_allocator *allocator,
+                        avo_adapter **out, avo_error *error) {
+    *out = NULL;
+    char shown[4096], place[32];
+    AVO_TRY(file_join(shown, sizeof(shown), root, path, error));
+    int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return status_fail(error, AVO_ERROR_IO, "adapter root %s: %s", root, strerror(errno));
+    avo_status status;
+    int found = open_beneath(folder, path);
+    struct stat state;
+    adapter_files files = {.shown = shown, .weights = place};
+    if (found < 0 || fstat(found, &state) != 0) {
+        status = refuse(root, path, error);
+    } else if (S_ISDIR(state.st_mode)) {
+        status = open_folder(folder, root, path, &files, base, options, allocator, out, error);
+    } else {
+        descriptor_path(found, place);
+        status = adapter_open_files(base, &files, options, allocator, out, error);
+    }
+    if (found >= 0)
+        (void)close(found);
+    (void)close(folder);
+    return status;
+}

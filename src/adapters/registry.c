@@ -1,0 +1,412 @@
+/* Names of adapters. One mutex guards the table; files are opened outside of it, so that a slow
+ * disk holds up nobody who asks for another name. Whoever asks for one that is being opened waits.
+ *
+ * Entries are kept sorted by name. An entry that is open holds one reference of its adapter; taking
+ * gives another. Replacing and unloading give the registry's own reference back: whoever still
+ * uses that version keeps it alive. Least recently used is told by a counter: the search for it is
+ * linear, and happens only when something is opened past the limit.
+ */
+#include "adapters/registry.h"
+
+#include "adapters/adapters_int.h"
+#include "adapters/beneath.h"
+
+#include <stdlib.h>
+
+typedef struct entry {
+    char *name, *path;
+    size_t name_bytes, path_bytes; /* as taken */
+    bool pinned;
+    bool opening; /* somebody does; others wait */
+    uint64_t version, used;
+    avo_adapter *adapter; /* NULL: not open */
+    uint64_t digest[2];   /* of the version when last open */
+} entry;
+
+struct adapter_registry {
+    const avo_allocator *allocator;
+    adapter_base base;
+    adapter_options options;
+    char *root; /* NULL: any path */
+    size_t root_bytes;
+    uint64_t memory_max;
+    pthread_mutex_t mutex;
+    pthread_cond_t opened;
+    entry **entries; /* sorted by name */
+    size_t count, capacity;
+    uint64_t memory; /* of open adapters that the registry holds */
+    uint64_t versions, clock;
+};
+
+/* ---- Names ---- */
+
+static avo_status check_name(const char *name, avo_error *error) {
+    size_t size = name == NULL ? 0 : strlen(name);
+    bool good = size > 0 && size < ADAPTER_NAME_MAX && name[0] != '/' && name[0] != '.' &&
+                strstr(name, "..") == NULL;
+    for (size_t i = 0; good && i < size; i++) {
+        char c = name[i];
+        good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               strchr("-_.:/", c) != NULL;
+    }
+    if (good)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "adapter name \"%.*s\": letters, digits and -_.:/ only, no \"..\", not "
+                       "beginning with \"/\" or \".\", shorter than %d",
+                       (int)(size > 100 ? 100 : size), name == NULL ? "" : name, ADAPTER_NAME_MAX);
+}
+
+/* The place of a name, or where it would stand. */
+static bool find(const adapter_registry *registry, const char *name, size_t *at) {
+    size_t low = 0, high = registry->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(registry->entries[middle]->name, name);
+        if (order == 0) {
+            *at = middle;
+            return true;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *at = low;
+    return false;
+}
+
+static avo_status not_found(const char *name, avo_error *error) {
+    return status_fail(error, AVO_ERROR_NOT_FOUND, "no adapter is called \"%.200s\"", name);
+}
+
+static void free_entry(const adapter_registry *registry, entry *e) {
+    if (e == NULL)
+        return;
+    allocator_give(registry->allocator, e->name, e->name_bytes);
+    allocator_give(registry->allocator, e->path, e->path_bytes);
+    allocator_give(registry->allocator, e, sizeof(*e));
+}
+
+static char *copy_text(const avo_allocator *allocator, const char *text, size_t *bytes) {
+    *bytes = strlen(text) + 1;
+    char *copy = allocator_take(allocator, *bytes);
+    if (copy != NULL)
+        memcpy(copy, text, *bytes);
+    return copy;
+}
+
+static avo_status make_entry(const adapter_registry *registry, const char *name, const char *path,
+                             bool pinned, entry **out, avo_error *error) {
+    entry *e = allocator_take_array(registry->allocator, 1, sizeof(*e));
+    if (e == NULL)
+        return status_no_memory(error, "an adapter's name", sizeof(*e));
+    e->name = copy_text(registry->allocator, name, &e->name_bytes);
+    e->path = copy_text(registry->allocator, path, &e->path_bytes);
+    e->pinned = pinned;
+    if (e->name == NULL || e->path == NULL) {
+        free_entry(registry, e);
+        return status_no_memory(error, "an adapter's name", strlen(name) + strlen(path));
+    }
+    *out = e;
+    return AVO_OK;
+}
+
+/* ---- Memory ---- */
+
+static uint64_t cost_of(const avo_adapter *adapter) {
+    /* Mapped files take memory too while they are used. */
+    return adapter->memory_bytes + adapter->storage->map.bytes.size;
+}
+
+/* Takes the adapter out of an entry; the caller gives the reference back outside of the mutex. */
+static avo_adapter *detach(adapter_registry *registry, entry *e) {
+    avo_adapter *adapter = e->adapter;
+    if (adapter != NULL)
+        registry->memory -= cost_of(adapter);
+    e->adapter = NULL;
+    return adapter;
+}
+
+static uint32_t users_of(const entry *e) {
+    if (e->adapter == NULL)
+        return 0;
+    uint32_t references = __atomic_load_n(&e->adapter->references, __ATOMIC_ACQUIRE);
+    return references > 0 ? references - 1 : 0;
+}
+
+/* The least recently used one that nobody needs; NULL: none. */
+static entry *find_idle(const adapter_registry *registry, const entry *except) {
+    entry *oldest = NULL;
+    for (size_t i = 0; i < registry->count; i++) {
+        entry *e = registry->entries[i];
+        if (e == except || e->adapter == NULL || e->pinned || users_of(e) > 0)
+            continue;
+        if (oldest == NULL || e->used < oldest->used)
+            oldest = e;
+    }
+    return oldest;
+}
+
+#define CLOSED_AT_ONCE 64
+
+/* Makes room for `needed` more bytes where it can; what is to be closed goes to `closed`. False:
+ * they do not fit even so. */
+static bool make_room(adapter_registry *registry, const entry *except, uint64_t needed,
+                      avo_adapter **closed, size_t *count) {
+    while (registry->memory_max > 0 && registry->memory + needed > registry->memory_max) {
+        entry *idle = *count < CLOSED_AT_ONCE ? find_idle(registry, except) : NULL;
+        if (idle == NULL)
+            return false;
+        closed[(*count)++] = detach(registry, idle);
+    }
+    return true;
+}
+
+static void release_all(avo_adapter **adapters, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        adapter_release(adapters[i]);
+}
+
+static avo_status no_room(const adapter_registry *registry, const char *name, uint64_t needed,
+                          avo_error *error) {
+    return status_fail(error, AVO_ERROR_FULL,
+                       "adapter \"%s\" takes %llu bytes, of %llu in all %llu are in use: none of "
+                       "them is idle",
+                       name, (unsigned long long)needed, (unsigned long long)registry->memory_max,
+                       (unsigned long long)registry->memory);
+}
+
+/* ---- Opening and closing ---- */
+
+static avo_status open_files(adapter_registry *registry, const char *path, avo_adapter **out,
+                             avo_error *error) {
+    if (registry->root == NULL)
+        return adapter_open(&registry->base, path, &registry->options, registry->allocator, out,
+                            error);
+    return beneath_open(registry->root, path, &registry->base, &registry->options,
+                        registry->allocator, out, error);
+}
+
+avo_status registry_open(const adapter_base *base, const registry_options *options,
+                         const avo_allocator *allocator, adapter_registry **out, avo_error *error) {
+    *out = NULL;
+    adapter_registry *registry = allocator_take_array(allocator, 1, sizeof(*registry));
+    if (registry == NULL)
+        return status_no_memory(error, "a registry", sizeof(*registry));
+    registry->allocator = allocator;
+    registry->base = *base;
+    registry->options = options->adapter;
+    registry->memory_max = options->memory_max;
+    if (options->root != NULL) {
+        if (file_kind_of(options->root) != FILE_FOLDER) {
+            allocator_give(allocator, registry, sizeof(*registry));
+            return status_fail(error, AVO_ERROR_NOT_FOUND, "adapter root %s: no such folder",
+                               options->root);
+        }
+        registry->root = copy_text(allocator, options->root, &registry->root_bytes);
+        if (registry->root == NULL) {
+            allocator_give(allocator, registry, sizeof(*registry));
+            return status_no_memory(error, "a path", strlen(options->root));
+        }
+    }
+    if (pthread_mutex_init(&registry->mutex, NULL) != 0 ||
+        pthread_cond_init(&registry->opened, NULL) != 0) {
+        allocator_give(allocator, registry->root, registry->root_bytes);
+        allocator_give(allocator, registry, sizeof(*registry));
+        return status_no_memory(error, "a registry's mutex", 0);
+    }
+    *out = registry;
+    return AVO_OK;
+}
+
+void registry_close(adapter_registry *registry) {
+    if (registry == NULL)
+        return;
+    for (size_t i = 0; i < registry->count; i++) {
+        adapter_release(registry->entries[i]->adapter);
+        free_entry(registry, registry->entries[i]);
+    }
+    (void)pthread_mutex_destroy(&registry->mutex);
+    (void)pthread_cond_destroy(&registry->opened);
+    allocator_give(registry->allocator, registry->entries,
+                   registry->capacity * sizeof(*registry->entries));
+    allocator_give(registry->allocator, registry->root, registry->root_bytes);
+    allocator_give(registry->allocator, registry, sizeof(*registry));
+}
+
+/* ---- Loading ---- */
+
+static avo_status reserve(adapter_registry *registry, avo_error *error) {
+    if (registry->count < registry->capacity)
+        return AVO_OK;
+    if (registry->count >= REGISTRY_NAMES_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "more than %d adapters", REGISTRY_NAMES_MAX);
+    size_t capacity = registry->capacity == 0 ? 16 : 2 * registry->capacity;
+    entry **entries = allocator_take_array(registry->allocator, capacity, sizeof(*entries));
+    if (entries == NULL)
+        return status_no_memory(error, "adapter names", capacity * sizeof(*entries));
+    if (registry->count > 0)
+        memcpy(entries, registry->entries, registry->count * sizeof(*entries));
+    allocator_give(registry->allocator, registry->entries,
+                   registry->capacity * sizeof(*registry->entries));
+    registry->entries = entries;
+    registry->capacity = capacity;
+    return AVO_OK;
+}
+
+/* Puts `fresh` in the place of what the name meant; *before gets that, which may be NULL. */
+static avo_status put(adapter_registry *registry, entry *fresh, entry **before, avo_error *error) {
+    size_t at;
+    fresh->version = ++registry->versions;
+    fresh->used = ++registry->clock;
+    if (find(registry, fresh->name, &at)) {
+        *before = registry->entries[at];
+        registry->entries[at] = fresh;
+        return AVO_OK;
+    }
+    AVO_TRY(reserve(registry, error));
+    memmove(registry->entries + at + 1, registry->entries + at,
+            (registry->count - at) * sizeof(*registry->entries));
+    registry->entries[at] = fresh;
+    registry->count++;
+    return AVO_OK;
+}
+
+/* An entry that somebody is opening is theirs until they are done. */
+static void wait_for_opening(adapter_registry *registry, const char *name) {
+    size_t at;
+    while (find(registry, name, &at) && registry->entries[at]->opening)
+        (void)pthread_cond_wait(&registry->opened, &registry->mutex);
+}
+
+avo_status registry_load(adapter_registry *registry, const char *name, const char *path,
+                         bool pinned, bool lazy, avo_error *error) {
+    entry *fresh = NULL, *before = NULL;
+    avo_adapter *adapter = NULL, *old = NULL, *closed[CLOSED_AT_ONCE];
+    size_t closed_count = 0;
+    AVO_TRY(check_name(name, error));
+    if (path == NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+    AVO_TRY(make_entry(registry, name, path, pinned, &fresh, error));
+    avo_status status = lazy ? AVO_OK : open_files(registry, path, &adapter, error);
+    if (status == AVO_OK) {
+        (void)pthread_mutex_lock(&registry->mutex);
+        wait_for_opening(registry, name);
+        size_t at;
+        entry *replaced = find(registry, name, &at) ? registry->entries[at] : NULL;
+        /* What is replaced makes room as well: it is given back either way. */
+        uint64_t needed = adapter == NULL ? 0 : cost_of(adapter);
+        uint64_t freed = replaced != NULL && replaced->adapter != NULL && users_of(replaced) == 0
+                             ? cost_of(replaced->adapter)
+                             : 0;
+        if (adapter != NULL && !make_room(registry, replaced, needed > freed ? needed - freed : 0,
+                                          closed, &closed_count))
+            status = no_room(registry, name, needed, error);
+        if (status == AVO_OK)
+            status = put(registry, fresh, &before, error);
+        if (status == AVO_OK) {
+            if (adapter != NULL) {
+                fresh->adapter = adapter;
+                memcpy(fresh->digest, adapter->view.digest, sizeof(fresh->digest));
+                registry->memory += needed;
+            }
+            old = before == NULL ? NULL : detach(registry, before);
+        }
+        (void)pthread_mutex_unlock(&registry->mutex);
+    }
+    release_all(closed, closed_count);
+    adapter_release(old);
+    free_entry(registry, status == AVO_OK ? before : fresh);
+    if (status != AVO_OK)
+        adapter_release(adapter);
+    return status;
+}
+
+avo_status registry_unload(adapter_registry *registry, const char *name, avo_error *error) {
+    AVO_TRY(check_name(name, error));
+    (void)pthread_mutex_lock(&registry->mutex);
+    wait_for_opening(registry, name);
+    size_t at;
+    entry *gone = NULL;
+    avo_adapter *adapter = NULL;
+    if (find(registry, name, &at)) {
+        gone = registry->entries[at];
+        adapter = detach(registry, gone);
+        registry->count--;
+        memmove(registry->entries + at, registry->entries + at + 1,
+                (registry->count - at) * sizeof(*registry->entries));
+    }
+    (void)pthread_mutex_unlock(&registry->mutex);
+    adapter_release(adapter);
+    free_entry(registry, gone);
+    return gone == NULL ? not_found(name, error) : AVO_OK;
+}
+
+/* ---- Taking ---- */
+
+/* Opens an entry's files without the mutex; it is held again when this returns. */
+static avo_status open_entry(adapter_registry *registry, entry *e, avo_adapter **closed,
+                             size_t *closed_count, avo_error *error) {
+    avo_adapter *adapter = NULL;
+    e->opening = true;
+    (void)pthread_mutex_unlock(&registry->mutex);
+    avo_status status = open_files(registry, e->path, &adapter, error);
+    (void)pthread_mutex_lock(&registry->mutex);
+    e->opening = false;
+    (void)pthread_cond_broadcast(&registry->opened);
+    if (status != AVO_OK)
+        return status;
+    if (!make_room(registry, e, cost_of(adapter), closed, closed_count)) {
+        status = no_room(registry, e->name, cost_of(adapter), error);
+        closed[(*closed_count)++] = adapter;
+        return status;
+    }
+    e->adapter = adapter;
+    memcpy(e->digest, adapter->view.digest, sizeof(e->digest));
+    registry->memory += cost_of(adapter);
+    return AVO_OK;
+}
+
+avo_status registry_take(adapter_registry *registry, const char *name, avo_adapter **out,
+                         avo_error *error) {
+    *out = NULL;
+    AVO_TRY(check_name(name, error));
+    avo_adapter *closed[CLOSED_AT_ONCE + 1];
+    size_t closed_count = 0, at;
+    avo_status status = AVO_OK;
+    (void)pthread_mutex_lock(&registry->mutex);
+    wait_for_opening(registry, name);
+    if (!find(registry, name, &at)) {
+        status = not_found(name, error);
+    } else {
+        entry *e = registry->entries[at];
+        if (e->adapter == NULL)
+            status = open_entry(registry, e, closed, &closed_count, error);
+        if (status == AVO_OK) {
+            e->used = ++registry->clock;
+            *out = adapter_share(e->adapter);
+        }
+    }
+    (void)pthread_mutex_unlock(&registry->mutex);
+    release_all(closed, closed_count);
+    return status;
+}
+
+void registry_list(adapter_registry *registry,
+                   void (*see)(void *context, const registry_entry *entry), void *context) {
+    (void)pthread_mutex_lock(&registry->mutex);
+    for (size_t i = 0; i < registry->count; i++) {
+        const entry *e = registry->entries[i];
+        registry_entry shown = {.name = e->name,
+                                .path = e->path,
+                                .open = e->adapter != NULL,
+                                .pinned = e->pinned,
+                                .memory_bytes = e->adapter == NULL ? 0 : cost_of(e->adapter),
+                                .users = users_of(e),
+                                .version = e->version,
+                                .digest = {e->digest[0], e->digest[1]}};
+        see(context, &shown);
+    }
+    (void)pthread_mutex_unlock(&registry->mutex);
+}

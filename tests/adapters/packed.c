@@ -1,0 +1,245 @@
+/* Packed adapters: the same digest, modules and numbers as what they were made from; refused where
+ * the base is another one or a byte is wrong. */
+#include "support/support.h"
+
+#include "adapters/adapters_int.h"
+#include "adapters/packed_int.h"
+#include "base/hash.h"
+#include "model/adapters.h"
+#include "support/adapter_fixtures.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static avo_model *open_model(const char *path) {
+    avo_error error = {0};
+    avo_model *model;
+    assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
+    return model;
+}
+
+static avo_adapter *open_adapter(const avo_model *model, const char *path, const char *type) {
+    avo_error error = {0};
+    avo_adapter *adapter;
+    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
+    options.type = type;
+    assert_ok_error(avo_adapter_open(model, path, &options, &adapter, &error), &error);
+    return adapter;
+}
+
+static const char *packed_path(void) {
+    static char path[4096];
+    snprintf(path, sizeof(path), "%s/one.avoa", test_scratch_folder());
+    return path;
+}
+
+static void pack(const avo_adapter *adapter) {
+    avo_error error = {0};
+    assert_ok_error(avo_adapter_pack(adapter, packed_path(), &error), &error);
+}
+
+static void expect_equal(const avo_adapter *a, const avo_adapter *b) {
+    avo_adapter_info x = AVO_ADAPTER_INFO_INIT, y = AVO_ADAPTER_INFO_INIT;
+    avo_adapter_describe(a, &x);
+    avo_adapter_describe(b, &y);
+    assert_string_equal(x.digest, y.digest);
+    assert_string_equal(x.type, y.type);
+    assert_string_equal(x.method, y.method);
+    assert_int_equal(x.modules_matched, y.modules_matched);
+    assert_int_equal(x.modules_expected, y.modules_expected);
+    assert_int_equal(x.rank_max, y.rank_max);
+    assert_int_equal(x.bytes, y.bytes);
+    assert_int_equal(a->view.rank_max, b->view.rank_max);
+    assert_int_equal(a->view.gains, b->view.gains);
+    assert_int_equal(a->view.norms, b->view.norms);
+    avo_adapter_module m = AVO_ADAPTER_MODULE_INIT, n = AVO_ADAPTER_MODULE_INIT;
+    for (size_t i = 0; avo_adapter_module_at(a, i, &m); i++) {
+        assert_true(avo_adapter_module_at(b, i, &n));
+        assert_string_equal(m.name, n.name);
+        assert_string_equal(m.kind, n.kind);
+        assert_int_equal(m.rank, n.rank);
+        assert_true(m.scale == n.scale && m.norm == n.norm);
+    }
+}
+
+static void every_fixture_comes_back(void **state) {
+    (void)state;
+    char names[ADAPTER_FIXTURES_MAX][64];
+    static const char *const types[] = {"q8", "f16", "f32"};
+    size_t count = adapter_fixtures(names);
+    for (size_t i = 0; i < count; i++) {
+        adapter_fixture fixture;
+        adapter_fixture_open(&fixture, names[i]);
+        avo_model *model = open_model(fixture.base);
+        for (int t = 0; t < 3; t++) {
+            avo_adapter *adapter = open_adapter(model, fixture.path, types[t]);
+            pack(adapter);
+            avo_adapter *again = open_adapter(model, packed_path(), NULL);
+            expect_equal(adapter, again);
+            assert_true((uintptr_t)again->view.layer != 0);
+            avo_adapter_close(again);
+            avo_adapter_close(adapter);
+        }
+        avo_model_close(model);
+        adapter_fixture_close(&fixture);
+    }
+}
+
+/* Plain LoRA fits a base in other types; what depends on weights or on the order of rows does not.
+ */
+static void the_base_must_fit(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_adapter *none = NULL;
+    avo_model *folder = open_model(test_fixture_path("models/llama2"));
+    avo_model *twin = open_model(test_fixture_path("models/llama2.gguf"));
+    avo_model *phi = open_model(test_fixture_path("models/phi3"));
+    avo_model *phi_twin = open_model(test_fixture_path("models/phi3.gguf"));
+    avo_adapter *adapter = open_adapter(folder, test_fixture_path("adapters/plain"), NULL);
+    pack(adapter);
+    assert_refused(avo_adapter_open(twin, packed_path(), NULL, &none, &error),
+                   AVO_ERROR_UNSUPPORTED, &error, "another order");
+    assert_refused(avo_adapter_open(phi, packed_path(), NULL, &none, &error), AVO_ERROR_FORMAT,
+                   &error, "packed for a llama of 2 layers");
+    avo_adapter_close(adapter);
+    adapter = open_adapter(phi, test_fixture_path("adapters/fused"), NULL);
+    pack(adapter);
+    avo_adapter *other = open_adapter(phi_twin, packed_path(), NULL);
+    expect_equal(adapter, other);
+    avo_adapter_close(other);
+    avo_adapter_close(adapter);
+    avo_model *gpt2 = open_model(test_fixture_path("models/gpt2"));
+    avo_model *gpt2_twin = open_model(test_fixture_path("models/gpt2.gguf"));
+    adapter = open_adapter(gpt2, test_fixture_path("adapters/dora-conv1d"), NULL);
+    pack(adapter);
+    assert_refused(avo_adapter_open(gpt2_twin, packed_path(), NULL, &none, &error),
+                   AVO_ERROR_UNSUPPORTED, &error, "another base model");
+    avo_adapter_close(adapter);
+    avo_model_close(gpt2);
+    avo_model_close(gpt2_twin);
+    avo_model_close(folder);
+    avo_model_close(twin);
+    avo_model_close(phi);
+    avo_model_close(phi_twin);
+}
+
+/* ---- Damage ---- */
+
+typedef struct hostile {
+    avo_model *model;
+    adapter_base base;
+    uint8_t *bytes; /* at a multiple of 64, exactly as long as the file */
+    size_t size;
+} hostile;
+
+static void hostile_open(hostile *h, const char *base, const char *adapter_path) {
+    h->model = open_model(test_fixture_path(base));
+    h->base = model_adapter_base(h->model);
+    avo_adapter *adapter = open_adapter(h->model, test_fixture_path(adapter_path), "q8");
+    pack(adapter);
+    avo_adapter_close(adapter);
+    avo_error error = {0};
+    file_map map;
+    assert_ok_error(file_map_open(packed_path(), &map, &error), &error);
+    h->size = map.bytes.size;
+    h->bytes = test_take_exact(h->size, 64);
+    memcpy(h->bytes, map.bytes.data, h->size);
+    file_map_close(&map);
+}
+
+static void hostile_close(hostile *h) {
+    free(h->bytes);
+    avo_model_close(h->model);
+}
+
+static bool opens(const hostile *h, const uint8_t *bytes, size_t size) {
+    avo_error error = {0};
+    avo_adapter *adapter;
+    test_allocator counter;
+    test_allocator_init(&counter);
+    avo_status status = adapter_open_memory(&h->base, (bytes_view){0}, (bytes_view){bytes, size},
+                                            "packed", NULL, &counter.allocator, &adapter, &error);
+    assert_true(status == AVO_OK || error.text[0] != '\0');
+    adapter_release(adapter);
+    assert_int_equal(counter.live, 0);
+    assert_true(counter.peak_bytes < ((size_t)64 << 20));
+    return status == AVO_OK;
+}
+
+static size_t head_bytes(const hostile *h) {
+    const packed_header *header = (const packed_header *)(const void *)h->bytes;
+    return sizeof(*header) + header->array_count * sizeof(packed_array) +
+           header->module_count * sizeof(packed_module) + header->names_bytes;
+}
+
+static void every_truncation_and_bit_is_seen(void **state) {
+    (void)state;
+    hostile h;
+    hostile_open(&h, "models/phi3", "adapters/dora-fused");
+    assert_true(opens(&h, h.bytes, h.size));
+    for (size_t size = 0; size < h.size; size += size < 1024 ? 1 : 61) {
+        uint8_t *cut = test_take_exact(size == 0 ? 1 : size, 64);
+        memcpy(cut, h.bytes, size);
+        assert_false(opens(&h, cut, size));
+        free(cut);
+    }
+    size_t head = head_bytes(&h);
+    const packed_header *header = (const packed_header *)(const void *)h.bytes;
+    for (size_t at = 0; at < h.size; at += at < head ? 1 : 37) {
+        uint8_t bit = (uint8_t)(1u << at % 8);
+        /* Between the tables and the data, and between arrays, nothing is read. */
+        bool padding = at >= head && at < header->data_at;
+        h.bytes[at] ^= bit;
+        bool opened = opens(&h, h.bytes, h.size);
+        h.bytes[at] ^= bit;
+        if (at < head || (!padding && at == header->data_at))
+            assert_false(opened);
+    }
+    hostile_close(&h);
+}
+
+static void sum_again(uint8_t *bytes, size_t head) {
+    uint64_t sum = 0;
+    memcpy(bytes + offsetof(packed_header, head_sum), &sum, sizeof(sum));
+    sum = hash_bytes(bytes, head);
+    memcpy(bytes + offsetof(packed_header, head_sum), &sum, sizeof(sum));
+}
+
+/* Whoever makes the sums right again must still not get further than the checks. */
+static void integers_at_their_extremes_with_right_sums(void **state) {
+    (void)state;
+    hostile h;
+    hostile_open(&h, "models/phi3", "adapters/fused");
+    size_t head = head_bytes(&h);
+    static const uint32_t values[] = {0,          1,          2,          16,     0x7FFFFFFF,
+                                      0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x10000};
+    size_t refused = 0;
+    for (size_t at = 4; at + 4 <= head; at += 4) {
+        if (at >= 8 && at < 16)
+            continue; /* the sum itself */
+        uint32_t kept;
+        memcpy(&kept, h.bytes + at, 4);
+        for (size_t i = 0; i < sizeof(values) / sizeof(values[0]) + 2; i++) {
+            uint32_t value = i < sizeof(values) / sizeof(values[0]) ? values[i]
+                             : i % 2 == 0                           ? kept - 1
+                                                                    : kept + 1;
+            memcpy(h.bytes + at, &value, 4);
+            sum_again(h.bytes, head);
+            refused += !opens(&h, h.bytes, h.size);
+        }
+        memcpy(h.bytes + at, &kept, 4);
+    }
+    assert_true(refused > 500);
+    hostile_close(&h);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fixture_comes_back),
+        cmocka_unit_test(the_base_must_fit),
+        cmocka_unit_test(every_truncation_and_bit_is_seen),
+        cmocka_unit_test(integers_at_their_extremes_with_right_sums),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

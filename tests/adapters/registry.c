@@ -1,0 +1,382 @@
+/* Names of adapters under traffic: versions, pins, memory, a root that cannot be left.
+ * AVO_TEST_THREADS */
+#include "support/support.h"
+
+#include "base/file.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct bench {
+    test_allocator counter; /* not for threads */
+    avo_model *model;
+    avo_registry *registry;
+    avo_error error;
+    char root[4096];
+} bench;
+
+static void bench_open(bench *b, avo_registry_options options) {
+    memset(b, 0, sizeof(*b));
+    test_allocator_init(&b->counter);
+    avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
+    model_options.allocator = &b->counter.allocator;
+    assert_ok_error(
+        avo_model_open(test_fixture_path("models/llama2"), &model_options, &b->model, &b->error),
+        &b->error);
+    assert_ok_error(avo_registry_open(b->model, &options, &b->registry, &b->error), &b->error);
+}
+
+static void bench_close(bench *b) {
+    avo_registry_close(b->registry);
+    avo_model_close(b->model);
+    assert_int_equal(b->counter.live, 0);
+}
+
+static const char *adapter_path(const char *name) {
+    static char paths[4][4096];
+    static int turn;
+    char relative[256];
+    char *path = paths[turn++ % 4];
+    snprintf(relative, sizeof(relative), "adapters/%s", name);
+    snprintf(path, sizeof(paths[0]), "%s", test_fixture_path(relative));
+    return path;
+}
+
+static void digest_of(const avo_adapter *adapter, char out[33]) {
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    avo_adapter_describe(adapter, &info);
+    memcpy(out, info.digest, 33);
+}
+
+static void names_are_loaded_replaced_and_unloaded(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    avo_adapter *first, *second, *none = NULL;
+    char one[33], two[33], again[33];
+    assert_refused(avo_registry_take(b.registry, "a", &none, &b.error), AVO_ERROR_NOT_FOUND,
+                   &b.error, "no adapter is called \"a\"");
+    assert_ok_error(avo_registry_load(b.registry, "a", adapter_path("plain"), 0, &b.error),
+                    &b.error);
+    assert_ok_error(avo_registry_take(b.registry, "a", &first, &b.error), &b.error);
+    digest_of(first, one);
+    /* A failed load leaves the name as it was. */
+    assert_int_not_equal(avo_registry_load(b.registry, "a", adapter_path("conv1d"), 0, &b.error),
+                         AVO_OK);
+    assert_ok_error(avo_registry_take(b.registry, "a", &second, &b.error), &b.error);
+    assert_ptr_equal(first, second);
+    avo_adapter_close(second);
+    /* Whoever took the first version keeps it. */
+    assert_ok_error(avo_registry_load(b.registry, "a", adapter_path("dora"), 0, &b.error),
+                    &b.error);
+    assert_ok_error(avo_registry_take(b.registry, "a", &second, &b.error), &b.error);
+    digest_of(second, two);
+    digest_of(first, again);
+    assert_string_not_equal(one, two);
+    assert_string_equal(one, again);
+    assert_ok_error(avo_registry_unload(b.registry, "a", &b.error), &b.error);
+    assert_refused(avo_registry_unload(b.registry, "a", &b.error), AVO_ERROR_NOT_FOUND, &b.error,
+                   "no adapter is called");
+    digest_of(second, again);
+    assert_string_equal(two, again);
+    avo_adapter_close(first);
+    avo_adapter_close(second);
+    bench_close(&b);
+}
+
+static void wrong_names_are_refused(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",    ".",   "..",    "/etc", "a/../b", "a b",
+                                        "a\n", "\"x", ".hide", "ä",    "a\\b",   "a..b"};
+    static const char *const right[] = {"a", "org/name", "v1.2:latest", "A-b_c.d"};
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_refused(avo_registry_load(b.registry, wrong[i], adapter_path("plain"),
+                                         AVO_REGISTRY_LAZY, &b.error),
+                       AVO_ERROR_ARGUMENT, &b.error, "adapter name");
+    for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+        assert_ok_error(avo_registry_load(b.registry, right[i], adapter_path("plain"),
+                                          AVO_REGISTRY_LAZY, &b.error),
+                        &b.error);
+    bench_close(&b);
+}
+
+/* ---- The root ---- */
+
+static void copy_file(const char *from, const char *to) {
+    avo_error error = {0};
+    file_map map;
+    file_writer writer;
+    assert_ok_error(file_map_open(from, &map, &error), &error);
+    assert_ok_error(file_writer_open(&writer, to, &error), &error);
+    assert_ok_error(file_writer_append(&writer, map.bytes.data, map.bytes.size, &error), &error);
+    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    file_map_close(&map);
+}
+
+static void make_adapter(const char *folder, const char *from) {
+    char a[4600], z[4600];
+    (void)mkdir(folder, 0700);
+    snprintf(a, sizeof(a), "%s/adapter_config.json", from);
+    snprintf(z, sizeof(z), "%s/adapter_config.json", folder);
+    copy_file(a, z);
+    snprintf(a, sizeof(a), "%s/adapter_model.safetensors", from);
+    snprintf(z, sizeof(z), "%s/adapter_model.safetensors", folder);
+    copy_file(a, z);
+}
+
+static void link_to(const char *target, const char *folder, const char *name) {
+    char path[4600];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    (void)unlink(path);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+static void nothing_leaves_the_root(void **state) {
+    (void)state;
+    char root[4096], inner[4200], outside[4200], tricky[4200], path[4600];
+    snprintf(root, sizeof(root), "%s/root", test_scratch_folder());
+    snprintf(inner, sizeof(inner), "%s/good", root);
+    snprintf(tricky, sizeof(tricky), "%s/tricky", root);
+    snprintf(outside, sizeof(outside), "%s/outside", test_scratch_folder());
+    (void)mkdir(root, 0700);
+    (void)mkdir(tricky, 0700);
+    make_adapter(inner, adapter_path("plain"));
+    make_adapter(outside, adapter_path("plain"));
+    link_to("good", root, "inside-link");
+    link_to("../outside", root, "outside-link");
+    link_to(outside, root, "absolute-link");
+    /* A folder inside whose weights lie outside. */
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", outside);
+    link_to(path, tricky, "adapter_model.safetensors");
+    link_to("../good/adapter_config.json", tricky, "adapter_config.json");
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.root = root;
+    bench b;
+    bench_open(&b, options);
+    assert_ok_error(avo_registry_load(b.registry, "a", "good", 0, &b.error), &b.error);
+    assert_ok_error(avo_registry_load(b.registry, "b", "inside-link", 0, &b.error), &b.error);
+    assert_ok_error(avo_registry_load(b.registry, "c", "./good/../good", 0, &b.error), &b.error);
+    static const char *const leaving[] = {"../outside",  "outside-link", "absolute-link",
+                                          "tricky",      "/etc",         "good/../../outside",
+                                          "../root/good"};
+    for (size_t i = 0; i < sizeof(leaving) / sizeof(leaving[0]); i++)
+        assert_refused(avo_registry_load(b.registry, "d", leaving[i], 0, &b.error),
+                       AVO_ERROR_ARGUMENT, &b.error, "leaves the adapter root");
+    assert_refused(avo_registry_load(b.registry, "d", "nowhere", 0, &b.error), AVO_ERROR_NOT_FOUND,
+                   &b.error, "no such file");
+    avo_adapter *none = NULL;
+    assert_ok(avo_registry_load(b.registry, "lazy", "outside-link", AVO_REGISTRY_LAZY, &b.error));
+    assert_refused(avo_registry_take(b.registry, "lazy", &none, &b.error), AVO_ERROR_ARGUMENT,
+                   &b.error, "leaves the adapter root");
+    bench_close(&b);
+}
+
+/* ---- Memory ---- */
+
+typedef struct seen {
+    uint32_t names, open, users;
+    uint64_t memory;
+    char last[64];
+} seen;
+
+static void see(void *context, const avo_registry_entry *entry) {
+    seen *all = context;
+    assert_true(all->names == 0 || strcmp(all->last, entry->name) < 0);
+    snprintf(all->last, sizeof(all->last), "%s", entry->name);
+    all->names++;
+    all->open += entry->open;
+    all->users += entry->users;
+    all->memory += entry->memory_bytes;
+    assert_int_equal(entry->open, entry->memory_bytes > 0);
+}
+
+static seen look(const bench *b) {
+    seen all = {0};
+    avo_registry_list(b->registry, see, &all);
+    return all;
+}
+
+static void the_least_recently_used_makes_room(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    assert_ok(avo_registry_load(b.registry, "one", adapter_path("plain"), 0, &b.error));
+    uint64_t each = look(&b).memory;
+    bench_close(&b);
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.memory_max = 3 * each;
+    bench_open(&b, options);
+    avo_adapter *held[3], *none = NULL;
+    char name[16];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "a%d", i);
+        assert_ok(avo_registry_load(b.registry, name, adapter_path("plain"),
+                                    AVO_REGISTRY_LAZY | (i == 0 ? AVO_REGISTRY_PINNED : 0),
+                                    &b.error));
+    }
+    assert_int_equal(look(&b).open, 0);
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof(name), "a%d", i);
+        assert_ok_error(avo_registry_take(b.registry, name, &held[0], &b.error), &b.error);
+        avo_adapter_close(held[0]);
+        seen all = look(&b);
+        assert_int_equal(all.names, 100);
+        assert_true(all.open <= 3 && all.memory <= 3 * each && all.users == 0);
+    }
+    /* The pinned one has stayed; those in use stay too, and then there is no room. */
+    assert_ok(avo_registry_take(b.registry, "a98", &held[0], &b.error));
+    assert_ok(avo_registry_take(b.registry, "a99", &held[1], &b.error));
+    assert_int_equal(look(&b).users, 2);
+    assert_refused(avo_registry_take(b.registry, "a5", &none, &b.error), AVO_ERROR_FULL, &b.error,
+                   "none of them is idle");
+    avo_adapter_close(held[0]);
+    assert_ok_error(avo_registry_take(b.registry, "a5", &held[0], &b.error), &b.error);
+    avo_adapter_close(held[0]);
+    avo_adapter_close(held[1]);
+    bench_close(&b);
+}
+
+static void ten_thousand_cycles_leak_nothing(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    static const char *const kinds[] = {"plain", "dora"};
+    char wanted[2][33];
+    for (int i = 0; i < 2; i++) {
+        avo_adapter *adapter;
+        assert_ok(avo_adapter_open(b.model, adapter_path(kinds[i]), NULL, &adapter, &b.error));
+        digest_of(adapter, wanted[i]);
+        avo_adapter_close(adapter);
+    }
+    size_t live = b.counter.live;
+    avo_adapter *before = NULL;
+    char digest[33];
+    for (int i = 0; i < 10000; i++) {
+        uint32_t flags = i % 3 == 0 ? 0 : AVO_REGISTRY_LAZY;
+        avo_adapter *adapter;
+        assert_ok_error(
+            avo_registry_load(b.registry, "a", adapter_path(kinds[i % 2]), flags, &b.error),
+            &b.error);
+        if (i % 8 == 0) {
+            assert_ok_error(avo_registry_take(b.registry, "a", &adapter, &b.error), &b.error);
+            digest_of(adapter, digest);
+            assert_string_equal(digest, wanted[i % 2]);
+            avo_adapter_close(before);
+            before = adapter;
+        }
+        if (i % 5 == 0)
+            assert_ok_error(avo_registry_unload(b.registry, "a", &b.error), &b.error);
+    }
+    avo_adapter_close(before);
+    (void)!avo_registry_unload(b.registry, "a", &b.error);
+    assert_true(b.counter.live <= live + 1); /* the table of names */
+    bench_close(&b);
+}
+
+/* ---- Threads ---- */
+
+typedef struct traffic {
+    avo_registry *registry;
+    const char *paths[2];
+    char digests[2][33];
+    uint32_t turns;
+    uint32_t number;
+    uint32_t taken; /* out */
+    bool wrong;     /* out */
+} traffic;
+
+static void *change(void *context) {
+    traffic *t = context;
+    avo_error error;
+    for (uint32_t i = 0; i < t->turns; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "n%u", (i + t->number) % 3);
+        uint32_t flags = i % 2 == 0 ? 0 : AVO_REGISTRY_LAZY;
+        if (i % 7 == 6)
+            (void)!avo_registry_unload(t->registry, name, &error);
+        else if (avo_registry_load(t->registry, name, t->paths[i % 2], flags, &error) != AVO_OK)
+            t->wrong = true;
+    }
+    return NULL;
+}
+
+static void *use(void *context) {
+    traffic *t = context;
+    avo_error error;
+    for (uint32_t i = 0; i < 4 * t->turns; i++) {
+        char name[8], digest[33];
+        avo_adapter *adapter;
+        snprintf(name, sizeof(name), "n%u", i % 3);
+        avo_status status = avo_registry_take(t->registry, name, &adapter, &error);
+        if (status == AVO_ERROR_NOT_FOUND)
+            continue;
+        if (status != AVO_OK) {
+            t->wrong = true;
+            continue;
+        }
+        digest_of(adapter, digest);
+        if (strcmp(digest, t->digests[0]) != 0 && strcmp(digest, t->digests[1]) != 0)
+            t->wrong = true;
+        avo_adapter_module module = AVO_ADAPTER_MODULE_INIT;
+        if (!avo_adapter_module_at(adapter, 0, &module) || !(module.norm > 0))
+            t->wrong = true;
+        avo_adapter_close(adapter);
+        t->taken++;
+    }
+    return NULL;
+}
+
+static void many_threads_load_take_and_unload(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model;
+    avo_registry *registry;
+    traffic all[4];
+    pthread_t threads[4];
+    assert_ok_error(avo_model_open(test_fixture_path("models/llama2"), NULL, &model, &error),
+                    &error);
+    assert_ok_error(avo_registry_open(model, NULL, &registry, &error), &error);
+    memset(all, 0, sizeof(all));
+    for (int i = 0; i < 4; i++) {
+        all[i] = (traffic){.registry = registry, .turns = 150, .number = (uint32_t)i};
+        all[i].paths[0] = strdup(adapter_path("plain"));
+        all[i].paths[1] = strdup(adapter_path("all-linear"));
+        for (int j = 0; j < 2; j++) {
+            avo_adapter *adapter;
+            assert_ok(avo_adapter_open(model, all[i].paths[j], NULL, &adapter, &error));
+            digest_of(adapter, all[i].digests[j]);
+            avo_adapter_close(adapter);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, i < 2 ? change : use, &all[i]), 0);
+    uint32_t taken = 0;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_false(all[i].wrong);
+        taken += all[i].taken;
+        free((void *)(uintptr_t)all[i].paths[0]);
+        free((void *)(uintptr_t)all[i].paths[1]);
+    }
+    assert_true(taken > 0);
+    avo_registry_close(registry);
+    avo_model_close(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_loaded_replaced_and_unloaded),
+        cmocka_unit_test(wrong_names_are_refused),
+        cmocka_unit_test(nothing_leaves_the_root),
+        cmocka_unit_test(the_least_recently_used_makes_room),
+        cmocka_unit_test(ten_thousand_cycles_leak_nothing),
+        cmocka_unit_test(many_threads_load_take_and_unload),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
