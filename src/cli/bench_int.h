@@ -66,6 +66,17 @@ uint64_t bench_kernels_cases(const kernel_bench *kernels);
 AVO_MUST_USE avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
                                       bench_results *results, avo_error *error);
 
+/* ---- Adapters ---- */
+
+/* As written; NULL: the default. */
+typedef struct adapter_flags {
+    const char *adapters; /* NULL: none of this is asked for */
+    const char *rank, *targets, *type;
+} adapter_flags;
+/* Measures and prints; the exit status. */
+int bench_adapters_run(const char *model, const adapter_flags *flags,
+                       const bench_engine_options *engine, bool json, bool csv);
+
 /* ---- The ladder ---- */
 
 typedef struct rung_options {

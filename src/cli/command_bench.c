@@ -15,6 +15,7 @@ typedef struct bench_flags {
     const char *plot, *rung, *rung_shape;
     bool kernels;
     kernel_flags kernel;
+    adapter_flags adapter;
     uint32_t limits_mib;
     bool json, csv;
     bench_engine_options engine;
@@ -216,6 +217,13 @@ static bool check_flags(const bench_flags *flags, int words) {
         wrong = "-p 0 -n 0 leaves nothing to measure";
     else if (flags->rung_shape != NULL && flags->rung == NULL)
         wrong = "--rung-shape goes with --rung";
+    const adapter_flags *adapter = &flags->adapter;
+    if (wrong == NULL && adapter->adapters == NULL &&
+        (adapter->rank != NULL || adapter->targets != NULL || adapter->type != NULL))
+        wrong = "--rank, --targets and --adapter-type go with --adapters";
+    else if (wrong == NULL && adapter->adapters != NULL &&
+             (flags->kernels || flags->rung != NULL || words != 1 || flags->plot != NULL))
+        wrong = "--adapters takes one MODEL, and neither --kernels, --rung nor --plot";
     if (wrong != NULL) {
         cli_usage(&command_bench, "%s", wrong);
         return false;
@@ -226,7 +234,7 @@ static bool check_flags(const bench_flags *flags, int words) {
     return useless == NULL;
 }
 
-#define OWN_OPTION_COUNT 21
+#define OWN_OPTION_COUNT 25
 
 static void make_specs(bench_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
@@ -272,6 +280,15 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
          "a rung of the ladder from plain loops to tiles, or all, or list", 0, 0},
         {"rung-shape", 0, OPTION_TEXT, &flags->rung_shape, "SHAPE",
          "of --rung: the random model (default ladder; see avocet pack --random)", 0, 0},
+        {"adapters", 0, OPTION_TEXT, &flags->adapter.adapters, "N,…",
+         "what N random adapters cost that the sessions have in turn, beside the same batch "
+         "without",
+         0, 0},
+        {"rank", 0, OPTION_TEXT, &flags->adapter.rank, "N,…", "of --adapters (default 32)", 0, 0},
+        {"targets", 0, OPTION_TEXT, &flags->adapter.targets, "NAME,…",
+         "of --adapters: which matrices: qv, qkvo, all (default qv,all)", 0, 0},
+        {"adapter-type", 0, OPTION_TEXT, &flags->adapter.type, "TYPE",
+         "of --adapters: q8, f16, f32 (default q8)", 0, 0},
         {"limits-mib", 0, OPTION_U32, &flags->limits_mib, "MIB",
          "memory that is read to measure the machine, and half of it by --kernels (default 512: "
          "past every cache)",
@@ -312,6 +329,8 @@ static int run(int argc, char **argv) {
     if (flags.plot != NULL && bench_plot_folder(flags.plot) != EXIT_GOOD)
         return EXIT_FAILED;
     cli_interrupt_catch();
+    if (flags.adapter.adapters != NULL)
+        return bench_adapters_run(argv[1], &flags.adapter, &flags.engine, flags.json, flags.csv);
     return measure(words, argv + 1, &flags, &kernels);
 }
 
@@ -320,6 +339,7 @@ const cli_command command_bench = {
     .summary = "measure speed, beside what the machine could do",
     .usage = "avocet bench MODEL… [options]\n"
              "       avocet bench --kernels [MODEL] [--op OP,…] [options]\n"
+             "       avocet bench MODEL --adapters N,… [--rank N,…] [--targets qv,qkvo,all]\n"
              "       avocet bench --rung NAME|all|list",
     .examples =
         "avocet bench smollm2\n"
@@ -327,6 +347,7 @@ const cli_command command_bench = {
         "avocet bench a.avo b.gguf --isa avx2,avx512 --csv --plot pictures\n"
         "avocet bench --kernels --op linear --type q4r --shape 5632x2048 -b 1,8,512\n"
         "avocet bench --kernels --op attention --heads 9x3x64 -d 8192,32768 --kv-type int8\n"
-        "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw",
+        "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"
+        "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8",
     .run = run,
 };

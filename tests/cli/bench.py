@@ -39,6 +39,46 @@ class Bench(unittest.TestCase):
         self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
         return done.stderr.decode()
 
+    def test_adapters(self):
+        found = self.measure("--adapters", "0,1,3", "--rank", "4,8", "--targets", "qv,qkvo,all",
+                             "-b", "1,4", "-p", "12", "-n", "2", "-r", "3", "-d", "32")
+        self.assertEqual(set(found), {"machine", "model", "adapters"})
+        wanted = {("decode", a, r, t, b) for a in (0, 1, 3) for r in (4, 8)
+                  for t in ("qv", "qkvo", "all") for b in (1, 4) if b >= a}
+        wanted |= {("prefill", a, r, t, max(a, 1)) for a in (0, 1, 3) for r in (4, 8)
+                   for t in ("qv", "qkvo", "all")}
+        seen = {(c["kind"], c["adapters"], c["rank"], c["targets"], c["batch"]): c
+                for c in found["adapters"]}
+        self.assertEqual(set(seen), wanted)
+        for case, figures in seen.items():
+            self.assertTrue(figures["tps"] > 0 and figures["base_tps"] > 0)
+            self.assertLessEqual(figures["cost_low"], figures["cost"])
+            self.assertGreaterEqual(figures["cost_high"], figures["cost"])
+            self.assertEqual(figures["floor"] > 0, case[1] > 0, case)
+        one, three = (seen["decode", a, 8, "all", 4]["floor"] for a in (1, 3))
+        self.assertAlmostEqual(three, 3 * one)
+        self.assertGreater(one, seen["decode", 1, 4, "all", 4]["floor"])
+        self.assertGreater(one, seen["decode", 1, 8, "qkvo", 4]["floor"])
+
+    def test_adapter_tables(self):
+        arguments = ("bench", FIXTURE, *SHORT, "--adapters", "2", "-b", "2", "-n", "1", "-p", "0",
+                     "--targets", "qv", "--adapter-type", "f16")
+        done = call(*arguments, "--csv")
+        rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+        self.assertEqual([(r["kind"], r["adapters"], r["targets"]) for r in rows],
+                         [("decode", "2", "qv")])
+        done = call(*arguments)
+        self.assertIn(b"| decode | 2 | 32 | qv | 2 | 1 | 1 |", done.stdout)
+
+    def test_adapter_refusals(self):
+        self.assertIn("go with --adapters", self.refuse(FIXTURE, "--rank", "8"))
+        self.assertIn("takes one MODEL", self.refuse("--kernels", "--adapters", "1"))
+        self.assertIn("qv, qkvo, all", self.refuse(FIXTURE, "--adapters", "1", "--targets", "x"))
+        self.assertIn("257", self.refuse(FIXTURE, "--adapters", "1", "--rank", "257"))
+        self.assertIn("takes one -p", self.refuse(FIXTURE, "--adapters", "1", "-p", "1,2"))
+        self.assertIn("multiple of 32", self.refuse(FIXTURE, "--adapters", "1", "-d", "40"))
+        self.assertIn("q4", self.refuse(FIXTURE, "--adapters", "1", "--adapter-type", "q4"))
+
     def test_every_case_is_there(self):
         found = self.measure("-p", "8,40", "-n", "3", "-b", "4", "-d", "0,70", "-t", "1,2",
                              "-r", "2")
