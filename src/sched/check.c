@@ -1,6 +1,8 @@
 /* Every invariant of the scheduler's state. O(all); for tests and the simulation. */
 #include "sched/core_int.h"
 
+#include <math.h>
+
 #define FAIL_IF(condition, text)                                                                   \
     do {                                                                                           \
         if (condition)                                                                             \
@@ -13,7 +15,8 @@ static const char *check_request(const sched *sched, uint32_t index) {
     FAIL_IF(keys_find(&sched->ids, given->id, 0) != index, "a request is not found by its id");
     FAIL_IF(request->generated >= given->new_tokens_max, "a request lives with all its tokens");
     FAIL_IF(request->computed >= request_known(request), "a request has computed what it lacks");
-    FAIL_IF(request->charged < request->computed, "a request has computed for nothing");
+    FAIL_IF(request->charged < request->computed || request->seen < request->computed,
+            "a request has computed for nothing");
     FAIL_IF(heap_has(&sched->preempted, index) != (request->state == REQUEST_PREEMPTED),
             "the heap of preempted requests is wrong");
     FAIL_IF(heap_has(&sched->by_due, index) !=
@@ -92,6 +95,7 @@ static const char *check_queue(const sched *sched, uint32_t pair, uint32_t class
 
 static const char *check_pairs(const sched *sched) {
     uint32_t known = 0, idle = 0, queued = 0;
+    double sum = 0;
     for (uint32_t i = 0; i < sched->pair_count; i++) {
         const pair *pair = &sched->pair[i];
         if (pair->tenant == NONE)
@@ -111,12 +115,14 @@ static const char *check_pairs(const sched *sched) {
         FAIL_IF(heap_has(&sched->by_counter, i) != (waiting > 0), "a pair's counter is not seen");
         FAIL_IF(!(pair->counter >= 0), "a counter is no number");
         queued += waiting;
+        sum += waiting > 0 ? pair->counter : 0;
     }
     for (uint32_t i = sched->idle_first; i != NONE; i = sched->pair[i].next, idle++)
         FAIL_IF(sched->pair[i].live > 0, "a pair with work is taken for idle");
     uint32_t live = 0;
     for (uint32_t i = 0; i < sched->pair_count; i++)
         live += sched->pair[i].tenant != NONE && sched->pair[i].live > 0;
+    FAIL_IF(fabs(sum - sched->counter_sum) > 1e-9 * (1 + sum), "the sum of counters is wrong");
     FAIL_IF(known != sched->pairs.count || known != idle + live, "pairs are miscounted");
     FAIL_IF(queued + sched->preempted.count != sched->counts.waiting, "queues are miscounted");
     return NULL;

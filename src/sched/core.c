@@ -96,7 +96,9 @@ avo_status sched_open(const sched_options *options, const sched_memory *memory,
                             .turn_last = NONE,
                             .blocked_number = NEVER};
     sched->request_count = options->waiting_max + options->running_max;
-    sched->pair_count = sched->request_count + IDLE_PAIRS_MAX;
+    sched->pair_count =
+        sched->request_count +
+        (sched->request_count < IDLE_PAIRS_MAX ? sched->request_count : IDLE_PAIRS_MAX);
     if (sched->pair_count > SCHED_PAIRS_MAX)
         sched->pair_count = SCHED_PAIRS_MAX;
     arena_init(&sched->arena, allocator, SIZE_MAX);

@@ -39,7 +39,9 @@ typedef struct request {
     uint32_t next, previous; /* in a queue, in the list of endings, in the list of free ones */
     uint32_t generated;
     uint32_t computed; /* leading positions that are in memory */
-    uint32_t charged;  /* positions that were computed or reused at least once */
+    uint32_t seen;     /* positions that were computed or reused at least once */
+    uint32_t charged;  /* positions that its pair has paid for: the prompt when it begins, then row
+                          by  row; nothing twice */
 } request;
 
 /* Requests of one pair and one priority class: first come first served. */
@@ -113,7 +115,8 @@ struct sched {
     uint32_t tenant_free;
     keys tenants;
     heap by_counter;     /* pairs that wait */
-    double virtual_time; /* where a pair begins that comes back: moves with what is served */
+    double counter_sum;  /* of these */
+    double left_counter; /* of forgotten ones that had been last_left, the largest */
     uint32_t last_left;  /* the pair that last stopped waiting; NONE */
 
     heap by_precedence; /* queues, numbered pair × SCHED_PRIORITIES + class */
@@ -183,7 +186,8 @@ bool queue_raise_order(const void *sched, uint32_t a, uint32_t b);
 void queue_append(sched *sched, uint32_t index);
 /* `begun`: it is admitted, which makes its queue young again. */
 void queue_remove(sched *sched, uint32_t index, bool begun);
-/* After the pair's counter has changed. */
+/* Before and after the pair's counter changes. */
+void queue_moving(sched *sched, uint32_t pair);
 void queue_moved(sched *sched, uint32_t pair);
 void queue_raise(sched *sched); /* everybody whose time has come */
 /* The next to be admitted, waiting or preempted; NONE. */

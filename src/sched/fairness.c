@@ -5,12 +5,11 @@
  * weight, however many adapters they use, and adapters of a tenant share equally. The pair with the
  * smallest counter goes first, whenever it has something to do: work-conserving.
  *
- * A pair that begins to wait is lifted, so that idling saves nothing up: at least to the smallest
- * counter of those that wait; where nobody waits, to that of the last one that did. On top of that
- * there is a virtual time that moves with everything served to those that wait: were newcomers put
- * at the smallest counter alone, an endless stream of new pairs could keep that where it is, and
- * somebody just above it would starve. The lift goes at most one context beyond the smallest
- * counter, so it never widens the band in which counters of waiting pairs lie. */
+ * A pair that begins to wait is lifted, so that idling saves nothing up: to the mean counter of
+ * those that wait and a token more; where nobody waits, to that of the last one that did. Not to
+ * the smallest counter: an endless stream of new pairs could keep that where it is, and somebody
+ * just above it would starve. Nor beyond the largest by more than the token: so a newcomer does not
+ * widen the band in which the counters of waiting pairs lie. */
 #include "sched/core_int.h"
 
 bool fairness_order(const void *context, uint32_t a, uint32_t b) {
@@ -54,8 +53,8 @@ static void pair_forget(sched *sched, uint32_t index) {
         sched->tenant_free = pair->tenant;
     }
     if (sched->last_left == index) {
-        if (pair->counter > sched->virtual_time)
-            sched->virtual_time = pair->counter;
+        if (pair->counter > sched->left_counter)
+            sched->left_counter = pair->counter;
         sched->last_left = NONE;
     }
     pair->tenant = NONE;
@@ -118,35 +117,33 @@ double fairness_price(const sched *sched, const pair *pair) {
 
 void fairness_waits(sched *sched, uint32_t index) {
     pair *pair = &sched->pair[index];
-    double floor;
-    if (sched->by_counter.count > 0) {
-        double lowest = sched->pair[heap_first(&sched->by_counter)].counter;
-        double highest = lowest + sched->options.context_max * fairness_price(sched, pair);
-        if (sched->virtual_time < lowest)
-            sched->virtual_time = lowest;
-        floor = sched->virtual_time < highest ? sched->virtual_time : highest;
-    } else {
-        if (sched->last_left != NONE && sched->pair[sched->last_left].counter > sched->virtual_time)
-            sched->virtual_time = sched->pair[sched->last_left].counter;
-        floor = sched->virtual_time;
-    }
+    double floor = sched->left_counter;
+    if (sched->by_counter.count > 0)
+        floor = sched->counter_sum / sched->by_counter.count + fairness_price(sched, pair);
+    else if (sched->last_left != NONE && sched->pair[sched->last_left].counter > floor)
+        floor = sched->pair[sched->last_left].counter;
     if (pair->counter < floor)
         pair->counter = floor;
+    sched->counter_sum += pair->counter;
     heap_put(&sched->by_counter, index);
 }
 
 void fairness_stops(sched *sched, uint32_t index) {
     heap_remove(&sched->by_counter, index);
+    sched->counter_sum -= sched->pair[index].counter;
+    if (sched->by_counter.count == 0)
+        sched->counter_sum = 0; /* and no rounding is carried on */
     sched->last_left = index;
 }
 
 void fairness_charge(sched *sched, uint32_t index, uint32_t tokens) {
     pair *pair = &sched->pair[index];
     double amount = tokens * fairness_price(sched, pair);
+    queue_moving(sched, index);
     pair->counter += amount;
     if (pair->waiting == 0)
         return;
-    sched->virtual_time += amount / sched->by_counter.count;
+    sched->counter_sum += amount;
     heap_put(&sched->by_counter, index);
     queue_moved(sched, index);
 }

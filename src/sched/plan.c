@@ -175,6 +175,21 @@ static bool may_begin(const sched *sched, const draft *draft, const request *req
     return prefill_due(sched, draft) && (decoding <= target || options->cost.step >= target);
 }
 
+/* One whose prompt is in memory but for its last token has a row like one that decodes; where it
+ * would be too much now, it comes first in the next step. */
+static bool row_fits(const sched *sched, const draft *draft, uint32_t number) {
+    const sched_options *options = &sched->options;
+    const slot *slot = &sched->slot[number];
+    sched_load more = draft->load;
+    if (more.decode_rows + more.prefill_rows == 0 || options->target_ns == 0)
+        return true;
+    more.decode_rows++;
+    more.context_tokens += sched->request[slot->request].computed + 1;
+    if (sched->lane[slot->lane].served_step != sched->step)
+        more.adapters += sched->lane[slot->lane].units;
+    return sched_cost_of(&options->cost, &more) <= (double)options->target_ns;
+}
+
 /* One whose adapter has no place in this step begins as well: its lane takes part in the turns. */
 static void plan_admission(sched *sched, draft *draft) {
     while (sched->slot_free != NONE && draft->rows_left > 0 && sched->preempted_count == 0) {
@@ -189,19 +204,21 @@ static void plan_admission(sched *sched, draft *draft) {
             continue;
         if (request_pending(request) > 1)
             plan_chunk(sched, request->slot, draft);
-        else
+        else if (row_fits(sched, draft, request->slot))
             give_rows(sched, request->slot, 1, draft); /* reserved by admission */
     }
 }
 
 /* ---- The plan ---- */
 
-static void charge(sched *sched, const request *request, uint32_t rows) {
+static void charge(sched *sched, request *request, uint32_t rows) {
     uint32_t end = request->computed + rows;
-    uint32_t fresh = end > request->charged ? end - request->charged : 0;
+    uint32_t fresh = end > request->seen ? end - request->seen : 0;
     sched->counts.recomputed_tokens += rows - fresh;
-    if (fresh > 0)
-        fairness_charge(sched, request->pair, fresh);
+    if (end > request->charged) {
+        fairness_charge(sched, request->pair, end - request->charged);
+        request->charged = end;
+    }
 }
 
 static uint32_t write_entries(sched *sched) {
@@ -225,21 +242,32 @@ static uint32_t write_entries(sched *sched) {
     return count;
 }
 
+/* Rows of those that run. Where all whose turn it was had to give up their pages, it is the turn of
+ * others: each round has fewer of them, so this ends. */
+static draft plan_running(sched *sched) {
+    draft draft;
+    do {
+        sched->step++;
+        draft = (struct draft){.rows_left = sched->options.rows_max,
+                               .units_left = sched->options.adapters_max > 0
+                                                 ? sched->options.adapters_max
+                                                 : UINT32_MAX};
+        choose_lanes(sched, &draft);
+        plan_decode(sched, &draft);
+        plan_prefill(sched, &draft);
+    } while (draft.load.decode_rows + draft.load.prefill_rows == 0 && sched->running_count > 0);
+    return draft;
+}
+
 void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan) {
     assert(!sched->in_step);
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
-    sched->step++;
     sched->plan_end_count = sched->preempted_count = 0;
     while (sched->ending != NONE)
         plan_end(sched, sched->ending, SCHED_CANCELLED);
     deadline_expire(sched);
     queue_raise(sched);
-    draft draft = {.rows_left = sched->options.rows_max,
-                   .units_left =
-                       sched->options.adapters_max > 0 ? sched->options.adapters_max : UINT32_MAX};
-    choose_lanes(sched, &draft);
-    plan_decode(sched, &draft);
-    plan_prefill(sched, &draft);
+    draft draft = plan_running(sched);
     plan_admission(sched, &draft);
     sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
     uint32_t entries = write_entries(sched);
@@ -260,10 +288,10 @@ static bool entry_done(sched *sched, const sched_entry *entry, bool finished, bo
     request *request = &sched->request[sched->slot[entry->slot].request];
     uint32_t end = entry->first + entry->rows;
     uint32_t prompt = request->given.prompt_tokens;
-    if (end > request->charged) {
-        uint32_t before = request->charged < prompt ? request->charged : prompt;
+    if (end > request->seen) {
+        uint32_t before = request->seen < prompt ? request->seen : prompt;
         sched->counts.prompt_tokens += (end < prompt ? end : prompt) - before;
-        request->charged = end;
+        request->seen = end;
     }
     request->computed = end;
     if (failed) {

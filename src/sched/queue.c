@@ -118,6 +118,14 @@ void queue_remove(sched *sched, uint32_t index, bool begun) {
     sched->counts.waiting_tokens -= request_tokens(request);
 }
 
+/* A heap can be put right after one number has changed, not after several. */
+void queue_moving(sched *sched, uint32_t index) {
+    uint32_t rest = sched->pair[index].classes;
+    for (rest &= rest - 1; rest != 0; rest &= rest - 1)
+        heap_remove(&sched->by_precedence,
+                    index * SCHED_PRIORITIES + (uint32_t)__builtin_ctz(rest));
+}
+
 void queue_moved(sched *sched, uint32_t index) {
     for (uint32_t rest = sched->pair[index].classes; rest != 0; rest &= rest - 1)
         heap_put(&sched->by_precedence, index * SCHED_PRIORITIES + (uint32_t)__builtin_ctz(rest));

@@ -146,8 +146,16 @@ bool running_admit(sched *sched, uint32_t index) {
     request->slot = number;
     request->computed = reused;
     sched->counts.reused_tokens += reused;
+    if (request->seen < reused)
+        request->seen = reused;
     if (request->charged < reused)
         request->charged = reused;
+    /* The prompt is paid for now, not as it is computed: else everything that begins in one step
+     * would be of one pair. */
+    uint32_t known = request_known(request);
+    if (request->charged < known)
+        fairness_charge(sched, request->pair, known - request->charged);
+    request->charged = known;
     lane_join(sched, lane_of(sched, &request->given), number);
     order_insert(sched, number);
     sched->counts.running++;

@@ -1,0 +1,372 @@
+/* What must hold at every step, computed from what was seen alone: nothing here asks the scheduler
+ * for its opinion, save its own sched_check.
+ *
+ * Shares: where all requests have priority 0, two pairs that both wait all the time are served
+ * alike. A pair begins something only when it has had no more than any other that waits; what has
+ * begun is finished. So it is never ahead by more than one prompt and the answers of what it has
+ * running; over any window in which both wait, the services differ by no more than both bounds
+ * together. */
+#include "sched/simulate_int.h"
+
+#include "sched/keys.h"
+
+#include <math.h>
+
+#define PAIRS_CHECKED_MAX 32 /* shares are looked at in pairs of pairs */
+
+bool checks_open(simulation *s) {
+    keys pairs, tenants;
+    if (!keys_init(&pairs, &s->arena, s->count) || !keys_init(&tenants, &s->arena, s->count) ||
+        (s->pairs = arena_take_array(&s->arena, s->count, sizeof(shares))) == NULL ||
+        (s->tenant_pairs = arena_take_array(&s->arena, s->count, sizeof(uint32_t))) == NULL)
+        return false;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const simulate_item *item = &s->items[i];
+        uint32_t pair = keys_find(&pairs, item->tenant, item->adapter);
+        uint32_t tenant = keys_find(&tenants, item->tenant, 0);
+        if (tenant == KEYS_NONE) {
+            tenant = tenants.count;
+            keys_add(&tenants, item->tenant, 0, tenant);
+        }
+        if (pair == KEYS_NONE) {
+            pair = s->pair_count++;
+            keys_add(&pairs, item->tenant, item->adapter, pair);
+            s->pairs[pair] = (shares){.tenant = tenant, .weight = item->weight};
+            s->tenant_pairs[tenant]++; /* of all, for a moment */
+        }
+        s->users[i].pair = pair;
+        s->prompt_max = item->prompt_tokens > s->prompt_max ? item->prompt_tokens : s->prompt_max;
+    }
+    for (uint32_t i = 0; i < s->pair_count; i++)
+        s->pairs[i].price_max = s->tenant_pairs[s->pairs[i].tenant] / s->pairs[i].weight;
+    for (uint32_t i = 0; i < tenants.count; i++)
+        s->tenant_pairs[i] = 0;
+    if (!s->options->fair || s->pair_count > PAIRS_CHECKED_MAX)
+        return true;
+    size_t square = (size_t)s->pair_count * s->pair_count;
+    s->low = arena_take_array(&s->arena, square, sizeof(double));
+    s->high = arena_take_array(&s->arena, square, sizeof(double));
+    for (size_t i = 0; i < square && s->low != NULL; i++)
+        s->low[i] = NAN;
+    return s->low != NULL && s->high != NULL;
+}
+
+/* ---- Who waits ---- */
+
+void check_submitted(simulation *s, uint32_t index) {
+    const simulate_item *item = &s->items[index];
+    shares *pair = &s->pairs[s->users[index].pair];
+    if (pair->live++ == 0)
+        s->tenant_pairs[pair->tenant]++;
+    if (pair->queue[item->priority]++ == 0)
+        pair->served_ns[item->priority] = s->clock;
+    pair->waiting++;
+}
+
+/* Windows in which the pair waits are over. */
+static void window_close(simulation *s, uint32_t pair) {
+    if (s->low == NULL)
+        return;
+    for (uint32_t other = 0; other < s->pair_count; other++)
+        s->low[pair * s->pair_count + other] = s->low[other * s->pair_count + pair] = NAN;
+}
+
+void check_stops_waiting(simulation *s, uint32_t index, bool begun) {
+    const simulate_item *item = &s->items[index];
+    shares *pair = &s->pairs[s->users[index].pair];
+    if (pair->queue[item->priority] == 0)
+        wrong(s, "request %u stops waiting twice", index);
+    pair->queue[item->priority]--;
+    if (begun)
+        pair->served_ns[item->priority] = s->clock;
+    if (--pair->waiting == 0)
+        window_close(s, s->users[index].pair);
+}
+
+void check_over(simulation *s, uint32_t index) {
+    user *user = &s->users[index];
+    shares *pair = &s->pairs[user->pair];
+    if (user->state == USER_COMING)
+        return;
+    if (user->state == USER_WAITING && !user->cancelled)
+        check_stops_waiting(s, index, false);
+    if (user->begun)
+        pair->promised -= s->items[index].new_tokens_max;
+    if (--pair->live == 0)
+        s->tenant_pairs[pair->tenant]--;
+}
+
+/* ---- Ends ---- */
+
+static uint64_t deadline_at(const simulation *s, uint32_t index) {
+    const simulate_item *item = &s->items[index];
+    uint64_t first = s->users[index].tokens == 0 ? item->first_deadline_ns : 0;
+    uint64_t least = first == 0 || (item->deadline_ns > 0 && item->deadline_ns < first)
+                         ? item->deadline_ns
+                         : first;
+    return least > 0 ? item->arrival_ns + least : UINT64_MAX;
+}
+
+void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_plan) {
+    const simulate_item *item = &s->items[index];
+    const user *user = &s->users[index];
+    uint64_t deadline = deadline_at(s, index);
+    uint32_t tokens =
+        item->answer_tokens < item->new_tokens_max ? item->answer_tokens : item->new_tokens_max;
+    bool right = false;
+    switch (outcome) {
+    case SCHED_FINISHED:
+        right = !by_plan && user->tokens == tokens;
+        break;
+    case SCHED_CANCELLED:
+        right = by_plan && user->cancelled;
+        break;
+    case SCHED_EXPIRED:
+        right = by_plan && deadline <= s->now;
+        break;
+    case SCHED_REFUSED:
+        right =
+            by_plan && deadline != UINT64_MAX && deadline > s->now && user->state == USER_WAITING;
+        break;
+    case SCHED_FAILED:
+        right = !by_plan && user->tokens == item->fails_at;
+        break;
+    }
+    if (!right)
+        wrong(s, "request %u ends as %d after %u tokens", index, (int)outcome, user->tokens);
+    if (s->planned_once && s->last_plan >= deadline)
+        wrong(s, "request %u has outlived its deadline", index);
+}
+
+/* ---- Beginnings ---- */
+
+static uint32_t class_at(const simulation *s, uint64_t rank) {
+    uint64_t ageing = s->options->sched.ageing_ns;
+    uint64_t left = rank > s->clock ? (rank - s->clock + ageing - 1) / ageing : 0;
+    return left < CLASSES ? (uint32_t)left : CLASSES - 1;
+}
+
+static uint32_t class_of_queue(const simulation *s, const shares *pair, uint32_t class) {
+    uint64_t ageing = s->options->sched.ageing_ns;
+    return ageing == 0 ? class : class_at(s, pair->served_ns[class] + class * ageing);
+}
+
+static uint64_t rank_of(const simulation *s, uint32_t index) {
+    return s->items[index].arrival_ns + s->items[index].priority * s->options->sched.ageing_ns;
+}
+
+static uint32_t class_of_preempted(const simulation *s, uint32_t index) {
+    return s->options->sched.ageing_ns == 0 ? s->items[index].priority
+                                            : class_at(s, rank_of(s, index));
+}
+
+/* Nobody of a better class is passed, nobody who was preempted before and is older. */
+static void check_precedence(simulation *s, uint32_t index) {
+    const user *user = &s->users[index];
+    bool back = user->state == USER_PREEMPTED;
+    uint32_t own = back ? class_of_preempted(s, index)
+                        : class_of_queue(s, &s->pairs[user->pair], s->items[index].priority);
+    for (uint32_t p = 0; p < s->pair_count; p++)
+        for (uint32_t c = 0; c < CLASSES && s->pairs[p].waiting > 0; c++)
+            if (s->pairs[p].queue[c] > 0 && class_of_queue(s, &s->pairs[p], c) < own)
+                wrong(s, "request %u of class %u passes one of class %u", index, own,
+                      class_of_queue(s, &s->pairs[p], c));
+    for (uint32_t i = 0; i < s->count && s->preempted > 0; i++) {
+        if (s->users[i].state != USER_PREEMPTED || i == index || s->users[i].cancelled)
+            continue;
+        if (back ? rank_of(s, i) < rank_of(s, index) : class_of_preempted(s, i) <= own)
+            wrong(s, "request %u passes %u, which was preempted", index, i);
+    }
+}
+
+static void charge(simulation *s, uint32_t index, uint32_t end) {
+    user *user = &s->users[index];
+    shares *pair = &s->pairs[user->pair];
+    if (end <= user->charged)
+        return;
+    pair->service += (double)(end - user->charged) * s->tenant_pairs[pair->tenant] / pair->weight;
+    user->charged = end;
+}
+
+static void begin_kept(simulation *s, const attempt *attempt) {
+    uint32_t index = attempt->item;
+    user *user = &s->users[index];
+    place *place = &s->places[attempt->slot];
+    shares *pair = &s->pairs[user->pair];
+    if (user->state == USER_PREEMPTED)
+        s->preempted--;
+    else
+        check_stops_waiting(s, index, true);
+    if (!user->begun) {
+        user->begun = true;
+        pair->promised += s->items[index].new_tokens_max;
+        s->outcomes[index].begin_ns = s->now;
+    }
+    user->state = USER_RUNNING;
+    user->unserved = 0;
+    place->begun = false;
+    place->since = s->plans + 1; /* the one that is being looked at */
+    s->outcomes[index].reused_tokens += place->computed;
+    if (user->charged < place->computed)
+        user->charged = place->computed;
+    charge(s, index, place->known);
+    double bound = (double)(s->prompt_max + pair->promised + 1) * pair->price_max;
+    s->share_bound = fmax(s->share_bound, bound);
+}
+
+void check_begins(simulation *s) {
+    for (uint32_t i = 0; i < s->attempt_count && !is_wrong(s); i++) {
+        const attempt *attempt = &s->attempts[i];
+        const user *user = &s->users[attempt->item];
+        if ((user->state != USER_WAITING && user->state != USER_PREEMPTED) || user->cancelled) {
+            wrong(s, "request %u begins in state %d", attempt->item, (int)user->state);
+            return;
+        }
+        if (s->options->check)
+            check_precedence(s, attempt->item);
+        if (attempt->kept)
+            begin_kept(s, attempt);
+    }
+}
+
+/* ---- Rows ---- */
+
+static void check_entry(simulation *s, const sched_entry *entry) {
+    uint32_t index = (uint32_t)(entry->request - 1);
+    place *place = &s->places[entry->slot];
+    if (place->item != index || s->users[index].state != USER_RUNNING)
+        wrong(s, "request %u computes in a slot that is not its own", index);
+    else if (entry->rows == 0 || entry->first != place->computed)
+        wrong(s, "request %u computes %u rows from %u, and has %u", index, entry->rows,
+              entry->first, place->computed);
+    else if (place->served == s->plans)
+        wrong(s, "request %u is twice in a step", index);
+    else if (deadline_at(s, index) <= s->now)
+        wrong(s, "request %u computes after its deadline", index);
+    place->served = s->plans;
+    s->users[index].unserved = 0;
+    charge(s, index, entry->first + entry->rows);
+}
+
+/* Adapters stand together and are not too many. Returns how many kinds there are. */
+static void check_adapters(simulation *s, const sched_plan *plan) {
+    uint32_t units = 0;
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const simulate_item *item = &s->items[plan->entries[i].request - 1];
+        const simulate_item *last = i > 0 ? &s->items[plan->entries[i - 1].request - 1] : NULL;
+        if (last != NULL && last->adapter == item->adapter)
+            continue;
+        units += item->adapters;
+        for (uint32_t k = 0; last != NULL && k < i; k++)
+            if (s->items[plan->entries[k].request - 1].adapter == item->adapter)
+                wrong(s, "adapter %u is in two parts of a step", item->adapter);
+    }
+    uint32_t most = s->options->sched.adapters_max;
+    if ((most > 0 && units > most) || units != plan->load.adapters)
+        wrong(s, "%u adapters in a step, which says %u, of at most %u", units, plan->load.adapters,
+              most);
+}
+
+/* Whoever decodes gets his row, in turn with other adapters. */
+static void check_turns(simulation *s) {
+    const sched_options *options = &s->options->sched;
+    uint32_t most = (options->running_max + 1) * (PREFILL_SKIPS_MAX + 1);
+    for (uint32_t i = 0; i < options->running_max; i++) {
+        const place *place = &s->places[i];
+        if (place->item == UINT32_MAX || place->served == s->plans || place->since == s->plans ||
+            place->known - place->computed != 1)
+            continue;
+        uint32_t unserved = ++s->users[place->item].unserved;
+        if (options->adapters_max == 0 || unserved > most)
+            wrong(s, "request %u could decode and had no row for %u steps", place->item, unserved);
+    }
+}
+
+/* More than the target only by a smallest chunk, after as many steps without any; whoever has just
+ * begun is not kept waiting by it. */
+static void check_target(simulation *s, const sched_plan *plan) {
+    const sched_options *options = &s->options->sched;
+    const sched_load *load = &plan->load;
+    bool decodes = false;
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const place *place = &s->places[plan->entries[i].slot];
+        decodes |= place->known - place->computed == 1 && place->since != s->plans;
+    }
+    if (options->target_ns > 0 && decodes && load->prefill_rows > 0 &&
+        plan->predicted_ns > (double)options->target_ns * (1 + 1e-9) &&
+        (load->prefill_rows > options->chunk_min || s->prefill_pause < PREFILL_SKIPS_MAX))
+        wrong(s,
+              "a step of %u + %u rows is predicted to take %.0f ns of %.0f, smallest chunk %u, %u "
+              "steps without",
+              load->decode_rows, load->prefill_rows, plan->predicted_ns, (double)options->target_ns,
+              options->chunk_min, s->prefill_pause);
+    s->prefill_pause = load->prefill_rows > 0 ? 0 : s->prefill_pause + 1;
+}
+
+void check_plan(simulation *s, const sched_plan *plan) {
+    uint64_t rows = 0, decoding = 0;
+    s->plans++;
+    if (s->cancelled > 0)
+        wrong(s, "%u cancelled requests live on", s->cancelled);
+    for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++) {
+        rows += plan->entries[i].rows;
+        check_entry(s, &plan->entries[i]);
+        const place *place = &s->places[plan->entries[i].slot];
+        decoding += place->known - place->computed == 1;
+    }
+    if (rows > s->options->sched.rows_max || decoding != plan->load.decode_rows ||
+        rows != (uint64_t)plan->load.decode_rows + plan->load.prefill_rows)
+        wrong(s, "a step has %llu rows and says %u + %u", (unsigned long long)rows,
+              plan->load.decode_rows, plan->load.prefill_rows);
+    if (is_wrong(s) || !s->options->check)
+        return;
+    check_adapters(s, plan);
+    check_turns(s);
+    check_target(s, plan);
+    check_shares(s);
+}
+
+/* ---- Everything ---- */
+
+void check_shares(simulation *s) {
+    uint32_t n = s->pair_count;
+    for (uint32_t f = 0; s->low != NULL && f < n; f++)
+        for (uint32_t g = f + 1; g < n; g++) {
+            double *low = &s->low[f * n + g], *high = &s->high[f * n + g];
+            if (s->pairs[f].waiting == 0 || s->pairs[g].waiting == 0)
+                continue;
+            double difference = s->pairs[f].service - s->pairs[g].service;
+            if (isnan(*low))
+                *low = *high = difference;
+            *low = fmin(*low, difference);
+            *high = fmax(*high, difference);
+            double bound = 2 * s->share_bound;
+            double used = (*high - *low) / bound;
+            s->result->share_bound_used = fmax(s->result->share_bound_used, used);
+            if (used > 1 + 1e-9)
+                wrong(s, "pairs %u and %u both wait, and one is ahead by %.0f of at most %.0f", f,
+                      g, *high - *low, bound);
+        }
+}
+
+void check_state(simulation *s) {
+    sched_counts counts = sched_count(s->sched);
+    const sched_options *options = &s->options->sched;
+    if (counts.waiting > options->waiting_max + options->running_max)
+        wrong(s, "%u requests wait", counts.waiting);
+    if (!s->options->check || is_wrong(s))
+        return;
+    const char *fault = sched_check(s->sched);
+    if (fault == NULL)
+        fault = pages_check(s->pages);
+    uint64_t references = s->hog.count;
+    for (uint32_t i = 0; i < options->running_max; i++)
+        references += s->places[i].table.count;
+    pages_counts pages = pages_count(s->pages);
+    if (fault != NULL)
+        wrong(s, "%s", fault);
+    else if (pages.references != references ||
+             pages.free + pages.cached + pages.used != options->pages)
+        wrong(s, "%llu references to pages where %llu are held",
+              (unsigned long long)pages.references, (unsigned long long)references);
+}

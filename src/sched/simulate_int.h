@@ -1,0 +1,153 @@
+/* Inside the simulation: its state.
+ *
+ *   simulate.c          the clock, events, steps
+ *   simulate_memory.c   pages and what is in them
+ *   simulate_check.c    what must hold
+ *   workload.c          what comes
+ */
+#ifndef AVO_SCHED_SIMULATE_INT_H
+#define AVO_SCHED_SIMULATE_INT_H
+
+#include "base/arena.h"
+#include "memory/pages.h"
+#include "sched/heap.h"
+#include "sched/simulate.h"
+
+#include <stdio.h>
+
+#define CLASSES SCHED_PRIORITIES
+
+typedef enum user_state {
+    USER_COMING,
+    USER_WAITING,
+    USER_RUNNING,
+    USER_PREEMPTED,
+    USER_OVER
+} user_state;
+
+/* The client of an item, and what is known of it without asking the scheduler. */
+typedef struct user {
+    user_state state;
+    bool cancelled;
+    uint32_t pair; /* number of its (tenant, adapter) */
+    uint32_t tokens;
+    uint32_t charged;   /* positions paid for */
+    bool begun;         /* its answer is promised */
+    uint32_t unserved;  /* steps in a row in which it could have decoded and did not */
+    uint64_t sum;       /* of everything that he has: prompt and tokens */
+    uint64_t event_ns;  /* arrival, next try, or cancellation */
+    uint64_t last_ns;   /* when the last token came */
+    uint64_t arrived;   /* as the scheduler knows it */
+    uint64_t submitted; /* order */
+} user;
+
+typedef struct place {
+    uint32_t item; /* UINT32_MAX: empty */
+    bool begun;    /* in the plan that is being made */
+    uint32_t computed, known;
+    uint64_t served; /* the last plan that gave it rows */
+    uint64_t since;  /* the plan in which it began */
+    uint64_t sum;    /* of the first `computed` tokens */
+    int32_t *tokens; /* [context_max] */
+    uint64_t *ends;  /* [pages of a context] sums at the ends of full pages */
+    kv_table table;
+    prefix_root root;
+} place;
+
+/* What happened to memory while a plan was made: who was begun, in order. */
+typedef struct attempt {
+    uint32_t item, slot;
+    bool kept;
+} attempt;
+
+/* A (tenant, adapter) pair as the checks see it. */
+typedef struct shares {
+    uint32_t tenant, live, waiting;
+    double weight;
+    double service;              /* weighted tokens */
+    double price_max;            /* of a token, when all the tenant's pairs have work */
+    uint64_t promised;           /* new tokens of its begun requests */
+    uint32_t queue[CLASSES];     /* who waits, by class */
+    uint64_t served_ns[CLASSES]; /* as in core_int.h */
+} shares;
+
+typedef struct simulation {
+    const simulate_options *options;
+    const simulate_item *items;
+    uint32_t count;
+    simulate_outcome *outcomes;
+    simulate_result *result;
+    simulate_gap gap;
+    void *gap_context;
+    arena arena;
+    sched *sched;
+    uint64_t now, clock; /* clock: the latest time that the scheduler was told */
+    uint64_t draws;      /* of random numbers */
+    uint64_t last_plan;
+    bool planned_once;
+    uint32_t over, submissions;
+
+    user *users;
+    heap events; /* users by event_ns */
+
+    kv_pages *pages;
+    uint64_t *content; /* [pages] sum up to the page's end */
+    place *places;     /* [running_max] */
+    attempt *attempts; /* [running_max + 1] */
+    uint32_t attempt_count;
+    kv_table hog;
+    uint64_t hog_until;
+
+    shares *pairs; /* [pair_count] */
+    uint32_t pair_count;
+    uint32_t *tenant_pairs; /* [tenants] pairs with work */
+    double *low, *high;     /* [pair_count²] of the difference of services; NaN: not both wait */
+    double share_bound;     /* the most that anybody could have been ahead */
+    uint32_t prefill_pause; /* steps in a row without rows of prompts */
+    uint32_t cancelled;     /* and not yet over */
+    uint32_t preempted;     /* requests that were, and have not come back */
+    uint32_t prompt_max;
+    uint64_t plans;
+    bool *finished, *failed;
+} simulation;
+
+/* The first thing that is wrong stays. */
+void wrong(simulation *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline bool is_wrong(const simulation *s) {
+    return s->result->wrong[0] != '\0';
+}
+double draw_uniform(simulation *s);
+
+static inline uint64_t sum_add(uint64_t sum, int32_t token) {
+    uint64_t x = (sum ^ (uint32_t)token) * 0x9E3779B97F4A7C15ull;
+    return x ^ x >> 29;
+}
+/* The token behind everything that went into the sum. */
+static inline int32_t sum_draw(uint64_t sum) {
+    return (int32_t)((sum * 0xBF58476D1CE4E5B9ull) >> 40);
+}
+static inline uint64_t sum_begin(const simulate_item *item) {
+    return ((uint64_t)item->adapter << 32 | item->tenant) * 0x94D049BB133111EBull + 1;
+}
+int32_t prompt_token(const simulate_item *item, uint32_t index, uint32_t position);
+
+/* ---- simulate_memory.c ---- */
+bool places_open(simulation *s);
+sched_memory places_memory(simulation *s);
+/* Computes an entry's rows; returns the sum behind them. */
+uint64_t places_compute(simulation *s, const sched_entry *entry);
+void places_index(simulation *s, const sched_entry *entry);
+
+/* ---- simulate_check.c ---- */
+bool checks_open(simulation *s);
+void check_submitted(simulation *s, uint32_t item);
+void check_stops_waiting(simulation *s, uint32_t item, bool begun);
+void check_over(simulation *s, uint32_t item);
+/* After a plan: ends, preemptions and beginnings, in this order; then the rows. */
+void check_end(simulation *s, uint32_t item, sched_outcome outcome, bool by_plan);
+void check_begins(simulation *s);
+void check_plan(simulation *s, const sched_plan *plan);
+void check_state(simulation *s);
+void check_shares(simulation *s);
+
+#endif

@@ -1,0 +1,203 @@
+/* What comes: small worlds full of trouble for the seeds, and requests of many users of many
+ * adapters. All of it is a function of the seed. */
+#include "sched/simulate.h"
+
+#include "base/random.h"
+#include "kernels/layer.h"
+
+#include <math.h>
+
+typedef struct dice {
+    uint64_t seed, count;
+} dice;
+
+static double uniform(dice *dice) {
+    return random_uniform_at(dice->seed, 2, dice->count++);
+}
+
+/* In [low, high]. */
+static uint32_t between(dice *dice, uint32_t low, uint32_t high) {
+    return low + (uint32_t)(uniform(dice) * (high - low + 1));
+}
+
+static bool chance(dice *dice, double probability) {
+    return uniform(dice) < probability;
+}
+
+static double exponential(dice *dice, double mean) {
+    return -mean * log(1 - uniform(dice));
+}
+
+/* ---- Seeds ---- */
+
+typedef struct seed_shape {
+    double gap_ns; /* between arrivals, mean */
+    double burst;  /* probability that the next comes at once */
+    uint32_t tenants, adapters, groups;
+    uint32_t prompt_max, answer_max;
+    double deadlines, cancels, failures;
+    double step_ns;
+} seed_shape;
+
+static sched_cost seed_cost(dice *dice) {
+    double step = 1e6 * between(dice, 1, 20);
+    return (sched_cost){step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)),
+                        step * 2e-4 * uniform(dice), step * 0.1 * uniform(dice)};
+}
+
+static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {
+    sched_cost cost = seed_cost(dice);
+    uint32_t context = between(dice, 2, 10) * KV_PAGE_TOKENS;
+    uint32_t running = between(dice, 1, 10);
+    uint32_t pages_one = context / KV_PAGE_TOKENS;
+    sched_options *sched = &options->sched;
+    *sched = (sched_options){
+        .running_max = running,
+        .rows_max = between(dice, running, 150),
+        .waiting_max = between(dice, 4, 40),
+        .waiting_tokens_max = between(dice, 1, 30) * (uint64_t)context,
+        .pages = between(dice, pages_one, pages_one * (running + 1)),
+        .context_max = context,
+        .target_ns = chance(dice, 0.3) ? 0 : (uint64_t)(cost.step * (0.5 + 6 * uniform(dice))),
+        .ageing_ns = chance(dice, 0.2) ? 0 : (uint64_t)(cost.step * between(dice, 1, 60)),
+        .chunk_min = between(dice, 1, 24),
+        .adapters_max = chance(dice, 0.5) ? 0 : between(dice, 2, 4),
+        .cost = cost};
+    options->machine = (simulate_machine){.cost = cost,
+                                          .noise = 0.3 * uniform(dice),
+                                          .stall = chance(dice, 0.3) ? 0.02 : 0,
+                                          .cores = 2,
+                                          .decode_cores = 1,
+                                          .core_bandwidth = 0.7};
+    if (chance(dice, 0.5)) { /* it does not know what a step costs */
+        options->learn = true;
+        sched->cost.step *= 0.2 + 3 * uniform(dice);
+        sched->cost.prefill_row *= 0.2 + 3 * uniform(dice);
+    }
+    options->check = true;
+    options->retry = chance(dice, 0.5);
+    options->shortage = chance(dice, 0.2) ? 0.02 : 0;
+    options->fair = chance(dice, 0.35);
+    shape->step_ns = cost.step;
+}
+
+static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *shape) {
+    uint32_t context = options->sched.context_max;
+    shape->tenants = between(dice, 1, options->fair ? 4 : 8);
+    shape->adapters = between(dice, 0, options->fair ? 3 : 8);
+    shape->groups = between(dice, 1, 4);
+    shape->prompt_max = between(dice, 1, context - 1);
+    shape->answer_max = between(dice, 1, 40);
+    shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
+    shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
+    shape->failures = chance(dice, 0.2) ? 0.1 : 0;
+    shape->burst = chance(dice, 0.5) ? 0.9 * uniform(dice) : 0;
+    /* From half of what can be done to five times as much. */
+    double work = shape->step_ns + options->machine.cost.prefill_row * shape->prompt_max / 2 +
+                  shape->step_ns * shape->answer_max / 2 / options->sched.running_max;
+    shape->gap_ns = work / (0.5 + 4.5 * uniform(dice));
+}
+
+/* Ranks 0…count − 1, the first most often. */
+static uint32_t skewed(dice *dice, uint32_t count) {
+    double u = uniform(dice);
+    uint32_t rank = (uint32_t)(count * u * u);
+    return rank < count ? rank : count - 1;
+}
+
+static void seed_trouble(dice *dice, const seed_shape *shape, simulate_item *item) {
+    if (chance(dice, shape->deadlines))
+        item->first_deadline_ns = (uint64_t)exponential(dice, 40 * shape->step_ns) + 1;
+    if (chance(dice, shape->deadlines))
+        item->deadline_ns = (uint64_t)exponential(dice, 100 * shape->step_ns) + 1;
+    if (chance(dice, shape->cancels)) {
+        if (chance(dice, 0.5))
+            item->cancel_ns = (uint64_t)exponential(dice, 20 * shape->step_ns) + 1;
+        else
+            item->gone_at = between(dice, 1, 10);
+    }
+    if (chance(dice, shape->failures))
+        item->fails_at = between(dice, 1, 10);
+}
+
+static void seed_item(dice *dice, const simulate_options *options, const seed_shape *shape,
+                      simulate_item *item) {
+    uint32_t context = options->sched.context_max;
+    uint32_t adapters_max = options->sched.adapters_max;
+    item->tenant = skewed(dice, shape->tenants);
+    item->weight = options->fair ? (float)(1 + item->tenant % 3) : 1.0f;
+    item->adapter = shape->adapters == 0 ? 0 : skewed(dice, shape->adapters + 1);
+    item->adapters = item->adapter == 0 ? 0 : item->adapter % 5 == 4 && adapters_max != 1 ? 2 : 1;
+    item->priority = options->fair ? 0 : chance(dice, 0.5) ? 8 : between(dice, 0, 15);
+    item->prompt_tokens = between(dice, 1, shape->prompt_max);
+    uint32_t left = context - item->prompt_tokens;
+    uint32_t most = shape->answer_max < left ? shape->answer_max : left;
+    item->new_tokens_max = between(dice, 1, most);
+    item->answer_tokens = chance(dice, 0.5) ? UINT32_MAX : between(dice, 1, most);
+    item->prefix_group = between(dice, 1, shape->groups);
+    item->prefix_tokens = chance(dice, 0.4) ? between(dice, 0, item->prompt_tokens) : 0;
+    seed_trouble(dice, shape, item);
+}
+
+uint32_t simulate_seed(uint64_t seed, simulate_options *options,
+                       simulate_item items[SIMULATE_SEED_REQUESTS_MAX]) {
+    dice dice = {seed, 0};
+    seed_shape shape = {0};
+    *options = (simulate_options){.seed = seed};
+    seed_options(&dice, options, &shape);
+    seed_shape_of(&dice, options, &shape);
+    uint32_t count = between(&dice, 20, SIMULATE_SEED_REQUESTS_MAX);
+    double time = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = (simulate_item){.arrival_ns = (uint64_t)time};
+        seed_item(&dice, options, &shape, &items[i]);
+        if (!chance(&dice, shape.burst))
+            time += exponential(&dice, shape.gap_ns / (1 - shape.burst));
+    }
+    return count;
+}
+
+/* ---- Zipf ---- */
+
+/* Which adapter, 1…count: by a sum, as counts are small. */
+static uint32_t zipf_draw(dice *dice, double exponent, uint32_t count) {
+    double total = 0, wanted = 0;
+    for (uint32_t k = 1; k <= count; k++)
+        total += pow(k, -exponent);
+    wanted = uniform(dice) * total;
+    for (uint32_t k = 1; k < count; k++) {
+        wanted -= pow(k, -exponent);
+        if (wanted < 0)
+            return k;
+    }
+    return count;
+}
+
+/* Lengths as people write: many short, few long. Of mean `mean`, log-normal with sigma 0.8. */
+static uint32_t length_draw(dice *dice, uint32_t mean, uint32_t most) {
+    const double sigma = 0.8;
+    double normal = sqrt(-2 * log(1 - uniform(dice))) * cos(6.283185307179586 * uniform(dice));
+    double length = mean * exp(sigma * normal - sigma * sigma / 2);
+    return length < 1 ? 1 : length > most ? most : (uint32_t)length;
+}
+
+void simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, uint32_t count) {
+    dice dice = {zipf->seed, 0};
+    double time = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t prompt = length_draw(&dice, zipf->prompt_mean, zipf->context_max * 3 / 4);
+        uint32_t answer = length_draw(&dice, zipf->answer_mean, zipf->context_max / 4);
+        uint32_t adapter =
+            zipf->adapters > 0 ? zipf_draw(&dice, zipf->exponent, zipf->adapters) : 0;
+        items[i] = (simulate_item){.arrival_ns = (uint64_t)time,
+                                   .tenant = between(&dice, 0, zipf->tenants - 1),
+                                   .adapter = adapter,
+                                   .adapters = adapter > 0,
+                                   .priority = 8,
+                                   .weight = 1,
+                                   .prompt_tokens = prompt,
+                                   .new_tokens_max = answer,
+                                   .answer_tokens = UINT32_MAX};
+        time += exponential(&dice, 1e9 / zipf->rate);
+    }
+}
