@@ -76,9 +76,20 @@ double adapter_module_norm(const avo_adapter *adapter, uint32_t index);
 AVO_MUST_USE avo_status adapter_write(const avo_adapter *adapter, const char *path,
                                       avo_error *error);
 
-/* Adds factor · (what the adapter changes) to rows [first, first + rows) of a matrix given as
- * floats: merging. */
+/* ---- Merging: the same changes, made to the weights (merge.c) ----
+ * W' = (1 + Σ factor · (gain − 1)) · W + Σ factor · scale · up · down over all adapters, so gains
+ * are summed and multiplied first. Rows [first, first + rows) as floats [rows][k]; `first` is a
+ * multiple of 16, `rows` at most 16. */
+
+/* Floats of scratch for matrices and embeddings of this k. */
+size_t adapter_merge_floats(uint32_t k);
+/* total[i] += factor · (gain − 1). */
+void adapter_merge_gains(const adapter_delta *delta, float factor, uint32_t first, uint32_t rows,
+                         float *total);
 void adapter_merge_rows(const adapter_delta *delta, float factor, uint32_t first, uint32_t rows,
-                        float *weights);
+                        float *weights, float *scratch);
+void adapter_merge_bias(const adapter_delta *delta, float factor, uint32_t count, float *bias);
+void adapter_merge_embedding(const adapter_embedding *embedding, float factor, uint32_t first,
+                             uint32_t rows, float *weights, float *scratch);
 
 #endif

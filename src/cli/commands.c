@@ -11,6 +11,7 @@
     X(tokenize)                                                                                    \
     X(pack)                                                                                        \
     X(calibrate)                                                                                   \
+    X(adapter)                                                                                     \
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \

@@ -1,6 +1,7 @@
 /* The stream: a few units (16 rows each) at a time are decoded, checked and encoded by the team,
  * each unit into its own place, and then written. What a unit becomes depends on nothing else, so
  * the bytes are the same for any number of threads. */
+#include "adapters/adapters.h"
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/team.h"
@@ -103,6 +104,10 @@ static void convert_share(void *context, uint32_t worker, uint32_t workers) {
         size_t rows = pack_unit_rows(b->item, unit);
         b->errors[i] = b->energies[i] = 0;
         pack_decode_unit(b->item, unit, rows, numbers);
+        if (b->item->change != NULL)
+            b->item->change->apply(b->item->change->context, b->item->name,
+                                   (uint32_t)(unit * QUANT_PANEL_ROWS), (uint32_t)rows, b->item->k,
+                                   numbers, numbers + (size_t)QUANT_PANEL_ROWS * b->item->k);
         if (!pack_check_unit(b->item, largest, unit, rows, numbers, &b->faults[worker]))
             return;
         if (b->item->layout == QUANT_LAYOUT_PANELS && feedback_known(b->item->type) &&
@@ -219,7 +224,9 @@ static void size_buffers(converter *c) {
         const pack_item *item = &c->list->items[i];
         size_t floats = (size_t)item->k * size_min(item->rows, QUANT_PANEL_ROWS);
         if (!item->vector)
-            floats = (size_t)item->k * QUANT_PANEL_ROWS + feedback_scratch_floats(item->k);
+            floats = (size_t)item->k * QUANT_PANEL_ROWS +
+                     size_max(feedback_scratch_floats(item->k),
+                              item->change != NULL ? adapter_merge_floats(item->k) : 0);
         c->batch.scratch_floats = size_max(c->batch.scratch_floats, floats);
         size_t unit = item_unit_bytes(item);
         c->out_bytes = size_max(c->out_bytes, unit);

@@ -170,6 +170,17 @@ avo_status pack_spare_source(const model_source *source, const char *path, avo_e
     return AVO_OK;
 }
 
+/* What changes is neither copied nor repacked. */
+static void mark_changes(pack_list *list, const pack_change *change) {
+    for (uint32_t i = 0; change != NULL && i < list->count; i++) {
+        pack_item *item = &list->items[i];
+        if (!change->changes(change->context, item->name))
+            continue;
+        item->change = change;
+        item->copied = item->repacked = false;
+    }
+}
+
 avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
                        pack_report *report, avo_error *error) {
     AVO_TRY(pack_spare_source(source, path, error));
@@ -191,6 +202,8 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
         pack_list_source(source, options->type, options->look_up, &list, &config.tied_head, error);
     if (status == AVO_OK)
         status = pack_choose_named(options->tensors, &list, error);
+    if (status == AVO_OK)
+        mark_changes(&list, options->change);
     if (status == AVO_OK && source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
         status = tokenizer_open(&source->tokenizer, options->allocator, &tokenizer, error);
         if (status == AVO_OK)

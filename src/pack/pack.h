@@ -84,6 +84,17 @@ typedef struct pack_sensitivity {
     double band[PACK_BANDS_MAX];
 } pack_sensitivity;
 
+/* Changes weights on their way: merging (merge.h). Any thread. */
+typedef struct pack_change {
+    const void *context;
+    /* Whether tensor `name` ("blk.0.attn_q.weight"; fused ones come in their parts) changes. */
+    bool (*changes)(const void *context, const char *name);
+    /* Rows [first, first + rows) as floats [rows][k]: 16 at most; a vector is one row. `scratch`
+     * has adapter_merge_floats(k). */
+    void (*apply)(const void *context, const char *name, uint32_t first, uint32_t rows, uint32_t k,
+                  float *numbers, float *scratch);
+} pack_change;
+
 typedef struct pack_options {
     pack_type type;
     double bits; /* 0: `type` for all; otherwise a type for each matrix, so that the whole, but for
@@ -97,6 +108,7 @@ typedef struct pack_options {
     const char *calibration;             /* a file of `avocet calibrate`; NULL: none */
     uint32_t threads;                    /* 0: as many as this process may really use */
     const avo_allocator *allocator;      /* NULL: malloc */
+    const pack_change *change;           /* NULL: none. Not with `keep` or bits */
     avo_progress_function progress;      /* NULL: silent */
     void *progress_context;
 } pack_options;

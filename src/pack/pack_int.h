@@ -35,7 +35,8 @@ typedef struct pack_item {
     weight_view from;  /* data NULL: random */
     uint64_t random_seed;
     float random_centre, random_deviation;
-    double error, energy; /* once converted: of the outputs that were measured */
+    const pack_change *change; /* NULL: none */
+    double error, energy;      /* once converted: of the outputs that were measured */
 } pack_item;
 
 typedef struct pack_list {

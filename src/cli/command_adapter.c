@@ -1,0 +1,334 @@
+/* `avocet adapter inspect|pack|merge`: adapters on disk. */
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "pack/merge.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const cli_command command_adapter;
+extern const cli_command command_adapter_inspect;
+extern const cli_command command_adapter_pack;
+extern const cli_command command_adapter_merge;
+
+#define TYPES_TEXT "q8|f16|f32"
+
+/* A model and one adapter of it. */
+typedef struct opened {
+    avo_model *model;
+    avo_adapter *adapter;
+} opened;
+
+static avo_status open_adapter(const avo_model *model, const char *path, const char *type,
+                               avo_adapter **adapter, avo_error *error) {
+    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
+    options.type = type;
+    return avo_adapter_open(model, path, &options, adapter, error);
+}
+
+static avo_status open_both(const char *path, const char *model, const char *type, opened *out,
+                            avo_error *error) {
+    AVO_TRY(cli_model_open(model, &out->model, error));
+    return open_adapter(out->model, path, type, &out->adapter, error);
+}
+
+static void close_both(opened *both) {
+    avo_adapter_close(both->adapter);
+    avo_model_close(both->model);
+}
+
+/* ---- adapter inspect ---- */
+
+static avo_status write_json(const avo_adapter *adapter, buffer *out) {
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    avo_adapter_module module = AVO_ADAPTER_MODULE_INIT;
+    avo_adapter_describe(adapter, &info);
+    AVO_TRY(buffer_append_text(out, "{\"path\":"));
+    AVO_TRY(json_write_string(out, text_from(info.path)));
+    AVO_TRY(buffer_format(out,
+                          ",\"method\":\"%s\",\"type\":\"%s\",\"digest\":\"%s\","
+                          "\"modules_matched\":%u,\"modules_expected\":%u,\"rank_max\":%u,"
+                          "\"bytes\":%" PRIu64 ",\"memory_bytes\":%" PRIu64 ",\"modules\":[",
+                          info.method, info.type, info.digest, info.modules_matched,
+                          info.modules_expected, info.rank_max, info.bytes, info.memory_bytes));
+    for (size_t i = 0; avo_adapter_module_at(adapter, i, &module); i++) {
+        AVO_TRY(buffer_append_text(out, i == 0 ? "{\"name\":" : ",{\"name\":"));
+        AVO_TRY(json_write_string(out, text_from(module.name)));
+        AVO_TRY(buffer_format(out, ",\"kind\":\"%s\",\"rank\":%u,\"scale\":", module.kind,
+                              module.rank));
+        AVO_TRY(json_write_number(out, module.scale));
+        AVO_TRY(buffer_append_text(out, ",\"norm\":"));
+        AVO_TRY(json_write_number(out, module.norm));
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    return buffer_append_text(out, "]}");
+}
+
+static int print_json(const avo_adapter *adapter) {
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    avo_status status = write_json(adapter, &out);
+    if (status == AVO_OK)
+        cli_print(buffer_text(&out));
+    buffer_free(&out);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
+static void print_head(const avo_adapter *adapter) {
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    char bytes[16], memory[16];
+    avo_adapter_describe(adapter, &info);
+    cli_print_untrusted(stdout, text_from(info.path));
+    printf("\n  %s as %s, rank up to %u, %u of %u modules applied\n", info.method, info.type,
+           info.rank_max, info.modules_matched, info.modules_expected);
+    printf("  digest %s\n", info.digest);
+    printf("  a step with it reads %s; memory %s\n\n", cli_bytes_text(info.bytes, bytes),
+           cli_bytes_text(info.memory_bytes, memory));
+}
+
+static void print_modules(const avo_adapter *adapter) {
+    avo_adapter_module module = AVO_ADAPTER_MODULE_INIT;
+    int width = 6;
+    for (size_t i = 0; avo_adapter_module_at(adapter, i, &module); i++)
+        width = (int)strlen(module.name) > width ? (int)strlen(module.name) : width;
+    printf("%-*s %-9s %5s %10s %12s\n", width, "module", "kind", "rank", "scale", "norm");
+    for (size_t i = 0; avo_adapter_module_at(adapter, i, &module); i++) {
+        printf("%-*s %-9s ", width, module.name, module.kind);
+        if (module.rank > 0)
+            printf("%5u %10.4g", module.rank, module.scale);
+        else
+            printf("%5s %10s", "", "");
+        printf(" %12.5g\n", module.norm);
+    }
+}
+
+static int run_inspect(int argc, char **argv) {
+    bool json = false;
+    const char *type = NULL;
+    const option_spec specs[] = {
+        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT, "how it is stored for computing (q8)", 0,
+         0},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_adapter_inspect, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 2)
+        return cli_usage(&command_adapter_inspect, "takes an ADAPTER and a MODEL, but got %d",
+                         words);
+    avo_error error = {0};
+    opened both = {0};
+    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
+    int exit_status = EXIT_GOOD;
+    if (status == AVO_OK && json)
+        exit_status = print_json(both.adapter);
+    else if (status == AVO_OK) {
+        print_head(both.adapter);
+        print_modules(both.adapter);
+    }
+    close_both(&both);
+    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+}
+
+const cli_command command_adapter_inspect = {
+    .name = "adapter inspect",
+    .summary = "what an adapter changes in a model",
+    .usage = "avocet adapter inspect ADAPTER MODEL [options]",
+    .examples = "avocet adapter inspect ./my-lora smollm2\n"
+                "avocet adapter inspect my-lora.gguf model.avo --json",
+    .run = run_inspect,
+};
+
+/* ---- adapter pack ---- */
+
+static int run_pack(int argc, char **argv) {
+    bool json = false;
+    const char *type = NULL, *output = NULL;
+    const option_spec specs[] = {
+        {"output", 'o', OPTION_TEXT, &output, "FILE.avoa", "the file to write", 0, 0},
+        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT, "how it is stored for computing (q8)", 0,
+         0},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_adapter_pack, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 2)
+        return cli_usage(&command_adapter_pack, "takes an ADAPTER and a MODEL, but got %d", words);
+    if (output == NULL || output[0] == '\0')
+        return cli_usage(&command_adapter_pack, "which file to write? give -o FILE.avoa");
+    avo_error error = {0};
+    opened both = {0};
+    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
+    if (status == AVO_OK)
+        status = avo_adapter_pack(both.adapter, output, &error);
+    int exit_status = EXIT_GOOD;
+    if (status == AVO_OK && json) {
+        exit_status = print_json(both.adapter);
+    } else if (status == AVO_OK) {
+        avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+        char bytes[16];
+        avo_adapter_describe(both.adapter, &info);
+        printf("%s: %s as %s, %u modules, %s, digest %s\n", output, info.method, info.type,
+               info.modules_matched, cli_bytes_text(info.bytes, bytes), info.digest);
+    }
+    close_both(&both);
+    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+}
+
+const cli_command command_adapter_pack = {
+    .name = "adapter pack",
+    .summary = "write an adapter as kernels read it: it then opens instantly",
+    .usage = "avocet adapter pack ADAPTER MODEL -o FILE.avoa [options]",
+    .examples = "avocet adapter pack ./my-lora smollm2 -o my-lora.avoa\n"
+                "avocet adapter pack ./my-lora model.avo -o exact.avoa --type f16",
+    .run = run_pack,
+};
+
+/* ---- adapter merge ---- */
+
+/* "PATH" or "PATH:WEIGHT"; a path may hold colons that no number follows. */
+static avo_status parse_use(const char *text, char *path, size_t capacity, float *weight,
+                            avo_error *error) {
+    const char *colon = strrchr(text, ':');
+    double number = 1.0;
+    size_t length = strlen(text);
+    if (colon != NULL && number_parse_double(colon + 1, -1000.0, 1000.0, &number) == NULL)
+        length = (size_t)(colon - text);
+    else
+        number = 1.0;
+    if (length == 0 || length >= capacity)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapter \"%.100s\": no path", text);
+    memcpy(path, text, length);
+    path[length] = '\0';
+    *weight = (float)number;
+    return AVO_OK;
+}
+
+static avo_status merge(const char *model_name, char **adapters, int count, const char *output,
+                        const char *type, pack_options *options, pack_report *report,
+                        avo_error *error) {
+    avo_model *model = NULL;
+    avo_adapter_use uses[AVO_ADAPTERS_MAX] = {{0}};
+    AVO_TRY(cli_model_open(model_name, &model, error));
+    avo_status status = AVO_OK;
+    for (int i = 0; i < count && status == AVO_OK; i++) {
+        char path[CLI_PATH_MAX];
+        status = parse_use(adapters[i], path, sizeof(path), &uses[i].weight, error);
+        if (status == AVO_OK)
+            status = open_adapter(model, path, type, &uses[i].adapter, error);
+    }
+    if (status == AVO_OK)
+        status = pack_merge(model, uses, (size_t)count, output, options, report, error);
+    cli_progress_end();
+    for (int i = 0; i < count; i++)
+        avo_adapter_close(uses[i].adapter);
+    avo_model_close(model);
+    return status;
+}
+
+static int report_merge(const char *output, const pack_options *options, const pack_report *report,
+                        int adapters, bool json, double seconds) {
+    char size[16];
+    if (!json) {
+        printf("%s: %s, %d adapter%s merged, %u tensors as %s; %.1f s\n", output,
+               cli_bytes_text(report->file_bytes, size), adapters, adapters == 1 ? "" : "s",
+               report->tensors, pack_type_name(options->type), seconds);
+        return EXIT_GOOD;
+    }
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    avo_status status = buffer_append_text(&out, "{\"file\":");
+    if (status == AVO_OK)
+        status = json_write_string(&out, text_from(output));
+    if (status == AVO_OK)
+        status = buffer_format(&out,
+                               ",\"type\":\"%s\",\"bytes\":%" PRIu64
+                               ",\"tensors\":%u,\"adapters\":%d,\"seconds\":%.3f}",
+                               pack_type_name(options->type), report->file_bytes, report->tensors,
+                               adapters, seconds);
+    if (status == AVO_OK)
+        cli_print(buffer_text(&out));
+    buffer_free(&out);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
+static int run_merge(int argc, char **argv) {
+    bool json = false;
+    const char *type = "f16", *output = NULL;
+    pack_options options = {.effort = PACK_EFFORT_SEARCH, .progress = cli_progress};
+    pack_report report = {0};
+    const option_spec specs[] = {
+        {"output", 'o', OPTION_TEXT, &output, "FILE.avo", "the model to write", 0, 0},
+        {"type", 't', OPTION_TEXT, &type, "TYPE",
+         "of the matrices: f32, f16 (default), bf16, q8, q5_0, q4, …", 0, 0},
+        {"threads", 0, OPTION_U32, &options.threads, "N", "threads to use", 1, 1024},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
+        {0},
+    };
+    int words = 0;
+    options_result parsed = options_parse(&command_adapter_merge, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words < 2)
+        return cli_usage(&command_adapter_merge, "takes a MODEL and one ADAPTER at least");
+    if (words - 1 > AVO_ADAPTERS_MAX)
+        return cli_usage(&command_adapter_merge, "at most %d adapters", AVO_ADAPTERS_MAX);
+    if (output == NULL || output[0] == '\0')
+        return cli_usage(&command_adapter_merge, "which file to write? give -o FILE.avo");
+    if (!pack_type_by_name(type, &options.type) || options.type == PACK_KEEP)
+        return cli_usage(&command_adapter_merge, "no type \"%s\" to merge into", type);
+    cli_interrupt_catch();
+    avo_error error = {0};
+    uint64_t begin = clock_now_ns();
+    avo_status status =
+        merge(argv[1], argv + 2, words - 1, output, "f32", &options, &report, &error);
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    return report_merge(output, &options, &report, words - 1, json,
+                        clock_seconds(begin, clock_now_ns()));
+}
+
+const cli_command command_adapter_merge = {
+    .name = "adapter merge",
+    .summary = "fold adapters into a new model file",
+    .usage = "avocet adapter merge MODEL ADAPTER[:WEIGHT]… -o FILE.avo [options]",
+    .examples = "avocet adapter merge smollm2 ./my-lora -o merged.avo\n"
+                "avocet adapter merge smollm2 ./style:0.7 ./skill:0.5 -o both.avo --type q8\n"
+                "avocet adapter merge merged.avo ./my-lora:-1 -o back.avo",
+    .run = run_merge,
+};
+
+/* ---- adapter ---- */
+
+static int run_adapter(int argc, char **argv) {
+    static const cli_command *const parts[] = {&command_adapter_inspect, &command_adapter_pack,
+                                               &command_adapter_merge};
+    const option_spec specs[] = {{0}};
+    for (size_t i = 0; argc > 1 && i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strcmp(argv[1], strchr(parts[i]->name, ' ') + 1) == 0)
+            return parts[i]->run(argc - 1, argv + 1);
+    int words = 0;
+    options_result parsed = options_parse(&command_adapter, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words == 0)
+        return cli_usage(&command_adapter, "what: inspect, pack or merge?");
+    return cli_usage(&command_adapter, "no \"%s\"; there are inspect, pack, merge", argv[1]);
+}
+
+const cli_command command_adapter = {
+    .name = "adapter",
+    .summary = "inspect, pack and merge LoRA adapters",
+    .usage = "avocet adapter inspect|pack|merge …",
+    .examples = "avocet adapter inspect ./my-lora smollm2\n"
+                "avocet adapter pack ./my-lora smollm2 -o my-lora.avoa\n"
+                "avocet adapter merge smollm2 ./my-lora:0.8 -o merged.avo --type q8",
+    .run = run_adapter,
+};
