@@ -73,7 +73,7 @@ static void grow_all(lines *l) {
 }
 
 int main(int argc, char **argv) {
-    uint32_t pages = argc > 1 ? (uint32_t)atoi(argv[1]) : 65536;
+    uint32_t pages = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 65536;
     lines l;
     prefix_root root = prefix_root_of("", 0);
     double found[REPEATS], told[REPEATS], taken[REPEATS], evicted[REPEATS], given[REPEATS],
