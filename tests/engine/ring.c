@@ -163,10 +163,15 @@ static void chunks_do_not_matter(void **state) {
 typedef struct answer {
     int32_t tokens[20 * WINDOW];
     uint32_t count;
+    const test_allocator *counter;
+    size_t allocations; /* when its first token came */
 } answer;
 
 static bool take_token(void *context, const avo_token_event *event) {
     answer *a = context;
+    if (a->count == 0)
+        a->allocations = a->counter->allocations;
+    assert_int_equal(a->counter->allocations, a->allocations);
     a->tokens[a->count++] = event->token;
     return true;
 }
@@ -182,6 +187,7 @@ static avo_finish generate(place *p, avo_session *session, const int32_t *tokens
     request.on_token = take_token;
     request.on_token_context = a;
     a->count = 0;
+    a->counter = &p->counter;
     assert_ok_error(avo_generate(p->engine, session, &request, &result, &p->error), &p->error);
     assert_int_equal(result.new_tokens, new_tokens);
     assert_int_equal(result.prompt_tokens, count);
