@@ -714,9 +714,11 @@ typedef struct avo_scheduler_info {
     uint64_t steps;
     double step_seconds; /* spent in steps */
     double busy_seconds; /* of the engine thread besides steps: drawing, planning */
+    /* Processor time of the tokenizer threads and of delivery, listeners included. */
+    double tokenizer_seconds, delivery_seconds;
 } avo_scheduler_info;
 #define AVO_SCHEDULER_INFO_INIT                                                                    \
-    { sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0 }
+    { sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0 }
 AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 
 #ifdef __cplusplus

@@ -36,6 +36,10 @@ int bench_plot_folder(const char *folder);
 /* Writes the figures and gnuplot scripts into `folder` and runs gnuplot where there is one; says
  * on stderr what it drew, or what to do. The exit status. */
 int bench_plot(const bench_results *results, const char *folder);
+/* One picture of anything: writes `data` and `script` into the folder and has it drawn. */
+typedef void (*bench_writer)(FILE *file, const void *context);
+int bench_draw(const char *folder, const char *data, bench_writer write_data, const char *script,
+               bench_writer write_script, const char *picture, const void *context);
 
 /* ---- Single operations ---- */
 
@@ -76,6 +80,25 @@ typedef struct adapter_flags {
 /* Measures and prints; the exit status. */
 int bench_adapters_run(const char *model, const adapter_flags *flags,
                        const bench_engine_options *engine, bool json, bool csv);
+
+/* ---- Requests ---- */
+
+/* As written; 0 or NULL: the default. */
+typedef struct serving_flags {
+    double zipf; /* negative: none of this is asked for */
+    uint32_t requests, concurrency, tenants;
+    double rate, token_ms;
+    uint64_t seed, kv_tokens;
+    const char *adapter_root;
+    bool no_prefix_cache, check;
+} serving_flags;
+#define SERVING_OPTION_COUNT 11
+void serving_flags_specs(serving_flags *flags, option_spec *specs);
+/* Some of them besides --zipf were given. */
+bool serving_flags_given(const serving_flags *flags);
+/* Measures and prints; the exit status. */
+int bench_serving_run(const char *model, const serving_flags *flags, const adapter_flags *adapter,
+                      const bench_engine_options *engine, const char *plot, bool json, bool csv);
 
 /* ---- The ladder ---- */
 

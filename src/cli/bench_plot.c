@@ -72,7 +72,8 @@ static size_t longest_label(const bench_results *results) {
 
 /* Column 1 label, 2 operations per byte, 3 GOPS, 4 share, 5 tokens/s, 6 read limit, 7 integer
  * limit, 8 float limit, 9 number. */
-static void write_figures(FILE *file, const bench_results *results) {
+static void write_figures(FILE *file, const void *context) {
+    const bench_results *results = context;
     char label[LABEL_MAX];
     fputs("# label, operations/byte, GOPS, share, tokens/s, read, int8, f32, number\n", file);
     for (size_t i = 0; i < results->count; i++) {
@@ -86,7 +87,8 @@ static void write_figures(FILE *file, const bench_results *results) {
 /* Points have numbers, and a list beside the picture says what they are: names would lie on each
  * other wherever two cases are alike. What computes nothing (a tokenizer, a norm) has no place
  * here; lines of the roof are those of the best limits that were measured. */
-static void write_roofline(FILE *file, const bench_results *results) {
+static void write_roofline(FILE *file, const void *context) {
+    const bench_results *results = context;
     static const char *const offsets[] = {"left offset 0.7,-0.4", "right offset -0.7,0.4",
                                           "left offset 0.7,0.4", "right offset -0.7,-0.4"};
     size_t height = 140;
@@ -126,7 +128,8 @@ static void write_roofline(FILE *file, const bench_results *results) {
     fputs("\n", file);
 }
 
-static void write_share(FILE *file, const bench_results *results) {
+static void write_share(FILE *file, const void *context) {
+    const bench_results *results = context;
     size_t width = 160 + BAR_WIDTH * results->count + 5 * longest_label(results);
     fprintf(file,
             "set terminal svg size %zu,620 font 'sans-serif,13' background 'white'\n"
@@ -151,16 +154,14 @@ static void write_share(FILE *file, const bench_results *results) {
             longest_label(results) / 2);
 }
 
-typedef void (*file_writer_function)(FILE *file, const bench_results *results);
-
-static int write_file(const char *folder, const char *name, file_writer_function write,
-                      const bench_results *results) {
+static int write_file(const char *folder, const char *name, bench_writer write,
+                      const void *context) {
     char path[CLI_PATH_MAX];
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     FILE *file = fopen(path, "w");
     if (file == NULL)
         return cli_fail_text("%s: %s", path, strerror(errno));
-    write(file, results);
+    write(file, context);
     bool good = ferror(file) == 0;
     if (fclose(file) != 0 || !good)
         return cli_fail_text("%s: cannot be written", path);
@@ -196,24 +197,40 @@ int bench_plot_folder(const char *folder) {
     return cli_fail_text("--plot: %s: %s", folder, strerror(errno));
 }
 
+/* *absent: gnuplot is, and that was said. */
+static int draw_one(const char *folder, const char *script, const char *picture, bench_writer write,
+                    const void *context, bool *absent) {
+    int status = write_file(folder, script, write, context);
+    int failed = status == EXIT_GOOD ? draw(folder, script) : 0;
+    *absent = failed == ENOENT;
+    if (*absent)
+        cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and scripts "
+                 "are in %s",
+                 folder);
+    else if (failed != 0)
+        return cli_fail_text("gnuplot did not draw %s/%s", folder, picture);
+    return status;
+}
+
+int bench_draw(const char *folder, const char *data, bench_writer write_data, const char *script,
+               bench_writer write_picture, const char *picture, const void *context) {
+    bool absent;
+    int status = write_file(folder, data, write_data, context);
+    return status == EXIT_GOOD ? draw_one(folder, script, picture, write_picture, context, &absent)
+                               : status;
+}
+
 int bench_plot(const bench_results *results, const char *folder) {
     static const struct {
         const char *script, *picture;
-        file_writer_function write;
+        bench_writer write;
     } pictures[] = {{"roofline.gnuplot", "roofline.svg", write_roofline},
                     {"share.gnuplot", "share.svg", write_share}};
+    bool absent = false;
     int status = write_file(folder, "figures.dat", write_figures, results);
-    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && status == EXIT_GOOD; i++) {
-        status = write_file(folder, pictures[i].script, pictures[i].write, results);
-        int failed = status == EXIT_GOOD ? draw(folder, pictures[i].script) : 0;
-        if (failed == ENOENT) {
-            cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and "
-                     "scripts are in %s",
-                     folder);
-            return EXIT_GOOD;
-        }
-        if (failed != 0)
-            return cli_fail_text("gnuplot did not draw %s/%s", folder, pictures[i].picture);
-    }
+    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && status == EXIT_GOOD && !absent;
+         i++)
+        status = draw_one(folder, pictures[i].script, pictures[i].picture, pictures[i].write,
+                          results, &absent);
     return status;
 }

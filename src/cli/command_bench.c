@@ -16,6 +16,7 @@ typedef struct bench_flags {
     bool kernels;
     kernel_flags kernel;
     adapter_flags adapter;
+    serving_flags serving;
     uint32_t limits_mib;
     bool json, csv;
     bench_engine_options engine;
@@ -218,10 +219,16 @@ static bool check_flags(const bench_flags *flags, int words) {
     else if (flags->rung_shape != NULL && flags->rung == NULL)
         wrong = "--rung-shape goes with --rung";
     const adapter_flags *adapter = &flags->adapter;
-    if (wrong == NULL && adapter->adapters == NULL &&
-        (adapter->rank != NULL || adapter->targets != NULL || adapter->type != NULL))
+    bool serving = flags->serving.zipf >= 0.0;
+    if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
+        wrong = "--requests, --rate, --concurrency, --tenants, --seed, --kv-tokens, --token-ms, "
+                "--no-prefix-cache, --adapter-root and --check go with --zipf";
+    else if (wrong == NULL && serving && (flags->kernels || flags->rung != NULL || words != 1))
+        wrong = "--zipf takes one MODEL, and neither --kernels nor --rung";
+    else if (wrong == NULL && adapter->adapters == NULL &&
+             (adapter->rank != NULL || adapter->targets != NULL || adapter->type != NULL))
         wrong = "--rank, --targets and --adapter-type go with --adapters";
-    else if (wrong == NULL && adapter->adapters != NULL &&
+    else if (wrong == NULL && adapter->adapters != NULL && !serving &&
              (flags->kernels || flags->rung != NULL || words != 1 || flags->plot != NULL))
         wrong = "--adapters takes one MODEL, and neither --kernels, --rung nor --plot";
     if (wrong != NULL) {
@@ -298,15 +305,16 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
         {"plot", 0, OPTION_TEXT, &flags->plot, "FOLDER", "draw pictures there, with gnuplot", 0, 0},
     };
     memcpy(specs, own, sizeof(own));
-    place_flags_specs(&flags->engine.place, specs + OWN_OPTION_COUNT);
-    specs[OWN_OPTION_COUNT + PLACE_OPTION_COUNT] = (option_spec){0};
+    serving_flags_specs(&flags->serving, specs + OWN_OPTION_COUNT);
+    place_flags_specs(&flags->engine.place, specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT);
+    specs[OWN_OPTION_COUNT + SERVING_OPTION_COUNT + PLACE_OPTION_COUNT] = (option_spec){0};
 }
 
 static int run(int argc, char **argv) {
     static bench_flags flags = {.threads = "0",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
-    option_spec specs[OWN_OPTION_COUNT + PLACE_OPTION_COUNT + 1];
+    option_spec specs[OWN_OPTION_COUNT + SERVING_OPTION_COUNT + PLACE_OPTION_COUNT + 1];
     make_specs(&flags, specs);
     int words = 0;
     kernel_bench kernels = {0};
@@ -329,6 +337,9 @@ static int run(int argc, char **argv) {
     if (flags.plot != NULL && bench_plot_folder(flags.plot) != EXIT_GOOD)
         return EXIT_FAILED;
     cli_interrupt_catch();
+    if (flags.serving.zipf >= 0.0)
+        return bench_serving_run(argv[1], &flags.serving, &flags.adapter, &flags.engine, flags.plot,
+                                 flags.json, flags.csv);
     if (flags.adapter.adapters != NULL)
         return bench_adapters_run(argv[1], &flags.adapter, &flags.engine, flags.json, flags.csv);
     return measure(words, argv + 1, &flags, &kernels);
@@ -337,10 +348,12 @@ static int run(int argc, char **argv) {
 const cli_command command_bench = {
     .name = "bench",
     .summary = "measure speed, beside what the machine could do",
-    .usage = "avocet bench MODEL… [options]\n"
-             "       avocet bench --kernels [MODEL] [--op OP,…] [options]\n"
-             "       avocet bench MODEL --adapters N,… [--rank N,…] [--targets qv,qkvo,all]\n"
-             "       avocet bench --rung NAME|all|list",
+    .usage =
+        "avocet bench MODEL… [options]\n"
+        "       avocet bench --kernels [MODEL] [--op OP,…] [options]\n"
+        "       avocet bench MODEL --adapters N,… [--rank N,…] [--targets qv,qkvo,all]\n"
+        "       avocet bench MODEL --zipf S [--adapters N] [--requests N] [--rate X] [--check]\n"
+        "       avocet bench --rung NAME|all|list",
     .examples =
         "avocet bench smollm2\n"
         "avocet bench smollm2 -p 512 -n 64 -b 1,8 -d 0,8192 -t 2 -r 5 --json\n"
@@ -348,6 +361,7 @@ const cli_command command_bench = {
         "avocet bench --kernels --op linear --type q4r --shape 5632x2048 -b 1,8,512\n"
         "avocet bench --kernels --op attention --heads 9x3x64 -d 8192,32768 --kv-type int8\n"
         "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"
-        "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8",
+        "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8\n"
+        "avocet bench smollm2 --zipf 1 --adapters 64 --requests 200 --tenants 4 --check",
     .run = run,
 };

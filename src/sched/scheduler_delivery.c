@@ -135,8 +135,10 @@ static void job_gone(avo_scheduler *s, job *gone) {
 
 void *delivery_main(void *context) {
     avo_scheduler *s = context;
+    uint64_t begin = clock_thread_ns();
     for (;;) {
         pthread_mutex_lock(&s->lock);
+        s->info.delivery_seconds = clock_seconds(begin, clock_thread_ns());
         while (s->ready_first == NULL && !s->engine_done)
             pthread_cond_wait(&s->ready_cond, &s->lock);
         job *job = s->ready_first;

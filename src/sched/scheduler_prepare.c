@@ -3,6 +3,7 @@
  * segments that came before. Nothing here touches the engine. */
 #include "sched/scheduler_int.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include <string.h>
@@ -62,20 +63,12 @@ static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo
 
 /* ---- Adapters ---- */
 
-/* Until the registry is there, no scheduler has one. */
-static avo_status scheduler_take_adapter(avo_scheduler *s, const char *name, avo_adapter **adapter,
-                                         avo_error *error) {
-    (void)s;
-    *adapter = NULL;
-    return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such adapter", name);
-}
-
 static avo_status take_adapters(job *job, avo_error *error) {
     const avo_request *given = &job->given;
     for (size_t i = 0; i < given->named_adapter_count; i++) {
         const avo_named_adapter *named = &given->named_adapters[i];
         avo_adapter *adapter = NULL;
-        AVO_TRY(scheduler_take_adapter(job->scheduler, named->name, &adapter, error));
+        AVO_TRY(avo_registry_take(job->scheduler->options.registry, named->name, &adapter, error));
         job->uses[job->use_count++] = (avo_adapter_use){adapter, named->weight};
     }
     return AVO_OK;
@@ -150,8 +143,11 @@ void *tokenizer_main(void *context) {
         job->state = JOB_PREPARING;
         bool wanted = !job->cancelled && !s->closing;
         pthread_mutex_unlock(&s->lock);
+        uint64_t begin = clock_thread_ns();
         avo_status status = wanted ? prepare(job, encoder, &ids) : AVO_OK;
+        double seconds = clock_seconds(begin, clock_thread_ns());
         pthread_mutex_lock(&s->lock);
+        s->info.tokenizer_seconds += seconds;
         if (!wanted)
             job->cancelled = true;
         hand_over(s, job, status);
