@@ -94,3 +94,56 @@ const char *tiny_model_write(const char *folder, uint64_t seed) {
     write_model(path, seed);
     return path;
 }
+
+/* ---- An adapter for it ---- */
+
+enum { RANK = 4 };
+
+static void put_tensor(FILE *file, writer *writer, uint32_t layer, const char *module,
+                       const char *half, int rows, int columns, bool head, size_t *offset) {
+    size_t bytes = (size_t)rows * (size_t)columns * sizeof(float);
+    if (head)
+        fprintf(file,
+                "%s\"base_model.model.model.layers.%u.self_attn.%s.%s.weight\":{\"dtype\":\"F32\","
+                "\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
+                *offset == 0 ? "{" : ",", layer, module, half, rows, columns, *offset,
+                *offset + bytes);
+    else
+        put_weights(writer, (size_t)rows * (size_t)columns, 0.4);
+    *offset += bytes;
+}
+
+static void put_tensors(FILE *file, writer *writer, bool head) {
+    static const char *const modules[] = {"q_proj", "o_proj"};
+    size_t offset = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (int i = 0; i < 2; i++) {
+            put_tensor(file, writer, layer, modules[i], "lora_A", RANK, WIDTH, head, &offset);
+            put_tensor(file, writer, layer, modules[i], "lora_B", WIDTH, RANK, head, &offset);
+        }
+}
+
+void tiny_adapter_write(const char *folder, uint64_t seed) {
+    char path[4096], text[8192];
+    snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":[\"q_proj\","
+            "\"o_proj\"],\"bias\":\"none\"}",
+            RANK, 2 * RANK);
+    assert_int_equal(fclose(file), 0);
+    FILE *header = fmemopen(text, sizeof(text), "w");
+    assert_non_null(header);
+    put_tensors(header, NULL, true);
+    fputs("}", header);
+    uint64_t bytes = (uint64_t)ftell(header);
+    assert_int_equal(fclose(header), 0);
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
+    writer w = {fopen(path, "wb"), seed, 0};
+    assert_non_null(w.file);
+    assert_int_equal(fwrite(&bytes, sizeof(bytes), 1, w.file), 1);
+    assert_int_equal(fwrite(text, 1, bytes, w.file), bytes);
+    put_tensors(NULL, &w, false);
+    assert_int_equal(fclose(w.file), 0);
+}

@@ -10,5 +10,7 @@
 
 /* Writes both files into a folder and returns the model's path, in a static buffer. */
 const char *tiny_model_write(const char *folder, uint64_t seed);
+/* A PEFT folder for it, which must be there: LoRA of q_proj and o_proj, random numbers. */
+void tiny_adapter_write(const char *folder, uint64_t seed);
 
 #endif
