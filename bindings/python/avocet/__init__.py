@@ -1,0 +1,35 @@
+"""Avocet: language models on machines you own.
+
+    import avocet
+
+    with avocet.Model("model.gguf") as model, avocet.Engine(model, sessions_max=16) as engine, \\
+            avocet.Scheduler(engine) as scheduler:
+        for token in scheduler.submit(prompt="Once upon a time", max_tokens=64):
+            print(token.text, end="", flush=True)
+
+The same request gives the same bytes, whatever else runs beside it.
+"""
+from ._library import library as _library
+from .adapters import Adapter, AdapterInfo, AdapterModule, Registry, RegistryEntry
+from .engine import Batch, Engine, EngineOptions, Generation, KvInfo, Plan, Session, Token, plan
+from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, FormatError,
+                     FullError, InputOutputError, LimitError, NotFoundError, OutOfMemoryError,
+                     TemplateError, UnsupportedError)
+from .model import Model, ModelInfo
+from .sampling import Sampling
+from .scheduler import Answer, Request, Result, Scheduler, SchedulerInfo
+
+__version__ = "0.1.0"
+
+
+def library_version() -> str:
+    """Of libavocet, which may differ from the package's."""
+    return _library.avo_version().decode()
+
+
+__all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
+           "Batch", "CancelledError", "ContextError", "Engine", "EngineOptions", "FormatError",
+           "FullError", "Generation", "InputOutputError", "KvInfo", "LimitError", "Model",
+           "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
+           "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session",
+           "TemplateError", "Token", "UnsupportedError", "library_version", "plan"]

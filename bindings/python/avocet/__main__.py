@@ -1,0 +1,276 @@
+"""`python -m avocet run MODEL [PROMPT|-]`: the command's `run`, from Python."""
+import argparse
+import csv
+import fcntl
+import json
+import os
+import resource
+import sys
+import time
+from typing import List, Optional, Sequence, Tuple
+
+from . import Adapter, AvocetError, Engine, Model, Request, Result, Sampling, Scheduler
+from . import __version__, library_version
+
+GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+FINISH_NAMES = {"stop_token": "stop", "stop_string": "stop"}
+TELEMETRY = ("time,model,finish_reason,load_ms,tokenise_ms,prefill_ms,ttft_ms,token_p50_ms,"
+             "token_p95_ms,token_max_ms,prompt_tokens,new_tokens,prefill_tps,decode_tps,"
+             "peak_memory_bytes,token_ms")
+
+EXAMPLES = """examples:
+  python -m avocet run model.gguf "Why is the sky blue?" -n 100
+  python -m avocet run model.gguf "Dear Sir" --raw --adapter style=letters/ --json
+  python -m avocet run model.gguf --prompts questions.jsonl --adapter law=law/ --adapter poet=poet/
+"""
+
+
+def adapter_argument(text: str) -> Tuple[str, str, float]:
+    """name=path[:scale]"""
+    name, equals, path = text.partition("=")
+    if not equals or not name or not path:
+        raise argparse.ArgumentTypeError(f"'{text}' is not name=path or name=path:scale")
+    head, colon, tail = path.rpartition(":")
+    if colon and head:
+        try:
+            return name, head, float(tail)
+        except ValueError:
+            pass
+    return name, path, 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m avocet", description=__doc__)
+    top.add_argument("--version", action="version",
+                     version=f"avocet {__version__} (library {library_version()})")
+    commands = top.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="answer a prompt, or many", epilog=EXAMPLES,
+                              formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = run.add_argument
+    add("model", metavar="MODEL")
+    add("prompt", metavar="PROMPT", nargs="?", help="'-' or nothing: standard input")
+    add("-n", "--max-new-tokens", type=int, default=0, metavar="N")
+    for name in ("temperature", "top-p", "min-p", "typical-p", "repetition-penalty",
+                 "presence-penalty", "frequency-penalty"):
+        add(f"--{name}", type=float, metavar="X")
+    add("--top-k", type=int, metavar="N")
+    add("--seed", type=int, default=0, metavar="N")
+    add("--logprobs", type=int, default=0, metavar="N")
+    add("--stop", action="append", default=[], metavar="TEXT")
+    add("--system", metavar="TEXT", help="a system message in front of the prompt")
+    add("--raw", action="store_true", help="continue the prompt without the chat template")
+    add("--ignore-eos", action="store_true")
+    add("--adapter", action="append", default=[], type=adapter_argument,
+        metavar="NAME=PATH[:SCALE]", help="may be repeated; all apply, with --prompts each line "
+        "chooses by \"adapter\"")
+    add("--adapter-type", choices=("q8", "f16", "f32"))
+    add("--prompts", metavar="FILE", help="JSON lines: prompt or messages, and any of adapter, "
+        "max_tokens, temperature, top_k, top_p, min_p, seed, stop, id")
+    add("-t", "--threads", type=int, default=0, metavar="N")
+    add("-c", "--ctx", type=int, default=0, metavar="N")
+    add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
+    add("--isa", choices=("ref", "avx2", "avx512", "amx"))
+    add("--json", action="store_true", help="one JSON object instead of streaming text")
+    add("--telemetry", nargs="?", const="", metavar="FILE",
+        help="append a CSV row to FILE (default: standard error)")
+    return top
+
+
+def sampling_of(model: Model, flags) -> Sampling:
+    given = {name: getattr(flags, name) for name in
+             ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+              "presence_penalty", "frequency_penalty") if getattr(flags, name) is not None}
+    return Sampling.of(model, seed=flags.seed, top_logprobs=flags.logprobs, **given)
+
+
+def has_template(model: Model) -> bool:
+    try:
+        model.check_chat()
+        return True
+    except AvocetError:
+        return False
+
+
+def request_of(model: Model, flags, sampling: Sampling, adapters: Sequence) -> Request:
+    prompt = flags.prompt
+    if prompt is None or prompt == "-":
+        prompt = sys.stdin.read()
+        prompt = prompt[:-1] if prompt.endswith("\n") else prompt
+    shared = dict(max_tokens=flags.max_new_tokens, sampling=sampling, stop=flags.stop,
+                  ignore_end=flags.ignore_eos, adapters=adapters)
+    if flags.raw or not has_template(model):
+        return Request(prompt=prompt, **shared)
+    messages = [{"role": "user", "content": prompt}]
+    if flags.system:
+        messages.insert(0, {"role": "system", "content": flags.system})
+    return Request(messages=messages, **shared)
+
+
+def line_request(model: Model, flags, sampling: Sampling, adapters, line: str) -> Request:
+    """A request from one line of --prompts; ValueError says what is wrong."""
+    given = json.loads(line)
+    if not isinstance(given, dict):
+        raise ValueError("is not an object")
+    drawn = {name: given[name] for name in
+             ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+              "presence_penalty", "frequency_penalty", "seed") if name in given}
+    fields = dict(max_tokens=given.get("max_tokens", flags.max_new_tokens),
+                  sampling=Sampling(**{**sampling.__dict__, **drawn}),
+                  stop=given.get("stop", flags.stop), ignore_end=flags.ignore_eos,
+                  adapters=line_adapters(given, adapters))
+    if "messages" in given:
+        return Request(messages=given["messages"], **fields)
+    if "prompt" not in given:
+        raise ValueError("has neither 'prompt' nor 'messages'")
+    if flags.raw or not has_template(model):
+        return Request(prompt=given["prompt"], **fields)
+    return Request(messages=[{"role": "user", "content": given["prompt"]}], **fields)
+
+
+def line_adapters(given, adapters) -> List[Tuple[Adapter, float]]:
+    wanted = given.get("adapters", given.get("adapter"))
+    if wanted is None:
+        return []
+    if isinstance(wanted, str):
+        wanted = {wanted: None}
+    elif isinstance(wanted, list):
+        wanted = {name: None for name in wanted}
+    uses = []
+    for name, weight in wanted.items():
+        if name not in adapters:
+            raise ValueError(f"adapter '{name}' was not given by --adapter")
+        adapter, scale = adapters[name]
+        uses.append((adapter, scale if weight is None else float(weight)))
+    return uses
+
+
+def record_of(flags, prompt, result: Result, load_ms: float) -> dict:
+    decode = result.total_seconds - result.queue_seconds - result.first_token_seconds
+    return {"model": flags.model, "prompt": prompt, "text": result.text,
+            "ids": [token.id for token in result.tokens],
+            "finish_reason": FINISH_NAMES.get(result.finish, result.finish),
+            "usage": {"prompt_tokens": result.prompt_tokens,
+                      "completion_tokens": result.new_tokens,
+                      "total_tokens": result.prompt_tokens + result.new_tokens},
+            "timings": {"load_ms": round(load_ms, 3),
+                        "ttft_ms": round(result.first_token_seconds * 1e3, 3),
+                        "decode_tps": round((result.new_tokens - 1) / decode, 3)
+                        if decode > 0 and result.new_tokens > 1 else 0.0}}
+
+
+def telemetry(path: str, flags, result: Result, load_ms: float, arrivals: List[float]) -> None:
+    """The same row that the command writes."""
+    times = [1e3 * (b - a) for a, b in zip(arrivals, arrivals[1:])]
+    ordered = sorted(times) or [0.0]
+    prefill = result.first_token_seconds - result.queue_seconds
+    spent = sum(times[1:]) * 1e-3
+    row = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), flags.model,
+           FINISH_NAMES.get(result.finish, result.finish), f"{load_ms:.3f}", "0.000",
+           f"{prefill * 1e3:.3f}", f"{result.first_token_seconds * 1e3:.3f}",
+           f"{ordered[len(ordered) // 2]:.3f}", f"{ordered[int(len(ordered) * 0.95)]:.3f}",
+           f"{ordered[-1]:.3f}", result.prompt_tokens, result.new_tokens,
+           f"{result.prompt_tokens / prefill if prefill > 0 else 0:.3f}",
+           f"{(len(times) - 1) / spent if spent > 0 else 0:.3f}",
+           resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+           ";".join(f"{value:.3f}" for value in times)]
+    if path == "":
+        sys.stderr.write(TELEMETRY + "\n")
+        csv.writer(sys.stderr, lineterminator="\n").writerow(row)
+        return
+    with open(path, "a+", encoding="utf-8", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        first = file.readline().rstrip("\n")
+        if first not in ("", TELEMETRY):
+            raise ValueError(f"{path}: is not a telemetry file of this version; name a new file")
+        if first == "":
+            file.write(TELEMETRY + "\n")
+        csv.writer(file, lineterminator="\n").writerow(row)
+
+
+def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_ms: float) -> int:
+    request = request_of(model, flags, sampling, list(adapters.values()))
+    arrivals = [time.monotonic()]
+    answer = scheduler.submit(request)
+    try:
+        for token in answer:
+            if token.id >= 0:
+                arrivals.append(time.monotonic())
+            if not flags.json:
+                print(token.text, end="", flush=True)
+    except KeyboardInterrupt:
+        answer.cancel()
+    result = answer.result()
+    if flags.json:
+        prompt = request.prompt if request.messages is None else request.messages[-1]["content"]
+        print(json.dumps(record_of(flags, prompt, result, load_ms), ensure_ascii=False))
+    else:
+        print()
+    if flags.telemetry is not None:
+        telemetry(flags.telemetry, flags, result, load_ms, arrivals)
+    return INTERRUPTED if result.finish == "cancelled" else GOOD
+
+
+def run_many(flags, model: Model, scheduler: Scheduler, sampling, adapters) -> int:
+    outcomes = {}
+    numbers, names, requests = [], [], []
+    with open(flags.prompts, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                request = line_request(model, flags, sampling, adapters, line)
+                requests.append(request)
+                numbers.append(number)
+            except (ValueError, TypeError, KeyError) as error:
+                outcomes[number] = f"line {number}: {error}"
+            try:
+                names.append((number, json.loads(line).get("id")))
+            except (ValueError, AttributeError):
+                names.append((number, None))
+    for number, outcome in zip(numbers, scheduler.batch(requests)):
+        outcomes[number] = outcome
+    failures = 0
+    for index, (number, name) in enumerate(names):
+        outcome = outcomes[number]
+        record = {"index": index} if name is None else {"index": index, "id": name}
+        if isinstance(outcome, Result):
+            record.update(text=outcome.text,
+                          finish_reason=FINISH_NAMES.get(outcome.finish, outcome.finish),
+                          prompt_tokens=outcome.prompt_tokens, new_tokens=outcome.new_tokens)
+        else:
+            failures += 1
+            record["error"] = str(outcome)
+        print(json.dumps(record, ensure_ascii=False), flush=True)
+    return FAILED if failures else GOOD
+
+
+def run(flags) -> int:
+    begin = time.monotonic()
+    with Model(flags.model) as model:
+        adapters = {name: (Adapter(model, path, type=flags.adapter_type), scale)
+                    for name, path, scale in flags.adapter}
+        options = dict(threads=flags.threads, context_max=flags.ctx, kv_type=flags.kv_type,
+                       isa=flags.isa, sessions_max=16 if flags.prompts else 1)
+        with Engine(model, **options) as engine, Scheduler(engine) as scheduler:
+            load_ms = (time.monotonic() - begin) * 1e3
+            sampling = sampling_of(model, flags)
+            if flags.prompts:
+                return run_many(flags, model, scheduler, sampling, adapters)
+            return run_one(flags, model, scheduler, sampling, adapters, load_ms)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    flags = parser().parse_args(arguments)
+    try:
+        return run(flags)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (AvocetError, OSError, ValueError) as error:
+        print(f"avocet: {error}", file=sys.stderr)
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

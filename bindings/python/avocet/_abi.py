@@ -1,0 +1,293 @@
+"""include/avocet.h in ctypes: structures and functions, nothing else. tests/test_abi.py compares
+every size and offset with what a C compiler says."""
+import ctypes as c
+
+ERROR_TEXT_MAX = 1024
+FLOATS = c.POINTER(c.c_float)
+IDS = c.POINTER(c.c_int32)
+TEXTS = c.POINTER(c.c_char_p)
+Handle = c.c_void_p
+
+
+class Structure(c.Structure):
+    """One that begins with its own size gets it filled in."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        if self._fields_[0][0] == "size":
+            self.size = c.sizeof(self)
+
+
+class Error(Structure):
+    _fields_ = [("status", c.c_int), ("text", c.c_char * ERROR_TEXT_MAX)]
+
+
+PROGRESS = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
+LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
+class ModelOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("allocator", c.c_void_p), ("progress", PROGRESS),
+                ("progress_context", c.c_void_p)]
+
+
+class ModelInfo(Structure):
+    _fields_ = [("size", c.c_size_t), ("architecture", c.c_char_p), ("format", c.c_char_p),
+                ("layers", c.c_uint32), ("width", c.c_uint32), ("vocabulary", c.c_uint32),
+                ("context", c.c_uint32), ("parameters", c.c_uint64), ("weight_bytes", c.c_uint64),
+                ("token_begin", c.c_int32), ("has_tokenizer", c.c_bool),
+                ("has_chat_template", c.c_bool)]
+
+
+class Message(Structure):
+    _fields_ = [("role", c.c_char_p), ("content", c.c_char_p)]
+
+
+class ChatOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("no_generation_prompt", c.c_bool), ("now", c.c_int64),
+                ("variables", c.c_char_p)]
+
+
+class EngineOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("threads", c.c_uint32), ("context_max", c.c_uint32),
+                ("sessions_max", c.c_uint32), ("rows_max", c.c_uint32),
+                ("logits_max", c.c_uint32), ("kv_tokens", c.c_uint64), ("memory_max", c.c_uint64),
+                ("rope_context", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
+                ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
+                ("lock", c.c_bool), ("log", LOG), ("log_context", c.c_void_p),
+                ("adapter_rank_max", c.c_uint32)]
+
+
+class Plan(Structure):
+    _fields_ = [("size", c.c_size_t), ("weight_bytes", c.c_uint64), ("repack_bytes", c.c_uint64),
+                ("kv_bytes", c.c_uint64), ("scratch_bytes", c.c_uint64),
+                ("available_bytes", c.c_uint64), ("limit", c.c_char_p), ("threads", c.c_uint32),
+                ("context_max", c.c_uint32), ("kv_pages", c.c_uint32),
+                ("kv_page_tokens", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
+                ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
+                ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("isa_from", c.c_char_p)]
+
+
+class AdapterUse(Structure):
+    _fields_ = [("adapter", Handle), ("weight", c.c_float)]
+
+
+class SessionOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("adapters", c.POINTER(AdapterUse)),
+                ("adapter_count", c.c_size_t), ("cache_salt", c.c_char_p),
+                ("ring_window", c.c_uint32), ("ring_keep", c.c_uint32)]
+
+
+class KvInfo(Structure):
+    _fields_ = [("size", c.c_size_t), ("page_tokens", c.c_uint32), ("pages", c.c_uint32),
+                ("pages_free", c.c_uint32), ("pages_cached", c.c_uint32),
+                ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
+                ("prefix_hit_tokens", c.c_uint64)]
+
+
+class AdapterOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("type", c.c_char_p)]
+
+
+class AdapterInfo(Structure):
+    _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("method", c.c_char_p),
+                ("type", c.c_char_p), ("digest", c.c_char * 33), ("modules_matched", c.c_uint32),
+                ("modules_expected", c.c_uint32), ("rank_max", c.c_uint32),
+                ("bytes", c.c_uint64), ("memory_bytes", c.c_uint64)]
+
+
+class AdapterModule(Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("kind", c.c_char_p),
+                ("rank", c.c_uint32), ("scale", c.c_double), ("norm", c.c_double)]
+
+
+class RegistryOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("root", c.c_char_p), ("memory_max", c.c_uint64),
+                ("type", c.c_char_p)]
+
+
+class RegistryEntry(Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("path", c.c_char_p),
+                ("open", c.c_bool), ("pinned", c.c_bool), ("memory_bytes", c.c_uint64),
+                ("users", c.c_uint32), ("version", c.c_uint64), ("digest", c.c_char * 33)]
+
+
+REGISTRY_SEE = c.CFUNCTYPE(None, c.c_void_p, c.POINTER(RegistryEntry))
+
+
+class LogitBias(Structure):
+    _fields_ = [("token", c.c_int32), ("bias", c.c_float)]
+
+
+class Sampling(Structure):
+    _fields_ = [("size", c.c_size_t), ("temperature", c.c_float), ("top_k", c.c_uint32),
+                ("top_p", c.c_float), ("min_p", c.c_float), ("typical_p", c.c_float),
+                ("repetition_penalty", c.c_float), ("presence_penalty", c.c_float),
+                ("frequency_penalty", c.c_float), ("seed", c.c_uint64),
+                ("bias", c.POINTER(LogitBias)), ("bias_count", c.c_size_t),
+                ("top_logprobs", c.c_uint32)]
+
+    def __init__(self, **fields):  # AVO_SAMPLING_INIT
+        super().__init__(**{"top_p": 1.0, "typical_p": 1.0, "repetition_penalty": 1.0, **fields})
+
+
+class Logprob(Structure):
+    _fields_ = [("token", c.c_int32), ("logprob", c.c_float)]
+
+
+class TokenEvent(Structure):
+    _fields_ = [("token", c.c_int32), ("index", c.c_uint32), ("text", c.c_void_p),
+                ("text_bytes", c.c_size_t), ("logprob", c.c_float), ("top", c.POINTER(Logprob)),
+                ("top_count", c.c_uint32)]
+
+
+TOKEN = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(TokenEvent))
+
+
+class GenerateRequest(Structure):
+    _fields_ = [("size", c.c_size_t), ("tokens", IDS), ("token_count", c.c_size_t),
+                ("max_new_tokens", c.c_uint32), ("sampling", c.POINTER(Sampling)),
+                ("stop", TEXTS), ("stop_count", c.c_size_t), ("stop_tokens", IDS),
+                ("stop_token_count", c.c_size_t), ("ignore_end", c.c_bool), ("on_token", TOKEN),
+                ("on_token_context", c.c_void_p), ("on_prefill", PROGRESS),
+                ("on_prefill_context", c.c_void_p)]
+
+
+class GenerateResult(Structure):
+    _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("prompt_tokens", c.c_uint32),
+                ("new_tokens", c.c_uint32), ("prefill_seconds", c.c_double),
+                ("first_token_seconds", c.c_double), ("decode_seconds", c.c_double)]
+
+
+class SchedulerOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("running_max", c.c_uint32), ("waiting_max", c.c_uint32),
+                ("waiting_tokens_max", c.c_uint64), ("token_seconds", c.c_double),
+                ("ageing_seconds", c.c_double), ("tokenizer_threads", c.c_uint32),
+                ("no_prefix_cache", c.c_bool), ("registry", Handle)]
+
+
+class RequestResult(Structure):
+    _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("prompt_tokens", c.c_uint32),
+                ("reused_tokens", c.c_uint32), ("new_tokens", c.c_uint32),
+                ("preemptions", c.c_uint32), ("queue_seconds", c.c_double),
+                ("first_token_seconds", c.c_double), ("total_seconds", c.c_double)]
+
+
+class Event(Structure):
+    _fields_ = [("size", c.c_size_t), ("kind", c.c_int), ("request", c.c_uint64),
+                ("index", c.c_size_t), ("token", c.POINTER(TokenEvent)),
+                ("result", c.POINTER(RequestResult)), ("error", c.POINTER(Error))]
+
+
+EVENT = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Event))
+
+
+class NamedAdapter(Structure):
+    _fields_ = [("name", c.c_char_p), ("weight", c.c_float)]
+
+
+class Request(Structure):
+    _fields_ = [("size", c.c_size_t), ("tokens", IDS), ("token_count", c.c_size_t),
+                ("messages", c.POINTER(Message)), ("message_count", c.c_size_t),
+                ("chat", c.POINTER(ChatOptions)), ("text", c.c_char_p),
+                ("text_flags", c.c_uint32), ("adapters", c.POINTER(AdapterUse)),
+                ("adapter_count", c.c_size_t), ("named_adapters", c.POINTER(NamedAdapter)),
+                ("named_adapter_count", c.c_size_t), ("max_new_tokens", c.c_uint32),
+                ("sampling", c.POINTER(Sampling)), ("stop", TEXTS), ("stop_count", c.c_size_t),
+                ("stop_tokens", IDS), ("stop_token_count", c.c_size_t), ("ignore_end", c.c_bool),
+                ("tenant", c.c_char_p), ("tenant_weight", c.c_float), ("priority", c.c_uint32),
+                ("first_token_deadline", c.c_double), ("deadline", c.c_double),
+                ("cache_salt", c.c_char_p), ("on_event", EVENT), ("on_event_context", c.c_void_p)]
+
+    def __init__(self, **fields):  # AVO_REQUEST_INIT
+        super().__init__(**{"priority": 8, **fields})
+
+
+class SchedulerInfo(Structure):
+    _fields_ = [("size", c.c_size_t), ("waiting", c.c_uint32), ("running", c.c_uint32),
+                ("waiting_tokens", c.c_uint64), ("submitted", c.c_uint64),
+                ("finished", c.c_uint64), ("cancelled", c.c_uint64), ("expired", c.c_uint64),
+                ("refused", c.c_uint64), ("failed", c.c_uint64), ("preemptions", c.c_uint64),
+                ("prompt_tokens", c.c_uint64), ("reused_tokens", c.c_uint64),
+                ("new_tokens", c.c_uint64), ("recomputed_tokens", c.c_uint64),
+                ("steps", c.c_uint64), ("step_seconds", c.c_double), ("busy_seconds", c.c_double)]
+
+
+# The C name of every structure, for those who compare.
+STRUCTURES = {
+    "avo_error": Error, "avo_model_options": ModelOptions, "avo_model_info": ModelInfo,
+    "avo_message": Message, "avo_chat_options": ChatOptions, "avo_engine_options": EngineOptions,
+    "avo_plan": Plan, "avo_adapter_use": AdapterUse, "avo_session_options": SessionOptions,
+    "avo_kv_info": KvInfo, "avo_adapter_options": AdapterOptions, "avo_adapter_info": AdapterInfo,
+    "avo_adapter_module": AdapterModule, "avo_registry_options": RegistryOptions,
+    "avo_registry_entry": RegistryEntry, "avo_logit_bias": LogitBias, "avo_sampling": Sampling,
+    "avo_logprob": Logprob, "avo_token_event": TokenEvent,
+    "avo_generate_request": GenerateRequest, "avo_generate_result": GenerateResult,
+    "avo_scheduler_options": SchedulerOptions, "avo_request_result": RequestResult,
+    "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
+    "avo_scheduler_info": SchedulerInfo,
+}
+
+_ERROR = c.POINTER(Error)
+_OUT = c.POINTER(Handle)
+_COUNT = c.POINTER(c.c_size_t)
+STATUS = c.c_int
+
+# name: (result, arguments)
+FUNCTIONS = {
+    "avo_status_text": (c.c_char_p, [c.c_int]),
+    "avo_version": (c.c_char_p, []),
+    "avo_model_open": (STATUS, [c.c_char_p, c.POINTER(ModelOptions), _OUT, _ERROR]),
+    "avo_model_close": (None, [Handle]),
+    "avo_model_describe": (None, [Handle, c.POINTER(ModelInfo)]),
+    "avo_model_token_ends": (c.c_bool, [Handle, c.c_int32]),
+    "avo_model_sampling": (None, [Handle, c.POINTER(Sampling)]),
+    "avo_tokenize": (STATUS, [Handle, c.c_char_p, c.c_size_t, c.c_uint32, IDS, c.c_size_t, _COUNT,
+                              _ERROR]),
+    "avo_detokenize": (STATUS, [Handle, IDS, c.c_size_t, c.c_uint32, c.c_char_p, c.c_size_t,
+                                _COUNT, _ERROR]),
+    "avo_chat_tokenize": (STATUS, [Handle, c.POINTER(Message), c.c_size_t,
+                                   c.POINTER(ChatOptions), IDS, c.c_size_t, _COUNT, _ERROR]),
+    "avo_chat_check": (STATUS, [Handle, _ERROR]),
+    "avo_engine_open": (STATUS, [Handle, c.POINTER(EngineOptions), _OUT, _ERROR]),
+    "avo_engine_close": (None, [Handle]),
+    "avo_engine_isa": (c.c_char_p, [Handle]),
+    "avo_engine_plan": (STATUS, [Handle, c.POINTER(EngineOptions), c.POINTER(Plan), _ERROR]),
+    "avo_engine_kv": (None, [Handle, c.POINTER(KvInfo)]),
+    "avo_session_open": (STATUS, [Handle, c.POINTER(SessionOptions), _OUT, _ERROR]),
+    "avo_session_close": (None, [Handle]),
+    "avo_session_length": (c.c_uint32, [Handle]),
+    "avo_session_tokens": (IDS, [Handle]),
+    "avo_session_truncate": (STATUS, [Handle, c.c_uint32, _ERROR]),
+    "avo_session_fork": (STATUS, [Handle, _OUT, _ERROR]),
+    "avo_session_reuse": (STATUS, [Handle, IDS, c.c_size_t, _COUNT, _ERROR]),
+    "avo_session_save": (STATUS, [Handle, c.c_char_p, _ERROR]),
+    "avo_session_restore": (STATUS, [Handle, c.c_char_p, _ERROR]),
+    "avo_batch_open": (STATUS, [Handle, _OUT, _ERROR]),
+    "avo_batch_close": (None, [Handle]),
+    "avo_batch_clear": (None, [Handle]),
+    "avo_batch_add_scored": (STATUS, [Handle, Handle, IDS, c.c_size_t, c.c_size_t]),
+    "avo_batch_error": (_ERROR, [Handle]),
+    "avo_batch_logits": (FLOATS, [Handle, Handle, c.c_size_t]),
+    "avo_step": (STATUS, [Handle, Handle]),
+    "avo_adapter_open": (STATUS, [Handle, c.c_char_p, c.POINTER(AdapterOptions), _OUT, _ERROR]),
+    "avo_adapter_close": (None, [Handle]),
+    "avo_adapter_describe": (None, [Handle, c.POINTER(AdapterInfo)]),
+    "avo_adapter_module_at": (c.c_bool, [Handle, c.c_size_t, c.POINTER(AdapterModule)]),
+    "avo_adapter_pack": (STATUS, [Handle, c.c_char_p, _ERROR]),
+    "avo_registry_open": (STATUS, [Handle, c.POINTER(RegistryOptions), _OUT, _ERROR]),
+    "avo_registry_close": (None, [Handle]),
+    "avo_registry_load": (STATUS, [Handle, c.c_char_p, c.c_char_p, c.c_uint32, _ERROR]),
+    "avo_registry_unload": (STATUS, [Handle, c.c_char_p, _ERROR]),
+    "avo_registry_take": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
+    "avo_registry_list": (None, [Handle, REGISTRY_SEE, c.c_void_p]),
+    "avo_generate": (STATUS, [Handle, Handle, c.POINTER(GenerateRequest),
+                              c.POINTER(GenerateResult), _ERROR]),
+    "avo_scheduler_open": (STATUS, [Handle, c.POINTER(SchedulerOptions), _OUT, _ERROR]),
+    "avo_scheduler_close": (None, [Handle]),
+    "avo_scheduler_drain": (c.c_bool, [Handle, c.c_double]),
+    "avo_scheduler_submit": (STATUS, [Handle, c.POINTER(Request), c.POINTER(c.c_uint64),
+                                      c.POINTER(c.c_double), _ERROR]),
+    "avo_scheduler_cancel": (c.c_bool, [Handle, c.c_uint64]),
+    "avo_scheduler_describe": (None, [Handle, c.POINTER(SchedulerInfo)]),
+}

@@ -1,0 +1,150 @@
+"""Adapters: LoRA and the like, and names for them."""
+import ctypes
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple, Union
+
+from . import _abi
+from ._library import Owned, call, encoded, library
+from .model import Model, PathLike
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """Proof that an adapter is applied: what was matched, and how much it changes."""
+    path: str
+    method: str
+    type: str
+    digest: str
+    modules_matched: int
+    modules_expected: int
+    rank_max: int
+    bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class AdapterModule:
+    name: str
+    kind: str
+    rank: int
+    scale: float
+    norm: float
+
+
+@dataclass(frozen=True)
+class RegistryEntry:
+    name: str
+    path: str
+    open: bool
+    pinned: bool
+    memory_bytes: int
+    users: int
+    version: int
+    digest: str
+
+
+def _values(structure, fields):
+    values = {}
+    for name in fields:
+        value = getattr(structure, name)
+        values[name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return values
+
+
+class Adapter(Owned):
+    """A PEFT folder, a GGUF adapter or a packed file, checked against the model: whatever does not
+    fit is refused by name. `type`: "q8" (the default), "f16" or "f32"."""
+
+    _close = "avo_adapter_close"
+
+    def __init__(self, model: Model, path: PathLike, *, type: Optional[str] = None):
+        options = _abi.AdapterOptions(type=encoded(type))
+        handle = _abi.Handle()
+        call(library.avo_adapter_open, model.handle, encoded(path), ctypes.byref(options),
+             ctypes.byref(handle))
+        super().__init__(handle, model)
+
+    @classmethod
+    def _of(cls, handle, *parents) -> "Adapter":
+        adapter = cls.__new__(cls)
+        Owned.__init__(adapter, handle, *parents)
+        return adapter
+
+    @property
+    def info(self) -> AdapterInfo:
+        info = _abi.AdapterInfo()
+        library.avo_adapter_describe(self.handle, ctypes.byref(info))
+        return AdapterInfo(**_values(info, AdapterInfo.__dataclass_fields__))
+
+    @property
+    def modules(self) -> List[AdapterModule]:
+        found = []
+        module = _abi.AdapterModule()
+        while library.avo_adapter_module_at(self.handle, len(found), ctypes.byref(module)):
+            found.append(AdapterModule(**_values(module, AdapterModule.__dataclass_fields__)))
+        return found
+
+    def pack(self, path: PathLike) -> None:
+        """Writes the layout that opens instantly."""
+        call(library.avo_adapter_pack, self.handle, encoded(path))
+
+
+AdapterLike = Union[Adapter, Tuple[Adapter, float]]
+NameLike = Union[str, Tuple[str, float]]
+
+
+def uses_of(adapters: Sequence[AdapterLike]):
+    """Adapters, plain or with weights, as a C array."""
+    array = (_abi.AdapterUse * len(adapters))()
+    for use, given in zip(array, adapters):
+        adapter, weight = given if isinstance(given, tuple) else (given, 1.0)
+        use.adapter = adapter.handle
+        use.weight = weight
+    return array
+
+
+def names_of(names: Sequence[NameLike]):
+    array = (_abi.NamedAdapter * len(names))()
+    for use, given in zip(array, names):
+        name, weight = given if isinstance(given, tuple) else (given, 1.0)
+        use.name = encoded(name)
+        use.weight = weight
+    return array
+
+
+class Registry(Owned):
+    """Names for adapters: loaded, replaced and unloaded while requests run. Any thread."""
+
+    _close = "avo_registry_close"
+
+    def __init__(self, model: Model, *, root: Optional[PathLike] = None, memory_max: int = 0,
+                 type: Optional[str] = None):
+        options = _abi.RegistryOptions(root=encoded(root), memory_max=memory_max,
+                                       type=encoded(type))
+        handle = _abi.Handle()
+        call(library.avo_registry_open, model.handle, ctypes.byref(options), ctypes.byref(handle))
+        super().__init__(handle, model)
+
+    def load(self, name: str, path: PathLike, *, pinned: bool = False, lazy: bool = False) -> None:
+        """Makes a name known, or replaces what it means. Requests in flight keep the version they
+        began with."""
+        call(library.avo_registry_load, self.handle, encoded(name), encoded(path),
+             (1 if pinned else 0) | (2 if lazy else 0))
+
+    def unload(self, name: str) -> None:
+        call(library.avo_registry_unload, self.handle, encoded(name))
+
+    def take(self, name: str) -> Adapter:
+        """The version that the name means now."""
+        handle = _abi.Handle()
+        call(library.avo_registry_take, self.handle, encoded(name), ctypes.byref(handle))
+        return Adapter._of(handle, *self._parents)
+
+    def list(self) -> List[RegistryEntry]:
+        entries: List[RegistryEntry] = []
+
+        def see(_, entry):
+            entries.append(RegistryEntry(**_values(entry.contents,
+                                                   RegistryEntry.__dataclass_fields__)))
+        library.avo_registry_list(self.handle, _abi.REGISTRY_SEE(see), None)
+        return entries

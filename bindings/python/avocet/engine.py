@@ -1,0 +1,305 @@
+"""Engines, sessions and batches: the step by hand."""
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from . import _abi
+from ._library import Owned, call, check, encoded, ids_of, library
+from .adapters import AdapterLike, uses_of
+from .model import Model, PathLike
+from .sampling import Sampling, struct_of
+
+FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of an answer. `text` holds whole characters and may be empty; text that was held
+    back comes at the end with id −1."""
+    id: int
+    text: str
+    index: int
+    logprob: float
+    top: Tuple[Tuple[int, float], ...] = ()
+
+    @classmethod
+    def _of(cls, event: _abi.TokenEvent) -> "Token":
+        text = ctypes.string_at(event.text, event.text_bytes).decode("utf-8", "replace")
+        top = tuple((entry.token, entry.logprob) for entry in event.top[:event.top_count])
+        return cls(event.token, text, event.index, event.logprob, top)
+
+
+@dataclass
+class Generation:
+    """A whole answer."""
+    text: str
+    tokens: List[Token]
+    finish: str
+    prompt_tokens: int
+    new_tokens: int
+    prefill_seconds: float
+    first_token_seconds: float
+    decode_seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an engine takes, computed without loading or allocating anything."""
+    weight_bytes: int
+    repack_bytes: int
+    kv_bytes: int
+    scratch_bytes: int
+    available_bytes: int
+    limit: str
+    threads: int
+    context_max: int
+    kv_pages: int
+    kv_page_tokens: int
+    kv_type: str
+    isa: str
+
+
+@dataclass(frozen=True)
+class KvInfo:
+    page_tokens: int
+    pages: int
+    pages_free: int
+    pages_cached: int
+    pages_used: int
+    prefix_queried_tokens: int
+    prefix_hit_tokens: int
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Zero and None leave the choice to the library; include/avocet.h says what each means."""
+    threads: int = 0
+    context_max: int = 0
+    sessions_max: int = 0
+    rows_max: int = 0
+    logits_max: int = 0
+    kv_tokens: int = 0
+    memory_max: int = 0
+    rope_context: int = 0
+    kv_type: Optional[str] = None
+    isa: Optional[str] = None
+    huge_pages: Optional[str] = None
+    numa: Optional[str] = None
+    pin: Optional[str] = None
+    lock: bool = False
+    adapter_rank_max: int = 0
+
+    def as_struct(self) -> _abi.EngineOptions:
+        values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
+        return _abi.EngineOptions(**{name: encoded(value) if isinstance(value, str) else value
+                                     for name, value in values.items()})
+
+
+def plan(model: Model, **options) -> Plan:
+    struct = EngineOptions(**options).as_struct()
+    found = _abi.Plan()
+    call(library.avo_engine_plan, model.handle, ctypes.byref(struct), ctypes.byref(found))
+    values = {name: getattr(found, name) for name in Plan.__dataclass_fields__}
+    return Plan(**{name: value.decode() if isinstance(value, bytes) else value
+                   for name, value in values.items()})
+
+
+class Engine(Owned):
+    """What computes: thread team, KV pool, scratch, all allocated here. Threads may share it: calls
+    wait for one another; the GIL is released meanwhile. While a Scheduler has it, it is that
+    scheduler's alone."""
+
+    _close = "avo_engine_close"
+
+    def __init__(self, model: Model, **options):
+        struct = EngineOptions(**options).as_struct()
+        handle = _abi.Handle()
+        call(library.avo_engine_open, model.handle, ctypes.byref(struct), ctypes.byref(handle))
+        super().__init__(handle, model)
+        self.model = model
+        self._lock = threading.RLock()
+        self._scheduler = None
+        self._vocabulary = model.info.vocabulary
+
+    def _mine(self):
+        if self._scheduler is not None and not self._scheduler.closed:
+            raise ValueError("a Scheduler has this engine: close it first")
+        return self._lock
+
+    @property
+    def isa(self) -> str:
+        return library.avo_engine_isa(self.handle).decode()
+
+    @property
+    def kv(self) -> KvInfo:
+        info = _abi.KvInfo()
+        with self._mine():
+            library.avo_engine_kv(self.handle, ctypes.byref(info))
+        return KvInfo(**{name: getattr(info, name) for name in KvInfo.__dataclass_fields__})
+
+    def session(self, adapters: Sequence[AdapterLike] = (), *, cache_salt: Optional[str] = None,
+                ring_window: int = 0, ring_keep: int = 0) -> "Session":
+        return Session(self, adapters, cache_salt=cache_salt, ring_window=ring_window,
+                       ring_keep=ring_keep)
+
+    def batch(self) -> "Batch":
+        return Batch(self)
+
+    def step(self, batch: "Batch") -> None:
+        """Computes the batch; its sessions grow by their tokens."""
+        with self._mine():
+            batch._check(library.avo_step(self.handle, batch.handle))
+
+
+class Session(Owned):
+    """One timeline of tokens, with its adapters."""
+
+    _close = "avo_session_close"
+
+    def __init__(self, engine: Engine, adapters: Sequence[AdapterLike] = (), *,
+                 cache_salt: Optional[str] = None, ring_window: int = 0, ring_keep: int = 0):
+        uses = uses_of(adapters)
+        options = _abi.SessionOptions(adapters=uses, adapter_count=len(uses),
+                                      cache_salt=encoded(cache_salt), ring_window=ring_window,
+                                      ring_keep=ring_keep)
+        handle = _abi.Handle()
+        with engine._mine():
+            call(library.avo_session_open, engine.handle, ctypes.byref(options),
+                 ctypes.byref(handle))
+        super().__init__(handle, engine)
+        self.engine = engine
+
+    @classmethod
+    def _of(cls, handle, engine: Engine) -> "Session":
+        session = cls.__new__(cls)
+        Owned.__init__(session, handle, engine)
+        session.engine = engine
+        return session
+
+    def close(self) -> None:
+        with self.engine._lock:
+            super().close()
+
+    def __len__(self) -> int:
+        return library.avo_session_length(self.handle)
+
+    @property
+    def tokens(self) -> List[int]:
+        with self.engine._mine():
+            return library.avo_session_tokens(self.handle)[:len(self)] if len(self) > 0 else []
+
+    def truncate(self, length: int) -> None:
+        """Forgets everything from `length` on."""
+        with self.engine._mine():
+            call(library.avo_session_truncate, self.handle, length)
+
+    def fork(self) -> "Session":
+        """Another session with the same timeline; pages are shared until one of both writes."""
+        handle = _abi.Handle()
+        with self.engine._mine():
+            call(library.avo_session_fork, self.handle, ctypes.byref(handle))
+        return Session._of(handle, self.engine)
+
+    def reuse(self, tokens: Sequence[int]) -> int:
+        """Fills the empty session with what is cached of `tokens`; how many that were."""
+        array, count, _keep = ids_of(tokens)
+        reused = ctypes.c_size_t()
+        with self.engine._mine():
+            call(library.avo_session_reuse, self.handle, array, count, ctypes.byref(reused))
+        return reused.value
+
+    def save(self, path: PathLike) -> None:
+        with self.engine._mine():
+            call(library.avo_session_save, self.handle, encoded(path))
+
+    def restore(self, path: PathLike) -> None:
+        with self.engine._mine():
+            call(library.avo_session_restore, self.handle, encoded(path))
+
+    def generate(self, tokens: Sequence[int] = (), *, max_tokens: int = 0,
+                 sampling: Optional[Sampling] = None, stop: Sequence[str] = (),
+                 stop_tokens: Sequence[int] = (), ignore_end: bool = False,
+                 on_token: Optional[Callable[[Token], Optional[bool]]] = None) -> Generation:
+        """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
+        as it comes; returning False ends the answer, an exception ends it and is raised here."""
+        array, count, _keep = ids_of(tokens)
+        stop_array, stop_count, _keep_stop = ids_of(stop_tokens)
+        stops = (ctypes.c_char_p * len(stop))(*[encoded(text) for text in stop])
+        seen: List[Token] = []
+        raised: List[BaseException] = []
+
+        def see(_, event):
+            try:
+                seen.append(Token._of(event.contents))
+                return on_token is None or on_token(seen[-1]) is not False
+            except BaseException as error:  # not through C
+                raised.append(error)
+                return False
+
+        struct = struct_of(sampling)
+        request = _abi.GenerateRequest(
+            tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
+            stop_count=len(stop), stop_tokens=stop_array, stop_token_count=stop_count,
+            ignore_end=ignore_end, on_token=_abi.TOKEN(see))
+        if struct is not None:
+            request.sampling = ctypes.pointer(struct)
+        result = _abi.GenerateResult()
+        with self.engine._mine():
+            call(library.avo_generate, self.engine.handle, self.handle, ctypes.byref(request),
+                 ctypes.byref(result))
+        if raised:
+            raise raised[0]
+        return Generation("".join(token.text for token in seen),
+                          [token for token in seen if token.id >= 0], FINISH[result.finish],
+                          result.prompt_tokens, result.new_tokens, result.prefill_seconds,
+                          result.first_token_seconds, result.decode_seconds)
+
+
+class Batch(Owned):
+    """What the next step computes: rows of any number of sessions together."""
+
+    _close = "avo_batch_close"
+
+    def __init__(self, engine: Engine):
+        handle = _abi.Handle()
+        with engine._mine():
+            call(library.avo_batch_open, engine.handle, ctypes.byref(handle))
+        super().__init__(handle, engine)
+        self.engine = engine
+        self._scored = {}
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            check(status, library.avo_batch_error(self.handle).contents)
+
+    def close(self) -> None:
+        with self.engine._lock:
+            super().close()
+
+    def clear(self) -> None:
+        with self.engine._mine():
+            library.avo_batch_clear(self.handle)
+        self._scored = {}
+
+    def add(self, session: Session, tokens: Sequence[int], logits: Optional[int] = None) -> None:
+        """Appends tokens to a session's timeline; the last `logits` of them (one by default) get
+        logits."""
+        array, count, _keep = ids_of(tokens)
+        wanted = 1 if logits is None else logits
+        with self.engine._mine():
+            self._check(library.avo_batch_add_scored(self.handle, session.handle, array, count,
+                                                     wanted))
+        self._scored[session.handle.value] = wanted
+
+    def logits(self, session: Session):
+        """Logits of the session's scored tokens in the step just done, as a read-only NumPy array
+        [tokens, vocabulary] without a copy: valid until the engine's next step or the clear."""
+        import numpy
+        count = self._scored.get(session.handle.value, 0)
+        first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None
+        if not first:
+            raise LookupError("the session has no logits in the last step")
+        array = numpy.ctypeslib.as_array(first, (count, self.engine._vocabulary))
+        array.flags.writeable = False
+        return array

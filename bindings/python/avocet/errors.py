@@ -1,0 +1,64 @@
+"""What can go wrong, with the library's own text."""
+
+
+class AvocetError(Exception):
+    """Any failure inside the library; `status` is its number."""
+
+    def __init__(self, text: str, status: int = 0):
+        super().__init__(text)
+        self.status = status
+
+
+class FormatError(AvocetError):
+    """A file is damaged or not what it claims to be."""
+
+
+class UnsupportedError(AvocetError):
+    """Valid, but not supported."""
+
+
+class ArgumentError(AvocetError, ValueError):
+    """An argument is wrong."""
+
+
+class LimitError(AvocetError):
+    """A stated maximum was exceeded."""
+
+
+class ContextError(AvocetError):
+    """The context is too small."""
+
+
+class FullError(AvocetError):
+    """No room left; `retry_seconds` says when to try again, where that is known."""
+
+    retry_seconds: float = 0.0
+
+
+class CancelledError(AvocetError):
+    """Cancelled by the caller."""
+
+
+class NotFoundError(AvocetError, LookupError):
+    """There is no such thing."""
+
+
+class TemplateError(AvocetError):
+    """The chat template failed."""
+
+
+class OutOfMemoryError(AvocetError, MemoryError):
+    """Out of memory."""
+
+
+class InputOutputError(AvocetError):
+    """Input or output failed."""
+
+
+_BY_STATUS = {1: OutOfMemoryError, 2: InputOutputError, 3: FormatError, 4: UnsupportedError,
+              5: ArgumentError, 6: LimitError, 7: ContextError, 8: FullError, 9: CancelledError,
+              10: NotFoundError, 12: TemplateError}
+
+
+def exception_of(status: int):
+    return _BY_STATUS.get(status, AvocetError)

@@ -1,0 +1,146 @@
+"""Models: weights, tokenizer and chat template of one file or folder."""
+import ctypes
+import json
+from dataclasses import dataclass
+from typing import Callable, List, Mapping, Optional, Sequence, Union
+
+from . import _abi
+from ._library import Owned, call, check, encoded, ids_of, library
+
+PathLike = Union[str, bytes, "os.PathLike[str]"]  # noqa: F821
+
+_PLAIN, _SPECIAL, _BEGIN, _CONTINUE = 0, 1, 2, 4
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    architecture: str
+    format: str
+    layers: int
+    width: int
+    vocabulary: int
+    context: int
+    parameters: int
+    weight_bytes: int
+    token_begin: int
+    has_tokenizer: bool
+    has_chat_template: bool
+
+
+def messages_of(messages: Sequence[Mapping[str, str]]):
+    """Messages as a C array, and what must stay alive."""
+    array = (_abi.Message * len(messages))()
+    for message, given in zip(array, messages):
+        message.role = encoded(given["role"])
+        message.content = encoded(given["content"])
+    return array
+
+
+def chat_options(now: int = 0, variables: Optional[Mapping[str, object]] = None,
+                 generation_prompt: bool = True) -> _abi.ChatOptions:
+    return _abi.ChatOptions(
+        now=now, no_generation_prompt=not generation_prompt,
+        variables=None if variables is None else json.dumps(variables).encode("utf-8"))
+
+
+class Model(Owned):
+    """Opens a folder with safetensors, a .gguf, a .avo or a llama2.c .bin file. Immutable: any
+    number of engines and threads may share it."""
+
+    _close = "avo_model_close"
+
+    def __init__(self, path: PathLike,
+                 progress: Optional[Callable[[str, int, int], bool]] = None):
+        options = _abi.ModelOptions()
+        self._progress = None
+        if progress is not None:
+            def tell(_, what, done, total):
+                return bool(progress(what.decode(), done, total))
+            self._progress = _abi.PROGRESS(tell)
+            options.progress = self._progress
+        handle = _abi.Handle()
+        call(library.avo_model_open, encoded(path), ctypes.byref(options), ctypes.byref(handle))
+        super().__init__(handle)
+        self.path = path
+
+    @property
+    def info(self) -> ModelInfo:
+        info = _abi.ModelInfo()
+        library.avo_model_describe(self.handle, ctypes.byref(info))
+        values = {name: getattr(info, name) for name in ModelInfo.__dataclass_fields__}
+        for name in ("architecture", "format"):
+            values[name] = values[name].decode()
+        return ModelInfo(**values)
+
+    def token_ends(self, token: int) -> bool:
+        """Whether generation ends after this token."""
+        return library.avo_model_token_ends(self.handle, token)
+
+    # ---- Text and tokens ----
+
+    def tokenize(self, text: Union[str, bytes], *, special: bool = False,
+                 begin: bool = False) -> List[int]:
+        """Token ids of a text. `special`: special tokens written in it count as such; `begin`: the
+        begin token in front where the model wants one."""
+        data = text.encode("utf-8") if isinstance(text, str) else text
+        flags = (_SPECIAL if special else _PLAIN) | (_BEGIN if begin else 0)
+
+        def fill(ids, capacity, count, error):
+            return library.avo_tokenize(self.handle, data, len(data), flags, ids, capacity, count,
+                                        error)
+        return _ids(fill, len(data) + 8)
+
+    def detokenize(self, ids: Sequence[int], *, special: bool = False,
+                   following: bool = False) -> str:
+        """The inverse. `following`: the text continues another, so that a space in front stays.
+        Bytes that are no character become U+FFFD."""
+        return self.detokenize_bytes(ids, special=special,
+                                     following=following).decode("utf-8", "replace")
+
+    def detokenize_bytes(self, ids: Sequence[int], *, special: bool = False,
+                         following: bool = False) -> bytes:
+        array, count, _keep = ids_of(ids)
+        flags = (_SPECIAL if special else _PLAIN) | (_CONTINUE if following else 0)
+        capacity = 16 * count + 64
+        while True:
+            text = ctypes.create_string_buffer(capacity)
+            size = ctypes.c_size_t()
+            error = _abi.Error()
+            status = library.avo_detokenize(self.handle, array, count, flags, text, capacity,
+                                            ctypes.byref(size), ctypes.byref(error))
+            if status == 6 and size.value > capacity:  # room was too small
+                capacity = size.value
+                continue
+            check(status, error)
+            return text.raw[:size.value]
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, str]], *, now: int = 0,
+                    variables: Optional[Mapping[str, object]] = None,
+                    generation_prompt: bool = True) -> List[int]:
+        """Messages rendered with the model's own template. Text from messages can never become a
+        special token."""
+        array = messages_of(messages)
+        options = chat_options(now, variables, generation_prompt)
+
+        def fill(ids, capacity, count, error):
+            return library.avo_chat_tokenize(self.handle, array, len(array),
+                                             ctypes.byref(options), ids, capacity, count, error)
+        return _ids(fill, 256 + sum(len(m.content) for m in array))
+
+    def check_chat(self) -> None:
+        """Raises where chat_tokens cannot work, saying why."""
+        call(library.avo_chat_check, self.handle)
+
+
+def _ids(fill, capacity: int) -> List[int]:
+    """Calls `fill` with room, and again with more where that was too little."""
+    while True:
+        ids = (ctypes.c_int32 * capacity)()
+        count = ctypes.c_size_t()
+        error = _abi.Error()
+        status = fill(ids, capacity, ctypes.byref(count), ctypes.byref(error))
+        if status == 6 and count.value > capacity:
+            capacity = count.value
+            continue
+        check(status, error)
+        return ids[:count.value]

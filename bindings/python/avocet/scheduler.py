@@ -1,0 +1,334 @@
+"""Many requests on one engine: continuous batching, streaming, adapters per request."""
+import atexit
+import ctypes
+import itertools
+import queue
+import threading
+from dataclasses import dataclass, replace
+from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _abi
+from ._library import Owned, call, check, encoded, ids_of, library
+from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
+from .engine import FINISH, Engine, Token
+from .errors import AvocetError, CancelledError, FullError, exception_of
+from .model import chat_options, messages_of
+from .sampling import Sampling, struct_of
+
+Prompt = Union[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request. The prompt is text to be continued, token ids, or messages for the model's own
+    chat template. Adapters are Adapter objects or names of the scheduler's registry, plain or as
+    (adapter, weight)."""
+    prompt: Optional[Prompt] = None
+    messages: Optional[Sequence[Mapping[str, str]]] = None
+    adapters: Sequence[Union[AdapterLike, NameLike]] = ()
+    max_tokens: int = 0
+    sampling: Optional[Sampling] = None
+    stop: Sequence[str] = ()
+    stop_tokens: Sequence[int] = ()
+    ignore_end: bool = False
+    special: bool = False
+    tenant: Optional[str] = None
+    tenant_weight: float = 0.0
+    priority: int = 8
+    first_token_deadline: float = 0.0
+    deadline: float = 0.0
+    cache_salt: Optional[str] = None
+    chat_variables: Optional[Mapping[str, object]] = None
+
+
+@dataclass
+class Result:
+    """A whole answer, with its times."""
+    text: str
+    tokens: List[Token]
+    finish: str
+    prompt_tokens: int
+    reused_tokens: int
+    new_tokens: int
+    preemptions: int
+    queue_seconds: float
+    first_token_seconds: float
+    total_seconds: float
+
+
+@dataclass(frozen=True)
+class SchedulerInfo:
+    waiting: int
+    running: int
+    waiting_tokens: int
+    submitted: int
+    finished: int
+    cancelled: int
+    expired: int
+    refused: int
+    failed: int
+    preemptions: int
+    prompt_tokens: int
+    reused_tokens: int
+    new_tokens: int
+    recomputed_tokens: int
+    steps: int
+    step_seconds: float
+    busy_seconds: float
+
+
+# Open schedulers call back from threads of their own, so none may be collected as garbage, least of
+# all by such a thread: they live until they are closed, at the latest when Python ends.
+_OPEN: "set[Scheduler]" = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    for scheduler in list(_OPEN):
+        scheduler.close()
+
+
+class Answer:
+    """A request on its way: iterate for tokens as they come, or ask for the result."""
+
+    def __init__(self, scheduler: "Scheduler", request: Request):
+        self._scheduler = scheduler
+        self.request = request
+        self.number = 0
+        self._events: "queue.SimpleQueue" = queue.SimpleQueue()
+        self._done = threading.Event()
+        self._outcome: Union[Result, AvocetError, None] = None
+        self._tokens: List[Token] = []
+
+    def _see(self, event: _abi.Event) -> None:
+        if event.kind == 0:
+            token = Token._of(event.token.contents)
+            self._tokens.append(token)
+            self._events.put(token)
+            return
+        if event.kind == 1:
+            result = event.result.contents
+            values = {name: getattr(result, name) for name, _ in result._fields_[2:]}
+            self._outcome = Result("".join(token.text for token in self._tokens),
+                                   [token for token in self._tokens if token.id >= 0],
+                                   FINISH[result.finish], **values)
+        else:
+            error = event.error.contents
+            self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
+                                                       error.status)
+        self._done.set()
+        self._events.put(None)
+
+    def __iter__(self) -> Iterator[Token]:
+        """Tokens as they come; raises at the end where the request failed. To be walked once."""
+        while True:
+            token = self._events.get()
+            if token is None:
+                self._events.put(None)
+                if isinstance(self._outcome, AvocetError):
+                    raise self._outcome
+                return
+            yield token
+
+    def result(self, timeout: Optional[float] = None) -> Result:
+        """Waits for the end; raises where the request failed, TimeoutError when time is up."""
+        if not self._done.wait(timeout):
+            raise TimeoutError("the request is not done")
+        if isinstance(self._outcome, AvocetError):
+            raise self._outcome
+        assert isinstance(self._outcome, Result)
+        return self._outcome
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def cancel(self) -> bool:
+        """Ends the request within a step; False: it was over."""
+        return not self._scheduler.closed and library.avo_scheduler_cancel(
+            self._scheduler.handle, self.number)
+
+
+class Scheduler(Owned):
+    """Has the engine to itself until it is closed. All methods may be called from any thread."""
+
+    _close = "avo_scheduler_close"
+
+    def __init__(self, engine: Engine, *, registry: Optional[Registry] = None,
+                 running_max: int = 0, waiting_max: int = 0, waiting_tokens_max: int = 0,
+                 token_seconds: float = 0.0, ageing_seconds: float = 0.0,
+                 tokenizer_threads: int = 0, prefix_cache: bool = True):
+        options = _abi.SchedulerOptions(
+            running_max=running_max, waiting_max=waiting_max,
+            waiting_tokens_max=waiting_tokens_max, token_seconds=token_seconds,
+            ageing_seconds=ageing_seconds, tokenizer_threads=tokenizer_threads,
+            no_prefix_cache=not prefix_cache,
+            registry=None if registry is None else registry.handle)
+        handle = _abi.Handle()
+        with engine._mine():
+            call(library.avo_scheduler_open, engine.handle, ctypes.byref(options),
+                 ctypes.byref(handle))
+            parents = [engine] if registry is None else [engine, registry]
+            super().__init__(handle, *parents)
+            engine._scheduler = self
+        self.engine = engine
+        self._answers = {}  # by the number that the callback gets as its context
+        self._keys = itertools.count(1)
+        self._on_event = _abi.EVENT(self._see)
+        _OPEN.add(self)
+
+    def _see(self, key, event) -> bool:
+        """Called by the library's delivery thread; nothing may be raised from here."""
+        try:
+            answer = self._answers.get(key)
+            if answer is None:
+                return False
+            answer._see(event.contents)
+            if event.contents.kind != 0:
+                self._answers.pop(key, None)
+            return True
+        except Exception:
+            return False
+
+    def close(self) -> None:
+        super().close()
+        _OPEN.discard(self)
+
+    def submit(self, request: Optional[Request] = None, **fields) -> Answer:
+        """Queues a request, given whole or by its fields. FullError says when to try again."""
+        request = Request(**fields) if request is None else replace(request, **fields)
+        answer = Answer(self, request)
+        key = next(self._keys)
+        struct, _keep = _struct_of(request)
+        struct.on_event = self._on_event
+        struct.on_event_context = key
+        number = ctypes.c_uint64()
+        retry = ctypes.c_double()
+        error = _abi.Error()
+        self._answers[key] = answer
+        status = library.avo_scheduler_submit(self.handle, ctypes.byref(struct),
+                                              ctypes.byref(number), ctypes.byref(retry),
+                                              ctypes.byref(error))
+        if status != 0:
+            self._answers.pop(key, None)
+            try:
+                check(status, error)
+            except FullError as full:
+                full.retry_seconds = retry.value
+                raise
+        answer.number = number.value
+        return answer
+
+    def generate(self, request: Optional[Request] = None, **fields) -> Result:
+        """One request, from beginning to end."""
+        return self.submit(request, **fields).result()
+
+    def batch(self, requests: Iterable[Union[Request, Prompt]],
+              sampling: Optional[Sampling] = None,
+              **shared) -> List[Union[Result, AvocetError]]:
+        """Many requests, results in their order. `sampling` and other fields are defaults for those
+        that leave them as they are. One that fails fails alone: its place holds the exception."""
+        results: List[Union[Result, AvocetError]] = []
+        for index, outcome in self.stream(requests, sampling, **shared):
+            while len(results) <= index:
+                results.append(CancelledError("no result"))
+            results[index] = outcome
+        return results
+
+    def stream(self, requests: Iterable[Union[Request, Prompt]],
+               sampling: Optional[Sampling] = None,
+               **shared) -> Iterator[Tuple[int, Union[Result, AvocetError]]]:
+        """The same, as (index, result) in the order in which they end."""
+        waiting = {}
+        for index, given in enumerate(requests):
+            request = _with_defaults(given, sampling, shared)
+            while True:
+                try:
+                    waiting[index] = self.submit(request)
+                except FullError as full:
+                    yield from _ended(waiting, min(max(full.retry_seconds, 0.001), 0.1))
+                    continue
+                except AvocetError as error:
+                    yield index, error
+                break
+            yield from _ended(waiting, None)
+        while waiting:
+            yield from _ended(waiting, 0.1)
+
+    def drain(self, seconds: float) -> bool:
+        """Takes nothing new and waits until all is done; False: time was up."""
+        return library.avo_scheduler_drain(self.handle, seconds)
+
+    @property
+    def info(self) -> SchedulerInfo:
+        info = _abi.SchedulerInfo()
+        library.avo_scheduler_describe(self.handle, ctypes.byref(info))
+        return SchedulerInfo(**{name: getattr(info, name)
+                                for name in SchedulerInfo.__dataclass_fields__})
+
+
+def _ended(waiting, seconds: Optional[float]):
+    """Takes what has ended out of `waiting`; with `seconds`, waits that long for the first one."""
+    if seconds is not None and waiting:
+        next(iter(waiting.values()))._done.wait(seconds)
+    for index in [index for index, answer in waiting.items() if answer.done]:
+        answer = waiting.pop(index)
+        yield index, answer._outcome
+
+
+def _with_defaults(given, sampling: Optional[Sampling], shared) -> Request:
+    request = given if isinstance(given, Request) else Request(prompt=given)
+    defaults = dict(shared)
+    if sampling is not None:
+        defaults["sampling"] = sampling
+    untouched = Request()
+    return replace(request, **{name: value for name, value in defaults.items()
+                               if getattr(request, name) == getattr(untouched, name)})
+
+
+def _struct_of(request: Request):
+    """The C structure, and what must stay alive until it was submitted."""
+    struct = _abi.Request(
+        max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
+        tenant=encoded(request.tenant), tenant_weight=request.tenant_weight,
+        priority=request.priority, first_token_deadline=request.first_token_deadline,
+        deadline=request.deadline, cache_salt=encoded(request.cache_salt))
+    keep = [_set_prompt(struct, request), _set_adapters(struct, request.adapters)]
+    stops = (ctypes.c_char_p * len(request.stop))(*[encoded(text) for text in request.stop])
+    struct.stop, struct.stop_count = stops, len(stops)
+    ids, count, alive = ids_of(request.stop_tokens)
+    struct.stop_tokens, struct.stop_token_count = ids, count
+    sampling = struct_of(request.sampling)
+    if sampling is not None:
+        struct.sampling = ctypes.pointer(sampling)
+    return struct, [keep, stops, alive, sampling]
+
+
+def _set_prompt(struct: _abi.Request, request: Request):
+    if (request.prompt is None) == (request.messages is None):
+        raise ValueError("a request has either a prompt or messages")
+    if request.messages is not None:
+        messages = messages_of(request.messages)
+        chat = chat_options(variables=request.chat_variables)
+        struct.messages, struct.message_count = messages, len(messages)
+        struct.chat = ctypes.pointer(chat)
+        return messages, chat
+    if isinstance(request.prompt, (str, bytes)):
+        struct.text = encoded(request.prompt)
+        struct.text_flags = 2 | (1 if request.special else 0)
+        return None
+    ids, count, alive = ids_of(request.prompt)
+    struct.tokens, struct.token_count = ids, count
+    return alive
+
+
+def _set_adapters(struct: _abi.Request, adapters):
+    def first(given):
+        return given[0] if isinstance(given, tuple) else given
+    objects = uses_of([given for given in adapters if isinstance(first(given), Adapter)])
+    names = names_of([given for given in adapters if isinstance(first(given), str)])
+    if len(objects) + len(names) != len(adapters):
+        raise TypeError("an adapter is an Adapter, a name, or (either, weight)")
+    struct.adapters, struct.adapter_count = objects, len(objects)
+    struct.named_adapters, struct.named_adapter_count = names, len(names)
+    return objects, names

@@ -1,0 +1,94 @@
+import threading
+
+import numpy
+import pytest
+
+import avocet
+
+
+def answer(session, ids, **options):
+    return [token.id for token in session.generate(ids, max_tokens=12, ignore_end=True,
+                                                   **options).tokens]
+
+
+def test_logits_are_not_copied_and_right(model, engine):
+    ids = model.tokenize("once upon a time", begin=True)
+    with engine.session() as whole, engine.session() as parts, engine.batch() as batch:
+        batch.add(whole, ids, logits=len(ids))
+        batch.add(parts, ids[:3], logits=0)
+        engine.step(batch)
+        view = batch.logits(whole)
+        assert view.shape == (len(ids), model.info.vocabulary)
+        assert not view.flags.writeable and not view.flags.owndata
+        with pytest.raises(LookupError):
+            batch.logits(parts)
+        expected = view.copy()
+        batch.clear()
+        batch.add(parts, numpy.array(ids[3:], dtype=numpy.int32), logits=len(ids) - 3)
+        engine.step(batch)
+        assert (batch.logits(parts) == expected[3:]).all()  # bit for bit
+        assert whole.tokens == ids and len(parts) == len(ids)
+
+
+def test_generation_fork_and_truncation(model, engine):
+    ids = model.tokenize("once upon", begin=True)
+    with engine.session() as session:
+        first = session.generate(ids, max_tokens=12, ignore_end=True)
+        assert first.finish == "length" and len(first.tokens) == first.new_tokens == 12
+        session.truncate(len(ids))
+        with session.fork() as fork:
+            session.truncate(len(ids) - 1)
+            assert answer(session, ids[-1:]) == [token.id for token in first.tokens]
+            fork.truncate(len(ids) - 1)
+            assert answer(fork, ids[-1:]) == [token.id for token in first.tokens]
+
+
+def test_save_and_restore(model, engine, tmp_path):
+    ids = model.tokenize("once upon a time once upon a time", begin=True)
+    with engine.session() as session, engine.session() as restored:
+        session.generate(ids, max_tokens=5, ignore_end=True)
+        session.save(tmp_path / "session")
+        restored.restore(tmp_path / "session")
+        assert restored.tokens == session.tokens
+        assert answer(restored, ()) == answer(session, ())
+    (tmp_path / "session").write_bytes((tmp_path / "session").read_bytes()[:-9])
+    with engine.session() as broken, pytest.raises(avocet.AvocetError):
+        broken.restore(tmp_path / "session")
+
+
+def test_on_token_ends_and_raises(model, engine):
+    ids = model.tokenize("once", begin=True)
+    with engine.session() as session:
+        seen = []
+        result = session.generate(ids, max_tokens=9, ignore_end=True,
+                                  on_token=lambda token: seen.append(token) or len(seen) < 3)
+        assert result.finish == "cancelled" and len(seen) == 3
+    with engine.session() as session, pytest.raises(KeyError):
+        session.generate(ids, max_tokens=9, on_token=lambda token: {}["no"])
+
+
+def test_wrong_arguments(model, engine):
+    with engine.session() as session, engine.batch() as batch:
+        with pytest.raises(avocet.ArgumentError, match="not in"):
+            batch.add(session, [-1])
+        with pytest.raises(avocet.ContextError):
+            session.generate([5] * 500)
+        with pytest.raises(avocet.ArgumentError, match="temperature"):
+            session.generate([5], sampling=avocet.Sampling(temperature=float("nan")))
+
+
+def test_threads_share_an_engine(model, engine):
+    ids = model.tokenize("once upon", begin=True)
+    with engine.session() as session:
+        expected = answer(session, ids)
+    results = []
+
+    def work():
+        with engine.session() as own:
+            results.append(answer(own, ids))
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 6

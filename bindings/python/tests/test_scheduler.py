@@ -1,0 +1,104 @@
+import threading
+
+import pytest
+
+import avocet
+
+PROMPTS = ["once upon a time", "the", "a time", "upon", "once", " a the a the"]
+
+
+def alone(model_path, prompts, **options):
+    """The same requests one by one, without a scheduler."""
+    texts = []
+    with avocet.Model(model_path) as model, avocet.Engine(model, context_max=128) as engine:
+        for prompt in prompts:
+            with engine.session() as session:
+                texts.append(session.generate(model.tokenize(prompt, begin=True), **options).text)
+    return texts
+
+
+def test_batch_equals_one_by_one(model_path, scheduler):
+    sampling = avocet.Sampling(temperature=0.9, top_p=0.9, seed=5)
+    expected = alone(model_path, PROMPTS, max_tokens=20, sampling=sampling, ignore_end=True)
+    results = scheduler.batch(PROMPTS, sampling, max_tokens=20, ignore_end=True)
+    assert [result.text for result in results] == expected
+    assert all(result.finish == "length" and result.new_tokens == 20 for result in results)
+
+
+def test_streaming_and_result(scheduler):
+    answer = scheduler.submit(prompt="once upon", max_tokens=10, ignore_end=True)
+    text = "".join(token.text for token in answer)
+    result = answer.result(timeout=10)
+    assert result.text == text and len(result.tokens) == 10 and answer.done
+    assert not answer.cancel()
+
+
+def test_cancelling(scheduler):
+    answer = scheduler.submit(prompt="once", max_tokens=120, ignore_end=True)
+    answer.cancel()
+    assert answer.result(timeout=10).finish in ("cancelled", "length")
+
+
+def test_one_bad_request_fails_alone(scheduler):
+    results = scheduler.batch([avocet.Request(prompt="once"), avocet.Request(prompt=[10 ** 6]),
+                               avocet.Request(prompt=[5] * 1000), avocet.Request(prompt="the")],
+                              max_tokens=4, ignore_end=True)
+    assert isinstance(results[0], avocet.Result) and isinstance(results[3], avocet.Result)
+    assert isinstance(results[1], avocet.AvocetError)
+    assert isinstance(results[2], avocet.ContextError)
+    with pytest.raises(ValueError):
+        scheduler.submit(avocet.Request())
+
+
+def test_adapters_by_object_and_name(model, engine, adapter_paths):
+    with avocet.Registry(model) as registry:
+        registry.load("one", adapter_paths[0])
+        one = registry.take("one")
+        with avocet.Scheduler(engine, registry=registry) as scheduler:
+            base, by_object, by_name, missing = scheduler.batch(
+                [avocet.Request(prompt="once"), avocet.Request(prompt="once", adapters=[one]),
+                 avocet.Request(prompt="once", adapters=["one"]),
+                 avocet.Request(prompt="once", adapters=["other"])],
+                max_tokens=12, ignore_end=True)
+            assert by_object.text == by_name.text != base.text
+            assert isinstance(missing, avocet.NotFoundError)
+        one.close()
+
+
+def test_the_engine_is_the_schedulers(engine):
+    with avocet.Scheduler(engine):
+        with pytest.raises(ValueError, match="Scheduler"):
+            engine.session()
+    engine.session().close()
+
+
+def test_many_threads_submit(scheduler):
+    expected = scheduler.generate(prompt="once", max_tokens=16, ignore_end=True).text
+    texts = []
+
+    def work():
+        for _ in range(5):
+            texts.append(scheduler.generate(prompt="once", max_tokens=16, ignore_end=True).text)
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [expected] * 40
+    info = scheduler.info
+    assert info.finished == 41 and info.running == 0 and info.new_tokens == 41 * 16
+
+
+def test_a_full_queue_says_when(model_path):
+    with avocet.Model(model_path) as model, \
+            avocet.Engine(model, sessions_max=1, context_max=128) as engine, \
+            avocet.Scheduler(engine, waiting_max=2) as scheduler:
+        answers = []
+        with pytest.raises(avocet.FullError) as caught:
+            for _ in range(200):
+                answers.append(scheduler.submit(prompt="once", max_tokens=100, ignore_end=True))
+        assert caught.value.retry_seconds > 0
+        results = scheduler.batch(["once"] * 12, max_tokens=3, ignore_end=True)  # waits its turn
+        assert all(isinstance(result, avocet.Result) for result in results)
+        assert scheduler.drain(30.0)
+        assert all(answer.result(1.0).new_tokens == 100 for answer in answers)
