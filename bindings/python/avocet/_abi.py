@@ -65,7 +65,8 @@ class Plan(Structure):
                 ("context_max", c.c_uint32), ("kv_pages", c.c_uint32),
                 ("kv_page_tokens", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
-                ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("isa_from", c.c_char_p)]
+                ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("isa_from", c.c_char_p),
+                ("session_bytes", c.c_uint64)]
 
 
 class AdapterUse(Structure):

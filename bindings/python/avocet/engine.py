@@ -50,6 +50,7 @@ class Plan:
     repack_bytes: int
     kv_bytes: int
     scratch_bytes: int
+    session_bytes: int
     available_bytes: int
     limit: str
     threads: int
