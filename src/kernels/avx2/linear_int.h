@@ -15,9 +15,10 @@
  * four pipes, additions any. Eight vpmaddubsw with the vpaddw that wait for them should take 4
  * cycles and take 4.9 in most orders (additions that wait occupy pipes that products
  * want): 371 to 387 GOPS a core before anything else is done. A loop of Q4R's instructions alone
- * (with a vpmaddwd and vpaddd for every eight, 6 loads for 8 products) reaches 278, as the product
- * does. Tiles of 6 rows with unsigned x and centred weights reach 300, but unpacking then costs so
- * much more that 8 and 16 rows lose 3 to 10 %, 60 rows win 4 and 512 one.
+ * (with a vpmaddwd and vpaddd for every eight, 6 loads for 8 products) takes 5.6 to 5.9 cycles for
+ * eight, the product in the first cache 5.8. Tiles of 6 rows with unsigned x and centred weights
+ * reach 300, but unpacking then costs so much more that 8 and 16 rows lose 3 to 10 %, 60 rows win 4
+ * and 512 one.
  */
 #ifndef AVO_KERNELS_AVX2_LINEAR_INT_H
 #define AVO_KERNELS_AVX2_LINEAR_INT_H
