@@ -239,8 +239,8 @@ uint32_t draft_row(const adapter_draft *draft, adapter_site site, uint32_t row);
 /* ---- Packed files (packed_read.c) ---- */
 
 bool packed_is(bytes_view bytes);
-AVO_MUST_USE avo_status packed_open(avo_adapter *adapter, bytes_view bytes,
-                                    const adapter_options *options, avo_error *error);
+/* The file keeps the type it was packed with. */
+AVO_MUST_USE avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error);
 
 /* ---- Opening (open.c) ---- */
 

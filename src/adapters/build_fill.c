@@ -2,6 +2,7 @@
  * norms. Every number of a file passes build_row or build_vector, which refuse what is none. */
 #include "adapters/build_int.h"
 
+#include "adapters/lanes.h"
 #include "base/checked.h"
 
 #include <math.h>
@@ -129,18 +130,18 @@ static avo_status fill_matrix(builder *b, const site_fill *fill, avo_error *erro
 
 /* ---- DoRA: gain = magnitude / ‖W + s·B·A‖ by rows ---- */
 
-/* Adds Σ over k of (w + s·b·a)² to sum[16]. `a` is [k][rank], `b` [rank][16] with s in it. */
-static void add_squares(const float *lanes, const float *a, const float *up, size_t k, size_t rank,
+/* Σ over k of (w + s·b·a)² of 16 rows. `lanes` is [k][16] and overwritten, `a` [k][rank], `up`
+ * [rank][16] with s in it. */
+static void sum_squares(float *lanes, const float *a, const float *up, size_t k, size_t rank,
                         double *sum) {
-    for (size_t i = 0; i < k; i++) {
-        float value[QUANT_PANEL_ROWS];
-        memcpy(value, lanes + i * QUANT_PANEL_ROWS, sizeof(value));
-        for (size_t r = 0; r < rank; r++)
-            for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++)
-                value[lane] += a[i * rank + r] * up[r * QUANT_PANEL_ROWS + lane];
-        for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++)
-            sum[lane] += (double)value[lane] * (double)value[lane];
-    }
+    lanes_product(lanes, a, up, k, rank, lanes);
+    for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++)
+        sum[lane] = 0.0;
+    for (size_t i = 0; i < k; i++)
+        for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++) {
+            double value = (double)lanes[i * QUANT_PANEL_ROWS + lane];
+            sum[lane] += value * value;
+        }
 }
 
 static avo_status gain_panels(builder *b, const site_fill *fill, const float *a,
@@ -158,8 +159,8 @@ static avo_status gain_panels(builder *b, const site_fill *fill, const float *a,
                 up[r * QUANT_PANEL_ROWS + i] = (float)module->scale * row[r];
         }
         weight_decode_panel(base, panel, b->lanes);
-        double sum[QUANT_PANEL_ROWS] = {0};
-        add_squares(b->lanes, a, up, base->k, module->rank, sum);
+        double sum[QUANT_PANEL_ROWS];
+        sum_squares(b->lanes, a, up, base->k, module->rank, sum);
         for (size_t i = 0; i < rows; i++) {
             size_t at = panel * QUANT_PANEL_ROWS + i;
             float size = (float)sqrt(sum[i]);

@@ -2,6 +2,7 @@
  * the kernels read. */
 #include "adapters/adapters_int.h"
 
+#include "adapters/lanes.h"
 #include "base/checked.h"
 
 #include <math.h>
@@ -58,25 +59,25 @@ static double matrix_squares(const weight_view *view, float *panel) {
     return sum;
 }
 
-/* DoRA: (gain − 1) · W + s · B · A, made row by row. */
+/* DoRA: (gain − 1) · W + s · B · A, made 16 rows at a time. */
 static double gain_squares(const adapter_delta *delta, const weight_view *base, norm_room *room) {
     size_t k = delta->down.k, rank = delta->down.rows;
     float up[QUANT_PANEL_ROWS * ADAPTER_RANK_MAX];
     double sum = 0.0;
     for (size_t panel = 0; panel < weight_panels(base); panel++) {
+        size_t first = panel * QUANT_PANEL_ROWS;
         weight_decode_panel(&delta->up, panel, up);
         weight_decode_panel(base, panel, room->panel);
-        for (size_t i = 0; i < k; i++)
-            for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++) {
-                size_t row = panel * QUANT_PANEL_ROWS + lane;
-                float gain = row < base->rows ? delta->gain[row] : 1.0f;
-                float value = 0.0f;
-                for (size_t r = 0; r < rank; r++)
-                    value += room->down[i * rank + r] * up[r * QUANT_PANEL_ROWS + lane];
-                value =
-                    (gain - 1.0f) * room->panel[i * QUANT_PANEL_ROWS + lane] + delta->scale * value;
-                sum += (double)value * (double)value;
-            }
+        for (size_t r = 0; r < rank * QUANT_PANEL_ROWS; r++)
+            up[r] *= delta->scale;
+        for (size_t lane = 0; lane < QUANT_PANEL_ROWS; lane++) {
+            float gain = first + lane < base->rows ? delta->gain[first + lane] - 1.0f : 0.0f;
+            for (size_t i = 0; i < k; i++)
+                room->panel[i * QUANT_PANEL_ROWS + lane] *= gain;
+        }
+        lanes_product(room->panel, room->down, up, k, rank, room->panel);
+        for (size_t i = 0; i < k * QUANT_PANEL_ROWS; i++)
+            sum += (double)room->panel[i] * (double)room->panel[i];
     }
     return sum;
 }

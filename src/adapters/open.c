@@ -49,10 +49,21 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
     return adapter_build(&draft, options, adapter, error);
 }
 
+static avo_status check_ranks(const avo_adapter *adapter, uint32_t rank_max, avo_error *error) {
+    for (uint32_t i = 0; i < adapter->modules_matched; i++)
+        if (adapter->modules[i].rank > rank_max)
+            return status_fail(error, AVO_ERROR_LIMIT, "%s: module %s has rank %u, at most %u",
+                               adapter->path, adapter->modules[i].name, adapter->modules[i].rank,
+                               rank_max);
+    return AVO_OK;
+}
+
 static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view weights,
                              const adapter_options *options, avo_error *error) {
-    if (packed_is(weights))
-        return packed_open(adapter, weights, options, error);
+    if (packed_is(weights)) {
+        AVO_TRY(packed_open(adapter, weights, error));
+        return check_ranks(adapter, options->rank_max, error);
+    }
     arena scratch;
     model_source *source = NULL;
     arena_init(&scratch, adapter->allocator, SIZE_MAX);
@@ -60,6 +71,7 @@ static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view
     source_close(source);
     arena_free(&scratch);
     AVO_TRY(status);
+    AVO_TRY(check_ranks(adapter, options->rank_max, error));
     const adapter_base *base = &adapter->storage->base;
     adapter->type = options->type == QUANT_Q8C ? "q8" : quant_name(options->type);
     adapter_sum_up(adapter, base->view->layers);

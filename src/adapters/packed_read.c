@@ -245,9 +245,7 @@ static avo_status read_modules(packed_reader *reader) {
     return AVO_OK;
 }
 
-avo_status packed_open(avo_adapter *adapter, bytes_view bytes, const adapter_options *options,
-                       avo_error *error) {
-    (void)options; /* a packed file keeps its type */
+avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error) {
     packed_reader reader = {
         .adapter = adapter, .base = &adapter->storage->base, .bytes = bytes, .error = error};
     AVO_TRY(read_header(&reader));
