@@ -211,6 +211,14 @@ static avo_status read_arrays(packed_reader *reader) {
 
 /* ---- Modules ---- */
 
+/* Names are shown to people: what could move their cursor is no name. */
+static bool name_is_plain(const char *name, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return false;
+    return bytes > 0;
+}
+
 static avo_status read_modules(packed_reader *reader) {
     avo_adapter *adapter = reader->adapter;
     struct adapter_storage *storage = adapter->storage;
@@ -227,7 +235,9 @@ static avo_status read_modules(packed_reader *reader) {
         memcpy(&from, &reader->modules[i], sizeof(from));
         if (from.index >= module_count(reader->base->config) || from.kind >= PACKED_KINDS ||
             from.rank > ADAPTER_RANK_MAX || from.name_bytes > ADAPTER_NAME_MAX ||
-            (uint64_t)from.name_at + from.name_bytes > reader->header.names_bytes)
+            (uint64_t)from.name_at + from.name_bytes > reader->header.names_bytes ||
+            !name_is_plain(reader->names + from.name_at, from.name_bytes) ||
+            !isfinite(from.scale) || !isfinite(from.norm))
             return bad(reader, "a module");
         const char *name =
             arena_copy_text(&storage->arena, reader->names + from.name_at, from.name_bytes);

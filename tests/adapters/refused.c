@@ -347,6 +347,25 @@ static void any_damaged_configuration_is_an_answer(void **state) {
     bench_close(b);
 }
 
+static void ranks_past_the_limit_are_refused(void **state) {
+    (void)state;
+    bench *b = bench_open("plain");
+    avo_adapter *adapter;
+    adapter_options options = {.type = QUANT_F16, .rank_max = 2};
+    assert_refused(adapter_open_memory(&b->base,
+                                       (bytes_view){(const uint8_t *)b->config, b->config_bytes},
+                                       (bytes_view){b->weights, b->weights_bytes}, "the adapter",
+                                       &options, NULL, &adapter, &b->error),
+                   AVO_ERROR_LIMIT, &b->error, "has rank 3, at most 2");
+    options.type = QUANT_Q4_0;
+    assert_refused(adapter_open_memory(&b->base,
+                                       (bytes_view){(const uint8_t *)b->config, b->config_bytes},
+                                       (bytes_view){b->weights, b->weights_bytes}, "the adapter",
+                                       &options, NULL, &adapter, &b->error),
+                   AVO_ERROR_ARGUMENT, &b->error, "q8, f16 or f32");
+    bench_close(b);
+}
+
 /* Every allocation fails once: no crash, no leak, and the next answer is right. */
 static void every_allocation_may_fail(void **state) {
     (void)state;
@@ -382,6 +401,7 @@ int main(void) {
         cmocka_unit_test(gguf_adapters_are_refused_by_name),
         cmocka_unit_test(any_damage_is_an_answer),
         cmocka_unit_test(any_damaged_configuration_is_an_answer),
+        cmocka_unit_test(ranks_past_the_limit_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

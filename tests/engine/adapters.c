@@ -1,7 +1,7 @@
 /* Every option of PEFT's LoRA against peft and transformers: logits of the tiny models with the
  * adapters of tests/fixtures/adapters, from safetensors and GGUF bases, from PEFT folders and from
- * GGUF adapters. Stored as f32 they agree within 2e-5 of the logits' range, as the models alone do;
- * f16 and q8 round A and B. */
+ * GGUF adapters, with every instruction set. Stored as f32 they agree within 2e-5 of the logits'
+ * range, as the models alone do; f16 and q8 round A and B. */
 #include "support/support.h"
 
 #include "support/adapter_fixtures.h"
@@ -80,12 +80,16 @@ static void logits_are_those_of_peft(void **state) {
     (void)state;
     char names[ADAPTER_FIXTURES_MAX][64];
     size_t count = adapter_fixtures(names);
+    fixture_isas isas;
+    fixture_isas_find(&isas);
     for (size_t i = 0; i < count; i++) {
         adapter_fixture fixture;
         adapter_fixture_open(&fixture, names[i]);
-        check(&fixture, fixture.base, fixture.path, "ref");
-        if (fixture.base_twin[0] != '\0')
-            check(&fixture, fixture.base_twin, fixture.path, "ref");
+        for (size_t isa = 0; isa < isas.count; isa++) {
+            check(&fixture, fixture.base, fixture.path, isas.name[isa]);
+            if (fixture.base_twin[0] != '\0')
+                check(&fixture, fixture.base_twin, fixture.path, isas.name[isa]);
+        }
         if (fixture.twin[0] != '\0')
             check(&fixture, fixture.base, fixture.twin, "ref");
         if (fixture.twin[0] != '\0' && fixture.base_twin[0] != '\0')
