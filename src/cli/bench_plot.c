@@ -2,13 +2,11 @@
  * a program of its own and may be absent. The files stay, so that a picture can be drawn again. */
 #include "cli/bench_int.h"
 
+#include "cli/plot.h"
+
 #include <errno.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-
-extern char **environ;
 
 #define LINE_HEIGHT 19 /* of the list beside the roofline */
 #define BAR_WIDTH   64
@@ -170,27 +168,6 @@ static int write_file(const char *folder, const char *name, bench_writer write,
 
 /* ---- Drawing ---- */
 
-/* 0, or why gnuplot did not draw: an errno, or −1 where it failed by itself. */
-static int draw(const char *folder, const char *script) {
-    char *arguments[] = {"gnuplot", (char *)(uintptr_t)script, NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    int status = posix_spawn_file_actions_init(&actions);
-    if (status != 0)
-        return status;
-    status = posix_spawn_file_actions_addchdir_np(&actions, folder);
-    if (status == 0)
-        status = posix_spawnp(&child, "gnuplot", &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (status != 0)
-        return status;
-    int ended;
-    while (waitpid(child, &ended, 0) < 0)
-        if (errno != EINTR)
-            return errno;
-    return WIFEXITED(ended) && WEXITSTATUS(ended) == 0 ? 0 : -1;
-}
-
 int bench_plot_folder(const char *folder) {
     if (mkdir(folder, 0777) == 0 || errno == EEXIST)
         return EXIT_GOOD;
@@ -201,7 +178,7 @@ int bench_plot_folder(const char *folder) {
 static int draw_one(const char *folder, const char *script, const char *picture, bench_writer write,
                     const void *context, bool *absent) {
     int status = write_file(folder, script, write, context);
-    int failed = status == EXIT_GOOD ? draw(folder, script) : 0;
+    int failed = status == EXIT_GOOD ? plot_draw(folder, script) : 0;
     *absent = failed == ENOENT;
     if (*absent)
         cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and scripts "

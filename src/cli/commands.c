@@ -6,6 +6,7 @@
     X(run)                                                                                         \
     X(eval)                                                                                        \
     X(bench)                                                                                       \
+    X(simulate)                                                                                    \
     X(inspect)                                                                                     \
     X(plan)                                                                                        \
     X(tokenize)                                                                                    \

@@ -276,6 +276,7 @@ static void plan_made(simulation *s, const sched_plan *plan) {
             wrong(s, "request %u is preempted and does not run", index);
         s->users[index].state = USER_PREEMPTED;
         s->preempted++;
+        check_victim(s, index);
         s->outcomes[index].preemptions++;
     }
     check_begins(s);

@@ -160,6 +160,15 @@ static uint32_t class_of_preempted(const simulation *s, uint32_t index) {
                                             : class_at(s, rank_of(s, index));
 }
 
+/* Nobody of a lower rank has kept his pages: those who still run stand before the victim. */
+void check_victim(simulation *s, uint32_t index) {
+    for (uint32_t i = 0; i < s->options->sched.running_max; i++) {
+        uint32_t other = s->places[i].item;
+        if (other != UINT32_MAX && !s->places[i].begun && rank_of(s, other) > rank_of(s, index))
+            wrong(s, "request %u is preempted, and %u of lower rank runs", index, other);
+    }
+}
+
 /* Nobody of a better class is passed, nobody who was preempted before and is older. */
 static void check_precedence(simulation *s, uint32_t index) {
     const user *user = &s->users[index];
@@ -267,17 +276,33 @@ static void check_adapters(simulation *s, const sched_plan *plan) {
               most);
 }
 
-/* Whoever decodes gets his row, in turn with other adapters. */
+/* Whether no slot before this one runs its adapter. */
+static bool first_of_adapter(const simulation *s, uint32_t slot) {
+    uint32_t item = s->places[slot].item;
+    if (item == UINT32_MAX)
+        return false;
+    for (uint32_t i = 0; i < slot; i++)
+        if (s->places[i].item != UINT32_MAX &&
+            s->items[s->places[i].item].adapter == s->items[item].adapter)
+            return false;
+    return true;
+}
+
+/* Whoever decodes gets his row, in turn with other adapters: each step serves the one whose turn it
+ * is, save that one which still has its prompt before it waits for a chunk. */
 static void check_turns(simulation *s) {
     const sched_options *options = &s->options->sched;
-    uint32_t most = (options->running_max + 1) * (PREFILL_SKIPS_MAX + 1);
+    uint32_t lanes = 0;
+    for (uint32_t i = 0; i < options->running_max && options->adapters_max > 0; i++)
+        lanes += first_of_adapter(s, i);
+    uint32_t most = options->adapters_max > 0 ? 2 * (lanes + PREFILL_SKIPS_MAX + 1) : 0;
     for (uint32_t i = 0; i < options->running_max; i++) {
         const place *place = &s->places[i];
         if (place->item == UINT32_MAX || place->served == s->plans || place->since == s->plans ||
             place->known - place->computed != 1)
             continue;
         uint32_t unserved = ++s->users[place->item].unserved;
-        if (options->adapters_max == 0 || unserved > most)
+        if (unserved > most)
             wrong(s, "request %u could decode and had no row for %u steps", place->item, unserved);
     }
 }
@@ -295,11 +320,8 @@ static void check_target(simulation *s, const sched_plan *plan) {
     if (options->target_ns > 0 && decodes && load->prefill_rows > 0 &&
         plan->predicted_ns > (double)options->target_ns * (1 + 1e-9) &&
         (load->prefill_rows > options->chunk_min || s->prefill_pause < PREFILL_SKIPS_MAX))
-        wrong(s,
-              "a step of %u + %u rows is predicted to take %.0f ns of %.0f, smallest chunk %u, %u "
-              "steps without",
-              load->decode_rows, load->prefill_rows, plan->predicted_ns, (double)options->target_ns,
-              options->chunk_min, s->prefill_pause);
+        wrong(s, "a step of %u + %u rows is predicted to take %.0f ns of %.0f", load->decode_rows,
+              load->prefill_rows, plan->predicted_ns, (double)options->target_ns);
     s->prefill_pause = load->prefill_rows > 0 ? 0 : s->prefill_pause + 1;
 }
 

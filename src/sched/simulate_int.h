@@ -145,6 +145,7 @@ void check_stops_waiting(simulation *s, uint32_t item, bool begun);
 void check_over(simulation *s, uint32_t item);
 /* After a plan: ends, preemptions and beginnings, in this order; then the rows. */
 void check_end(simulation *s, uint32_t item, sched_outcome outcome, bool by_plan);
+void check_victim(simulation *s, uint32_t item);
 void check_begins(simulation *s);
 void check_plan(simulation *s, const sched_plan *plan);
 void check_state(simulation *s);

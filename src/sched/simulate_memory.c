@@ -52,10 +52,10 @@ static uint32_t memory_begin(void *context, uint32_t slot, uint64_t request) {
     simulation *s = context;
     place *place = &s->places[slot];
     uint32_t index = (uint32_t)(request - 1);
-    if (place->item != UINT32_MAX)
-        wrong(s, "slot %u is given away twice", slot);
-    if (place->table.count > 0)
-        wrong(s, "slot %u still has pages of another", slot);
+    if (place->item != UINT32_MAX || place->table.count > 0) {
+        wrong(s, "slot %u is given away and still has another's pages", slot);
+        return 0;
+    }
     place->item = index;
     place->begun = true;
     place_fill(s, place, index);

@@ -86,7 +86,7 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
     shape->tenants = between(dice, 1, options->fair ? 4 : 8);
     shape->adapters = between(dice, 0, options->fair ? 3 : 8);
     shape->groups = between(dice, 1, 4);
-    shape->prompt_max = between(dice, 1, context - 1);
+    shape->prompt_max = between(dice, 1, options->fair && chance(dice, 0.5) ? 40 : context - 1);
     shape->answer_max = between(dice, 1, 40);
     shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;

@@ -1,0 +1,130 @@
+"""`avocet simulate` as a command: what it prints, pictures, refusals."""
+import csv
+import io
+import json
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+from command import FAILED, GOOD, USAGE, call
+
+TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,48,10
+2023-11-16 18:17:04.0319600,318,8
+2023-11-16 18:17:05,20000,8
+"""
+METRICS = ("first_token", "between_tokens", "total", "queue")
+
+
+class Simulate(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.trace = Path(self.folder.name) / "t.csv"
+        self.trace.write_text(TRACE)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def good(self, *arguments):
+        done = call("simulate", *arguments)
+        self.assertEqual((done.returncode, done.stderr), (GOOD, b""), done)
+        return done.stdout.decode()
+
+    def refuse(self, *arguments, status=USAGE):
+        done = call("simulate", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done)
+        self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
+        return done.stderr.decode()
+
+    def test_seeds(self):
+        self.assertIn("20 seeds from 5 on", self.good("--seeds", "20", "--seed", "5"))
+        found = json.loads(self.good("--seeds", "20", "-t", "1", "--json"))
+        self.assertEqual((found["first"], found["seeds"], found["failed_seed"]), (1, 20, None))
+        self.assertGreater(found["steps"], 1000)
+
+    def test_a_trace(self):
+        found = json.loads(self.good("--trace", self.trace, "--check", "--json"))
+        self.assertEqual((found["requests"], found["finished"], found["refused"]), (3, 2, 1))
+        everything = found["groups"][0]
+        self.assertEqual((everything["kind"], everything["tokens"]), ("all", 18))
+        for metric in METRICS:
+            row = everything[metric]
+            self.assertTrue(0 <= row["p50"] <= row["p90"] <= row["p99"] <= row["max"], row)
+        slow = json.loads(self.good("--trace", self.trace, "--json", "--prefill-ms", "50"))
+        self.assertGreater(slow["groups"][0]["first_token"]["p99"],
+                           2 * everything["first_token"]["p99"])
+        one = json.loads(self.good("--trace", self.trace, "--json", "--requests", "1"))
+        self.assertEqual(one["requests"], 1)
+
+    def test_zipf_is_repeatable_and_groups_add_up(self):
+        flags = ("--zipf", "1.1", "--adapters", "5", "--tenants", "3", "--requests", "120",
+                 "--rate", "5", "--prompt", "40", "--generate", "10")
+        found = self.good(*flags, "--csv")
+        self.assertEqual(found, self.good(*flags, "--csv"))
+        self.assertNotEqual(found, self.good(*flags, "--csv", "--seed", "9"))
+        rows = list(csv.DictReader(io.StringIO(found)))
+        for kind, count in (("all", 1), ("tenant", 3), ("adapter", 5)):
+            those = [row for row in rows if row["kind"] == kind]
+            self.assertEqual(len(those), count)
+            self.assertEqual(sum(int(row["requests"]) for row in those), 120)
+        self.assertIn("| all | 120 | 120 |", self.good(*flags))
+        for mode in ("split", "adaptive"):
+            self.assertIn("| all | 120 | 120 |", self.good(*flags, "--cores-mode", mode))
+
+    def test_a_small_pool_preempts_and_all_finish(self):
+        found = json.loads(self.good("--zipf", "1", "--requests", "80", "--rate", "50", "--prompt",
+                                     "60", "--generate", "60", "--kv-tokens", "512", "--ctx",
+                                     "400", "--check", "--json"))
+        self.assertGreater(found["preemptions"], 0)
+        self.assertEqual(found["finished"], 80)
+
+    def test_the_cost_comes_from_a_bench(self):
+        cost = Path(self.folder.name) / "cost.json"
+        line = {"kind": "decode", "tokens": 8, "batch": 1, "depth": 0, "tps": 100}
+        cost.write_text(json.dumps({"results": [
+            line, dict(line, batch=5, tps=250), dict(line, depth=1000, tps=50),
+            dict(line, kind="prefill", tokens=100, tps=50)]}))
+        # 10 ms a step, (20 - 10) / 4 a row, 10 µs a position, (2000 - 10 - 50.5) / 100 a row.
+        found = json.loads(self.good("--trace", self.trace, "--requests", "1", "--noise", "0",
+                                     "--cost", cost, "--target-ms", "0", "--json"))
+        first = found["groups"][0]["first_token"]["max"]
+        self.assertAlmostEqual(first, (10 + 48 * 19.395 + 48 * 49 / 2 * 0.01) / 1000, places=4)
+        cost.write_text('{"results":[]}')
+        self.assertIn("avocet bench", self.refuse("--zipf", "1", "--cost", cost, status=FAILED))
+        cost.write_text('{"results":[{"kind":"decode","tps":"x"}]}')
+        self.assertIn("tps", self.refuse("--zipf", "1", "--cost", cost, status=FAILED))
+        cost.write_text("[")
+        self.refuse("--zipf", "1", "--cost", cost, status=FAILED)
+
+    def test_a_picture(self):
+        for name in ("a.svg", "b.png"):
+            picture = Path(self.folder.name) / name
+            done = call("simulate", "--trace", self.trace, "--plot", picture)
+            self.assertEqual(done.returncode, GOOD, done)
+            self.assertTrue(picture.with_suffix(".dat").exists())
+            if shutil.which("gnuplot") is None:
+                self.assertIn(b"gnuplot is not here", done.stderr)
+            else:
+                self.assertGreater(picture.stat().st_size, 1000)
+        self.refuse("--zipf", "1", "--plot", "x.jpg")
+
+    def test_refusals(self):
+        self.assertIn("--seeds N", self.refuse())
+        self.refuse("word")
+        self.refuse("--seeds", "0")
+        self.refuse("--seeds", "3", "--zipf", "1")
+        self.refuse("--seeds", "3", "--csv")
+        self.refuse("--zipf", "1", "--json", "--csv")
+        self.refuse("--zipf", "1", "--rows", "4", "--running", "8")
+        self.refuse("--zipf", "1", "--cores-mode", "split", "--decode-cores", "2")
+        self.refuse("--zipf", "nan")
+        self.refuse("--trace", "/no/such/file", status=FAILED)
+        self.trace.write_text(TRACE.replace("318", "x"))
+        self.assertIn("t.csv:3: ContextTokens", self.refuse("--trace", self.trace, status=FAILED))
+        self.trace.write_text(TRACE.split("\n", maxsplit=1)[0])
+        self.assertIn("no requests", self.refuse("--trace", self.trace, status=FAILED))
+
+
+if __name__ == "__main__":
+    unittest.main()
