@@ -360,7 +360,7 @@ const cli_command command_simulate = {
         "avocet simulate --trace AzureLLMInferenceTrace_conv.csv --speed 0.05 --requests 2000\n"
         "avocet simulate --zipf 1.1 --adapters 64 --requests 2000 --rate 2 --plot zipf.svg\n"
         "avocet simulate --zipf 1 --adapters 8 --adapters-max 4 --check --json\n"
-        "avocet bench smollm2 -b 1,8,16 -d 0,4096 -p 512 --json > cost.json; "
+        "avocet bench smollm2 -b 1,8,16 -d 0,4096 -p 512 --json > cost.json\n"
         "avocet simulate --zipf 1 --cost cost.json",
     .run = run,
 };

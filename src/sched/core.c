@@ -209,6 +209,7 @@ avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_n
     *request = (struct request){.given = *given,
                                 .number = sched->numbers++,
                                 .rank_ns = given->arrival_ns + given->priority * options->ageing_ns,
+                                .rank_class = options->ageing_ns == 0 ? given->priority : 0,
                                 .pair = pair,
                                 .slot = NONE};
     keys_add(&sched->ids, given->id, 0, index);

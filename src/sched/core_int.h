@@ -34,6 +34,7 @@ typedef struct request {
     bool cancelled;          /* in the list of endings */
     uint64_t number;         /* order of submission */
     uint64_t rank_ns;        /* arrival + priority × ageing */
+    uint32_t rank_class;     /* before it: the priority where nothing ages, else 0 */
     uint64_t due_ns;         /* key of the heap of deadlines */
     uint32_t pair, slot;     /* slot: only of running ones */
     uint32_t next, previous; /* in a queue, in the list of endings, in the list of free ones */
@@ -156,6 +157,8 @@ static inline uint32_t request_pending(const request *request) {
     return request_known(request) - request->computed;
 }
 static inline bool rank_before(const request *a, const request *b) {
+    if (a->rank_class != b->rank_class)
+        return a->rank_class < b->rank_class;
     return a->rank_ns != b->rank_ns ? a->rank_ns < b->rank_ns : a->number < b->number;
 }
 

@@ -152,7 +152,9 @@ static uint32_t class_of_queue(const simulation *s, const shares *pair, uint32_t
 }
 
 static uint64_t rank_of(const simulation *s, uint32_t index) {
-    return s->items[index].arrival_ns + s->items[index].priority * s->options->sched.ageing_ns;
+    const simulate_item *item = &s->items[index];
+    uint64_t ageing = s->options->sched.ageing_ns; /* without it, priority alone comes first */
+    return item->arrival_ns + item->priority * (ageing > 0 ? ageing : 1ull << 58);
 }
 
 static uint32_t class_of_preempted(const simulation *s, uint32_t index) {
@@ -289,13 +291,13 @@ static bool first_of_adapter(const simulation *s, uint32_t slot) {
 }
 
 /* Whoever decodes gets his row, in turn with other adapters: each step serves the one whose turn it
- * is, save that one which still has its prompt before it waits for a chunk. */
+ * is, save that one which has its prompt before it may wait PREFILL_SKIPS_MAX steps for a chunk. */
 static void check_turns(simulation *s) {
     const sched_options *options = &s->options->sched;
     uint32_t lanes = 0;
     for (uint32_t i = 0; i < options->running_max && options->adapters_max > 0; i++)
         lanes += first_of_adapter(s, i);
-    uint32_t most = options->adapters_max > 0 ? 2 * (lanes + PREFILL_SKIPS_MAX + 1) : 0;
+    uint32_t most = options->adapters_max > 0 ? (lanes + 1) * (PREFILL_SKIPS_MAX + 1) : 0;
     for (uint32_t i = 0; i < options->running_max; i++) {
         const place *place = &s->places[i];
         if (place->item == UINT32_MAX || place->served == s->plans || place->since == s->plans ||
