@@ -211,7 +211,8 @@ class SchedulerInfo(Structure):
                 ("refused", c.c_uint64), ("failed", c.c_uint64), ("preemptions", c.c_uint64),
                 ("prompt_tokens", c.c_uint64), ("reused_tokens", c.c_uint64),
                 ("new_tokens", c.c_uint64), ("recomputed_tokens", c.c_uint64),
-                ("steps", c.c_uint64), ("step_seconds", c.c_double), ("busy_seconds", c.c_double)]
+                ("steps", c.c_uint64), ("step_seconds", c.c_double), ("busy_seconds", c.c_double),
+                ("tokenizer_seconds", c.c_double), ("delivery_seconds", c.c_double)]
 
 
 # The C name of every structure, for those who compare.

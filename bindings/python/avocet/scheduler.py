@@ -75,6 +75,8 @@ class SchedulerInfo:
     steps: int
     step_seconds: float
     busy_seconds: float
+    tokenizer_seconds: float
+    delivery_seconds: float
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of
