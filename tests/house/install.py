@@ -61,10 +61,10 @@ class Install(unittest.TestCase):
                 self.assertTrue(os.path.realpath(flag[2:]).startswith(
                     os.path.realpath(self.prefix)), flag)
 
-    def example(self, name, libraries):
+    def example(self, name, libraries, source="generate.c"):
         program = Path(self.scratch.name) / name
         run("cc", "-std=c17", "-Wall", "-Wextra", "-pedantic", "-Werror",
-            ROOT / "examples/generate.c", "-o", program, *self.flags("--cflags"), *libraries)
+            ROOT / "examples" / source, "-o", program, *self.flags("--cflags"), *libraries)
         return program
 
     def check(self, program, environment):
@@ -85,6 +85,12 @@ class Install(unittest.TestCase):
         self.assertNotIn("libavocet", run("readelf", "-d", static))
         alone = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
         self.assertEqual(self.check(shared, self.environment), self.check(static, alone))
+
+    def test_example_of_the_scheduler(self):
+        program = self.example("serve", self.flags("--libs"), "serve.c")
+        text = run(program, self.model, env=self.environment)
+        self.assertEqual(sorted(line.split(",")[0] for line in text.splitlines()
+                                if ": done" in line), [f"{i}: done" for i in range(4)])
 
     def test_example_is_short(self):
         lines = (ROOT / "examples/generate.c").read_text().splitlines()
