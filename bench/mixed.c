@@ -18,7 +18,8 @@
 
 #define SESSIONS 16
 #define DEPTH    64 /* tokens that sequences hold */
-#define STEPS    24
+#define STEPS    10
+#define ROUNDS   5 /* of which the median counts */
 #define CONTEXT  2048
 
 typedef struct lane {
@@ -130,7 +131,7 @@ static void *side_main(void *context) {
     pthread_barrier_wait(s->ready);
     uint64_t begin = clock_now_ns();
     int steps = 0;
-    while (s->prompts ? !atomic_load(s->stop) : steps < STEPS * 4) {
+    while (s->prompts ? !atomic_load(s->stop) : steps < STEPS * 2) {
         if (s->prompts)
             add_chunk(&s->lane);
         else
@@ -169,6 +170,43 @@ static void apart(const avo_model *model, uint32_t chunk, uint32_t threads, doub
     *prompt = sides[1].seconds;
 }
 
+static int by_size(const void *a, const void *b) {
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+static double median(double values[ROUNDS]) {
+    qsort(values, ROUNDS, sizeof(*values), by_size);
+    return values[ROUNDS / 2];
+}
+
+static void print_row(uint32_t chunk, const char *way, double step_seconds, double chunk_seconds) {
+    printf("| %u | %s | %.1f | %.0f | %.0f |\n", chunk, way, step_seconds * 1e3,
+           SESSIONS / step_seconds, chunk / chunk_seconds);
+}
+
+static void measure(const avo_model *model, uint32_t chunk, uint32_t threads) {
+    static lane l;
+    double together[ROUNDS], turns[ROUNDS], alone[ROUNDS], decode[ROUNDS], prompt[ROUNDS];
+    l = (lane){.chunk = chunk};
+    lane_open(&l, model, threads);
+    (void)mixed(&l);
+    for (int i = 0; i < ROUNDS; i++) {
+        together[i] = mixed(&l);
+        turns[i] = in_turn(&l, &alone[i]);
+    }
+    lane_close(&l);
+    double step_seconds = median(together), turn_seconds = median(turns);
+    print_row(chunk, "one step", step_seconds, step_seconds);
+    print_row(chunk, "in turn", turn_seconds, turn_seconds);
+    printf("| %u | decoding alone, all cores | %.1f | %.0f | |\n", chunk, median(alone) * 1e3,
+           SESSIONS / median(alone));
+    for (int i = 0; threads >= 2 && i < ROUNDS; i++)
+        apart(model, chunk, threads, &decode[i], &prompt[i]);
+    if (threads >= 2)
+        print_row(chunk, "half of the cores each", median(decode), median(prompt));
+}
+
 int main(int argc, char **argv) {
     avo_error error = {0};
     avo_model *model = NULL;
@@ -182,24 +220,8 @@ int main(int argc, char **argv) {
            "|---:|---|---:|---:|---:|\n",
            SESSIONS, threads);
     const uint32_t chunks[] = {32, 128, 256};
-    for (int i = 0; i < 3; i++) {
-        double chunk = chunks[i], decode, prompt;
-        static lane l;
-        l = (lane){.chunk = chunks[i]};
-        lane_open(&l, model, threads);
-        (void)mixed(&l);
-        double together = mixed(&l), turns = in_turn(&l, &decode);
-        lane_close(&l);
-        printf("| %u | one step | %.1f | %.0f | %.0f |\n", chunks[i], together * 1e3,
-               SESSIONS / together, chunk / together);
-        printf("| %u | in turn | %.1f | %.0f | %.0f |\n", chunks[i], turns * 1e3, SESSIONS / turns,
-               chunk / turns);
-        if (threads < 2)
-            continue;
-        apart(model, chunks[i], threads, &decode, &prompt);
-        printf("| %u | half of the cores each | %.1f | %.0f | %.0f |\n", chunks[i], decode * 1e3,
-               SESSIONS / decode, chunk / prompt);
-    }
+    for (int i = 0; i < 3; i++)
+        measure(model, chunks[i], threads);
     avo_model_close(model);
     return 0;
 }

@@ -643,7 +643,8 @@ typedef struct avo_event {
     const avo_error *error;
 } avo_event;
 /* Called by a delivery thread, one call at a time for one request, in order. Must not wait for
- * long: it delays other deliveries, never the engine. Returning false cancels the request. */
+ * long: it delays other deliveries, never the engine. May submit and cancel, but neither drain nor
+ * close the scheduler nor wait for a batch. Returning false cancels the request. */
 typedef bool (*avo_event_function)(void *context, const avo_event *event);
 
 typedef struct avo_named_adapter {

@@ -114,6 +114,51 @@ static void adapters_are_the_requests_own(void **state) {
     adapters_of_requests(NULL);
 }
 
+/* ---- Memory ---- */
+
+typedef struct frugal {
+    world *world;
+    size_t second, last; /* allocations when these tokens came */
+    uint32_t tokens;
+} frugal;
+
+static bool on_frugal_event(void *context, const avo_event *event) {
+    frugal *f = context;
+    if (event->kind != AVO_EVENT_TOKEN)
+        return true;
+    pthread_mutex_lock(&f->world->counting.lock);
+    f->last = f->world->counting.counter.allocations;
+    pthread_mutex_unlock(&f->world->counting.lock);
+    if (++f->tokens == 2)
+        f->second = f->last;
+    return true;
+}
+
+/* From its second token to its last a request allocates nothing, on any thread. */
+static void steps_allocate_nothing(void **state) {
+    (void)state;
+    world w;
+    world_options options = WORLD_OPTIONS;
+    world_open(&w, &options);
+    frugal f = {.world = &w};
+    question q = {.token_count = 20, .max_new_tokens = 120, .stop_token = -1, .ignore_end = true};
+    for (size_t i = 0; i < q.token_count; i++)
+        q.tokens[i] = (int32_t)(5 + i);
+    q.sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    q.sampling.temperature = 1.0f;
+    q.sampling.frequency_penalty = 0.5f;
+    q.stop[0] = "never there";
+    q.stop_count = 1;
+    avo_request request = request_of(&q, NULL);
+    request.on_event = on_frugal_event;
+    request.on_event_context = &f;
+    assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error), &w.error);
+    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_int_equal(f.tokens, 120);
+    assert_int_equal(f.last, f.second);
+    world_close(&w);
+}
+
 /* ---- Text and conversations ---- */
 
 static void texts_are_tokenised(void **state) {
@@ -252,6 +297,7 @@ int main(void) {
                                        cmocka_unit_test(however_steps_are_cut),
                                        cmocka_unit_test(pool_four_times_oversubscribed),
                                        cmocka_unit_test(adapters_are_the_requests_own),
+                                       cmocka_unit_test(steps_allocate_nothing),
                                        cmocka_unit_test(texts_are_tokenised),
                                        cmocka_unit_test(batches_from_many_threads),
                                        cmocka_unit_test(a_bad_request_of_a_batch_fails_alone)};
