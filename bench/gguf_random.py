@@ -2,6 +2,7 @@
 """Writes a GGUF file with random weights in a known shape: size without sense, for measurements.
 
 usage: bench/gguf_random.py SHAPE TYPE FILE     (TYPE: q4_0, q4_1, q4_k_s, q8_0, f16)
+       bench/gguf_random.py SHAPE lora FILE --rank 32 --targets qv|qkvo|all     an adapter in f16
 
 Needs nothing but Python. Types per tensor are those that llama.cpp's own quantiser chooses for
 that file type; the values are random blocks with scales that keep activations finite.
@@ -91,6 +92,29 @@ def tensors_of(shape, file_type):
     return found
 
 
+TARGETS = {"qv": ("attn_q", "attn_v"), "qkvo": ("attn_q", "attn_k", "attn_v", "attn_output")}
+
+
+def adapter_tensors(shape, rank, targets):
+    """A and B of the matrices that are adapted, as tensors_of has theirs."""
+    wanted = TARGETS.get(targets)
+    found = []
+    for name, kind, rows, k in tensors_of(shape, "f16"):
+        part = name.split(".")[2] if name.startswith("blk.") else None
+        if kind == "f32" or part is None or (wanted and part not in wanted):
+            continue
+        found += [(f"{name}.lora_a", "f16", rank, k), (f"{name}.lora_b", "f16", rows, rank)]
+    return found
+
+
+def adapter_metadata(rank):
+    pairs = [("general.architecture", struct.pack("<I", 8) + text("llama")),
+             ("general.type", struct.pack("<I", 8) + text("adapter")),
+             ("adapter.type", struct.pack("<I", 8) + text("lora")),
+             ("adapter.lora.alpha", struct.pack("<If", 6, 2.0 * rank))]
+    return len(pairs), b"".join(text(key) + value for key, value in pairs)
+
+
 def text(string):
     data = string.encode()
     return struct.pack("<Q", len(data)) + data
@@ -138,14 +162,22 @@ def write_tensor(file, kind, rows, k, generator):
 
 
 def write(shape, file_type, path, seed=1):
-    """The file appears under its name whole or not at all."""
-    generator = random.Random(seed)
     tensors = tensors_of(shape, file_type)
     unknown = {kind for _, kind, _, _ in tensors} - set(TYPES)
     if unknown:
         raise SystemExit(f"gguf_random: {file_type} of {shape} needs {sorted(unknown)}, which "
                          "this does not write")
-    count, metadata = metadata_of(shape, file_type)
+    write_file(tensors, metadata_of(shape, file_type), path, seed)
+
+
+def write_adapter(shape, rank, targets, path, seed=1):
+    write_file(adapter_tensors(shape, rank, targets), adapter_metadata(rank), path, seed)
+
+
+def write_file(tensors, head, path, seed):
+    """The file appears under its name whole or not at all."""
+    generator = random.Random(seed)
+    count, metadata = head
     infos, offset = b"", 0
     for name, kind, rows, k in tensors:
         sizes = (k,) if kind == "f32" else (k, rows)
@@ -167,10 +199,15 @@ def main():
     parser = argparse.ArgumentParser(prog="bench/gguf_random.py",
                                      description="a GGUF file with random weights")
     parser.add_argument("shape", choices=sorted(SHAPES))
-    parser.add_argument("type", choices=sorted(FILE_TYPES))
+    parser.add_argument("type", choices=sorted(FILE_TYPES) + ["lora"])
     parser.add_argument("file")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=32, help="of lora (32)")
+    parser.add_argument("--targets", choices=["qv", "qkvo", "all"], default="qv", help="of lora")
     given = parser.parse_args()
+    if given.type == "lora":
+        write_adapter(given.shape, given.rank, given.targets, given.file, given.seed)
+        return
     write(given.shape, given.type, given.file, given.seed)
 
 

@@ -5,6 +5,8 @@ usage: peer_llama.py PACKAGE LIBRARIES MODEL REQUEST
 PACKAGE is the folder of the Python package llama_cpp (only its ctypes declarations are used),
 LIBRARIES the folder with libllama.so, REQUEST a JSON object:
   {"threads":2, "prompt":[512], "generate":32, "batch":[1,8], "repeats":1, "depth":0}
+With "lora": FILE every case is measured without and with that adapter, in turn ("turns" times), and
+results have "cost", the median of time with / time without - 1.
 Prints {"system":…, "results":[{"kind","tokens","batch","depth","flash","tps"}…]}. Only llama_decode
 and llama_synchronize stand between the two readings of the clock; batches are made before.
 """
@@ -13,6 +15,7 @@ import importlib
 import json
 import os
 import random
+import statistics
 import sys
 import time
 import types
@@ -140,6 +143,40 @@ class Peer:
         return {"kind": kind, "tokens": tokens, "batch": sequences, "depth": depth,
                 "flash": flash, "tps": tokens * sequences / min(seconds)}
 
+    def apply(self, adapter):
+        kind = self.c.llama_adapter_lora_p_ctypes
+        adapters = (kind * 1)(ctypes.cast(adapter, kind)) if adapter else None
+        scales = (ctypes.c_float * 1)(1.0) if adapter else None
+        if self.c.llama_set_adapters_lora(self.context, adapters, 1 if adapter else 0, scales) != 0:
+            raise SystemExit("peer_llama: llama_set_adapters_lora failed")
+
+    def measure_adapter(self):
+        """Every case in turns without and with the adapter."""
+        request = self.request
+        adapter = self.c.llama_adapter_lora_init(self.model, request["lora"].encode())
+        if not adapter:
+            raise SystemExit(f"peer_llama: cannot load {request['lora']}")
+        results = []
+        self.open_context(True)
+        cases = [("prefill", tokens, 1) for tokens in request["prompt"]]
+        cases += [("decode", request["generate"], sequences) for sequences in request["batch"]]
+        for kind, tokens, sequences in cases:
+            costs, rates = [], []
+            for turn in range(-1, request["turns"]):
+                tps = {}
+                for used in (None, adapter) if turn % 2 else (adapter, None):
+                    self.apply(used)
+                    tps[used is adapter] = self.measure(kind, True, tokens, sequences)["tps"]
+                if turn >= 0:  # the first is for nothing
+                    costs.append(tps[False] / tps[True] - 1)
+                    rates.append((tps[False], tps[True]))
+            results.append({"kind": kind, "tokens": tokens, "batch": sequences,
+                            "cost": statistics.median(costs),
+                            "base_tps": statistics.median(rate[0] for rate in rates),
+                            "tps": statistics.median(rate[1] for rate in rates)})
+        self.close_context()
+        return results
+
     def measure_all(self):
         results = []
         request = self.request
@@ -161,7 +198,7 @@ def main():
     if len(sys.argv) != 5:
         raise SystemExit(__doc__)
     peer = Peer(sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]))
-    results = peer.measure_all()
+    results = peer.measure_adapter() if "lora" in peer.request else peer.measure_all()
     system = peer.c.llama_print_system_info().decode()
     print(json.dumps({"system": system, "results": results}))
 

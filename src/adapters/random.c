@@ -3,20 +3,23 @@
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "base/region.h"
 #include "kernels/runs.h"
+#include "quant/panels.h"
 
 #include <math.h>
 
-#define SCALE   2.0f /* α = 2 r, as most have it */
-#define ALIGNED 1024 /* from this size on an arena gives whole lines */
+#define SCALE 2.0f /* α = 2 r, as most have it */
 
 typedef struct random_maker {
     const adapter_base *base;
     const adapter_random_options *options;
     arena *arena;
     avo_adapter *adapter;
-    uint64_t stream; /* of the next numbers */
-    float *panel;    /* [16][longest k] */
+    uint8_t *panels;     /* all of them, one behind the other; NULL: they are only counted */
+    size_t panels_bytes; /* so far */
+    uint64_t stream;     /* of the next numbers */
+    float *panel;        /* [16][longest k] */
     avo_error *error;
 } random_maker;
 
@@ -35,6 +38,8 @@ static void fill(random_maker *maker, uint64_t counter, float deviation, size_t 
 
 static avo_status make_numbers(random_maker *maker, float mean, float deviation, size_t count,
                                const float **out) {
+    if (maker->panels == NULL)
+        return AVO_OK;
     float *numbers = arena_take_array(maker->arena, count, sizeof(float));
     if (numbers == NULL)
         return no_memory(maker, count * sizeof(float));
@@ -56,9 +61,10 @@ static avo_status make_panels(random_maker *maker, float deviation, uint32_t row
         !weight_panel_bytes(type, k, &panel_bytes))
         return status_fail(maker->error, AVO_ERROR_ARGUMENT, "a random adapter of %s",
                            quant_name(type));
-    uint8_t *data = arena_take(maker->arena, (size_t)(bytes < ALIGNED ? ALIGNED : bytes));
-    if (data == NULL)
-        return no_memory(maker, (size_t)bytes);
+    uint8_t *data = maker->panels + maker->panels_bytes;
+    maker->panels_bytes += (size_t)bytes; /* whole lines */
+    if (maker->panels == NULL)
+        return AVO_OK;
     *out = (weight_view){
         .type = type, .layout = QUANT_LAYOUT_PANELS, .rows = rows, .k = k, .data = data};
     maker->stream++;
@@ -75,6 +81,8 @@ static avo_status make_panels(random_maker *maker, float deviation, uint32_t row
 static avo_status make_rows(random_maker *maker, float deviation, uint32_t rows, uint32_t k,
                             weight_view *out) {
     const float *numbers;
+    if (maker->panels == NULL)
+        return AVO_OK;
     AVO_TRY(make_numbers(maker, 0.0f, deviation, (size_t)rows * k, &numbers));
     maker->adapter->bytes -= (size_t)rows * k * sizeof(float); /* a step reads a row of it */
     *out = (weight_view){.type = QUANT_F32,
@@ -87,6 +95,8 @@ static avo_status make_rows(random_maker *maker, float deviation, uint32_t rows,
 
 /* Of the base's numbers, from its first rows. */
 static float deviation_of(random_maker *maker, const weight_view *weight) {
+    if (maker->panels == NULL)
+        return 1.0f;
     weight_decode_panel(weight, 0, maker->panel);
     size_t rows = weight->rows < QUANT_PANEL_ROWS ? weight->rows : QUANT_PANEL_ROWS;
     double sum = 0.0;
@@ -163,7 +173,8 @@ static avo_status make_layer(random_maker *maker, uint32_t number, adapter_layer
         if ((maker->options->matrices >> matrix & 1) == 0 || linear->weight.data == NULL)
             continue;
         const weight_view *before = &deltas[sharer((adapter_matrix)matrix)]->down;
-        bool shared = (maker->options->parts & ADAPTER_RANDOM_SHARED) && before->data != NULL;
+        bool shared = (maker->options->parts & ADAPTER_RANDOM_SHARED) && before->data != NULL &&
+                      before != &deltas[matrix]->down;
         AVO_TRY(make_delta(maker, linear, shared ? before : NULL, deltas[matrix]));
     }
     if (maker->options->parts & ADAPTER_RANDOM_NORMS)
@@ -216,11 +227,13 @@ static avo_status make_view(random_maker *maker) {
 typedef struct random_adapter {
     avo_adapter adapter;
     arena arena;
+    region region;
 } random_adapter;
 
 static void close_random(avo_adapter *adapter) {
     random_adapter *own = (random_adapter *)(void *)adapter;
     arena_free(&own->arena);
+    region_close(&own->region);
     allocator_give(adapter->allocator, own, sizeof(*own));
 }
 
@@ -251,9 +264,24 @@ avo_status adapter_random(const adapter_base *base, const adapter_random_options
                           (uint64_t)options->type, (uint64_t)(options->strength * 1e6f)};
     own->adapter.view.digest[0] = hash_bytes(numbers, sizeof(numbers));
     own->adapter.view.digest[1] = options->seed;
-    random_maker maker = {base, options, &own->arena, &own->adapter, 0, NULL, error};
+    random_maker maker = {.base = base,
+                          .options = options,
+                          .arena = &own->arena,
+                          .adapter = &own->adapter,
+                          .error = error};
     avo_status status = make_view(&maker);
-    own->adapter.memory_bytes = own->arena.used_bytes;
+    const region_options huge = {.huge = true};
+    if (status == AVO_OK)
+        status = region_open(allocator, maker.panels_bytes + PANEL_LINE_BYTES, &huge,
+                             "a random adapter", &own->region, error);
+    if (status == AVO_OK) {
+        maker.panels = own->region.data;
+        maker.panels_bytes = 0;
+        maker.stream = 0;
+        own->adapter.bytes = 0;
+        status = make_view(&maker);
+    }
+    own->adapter.memory_bytes = own->arena.used_bytes + own->region.bytes;
     if (status != AVO_OK) {
         close_random(&own->adapter);
         return status;

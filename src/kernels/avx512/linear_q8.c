@@ -6,10 +6,9 @@
  * vmulps, so 8/18 of the peak of vpdpbusd counted in products is the limit (206 GOPS a core;
  * measured 192, Q8C 202). One row reads 87 GB/s from the caches.
  */
+#include "kernels/avx512/linear_q8.h"
 #include "kernels/avx512/tile.h"
 
-#define ZERO        128
-#define RADIX       255
 #define GROUP_UNITS 2
 #define GROUP_BYTES (PANEL_LINE_BYTES * (1 + 8 * GROUP_UNITS))
 #define UNIT_BYTES  (PANEL_LINE_BYTES * 8)
@@ -28,7 +27,7 @@ typedef struct a16_rows {
 
 /* Lines from `lines` on are not there (the last unit of Q8C): zeros. */
 AVX512_INLINE void read_unit(const uint8_t *at, size_t lines, __m512i line[8]) {
-    const __m512i flip = _mm512_set1_epi8((char)ZERO);
+    const __m512i flip = _mm512_set1_epi8((char)Q8_ZERO);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++)
         line[i] = i < lines ? _mm512_xor_si512(load_line(at + i * PANEL_LINE_BYTES), flip) : flip;
@@ -179,27 +178,10 @@ static size_t table_stride(const product *product) {
     return activation_scale_stride(product->call->weight->k);
 }
 
-/* −128 · (255 · sum of the high bytes + sum of the low ones), per 32 k. */
 static void fill(const product *product, size_t rows) {
-    const activation_view *x = product->call->x;
-    const __m256i ones = _mm256_set1_epi8(1);
-    for (size_t i = 0; i < rows; i++) {
-        const int8_t *high = x->number + (product->chunk + i) * x->stride;
-        const int8_t *low = x->low + (product->chunk + i) * x->stride;
-        int32_t *begin = (int32_t *)product->table + i * product->table_stride;
-        for (size_t at = 0; at < x->k; at += PANEL_UNIT) {
-            __m256i numbers = _mm256_load_si256((const __m256i *)(const void *)(high + at));
-            __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), ones, numbers);
-            sum = _mm256_mullo_epi32(sum, _mm256_set1_epi32(RADIX));
-            numbers = _mm256_load_si256((const __m256i *)(const void *)(low + at));
-            sum = _mm256_dpbusd_epi32(sum, ones, numbers);
-            __m128i half =
-                _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-            half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
-            half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1));
-            begin[at / PANEL_UNIT] = -ZERO * _mm_cvtsi128_si32(half);
-        }
-    }
+    for (size_t i = 0; i < rows; i++)
+        q8_begin(product->call->x, product->chunk + i,
+                 (int32_t *)product->table + i * product->table_stride);
 }
 
 static const product_kind kind_blocks = {
@@ -212,5 +194,8 @@ void linear_avx512_q8_0(const linear_call *call, size_t first, size_t last, uint
 }
 
 void linear_avx512_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    product_run(&kind_channels, call, first, last, scratch);
+    if (call->weight->k <= Q8C_SHORT_K && call->x->rows <= Q8C_SHORT_ROWS && call->bias == NULL)
+        linear_avx512_q8c_short(call, first, last);
+    else
+        product_run(&kind_channels, call, first, last, scratch);
 }

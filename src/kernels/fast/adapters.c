@@ -15,7 +15,8 @@
 
 #include "base/checked.h"
 
-#define BLOCK_ROWS 32 /* with many rows: of a share */
+#define BLOCK_ROWS  32    /* with many rows: of a share */
+#define AHEAD_BYTES 32768 /* of A, fetched while x is quantised: memory has nothing else to do */
 
 /* ---- What is there ---- */
 
@@ -184,12 +185,58 @@ static void share_blocks(const step_view *step, const fast_worker *own, const fa
         }
 }
 
+/* Few enough rows that every worker takes h into B's form for itself. */
+static bool few_rows(const batch_view *batch) {
+    const adapter_run *last = &batch->run[batch->runs - 1];
+    size_t numbers = last->room + last->rows * last->row_room;
+    return numbers * FAST_ADAPTED_NUMBER <= FAST_ADAPTED_ALONE;
+}
+
+static const weight_view *own_down(const adapter_run *run, const fast_site *site, uint32_t slot) {
+    const adapter_delta *delta = delta_of(run, site, slot);
+    bool there = delta->up.data != NULL && delta->down.data != NULL;
+    return there && first_sharer(run, site, slot, false) == slot ? &delta->down : NULL;
+}
+
+void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *site) {
+    const batch_view *batch = step->batch;
+    size_t panels = 0;
+    size_t begin;
+    size_t end;
+    if (!few_rows(batch) || at_head(site))
+        return;
+    for (uint32_t i = 0; i < batch->runs; i++)
+        for (uint32_t slot = 0; slot < site->count; slot++) {
+            const weight_view *down = own_down(&batch->run[i], site, slot);
+            panels += down == NULL ? 0 : weight_panels(down);
+        }
+    team_share(panels, worker, team_size(step->team), &begin, &end);
+    size_t at = 0;
+    size_t left = AHEAD_BYTES;
+    for (uint32_t i = 0; i < batch->runs && left > 0; i++)
+        for (uint32_t slot = 0; slot < site->count && left > 0; slot++) {
+            const weight_view *down = own_down(&batch->run[i], site, slot);
+            if (down == NULL)
+                continue;
+            size_t count = weight_panels(down);
+            size_t first = begin > at ? begin - at : 0;
+            size_t last = end > at ? size_min(end - at, count) : 0;
+            at += count;
+            uint64_t bytes = 0;
+            if (first >= last || !weight_panel_bytes(down->type, down->k, &bytes))
+                continue;
+            const uint8_t *data = down->data + first * (size_t)bytes;
+            size_t here = size_min((last - first) * (size_t)bytes, left);
+            for (size_t line = 0; line < here; line += PANEL_LINE_BYTES)
+                __builtin_prefetch(data + line, 0, 2);
+            left -= here;
+        }
+}
+
 void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input) {
     const batch_view *batch = step->batch;
     const fast_worker own = fast_worker_of(step, worker);
-    const adapter_run *last = &batch->run[batch->runs - 1];
-    size_t numbers = last->room + last->rows * last->row_room;
-    bool alone = numbers * FAST_ADAPTED_NUMBER <= FAST_ADAPTED_ALONE;
+    bool alone = few_rows(batch);
     input->adapted = alone ? own.adapted : fast_shared_adapted(step);
     size_t panels = 0;
     size_t blocks = 0;

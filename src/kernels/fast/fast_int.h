@@ -140,6 +140,8 @@ void fast_product_part(const step_view *step, const fast_worker *own, const fast
 bool fast_site_adapted(const step_view *step, const fast_site *site, unsigned *forms);
 /* In which forms the adapters of one row (of the batch) read x. */
 unsigned fast_row_forms(const step_view *step, const fast_site *site, uint32_t row);
+/* Begins to read this worker's share of the A's. */
+void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *site);
 /* A·x of everything that adapters change at `input->site`; ends with a barrier where there is any.
  * The rows that need it are in `input` in the adapters' forms. */
 void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input);

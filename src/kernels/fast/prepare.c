@@ -50,6 +50,8 @@ fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows 
             input.form[form] = activation_lay((product_form)form, rows->rows, rows->k,
                                               alone ? own.alone + form * own.alone_bytes
                                                     : fast_shared_form(step, (product_form)form));
+    if (input.site != NULL)
+        fast_adapt_ahead(step, worker, input.site);
     size_t begin = 0;
     size_t end = rows->rows;
     if (!alone)
