@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #define LANES 16
+/* Vectors of a long computation side by side: one alone waits for itself. */
+#define LANES_TOGETHER 2
 
 typedef struct vec16 {
     __m256 low, high;
@@ -210,6 +212,26 @@ static inline vec16 v_flip_4(vec16 a) {
 }
 static inline vec16 v_flip_8(vec16 a) {
     return (vec16){a.high, a.low};
+}
+
+/* 32 numbers in pairs: the first of each, the second of each. */
+static inline __m256 pairs_half(__m256 mixed) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+}
+static inline void v_pairs_split(vec16 a, vec16 b, vec16 *first, vec16 *second) {
+    *first = (vec16){pairs_half(_mm256_shuffle_ps(a.low, a.high, 0x88)),
+                     pairs_half(_mm256_shuffle_ps(b.low, b.high, 0x88))};
+    *second = (vec16){pairs_half(_mm256_shuffle_ps(a.low, a.high, 0xdd)),
+                      pairs_half(_mm256_shuffle_ps(b.low, b.high, 0xdd))};
+}
+static inline vec16 pairs_joined(__m256 first, __m256 second) {
+    __m256 low = _mm256_unpacklo_ps(first, second), high = _mm256_unpackhi_ps(first, second);
+    return (vec16){_mm256_permute2f128_ps(low, high, 0x20),
+                   _mm256_permute2f128_ps(low, high, 0x31)};
+}
+static inline void v_pairs_join(vec16 first, vec16 second, vec16 *a, vec16 *b) {
+    *a = pairs_joined(first.low, second.low);
+    *b = pairs_joined(first.high, second.high);
 }
 
 /* The tree of math_sum16. */

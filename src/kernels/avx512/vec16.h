@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #define LANES 16
+/* Vectors of a long computation side by side: one alone waits for itself. */
+#define LANES_TOGETHER 4
 
 typedef __m512 vec16;
 typedef __m512i ivec16;
@@ -171,6 +173,19 @@ static inline vec16 v_flip_4(vec16 a) {
 }
 static inline vec16 v_flip_8(vec16 a) {
     return _mm512_shuffle_f32x4(a, a, 0x4e);
+}
+
+/* 32 numbers in pairs: the first of each, the second of each. */
+static inline void v_pairs_split(vec16 a, vec16 b, vec16 *first, vec16 *second) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *first = _mm512_permutex2var_ps(a, even, b);
+    *second = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+}
+static inline void v_pairs_join(vec16 first, vec16 second, vec16 *a, vec16 *b) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *a = _mm512_permutex2var_ps(first, low, second);
+    *b = _mm512_permutex2var_ps(first, _mm512_add_epi32(low, _mm512_set1_epi32(8)), second);
 }
 
 /* The tree of math_sum16. */

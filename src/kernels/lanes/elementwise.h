@@ -84,37 +84,66 @@ static inline vec16 lanes_gelu_erf(vec16 x) {
     return v_load(lane);
 }
 
-static inline vec16 lanes_activation(activation_kind kind, vec16 x) {
+/* `count` vectors, a constant. */
+static inline __attribute__((always_inline)) void lanes_activation(activation_kind kind,
+                                                                   const int count, vec16 *x) {
+    vec16 y[LANES_TOGETHER];
     switch (kind) {
     case ACTIVATION_SILU:
-        return v_mul(x, v_sigmoid(x));
-    case ACTIVATION_GELU_TANH: {
-        vec16 cube = v_mul(v_mul(v_set(0.044715f), x), x);
-        vec16 inner = v_mul(v_set(0.797884561f), v_fma(cube, x, x));
-        return v_mul(v_mul(v_set(0.5f), x), v_add(v_set(1.0f), v_tanh(inner)));
-    }
+        for (int i = 0; i < count; i++)
+            y[i] = x[i];
+        v_sigmoid_each(count, y);
+        for (int i = 0; i < count; i++)
+            x[i] = v_mul(x[i], y[i]);
+        return;
+    case ACTIVATION_GELU_TANH:
+        for (int i = 0; i < count; i++) {
+            vec16 cube = v_mul(v_mul(v_set(0.044715f), x[i]), x[i]);
+            y[i] = v_mul(v_set(0.797884561f), v_fma(cube, x[i], x[i]));
+        }
+        v_tanh_each(count, y);
+        for (int i = 0; i < count; i++)
+            x[i] = v_mul(v_mul(v_set(0.5f), x[i]), v_add(v_set(1.0f), y[i]));
+        return;
     case ACTIVATION_GELU_ERF:
-        return lanes_gelu_erf(x);
+        for (int i = 0; i < count; i++)
+            x[i] = lanes_gelu_erf(x[i]);
+        return;
     case ACTIVATION_RELU:
-        return v_max(x, v_zero());
+        for (int i = 0; i < count; i++)
+            x[i] = v_max(x[i], v_zero());
+        return;
     }
-    return x;
+}
+
+/* `count` whole vectors from element `at` on. */
+static inline __attribute__((always_inline)) void lanes_activate_each(activation_kind kind,
+                                                                      const int count,
+                                                                      const float *gate, float *up,
+                                                                      size_t at) {
+    vec16 x[LANES_TOGETHER];
+    for (int i = 0; i < count; i++)
+        x[i] = v_load((gate != NULL ? gate : up) + at + (size_t)i * LANES);
+    lanes_activation(kind, count, x);
+    for (int i = 0; i < count; i++) {
+        float *to = up + at + (size_t)i * LANES;
+        v_store(to, gate != NULL ? v_mul(x[i], v_load(to)) : x[i]);
+    }
 }
 
 static inline void lanes_activate_kind(activation_kind kind, const float *gate, float *up,
                                        size_t count) {
     size_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        vec16 y = gate != NULL ? v_mul(lanes_activation(kind, v_load(gate + i)), v_load(up + i))
-                               : lanes_activation(kind, v_load(up + i));
-        v_store(up + i, y);
-    }
+    for (; i + LANES_TOGETHER * LANES <= count; i += LANES_TOGETHER * LANES)
+        lanes_activate_each(kind, LANES_TOGETHER, gate, up, i);
+    for (; i + LANES <= count; i += LANES)
+        lanes_activate_each(kind, 1, gate, up, i);
     if (i < count) {
         size_t rest = count - i;
         vec16 u = v_load_part(up + i, rest);
-        vec16 y = gate != NULL ? v_mul(lanes_activation(kind, v_load_part(gate + i, rest)), u)
-                               : lanes_activation(kind, u);
-        v_store_part(up + i, y, rest);
+        vec16 y = gate != NULL ? v_load_part(gate + i, rest) : u;
+        lanes_activation(kind, 1, &y);
+        v_store_part(up + i, gate != NULL ? v_mul(y, u) : y, rest);
     }
 }
 

@@ -28,6 +28,22 @@ static inline void lanes_rotate_apart(uint32_t pairs, const float *cosine, const
     }
 }
 
+/* Pairs that lie side by side; less than a vector of them. */
+static inline void lanes_rotate_rest(uint32_t pairs, const float *cosine, const float *sine,
+                                     float *head) {
+    float a[LANES];
+    float b[LANES];
+    for (uint32_t i = 0; i < pairs; i++) {
+        a[i] = head[2 * i];
+        b[i] = head[2 * i + 1];
+    }
+    lanes_rotate_apart(pairs, cosine, sine, a, b);
+    for (uint32_t i = 0; i < pairs; i++) {
+        head[2 * i] = a[i];
+        head[2 * i + 1] = b[i];
+    }
+}
+
 static void lanes_rotate(const rotary_table *table, const float *cosine, const float *sine,
                          float *head) {
     uint32_t pairs = table->pairs;
@@ -35,20 +51,17 @@ static void lanes_rotate(const rotary_table *table, const float *cosine, const f
         lanes_rotate_apart(pairs, cosine, sine, head, head + pairs);
         return;
     }
-    float a[LANES];
-    float b[LANES];
-    for (uint32_t i = 0; i < pairs; i += LANES) {
-        uint32_t count = pairs - i < LANES ? pairs - i : LANES;
-        for (uint32_t j = 0; j < count; j++) {
-            a[j] = head[2 * (i + j)];
-            b[j] = head[2 * (i + j) + 1];
-        }
-        lanes_rotate_apart(count, cosine + i, sine + i, a, b);
-        for (uint32_t j = 0; j < count; j++) {
-            head[2 * (i + j)] = a[j];
-            head[2 * (i + j) + 1] = b[j];
-        }
+    uint32_t i = 0;
+    for (; i + LANES <= pairs; i += LANES) {
+        float *at = head + 2 * (size_t)i;
+        vec16 c = v_load(cosine + i), s = v_load(sine + i), x, y, first, second;
+        v_pairs_split(v_load(at), v_load(at + LANES), &x, &y);
+        v_pairs_join(v_fnma(y, s, v_mul(x, c)), v_fma(x, s, v_mul(y, c)), &first, &second);
+        v_store(at, first);
+        v_store(at + LANES, second);
     }
+    if (i < pairs)
+        lanes_rotate_rest(pairs - i, cosine + i, sine + i, head + 2 * (size_t)i);
 }
 
 /* ---- Hadamard ---- */
