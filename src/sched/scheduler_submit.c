@@ -14,6 +14,25 @@
 
 /* ---- Checks ---- */
 
+/* A count says how many there are; without the array it is a slip of the caller's. */
+static avo_status check_arrays(const avo_request *request, avo_error *error) {
+    const struct {
+        const char *name;
+        const void *items;
+        size_t count;
+    } arrays[] = {{"tokens", request->tokens, request->token_count},
+                  {"messages", request->messages, request->message_count},
+                  {"adapters", request->adapters, request->adapter_count},
+                  {"named_adapters", request->named_adapters, request->named_adapter_count},
+                  {"stop", request->stop, request->stop_count},
+                  {"stop_tokens", request->stop_tokens, request->stop_token_count}};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+        if (arrays[i].items == NULL && arrays[i].count > 0)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %zu are counted, but there are none",
+                               arrays[i].name, arrays[i].count);
+    return AVO_OK;
+}
+
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
                                avo_error *error) {
     int given = (request->tokens != NULL && request->token_count > 0) +
@@ -28,11 +47,11 @@ static avo_status check_prompt(const avo_scheduler *s, const avo_request *reques
                            "the prompt needs %zu tokens with one for the answer, the context has "
                            "%u",
                            request->token_count + 1, s->context);
-    for (size_t i = 0; i < request->token_count; i++)
+    for (size_t i = 0; request->tokens != NULL && i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
                                request->tokens[i], s->engine_limits.vocabulary - 1);
-    for (size_t i = 0; i < request->message_count; i++)
+    for (size_t i = 0; request->messages != NULL && i < request->message_count; i++)
         if (request->messages[i].role == NULL || request->messages[i].content == NULL)
             return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
                                i + 1);
@@ -87,6 +106,7 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
 
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
+    AVO_TRY(check_arrays(request, error));
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
     AVO_TRY(check_service(request, error));

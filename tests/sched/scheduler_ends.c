@@ -125,7 +125,15 @@ static void wrong_requests_are_refused_at_once(void **state) {
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "registry");
     bad = good;
     bad.adapter_count = 9;
+    avo_adapter_use uses[9] = {{NULL, 1.0f}};
+    bad.adapters = uses;
     refuse(&w, &bad, AVO_ERROR_LIMIT, "9 adapters");
+    bad.adapters = NULL;
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "adapters: 9 are counted");
+    bad = good;
+    bad.tokens = NULL;
+    bad.text = "a text";
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "tokens: ");
     bad = good;
     bad.size = 3;
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "avo_request");
