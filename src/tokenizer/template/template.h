@@ -59,10 +59,4 @@ AVO_MUST_USE avo_status chat_template_render(const chat_template *chat,
                                              const chat_template_input *input,
                                              chat_template_output *output, avo_error *error);
 
-/* The variables of a plain conversation: messages, add_generation_prompt. In `arena`; the texts
- * stay where they are. */
-AVO_MUST_USE avo_status chat_template_messages(arena *arena, const avo_message *messages,
-                                               size_t count, bool add_generation_prompt,
-                                               json_value *variables, avo_error *error);
-
 #endif
