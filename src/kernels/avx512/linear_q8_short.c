@@ -6,8 +6,9 @@
  * memory. k up to 32, calls of up to 16 rows; more go by linear_q8.c, which is as fast from k = 64
  * on.
  *
- * One row, 2048 × 32 from memory: see docs/kernels.md, "Adapters"
- * (avocet bench --kernels --op linear --type q8c --shape 2048x32 -b 1 -t 1).
+ * One row, 2048 × 32 from memory: 3.3 µs, 22 GB/s of 31 that one core reads; linear_q8.c: 4.6 µs;
+ * measured before k was limited to 32
+ * (avocet bench --kernels --op linear --type q8c --shape 2048x32 -b 1 -t 1 --limits-mib 64).
  */
 #include "kernels/avx512/linear_q8.h"
 #include "kernels/avx512/tile.h"
