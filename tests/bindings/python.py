@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "bindings/python"
-BUILD = Path(os.environ.get("AVO_BINARY_FOLDER", ROOT / "build"))
+BUILD = Path(os.environ.get("AVO_BINARY_FOLDER", ROOT / "build")).resolve()
 LIBRARY = BUILD / "libavocet.so"
 SKIPPED = 77
 
