@@ -1,6 +1,7 @@
 """`python -m avocet run MODEL [PROMPT|-]`: the command's `run`, from Python."""
 import argparse
 import csv
+import dataclasses
 import fcntl
 import json
 import os
@@ -62,10 +63,10 @@ def parser() -> argparse.ArgumentParser:
     add("--ignore-eos", action="store_true")
     add("--adapter", action="append", default=[], type=adapter_argument,
         metavar="NAME=PATH[:SCALE]", help="may be repeated; all apply, with --prompts each line "
-        "chooses by \"adapter\"")
+        "may choose by \"adapter\"")
     add("--adapter-type", choices=("q8", "f16", "f32"))
-    add("--prompts", metavar="FILE", help="JSON lines: prompt or messages, and any of adapter, "
-        "max_tokens, temperature, top_k, top_p, min_p, seed, stop, id")
+    add("--prompts", metavar="FILE", help="JSON lines, as `avocet run --prompts` has them: prompt or "
+        "messages, and any of adapter(s), max_tokens, temperature, seed, stop, id, …")
     add("-t", "--threads", type=int, default=0, metavar="N")
     add("-c", "--ctx", type=int, default=0, metavar="N")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
@@ -106,56 +107,91 @@ def request_of(model: Model, flags, sampling: Sampling, adapters: Sequence) -> R
     return Request(messages=messages, **shared)
 
 
-def line_request(model: Model, flags, sampling: Sampling, adapters, line: str) -> Request:
-    """A request from one line of --prompts; ValueError says what is wrong."""
-    given = json.loads(line)
+NUMBERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+           "presence_penalty", "frequency_penalty", "seed")
+SERVICE = {"max_tokens": "max_tokens", "max_new_tokens": "max_tokens", "stop_tokens": "stop_tokens",
+           "ignore_eos": "ignore_end", "tenant": "tenant", "priority": "priority",
+           "deadline": "deadline", "first_token_deadline": "first_token_deadline",
+           "cache_salt": "cache_salt"}
+KEYS = {"id", "prompt", "messages", "system", "raw", "adapter", "adapters", "logprobs", "stop",
+        *NUMBERS, *SERVICE}
+
+
+def line_request(chat: bool, flags, sampling: Sampling, adapters, given) -> Request:
+    """A request from one line of --prompts; what the line says counts over the flags, and
+    ValueError says what is wrong with it."""
     if not isinstance(given, dict):
-        raise ValueError("is not an object")
-    drawn = {name: given[name] for name in
-             ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-              "presence_penalty", "frequency_penalty", "seed") if name in given}
-    fields = dict(max_tokens=given.get("max_tokens", flags.max_new_tokens),
-                  sampling=Sampling(**{**sampling.__dict__, **drawn}),
-                  stop=given.get("stop", flags.stop), ignore_end=flags.ignore_eos,
+        raise ValueError("expected a JSON object")
+    unknown = sorted(set(given) - KEYS)
+    if unknown:
+        raise ValueError(f'"{unknown[0]}" is no key of a prompt')
+    if ("prompt" in given) == ("messages" in given):
+        raise ValueError('a line has either "prompt" or "messages"')
+    drawn = {name: given[name] for name in NUMBERS if name in given}
+    if "logprobs" in given:
+        drawn["top_logprobs"] = given["logprobs"]
+    stop = given.get("stop", flags.stop)
+    fields = dict(max_tokens=flags.max_new_tokens, ignore_end=flags.ignore_eos,
+                  sampling=dataclasses.replace(sampling, **drawn),
+                  stop=[stop] if isinstance(stop, str) else stop or [],
                   adapters=line_adapters(given, adapters))
+    fields.update({ours: given[name] for name, ours in SERVICE.items() if name in given})
     if "messages" in given:
         return Request(messages=given["messages"], **fields)
-    if "prompt" not in given:
-        raise ValueError("has neither 'prompt' nor 'messages'")
-    if flags.raw or not has_template(model):
+    if not isinstance(given["prompt"], str):
+        raise ValueError("prompt must be a string")
+    if given.get("raw", not chat):
         return Request(prompt=given["prompt"], **fields)
-    return Request(messages=[{"role": "user", "content": given["prompt"]}], **fields)
+    messages = [{"role": "user", "content": given["prompt"]}]
+    system = given.get("system", flags.system)
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    return Request(messages=messages, **fields)
 
 
 def line_adapters(given, adapters) -> List[Tuple[Adapter, float]]:
-    wanted = given.get("adapters", given.get("adapter"))
-    if wanted is None:
-        return []
-    if isinstance(wanted, str):
-        wanted = {wanted: None}
-    elif isinstance(wanted, list):
-        wanted = {name: None for name in wanted}
+    """Those the line names, each with its scale times the line's weight; none named: all."""
+    if "adapter" in given and "adapters" in given:
+        raise ValueError('a line has either "adapter" or "adapters"')
+    if "adapter" not in given and "adapters" not in given:
+        return list(adapters.values())
+    wanted = given["adapters"] if "adapters" in given else [given["adapter"]]
     uses = []
-    for name, weight in wanted.items():
+    for entry in wanted or []:
+        if entry is None:
+            continue
+        name, weight = (entry, 1.0) if isinstance(entry, str) else (entry["name"],
+                                                                    entry.get("weight", 1.0))
         if name not in adapters:
-            raise ValueError(f"adapter '{name}' was not given by --adapter")
+            raise ValueError(f'adapter "{name}": no --adapter has that name')
         adapter, scale = adapters[name]
-        uses.append((adapter, scale if weight is None else float(weight)))
+        uses.append((adapter, scale * float(weight)))
     return uses
 
 
+def answer_of(result: Result) -> dict:
+    record = {"text": result.text, "ids": [token.id for token in result.tokens]}
+    if any(token.top for token in result.tokens):
+        record["logprobs"] = [{"id": token.id, "logprob": token.logprob,
+                               "top": [{"id": id, "logprob": value} for id, value in token.top]}
+                              for token in result.tokens]
+    record["finish_reason"] = FINISH_NAMES.get(result.finish, result.finish)
+    record["usage"] = {"prompt_tokens": result.prompt_tokens,
+                       "completion_tokens": result.new_tokens,
+                       "total_tokens": result.prompt_tokens + result.new_tokens}
+    return record
+
+
+def decode_rate(result: Result) -> float:
+    seconds = result.total_seconds - result.first_token_seconds
+    return (result.new_tokens - 1) / seconds if seconds > 0 and result.new_tokens > 1 else 0.0
+
+
 def record_of(flags, prompt, result: Result, load_ms: float) -> dict:
-    decode = result.total_seconds - result.queue_seconds - result.first_token_seconds
-    return {"model": flags.model, "prompt": prompt, "text": result.text,
-            "ids": [token.id for token in result.tokens],
-            "finish_reason": FINISH_NAMES.get(result.finish, result.finish),
-            "usage": {"prompt_tokens": result.prompt_tokens,
-                      "completion_tokens": result.new_tokens,
-                      "total_tokens": result.prompt_tokens + result.new_tokens},
+    return {"model": flags.model, "prompt": prompt, **answer_of(result),
             "timings": {"load_ms": round(load_ms, 3),
                         "ttft_ms": round(result.first_token_seconds * 1e3, 3),
-                        "decode_tps": round((result.new_tokens - 1) / decode, 3)
-                        if decode > 0 and result.new_tokens > 1 else 0.0}}
+                        "decode_tps": round(decode_rate(result), 3)}}
 
 
 def telemetry(path: str, flags, result: Result, load_ms: float, arrivals: List[float]) -> None:
@@ -212,35 +248,31 @@ def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_
 
 
 def run_many(flags, model: Model, scheduler: Scheduler, sampling, adapters) -> int:
-    outcomes = {}
-    numbers, names, requests = [], [], []
+    chat = not flags.raw and has_template(model)
+    lines, requests = [], []  # (number, id, error or None), and those without an error
     with open(flags.prompts, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
+            given, error = None, None
             try:
-                request = line_request(model, flags, sampling, adapters, line)
-                requests.append(request)
-                numbers.append(number)
-            except (ValueError, TypeError, KeyError) as error:
-                outcomes[number] = f"line {number}: {error}"
-            try:
-                names.append((number, json.loads(line).get("id")))
-            except (ValueError, AttributeError):
-                names.append((number, None))
-    for number, outcome in zip(numbers, scheduler.batch(requests)):
-        outcomes[number] = outcome
+                given = json.loads(line)
+                requests.append(line_request(chat, flags, sampling, adapters, given))
+            except (ValueError, TypeError, KeyError, AttributeError) as reason:
+                error = str(reason)
+            lines.append((number, given.get("id") if isinstance(given, dict) else None, error))
+    outcomes = iter(scheduler.batch(requests))
     failures = 0
-    for index, (number, name) in enumerate(names):
-        outcome = outcomes[number]
-        record = {"index": index} if name is None else {"index": index, "id": name}
+    for index, (number, name, error) in enumerate(lines):
+        record = {"index": index, "line": number}
+        if name is not None:
+            record["id"] = name
+        outcome = next(outcomes) if error is None else error
         if isinstance(outcome, Result):
-            record.update(text=outcome.text,
-                          finish_reason=FINISH_NAMES.get(outcome.finish, outcome.finish),
-                          prompt_tokens=outcome.prompt_tokens, new_tokens=outcome.new_tokens)
+            record.update(answer_of(outcome))
         else:
             failures += 1
-            record["error"] = str(outcome)
+            record["error"] = f"line {number}: {outcome}"
         print(json.dumps(record, ensure_ascii=False), flush=True)
     return FAILED if failures else GOOD
 

@@ -82,10 +82,14 @@ def ids_of(tokens):
         import numpy
         if isinstance(tokens, numpy.ndarray):
             array = numpy.ascontiguousarray(tokens, dtype=numpy.int32)
+            if tokens.dtype.kind not in "iu" or (array != tokens).any():
+                raise ValueError("token ids are integers of 32 bits")
             return array.ctypes.data_as(_abi.IDS), array.size, array
     except ImportError:
         pass
     tokens = list(tokens)
+    if any(not -2**31 <= token < 2**31 for token in tokens):  # ctypes would cut them
+        raise ValueError("token ids are integers of 32 bits")
     array = (ctypes.c_int32 * len(tokens))(*tokens)
     return ctypes.cast(array, _abi.IDS), len(tokens), array
 

@@ -301,6 +301,9 @@ class Batch(Owned):
         first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None
         if not first:
             raise LookupError("the session has no logits in the last step")
-        array = numpy.ctypeslib.as_array(first, (count, self.engine._vocabulary))
+        size = count * self.engine._vocabulary
+        memory = (ctypes.c_float * size).from_address(ctypes.addressof(first.contents))
+        memory.owner = self  # the array keeps batch and engine alive
+        array = numpy.frombuffer(memory, dtype=numpy.float32).reshape(count, -1)
         array.flags.writeable = False
         return array

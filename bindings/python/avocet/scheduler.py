@@ -1,9 +1,11 @@
 """Many requests on one engine: continuous batching, streaming, adapters per request."""
 import atexit
+import contextlib
 import ctypes
 import itertools
 import queue
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -11,7 +13,7 @@ from . import _abi
 from ._library import Owned, call, check, encoded, ids_of, library
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .engine import FINISH, Engine, Token
-from .errors import AvocetError, CancelledError, FullError, exception_of
+from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
 from .model import chat_options, messages_of
 from .sampling import Sampling, struct_of
 
@@ -147,12 +149,16 @@ class Answer:
 
     def cancel(self) -> bool:
         """Ends the request within a step; False: it was over."""
-        return not self._scheduler.closed and library.avo_scheduler_cancel(
-            self._scheduler.handle, self.number)
+        try:
+            with self._scheduler._using() as handle:
+                return library.avo_scheduler_cancel(handle, self.number)
+        except ValueError:
+            return False
 
 
 class Scheduler(Owned):
-    """Has the engine to itself until it is closed. All methods may be called from any thread."""
+    """Has the engine to itself until it is closed. All methods may be called from any thread; close()
+    waits for those that are inside."""
 
     _close = "avo_scheduler_close"
 
@@ -168,6 +174,8 @@ class Scheduler(Owned):
             registry=None if registry is None else registry.handle)
         handle = _abi.Handle()
         with engine._mine():
+            if any(not child.closed for child in engine._children):
+                raise ValueError("the engine has open sessions or batches: close them first")
             call(library.avo_scheduler_open, engine.handle, ctypes.byref(options),
                  ctypes.byref(handle))
             parents = [engine] if registry is None else [engine, registry]
@@ -175,6 +183,9 @@ class Scheduler(Owned):
             engine._scheduler = self
         self.engine = engine
         self._answers = {}  # by the number that the callback gets as its context
+        self._calls = threading.Condition()
+        self._inside = 0  # calls that use the handle now
+        self._closing = self._draining = False
         self._keys = itertools.count(1)
         self._on_event = _abi.EVENT(self._see)
         _OPEN.add(self)
@@ -192,7 +203,27 @@ class Scheduler(Owned):
         except Exception:
             return False
 
+    @contextlib.contextmanager
+    def _using(self):
+        """The handle, which close() leaves alone meanwhile."""
+        with self._calls:
+            if self._closing:
+                raise ValueError("this Scheduler is closed")
+            self._inside += 1
+        try:
+            yield self.handle
+        finally:
+            with self._calls:
+                self._inside -= 1
+                self._calls.notify_all()
+
     def close(self) -> None:
+        """Ends what runs and waits. Any thread, but for on_event's."""
+        with self._calls:
+            if self._closing:
+                return
+            self._closing = True
+            self._calls.wait_for(lambda: self._inside == 0)
         super().close()
         _OPEN.discard(self)
 
@@ -207,10 +238,11 @@ class Scheduler(Owned):
         number = ctypes.c_uint64()
         retry = ctypes.c_double()
         error = _abi.Error()
-        self._answers[key] = answer
-        status = library.avo_scheduler_submit(self.handle, ctypes.byref(struct),
-                                              ctypes.byref(number), ctypes.byref(retry),
-                                              ctypes.byref(error))
+        with self._using() as handle:
+            self._answers[key] = answer
+            status = library.avo_scheduler_submit(handle, ctypes.byref(struct),
+                                                  ctypes.byref(number), ctypes.byref(retry),
+                                                  ctypes.byref(error))
         if status != 0:
             self._answers.pop(key, None)
             try:
@@ -240,31 +272,53 @@ class Scheduler(Owned):
     def stream(self, requests: Iterable[Union[Request, Prompt]],
                sampling: Optional[Sampling] = None,
                **shared) -> Iterator[Tuple[int, Union[Result, AvocetError]]]:
-        """The same, as (index, result) in the order in which they end."""
+        """The same, as (index, result) in the order in which they end. Whoever stops listening
+        cancels what has not ended."""
         waiting = {}
-        for index, given in enumerate(requests):
-            request = _with_defaults(given, sampling, shared)
-            while True:
-                try:
-                    waiting[index] = self.submit(request)
-                except FullError as full:
-                    yield from _ended(waiting, min(max(full.retry_seconds, 0.001), 0.1))
-                    continue
-                except AvocetError as error:
-                    yield index, error
-                break
-            yield from _ended(waiting, None)
-        while waiting:
-            yield from _ended(waiting, 0.1)
+        try:
+            for index, given in enumerate(requests):
+                while True:
+                    try:
+                        waiting[index] = self.submit(_with_defaults(given, sampling, shared))
+                    except FullError as full:
+                        if not self._draining:
+                            pause = min(max(full.retry_seconds, 0.001), 0.1)
+                            if not waiting:
+                                time.sleep(pause)
+                            yield from _ended(waiting, pause)
+                            continue
+                        yield index, full
+                    except AvocetError as error:
+                        yield index, error
+                    except (ValueError, TypeError, KeyError) as error:
+                        if self._closing:
+                            raise
+                        yield index, ArgumentError(f"{type(error).__name__}: {error}")
+                    break
+                yield from _ended(waiting, None)
+            while waiting:
+                yield from _ended(waiting, 0.1)
+        finally:
+            for answer in waiting.values():
+                answer.cancel()
 
     def drain(self, seconds: float) -> bool:
         """Takes nothing new and waits until all is done; False: time was up."""
-        return library.avo_scheduler_drain(self.handle, seconds)
+        self._draining = True
+        end = time.monotonic() + seconds
+        while True:  # in slices, so that close() need not wait
+            with self._using() as handle:
+                left = end - time.monotonic()
+                if library.avo_scheduler_drain(handle, max(min(left, 0.1), 0.0)):
+                    return True
+            if left <= 0:
+                return False
 
     @property
     def info(self) -> SchedulerInfo:
         info = _abi.SchedulerInfo()
-        library.avo_scheduler_describe(self.handle, ctypes.byref(info))
+        with self._using() as handle:
+            library.avo_scheduler_describe(handle, ctypes.byref(info))
         return SchedulerInfo(**{name: getattr(info, name)
                                 for name in SchedulerInfo.__dataclass_fields__})
 
@@ -299,6 +353,8 @@ def _struct_of(request: Request):
     stops = (ctypes.c_char_p * len(request.stop))(*[encoded(text) for text in request.stop])
     struct.stop, struct.stop_count = stops, len(stops)
     ids, count, alive = ids_of(request.stop_tokens)
+    if isinstance(request.stop, str):
+        raise TypeError("stop is a list of texts")
     struct.stop_tokens, struct.stop_token_count = ids, count
     sampling = struct_of(request.sampling)
     if sampling is not None:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -34,16 +35,28 @@ def test_adapters_and_telemetry(model_path, adapter_paths, tmp_path):
 
 def test_prompts(model_path, adapter_paths, tmp_path):
     lines = [{"prompt": "once", "id": "a"}, {"prompt": "once", "adapter": "one"},
-             {"prompt": "once", "adapter": "nobody"}, {"no": 1}, {"prompt": "the", "max_tokens": 2}]
+             {"prompt": "once", "adapter": "nobody"}, {"no": 1},
+             {"prompt": "the", "max_tokens": 2, "adapters": []}, {"prompt": 5},
+             {"prompt": "once", "adapters": [{"name": "one", "weight": 0}]},
+             {"prompt": "once", "stop": "END", "adapter": None}]
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\nbroken\n")
-    answer = call("run", model_path, "--prompts", file, "-n", 6, "--ignore-eos", "--adapter",
-                  f"one={adapter_paths[0]}")
+    arguments = ("run", model_path, "--prompts", file, "-n", 6, "--ignore-eos", "--adapter",
+                 f"one={adapter_paths[0]}")
+    answer = call(*arguments)
     records = [json.loads(line) for line in answer.stdout.splitlines()]
-    assert answer.returncode == 1 and [record["index"] for record in records] == list(range(6))
-    assert records[0]["id"] == "a" and records[0]["text"] != records[1]["text"]
+    assert answer.returncode == 1 and [record["index"] for record in records] == list(range(9))
+    assert records[0]["id"] == "a" and records[0]["text"] == records[1]["text"]
     assert "nobody" in records[2]["error"] and "line 4" in records[3]["error"]
-    assert records[4]["new_tokens"] == 2 and "line 6" in records[5]["error"]
+    assert records[4]["usage"]["completion_tokens"] == 2
+    assert "string" in records[5]["error"] and "line 9" in records[8]["error"]
+    assert records[6]["text"] == records[7]["text"] != records[0]["text"]
+    command = os.environ.get("AVOCET")
+    if command:  # the command says the same
+        theirs = subprocess.run([command, *map(str, arguments)], capture_output=True, text=True,
+                                check=False)
+        other = [json.loads(line) for line in theirs.stdout.splitlines()]
+        assert [record.get("ids") for record in other] == [record.get("ids") for record in records]
 
 
 def test_wrong_usage():

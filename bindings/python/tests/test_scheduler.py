@@ -33,10 +33,40 @@ def test_streaming_and_result(scheduler):
     assert not answer.cancel()
 
 
-def test_cancelling(scheduler):
-    answer = scheduler.submit(prompt="once", max_tokens=120, ignore_end=True)
-    answer.cancel()
-    assert answer.result(timeout=10).finish in ("cancelled", "length")
+def test_cancelling(model_path):
+    with avocet.Model(model_path) as model, \
+            avocet.Engine(model, sessions_max=1, context_max=128) as engine, \
+            avocet.Scheduler(engine) as scheduler:
+        first = scheduler.submit(prompt="once", max_tokens=110, ignore_end=True)
+        second = scheduler.submit(prompt="once", max_tokens=110, ignore_end=True)
+        assert second.cancel()  # it waits for the only place
+        assert second.result(timeout=10).finish == "cancelled"
+        assert first.result(timeout=10).finish == "length"
+        seen = [next(scheduler.stream(["once"] * 5, max_tokens=3, ignore_end=True))]
+        assert len(seen) == 1  # whoever stops listening cancels the rest
+
+
+def test_closing_beside_other_calls(engine):
+    scheduler = avocet.Scheduler(engine)
+    answers, ended = [], []
+
+    def work():
+        try:
+            while True:
+                answers.append(scheduler.submit(prompt="once", max_tokens=50, ignore_end=True))
+        except avocet.FullError:
+            scheduler.drain(60.0)
+        except ValueError:
+            ended.append(True)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    scheduler.close()
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    assert all(answer.result(timeout=10).finish in ("cancelled", "length") for answer in answers)
+    assert not scheduler._answers
 
 
 def test_one_bad_request_fails_alone(scheduler):
@@ -48,6 +78,13 @@ def test_one_bad_request_fails_alone(scheduler):
     assert isinstance(results[2], avocet.ContextError)
     with pytest.raises(ValueError):
         scheduler.submit(avocet.Request())
+    mixed = scheduler.batch([avocet.Request(), "once", avocet.Request(prompt="zero\0byte"),
+                             avocet.Request(prompt="x", adapters=[5]), [2 ** 40]],
+                            max_tokens=2, ignore_end=True)
+    assert [isinstance(outcome, avocet.Result) for outcome in mixed] == [False, True, False, False,
+                                                                         False]
+    assert all(isinstance(outcome, avocet.ArgumentError) for outcome in mixed
+               if not isinstance(outcome, avocet.Result))
 
 
 def test_adapters_by_object_and_name(model, engine, adapter_paths):
@@ -65,7 +102,15 @@ def test_adapters_by_object_and_name(model, engine, adapter_paths):
         one.close()
 
 
+def test_nothing_new_while_draining(scheduler):
+    assert scheduler.drain(5.0)
+    outcomes = scheduler.batch(["once", "the"])
+    assert all(isinstance(outcome, avocet.FullError) for outcome in outcomes)
+
+
 def test_the_engine_is_the_schedulers(engine):
+    with engine.session(), pytest.raises(ValueError, match="open sessions"):
+        avocet.Scheduler(engine)
     with avocet.Scheduler(engine):
         with pytest.raises(ValueError, match="Scheduler"):
             engine.session()
