@@ -65,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=PATH[:SCALE]", help="may be repeated; all apply, with --prompts each line "
         "may choose by \"adapter\"")
     add("--adapter-type", choices=("q8", "f16", "f32"))
-    add("--prompts", metavar="FILE", help="JSON lines, as `avocet run --prompts` has them: prompt or "
-        "messages, and any of adapter(s), max_tokens, temperature, seed, stop, id, …")
+    add("--prompts", metavar="FILE", help="JSON lines, as `avocet run --prompts` has them: "
+        "prompt or messages, and any of adapter(s), max_tokens, temperature, seed, stop, id, …")
     add("-t", "--threads", type=int, default=0, metavar="N")
     add("-c", "--ctx", type=int, default=0, metavar="N")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))

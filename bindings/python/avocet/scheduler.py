@@ -157,8 +157,8 @@ class Answer:
 
 
 class Scheduler(Owned):
-    """Has the engine to itself until it is closed. All methods may be called from any thread; close()
-    waits for those that are inside."""
+    """Has the engine to itself until it is closed. All methods may be called from any thread;
+    close() waits for those that are inside."""
 
     _close = "avo_scheduler_close"
 

@@ -53,9 +53,10 @@ def test_closing_beside_other_calls(engine):
     def work():
         try:
             while True:
-                answers.append(scheduler.submit(prompt="once", max_tokens=50, ignore_end=True))
-        except avocet.FullError:
-            scheduler.drain(60.0)
+                try:
+                    answers.append(scheduler.submit(prompt="once", max_tokens=50, ignore_end=True))
+                except avocet.FullError:
+                    scheduler.drain(60.0)
         except ValueError:
             ended.append(True)
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -66,7 +67,7 @@ def test_closing_beside_other_calls(engine):
         thread.join(timeout=30)
         assert not thread.is_alive()
     assert all(answer.result(timeout=10).finish in ("cancelled", "length") for answer in answers)
-    assert not scheduler._answers
+    assert not scheduler._answers and len(ended) == 4
 
 
 def test_one_bad_request_fails_alone(scheduler):
