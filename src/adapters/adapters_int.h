@@ -199,12 +199,16 @@ adapter_array array_at(adapter_view *view, adapter_layer *layers, uint32_t layer
                        uint32_t index);
 /* The deltas, NULL for other sites. */
 adapter_delta *site_delta(adapter_view *view, adapter_layer *layer, adapter_site site);
+/* The norm, NULL for other sites. */
+adapter_norm *site_adapter_norm(adapter_view *view, adapter_layer *layer, adapter_site site);
+/* The sites that a module fills, at least one; the count. */
+#define MODULE_SITES_MAX 3
+uint32_t module_sites(module_role role, adapter_site sites[MODULE_SITES_MAX]);
 /* The base's matrix of a site; NULL where the site has none or the model has no such matrix. */
 const linear_view *site_linear(const model_view *base, uint32_t layer, adapter_site site);
 /* And its norm. */
 const norm_view *site_norm(const model_view *base, uint32_t layer, adapter_site site,
                            uint32_t *width);
-bool array_is_matrix(adapter_part part);
 /* Entries of a float array: rows of the matrix, or width of the norm; 0 where there is none. */
 uint32_t array_floats(const model_view *base, const adapter_array *array);
 /* Bytes of a matrix; its shape was checked. */

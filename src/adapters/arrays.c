@@ -83,7 +83,7 @@ adapter_delta *site_delta(adapter_view *view, adapter_layer *layer, adapter_site
     }
 }
 
-static adapter_norm *site_norms(adapter_view *view, adapter_layer *layer, adapter_site site) {
+adapter_norm *site_adapter_norm(adapter_view *view, adapter_layer *layer, adapter_site site) {
     switch (site) {
     case SITE_ATTENTION_NORM:
         return &layer->attention_norm;
@@ -123,7 +123,7 @@ adapter_array array_at(adapter_view *view, adapter_layer *layers, uint32_t layer
     array.site = place.site;
     array.part = place.part;
     adapter_delta *delta = site_delta(view, layer, place.site);
-    adapter_norm *norm = site_norms(view, layer, place.site);
+    adapter_norm *norm = site_adapter_norm(view, layer, place.site);
     switch (place.part) {
     case PART_DOWN:
         array.matrix = &delta->down;
@@ -188,8 +188,32 @@ const norm_view *site_norm(const model_view *base, uint32_t layer, adapter_site 
     return norm == NULL || norm->kind == NORM_NONE ? NULL : norm;
 }
 
-bool array_is_matrix(adapter_part part) {
-    return part == PART_DOWN || part == PART_UP || part == PART_LOOK;
+uint32_t module_sites(module_role role, adapter_site sites[MODULE_SITES_MAX]) {
+    static const struct {
+        uint32_t count;
+        adapter_site sites[MODULE_SITES_MAX];
+    } table[MODULE_ROLES] = {
+        [MODULE_ATTENTION_NORM] = {1, {SITE_ATTENTION_NORM}},
+        [MODULE_QUERY] = {1, {SITE_QUERY}},
+        [MODULE_KEY] = {1, {SITE_KEY}},
+        [MODULE_VALUE] = {1, {SITE_VALUE}},
+        [MODULE_QKV] = {3, {SITE_QUERY, SITE_KEY, SITE_VALUE}},
+        [MODULE_QUERY_NORM] = {1, {SITE_QUERY_NORM}},
+        [MODULE_KEY_NORM] = {1, {SITE_KEY_NORM}},
+        [MODULE_OUTPUT] = {1, {SITE_OUTPUT}},
+        [MODULE_ATTENTION_POST_NORM] = {1, {SITE_ATTENTION_POST_NORM}},
+        [MODULE_FEED_FORWARD_NORM] = {1, {SITE_FEED_FORWARD_NORM}},
+        [MODULE_GATE] = {1, {SITE_GATE}},
+        [MODULE_UP] = {1, {SITE_UP}},
+        [MODULE_GATE_UP] = {2, {SITE_GATE, SITE_UP}},
+        [MODULE_DOWN] = {1, {SITE_DOWN}},
+        [MODULE_FEED_FORWARD_POST_NORM] = {1, {SITE_FEED_FORWARD_POST_NORM}},
+        [MODULE_EMBEDDING] = {1, {SITE_EMBEDDING}},
+        [MODULE_FINAL_NORM] = {1, {SITE_FINAL_NORM}},
+        [MODULE_HEAD] = {1, {SITE_HEAD}},
+    };
+    memcpy(sites, table[role].sites, sizeof(table[role].sites));
+    return table[role].count;
 }
 
 uint32_t array_floats(const model_view *base, const adapter_array *array) {

@@ -230,6 +230,9 @@ static avo_status list_modules(builder *b, avo_error *error) {
         adapter->storage->module_index[adapter->modules_matched - 1] = i;
     }
     adapter->modules_expected = draft->modules_expected;
+    if (adapter->modules_matched != adapter->modules_expected)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u modules have tensors, %u should",
+                           draft->path, adapter->modules_matched, adapter->modules_expected);
     return AVO_OK;
 }
 

@@ -2,6 +2,8 @@
  * checks shapes again. */
 #include "adapters/adapters_int.h"
 
+#include <math.h>
+
 typedef struct module_shape {
     uint64_t rows, k;
 } module_shape;
@@ -118,11 +120,24 @@ static avo_status check_low_rank(const adapter_draft *draft, const module_draft 
     else
         AVO_TRY(check_matrix(draft, module->down, module->rank, embedding ? shape.rows : shape.k,
                              error));
-    AVO_TRY(check_matrix(draft, module->up, embedding ? shape.k : shape.rows, module->rank, error));
+    if (!isfinite((float)module->scale))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: module %s: a scale of %g", draft->path,
+                           module->name, module->scale);
+    return check_matrix(draft, module->up, embedding ? shape.k : shape.rows, module->rank, error);
+}
+
+/* Magnitudes and biases of B go with a low rank only: without one, nothing would write the gain. */
+static avo_status check_extras(const adapter_draft *draft, const module_draft *module,
+                               module_role role, module_shape shape, avo_error *error) {
+    const source_tensor *extra = module->magnitude != NULL ? module->magnitude : module->up_bias;
+    if (extra != NULL && (module->down == NULL || module->up == NULL))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %.*s: module %s has no low rank",
+                           draft->path, TEXT_ARGUMENT(extra->name), module->name);
     if (module->up_bias != NULL)
         AVO_TRY(check_vector(draft, module->up_bias, shape.rows, error));
     if (module->magnitude != NULL)
-        AVO_TRY(check_vector(draft, module->magnitude, embedding ? shape.k : shape.rows, error));
+        AVO_TRY(check_vector(draft, module->magnitude,
+                             role == MODULE_EMBEDDING ? shape.k : shape.rows, error));
     return AVO_OK;
 }
 
@@ -137,23 +152,20 @@ static avo_status check_whole(const adapter_draft *draft, const source_tensor *t
     return AVO_OK;
 }
 
-static const adapter_site norm_site[MODULE_ROLES] = {
-    [MODULE_ATTENTION_NORM] = SITE_ATTENTION_NORM,
-    [MODULE_QUERY_NORM] = SITE_QUERY_NORM,
-    [MODULE_KEY_NORM] = SITE_KEY_NORM,
-    [MODULE_ATTENTION_POST_NORM] = SITE_ATTENTION_POST_NORM,
-    [MODULE_FEED_FORWARD_NORM] = SITE_FEED_FORWARD_NORM,
-    [MODULE_FEED_FORWARD_POST_NORM] = SITE_FEED_FORWARD_POST_NORM,
-    [MODULE_FINAL_NORM] = SITE_FINAL_NORM,
-};
-
 static avo_status check_norm(const adapter_draft *draft, const module_draft *module, uint32_t layer,
                              module_role role, avo_error *error) {
     uint32_t width = 0;
-    const norm_view *norm = site_norm(draft->base->view, layer, norm_site[role], &width);
+    adapter_site sites[MODULE_SITES_MAX];
+    (void)module_sites(role, sites);
+    const norm_view *norm = site_norm(draft->base->view, layer, sites[0], &width);
     if (norm == NULL)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: the model has no norm %s", draft->path,
                            module->name);
+    if (module->down != NULL || module->up != NULL || module->up_bias != NULL ||
+        module->magnitude != NULL || module->copy != NULL)
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: module %s is a norm, which has a weight and a bias only",
+                           draft->path, module->name);
     if (module->weight != NULL)
         AVO_TRY(check_vector(draft, module->weight, width, error));
     if (module->bias != NULL)
@@ -183,6 +195,7 @@ static avo_status check_module(const adapter_draft *draft, uint32_t index, avo_e
                            draft->path, module->name);
     if (low_rank)
         AVO_TRY(check_low_rank(draft, module, role, shape, error));
+    AVO_TRY(check_extras(draft, module, role, shape, error));
     if (module->weight != NULL)
         AVO_TRY(check_whole(draft, module->weight, role, shape, error));
     if (module->copy != NULL)

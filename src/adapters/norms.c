@@ -148,42 +148,20 @@ static double site_floats(const avo_adapter *adapter, uint32_t layer, adapter_si
 }
 
 static double module_squares(const avo_adapter *adapter, uint32_t index, norm_room *room) {
-    static const struct {
-        module_role role;
-        adapter_site sites[3];
-        int count;
-    } table[] = {
-        {MODULE_ATTENTION_NORM, {SITE_ATTENTION_NORM}, 1},
-        {MODULE_QUERY, {SITE_QUERY}, 1},
-        {MODULE_KEY, {SITE_KEY}, 1},
-        {MODULE_VALUE, {SITE_VALUE}, 1},
-        {MODULE_QKV, {SITE_QUERY, SITE_KEY, SITE_VALUE}, 3},
-        {MODULE_QUERY_NORM, {SITE_QUERY_NORM}, 1},
-        {MODULE_KEY_NORM, {SITE_KEY_NORM}, 1},
-        {MODULE_OUTPUT, {SITE_OUTPUT}, 1},
-        {MODULE_ATTENTION_POST_NORM, {SITE_ATTENTION_POST_NORM}, 1},
-        {MODULE_FEED_FORWARD_NORM, {SITE_FEED_FORWARD_NORM}, 1},
-        {MODULE_GATE, {SITE_GATE}, 1},
-        {MODULE_UP, {SITE_UP}, 1},
-        {MODULE_GATE_UP, {SITE_GATE, SITE_UP}, 2},
-        {MODULE_DOWN, {SITE_DOWN}, 1},
-        {MODULE_FEED_FORWARD_POST_NORM, {SITE_FEED_FORWARD_POST_NORM}, 1},
-        {MODULE_EMBEDDING, {SITE_EMBEDDING}, 1},
-        {MODULE_FINAL_NORM, {SITE_FINAL_NORM}, 1},
-        {MODULE_HEAD, {SITE_HEAD}, 1},
-    };
     const struct adapter_storage *storage = adapter->storage;
     uint32_t layer;
     module_role role = module_role_of(storage->base.config, storage->module_index[index], &layer);
     double sum = 0.0;
     bool floats_only = adapter->modules[index].kind[0] == 'b' || module_is_norm(role);
-    for (int i = 0; i < table[role].count; i++) {
+    adapter_site sites[MODULE_SITES_MAX];
+    uint32_t count = module_sites(role, sites);
+    for (uint32_t i = 0; i < count; i++) {
         if (floats_only)
-            sum += site_floats(adapter, layer, table[role].sites[i]);
+            sum += site_floats(adapter, layer, sites[i]);
         else if (role == MODULE_EMBEDDING)
             sum += embedding_squares(adapter, room);
         else
-            sum += delta_squares(adapter, layer, table[role].sites[i], room);
+            sum += delta_squares(adapter, layer, sites[i], room);
     }
     return sum;
 }

@@ -140,29 +140,11 @@ static avo_status place_tensor(peft_reader *reader, const source_tensor *tensor)
 
 /* Whether the base's module has a bias; fused ones have that of their first part. */
 static bool has_bias(const model_view *view, uint32_t layer, module_role role) {
-    static const adapter_site sites[MODULE_ROLES] = {
-        [MODULE_ATTENTION_NORM] = SITE_ATTENTION_NORM,
-        [MODULE_QUERY] = SITE_QUERY,
-        [MODULE_KEY] = SITE_KEY,
-        [MODULE_VALUE] = SITE_VALUE,
-        [MODULE_QKV] = SITE_QUERY,
-        [MODULE_QUERY_NORM] = SITE_QUERY_NORM,
-        [MODULE_KEY_NORM] = SITE_KEY_NORM,
-        [MODULE_OUTPUT] = SITE_OUTPUT,
-        [MODULE_ATTENTION_POST_NORM] = SITE_ATTENTION_POST_NORM,
-        [MODULE_FEED_FORWARD_NORM] = SITE_FEED_FORWARD_NORM,
-        [MODULE_GATE] = SITE_GATE,
-        [MODULE_UP] = SITE_UP,
-        [MODULE_GATE_UP] = SITE_GATE,
-        [MODULE_DOWN] = SITE_DOWN,
-        [MODULE_FEED_FORWARD_POST_NORM] = SITE_FEED_FORWARD_POST_NORM,
-        [MODULE_EMBEDDING] = SITE_EMBEDDING,
-        [MODULE_FINAL_NORM] = SITE_FINAL_NORM,
-        [MODULE_HEAD] = SITE_HEAD,
-    };
+    adapter_site sites[MODULE_SITES_MAX];
+    (void)module_sites(role, sites);
     uint32_t width;
-    const norm_view *norm = site_norm(view, layer, sites[role], &width);
-    const linear_view *linear = site_linear(view, layer, sites[role]);
+    const norm_view *norm = site_norm(view, layer, sites[0], &width);
+    const linear_view *linear = site_linear(view, layer, sites[0]);
     return norm != NULL ? norm->bias != NULL : linear != NULL && linear->bias != NULL;
 }
 
@@ -187,6 +169,27 @@ static void tie_head(const peft_reader *reader, module_draft *head) {
         head->weight = embedding->weight;
         head->saved = true;
     }
+}
+
+/* Magnitudes and biases of B belong to a low rank: there where the options say so, and nowhere else
+ * (a gain without its matrix would be 0). */
+static avo_status check_extras(const peft_reader *reader, const module_draft *module,
+                               module_role role, const char *name) {
+    const peft_config *config = reader->config;
+    if (!module->targeted && module->magnitude != NULL)
+        return module_refuse(reader, name,
+                             "has a magnitude vector, but target_modules does not mean it");
+    if (!module->targeted && module->up_bias != NULL)
+        return module_refuse(reader, name,
+                             "has a lora_B.bias, but target_modules does not mean it");
+    if (module->targeted && config->dora != (module->magnitude != NULL))
+        return module_refuse(reader, name,
+                             config->dora ? "has no magnitude vector, and use_dora is set"
+                                          : "has a magnitude vector, and use_dora is not set");
+    if (module->targeted && config->lora_bias != (module->up_bias != NULL) &&
+        role != MODULE_EMBEDDING)
+        return module_refuse(reader, name, "and the option lora_bias disagree about lora_B.bias");
+    return AVO_OK;
 }
 
 static avo_status settle_module(peft_reader *reader, uint32_t index, const char *name) {
@@ -230,14 +233,7 @@ static avo_status settle_module(peft_reader *reader, uint32_t index, const char 
                                     : "has a bias, and the base model's has none");
     if (module->bias_saved && module->bias == NULL)
         return module_refuse(reader, name, "should have a trained bias, and has none");
-    if (module->targeted && reader->config->dora != (module->magnitude != NULL))
-        return module_refuse(reader, name,
-                             reader->config->dora
-                                 ? "has no magnitude vector, and use_dora is set"
-                                 : "has a magnitude vector, and use_dora is not set");
-    if (module->targeted && reader->config->lora_bias != (module->up_bias != NULL) &&
-        role != MODULE_EMBEDDING)
-        return module_refuse(reader, name, "and the option lora_bias disagree about lora_B.bias");
+    AVO_TRY(check_extras(reader, module, role, name));
     bool counts = module->targeted || module->weight != NULL || module->bias != NULL;
     draft->modules_expected += counts ? 1 : 0;
     return counts ? keep_name(reader, module, text_from(name)) : AVO_OK;

@@ -1,8 +1,11 @@
 /* adapter_config.json: what we honour, what is harmless, and what is refused by name. */
 #include "adapters/adapters_int.h"
 
+#include <math.h>
+
 #define CONFIG_TREE_MAX ((size_t)32 << 20)
 #define PATTERNS_MAX    1024
+#define ALPHA_MAX       1e9
 
 typedef struct config_reader {
     const json_value *root;
@@ -131,6 +134,13 @@ static avo_status read_names(const config_reader *reader, const char *key, peft_
     return check_strings(reader, key, value);
 }
 
+static bool is_alpha(const json_value *value) {
+    double number = value->kind == JSON_INTEGER  ? (double)value->integer
+                    : value->kind == JSON_NUMBER ? value->number
+                                                 : NAN;
+    return fabs(number) <= ALPHA_MAX;
+}
+
 static avo_status read_patterns(const config_reader *reader, const char *key,
                                 const json_value **object) {
     const json_value *value = json_find(reader->root, key);
@@ -146,11 +156,11 @@ static avo_status read_patterns(const config_reader *reader, const char *key,
         const json_value *entry = &value->object.members[i].value;
         bool good = whole ? entry->kind == JSON_INTEGER && entry->integer >= 1 &&
                                 entry->integer <= ADAPTER_RANK_MAX
-                          : entry->kind == JSON_INTEGER || entry->kind == JSON_NUMBER;
+                          : is_alpha(entry);
         if (!good)
             return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[\"%.*s\"] is no %s",
                                reader->path, key, TEXT_ARGUMENT(value->object.members[i].key),
-                               whole ? "rank in 1…256" : "number");
+                               whole ? "rank in 1…256" : "number in -1e9…1e9");
     }
     *object = value;
     return AVO_OK;
@@ -219,7 +229,8 @@ static avo_status read_all(const config_reader *reader, peft_config *config) {
     int64_t rank = 8;
     config->alpha = 8.0;
     AVO_TRY(json_get_integer(reader->root, "r", 1, ADAPTER_RANK_MAX, &rank, reader->error));
-    AVO_TRY(json_get_number(reader->root, "lora_alpha", -1e9, 1e9, &config->alpha, reader->error));
+    AVO_TRY(json_get_number(reader->root, "lora_alpha", -ALPHA_MAX, ALPHA_MAX, &config->alpha,
+                            reader->error));
     config->rank = (uint32_t)rank;
     AVO_TRY(json_get_boolean(reader->root, "use_rslora", &config->rslora, reader->error));
     AVO_TRY(json_get_boolean(reader->root, "use_dora", &config->dora, reader->error));

@@ -99,6 +99,29 @@ static void edit_header(bench *b, const char *from, const char *to) {
     memcpy(at, to, strlen(to));
 }
 
+/* Another tensor of `count` floats, all 1, behind the others. */
+static void add_tensor(bench *b, const char *name, size_t count) {
+    char entry[512];
+    uint64_t header;
+    memcpy(&header, b->weights, 8);
+    size_t at = b->weights_bytes - 8 - (size_t)header;
+    int size = snprintf(entry, sizeof(entry),
+                        "{\"base_model.model.%s\":{\"dtype\":\"F32\",\"shape\":[%zu],"
+                        "\"data_offsets\":[%zu,%zu]},",
+                        name, count, at, at + 4 * count);
+    while (size % 8 != 1) /* the brace was there before */
+        entry[size++] = ' ';
+    size_t more = (size_t)size - 1;
+    assert_true(b->weights_bytes + more + 4 * count <= FILE_MAX);
+    memmove(b->weights + 9 + more, b->weights + 9, b->weights_bytes - 9);
+    memcpy(b->weights + 8, entry, (size_t)size);
+    header += more;
+    memcpy(b->weights, &header, 8);
+    b->weights_bytes += more;
+    for (size_t i = 0; i < count; i++, b->weights_bytes += 4)
+        memcpy(b->weights + b->weights_bytes, &(float){1.0f}, 4);
+}
+
 typedef struct edit {
     const char *adapter, *from, *to;
     avo_status status;
@@ -135,6 +158,11 @@ static void options_are_refused_by_name(void **state) {
         {"plain", "\"r\":3", "\"r\":257", AVO_ERROR_FORMAT, "r"},
         {"plain", "\"r\":3", "\"r\":\"3\"", AVO_ERROR_FORMAT, "r"},
         {"plain", "\"lora_alpha\":5", "\"lora_alpha\":1e300", AVO_ERROR_FORMAT, "lora_alpha"},
+        {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":1e300}", AVO_ERROR_FORMAT,
+         "alpha_pattern[\"q_proj\"] is no number in -1e9…1e9"},
+        {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":-2000000000}",
+         AVO_ERROR_FORMAT, "alpha_pattern[\"q_proj\"]"},
+        {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":-1e9}", AVO_OK, ""},
         {"plain", "\"bias\":\"none\"", "\"bias\":\"some\"", AVO_ERROR_FORMAT, "bias"},
         {"plain", "\"rank_pattern\":{}", "\"rank_pattern\":{\"q_proj\":2}", AVO_ERROR_FORMAT,
          "has rank 3, and the configuration says 2"},
@@ -198,6 +226,35 @@ static void tensors_are_refused_by_name(void **state) {
         avo_status status = open_bench(b);
         if (status != edits[i].status || strstr(b->error.text, edits[i].says) == NULL)
             fail_msg("%s: %s: %d, %s", edits[i].adapter, edits[i].to, status, b->error.text);
+        bench_close(b);
+    }
+}
+
+/* A magnitude or a bias of B where no low rank is: never a gain of 0. */
+static void stray_vectors_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *adapter, *tensor;
+        size_t count;
+        const char *says;
+    } strays[] = {
+        {"plain", "model.layers.0.mlp.up_proj.lora_magnitude_vector", 40,
+         "mlp.up_proj has a magnitude vector, but target_modules does not mean it"},
+        {"dora", "lm_head.lora_magnitude_vector.weight", 7,
+         "lm_head has a magnitude vector, but target_modules does not mean it"},
+        {"plain", "model.layers.1.mlp.down_proj.lora_B.bias", 40,
+         "mlp.down_proj has a lora_B.bias, but target_modules does not mean it"},
+        {"plain", "model.embed_tokens.lora_magnitude_vector", 40, "embed_tokens has a magnitude"},
+        {"plain", "model.norm.lora_magnitude_vector", 40, "model.norm has a magnitude vector"},
+        {"saved-linear", "model.layers.1.mlp.up_proj.lora_magnitude_vector", 40,
+         "mlp.up_proj has a magnitude vector"},
+        {"dora", "model.layers.0.self_attn.q_proj.lora_B.bias", 40, "lora_bias disagree"},
+    };
+    for (size_t i = 0; i < sizeof(strays) / sizeof(strays[0]); i++) {
+        bench *b = bench_open(strays[i].adapter);
+        assert_int_equal(open_bench(b), AVO_OK);
+        add_tensor(b, strays[i].tensor, strays[i].count);
+        assert_refused(open_bench(b), AVO_ERROR_FORMAT, &b->error, strays[i].says);
         bench_close(b);
     }
 }
@@ -395,6 +452,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_are_refused_by_name),
         cmocka_unit_test(tensors_are_refused_by_name),
+        cmocka_unit_test(stray_vectors_are_refused_by_name),
         cmocka_unit_test(numbers_that_are_none_are_refused),
         cmocka_unit_test(another_base_is_noticed),
         cmocka_unit_test(pickles_are_never_read),
