@@ -428,14 +428,17 @@ typedef struct avo_adapter_module {
     const char *kind; /* "lora", "dora", "embedding", "full", "norm", "bias" */
     uint32_t rank;
     double scale;
-    double norm; /* Frobenius norm of what is added to the weights */
+    double norm; /* Frobenius norm of what is added to the weights; NaN where memory was short */
 } avo_adapter_module;
 #define AVO_ADAPTER_MODULE_INIT                                                                    \
     { sizeof(avo_adapter_module), NULL, NULL, 0, 0.0, 0.0 }
 /* False when `index` is not below modules_matched. */
 AVO_API bool avo_adapter_module_at(const avo_adapter *adapter, size_t index,
                                    avo_adapter_module *module);
-/* Writes the kernels' own layout, which opens instantly. */
+/* Writes the kernels' own layout, which opens instantly. What depends on the model's weights (DoRA,
+ * trained matrices, norms, biases) names that model, by its configuration, its tensors' names,
+ * types and shapes and a sample of their numbers: enough to tell models apart, no proof that a
+ * model's file is whole. Saved sessions name theirs in the same way. */
 AVO_API AVO_MUST_USE avo_status avo_adapter_pack(const avo_adapter *adapter, const char *path,
                                                  avo_error *error);
 
@@ -445,7 +448,8 @@ typedef struct avo_registry avo_registry;
 typedef struct avo_registry_options {
     size_t size;         /* sizeof(avo_registry_options) */
     const char *root;    /* paths are looked up here and cannot leave it; NULL: any path */
-    uint64_t memory_max; /* of all open adapters together; 0: no limit */
+    uint64_t memory_max; /* of all open adapters together, those that were replaced or unloaded and
+                            are still used included; 0: no limit */
     const char *type;    /* as in avo_adapter_options */
 } avo_registry_options;
 #define AVO_REGISTRY_OPTIONS_INIT                                                                  \

@@ -9,7 +9,8 @@
  *
  * `head_sum` is XXH3-64 of the header with 0 in its place and of everything up to the end of the
  * names. The data are summed by the digest, which is that of the adapter: it is computed again when
- * the file is opened. Files of another version are refused.
+ * the file is opened. Files of another version are refused (version 1 stated norms, which are
+ * computed from the arrays now, and knew the base by another sum).
  */
 #ifndef AVO_ADAPTERS_PACKED_INT_H
 #define AVO_ADAPTERS_PACKED_INT_H
@@ -17,7 +18,7 @@
 #include "adapters/adapters_int.h"
 
 #define PACKED_MAGIC   "AVOA"
-#define PACKED_VERSION 1
+#define PACKED_VERSION 2
 #define PACKED_ALIGN   4096
 
 enum {
@@ -31,7 +32,7 @@ typedef struct packed_header {
     uint64_t head_sum;
     uint64_t file_bytes;
     uint64_t digest[2];
-    uint64_t base_digest;
+    uint64_t base_digest; /* source_digest: which model, not whether it is whole */
     uint32_t flags;
     uint32_t type;   /* quant_type of the matrices */
     uint32_t method; /* packed_methods */
@@ -61,13 +62,23 @@ typedef struct packed_module {
     uint32_t rank;
     uint32_t name_at, name_bytes;
     uint32_t zero;
-    double scale, norm;
+    double scale;
 } packed_module;
-_Static_assert(sizeof(packed_module) == 40, "modules are part of the format");
+_Static_assert(sizeof(packed_module) == 32, "modules are part of the format");
 
 #define PACKED_METHODS 3
 #define PACKED_KINDS   6
 extern const char *const packed_methods[PACKED_METHODS];
 extern const char *const packed_kinds[PACKED_KINDS];
+
+/* ---- Against the arrays (packed_check.c) ---- */
+
+/* Every number of a matrix, or every scale. */
+bool packed_is_finite(const weight_view *view);
+/* Whether names, order, kinds, ranks and scales of the modules are those of the arrays, every
+ * array belongs to one of them and none to two. The tables have been read. */
+AVO_MUST_USE avo_status packed_check_modules(const avo_adapter *adapter,
+                                             const packed_module *modules, bool *fit,
+                                             avo_error *error);
 
 #endif

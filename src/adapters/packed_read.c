@@ -115,6 +115,8 @@ static avo_status read_matrix(packed_reader *reader, const packed_array *packed,
     if (!typed || packed->rows == 0 || packed->k == 0 ||
         !weight_bytes(view.type, view.layout, view.rows, view.k, &bytes) || bytes != packed->bytes)
         return bad(reader, "type and size of an array");
+    if (!packed_is_finite(&view))
+        return bad(reader, "a number that is none");
     *array->matrix = view;
     return AVO_OK;
 }
@@ -150,8 +152,10 @@ static avo_status read_array(packed_reader *reader, const packed_array *packed) 
     return AVO_OK;
 }
 
-/* Halves must go together and fit the base. */
+/* Halves must go together and fit the base; a gain goes with both. */
 static bool delta_fits(const adapter_delta *delta, const linear_view *linear) {
+    if (delta->gain != NULL && delta->down.data == NULL)
+        return false;
     if (delta->up.data == NULL)
         return delta->down.data == NULL;
     if (linear == NULL || delta->up.rows != linear->weight.rows)
@@ -236,8 +240,7 @@ static avo_status read_modules(packed_reader *reader) {
         if (from.index >= module_count(reader->base->config) || from.kind >= PACKED_KINDS ||
             from.rank > ADAPTER_RANK_MAX || from.name_bytes > ADAPTER_NAME_MAX ||
             (uint64_t)from.name_at + from.name_bytes > reader->header.names_bytes ||
-            !name_is_plain(reader->names + from.name_at, from.name_bytes) ||
-            !isfinite(from.scale) || !isfinite(from.norm))
+            !name_is_plain(reader->names + from.name_at, from.name_bytes) || !isfinite(from.scale))
             return bad(reader, "a module");
         const char *name =
             arena_copy_text(&storage->arena, reader->names + from.name_at, from.name_bytes);
@@ -246,13 +249,15 @@ static avo_status read_modules(packed_reader *reader) {
         storage->modules[i] = (adapter_module){
             .name = name, .kind = packed_kinds[from.kind], .rank = from.rank, .scale = from.scale};
         storage->module_index[i] = from.index;
-        storage->norms[i] = from.norm;
     }
-    storage->norms_known = true;
     adapter->modules = storage->modules;
     adapter->modules_matched = count;
     adapter->modules_expected = reader->header.modules_expected;
-    return AVO_OK;
+    bool fit = false;
+    AVO_TRY(packed_check_modules(adapter, reader->modules, &fit, reader->error));
+    return fit && adapter->modules_expected == count
+               ? AVO_OK
+               : bad(reader, "its modules are not those of its arrays");
 }
 
 avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error) {
@@ -266,6 +271,8 @@ avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error)
     adapter->type = reader.header.type == QUANT_Q8C ? "q8" : quant_name(reader.header.type);
     const model_view *base = reader.base->view;
     adapter_sum_up(adapter, base->layers);
+    if (adapter->view.gains && strcmp(adapter->method, "dora") != 0)
+        return bad(&reader, "its method");
     adapter_digest(&adapter->view, base->layers, base, adapter->view.digest);
     if (adapter->view.digest[0] != reader.header.digest[0] ||
         adapter->view.digest[1] != reader.header.digest[1])

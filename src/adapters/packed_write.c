@@ -76,8 +76,7 @@ static void fill_modules(const avo_adapter *adapter, packed_head *head) {
                             .rank = module->rank,
                             .name_at = at,
                             .name_bytes = bytes,
-                            .scale = module->scale,
-                            .norm = adapter_module_norm(adapter, i)};
+                            .scale = module->scale};
         memcpy(head->names + at, module->name, bytes);
         at += bytes;
     }

@@ -3,7 +3,6 @@
 
 #include "adapters/registry.h"
 #include "base/allocator.h"
-#include "base/hash.h"
 #include "base/options.h"
 
 #include <stdio.h>
@@ -11,53 +10,8 @@
 
 /* ---- The base ---- */
 
-#define SAMPLE_BYTES 64 /* of every tensor: two models of one shape are told apart */
-
-static void add_view(hash_stream *stream, const weight_view *view) {
-    if (view->data == NULL)
-        return;
-    uint32_t head[] = {(uint32_t)view->type, (uint32_t)view->layout, view->rows, view->k};
-    uint64_t bytes = 0;
-    hash_stream_add(stream, head, sizeof(head));
-    /* A slice of columns is not one run of bytes; its first row's numbers are there anyway. */
-    if (view->layout == QUANT_LAYOUT_COLUMNS)
-        bytes = 2 * (uint64_t)view->rows;
-    else if (!weight_bytes(view->type, view->layout, view->rows, view->k, &bytes))
-        return;
-    hash_stream_add(stream, view->data,
-                    bytes < SAMPLE_BYTES ? (size_t)bytes : (size_t)SAMPLE_BYTES);
-}
-
-static void add_layer(hash_stream *stream, const layer_view *layer) {
-    add_view(stream, &layer->query.weight);
-    add_view(stream, &layer->key.weight);
-    add_view(stream, &layer->value.weight);
-    add_view(stream, &layer->output.weight);
-    add_view(stream, &layer->gate.weight);
-    add_view(stream, &layer->up.weight);
-    add_view(stream, &layer->down.weight);
-}
-
 adapter_base model_adapter_base(const avo_model *model) {
-    const model_config *config = &model->source->config;
-    const model_view *view = &model->view;
-    hash_stream stream;
-    hash_stream_begin(&stream);
-    uint32_t head[] = {(uint32_t)config->architecture,
-                       config->layers,
-                       config->width,
-                       config->feed_forward,
-                       config->heads,
-                       config->kv_heads,
-                       config->head_size,
-                       config->vocabulary,
-                       config->rope_interleaved};
-    hash_stream_add(&stream, head, sizeof(head));
-    add_view(&stream, &view->embedding);
-    for (uint32_t i = 0; i < view->layers; i++)
-        add_layer(&stream, &view->layer[i]);
-    add_view(&stream, &view->head.weight);
-    return (adapter_base){config, view, hash_stream_sum(&stream)};
+    return (adapter_base){&model->source->config, &model->view, source_digest(model->source)};
 }
 
 static avo_status type_of(const char *name, quant_type *type, avo_error *error) {
