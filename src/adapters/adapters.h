@@ -23,8 +23,8 @@ typedef struct adapter_base {
     const model_config *config;
     const model_view *view; /* weights as the file has them, any layout: for DoRA's norms, trained
                                matrices (as differences), merging */
-    uint64_t digest;        /* of configuration and weights' names, types, shapes; a packed adapter
-                               that depends on base weights names the base it was made for */
+    uint64_t digest;        /* source_digest; a packed adapter that depends on base weights names
+                               the base it was made for */
 } adapter_base;
 /* Where config->rope_interleaved, the rows of q and k of a llama lie in another order than PEFT's
  * (i and i + half of a head beside each other): B, magnitudes and biases of these are reordered. */
@@ -55,8 +55,7 @@ struct avo_adapter {
 };
 
 typedef struct adapter_options {
-    quant_type type;   /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
-    uint32_t rank_max; /* of one matrix; 0: ADAPTER_RANK_MAX */
+    quant_type type; /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
 } adapter_options;
 
 /* A folder with adapter_config.json and adapter_model.safetensors, a GGUF adapter, or a packed

@@ -214,7 +214,7 @@ uint32_t array_floats(const model_view *base, const adapter_array *array);
 /* Bytes of a matrix; its shape was checked. */
 uint64_t view_bytes(const weight_view *view);
 
-/* Gains, norms, rank_max and bytes, from the arrays. */
+/* Gains, norms and bytes, from the arrays. */
 void adapter_sum_up(avo_adapter *adapter, uint32_t layer_count);
 /* The digest of all arrays and scales. */
 void adapter_digest(const adapter_view *view, uint32_t layer_count, const model_view *base,
@@ -233,6 +233,11 @@ struct adapter_storage {
     uint32_t *module_index; /* [modules_matched] as module_index numbers them */
     double *norms;          /* [modules_matched] */
     bool norms_known;
+    /* The registry's (registry.c): what counts its bytes until it is closed, the close that this
+     * stands in front of, and the next one of those that are to be given back. */
+    struct registry_meter *meter;
+    void (*close)(avo_adapter *adapter);
+    avo_adapter *next;
 };
 
 AVO_MUST_USE avo_status adapter_build(const adapter_draft *draft, const adapter_options *options,
@@ -248,12 +253,20 @@ AVO_MUST_USE avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_
 
 /* ---- Opening (open.c) ---- */
 
+#define ADAPTER_CONFIG_NAME  "adapter_config.json"
+#define ADAPTER_WEIGHTS_NAME "adapter_model.safetensors"
+#define ADAPTER_PICKLE_NAME  "adapter_model.bin"
+
 /* Where the files of an adapter really lie, and how they are called in messages. */
 typedef struct adapter_files {
     const char *shown;
     const char *config;  /* adapter_config.json; NULL: a GGUF or packed file */
     const char *weights; /* or that file */
+    const char *config_shown, *weights_shown;
 } adapter_files;
+/* A folder without its configuration, or without weights that are read. */
+AVO_MUST_USE avo_status adapter_no_config(const char *shown, avo_error *error);
+AVO_MUST_USE avo_status adapter_no_weights(const char *shown, bool pickle, avo_error *error);
 AVO_MUST_USE avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
                                            const adapter_options *options,
                                            const avo_allocator *allocator, avo_adapter **out,

@@ -237,41 +237,11 @@ uint64_t view_bytes(const weight_view *view) {
 
 /* ---- What follows from the arrays ---- */
 
-/* Sum of the ranks of matrices that read one input; one that is shared counts once. */
-static uint32_t rank_sum(const adapter_delta *const *deltas, size_t count) {
-    uint32_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        bool shared = false;
-        for (size_t j = 0; j < i; j++)
-            shared = shared || (deltas[i]->down.data == deltas[j]->down.data);
-        if (deltas[i]->down.data != NULL && !shared)
-            sum += deltas[i]->down.rows;
-    }
-    return sum;
-}
-
-static void raise(uint32_t *most, uint32_t value) {
-    if (value > *most)
-        *most = value;
-}
-
 void adapter_sum_up(avo_adapter *adapter, uint32_t layer_count) {
     adapter_view *view = &adapter->view;
     adapter_layer *layers = adapter->storage->layers;
     view->layer = layers;
     view->gains = view->norms = false;
-    view->rank_max = view->embedding.up.k;
-    if (view->embedding.up.data == NULL)
-        view->rank_max = 0;
-    for (uint32_t i = 0; i < layer_count; i++) {
-        const adapter_layer *l = &layers[i];
-        raise(&view->rank_max,
-              rank_sum((const adapter_delta *const[]){&l->query, &l->key, &l->value}, 3));
-        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->gate, &l->up}, 2));
-        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->output}, 1));
-        raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&l->down}, 1));
-    }
-    raise(&view->rank_max, rank_sum((const adapter_delta *const[]){&view->head}, 1));
     adapter->bytes = 0;
     const uint8_t *last = NULL; /* shared matrices stand side by side */
     for (uint32_t i = 0; i < array_count(layer_count); i++) {

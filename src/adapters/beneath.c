@@ -35,29 +35,53 @@ static void descriptor_path(int descriptor, char out[32]) {
     snprintf(out, 32, "/proc/self/fd/%d", descriptor);
 }
 
+/* One file of a folder; −1 with errno. */
+static int open_inside(int root, const char *path, const char *name) {
+    char joined[4096];
+    avo_error error;
+    if (file_join(joined, sizeof(joined), path, name, &error) != AVO_OK) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open_beneath(root, joined);
+}
+
+static avo_status no_weights(int root, const char *path, const char *shown, avo_error *error) {
+    int pickle = open_inside(root, path, ADAPTER_PICKLE_NAME);
+    if (pickle >= 0)
+        (void)close(pickle);
+    return adapter_no_weights(shown, pickle >= 0, error);
+}
+
 static avo_status open_folder(int root, const char *root_path, const char *path,
                               adapter_files *files, const adapter_base *base,
                               const adapter_options *options, const avo_allocator *allocator,
                               avo_adapter **out, avo_error *error) {
-    char name[4096], config_path[32], weights_path[32];
-    AVO_TRY(file_join(name, sizeof(name), path, "adapter_config.json", error));
-    int config = open_beneath(root, name);
+    char config_path[32], weights_path[32], config_shown[4096], weights_shown[4096];
+    AVO_TRY(
+        file_join(config_shown, sizeof(config_shown), files->shown, ADAPTER_CONFIG_NAME, error));
+    AVO_TRY(
+        file_join(weights_shown, sizeof(weights_shown), files->shown, ADAPTER_WEIGHTS_NAME, error));
+    int config = open_inside(root, path, ADAPTER_CONFIG_NAME);
     if (config < 0)
-        return refuse(root_path, name, error);
-    avo_status status = file_join(name, sizeof(name), path, "adapter_model.safetensors", error);
-    int weights = status == AVO_OK ? open_beneath(root, name) : -1;
-    if (status == AVO_OK && weights < 0)
-        status = refuse(root_path, name, error);
-    if (status == AVO_OK) {
+        return errno == ENOENT ? adapter_no_config(files->shown, error)
+                               : refuse(root_path, path, error);
+    avo_status status;
+    int weights = open_inside(root, path, ADAPTER_WEIGHTS_NAME);
+    if (weights >= 0) {
         descriptor_path(config, config_path);
         descriptor_path(weights, weights_path);
         files->config = config_path;
+        files->config_shown = config_shown;
         files->weights = weights_path;
+        files->weights_shown = weights_shown;
         status = adapter_open_files(base, files, options, allocator, out, error);
+        (void)close(weights);
+    } else {
+        status = errno == ENOENT ? no_weights(root, path, files->shown, error)
+                                 : refuse(root_path, path, error);
     }
     (void)close(config);
-    if (weights >= 0)
-        (void)close(weights);
     return status;
 }
 
@@ -73,7 +97,7 @@ avo_status beneath_open(const char *root, const char *path, const adapter_base *
     avo_status status;
     int found = open_beneath(folder, path);
     struct stat state;
-    adapter_files files = {.shown = shown, .weights = place};
+    adapter_files files = {.shown = shown, .weights = place, .weights_shown = shown};
     if (found < 0 || fstat(found, &state) != 0) {
         status = refuse(root, path, error);
     } else if (S_ISDIR(state.st_mode)) {

@@ -3,10 +3,6 @@
 
 #include "base/float_mode.h"
 
-#define CONFIG_NAME  "adapter_config.json"
-#define WEIGHTS_NAME "adapter_model.safetensors"
-#define PICKLE_NAME  "adapter_model.bin"
-
 /* ---- One adapter from bytes ---- */
 
 /* A zip archive as PyTorch writes it, or the protocol byte of a pickle; not the length of a
@@ -40,30 +36,20 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
     } else {
         if (config.size == 0)
             return status_fail(error, AVO_ERROR_NOT_FOUND,
-                               "%s: no " CONFIG_NAME " beside it; give the folder", adapter->path);
+                               "%s: no " ADAPTER_CONFIG_NAME " beside it; give the folder",
+                               adapter->path);
         peft_config peft;
-        AVO_TRY(peft_config_read(scratch, config, CONFIG_NAME, &peft, error));
+        AVO_TRY(peft_config_read(scratch, config, ADAPTER_CONFIG_NAME, &peft, error));
         AVO_TRY(peft_read(&draft, *source, &peft, adapter->allocator, error));
     }
     AVO_TRY(draft_check(&draft, error));
     return adapter_build(&draft, options, adapter, error);
 }
 
-static avo_status check_ranks(const avo_adapter *adapter, uint32_t rank_max, avo_error *error) {
-    for (uint32_t i = 0; i < adapter->modules_matched; i++)
-        if (adapter->modules[i].rank > rank_max)
-            return status_fail(error, AVO_ERROR_LIMIT, "%s: module %s has rank %u, at most %u",
-                               adapter->path, adapter->modules[i].name, adapter->modules[i].rank,
-                               rank_max);
-    return AVO_OK;
-}
-
 static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view weights,
                              const adapter_options *options, avo_error *error) {
-    if (packed_is(weights)) {
-        AVO_TRY(packed_open(adapter, weights, error));
-        return check_ranks(adapter, options->rank_max, error);
-    }
+    if (packed_is(weights))
+        return packed_open(adapter, weights, error);
     arena scratch;
     model_source *source = NULL;
     arena_init(&scratch, adapter->allocator, SIZE_MAX);
@@ -71,7 +57,6 @@ static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view
     source_close(source);
     arena_free(&scratch);
     AVO_TRY(status);
-    AVO_TRY(check_ranks(adapter, options->rank_max, error));
     const adapter_base *base = &adapter->storage->base;
     adapter->type = options->type == QUANT_Q8C ? "q8" : quant_name(options->type);
     adapter_sum_up(adapter, base->view->layers);
@@ -124,8 +109,6 @@ static avo_status take_adapter(const adapter_base *base, const char *shown,
 static avo_status check_options(const adapter_options *given, adapter_options *own,
                                 avo_error *error) {
     *own = given == NULL ? (adapter_options){.type = QUANT_Q8C} : *given;
-    if (own->rank_max == 0)
-        own->rank_max = ADAPTER_RANK_MAX;
     if (own->type == QUANT_Q8C || own->type == QUANT_F16 || own->type == QUANT_F32)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT, "adapters are stored as q8, f16 or f32, not %s",
@@ -158,14 +141,40 @@ avo_status adapter_open_memory(const adapter_base *base, bytes_view config, byte
 
 /* ---- Files ---- */
 
+avo_status adapter_no_config(const char *shown, avo_error *error) {
+    return status_fail(error, AVO_ERROR_NOT_FOUND,
+                       "%s: the folder has no " ADAPTER_CONFIG_NAME ": no PEFT adapter", shown);
+}
+
+avo_status adapter_no_weights(const char *shown, bool pickle, avo_error *error) {
+    return pickle ? status_fail(error, AVO_ERROR_UNSUPPORTED,
+                                "%s: " ADAPTER_PICKLE_NAME " is a Python pickle, which is never "
+                                "read: save the adapter as safetensors",
+                                shown)
+                  : status_fail(error, AVO_ERROR_NOT_FOUND,
+                                "%s: the folder has no " ADAPTER_WEIGHTS_NAME, shown);
+}
+
+/* What fails is named as the caller knows it, and not as it is opened. */
+static avo_status map_file(const char *path, const char *shown, file_map *map, avo_error *error) {
+    avo_error own = {0};
+    avo_status status = file_map_open(path, map, &own);
+    if (status == AVO_OK)
+        return AVO_OK;
+    size_t known = strlen(path);
+    return strncmp(own.text, path, known) == 0
+               ? status_fail(error, status, "%s%s", shown, own.text + known)
+               : status_fail(error, status, "%s", own.text);
+}
+
 avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
                               const adapter_options *options, const avo_allocator *allocator,
                               avo_adapter **out, avo_error *error) {
     *out = NULL;
     file_map config = {0}, weights = {0};
     if (files->config != NULL)
-        AVO_TRY(file_map_open(files->config, &config, error));
-    avo_status status = file_map_open(files->weights, &weights, error);
+        AVO_TRY(map_file(files->config, files->config_shown, &config, error));
+    avo_status status = map_file(files->weights, files->weights_shown, &weights, error);
     if (status == AVO_OK && weights.bytes.size == 0)
         status = status_fail(error, AVO_ERROR_FORMAT, "%s: the weights are empty", files->shown);
     if (status == AVO_OK)
@@ -186,25 +195,18 @@ avo_status adapter_open(const adapter_base *base, const char *path, const adapte
     file_kind kind = file_kind_of(path);
     if (kind == FILE_MISSING)
         return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such file or folder", path);
-    adapter_files files = {.shown = path, .weights = path};
+    adapter_files files = {.shown = path, .weights = path, .weights_shown = path};
     if (kind != FILE_FOLDER)
         return adapter_open_files(base, &files, options, allocator, out, error);
     char config[4096], weights[4096], pickle[4096];
-    AVO_TRY(file_join(config, sizeof(config), path, CONFIG_NAME, error));
-    AVO_TRY(file_join(weights, sizeof(weights), path, WEIGHTS_NAME, error));
-    AVO_TRY(file_join(pickle, sizeof(pickle), path, PICKLE_NAME, error));
+    AVO_TRY(file_join(config, sizeof(config), path, ADAPTER_CONFIG_NAME, error));
+    AVO_TRY(file_join(weights, sizeof(weights), path, ADAPTER_WEIGHTS_NAME, error));
+    AVO_TRY(file_join(pickle, sizeof(pickle), path, ADAPTER_PICKLE_NAME, error));
     if (file_kind_of(config) == FILE_MISSING)
-        return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s: the folder has no " CONFIG_NAME ": no PEFT adapter", path);
+        return adapter_no_config(path, error);
     if (file_kind_of(weights) == FILE_MISSING)
-        return file_kind_of(pickle) == FILE_MISSING
-                   ? status_fail(error, AVO_ERROR_NOT_FOUND, "%s: the folder has no " WEIGHTS_NAME,
-                                 path)
-                   : status_fail(error, AVO_ERROR_UNSUPPORTED,
-                                 "%s: " PICKLE_NAME " is a Python pickle, which is never read: "
-                                 "save the adapter as safetensors",
-                                 path);
-    files.config = config;
-    files.weights = weights;
+        return adapter_no_weights(path, file_kind_of(pickle) != FILE_MISSING, error);
+    files.config = files.config_shown = config;
+    files.weights = files.weights_shown = weights;
     return adapter_open_files(base, &files, options, allocator, out, error);
 }

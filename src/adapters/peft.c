@@ -158,17 +158,26 @@ static double scale_of(const peft_config *config, const peft_match *match) {
     return config->rslora ? match->alpha / sqrt(rank) : match->alpha / rank;
 }
 
-/* The head that PEFT ties to a trained embedding: y += s · (lookᵀ) · (upᵀ · x). */
-static void tie_head(const peft_reader *reader, module_draft *head) {
+/* The head that PEFT ties to a trained embedding. Of an embedding with LoRA it is tied as well,
+ * with A and B exchanged and transposed: that is not made, and a head without it would be another
+ * model's.
+ */
+static avo_status tie_head(const peft_reader *reader, module_draft *head) {
     const adapter_draft *draft = reader->draft;
     const model_config *config = draft->base->config;
     if (!reader->config->tie_ensured || !config->tied_head)
-        return;
+        return AVO_OK;
     const module_draft *embedding = &draft->modules[module_index(config, 0, MODULE_EMBEDDING)];
     if (head->weight == NULL && !head->targeted && embedding->weight != NULL) {
         head->weight = embedding->weight;
         head->saved = true;
     }
+    if (embedding->down != NULL || embedding->up != NULL)
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: ensure_weight_tying with LoRA on %s is not supported: the head of "
+                           "this model is the embedding",
+                           draft->path, embedding->name);
+    return AVO_OK;
 }
 
 /* Magnitudes and biases of B belong to a low rank: there where the options say so, and nowhere else
@@ -213,7 +222,7 @@ static avo_status settle_module(peft_reader *reader, uint32_t index, const char 
         biased && (reader->config->bias == PEFT_BIAS_ALL ||
                    (reader->config->bias == PEFT_BIAS_LORA && module->targeted) || module->saved);
     if (role == MODULE_HEAD)
-        tie_head(reader, module);
+        AVO_TRY(tie_head(reader, module));
     if (low_rank && !module->targeted)
         return module_refuse(reader, name, "has LoRA tensors, but target_modules does not mean it");
     if (module->targeted && !low_rank)

@@ -32,29 +32,6 @@ struct peft_matcher {
     size_t ranks, alphas, layers;
 };
 
-/* PCRE2's release does not tell the size: it stands in front of the block. */
-typedef struct block_head {
-    size_t bytes;
-    uint8_t pad[ALLOCATOR_ALIGNMENT - sizeof(size_t)];
-} block_head;
-
-static void *take(PCRE2_SIZE size, void *context) {
-    if (size > SIZE_MAX - sizeof(block_head))
-        return NULL;
-    block_head *head = allocator_take(context, size + sizeof(block_head));
-    if (head == NULL)
-        return NULL;
-    head->bytes = size + sizeof(block_head);
-    return head + 1;
-}
-
-static void give(void *memory, void *context) {
-    if (memory == NULL)
-        return;
-    block_head *head = (block_head *)memory - 1;
-    allocator_give(context, head, head->bytes);
-}
-
 /* ---- Compiling ---- */
 
 static avo_status compile(peft_matcher *matcher, const char *before, text_view pattern,
@@ -141,8 +118,8 @@ static avo_status compile_layers(peft_matcher *matcher, avo_error *error) {
 
 static avo_status compile_all(peft_matcher *matcher, avo_error *error) {
     const peft_config *config = matcher->config;
-    matcher->memory =
-        pcre2_general_context_create(take, give, (void *)(uintptr_t)matcher->allocator);
+    matcher->memory = pcre2_general_context_create(allocator_take_sized, allocator_give_sized,
+                                                   (void *)(uintptr_t)matcher->allocator);
     if (matcher->memory != NULL) {
         matcher->limits = pcre2_match_context_create(matcher->memory);
         matcher->data = pcre2_match_data_create(32, matcher->memory);

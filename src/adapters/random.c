@@ -217,7 +217,6 @@ static avo_status make_view(random_maker *maker) {
         AVO_TRY(make_norm(maker, &model->final_norm, model->width, &view->final_norm));
     view->gains = (maker->options->parts & ADAPTER_RANDOM_GAINS) != 0;
     view->norms = (maker->options->parts & ADAPTER_RANDOM_NORMS) != 0;
-    view->rank_max = ADAPTER_INPUT_MATRICES * maker->options->rank;
     return AVO_OK;
 }
 

@@ -34,7 +34,7 @@ struct adapter_registry {
     pthread_cond_t opened;
     entry **entries; /* sorted by name */
     size_t count, capacity;
-    uint64_t memory; /* of open adapters that the registry holds */
+    struct registry_meter *meter;
     uint64_t versions, clock;
 };
 
@@ -114,18 +114,42 @@ static avo_status make_entry(const adapter_registry *registry, const char *name,
 
 /* ---- Memory ---- */
 
+/* Bytes of every adapter that the registry has opened and that is not closed yet, whether a name
+ * still means it or a request only. Adapters may outlive the registry, so it is counted itself. */
+typedef struct registry_meter {
+    const avo_allocator *allocator;
+    uint32_t references; /* atomic */
+    uint64_t bytes;      /* atomic: the last reference is given back on any thread */
+} registry_meter;
+
+static void meter_release(registry_meter *meter) {
+    if (__atomic_sub_fetch(&meter->references, 1, __ATOMIC_ACQ_REL) == 0)
+        allocator_give(meter->allocator, meter, sizeof(*meter));
+}
+
 static uint64_t cost_of(const avo_adapter *adapter) {
     /* Mapped files take memory too while they are used. */
     return adapter->memory_bytes + adapter->storage->map.bytes.size;
 }
 
-/* Takes the adapter out of an entry; the caller gives the reference back outside of the mutex. */
-static avo_adapter *detach(adapter_registry *registry, entry *e) {
-    avo_adapter *adapter = e->adapter;
-    if (adapter != NULL)
-        registry->memory -= cost_of(adapter);
-    e->adapter = NULL;
-    return adapter;
+static void close_counted(avo_adapter *adapter) {
+    registry_meter *meter = adapter->storage->meter;
+    uint64_t bytes = cost_of(adapter);
+    adapter->storage->close(adapter);
+    __atomic_sub_fetch(&meter->bytes, bytes, __ATOMIC_RELAXED);
+    meter_release(meter);
+}
+
+/* The entry's from now on, and counted until its last reference is given back. */
+static void attach(adapter_registry *registry, entry *e, avo_adapter *adapter) {
+    struct adapter_storage *storage = adapter->storage;
+    __atomic_add_fetch(&registry->meter->references, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&registry->meter->bytes, cost_of(adapter), __ATOMIC_RELAXED);
+    storage->meter = registry->meter;
+    storage->close = adapter->close;
+    adapter->close = close_counted;
+    e->adapter = adapter;
+    memcpy(e->digest, adapter->view.digest, sizeof(e->digest));
 }
 
 static uint32_t users_of(const entry *e) {
@@ -135,46 +159,79 @@ static uint32_t users_of(const entry *e) {
     return references > 0 ? references - 1 : 0;
 }
 
+/* A list through adapters, as long as it must be: given back outside of the mutex. */
+static void push(avo_adapter **list, avo_adapter *adapter) {
+    adapter->storage->next = *list;
+    *list = adapter;
+}
+
+static void release_all(avo_adapter *list) {
+    while (list != NULL) {
+        avo_adapter *next = list->storage->next;
+        adapter_release(list);
+        list = next;
+    }
+}
+
+/* Takes the adapter out of an entry and into `closed`. One that nobody else has is as good as
+ * closed; any other counts on. */
+static void detach(entry *e, avo_adapter **closed) {
+    avo_adapter *adapter = e->adapter;
+    if (adapter == NULL)
+        return;
+    if (users_of(e) == 0) {
+        struct adapter_storage *storage = adapter->storage;
+        adapter->close = storage->close;
+        __atomic_sub_fetch(&storage->meter->bytes, cost_of(adapter), __ATOMIC_RELAXED);
+        meter_release(storage->meter);
+    }
+    e->adapter = NULL;
+    push(closed, adapter);
+}
+
+/* What may be closed for its memory; `except` is being replaced or opened. */
+static bool is_idle(const entry *e, const entry *except) {
+    return e != except && e->adapter != NULL && !e->pinned && users_of(e) == 0;
+}
+
 /* The least recently used one that nobody needs; NULL: none. */
 static entry *find_idle(const adapter_registry *registry, const entry *except) {
     entry *oldest = NULL;
     for (size_t i = 0; i < registry->count; i++) {
         entry *e = registry->entries[i];
-        if (e == except || e->adapter == NULL || e->pinned || users_of(e) > 0)
-            continue;
-        if (oldest == NULL || e->used < oldest->used)
+        if (is_idle(e, except) && (oldest == NULL || e->used < oldest->used))
             oldest = e;
     }
     return oldest;
 }
 
-#define CLOSED_AT_ONCE 64
-
-/* Makes room for `needed` more bytes where it can; what is to be closed goes to `closed`. False:
- * they do not fit even so. */
-static bool make_room(adapter_registry *registry, const entry *except, uint64_t needed,
-                      avo_adapter **closed, size_t *count) {
-    while (registry->memory_max > 0 && registry->memory + needed > registry->memory_max) {
-        entry *idle = *count < CLOSED_AT_ONCE ? find_idle(registry, except) : NULL;
-        if (idle == NULL)
-            return false;
-        closed[(*count)++] = detach(registry, idle);
+/* Makes room for what takes the place of `except`, whose own adapter is given back anyway. Looks
+ * first whether there is enough: where not, nothing is closed. What is goes to `closed`. */
+static avo_status make_room(adapter_registry *registry, const entry *except, const char *name,
+                            uint64_t needed, avo_adapter **closed, avo_error *error) {
+    uint64_t most = registry->memory_max, idle = 0;
+    uint64_t used = __atomic_load_n(&registry->meter->bytes, __ATOMIC_RELAXED);
+    if (most == 0)
+        return AVO_OK;
+    if (except != NULL && except->adapter != NULL && users_of(except) == 0)
+        used -= cost_of(except->adapter);
+    if (used + needed <= most)
+        return AVO_OK;
+    for (size_t i = 0; i < registry->count; i++)
+        if (is_idle(registry->entries[i], except))
+            idle += cost_of(registry->entries[i]->adapter);
+    if (used - idle + needed > most)
+        return status_fail(error, AVO_ERROR_FULL,
+                           "adapter \"%s\" takes %llu bytes, of %llu in all %llu are in use: none "
+                           "of them is idle",
+                           name, (unsigned long long)needed, (unsigned long long)most,
+                           (unsigned long long)(used - idle));
+    while (used + needed > most) {
+        entry *oldest = find_idle(registry, except); /* only more of them become idle meanwhile */
+        used -= cost_of(oldest->adapter);
+        detach(oldest, closed);
     }
-    return true;
-}
-
-static void release_all(avo_adapter **adapters, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        adapter_release(adapters[i]);
-}
-
-static avo_status no_room(const adapter_registry *registry, const char *name, uint64_t needed,
-                          avo_error *error) {
-    return status_fail(error, AVO_ERROR_FULL,
-                       "adapter \"%s\" takes %llu bytes, of %llu in all %llu are in use: none of "
-                       "them is idle",
-                       name, (unsigned long long)needed, (unsigned long long)registry->memory_max,
-                       (unsigned long long)registry->memory);
+    return AVO_OK;
 }
 
 /* ---- Opening and closing ---- */
@@ -198,20 +255,29 @@ avo_status registry_open(const adapter_base *base, const registry_options *optio
     registry->base = *base;
     registry->options = options->adapter;
     registry->memory_max = options->memory_max;
+    registry->meter = allocator_take_array(allocator, 1, sizeof(*registry->meter));
+    if (registry->meter == NULL) {
+        allocator_give(allocator, registry, sizeof(*registry));
+        return status_no_memory(error, "a registry", sizeof(*registry->meter));
+    }
+    *registry->meter = (registry_meter){.allocator = allocator, .references = 1};
     if (options->root != NULL) {
         if (file_kind_of(options->root) != FILE_FOLDER) {
+            meter_release(registry->meter);
             allocator_give(allocator, registry, sizeof(*registry));
             return status_fail(error, AVO_ERROR_NOT_FOUND, "adapter root %s: no such folder",
                                options->root);
         }
         registry->root = copy_text(allocator, options->root, &registry->root_bytes);
         if (registry->root == NULL) {
+            meter_release(registry->meter);
             allocator_give(allocator, registry, sizeof(*registry));
             return status_no_memory(error, "a path", strlen(options->root));
         }
     }
     if (pthread_mutex_init(&registry->mutex, NULL) != 0 ||
         pthread_cond_init(&registry->opened, NULL) != 0) {
+        meter_release(registry->meter);
         allocator_give(allocator, registry->root, registry->root_bytes);
         allocator_give(allocator, registry, sizeof(*registry));
         return status_no_memory(error, "a registry's mutex", 0);
@@ -232,6 +298,7 @@ void registry_close(adapter_registry *registry) {
     allocator_give(registry->allocator, registry->entries,
                    registry->capacity * sizeof(*registry->entries));
     allocator_give(registry->allocator, registry->root, registry->root_bytes);
+    meter_release(registry->meter);
     allocator_give(registry->allocator, registry, sizeof(*registry));
 }
 
@@ -255,22 +322,22 @@ static avo_status reserve(adapter_registry *registry, avo_error *error) {
     return AVO_OK;
 }
 
-/* Puts `fresh` in the place of what the name meant; *before gets that, which may be NULL. */
-static avo_status put(adapter_registry *registry, entry *fresh, entry **before, avo_error *error) {
+/* Puts `fresh` in the place of what the name meant, which it returns and which may be NULL; there
+ * is room for another name. */
+static entry *put(adapter_registry *registry, entry *fresh) {
     size_t at;
     fresh->version = ++registry->versions;
     fresh->used = ++registry->clock;
     if (find(registry, fresh->name, &at)) {
-        *before = registry->entries[at];
+        entry *before = registry->entries[at];
         registry->entries[at] = fresh;
-        return AVO_OK;
+        return before;
     }
-    AVO_TRY(reserve(registry, error));
     memmove(registry->entries + at + 1, registry->entries + at,
             (registry->count - at) * sizeof(*registry->entries));
     registry->entries[at] = fresh;
     registry->count++;
-    return AVO_OK;
+    return NULL;
 }
 
 /* An entry that somebody is opening is theirs until they are done. */
@@ -280,11 +347,28 @@ static void wait_for_opening(adapter_registry *registry, const char *name) {
         (void)pthread_cond_wait(&registry->opened, &registry->mutex);
 }
 
+/* Under the mutex: everything that can fail comes first. */
+static avo_status load_locked(adapter_registry *registry, entry *fresh, avo_adapter *adapter,
+                              entry **before, avo_adapter **closed, avo_error *error) {
+    wait_for_opening(registry, fresh->name);
+    size_t at;
+    const entry *replaced = find(registry, fresh->name, &at) ? registry->entries[at] : NULL;
+    if (replaced == NULL)
+        AVO_TRY(reserve(registry, error));
+    if (adapter != NULL) {
+        AVO_TRY(make_room(registry, replaced, fresh->name, cost_of(adapter), closed, error));
+        attach(registry, fresh, adapter);
+    }
+    *before = put(registry, fresh);
+    if (*before != NULL)
+        detach(*before, closed);
+    return AVO_OK;
+}
+
 avo_status registry_load(adapter_registry *registry, const char *name, const char *path,
                          bool pinned, bool lazy, avo_error *error) {
     entry *fresh = NULL, *before = NULL;
-    avo_adapter *adapter = NULL, *old = NULL, *closed[CLOSED_AT_ONCE];
-    size_t closed_count = 0;
+    avo_adapter *adapter = NULL, *closed = NULL;
     AVO_TRY(check_name(name, error));
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
@@ -292,31 +376,10 @@ avo_status registry_load(adapter_registry *registry, const char *name, const cha
     avo_status status = lazy ? AVO_OK : open_files(registry, path, &adapter, error);
     if (status == AVO_OK) {
         (void)pthread_mutex_lock(&registry->mutex);
-        wait_for_opening(registry, name);
-        size_t at;
-        entry *replaced = find(registry, name, &at) ? registry->entries[at] : NULL;
-        /* What is replaced makes room as well: it is given back either way. */
-        uint64_t needed = adapter == NULL ? 0 : cost_of(adapter);
-        uint64_t freed = replaced != NULL && replaced->adapter != NULL && users_of(replaced) == 0
-                             ? cost_of(replaced->adapter)
-                             : 0;
-        if (adapter != NULL && !make_room(registry, replaced, needed > freed ? needed - freed : 0,
-                                          closed, &closed_count))
-            status = no_room(registry, name, needed, error);
-        if (status == AVO_OK)
-            status = put(registry, fresh, &before, error);
-        if (status == AVO_OK) {
-            if (adapter != NULL) {
-                fresh->adapter = adapter;
-                memcpy(fresh->digest, adapter->view.digest, sizeof(fresh->digest));
-                registry->memory += needed;
-            }
-            old = before == NULL ? NULL : detach(registry, before);
-        }
+        status = load_locked(registry, fresh, adapter, &before, &closed, error);
         (void)pthread_mutex_unlock(&registry->mutex);
     }
-    release_all(closed, closed_count);
-    adapter_release(old);
+    release_all(closed);
     free_entry(registry, status == AVO_OK ? before : fresh);
     if (status != AVO_OK)
         adapter_release(adapter);
@@ -329,16 +392,16 @@ avo_status registry_unload(adapter_registry *registry, const char *name, avo_err
     wait_for_opening(registry, name);
     size_t at;
     entry *gone = NULL;
-    avo_adapter *adapter = NULL;
+    avo_adapter *closed = NULL;
     if (find(registry, name, &at)) {
         gone = registry->entries[at];
-        adapter = detach(registry, gone);
+        detach(gone, &closed);
         registry->count--;
         memmove(registry->entries + at, registry->entries + at + 1,
                 (registry->count - at) * sizeof(*registry->entries));
     }
     (void)pthread_mutex_unlock(&registry->mutex);
-    adapter_release(adapter);
+    release_all(closed);
     free_entry(registry, gone);
     return gone == NULL ? not_found(name, error) : AVO_OK;
 }
@@ -347,7 +410,7 @@ avo_status registry_unload(adapter_registry *registry, const char *name, avo_err
 
 /* Opens an entry's files without the mutex; it is held again when this returns. */
 static avo_status open_entry(adapter_registry *registry, entry *e, avo_adapter **closed,
-                             size_t *closed_count, avo_error *error) {
+                             avo_error *error) {
     avo_adapter *adapter = NULL;
     e->opening = true;
     (void)pthread_mutex_unlock(&registry->mutex);
@@ -357,23 +420,20 @@ static avo_status open_entry(adapter_registry *registry, entry *e, avo_adapter *
     (void)pthread_cond_broadcast(&registry->opened);
     if (status != AVO_OK)
         return status;
-    if (!make_room(registry, e, cost_of(adapter), closed, closed_count)) {
-        status = no_room(registry, e->name, cost_of(adapter), error);
-        closed[(*closed_count)++] = adapter;
-        return status;
-    }
-    e->adapter = adapter;
-    memcpy(e->digest, adapter->view.digest, sizeof(e->digest));
-    registry->memory += cost_of(adapter);
-    return AVO_OK;
+    status = make_room(registry, e, e->name, cost_of(adapter), closed, error);
+    if (status == AVO_OK)
+        attach(registry, e, adapter);
+    else
+        push(closed, adapter);
+    return status;
 }
 
 avo_status registry_take(adapter_registry *registry, const char *name, avo_adapter **out,
                          avo_error *error) {
     *out = NULL;
     AVO_TRY(check_name(name, error));
-    avo_adapter *closed[CLOSED_AT_ONCE + 1];
-    size_t closed_count = 0, at;
+    avo_adapter *closed = NULL;
+    size_t at;
     avo_status status = AVO_OK;
     (void)pthread_mutex_lock(&registry->mutex);
     wait_for_opening(registry, name);
@@ -382,14 +442,14 @@ avo_status registry_take(adapter_registry *registry, const char *name, avo_adapt
     } else {
         entry *e = registry->entries[at];
         if (e->adapter == NULL)
-            status = open_entry(registry, e, closed, &closed_count, error);
+            status = open_entry(registry, e, &closed, error);
         if (status == AVO_OK) {
             e->used = ++registry->clock;
             *out = adapter_share(e->adapter);
         }
     }
     (void)pthread_mutex_unlock(&registry->mutex);
-    release_all(closed, closed_count);
+    release_all(closed);
     return status;
 }
 

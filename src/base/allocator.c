@@ -36,3 +36,25 @@ void allocator_give(const avo_allocator *allocator, void *memory, size_t size) {
     else
         free(memory);
 }
+
+typedef struct sized_head {
+    size_t bytes;
+    uint8_t pad[ALLOCATOR_ALIGNMENT - sizeof(size_t)];
+} sized_head;
+
+void *allocator_take_sized(size_t size, void *context) {
+    if (size > SIZE_MAX - sizeof(sized_head))
+        return NULL;
+    sized_head *head = allocator_take(context, size + sizeof(sized_head));
+    if (head == NULL)
+        return NULL;
+    head->bytes = size + sizeof(sized_head);
+    return head + 1;
+}
+
+void allocator_give_sized(void *memory, void *context) {
+    if (memory == NULL)
+        return;
+    sized_head *head = (sized_head *)memory - 1;
+    allocator_give(context, head, head->bytes);
+}

@@ -13,4 +13,9 @@ void *allocator_take_array(const avo_allocator *allocator, size_t count, size_t 
 /* `size` as it was taken. NULL is ignored. */
 void allocator_give(const avo_allocator *allocator, void *memory, size_t size);
 
+/* For libraries whose release does not tell the size: it stands in front of the block. `context` is
+ * an allocator; the arguments stand as PCRE2 wants them. */
+void *allocator_take_sized(size_t size, void *context);
+void allocator_give_sized(void *memory, void *context);
+
 #endif

@@ -193,24 +193,6 @@ const cli_command command_adapter_pack = {
 
 /* ---- adapter merge ---- */
 
-/* "PATH" or "PATH:WEIGHT"; a path may hold colons that no number follows. */
-static avo_status parse_use(const char *text, char *path, size_t capacity, float *weight,
-                            avo_error *error) {
-    const char *colon = strrchr(text, ':');
-    double number = 1.0;
-    size_t length = strlen(text);
-    if (colon != NULL && number_parse_double(colon + 1, -1000.0, 1000.0, &number) == NULL)
-        length = (size_t)(colon - text);
-    else
-        number = 1.0;
-    if (length == 0 || length >= capacity)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "adapter \"%.100s\": no path", text);
-    memcpy(path, text, length);
-    path[length] = '\0';
-    *weight = (float)number;
-    return AVO_OK;
-}
-
 static avo_status merge(const char *model_name, char **adapters, int count, const char *output,
                         const char *type, pack_options *options, pack_report *report,
                         avo_error *error) {
@@ -220,7 +202,7 @@ static avo_status merge(const char *model_name, char **adapters, int count, cons
     avo_status status = AVO_OK;
     for (int i = 0; i < count && status == AVO_OK; i++) {
         char path[CLI_PATH_MAX];
-        status = parse_use(adapters[i], path, sizeof(path), &uses[i].weight, error);
+        status = cli_adapter_path(adapters[i], path, sizeof(path), &uses[i].weight, error);
         if (status == AVO_OK)
             status = open_adapter(model, path, type, &uses[i].adapter, error);
     }

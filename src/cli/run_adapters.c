@@ -6,15 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The scale behind the last colon, where that is a number: paths may have colons. */
-static size_t split_scale(const char *path, double *scale) {
-    *scale = 1.0;
-    const char *colon = strrchr(path, ':');
-    if (colon == NULL || colon == path || number_parse_double(colon + 1, -1e6, 1e6, scale) != NULL)
-        return strlen(path);
-    return (size_t)(colon - path);
-}
-
 static avo_status open_one(const char *spec, const avo_adapter_options *options,
                            const avo_model *model, run_adapter *adapter, avo_error *error) {
     size_t name = strcspn(spec, "=");
@@ -22,17 +13,13 @@ static avo_status open_one(const char *spec, const avo_adapter_options *options,
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
                            spec);
-    double scale;
     char path[CLI_PATH_MAX];
-    size_t bytes = split_scale(spec + name + 1, &scale);
-    if (name >= sizeof(adapter->name) || bytes >= sizeof(path))
-        return status_fail(error, AVO_ERROR_LIMIT, "--adapter: name or path of \"%s\" is too long",
+    if (name >= sizeof(adapter->name))
+        return status_fail(error, AVO_ERROR_LIMIT, "--adapter: the name in \"%s\" is too long",
                            spec);
+    AVO_TRY(cli_adapter_path(spec + name + 1, path, sizeof(path), &adapter->scale, error));
     memcpy(adapter->name, spec, name);
     adapter->name[name] = '\0';
-    memcpy(path, spec + name + 1, bytes);
-    path[bytes] = '\0';
-    adapter->scale = (float)scale;
     return avo_adapter_open(model, path, options, &adapter->adapter, error);
 }
 

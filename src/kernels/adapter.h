@@ -60,7 +60,6 @@ typedef struct adapter_view {
     adapter_norm final_norm;
     /* What to be prepared for. */
     bool gains, norms; /* some delta has a gain; some norm changes */
-    uint32_t rank_max; /* largest sum of ranks over matrices that read the same input */
 } adapter_view;
 
 typedef struct adapter_run {

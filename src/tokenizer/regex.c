@@ -18,29 +18,6 @@ struct regex {
     bool jit;
 };
 
-/* PCRE2's release does not tell the size: it stands in front of the block. */
-typedef struct block_head {
-    size_t bytes;
-    uint8_t pad[ALLOCATOR_ALIGNMENT - sizeof(size_t)];
-} block_head;
-
-static void *take(PCRE2_SIZE size, void *context) {
-    if (size > SIZE_MAX - sizeof(block_head))
-        return NULL;
-    block_head *head = allocator_take(context, size + sizeof(block_head));
-    if (head == NULL)
-        return NULL;
-    head->bytes = size + sizeof(block_head);
-    return head + 1;
-}
-
-static void give(void *memory, void *context) {
-    if (memory == NULL)
-        return;
-    block_head *head = (block_head *)memory - 1;
-    allocator_give(context, head, head->bytes);
-}
-
 avo_status regex_compile(text_view pattern, const avo_allocator *allocator, regex **out,
                          avo_error *error) {
     *out = NULL;
@@ -51,7 +28,8 @@ avo_status regex_compile(text_view pattern, const avo_allocator *allocator, rege
     if (fresh == NULL)
         return status_no_memory(error, "a pattern", sizeof(regex));
     fresh->allocator = allocator;
-    fresh->memory = pcre2_general_context_create(take, give, (void *)(uintptr_t)allocator);
+    fresh->memory = pcre2_general_context_create(allocator_take_sized, allocator_give_sized,
+                                                 (void *)(uintptr_t)allocator);
     pcre2_compile_context *context =
         fresh->memory == NULL ? NULL : pcre2_compile_context_create(fresh->memory);
     if (context == NULL) {

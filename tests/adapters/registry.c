@@ -2,7 +2,9 @@
  * AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "adapters/packed_int.h"
 #include "base/file.h"
+#include "base/hash.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -177,6 +179,46 @@ static void nothing_leaves_the_root(void **state) {
     bench_close(&b);
 }
 
+/* Messages are those of adapters outside of a root, and name the files as the caller does. */
+static void faults_below_a_root_are_named(void **state) {
+    (void)state;
+    char root[4096], folder[4200], path[4600], wanted[4800];
+    snprintf(root, sizeof(root), "%s/faults", test_scratch_folder());
+    (void)mkdir(root, 0700);
+    snprintf(folder, sizeof(folder), "%s/one", root);
+    (void)mkdir(folder, 0700);
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.root = root;
+    bench b;
+    bench_open(&b, options);
+    assert_refused(avo_registry_load(b.registry, "a", "one", 0, &b.error), AVO_ERROR_NOT_FOUND,
+                   &b.error, "one: the folder has no adapter_config.json");
+    make_adapter(folder, adapter_path("plain"));
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
+    assert_int_equal(unlink(path), 0);
+    assert_refused(avo_registry_load(b.registry, "a", "one", 0, &b.error), AVO_ERROR_NOT_FOUND,
+                   &b.error, "one: the folder has no adapter_model.safetensors");
+    snprintf(wanted, sizeof(wanted), "%s: not a regular file", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_refused(avo_registry_load(b.registry, "a", "one", 0, &b.error), AVO_ERROR_IO, &b.error,
+                   wanted);
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof(path), "%s/adapter_model.bin", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fclose(file);
+    assert_refused(avo_registry_load(b.registry, "a", "one", 0, &b.error), AVO_ERROR_UNSUPPORTED,
+                   &b.error, "adapter_model.bin is a Python pickle");
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/pipe", root);
+    (void)unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    snprintf(wanted, sizeof(wanted), "%s: not a regular file", path);
+    assert_refused(avo_registry_load(b.registry, "a", "pipe", 0, &b.error), AVO_ERROR_IO, &b.error,
+                   wanted);
+    bench_close(&b);
+}
+
 /* ---- Memory ---- */
 
 typedef struct seen {
@@ -239,6 +281,107 @@ static void the_least_recently_used_makes_room(void **state) {
     assert_ok_error(avo_registry_take(b.registry, "a5", &held[0], &b.error), &b.error);
     avo_adapter_close(held[0]);
     avo_adapter_close(held[1]);
+    bench_close(&b);
+}
+
+/* A packed adapter with so many bytes of padding behind its arrays. */
+static void write_large(const avo_model *model, const char *path, size_t more) {
+    avo_error error = {0};
+    avo_adapter *adapter;
+    file_map map;
+    assert_ok_error(avo_adapter_open(model, adapter_path("plain"), NULL, &adapter, &error), &error);
+    assert_ok_error(avo_adapter_pack(adapter, path, &error), &error);
+    avo_adapter_close(adapter);
+    assert_ok_error(file_map_open(path, &map, &error), &error);
+    size_t size = map.bytes.size;
+    uint8_t *bytes = calloc(1, size + more);
+    assert_non_null(bytes);
+    memcpy(bytes, map.bytes.data, size);
+    file_map_close(&map);
+    packed_header *header = (packed_header *)(void *)bytes;
+    header->file_bytes += more;
+    header->data_bytes += more;
+    header->head_sum = 0;
+    header->head_sum =
+        hash_bytes(bytes, sizeof(*header) + header->array_count * sizeof(packed_array) +
+                              header->module_count * sizeof(packed_module) + header->names_bytes);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size + more, file), size + more);
+    assert_int_equal(fclose(file), 0);
+    free(bytes);
+}
+
+static void hundreds_make_room_at_once_or_none(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    assert_ok(avo_registry_load(b.registry, "one", adapter_path("plain"), 0, &b.error));
+    uint64_t each = look(&b).memory;
+    char large[4200], name[16];
+    snprintf(large, sizeof(large), "%s/large.avoa", test_scratch_folder());
+    write_large(b.model, large, (size_t)(100 * each));
+    bench_close(&b);
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.memory_max = 150 * each;
+    bench_open(&b, options);
+    avo_adapter *held[60], *none = NULL;
+    for (int i = 0; i < 150; i++) {
+        snprintf(name, sizeof(name), "a%d", i);
+        assert_ok(avo_registry_load(b.registry, name, adapter_path("plain"), 0, &b.error));
+        if (i < 60)
+            assert_ok(avo_registry_take(b.registry, name, &held[i], &b.error));
+    }
+    assert_ok(avo_registry_load(b.registry, "large", large, AVO_REGISTRY_LAZY, &b.error));
+    /* 90 are idle, and that is not enough: all of them stay. */
+    assert_int_equal(look(&b).open, 150);
+    assert_refused(avo_registry_load(b.registry, "x", large, 0, &b.error), AVO_ERROR_FULL, &b.error,
+                   "none of them is idle");
+    assert_refused(avo_registry_take(b.registry, "large", &none, &b.error), AVO_ERROR_FULL,
+                   &b.error, "none of them is idle");
+    assert_int_equal(look(&b).open, 150);
+    for (int i = 0; i < 60; i++)
+        avo_adapter_close(held[i]);
+    assert_ok_error(avo_registry_take(b.registry, "large", &none, &b.error), &b.error);
+    seen all = look(&b);
+    assert_true(all.open < 50 && all.open > 40 && all.memory <= 150 * each);
+    avo_adapter_close(none);
+    bench_close(&b);
+}
+
+static void replaced_versions_count_while_they_are_used(void **state) {
+    (void)state;
+    bench b;
+    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
+    assert_ok(avo_registry_load(b.registry, "one", adapter_path("plain"), 0, &b.error));
+    uint64_t each = look(&b).memory;
+    bench_close(&b);
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.memory_max = 2 * each;
+    bench_open(&b, options);
+    avo_adapter *first;
+    const char *path = adapter_path("plain");
+    assert_ok(avo_registry_load(b.registry, "a", path, AVO_REGISTRY_PINNED, &b.error));
+    assert_ok(avo_registry_take(b.registry, "a", &first, &b.error));
+    /* Both versions fit; a third adapter does not until the first version is given back. */
+    assert_ok_error(avo_registry_load(b.registry, "a", path, AVO_REGISTRY_PINNED, &b.error),
+                    &b.error);
+    assert_refused(avo_registry_load(b.registry, "b", path, 0, &b.error), AVO_ERROR_FULL, &b.error,
+                   "none of them is idle");
+    avo_adapter_close(first);
+    assert_ok_error(avo_registry_load(b.registry, "b", path, 0, &b.error), &b.error);
+    /* What is replaced makes room, pinned or not, and unloaded ones in use count as well. */
+    assert_ok_error(avo_registry_load(b.registry, "a", path, AVO_REGISTRY_PINNED, &b.error),
+                    &b.error);
+    assert_int_equal(look(&b).open, 2);
+    assert_ok(avo_registry_take(b.registry, "b", &first, &b.error));
+    assert_ok(avo_registry_unload(b.registry, "b", &b.error));
+    assert_refused(avo_registry_load(b.registry, "b", path, 0, &b.error), AVO_ERROR_FULL, &b.error,
+                   "none of them is idle");
+    avo_registry *gone = b.registry; /* adapters may outlive it */
+    b.registry = NULL;
+    avo_registry_close(gone);
+    avo_adapter_close(first);
     bench_close(&b);
 }
 
@@ -374,7 +517,10 @@ int main(void) {
         cmocka_unit_test(names_are_loaded_replaced_and_unloaded),
         cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(nothing_leaves_the_root),
+        cmocka_unit_test(faults_below_a_root_are_named),
         cmocka_unit_test(the_least_recently_used_makes_room),
+        cmocka_unit_test(hundreds_make_room_at_once_or_none),
+        cmocka_unit_test(replaced_versions_count_while_they_are_used),
         cmocka_unit_test(ten_thousand_cycles_leak_nothing),
         cmocka_unit_test(many_threads_load_take_and_unload),
     };
