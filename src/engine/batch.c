@@ -152,13 +152,27 @@ static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, u
     session->batch = batch;
 }
 
-static avo_status take_pages(avo_batch *batch, avo_session *session, uint32_t length) {
-    kv_pool *pool = batch->engine->kv;
-    if (kv_pool_write(pool, &session->table, session->computed, length) == AVO_OK)
-        return AVO_OK;
+static avo_status fail_pages(avo_batch *batch, uint32_t length) {
     return status_fail(&batch->error, AVO_ERROR_FULL,
                        "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
-                       length, pages_available(kv_pool_pages(pool)), (unsigned)KV_PAGE_TOKENS);
+                       length, pages_available(kv_pool_pages(batch->engine->kv)),
+                       (unsigned)KV_PAGE_TOKENS);
+}
+
+static avo_status take_pages(avo_batch *batch, avo_session *session, uint32_t length) {
+    if (kv_pool_write(batch->engine->kv, &session->table, session->computed, length) == AVO_OK)
+        return AVO_OK;
+    return fail_pages(batch, length);
+}
+
+/* Before it turns: what is left is computed from the first token that moves, and has its pages. */
+static avo_status check_turn(avo_batch *batch, const avo_session *session, const ring_turn *turn) {
+    uint32_t from = session->computed;
+    if (turn->forgotten > 0 && from > session->ring_keep)
+        from = session->ring_keep;
+    if (pages_could_write(kv_pool_pages(batch->engine->kv), &session->table, from, turn->length))
+        return AVO_OK;
+    return fail_pages(batch, turn->length);
 }
 
 avo_status session_catch_up(avo_session *session, uint32_t rows, avo_error *error) {
@@ -199,6 +213,7 @@ static avo_status add_to_ring(avo_batch *batch, avo_session *session, const int3
                            "%zu rows do not fit: a step has %u, %u are taken", most, plan->rows_max,
                            batch->rows);
     AVO_TRY(batch_check_tokens(batch, tokens, *count));
+    AVO_TRY(check_turn(batch, session, &turn));
     uint32_t added = ring_lay(session, tokens, *count, &turn);
     *count = added;
     while (session->count - session->computed > room - added)

@@ -212,6 +212,17 @@ avo_status pages_write(kv_pages *pages, kv_table *table, uint32_t from, uint32_t
     return pages_grow(pages, table, length);
 }
 
+bool pages_could_write(const kv_pages *pages, const kv_table *table, uint32_t from,
+                       uint32_t length) {
+    uint32_t kept = kv_pages_for(from), needed = kv_pages_for(length);
+    uint32_t more = needed > kept ? needed - kept : 0;
+    uint32_t available = pages_available(pages);
+    for (uint32_t i = kept; i < table->count; i++)
+        available += pages->info[table->pages[i]].references == 1;
+    bool shared = from % KV_PAGE_TOKENS != 0 && pages->info[table->pages[kept - 1]].references > 1;
+    return needed <= table->capacity && available >= more + shared;
+}
+
 /* ---- Counts ---- */
 
 uint32_t pages_available(const kv_pages *pages) {

@@ -72,6 +72,9 @@ AVO_MUST_USE avo_status pages_own(kv_pages *pages, kv_table *table, uint32_t pos
  * pages_grow together, all or nothing. */
 AVO_MUST_USE avo_status pages_write(kv_pages *pages, kv_table *table, uint32_t from,
                                     uint32_t length, uint32_t *copy_from);
+/* Whether pages_write would find its pages, were the table shrunk to `from` before. */
+bool pages_could_write(const kv_pages *pages, const kv_table *table, uint32_t from,
+                       uint32_t length);
 
 /* ---- Prefixes ---- */
 
@@ -87,6 +90,9 @@ prefix_root prefix_root_of(const void *data, size_t bytes);
  * multiple of KV_PAGE_TOKENS. */
 uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t count,
                     kv_table *table);
+/* How many tokens pages_find would find, with a table large enough: nothing is taken, counted or
+ * made younger by it. */
+uint32_t pages_peek(const kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t count);
 /* Tells the index about full pages of the table: the first `computed` positions are written.
  * Called after each step; looks only at pages that are new to it. Page numbers in the table may
  * change. */

@@ -17,7 +17,7 @@ typedef struct place {
     uint32_t vocabulary;
 } place;
 
-static void place_open(place *p, const char *model, uint32_t sessions) {
+static void place_open_with(place *p, const char *model, uint32_t sessions, uint64_t kv_tokens) {
     memset(p, 0, sizeof(*p));
     test_allocator_init(&p->counter);
     avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
@@ -32,8 +32,13 @@ static void place_open(place *p, const char *model, uint32_t sessions) {
     options.context_max = 48; /* all positions that GPT-2 has learned */
     options.sessions_max = sessions;
     options.rows_max = CHUNK;
+    options.kv_tokens = kv_tokens;
     assert_ok_error(avo_engine_open(p->model, &options, &p->engine, &p->error), &p->error);
     assert_ok_error(avo_batch_open(p->engine, &p->batch, &p->error), &p->error);
+}
+
+static void place_open(place *p, const char *model, uint32_t sessions) {
+    place_open_with(p, model, sessions, 0);
 }
 
 static void place_close(place *p) {
@@ -265,12 +270,49 @@ static void wrong_rings_are_refused(void **state) {
     place_close(&p);
 }
 
+/* A fork has all pages: the turn is refused, and nothing has turned. */
+static void a_turn_without_pages_is_none(void **state) {
+    (void)state;
+    for (uint32_t keep = 0; keep < 41; keep += 8) {
+        place p;
+        place_open_with(&p, "models/llama2.gguf", 3, 64);
+        avo_session *session = open_ring(&p, WINDOW, keep, NULL), *fork;
+        int32_t line[WINDOW];
+        float logits[VOCABULARY_MAX], fresh[VOCABULARY_MAX];
+        for (uint32_t i = 0; i < WINDOW; i++)
+            line[i] = token_at(&p, i);
+        for (uint32_t i = 0; i < WINDOW; i += 11)
+            extend(&p, session, line + i, 11, logits);
+        assert_ok_error(avo_session_fork(session, &fork, &p.error), &p.error);
+        int32_t next[2] = {token_at(&p, WINDOW), token_at(&p, WINDOW + 1)};
+        for (int again = 0; again < 2; again++) {
+            avo_batch_clear(p.batch);
+            assert_refused(avo_batch_add(p.batch, session, next, 2), AVO_ERROR_FULL,
+                           avo_batch_error(p.batch), "no KV pages left");
+            assert_int_equal(avo_session_length(session), WINDOW);
+            assert_memory_equal(avo_session_tokens(session), line, sizeof(line));
+        }
+        avo_session_close(fork);
+        extend(&p, session, next, 2, logits);
+        uint32_t length = WINDOW;
+        for (int i = 0; i < 2; i++)
+            length = turn_naively(line, length, WINDOW, keep, next[i]);
+        assert_int_equal(avo_session_length(session), length);
+        assert_memory_equal(avo_session_tokens(session), line, length * sizeof(*line));
+        avo_session_close(session);
+        compute_fresh(&p, line, length, fresh);
+        assert_memory_equal(logits, fresh, p.vocabulary * sizeof(float));
+        place_close(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turning_equals_starting_afresh),
         cmocka_unit_test(chunks_do_not_matter),
         cmocka_unit_test(answers_have_no_end),
         cmocka_unit_test(wrong_rings_are_refused),
+        cmocka_unit_test(a_turn_without_pages_is_none),
     };
     return cmocka_run_group_tests_name("engine/ring", tests, NULL, NULL);
 }
