@@ -364,9 +364,10 @@ AVO_API void avo_batch_clear(avo_batch *batch);
 
 /* Appends tokens to a session's timeline, with logits for the last one. A session may be added
  * once per step. `count` may be 0 where the timeline ends with a token not yet computed. On failure
- * the batch is as before and avo_batch_error has the text. Where a ring turns, what is left of the
- * timeline is computed here, by steps of its own; clearing the batch does not turn it back, and
- * only tokens added since can have logits. */
+ * batch and session are as before and avo_batch_error has the text. Where a ring turns, what is
+ * left of the timeline is computed here, by steps of its own, which make logits of earlier steps
+ * invalid (of every batch of this engine); clearing the batch does not turn it back, and only
+ * tokens added since can have logits. */
 AVO_API AVO_MUST_USE avo_status avo_batch_add(avo_batch *batch, avo_session *session,
                                               const int32_t *tokens, size_t count);
 /* The same; the last `logits` tokens get logits (0: none, count: all). */
@@ -594,7 +595,8 @@ AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *se
 /* ---- Scheduler ---------------------------------------------------------------------------- */
 
 /* Many requests on one engine. A thread of its own leads the engine: until the scheduler is closed
- * nobody else may use it. Requests may be submitted and cancelled from any thread. */
+ * nobody else may use it. Requests may be submitted and cancelled from any thread. Engine and
+ * registry must outlive the scheduler. */
 typedef struct avo_scheduler avo_scheduler;
 
 typedef struct avo_scheduler_options {
@@ -605,17 +607,22 @@ typedef struct avo_scheduler_options {
     double token_seconds;        /* wanted time between two tokens of a request while others are
                                     prefilled; 0: 0.2; negative: throughput alone counts */
     double ageing_seconds;       /* waiting that raises a request by one priority; 0: 2 */
-    uint32_t tokenizer_threads;  /* 0: 1 */
+    uint32_t tokenizer_threads;  /* they open adapters, too; 0: 2 */
     bool no_prefix_cache;
     avo_registry *registry; /* adapters by name; NULL: requests carry their adapters themselves */
+    uint32_t adapters_max;  /* distinct adapters in one step, others take turns; 0: no limit */
 } avo_scheduler_options;
 #define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
-    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL }
+    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0 }
 
+/* AVO_ERROR_ARGUMENT where sessions of the engine are open; its batches must not be used either. */
 AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
                                                    const avo_scheduler_options *options,
                                                    avo_scheduler **scheduler, avo_error *error);
-/* Ends what runs and waits (AVO_FINISH_CANCELLED), delivers their last events and returns. */
+/* Ends what runs and waits (AVO_FINISH_CANCELLED), delivers their last events and returns. Calls of
+ * other threads that have begun by then end first: a batch with its requests cancelled, a drain
+ * with what is left. No new call may begin once this has, since the handle is gone when it returns.
+ */
 AVO_API void avo_scheduler_close(avo_scheduler *scheduler);
 /* Takes nothing new (AVO_ERROR_FULL) and returns when all is done, or after `seconds`; true when
  * nothing is left. */
@@ -647,8 +654,9 @@ typedef struct avo_event {
     const avo_error *error;
 } avo_event;
 /* Called by a delivery thread, one call at a time for one request, in order. Must not wait for
- * long: it delays other deliveries, never the engine. May submit and cancel, but neither drain nor
- * close the scheduler nor wait for a batch. Returning false cancels the request. */
+ * long: it delays other deliveries, never the engine. May submit, cancel and describe, but must
+ * call neither avo_scheduler_batch nor avo_scheduler_drain nor avo_scheduler_close: they would wait
+ * for the thread that they were called by. Returning false cancels the request. */
 typedef bool (*avo_event_function)(void *context, const avo_event *event);
 
 typedef struct avo_named_adapter {
@@ -656,7 +664,9 @@ typedef struct avo_named_adapter {
     float weight;
 } avo_named_adapter;
 
-/* What is pointed at is copied by submission. A prompt is one of: tokens; messages; text. */
+/* What is pointed at is copied by submission. A prompt is one of: tokens; messages; text. A text,
+ * or messages together, of more bytes than the context could have in tokens of the longest kind
+ * (but 64 KiB are always looked at) are refused with AVO_ERROR_CONTEXT before they are copied. */
 typedef struct avo_request {
     size_t size; /* sizeof(avo_request) */
     const int32_t *tokens;
@@ -721,9 +731,16 @@ typedef struct avo_scheduler_info {
     double busy_seconds; /* of the engine thread besides steps: drawing, planning */
     /* Processor time of the tokenizer threads and of delivery, listeners included. */
     double tokenizer_seconds, delivery_seconds;
+    /* Pages of the KV pool, and tokens that the prefix cache was asked for and had (avo_kv_info),
+     * as they were after the last step. */
+    uint32_t pages_free, pages_cached, pages_used;
+    uint64_t prefix_queried_tokens, prefix_hit_tokens;
 } avo_scheduler_info;
 #define AVO_SCHEDULER_INFO_INIT                                                                    \
-    { sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0 }
+    {                                                                                              \
+        sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0,    \
+            0.0, 0, 0, 0, 0, 0                                                                     \
+    }
 AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 
 #ifdef __cplusplus

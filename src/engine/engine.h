@@ -26,11 +26,17 @@ typedef struct engine_limits {
     uint32_t vocabulary;
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
+    uint32_t sessions_open; /* now */
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
 
 /* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
  * there are none. A batch that adds no more than that then finds its pages. */
 bool engine_session_reserve(avo_session *session, uint32_t length);
+
+/* Tokens of a prompt that a session with these adapters and this salt would find in the prefix
+ * cache now (avo_session_reuse); nothing is taken. */
+uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *options,
+                            const int32_t *tokens, uint32_t count);
 
 #endif

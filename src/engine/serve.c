@@ -11,7 +11,8 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .sessions_max = engine->plan.sessions_max,
                            .rows_max = engine->plan.rows_max,
                            .logits_max = engine->plan.logits_max,
-                           .kv_pages = engine->plan.kv_pages};
+                           .kv_pages = engine->plan.kv_pages,
+                           .sessions_open = engine->sessions};
 }
 
 bool engine_session_reserve(avo_session *session, uint32_t length) {

@@ -1,5 +1,6 @@
 /* Sessions: one timeline of tokens each, its K and V in pages of the engine's pool. All there may
  * be are allocated with the engine, so that opening one under traffic takes nothing. */
+#include "engine/engine.h"
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
@@ -211,6 +212,17 @@ avo_status avo_session_reuse(avo_session *session, const int32_t *tokens, size_t
     if (reused != NULL)
         *reused = found;
     return AVO_OK;
+}
+
+uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *options,
+                            const int32_t *tokens, uint32_t count) {
+    avo_session ghost = {.engine = engine}; /* none of those that the engine has room for */
+    uint32_t found = 0;
+    if (session_adapters_take(&ghost, options, NULL) == AVO_OK)
+        found = pages_peek(kv_pool_pages(engine->kv), session_root(&ghost, options->cache_salt),
+                           tokens, count);
+    session_adapters_give(&ghost);
+    return found;
 }
 
 void session_publish(avo_session *session) {

@@ -101,6 +101,21 @@ uint32_t pages_find(kv_pages *pages, prefix_root root, const int32_t *tokens, ui
     return table->count * KV_PAGE_TOKENS;
 }
 
+uint32_t pages_peek(const kv_pages *pages, prefix_root root, const int32_t *tokens,
+                    uint32_t count) {
+    uint32_t most = count == 0 ? 0 : (count - 1) / KV_PAGE_TOKENS;
+    prefix_parent parent = parent_root(root);
+    for (uint32_t i = 0; i < most; i++) {
+        const int32_t *next = tokens + (size_t)i * KV_PAGE_TOKENS;
+        size_t at = find_slot(pages, key_of(pages, &parent, next), &parent, next);
+        uint32_t page = pages->slot[at].page;
+        if (page == PAGE_NONE)
+            return i * KV_PAGE_TOKENS;
+        parent = parent_page(pages, page);
+    }
+    return most * KV_PAGE_TOKENS;
+}
+
 /* The page becomes known, or the known one takes its place. Returns which. */
 static uint32_t index_page(kv_pages *pages, const prefix_parent *parent, const int32_t *tokens,
                            uint32_t page) {

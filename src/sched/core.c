@@ -164,7 +164,7 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
 }
 
 /* Its prompt, and those of its own queue before it, with the whole machine to themselves. */
-static avo_status check_deadline(const sched *sched, const sched_request *given, uint32_t pair,
+static avo_status check_deadline(sched *sched, const sched_request *given, uint32_t pair,
                                  avo_error *error) {
     uint64_t first = given->first_deadline_ns, whole = given->deadline_ns;
     uint64_t deadline = first == 0 || (whole > 0 && whole < first) ? whole : first;
@@ -175,8 +175,10 @@ static avo_status check_deadline(const sched *sched, const sched_request *given,
     double needed =
         ahead +
         deadline_prefill_ns(sched, given->prompt_tokens - given->reusable_tokens, given->adapters);
-    if (deadline > sched->now_ns && needed <= (double)(deadline - sched->now_ns))
+    if (deadline > sched->now_ns &&
+        (needed <= (double)(deadline - sched->now_ns) || !deadline_believed(sched)))
         return AVO_OK;
+    sched->refused_lately += deadline > sched->now_ns;
     return status_fail(error, AVO_ERROR_LIMIT,
                        "the first token would take %.3f s, and there are %.3f s", needed * 1e-9,
                        deadline > sched->now_ns ? (double)(deadline - sched->now_ns) * 1e-9 : 0.0);

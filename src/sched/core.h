@@ -27,7 +27,9 @@
  * all is never preempted and so finishes, and everyone becomes the first: no livelock.
  *
  * Deadlines: a request is refused when the cost model says that its first token cannot come in
- * time even if everybody else stands back, and ended when a deadline has passed. Everything waiting
+ * time even if everybody else stands back, and ended when a deadline has passed. After
+ * REFUSALS_MAX such refusals without a step between them one is tried all the same: a model that is
+ * wrong must not keep away what would put it right. Everything waiting
  * is bounded in requests and tokens; a full queue answers with the time after which trying again
  * makes sense.
  *
@@ -45,6 +47,7 @@
 #define SCHED_PAIRS_MAX    65536   /* (tenant, adapter) pairs with work */
 #define SCHED_REQUESTS_MAX 1048576 /* waiting */
 #define SCHED_RUNNING_MAX  4096
+#define REFUSALS_MAX       16
 #define PREFILL_SKIPS_MAX  8 /* steps in which prefill may get nothing while others decode */
 
 typedef struct sched sched;
@@ -69,6 +72,28 @@ typedef struct sched_load {
 double sched_cost_of(const sched_cost *cost, const sched_load *load);
 /* Moves the numbers towards what a step took. */
 void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanoseconds);
+
+/* ---- How fast a queue moves ---- */
+
+/* Running means over those that began; 0: nothing known. Time in which nobody waited says nothing
+ * about it and does not count. */
+typedef struct sched_pace {
+    double interval_ns, tokens; /* between two that begin; of one */
+    uint64_t last_ns;           /* when the last one began */
+    bool waited;                /* somebody has waited ever since */
+} sched_pace;
+/* One of `tokens` tokens has begun; `waiting`: others wait on. */
+void sched_pace_begin(sched_pace *pace, uint64_t now_ns, uint64_t tokens, bool waiting);
+
+/* What waits, and what may at most. */
+typedef struct sched_crowd {
+    uint32_t waiting, waiting_max;
+    uint64_t tokens, tokens_max;
+} sched_crowd;
+/* Nanoseconds until a request of `tokens` tokens should find room; `first_ns`: the interval where
+ * none is known. */
+double sched_pace_retry(const sched_pace *pace, const sched_crowd *crowd, uint64_t tokens,
+                        uint64_t now_ns, double first_ns);
 
 /* ---- Memory, behind functions ---- */
 
@@ -98,6 +123,8 @@ typedef struct sched_options {
     uint64_t ageing_ns;    /* waiting that raises a request by one class */
     uint32_t chunk_min;    /* rows of a prefill chunk unless less is left */
     uint32_t adapters_max; /* distinct adapters in one step; 0: no limit */
+    uint32_t trust_steps;  /* done before `cost` is believed where it would refuse something: a
+                              driver that begins with a guess must not refuse what would teach it */
     sched_cost cost;
 } sched_options;
 

@@ -136,8 +136,9 @@ struct sched {
     uint64_t blocked_number;
     uint32_t blocked_available;
     uint32_t prefill_skips;
-    double admit_interval_ns, admit_tokens; /* running means; 0: nothing known */
-    uint64_t admit_ns;                      /* the last one */
+    sched_pace pace;         /* of admissions */
+    uint32_t steps_done;     /* up to trust_steps */
+    uint32_t refused_lately; /* for their deadlines, since the last step */
 
     sched_entry *entries;     /* [running_max] */
     sched_end *plan_ends;     /* [request_count] */
@@ -206,7 +207,8 @@ double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters)
 /* After its state has changed. */
 void deadline_watch(sched *sched, uint32_t index);
 void deadline_expire(sched *sched); /* ends everybody whose time is over */
-void deadline_admitted(sched *sched, const request *request);
+/* Whether what the cost model says may refuse a request. */
+bool deadline_believed(const sched *sched);
 uint64_t deadline_retry_ns(const sched *sched, const sched_request *request);
 
 /* ---- running.c ---- */

@@ -21,6 +21,10 @@ double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters)
            cost->context_token * positions;
 }
 
+bool deadline_believed(const sched *sched) {
+    return sched->steps_done >= sched->options.trust_steps && sched->refused_lately < REFUSALS_MAX;
+}
+
 /* What waits must begin so early that its prompt can still be computed. What has begun has until
  * the deadline itself. */
 void deadline_watch(sched *sched, uint32_t index) {
@@ -30,7 +34,7 @@ void deadline_watch(sched *sched, uint32_t index) {
         heap_remove(&sched->by_due, index);
         return;
     }
-    if (request->state == REQUEST_WAITING) {
+    if (request->state == REQUEST_WAITING && deadline_believed(sched)) {
         const sched_request *given = &request->given;
         uint32_t rows = given->prompt_tokens - given->reusable_tokens;
         double needed = deadline_prefill_ns(sched, rows, given->adapters);
@@ -46,44 +50,55 @@ void deadline_expire(sched *sched) {
         if (index == HEAP_OUT || sched->request[index].due_ns > sched->now_ns)
             return;
         bool over = deadline_of(&sched->request[index]) <= sched->now_ns;
+        if (!over && !deadline_believed(sched)) {
+            deadline_watch(sched, index); /* it has until the deadline itself */
+            continue;
+        }
+        sched->refused_lately += !over;
         plan_end(sched, index, over ? SCHED_EXPIRED : SCHED_REFUSED);
     }
 }
 
-void deadline_admitted(sched *sched, const request *request) {
-    double interval = (double)(sched->now_ns - sched->admit_ns);
-    double tokens = (double)request_tokens(request);
-    if (sched->admit_ns == 0) {
-        sched->admit_tokens = tokens;
-    } else if (sched->admit_interval_ns == 0) {
-        sched->admit_interval_ns = interval;
-    } else {
-        sched->admit_interval_ns += MEAN_RATE * (interval - sched->admit_interval_ns);
-        sched->admit_tokens += MEAN_RATE * (tokens - sched->admit_tokens);
+void sched_pace_begin(sched_pace *pace, uint64_t now_ns, uint64_t tokens, bool waiting) {
+    double size = (double)tokens;
+    if (pace->waited) {
+        double interval = now_ns > pace->last_ns ? (double)(now_ns - pace->last_ns) : 0;
+        pace->interval_ns +=
+            pace->interval_ns == 0 ? interval : MEAN_RATE * (interval - pace->interval_ns);
     }
-    sched->admit_ns = sched->now_ns;
+    pace->tokens += pace->tokens == 0 ? size : MEAN_RATE * (size - pace->tokens);
+    pace->last_ns = now_ns;
+    pace->waited = waiting;
 }
 
-/* The queue becomes shorter by admission alone: as many requests, or as many tokens, as are too
- * many, at the pace of the last admissions; before there were any, at that of the cost model. */
-uint64_t deadline_retry_ns(const sched *sched, const sched_request *given) {
-    const sched_options *options = &sched->options;
-    uint64_t wanted = (uint64_t)given->prompt_tokens + given->new_tokens_max;
-    uint64_t tokens = sched->counts.waiting_tokens + wanted;
-    double requests = sched->counts.waiting >= options->waiting_max
-                          ? sched->counts.waiting - options->waiting_max + 1
-                          : 1;
-    double each = sched->admit_tokens > 0 ? sched->admit_tokens : (double)wanted;
-    if (tokens > options->waiting_tokens_max) {
-        double by_tokens = (double)(tokens - options->waiting_tokens_max) / each;
+/* The queue becomes shorter by beginnings alone: as many requests, or as many tokens, as are too
+ * many, at the pace of the last ones. */
+double sched_pace_retry(const sched_pace *pace, const sched_crowd *crowd, uint64_t tokens,
+                        uint64_t now_ns, double first_ns) {
+    double requests =
+        crowd->waiting >= crowd->waiting_max ? crowd->waiting - crowd->waiting_max + 1 : 1;
+    double each = pace->tokens > 0 ? pace->tokens : (double)tokens;
+    if (crowd->tokens + tokens > crowd->tokens_max) {
+        double by_tokens = (double)(crowd->tokens + tokens - crowd->tokens_max) / each;
         requests = by_tokens > requests ? by_tokens : requests;
     }
-    double interval = sched->admit_interval_ns;
-    if (interval == 0)
-        interval = (deadline_prefill_ns(sched, given->prompt_tokens, given->adapters) +
+    double interval = pace->interval_ns == 0 ? first_ns : pace->interval_ns;
+    double since = pace->waited && now_ns > pace->last_ns ? (double)(now_ns - pace->last_ns) : 0;
+    return requests * (since > interval ? since : interval);
+}
+
+/* Before anything has begun, at the pace of the cost model. */
+uint64_t deadline_retry_ns(const sched *sched, const sched_request *given) {
+    const sched_options *options = &sched->options;
+    sched_crowd crowd = {.waiting = sched->counts.waiting,
+                         .waiting_max = options->waiting_max,
+                         .tokens = sched->counts.waiting_tokens,
+                         .tokens_max = options->waiting_tokens_max};
+    double first = (deadline_prefill_ns(sched, given->prompt_tokens, given->adapters) +
                     given->new_tokens_max * options->cost.step) /
                    options->running_max;
-    double since = sched->admit_ns > 0 ? (double)(sched->now_ns - sched->admit_ns) : 0;
-    double wait = requests * (since > interval ? since : interval);
+    double wait = sched_pace_retry(&sched->pace, &crowd,
+                                   (uint64_t)given->prompt_tokens + given->new_tokens_max,
+                                   sched->now_ns, first);
     return wait < RETRY_MIN_NS ? RETRY_MIN_NS : wait > RETRY_MAX_NS ? RETRY_MAX_NS : (uint64_t)wait;
 }

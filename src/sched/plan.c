@@ -269,6 +269,8 @@ void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan) {
     queue_raise(sched);
     draft draft = plan_running(sched);
     plan_admission(sched, &draft);
+    if (sched->counts.waiting == 0)
+        sched->pace.waited = false; /* whoever waited was cancelled, or is back from preemption */
     sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
     uint32_t entries = write_entries(sched);
     sched->in_step = entries > 0;
@@ -321,6 +323,8 @@ void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished,
         request_end(sched, sched->slot[entry->slot].request, outcome);
     }
     sched->in_step = false;
+    sched->steps_done += sched->steps_done < sched->options.trust_steps;
+    sched->refused_lately = 0;
     *ends = sched->done_ends;
     *end_count = count;
 }

@@ -134,7 +134,8 @@ bool running_admit(sched *sched, uint32_t index) {
     sched->blocked_number = NEVER;
     if (request->state == REQUEST_WAITING) {
         queue_remove(sched, index, true);
-        deadline_admitted(sched, request);
+        sched_pace_begin(&sched->pace, sched->now_ns, request_tokens(request),
+                         sched->counts.waiting > 0);
     } else {
         heap_remove(&sched->preempted, index);
         sched->counts.waiting--;

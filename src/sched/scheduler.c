@@ -55,6 +55,8 @@ void job_uncount(job *job) {
     job->counted = false;
     s->waiting--;
     s->waiting_tokens -= job->charge;
+    if (s->waiting == 0)
+        s->pace.waited = false;
     pthread_cond_broadcast(&s->gone_cond);
 }
 
@@ -78,6 +80,54 @@ void job_over(job *job, job_end end) {
     job->over_ns = clock_now_ns();
     count_end(&job->scheduler->info, job);
     job_ready(job);
+}
+
+void scheduler_count_pages(avo_scheduler *s) {
+    avo_kv_info kv = AVO_KV_INFO_INIT;
+    avo_engine_kv(s->engine, &kv);
+    s->info.pages_free = kv.pages_free;
+    s->info.pages_cached = kv.pages_cached;
+    s->info.pages_used = kv.pages_used;
+    s->info.prefix_queried_tokens = kv.prefix_queried_tokens;
+    s->info.prefix_hit_tokens = kv.prefix_hit_tokens;
+}
+
+void scheduler_enter(avo_scheduler *s) {
+    pthread_mutex_lock(&s->lock);
+    s->inside++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void scheduler_leave(avo_scheduler *s) {
+    pthread_mutex_lock(&s->lock);
+    if (--s->inside == 0 && s->closing)
+        pthread_cond_broadcast(&s->gone_cond);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static uint64_t absolute_ns(const job *job, double seconds) {
+    return seconds > 0.0 ? job->submitted_ns + (uint64_t)(seconds * 1e9) : 0;
+}
+
+uint64_t job_first_deadline_ns(const job *job) {
+    return absolute_ns(job, job->given.first_token_deadline);
+}
+
+uint64_t job_deadline_ns(const job *job) {
+    return absolute_ns(job, job->given.deadline);
+}
+
+bool job_late(const job *job) {
+    uint64_t first = job_first_deadline_ns(job), whole = job_deadline_ns(job);
+    if (first == 0 && whole == 0)
+        return false;
+    uint64_t now = clock_now_ns();
+    return (first > 0 && now >= first) || (whole > 0 && now >= whole);
+}
+
+void job_expire(job *job) {
+    job->finish = AVO_FINISH_DEADLINE;
+    job_over(job, JOB_ENDS_FINISHED);
 }
 
 void job_free(job *job) {
@@ -128,7 +178,7 @@ static avo_status plan_options(avo_scheduler *s, const avo_scheduler_options *gi
                            "token_seconds %g, ageing_seconds %g: not usable",
                            options->token_seconds, options->ageing_seconds);
     if (options->tokenizer_threads == 0)
-        options->tokenizer_threads = 1;
+        options->tokenizer_threads = SCHEDULER_TOKENIZERS;
     if (options->tokenizer_threads > SCHEDULER_TOKENIZERS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "tokenizer_threads: %u; at most %u",
                            options->tokenizer_threads, SCHEDULER_TOKENIZERS_MAX);
@@ -165,6 +215,8 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
                           .target_ns = target < 0.0 ? 0 : (uint64_t)(target * 1e9),
                           .ageing_ns = (uint64_t)(ageing * 1e9),
                           .chunk_min = SCHEDULER_CHUNK_MIN,
+                          .adapters_max = options->adapters_max,
+                          .trust_steps = SCHEDULER_TRUST_STEPS,
                           .cost = first_cost(s->engine_limits.model)};
     sched_memory memory = slots_memory(s);
     return sched_open(&core, &memory, s->allocator, &s->core, error);
@@ -194,7 +246,22 @@ static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     return AVO_OK;
 }
 
+/* No text of more bytes can have fewer tokens than the context takes. */
+static size_t longest_text(const avo_scheduler *s) {
+    const tokenizer *tokenizer = s->engine_limits.model->tokenizer;
+    size_t longest = 0;
+    uint32_t count = tokenizer == NULL ? 0 : tokenizer_describe(tokenizer).vocabulary;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t bytes = tokenizer_piece(tokenizer, (int32_t)i).size;
+        longest = bytes > longest ? bytes : longest;
+    }
+    size_t bytes = longest * s->context;
+    bytes = bytes < TOKENIZER_TEXT_MAX ? bytes : TOKENIZER_TEXT_MAX;
+    return bytes > SCHEDULER_TEXT_MIN ? bytes : SCHEDULER_TEXT_MIN;
+}
+
 static avo_status open_parts(avo_scheduler *s, avo_error *error) {
+    s->text_max = longest_text(s);
     AVO_TRY(open_arrays(s, error));
     AVO_TRY(avo_batch_open(s->engine, &s->batch, error));
     AVO_TRY(sampler_room_open(s->engine_limits.vocabulary, s->allocator, &s->room, error));
@@ -234,6 +301,11 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
                               avo_scheduler **out, avo_error *error) {
     *out = NULL;
     engine_limits limits = engine_limits_of(engine);
+    if (limits.sessions_open > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%u sessions of the engine are open: close them before a scheduler "
+                           "leads it",
+                           limits.sessions_open);
     avo_scheduler *s = allocator_take_array(limits.allocator, 1, sizeof(*s));
     if (s == NULL)
         return status_no_memory(error, "the scheduler", sizeof(*s));
@@ -241,6 +313,7 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
     s->engine_limits = limits;
     s->allocator = limits.allocator;
     s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
+    scheduler_count_pages(s);
     buffer_init(&s->watch_room, s->allocator, ANSWER_TEXT_MAX);
     buffer_init(&s->text_room, s->allocator, ANSWER_TEXT_MAX);
     open_locks(s);
@@ -259,13 +332,18 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
 
 /* ---- Closing ---- */
 
-/* Each kind of thread hands on what it has and ends before the next one is told to. */
+/* Calls that are inside end first: everything goes its way as before until then, but ends
+ * cancelled. Then each kind of thread hands on what it has and ends before the next one is told to.
+ */
 static void close_threads(avo_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     s->closing = true;
-    pthread_cond_broadcast(&s->pending_cond);
     pthread_cond_broadcast(&s->engine_cond);
     pthread_cond_broadcast(&s->gone_cond);
+    while (s->inside > 0)
+        pthread_cond_wait(&s->gone_cond, &s->lock);
+    s->ending = true;
+    pthread_cond_broadcast(&s->pending_cond);
     pthread_mutex_unlock(&s->lock);
     for (uint32_t i = 0; i < s->tokenizer_threads; i++)
         pthread_join(s->tokenizer_thread[i], NULL);
@@ -322,6 +400,7 @@ bool avo_scheduler_drain(avo_scheduler *s, double seconds) {
         until.tv_nsec -= 1000000000;
     }
     pthread_mutex_lock(&s->lock);
+    s->inside++;
     s->draining = true;
     pthread_cond_broadcast(&s->gone_cond); /* batches that wait for room will get none */
     int result = 0;
@@ -329,6 +408,7 @@ bool avo_scheduler_drain(avo_scheduler *s, double seconds) {
         result = pthread_cond_timedwait(&s->gone_cond, &s->lock, &until);
     bool empty = s->live == 0;
     pthread_mutex_unlock(&s->lock);
+    scheduler_leave(s);
     return empty;
 }
 

@@ -22,28 +22,10 @@ static bool on_event(void *context, const avo_event *event) {
     return more;
 }
 
-/* Somebody goes or begins, and there may be room. */
-static void wait_for_room(avo_scheduler *s) {
-    pthread_mutex_lock(&s->lock);
-    if (s->live > 0 && !s->draining && !s->closing)
-        pthread_cond_wait(&s->gone_cond, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static bool takes_requests(avo_scheduler *s) {
-    pthread_mutex_lock(&s->lock);
-    bool takes = !s->draining && !s->closing;
-    pthread_mutex_unlock(&s->lock);
-    return takes;
-}
-
 /* AVO_OK too when the request was refused and that will be told. */
 static avo_status submit_one(avo_scheduler *s, const submission *submission, avo_error *error) {
     avo_error why = {0};
-    avo_status status;
-    while ((status = scheduler_submit(s, submission, NULL, NULL, &why)) == AVO_ERROR_FULL &&
-           takes_requests(s))
-        wait_for_room(s);
+    avo_status status = scheduler_submit(s, submission, NULL, NULL, &why);
     if (status == AVO_OK)
         return status;
     why.status = status;
@@ -64,13 +46,15 @@ avo_status avo_scheduler_batch(avo_scheduler *s, const avo_request *requests, si
     pthread_mutex_init(&batch.lock, NULL);
     pthread_cond_init(&batch.done_cond, NULL);
     avo_status status = AVO_OK;
+    scheduler_enter(s);
     for (size_t i = 0; i < count && status == AVO_OK; i++) {
         submission submission = {.request = request_at(requests, i),
                                  .shared = shared,
                                  .index = i,
                                  .on_event = on_event,
                                  .on_event_context = &batch,
-                                 .takes_events = true};
+                                 .takes_events = true,
+                                 .waits = true};
         pthread_mutex_lock(&batch.lock);
         batch.left++;
         pthread_mutex_unlock(&batch.lock);
@@ -87,5 +71,6 @@ avo_status avo_scheduler_batch(avo_scheduler *s, const avo_request *requests, si
     pthread_mutex_unlock(&batch.lock);
     pthread_cond_destroy(&batch.done_cond);
     pthread_mutex_destroy(&batch.lock);
+    scheduler_leave(s);
     return status;
 }

@@ -13,10 +13,6 @@
 
 /* ---- Intake ---- */
 
-static uint64_t absolute_ns(const job *job, double seconds) {
-    return seconds > 0.0 ? job->submitted_ns + (uint64_t)(seconds * 1e9) : 0;
-}
-
 static uint64_t name_key(const char *name) {
     return name == NULL || name[0] == '\0' ? 0 : hash_bytes(name, strlen(name));
 }
@@ -28,7 +24,21 @@ static void over_locked(job *job, job_end end) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Of a prompt, what need not be computed, as it looks now. */
+static uint32_t reusable(avo_scheduler *s, const job *job) {
+    if (s->options.no_prefix_cache ||
+        (job_first_deadline_ns(job) == 0 && job_deadline_ns(job) == 0))
+        return 0; /* nobody would ask */
+    avo_session_options options = slot_options(job);
+    return engine_prefix_peek(s->engine, &options, job->timeline, job->prompt_tokens);
+}
+
 static void take_job(avo_scheduler *s, job *job) {
+    if (job_late(job)) {
+        job->finish = AVO_FINISH_DEADLINE;
+        over_locked(job, JOB_ENDS_FINISHED);
+        return;
+    }
     const avo_request *given = &job->given;
     sched_request request = {.id = job->number,
                              .tenant = name_key(given->tenant),
@@ -39,8 +49,9 @@ static void take_job(avo_scheduler *s, job *job) {
                              .prompt_tokens = job->prompt_tokens,
                              .new_tokens_max = job->capacity - job->prompt_tokens,
                              .arrival_ns = job->submitted_ns,
-                             .first_deadline_ns = absolute_ns(job, given->first_token_deadline),
-                             .deadline_ns = absolute_ns(job, given->deadline)};
+                             .reusable_tokens = reusable(s, job),
+                             .first_deadline_ns = job_first_deadline_ns(job),
+                             .deadline_ns = job_deadline_ns(job)};
     uint64_t retry_ns = 0;
     avo_status status = sched_submit(s->core, &request, clock_now_ns(), &retry_ns, &job->error);
     if (status == AVO_ERROR_LIMIT)
@@ -112,11 +123,7 @@ static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
     job->begun = true;
     job->begun_ns = now;
     pthread_mutex_lock(&s->lock);
-    if (s->last_begin_ns > 0) {
-        double interval = (double)(now - s->last_begin_ns);
-        s->begin_ns = s->begin_ns == 0.0 ? interval : s->begin_ns * 0.9 + interval * 0.1;
-    }
-    s->last_begin_ns = now;
+    sched_pace_begin(&s->pace, now, job->charge, s->waiting > 1); /* besides this one */
     job_uncount(job);
     pthread_mutex_unlock(&s->lock);
 }
@@ -240,6 +247,7 @@ static void publish_counts(avo_scheduler *s) {
     info->steps = s->steps;
     info->step_seconds = (double)s->step_ns * 1e-9;
     info->busy_seconds = (double)s->busy_ns * 1e-9;
+    scheduler_count_pages(s);
 }
 
 static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *ends,
@@ -260,14 +268,10 @@ static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *e
     pthread_mutex_unlock(&s->lock);
 }
 
-static void learn(avo_scheduler *s, const sched_plan *plan, uint32_t rows, uint64_t ns) {
+static void learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
     s->steps++;
     s->step_ns += ns;
     sched_cost_learn(sched_cost_model(s->core), &plan->load, (double)ns);
-    double each = (double)ns / (double)rows;
-    pthread_mutex_lock(&s->lock);
-    s->token_ns = s->token_ns == 0.0 ? each : s->token_ns * 0.95 + each * 0.05;
-    pthread_mutex_unlock(&s->lock);
 }
 
 /* Computes the plan; nanoseconds of the step itself. */
@@ -282,7 +286,7 @@ static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) 
         fail_all(s, plan);
         return ns;
     }
-    learn(s, plan, rows, ns);
+    learn(s, plan, ns);
     draw_all(s, plan);
     return ns;
 }

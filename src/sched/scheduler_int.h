@@ -32,6 +32,7 @@
 
 /* ---- Limits ---- */
 #define SCHEDULER_WAITING_DEFAULT  1024u
+#define SCHEDULER_TOKENIZERS       2u /* one may be opening an adapter */
 #define SCHEDULER_TOKENIZERS_MAX   64u
 #define SCHEDULER_ENCODINGS_BYTES  ((size_t)16 << 20)
 #define SCHEDULER_BYTES_PER_TOKEN  4 /* of a text that is not tokenised yet */
@@ -40,6 +41,9 @@
 #define SCHEDULER_AGEING_SECONDS   2.0
 #define SCHEDULER_SECONDS_MAX      1e9 /* of a deadline */
 #define SCHEDULER_TENANT_BYTES_MAX 1024u
+#define SCHEDULER_TEXT_MIN         ((size_t)64 << 10) /* bytes that are looked at in any case */
+/* Steps before anything is refused by what steps are thought to cost. */
+#define SCHEDULER_TRUST_STEPS 8
 
 typedef enum job_state {
     JOB_PENDING,   /* waits for a tokenizer thread */
@@ -124,10 +128,12 @@ struct avo_scheduler {
     avo_scheduler_options options; /* every 0 replaced */
     uint32_t live_max;
     uint32_t context; /* tokens one request can have: context or pool, whichever is smaller */
+    size_t text_max;  /* bytes that its prompt can have */
 
     pthread_mutex_t lock;
     pthread_cond_t pending_cond, engine_cond, ready_cond;
-    pthread_cond_t gone_cond; /* a job has gone, or begun: room, or the end of a drain */
+    pthread_cond_t gone_cond; /* a job has gone, or begun: room, or the end of a drain; or a call
+                                 has ended after closing began */
     pthread_t engine_thread, delivery_thread;
     pthread_t tokenizer_thread[SCHEDULER_TOKENIZERS_MAX];
     uint32_t tokenizer_threads;
@@ -145,9 +151,12 @@ struct avo_scheduler {
     uint32_t live;    /* jobs */
     uint32_t waiting; /* of these, those that were in no step yet */
     uint64_t waiting_tokens;
-    bool draining, closing, tokenizers_done, engine_done;
+    uint32_t inside; /* calls of the interface that have not returned; closing waits for them */
+    /* In this order: nothing new is taken, and all that lives ends; no call is inside any more, so
+     * that the threads may end, one kind after the other. */
+    bool draining, closing, ending, tokenizers_done, engine_done;
     avo_scheduler_info info;
-    double token_ns, begin_ns; /* running means: of a computed token, between two first steps */
+    sched_pace pace; /* of first steps */
 
     /* Of the engine thread. */
     sched *core;
@@ -157,7 +166,6 @@ struct avo_scheduler {
     serve_slot *slots;       /* [running_max] */
     bool *finished, *failed; /* [running_max] of a plan's entries */
     bool *drew;              /* [running_max] */
-    uint64_t last_begin_ns;
     uint64_t steps, step_ns, busy_ns;
 
     /* Of the delivery thread. */
@@ -175,8 +183,21 @@ void job_ready(job *job);
 void job_over(job *job, job_end end);
 /* It waits no longer. */
 void job_uncount(job *job);
+/* A deadline has passed: its last event says so. */
+void job_expire(job *job);
+/* Its deadlines on the clock, 0: none; and whether one of them has passed before its first token.
+ */
+uint64_t job_first_deadline_ns(const job *job);
+uint64_t job_deadline_ns(const job *job);
+bool job_late(const job *job);
 /* Without the lock: gives everything back. */
 void job_free(job *job);
+
+/* How the KV pool stands, into s->info. Only while nobody else uses the engine. */
+void scheduler_count_pages(avo_scheduler *s);
+/* Around every function of the interface that touches the scheduler, closing excepted. */
+void scheduler_enter(avo_scheduler *s);
+void scheduler_leave(avo_scheduler *s);
 
 /* ---- scheduler_submit.c ---- */
 
@@ -187,10 +208,12 @@ typedef struct submission {
     avo_event_function on_event; /* instead of the request's own, where `takes_events` */
     void *on_event_context;
     bool takes_events;
+    bool waits; /* for room, as long as there may be some */
 } submission;
 AVO_MUST_USE avo_status scheduler_submit(avo_scheduler *s, const submission *submission,
                                          uint64_t *number, double *retry_seconds, avo_error *error);
-/* A job that has failed already, so that its listener is told like all others. */
+/* A job that has failed already, so that its listener is told like all others: as cancelled where
+ * there is no room because the scheduler is being closed. */
 AVO_MUST_USE avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
                                                 const avo_error *why);
 
@@ -203,6 +226,8 @@ void *delivery_main(void *scheduler);
 /* ---- scheduler_slots.c: memory for the core, and what each slot holds ---- */
 
 sched_memory slots_memory(avo_scheduler *s);
+/* Of the session that computes it. */
+avo_session_options slot_options(const job *job);
 /* What the slot's request draws with; failing, the slot is broken. */
 bool slot_prepare(avo_scheduler *s, serve_slot *slot);
 

@@ -116,7 +116,13 @@ static void hand_over(avo_scheduler *s, job *job, avo_status status) {
         job_over(job, JOB_ENDS_FINISHED);
         return;
     }
+    if (job_late(job)) {
+        job_expire(job);
+        return;
+    }
     s->waiting_tokens += job->capacity - job->charge;
+    if (job->capacity < job->charge)
+        pthread_cond_broadcast(&s->gone_cond); /* that may be room for somebody */
     job->charge = job->capacity;
     job->state = JOB_INBOX;
     list_append(&s->inbox, job);
@@ -134,7 +140,7 @@ void *tokenizer_main(void *context) {
     pthread_mutex_lock(&s->lock);
     for (;;) {
         job *job = list_take(&s->pending);
-        if (job == NULL && s->closing)
+        if (job == NULL && s->ending)
             break;
         if (job == NULL) {
             pthread_cond_wait(&s->pending_cond, &s->lock);
@@ -144,7 +150,7 @@ void *tokenizer_main(void *context) {
         bool wanted = !job->cancelled && !s->closing;
         pthread_mutex_unlock(&s->lock);
         uint64_t begin = clock_thread_ns();
-        avo_status status = wanted ? prepare(job, encoder, &ids) : AVO_OK;
+        avo_status status = wanted && !job_late(job) ? prepare(job, encoder, &ids) : AVO_OK;
         double seconds = clock_seconds(begin, clock_thread_ns());
         pthread_mutex_lock(&s->lock);
         s->info.tokenizer_seconds += seconds;

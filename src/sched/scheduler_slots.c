@@ -4,11 +4,16 @@
  */
 #include "sched/scheduler_int.h"
 
-static avo_status open_session(avo_scheduler *s, job *job, avo_session **session) {
+avo_session_options slot_options(const job *job) {
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
     options.adapters = job->uses;
     options.adapter_count = job->use_count;
     options.cache_salt = job->given.cache_salt;
+    return options;
+}
+
+static avo_status open_session(avo_scheduler *s, job *job, avo_session **session) {
+    avo_session_options options = slot_options(job);
     return avo_session_open(s->engine, &options, session, &job->error);
 }
 

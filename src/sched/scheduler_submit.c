@@ -8,14 +8,15 @@
 #include <math.h>
 #include <string.h>
 
-#define RETRY_SECONDS_MIN   0.01
-#define RETRY_SECONDS_MAX   600.0
-#define RETRY_SECONDS_FIRST 1.0 /* before anything was measured */
+#define RETRY_NS_MIN   1e7
+#define RETRY_NS_MAX   6e11
+#define RETRY_NS_FIRST 1e9 /* before anything was measured */
 
 /* ---- Checks ---- */
 
 /* A count says how many there are; without the array it is a slip of the caller's. */
-static avo_status check_arrays(const avo_request *request, avo_error *error) {
+static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,
+                               avo_error *error) {
     const struct {
         const char *name;
         const void *items;
@@ -25,12 +26,39 @@ static avo_status check_arrays(const avo_request *request, avo_error *error) {
                   {"adapters", request->adapters, request->adapter_count},
                   {"named_adapters", request->named_adapters, request->named_adapter_count},
                   {"stop", request->stop, request->stop_count},
-                  {"stop_tokens", request->stop_tokens, request->stop_token_count}};
+                  {"stop_tokens", request->stop_tokens, request->stop_token_count},
+                  {"bias", sampling->bias, sampling->bias_count}};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
         if (arrays[i].items == NULL && arrays[i].count > 0)
             return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %zu are counted, but there are none",
                                arrays[i].name, arrays[i].count);
+    for (size_t i = 0; i < request->stop_count; i++)
+        if (request->stop[i] == NULL)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "stop string %zu is missing", i + 1);
     return AVO_OK;
+}
+
+/* Takes a text's bytes from those that are left, looking no further than that. */
+static bool take_bytes(const char *text, size_t *left) {
+    size_t bytes = text == NULL ? 0 : strnlen(text, *left + 1);
+    if (bytes > *left)
+        return false;
+    *left -= bytes;
+    return true;
+}
+
+static avo_status check_bytes(const avo_scheduler *s, const avo_request *request,
+                              avo_error *error) {
+    size_t left = s->text_max;
+    bool fits = take_bytes(request->text, &left);
+    for (size_t i = 0; i < request->message_count && fits; i++)
+        fits = take_bytes(request->messages[i].role, &left) &&
+               take_bytes(request->messages[i].content, &left);
+    if (fits)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_CONTEXT,
+                       "the prompt has more than %zu bytes, which no context of %u tokens can hold",
+                       s->text_max, s->context);
 }
 
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
@@ -47,15 +75,15 @@ static avo_status check_prompt(const avo_scheduler *s, const avo_request *reques
                            "the prompt needs %zu tokens with one for the answer, the context has "
                            "%u",
                            request->token_count + 1, s->context);
-    for (size_t i = 0; request->tokens != NULL && i < request->token_count; i++)
+    for (size_t i = 0; i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
                                request->tokens[i], s->engine_limits.vocabulary - 1);
-    for (size_t i = 0; request->messages != NULL && i < request->message_count; i++)
+    for (size_t i = 0; i < request->message_count; i++)
         if (request->messages[i].role == NULL || request->messages[i].content == NULL)
             return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
                                i + 1);
-    return AVO_OK;
+    return check_bytes(s, request, error);
 }
 
 static avo_status check_adapters(const avo_scheduler *s, const avo_request *request,
@@ -106,7 +134,7 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
 
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
-    AVO_TRY(check_arrays(request, error));
+    AVO_TRY(check_arrays(request, sampling, error));
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
     AVO_TRY(check_service(request, error));
@@ -127,29 +155,30 @@ static uint64_t estimate_charge(const avo_scheduler *s, const avo_request *reque
 }
 
 static double retry_after(const avo_scheduler *s, uint64_t charge) {
-    uint64_t tokens = s->waiting_tokens + charge;
-    uint64_t limit = s->options.waiting_tokens_max;
-    double by_tokens = tokens > limit ? (double)(tokens - limit) * s->token_ns : 0.0;
-    uint32_t excess =
-        s->waiting >= s->options.waiting_max ? s->waiting - s->options.waiting_max + 1 : 1;
-    double by_count = (double)excess * s->begin_ns;
-    double seconds = (by_tokens > by_count ? by_tokens : by_count) * 1e-9;
-    if (seconds <= 0.0)
-        seconds = RETRY_SECONDS_FIRST;
-    return seconds < RETRY_SECONDS_MIN   ? RETRY_SECONDS_MIN
-           : seconds > RETRY_SECONDS_MAX ? RETRY_SECONDS_MAX
-                                         : seconds;
+    sched_crowd crowd = {.waiting = s->waiting,
+                         .waiting_max = s->options.waiting_max,
+                         .tokens = s->waiting_tokens,
+                         .tokens_max = s->options.waiting_tokens_max};
+    double ns = sched_pace_retry(&s->pace, &crowd, charge, clock_now_ns(), RETRY_NS_FIRST);
+    return (ns < RETRY_NS_MIN ? RETRY_NS_MIN : ns > RETRY_NS_MAX ? RETRY_NS_MAX : ns) * 1e-9;
 }
 
-/* The lock is held. A request that is larger than everything that may wait is taken when nobody
- * else waits. */
-static avo_status take_room(avo_scheduler *s, uint64_t charge, double *retry_seconds,
+/* A request that is larger than everything that may wait is taken when nobody else waits. */
+static bool has_room(const avo_scheduler *s, uint64_t charge) {
+    const avo_scheduler_options *options = &s->options;
+    return s->waiting < options->waiting_max && s->live < s->live_max &&
+           (s->waiting == 0 || s->waiting_tokens + charge <= options->waiting_tokens_max);
+}
+
+/* The lock is held, and let go only to wait for room where that is wanted. */
+static avo_status take_room(avo_scheduler *s, uint64_t charge, bool waits, double *retry_seconds,
                             avo_error *error) {
+    const avo_scheduler_options *options = &s->options;
+    while (waits && !has_room(s, charge) && !s->draining && !s->closing)
+        pthread_cond_wait(&s->gone_cond, &s->lock);
     if (s->draining || s->closing)
         return status_fail(error, AVO_ERROR_FULL, "the scheduler takes no more requests");
-    const avo_scheduler_options *options = &s->options;
-    if (s->waiting < options->waiting_max && s->live < s->live_max &&
-        (s->waiting == 0 || s->waiting_tokens + charge <= options->waiting_tokens_max)) {
+    if (has_room(s, charge)) {
         s->live++;
         s->waiting++;
         s->waiting_tokens += charge;
@@ -177,6 +206,7 @@ static avo_status copy_text(arena *arena, const char *text, const char **out, av
 
 static avo_status copy_items(arena *arena, const void *items, size_t count, size_t size,
                              const void **out, avo_error *error) {
+    *out = NULL;
     if (count == 0)
         return AVO_OK;
     void *copy = arena_take_array(arena, count, size);
@@ -268,6 +298,10 @@ static avo_status job_make(avo_scheduler *s, const submission *submission,
     AVO_TRY(job_open(s, submission, &job, error));
     take_listener(job, submission, request);
     job->given = *request;
+    job->given.chat = NULL; /* what it says is in job->chat; the others likewise */
+    job->given.sampling = NULL;
+    job->given.stop = NULL;
+    job->given.adapters = NULL;
     job->sampling = *sampling;
     avo_status status = copy_prompt(job, request, error);
     if (status == AVO_OK)
@@ -311,7 +345,7 @@ avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint
     AVO_TRY(check(s, &request, &sampling, error));
     uint64_t charge = estimate_charge(s, &request);
     pthread_mutex_lock(&s->lock);
-    avo_status status = take_room(s, charge, retry_seconds, error);
+    avo_status status = take_room(s, charge, submission->waits, retry_seconds, error);
     pthread_mutex_unlock(&s->lock);
     AVO_TRY(status);
     job *job = NULL;
@@ -346,7 +380,9 @@ avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submissio
     s->live++;
     s->info.submitted++;
     enter(s, job);
-    job_over(job, JOB_ENDS_FAILED);
+    bool cut_off = s->closing && why->status == AVO_ERROR_FULL;
+    job->finish = AVO_FINISH_CANCELLED;
+    job_over(job, cut_off ? JOB_ENDS_FINISHED : JOB_ENDS_FAILED);
     pthread_mutex_unlock(&s->lock);
     return AVO_OK;
 }
@@ -354,12 +390,14 @@ avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submissio
 avo_status avo_scheduler_submit(avo_scheduler *s, const avo_request *request, uint64_t *number,
                                 double *retry_seconds, avo_error *error) {
     submission submission = {.request = request};
+    scheduler_enter(s);
     avo_status status = scheduler_submit(s, &submission, number, retry_seconds, error);
     if (status == AVO_ERROR_FULL) {
         pthread_mutex_lock(&s->lock);
         s->info.refused++;
         pthread_mutex_unlock(&s->lock);
     }
+    scheduler_leave(s);
     return status;
 }
 

@@ -90,6 +90,7 @@ static void user_submit(simulation *s, uint32_t index, uint64_t time) {
         else
             user_over(s, index, SIMULATE_FULL, time);
     } else {
+        check_not_taken(s, index, status);
         user_over(s, index, SIMULATE_NOT_TAKEN, time);
     }
 }

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #define PAIRS_CHECKED_MAX 32 /* shares are looked at in pairs of pairs */
+#define LEARNED_FACTOR    10 /* by which a learned cost may be too high */
 
 bool checks_open(simulation *s) {
     keys pairs, tenants;
@@ -107,6 +108,50 @@ static uint64_t deadline_at(const simulation *s, uint32_t index) {
     return least > 0 ? item->arrival_ns + least : UINT64_MAX;
 }
 
+/* The shortest time to the first token, with the machine to itself and nothing cached. */
+static double first_token_ns(const simulation *s, const simulate_item *item) {
+    const sched_cost *cost = &s->options->machine.cost;
+    double rows = item->prompt_tokens;
+    double steps = ceil(rows / s->options->sched.rows_max);
+    return steps * (cost->step + cost->adapter * item->adapters) + cost->prefill_row * rows +
+           cost->context_token * rows * (rows + 1) / 2;
+}
+
+/* Whether a request may be told that it cannot be served in time, there being `ahead` tokens of
+ * prompts before it. A scheduler that knows the machine is held to it exactly; one that learns may
+ * be wrong, but not by much, and not before it has learned anything. */
+static bool is_hopeless(const simulation *s, uint32_t index, uint64_t now, uint64_t ahead) {
+    const simulate_options *options = s->options;
+    uint64_t deadline = deadline_at(s, index);
+    if (deadline == UINT64_MAX || (deadline > now && s->result->steps < options->sched.trust_steps))
+        return false;
+    double left = deadline > now ? (double)(deadline - now) : 0;
+    double needed =
+        first_token_ns(s, &s->items[index]) + options->machine.cost.prefill_row * (double)ahead;
+    return left <= needed * (options->learn ? LEARNED_FACTOR : 1 + 1e-9) + 2;
+}
+
+void check_not_taken(simulation *s, uint32_t index, avo_status status) {
+    const simulate_item *item = &s->items[index];
+    const sched_options *options = &s->options->sched;
+    uint64_t tokens = (uint64_t)item->prompt_tokens + item->new_tokens_max;
+    uint64_t ahead = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->users[i].state == USER_WAITING && s->users[i].pair == s->users[index].pair &&
+            s->items[i].priority == item->priority && !s->users[i].cancelled)
+            ahead += s->items[i].prompt_tokens;
+    bool right = false;
+    if (status == AVO_ERROR_CONTEXT)
+        right = tokens > options->context_max || kv_pages_for(tokens) > options->pages;
+    else if (status == AVO_ERROR_LIMIT)
+        right = tokens > options->waiting_tokens_max ||
+                (options->adapters_max > 0 && item->adapters > options->adapters_max) ||
+                is_hopeless(s, index, s->clock, ahead);
+    if (!right)
+        wrong(s, "request %u of %u tokens is not taken (%d) without need", index,
+              item->prompt_tokens, (int)status);
+}
+
 void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_plan) {
     const simulate_item *item = &s->items[index];
     const user *user = &s->users[index];
@@ -125,8 +170,8 @@ void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_pla
         right = by_plan && deadline <= s->now;
         break;
     case SCHED_REFUSED:
-        right =
-            by_plan && deadline != UINT64_MAX && deadline > s->now && user->state == USER_WAITING;
+        right = by_plan && deadline > s->now && user->state == USER_WAITING &&
+                is_hopeless(s, index, s->now, 0);
         break;
     case SCHED_FAILED:
         right = !by_plan && user->tokens == item->fails_at;

@@ -141,6 +141,7 @@ void places_index(simulation *s, const sched_entry *entry);
 /* ---- simulate_check.c ---- */
 bool checks_open(simulation *s);
 void check_submitted(simulation *s, uint32_t item);
+void check_not_taken(simulation *s, uint32_t item, avo_status status);
 void check_stops_waiting(simulation *s, uint32_t item, bool begun);
 void check_over(simulation *s, uint32_t item);
 /* After a plan: ends, preemptions and beginnings, in this order; then the rows. */

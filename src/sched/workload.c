@@ -71,6 +71,7 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
                                           .core_bandwidth = 0.7};
     if (chance(dice, 0.5)) { /* it does not know what a step costs */
         options->learn = true;
+        sched->trust_steps = 8;
         sched->cost.step *= 0.2 + 3 * uniform(dice);
         sched->cost.prefill_row *= 0.2 + 3 * uniform(dice);
     }

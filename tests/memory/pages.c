@@ -214,7 +214,12 @@ static void do_find(world *w, line *l) {
         return;
     uint32_t count = draw(w, LENGTH + 1);
     draw_tokens(w, l, 0, count);
+    pages_counts before = pages_count(w->pages);
+    uint32_t peeked = pages_peek(w->pages, root_of(l), l->tokens, count);
+    pages_counts after = pages_count(w->pages);
+    assert_memory_equal(&before, &after, sizeof(before));
     uint32_t found = pages_find(w->pages, root_of(l), l->tokens, count, &l->table);
+    assert_int_equal(peeked, found);
     uint32_t wanted = 0;
     bool first = true;
     uint64_t parent = l->root + 1;

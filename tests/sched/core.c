@@ -197,6 +197,43 @@ static void a_deadline_that_cannot_be_met_is_refused_at_once(void **state) {
     world_close(&world);
 }
 
+/* A model that has seen nothing refuses nothing, and a wrong one does not refuse for ever. */
+static void a_guess_refuses_nothing(void **state) {
+    (void)state;
+    world world;
+    sched_options options = world_options();
+    avo_error error = {0};
+    options.trust_steps = 3;
+    world_open(&world, &options);
+    sched_request request = world_request(1, 64, 3);
+    request.first_deadline_ns = 5 * MS; /* 14 ms are predicted */
+    world_add(&world, request);
+    world_step(&world);
+    assert_int_equal(world.plan.end_count, 0);
+    assert_int_equal(world.plan.entry_count, 1);
+    world_drain(&world, 3);
+    uint64_t id = 2;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < REFUSALS_MAX; i++) {
+            request = world_request(id++, 64, 1);
+            request.first_deadline_ns = world.now + 5 * MS;
+            assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error,
+                           "0.014 s");
+        }
+        request.id = id++;
+        world_add(&world, request); /* let us see */
+        request = world_request(id++, 64, 1);
+        request.first_deadline_ns = world.now; /* nothing helps this one */
+        assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error,
+                       "0.000 s");
+        world_plan(&world);
+        assert_int_equal(world.plan.entry_count, 1);
+        world_done(&world, UINT32_MAX);
+        assert_int_equal(world.end_count, 1);
+    }
+    world_close(&world);
+}
+
 static sched_outcome outcome_of(const world *world, uint64_t id) {
     for (uint32_t i = 0; i < world->plan.end_count; i++)
         if (world->plan.ends[i].request == id)
@@ -410,6 +447,21 @@ static void a_full_queue_says_when_to_come_again(void **state) {
                      AVO_ERROR_FULL);
     assert_in_range(retry, 8 * MS, 20 * MS);
     world_drain(&world, 1000);
+    /* Hours in which nobody waited say nothing about the pace. */
+    for (int hour = 0; hour < 3; hour++) {
+        world.now += 3600000 * MS;
+        for (uint64_t id = 40; id < 44; id++)
+            world_add(&world, world_request(id, 10, 10));
+        assert_int_equal(world_submit(&world, world_request(5, 10, 10), &retry, &error),
+                         AVO_ERROR_FULL);
+        assert_in_range(retry, 8 * MS, 20 * MS);
+        world_drain(&world, 1000);
+        world_add(&world, world_request(50, 10, 10)); /* one alone, and one that gives up */
+        world_step(&world);
+        world_add(&world, world_request(51, 10, 10));
+        assert_true(sched_cancel(world.sched, 51));
+        world_drain(&world, 1000);
+    }
     /* Tokens bind, too, and a request that takes more of them waits longer. */
     world_add(&world, world_request(30, 500, 400));
     assert_refused(world_submit(&world, world_request(31, 50, 100), &retry, &error), AVO_ERROR_FULL,
@@ -583,6 +635,7 @@ int main(void) {
         cmocka_unit_test(a_stop_ends_and_a_failure_fails),
         cmocka_unit_test(reused_tokens_are_not_computed),
         cmocka_unit_test(a_deadline_that_cannot_be_met_is_refused_at_once),
+        cmocka_unit_test(a_guess_refuses_nothing),
         cmocka_unit_test(what_waits_too_long_is_refused_what_runs_too_long_expires),
         cmocka_unit_test(cancelling_frees_within_one_step),
         cmocka_unit_test(one_that_finishes_while_it_is_cancelled_ends_once),

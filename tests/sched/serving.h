@@ -203,15 +203,27 @@ static inline avo_request request_of(const question *q, seen *seen) {
 
 /* ---- The world ---- */
 
+static inline void pause_ms(long ms) {
+    struct timespec time = {0, ms * 1000000};
+    nanosleep(&time, NULL);
+}
+
 /* Any thread may allocate. */
 typedef struct counting {
     avo_allocator allocator;
     pthread_mutex_t lock;
     test_allocator counter;
+    atomic_int slow_ms; /* that the next allocation takes; `slowed`: it has begun */
+    atomic_int slowed;
 } counting;
 
 static inline void *counting_take(void *context, size_t size, size_t alignment) {
     counting *c = context;
+    int slow = atomic_exchange(&c->slow_ms, 0);
+    if (slow > 0) {
+        atomic_store(&c->slowed, 1);
+        pause_ms(slow);
+    }
     pthread_mutex_lock(&c->lock);
     void *memory = c->counter.allocator.allocate(&c->counter, size, alignment);
     pthread_mutex_unlock(&c->lock);
@@ -347,11 +359,6 @@ static inline avo_scheduler_info info_of(world *w) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(w->scheduler, &info);
     return info;
-}
-
-static inline void pause_ms(long ms) {
-    struct timespec time = {0, ms * 1000000};
-    nanosleep(&time, NULL);
 }
 
 #endif

@@ -176,10 +176,45 @@ static void nothing_and_too_much_are_refused(void **state) {
                    AVO_ERROR_ARGUMENT, &error, "rows_max");
 }
 
+/* A scheduler that thinks the machine twenty times as slow as it is refuses what is easy, and the
+ * simulation says so: at once, or while it waits. */
+static void needless_refusals_are_seen(void **state) {
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        simulate_options options = plain_options();
+        simulate_item items[2] = {
+            {.prompt_tokens = 64, .new_tokens_max = 400, .answer_tokens = 400, .weight = 1}};
+        items[1] = items[0];
+        items[1].tenant = 1;
+        items[1].arrival_ns = 1;
+        options.sched.running_max = 1;
+        double needed = 1e6 + 64 * 2e5;
+        items[1].first_deadline_ns = (uint64_t)(needed * (waits == 0 ? 11 : 21));
+        simulate_outcome outcomes[2];
+        simulate_result result;
+        avo_error error = {0};
+        for (int slow = 0; slow < 2; slow++) {
+            if (slow == 1) {
+                options.sched.cost.step *= 20;
+                options.sched.cost.prefill_row *= 20;
+            }
+            assert_ok_error(
+                simulate_run(&options, items, 2, NULL, NULL, NULL, outcomes, &result, &error),
+                &error);
+            if (slow == 0)
+                assert_string_equal(result.wrong, "");
+            else
+                assert_non_null(
+                    strstr(result.wrong, waits == 0 ? "without need" : "request 1 ends as 3"));
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seeds_hold),
         cmocka_unit_test(a_run_is_a_function_of_its_seed),
+        cmocka_unit_test(needless_refusals_are_seen),
         cmocka_unit_test(times_are_those_of_the_cost_model),
         cmocka_unit_test(splitting_cores_keeps_what_is_there),
         cmocka_unit_test(zipf_is_skewed_and_repeatable),

@@ -164,7 +164,8 @@ class SchedulerOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("running_max", c.c_uint32), ("waiting_max", c.c_uint32),
                 ("waiting_tokens_max", c.c_uint64), ("token_seconds", c.c_double),
                 ("ageing_seconds", c.c_double), ("tokenizer_threads", c.c_uint32),
-                ("no_prefix_cache", c.c_bool), ("registry", Handle)]
+                ("no_prefix_cache", c.c_bool), ("registry", Handle),
+                ("adapters_max", c.c_uint32)]
 
 
 class RequestResult(Structure):
@@ -212,7 +213,10 @@ class SchedulerInfo(Structure):
                 ("prompt_tokens", c.c_uint64), ("reused_tokens", c.c_uint64),
                 ("new_tokens", c.c_uint64), ("recomputed_tokens", c.c_uint64),
                 ("steps", c.c_uint64), ("step_seconds", c.c_double), ("busy_seconds", c.c_double),
-                ("tokenizer_seconds", c.c_double), ("delivery_seconds", c.c_double)]
+                ("tokenizer_seconds", c.c_double), ("delivery_seconds", c.c_double),
+                ("pages_free", c.c_uint32), ("pages_cached", c.c_uint32),
+                ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
+                ("prefix_hit_tokens", c.c_uint64)]
 
 
 # The C name of every structure, for those who compare.

@@ -79,6 +79,11 @@ class SchedulerInfo:
     busy_seconds: float
     tokenizer_seconds: float
     delivery_seconds: float
+    pages_free: int
+    pages_cached: int
+    pages_used: int
+    prefix_queried_tokens: int
+    prefix_hit_tokens: int
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of
@@ -165,13 +170,15 @@ class Scheduler(Owned):
     def __init__(self, engine: Engine, *, registry: Optional[Registry] = None,
                  running_max: int = 0, waiting_max: int = 0, waiting_tokens_max: int = 0,
                  token_seconds: float = 0.0, ageing_seconds: float = 0.0,
-                 tokenizer_threads: int = 0, prefix_cache: bool = True):
+                 tokenizer_threads: int = 0, prefix_cache: bool = True,
+                 adapters_max: int = 0):
         options = _abi.SchedulerOptions(
             running_max=running_max, waiting_max=waiting_max,
             waiting_tokens_max=waiting_tokens_max, token_seconds=token_seconds,
             ageing_seconds=ageing_seconds, tokenizer_threads=tokenizer_threads,
             no_prefix_cache=not prefix_cache,
-            registry=None if registry is None else registry.handle)
+            registry=None if registry is None else registry.handle,
+            adapters_max=adapters_max)
         handle = _abi.Handle()
         with engine._mine():
             if any(not child.closed for child in engine._children):
