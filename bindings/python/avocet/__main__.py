@@ -197,7 +197,7 @@ def record_of(flags, prompt, result: Result, load_ms: float) -> dict:
 def telemetry(path: str, flags, result: Result, load_ms: float, arrivals: List[float]) -> None:
     """The same row that the command writes."""
     times = [1e3 * (b - a) for a, b in zip(arrivals, arrivals[1:])]
-    ordered = sorted(times) or [0.0]
+    ordered = sorted(times[1:]) or [0.0]  # without the first, which is ttft
     prefill = result.first_token_seconds - result.queue_seconds
     spent = sum(times[1:]) * 1e-3
     row = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), flags.model,

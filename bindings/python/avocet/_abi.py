@@ -9,10 +9,29 @@ TEXTS = c.POINTER(c.c_char_p)
 Handle = c.c_void_p
 
 
+RANGES = {kind: (-(1 << (8 * c.sizeof(kind) - 1)) if signed else 0,
+                 (1 << (8 * c.sizeof(kind) - signed)) - 1)
+          for kind, signed in ((c.c_int32, 1), (c.c_int64, 1), (c.c_uint32, 0), (c.c_uint64, 0),
+                               (c.c_size_t, 0))}
+
+
+def in_range(kind, name: str, value) -> int:
+    """ctypes would cut what does not fit."""
+    least, most = RANGES[kind]
+    if isinstance(value, bool) or not isinstance(value, int) and not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: {value!r} is no integer")
+    if not least <= value <= most:
+        raise ValueError(f"{name}: {value} is not in {least}…{most}")
+    return int(value)
+
+
 class Structure(c.Structure):
-    """One that begins with its own size gets it filled in."""
+    """One that begins with its own size gets it filled in. Integers must fit their fields."""
 
     def __init__(self, **fields):
+        for name, kind in self._fields_:
+            if kind in RANGES and name in fields:
+                fields[name] = in_range(kind, name, fields[name])
         super().__init__(**fields)
         if self._fields_[0][0] == "size":
             self.size = c.sizeof(self)

@@ -69,7 +69,7 @@ def encoded(text) -> Optional[bytes]:
     """A str or path as the library takes it."""
     if text is None:
         return None
-    data = text if isinstance(text, bytes) else os.fspath(text).encode("utf-8")
+    data = text if isinstance(text, bytes) else os.fspath(text).encode("utf-8")  # or ValueError
     if b"\0" in data:
         raise ValueError("the text holds a zero byte")
     return data
@@ -94,14 +94,31 @@ def ids_of(tokens):
     return ctypes.cast(array, _abi.IDS), len(tokens), array
 
 
+class Native:
+    """What the library opened, closed when nobody holds it any more: neither its Owned, nor
+    whatever was opened from it, nor an array that shows its memory."""
+
+    __slots__ = ("handle", "_close", "_parents")
+
+    def __init__(self, handle, close: str, parents: tuple):
+        self.handle = handle
+        self._close = getattr(library, close)
+        self._parents = parents
+
+    def __del__(self):
+        if self.handle:
+            self._close(self.handle)
+
+
 class Owned:
-    """Something the library opened: closed once, by close(), a `with` block or the garbage
-    collector. Closing it closes first whatever was opened from it and is open still."""
+    """Something the library opened: closed by close(), a `with` block or the garbage collector.
+    Closing it closes first whatever was opened from it and is open still."""
 
     _close = ""
 
     def __init__(self, handle, *parents: "Owned"):
-        self._handle = handle
+        self._native: Optional[Native] = Native(
+            handle, self._close, tuple(parent._native for parent in parents))
         self._parents = parents  # alive as long as this is
         self._children: "weakref.WeakSet[Owned]" = weakref.WeakSet()
         for parent in parents:
@@ -109,20 +126,18 @@ class Owned:
 
     @property
     def handle(self):
-        if not self._handle:
+        if self._native is None:
             raise ValueError(f"this {type(self).__name__} is closed")
-        return self._handle
+        return self._native.handle
 
     @property
     def closed(self) -> bool:
-        return not self._handle
+        return self._native is None
 
     def close(self) -> None:
         for child in list(self._children):
             child.close()
-        handle, self._handle = self._handle, None
-        if handle:
-            getattr(library, self._close)(handle)
+        self._native = None
         self._parents = ()
 
     def __enter__(self):
@@ -132,8 +147,8 @@ class Owned:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_handle", None):
+        if getattr(self, "_native", None) is not None:
             self.close()
 
 
-__all__ = ["AvocetError", "Owned", "call", "check", "encoded", "ids_of", "library"]
+__all__ = ["AvocetError", "Native", "Owned", "call", "check", "encoded", "ids_of", "library"]

@@ -193,7 +193,8 @@ class Session(Owned):
     def truncate(self, length: int) -> None:
         """Forgets everything from `length` on."""
         with self.engine._mine():
-            call(library.avo_session_truncate, self.handle, length)
+            call(library.avo_session_truncate, self.handle,
+                 _abi.in_range(ctypes.c_uint32, "length", length))
 
     def fork(self) -> "Session":
         """Another session with the same timeline; pages are shared until one of both writes."""
@@ -287,7 +288,7 @@ class Batch(Owned):
         """Appends tokens to a session's timeline; the last `logits` of them (one by default) get
         logits."""
         array, count, _keep = ids_of(tokens)
-        wanted = 1 if logits is None else logits
+        wanted = 1 if logits is None else _abi.in_range(ctypes.c_size_t, "logits", logits)
         with self.engine._mine():
             self._check(library.avo_batch_add_scored(self.handle, session.handle, array, count,
                                                      wanted))
@@ -295,7 +296,7 @@ class Batch(Owned):
 
     def logits(self, session: Session):
         """Logits of the session's scored tokens in the step just done, as a read-only NumPy array
-        [tokens, vocabulary] without a copy: valid until the engine's next step or the clear."""
+        [tokens, vocabulary] without a copy: its numbers change with the engine's next step."""
         import numpy
         count = self._scored.get(session.handle.value, 0)
         first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None
@@ -303,7 +304,7 @@ class Batch(Owned):
             raise LookupError("the session has no logits in the last step")
         size = count * self.engine._vocabulary
         memory = (ctypes.c_float * size).from_address(ctypes.addressof(first.contents))
-        memory.owner = self  # the array keeps batch and engine alive
+        memory.owner = self.engine._native  # stays open as long as the array lives
         array = numpy.frombuffer(memory, dtype=numpy.float32).reshape(count, -1)
         array.flags.writeable = False
         return array

@@ -92,3 +92,27 @@ def test_threads_share_an_engine(model, engine):
     for thread in threads:
         thread.join()
     assert results == [expected] * 6
+
+
+def test_logits_outlive_their_engine(model_path):
+    with avocet.Model(model_path) as model, avocet.Engine(model) as engine, \
+            engine.session() as session, engine.batch() as batch:
+        batch.add(session, model.tokenize("once", begin=True))
+        engine.step(batch)
+        view = batch.logits(session)
+        expected = view.copy()
+    assert engine.closed and model.closed
+    assert (view == expected).all()
+
+
+def test_integers_do_not_wrap(model, engine):
+    with engine.session() as session, engine.batch() as batch:
+        for ids in ([2 ** 32 + 5], numpy.array([1, 2 ** 32 + 3]), numpy.array([1.5])):
+            with pytest.raises(ValueError, match="32 bits"):
+                batch.add(session, ids)
+        with pytest.raises(ValueError, match="length"):
+            session.truncate(2 ** 32)
+        with pytest.raises(ValueError, match="max_new_tokens"):
+            session.generate([5], max_tokens=-1)
+    with pytest.raises(ValueError, match="context_max"):
+        avocet.Engine(model, context_max=2 ** 32 + 64)
