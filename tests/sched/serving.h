@@ -208,18 +208,21 @@ static inline void pause_ms(long ms) {
     nanosleep(&time, NULL);
 }
 
+/* That the next allocation of this thread takes. */
+static _Thread_local int slow_allocation_ms;
+
 /* Any thread may allocate. */
 typedef struct counting {
     avo_allocator allocator;
     pthread_mutex_t lock;
     test_allocator counter;
-    atomic_int slow_ms; /* that the next allocation takes; `slowed`: it has begun */
-    atomic_int slowed;
+    atomic_int slowed; /* an allocation that shall be slow has begun */
 } counting;
 
 static inline void *counting_take(void *context, size_t size, size_t alignment) {
     counting *c = context;
-    int slow = atomic_exchange(&c->slow_ms, 0);
+    int slow = slow_allocation_ms;
+    slow_allocation_ms = 0;
     if (slow > 0) {
         atomic_store(&c->slowed, 1);
         pause_ms(slow);
