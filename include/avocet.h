@@ -23,7 +23,10 @@
  * The library never prints, never exits and keeps no global state.
  *
  * Arguments must not be NULL unless a comment says so; an avo_error and options may always be.
- * Files are mapped: whoever cuts one short while it is open takes the program down (SIGBUS).
+ * Files are mapped: whoever cuts one short while it is open takes the program down (SIGBUS), and
+ * whoever writes into one changes what is computed. Write beside and rename. A packed adapter that
+ * was written in place is refused by the next session that asks for it, and opened anew by a
+ * registry.
  *
  * Options structs begin with their own size: initialise them with AVO_..._INIT, so that a program
  * built against an older header keeps working with a newer library.

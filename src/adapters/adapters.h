@@ -67,6 +67,11 @@ AVO_MUST_USE avo_status adapter_open(const adapter_base *base, const char *path,
 avo_adapter *adapter_share(avo_adapter *adapter);
 void adapter_release(avo_adapter *adapter);
 
+/* AVO_ERROR_FORMAT when the packed file that the adapter reads where it lies was written or cut
+ * since it was opened: its numbers are no longer those of its digest. Adapters of other files are
+ * copies and never change. For whoever is about to use it. */
+AVO_MUST_USE avo_status adapter_check_file(const avo_adapter *adapter, avo_error *error);
+
 /* Frobenius norm of what module `index` adds to the base's weights, scale included, as stored for
  * computing. Computed when first asked for and kept; any thread. */
 double adapter_module_norm(const avo_adapter *adapter, uint32_t index);

@@ -225,7 +225,8 @@ void adapter_digest(const adapter_view *view, uint32_t layer_count, const model_
 struct adapter_storage {
     arena arena; /* the adapter's own texts, layers and modules */
     region region;
-    file_map map; /* of a packed file */
+    file_map map;         /* of a packed file */
+    const char *map_path; /* that file, whatever folder the process goes to */
     adapter_base base;
     adapter_layer *layers;
     adapter_module *modules;

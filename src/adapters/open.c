@@ -3,6 +3,9 @@
 
 #include "base/float_mode.h"
 
+#include <limits.h>
+#include <stdlib.h>
+
 /* ---- One adapter from bytes ---- */
 
 /* A zip archive as PyTorch writes it, or the protocol byte of a pickle; not the length of a
@@ -115,6 +118,12 @@ static avo_status check_options(const adapter_options *given, adapter_options *o
                        quant_name(own->type));
 }
 
+static void count_memory(avo_adapter *adapter) {
+    const struct adapter_storage *storage = adapter->storage;
+    adapter->memory_bytes =
+        sizeof(*adapter) + sizeof(*storage) + storage->arena.used_bytes + storage->region.bytes;
+}
+
 avo_status adapter_open_memory(const adapter_base *base, bytes_view config, bytes_view weights,
                                const char *shown, const adapter_options *options,
                                const avo_allocator *allocator, avo_adapter **out,
@@ -132,9 +141,7 @@ avo_status adapter_open_memory(const adapter_base *base, bytes_view config, byte
         close_adapter(adapter);
         return status;
     }
-    struct adapter_storage *storage = adapter->storage;
-    adapter->memory_bytes =
-        sizeof(*adapter) + sizeof(*storage) + storage->arena.used_bytes + storage->region.bytes;
+    count_memory(adapter);
     *out = adapter;
     return AVO_OK;
 }
@@ -167,6 +174,23 @@ static avo_status map_file(const char *path, const char *shown, file_map *map, a
                : status_fail(error, status, "%s", own.text);
 }
 
+/* A packed file is used where it lies, and remembered by its real name: the one it was opened by
+ * may be a descriptor's, or one of a folder that the process leaves. */
+static avo_status keep_map(avo_adapter *adapter, const char *path, file_map *map,
+                           avo_error *error) {
+    char real[PATH_MAX];
+    struct adapter_storage *storage = adapter->storage;
+    if (realpath(path, real) != NULL) {
+        storage->map_path = arena_copy_text(&storage->arena, real, strlen(real));
+        if (storage->map_path == NULL)
+            return status_no_memory(error, "a path", strlen(real));
+        count_memory(adapter);
+    }
+    storage->map = *map;
+    *map = (file_map){0};
+    return AVO_OK;
+}
+
 avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
                               const adapter_options *options, const avo_allocator *allocator,
                               avo_adapter **out, avo_error *error) {
@@ -180,13 +204,26 @@ avo_status adapter_open_files(const adapter_base *base, const adapter_files *fil
     if (status == AVO_OK)
         status = adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
                                      allocator, out, error);
-    if (status == AVO_OK && packed_is(weights.bytes)) {
-        (*out)->storage->map = weights; /* used where it lies */
-        weights = (file_map){0};
+    if (status == AVO_OK && packed_is(weights.bytes))
+        status = keep_map(*out, files->weights, &weights, error);
+    if (status != AVO_OK) {
+        adapter_release(*out);
+        *out = NULL;
     }
     file_map_close(&weights);
     file_map_close(&config);
     return status;
+}
+
+avo_status adapter_check_file(const avo_adapter *adapter, avo_error *error) {
+    const struct adapter_storage *storage = adapter->storage;
+    if (storage == NULL || storage->map_path == NULL ||
+        !file_was_written(storage->map_path, &storage->map.stamp))
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_FORMAT,
+                       "%s: changed on disk since it was opened: load it again (write beside and "
+                       "rename, as `avocet adapter pack` does)",
+                       adapter->path);
 }
 
 avo_status adapter_open(const adapter_base *base, const char *path, const adapter_options *options,

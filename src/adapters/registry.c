@@ -441,6 +441,10 @@ avo_status registry_take(adapter_registry *registry, const char *name, avo_adapt
         status = not_found(name, error);
     } else {
         entry *e = registry->entries[at];
+        if (e->adapter != NULL && adapter_check_file(e->adapter, NULL) != AVO_OK) {
+            detach(e, &closed); /* written over: what lies there now is another version */
+            e->version = ++registry->versions;
+        }
         if (e->adapter == NULL)
             status = open_entry(registry, e, &closed, error);
         if (status == AVO_OK) {

@@ -17,8 +17,26 @@
 #define WRITER_BUFFER_BYTES ((size_t)1 << 20)
 #define WRITER_NAMES_MAX    1000
 
+static file_stamp stamp_of(const struct stat *info) {
+    return (file_stamp){.device = (uint64_t)info->st_dev,
+                        .inode = (uint64_t)info->st_ino,
+                        .size = (uint64_t)info->st_size,
+                        .seconds = info->st_mtim.tv_sec,
+                        .nanoseconds = info->st_mtim.tv_nsec};
+}
+
+bool file_was_written(const char *path, const file_stamp *stamp) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return false;
+    file_stamp now = stamp_of(&info);
+    return now.device == stamp->device && now.inode == stamp->inode &&
+           (now.size != stamp->size || now.seconds != stamp->seconds ||
+            now.nanoseconds != stamp->nanoseconds);
+}
+
 avo_status file_map_open(const char *path, file_map *map, avo_error *error) {
-    *map = (file_map){{NULL, 0}};
+    *map = (file_map){0};
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
         return status_fail(error, errno == ENOENT ? AVO_ERROR_NOT_FOUND : AVO_ERROR_IO,
@@ -36,6 +54,7 @@ avo_status file_map_open(const char *path, file_map *map, avo_error *error) {
                                  "%s: cannot map: %s", path, strerror(errno));
         else
             map->bytes = (bytes_view){data, (size_t)info.st_size};
+        map->stamp = stamp_of(&info);
     }
     close(descriptor);
     return status;

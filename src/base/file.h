@@ -6,14 +6,26 @@
 #include "base/cursor.h"
 #include "base/status.h"
 
+/* Which file it is, and whether it was written since. */
+typedef struct file_stamp {
+    uint64_t device, inode, size;
+    int64_t seconds, nanoseconds; /* of the last write */
+} file_stamp;
+
 /* A read-only private mapping of a whole regular file. */
 typedef struct file_map {
     bytes_view bytes; /* {NULL, 0} for an empty file */
+    file_stamp stamp; /* when it was opened */
 } file_map;
 
 /* Refuses what is no regular file. The path appears in the error's text. */
 AVO_MUST_USE avo_status file_map_open(const char *path, file_map *map, avo_error *error);
 void file_map_close(file_map *map);
+
+/* True when `path` still is the file that was stamped and has been written or cut since: a mapping
+ * of it shows other bytes. A file that was renamed over it is another one, and removing it changes
+ * nothing: the mapping keeps what it has. */
+bool file_was_written(const char *path, const file_stamp *stamp);
 
 /* Gives the memory of whole pages in [data, data + bytes) of a mapping back; they are read again
  * when touched. For readers of large files, so that what they have passed does not count as theirs.

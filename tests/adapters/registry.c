@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -434,6 +435,77 @@ typedef struct traffic {
     bool wrong;     /* out */
 } traffic;
 
+/* Overwrites the bytes of a file where it lies, as cp does. */
+static void write_over(const char *from, const char *to) {
+    static uint8_t bytes[1 << 20];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "r+b");
+    assert_non_null(in);
+    assert_non_null(out);
+    size_t count = fread(bytes, 1, sizeof(bytes), in);
+    assert_true(count > 0 && count < sizeof(bytes));
+    assert_int_equal(fwrite(bytes, 1, count, out), count);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(truncate(to, (off_t)count), 0);
+    struct timespec times[2] = {{1700000000, 1}, {1700000000, 123456789}};
+    assert_int_equal(utimensat(AT_FDCWD, to, times, 0), 0); /* the clock of files is coarse */
+}
+
+static avo_status open_session(const bench *b, avo_adapter *adapter, avo_error *error) {
+    avo_engine *engine;
+    avo_session *session = NULL;
+    avo_adapter_use use = {adapter, 1.0f};
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    options.adapters = &use;
+    options.adapter_count = 1;
+    assert_ok_error(avo_engine_open(b->model, NULL, &engine, error), error);
+    avo_status status = avo_session_open(engine, &options, &session, error);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    return status;
+}
+
+static void packed_files_written_in_place_are_noticed(void **state) {
+    (void)state;
+    for (int rooted = 0; rooted < 2; rooted++) {
+        bench b;
+        avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+        options.root = rooted ? test_scratch_folder() : NULL;
+        bench_open(&b, options);
+        char path[4096], other[4096], one[33], two[33];
+        snprintf(path, sizeof(path), "%s/mapped.avoa", test_scratch_folder());
+        snprintf(other, sizeof(other), "%s/other.avoa", test_scratch_folder());
+        avo_adapter *made, *first, *second;
+        assert_ok_error(avo_adapter_open(b.model, adapter_path("plain"), NULL, &made, &b.error),
+                        &b.error);
+        assert_ok_error(avo_adapter_pack(made, path, &b.error), &b.error);
+        avo_adapter_close(made);
+        assert_ok_error(avo_adapter_open(b.model, adapter_path("dora"), NULL, &made, &b.error),
+                        &b.error);
+        assert_ok_error(avo_adapter_pack(made, other, &b.error), &b.error);
+        assert_ok_error(
+            avo_registry_load(b.registry, "a", rooted ? "mapped.avoa" : path, 0, &b.error),
+            &b.error);
+        assert_ok_error(avo_registry_take(b.registry, "a", &first, &b.error), &b.error);
+        assert_ok_error(open_session(&b, first, &b.error), &b.error);
+        write_over(other, path);
+        assert_refused(open_session(&b, first, &b.error), AVO_ERROR_FORMAT, &b.error,
+                       "mapped.avoa: changed on disk since it was opened");
+        assert_ok_error(avo_registry_take(b.registry, "a", &second, &b.error), &b.error);
+        digest_of(made, one);
+        digest_of(second, two);
+        assert_string_equal(one, two);
+        assert_ok_error(open_session(&b, second, &b.error), &b.error);
+        /* Renamed over: whoever has the old one keeps it. */
+        assert_ok_error(avo_adapter_pack(made, path, &b.error), &b.error);
+        assert_ok_error(open_session(&b, second, &b.error), &b.error);
+        avo_adapter_close(first);
+        avo_adapter_close(second);
+        avo_adapter_close(made);
+        bench_close(&b);
+    }
+}
+
 static void *change(void *context) {
     traffic *t = context;
     avo_error error;
@@ -521,6 +593,7 @@ int main(void) {
         cmocka_unit_test(the_least_recently_used_makes_room),
         cmocka_unit_test(hundreds_make_room_at_once_or_none),
         cmocka_unit_test(replaced_versions_count_while_they_are_used),
+        cmocka_unit_test(packed_files_written_in_place_are_noticed),
         cmocka_unit_test(ten_thousand_cycles_leak_nothing),
         cmocka_unit_test(many_threads_load_take_and_unload),
     };

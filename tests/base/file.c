@@ -76,7 +76,7 @@ static void maps_regular_files(void **state) {
 
 static void refuses_what_is_no_file(void **state) {
     (void)state;
-    file_map map = {{(const uint8_t *)"x", 1}};
+    file_map map = {.bytes = {(const uint8_t *)"x", 1}};
     avo_error error = {0};
     assert_refused(file_map_open(at("none"), &map, &error), AVO_ERROR_NOT_FOUND, &error, "none");
     assert_null(map.bytes.data);
