@@ -18,8 +18,9 @@ size_t adapter_fixtures(char names[ADAPTER_FIXTURES_MAX][64]) {
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         if (entry->d_name[0] == '.' || strchr(entry->d_name, '.') != NULL)
             continue;
-        assert_true(count < ADAPTER_FIXTURES_MAX && strlen(entry->d_name) < 64);
-        snprintf(names[count++], 64, "%s", entry->d_name);
+        size_t bytes = strlen(entry->d_name) + 1;
+        assert_true(count < ADAPTER_FIXTURES_MAX && bytes <= sizeof(names[0]));
+        memcpy(names[count++], entry->d_name, bytes);
     }
     (void)closedir(folder);
     assert_true(count > 20);
