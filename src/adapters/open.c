@@ -38,11 +38,15 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
         AVO_TRY(gguf_adapter_read(&draft, *source, error));
     } else {
         if (config.size == 0)
-            return status_fail(error, AVO_ERROR_NOT_FOUND,
-                               "%s: no " ADAPTER_CONFIG_NAME " beside it; give the folder",
-                               adapter->path);
+            return status_fail(
+                error, AVO_ERROR_NOT_FOUND,
+                "%s: one file of a PEFT adapter: give its folder, with " ADAPTER_CONFIG_NAME
+                " in it",
+                adapter->path);
         peft_config peft;
-        AVO_TRY(peft_config_read(scratch, config, ADAPTER_CONFIG_NAME, &peft, error));
+        char shown[4096];
+        AVO_TRY(file_join(shown, sizeof(shown), adapter->path, ADAPTER_CONFIG_NAME, error));
+        AVO_TRY(peft_config_read(scratch, config, shown, &peft, error));
         AVO_TRY(peft_read(&draft, *source, &peft, adapter->allocator, error));
     }
     AVO_TRY(draft_check(&draft, error));
@@ -198,6 +202,8 @@ avo_status adapter_open_files(const adapter_base *base, const adapter_files *fil
     file_map config = {0}, weights = {0};
     if (files->config != NULL)
         AVO_TRY(map_file(files->config, files->config_shown, &config, error));
+    if (files->config != NULL && config.bytes.size == 0)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: is empty", files->config_shown);
     avo_status status = map_file(files->weights, files->weights_shown, &weights, error);
     if (status == AVO_OK && weights.bytes.size == 0)
         status = status_fail(error, AVO_ERROR_FORMAT, "%s: the weights are empty", files->shown);

@@ -403,6 +403,8 @@ static avo_status sum_up(serving *run, serving_result *result, avo_error *error)
         const serving_request *r = &run->request[i];
         result->failed += r->failed;
         result->finished += !r->failed;
+        result->found_tokens += r->failed ? 0 : r->result.reused_tokens;
+        result->prompt_tokens += r->failed ? 0 : r->result.prompt_tokens;
         if (r->failed || r->token_count_seen == 0)
             continue;
         const uint64_t *at = r->token_ns;

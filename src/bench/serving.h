@@ -43,6 +43,8 @@ typedef struct serving_result {
     /* Jain's index of the time that a token took, between tenants and between adapters that had
      * three requests at least: 1 is all alike, 1/n all for one. */
     double tenant_fairness, adapter_fairness;
+    uint64_t found_tokens, prompt_tokens; /* of finished requests when they began: what is found
+                                             again after a preemption does not count */
     avo_scheduler_info info;
     /* [first_count], … ascending: for pictures */
     double *first_seconds, *between_seconds, *whole_seconds;

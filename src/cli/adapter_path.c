@@ -1,11 +1,34 @@
 /* "PATH" or "PATH:WEIGHT", as every command takes adapters. */
 #include "cli/cli.h"
 
+#include "base/file.h"
 #include "base/number.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define WEIGHT_MAX 1e6
+
+/* "nan", "-inf", "1e39": meant as a number, though none that can be used. */
+static bool looks_like_number(const char *text) {
+    char *end;
+    if (text[0] == '\0' || text[0] == ' ')
+        return false;
+    (void)strtod(text, &end);
+    return *end == '\0';
+}
+
+/* A path that ends so is taken as it is. */
+static bool is_bad_weight(const char *text, const char *colon) {
+    char path[CLI_PATH_MAX];
+    size_t length = (size_t)(colon - text);
+    if (!looks_like_number(colon + 1) || length == 0 || length >= sizeof(path) ||
+        file_kind_of(text) != FILE_MISSING)
+        return false;
+    memcpy(path, text, length);
+    path[length] = '\0';
+    return file_kind_of(path) != FILE_MISSING;
+}
 
 avo_status cli_adapter_path(const char *text, char *path, size_t capacity, float *weight,
                             avo_error *error) {
@@ -15,6 +38,11 @@ avo_status cli_adapter_path(const char *text, char *path, size_t capacity, float
     /* A path may have colons that no number follows. */
     if (colon != NULL && number_parse_double(colon + 1, -WEIGHT_MAX, WEIGHT_MAX, &number) == NULL)
         length = (size_t)(colon - text);
+    else if (colon != NULL && is_bad_weight(text, colon))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "adapter \"%.200s\": the scale %.40s is no finite number in "
+                           "-1000000…1000000",
+                           text, colon + 1);
     else
         number = 1.0;
     if (length == 0)
@@ -26,4 +54,22 @@ avo_status cli_adapter_path(const char *text, char *path, size_t capacity, float
     path[length] = '\0';
     *weight = (float)number;
     return AVO_OK;
+}
+
+avo_status cli_adapter_open(const avo_model *model, const char *path, const char *type,
+                            avo_adapter **adapter, avo_error *error) {
+    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    options.type = type;
+    AVO_TRY(avo_adapter_open(model, path, &options, adapter, error));
+    avo_adapter_describe(*adapter, &info);
+    if (type == NULL || strcmp(type, info.type) == 0)
+        return AVO_OK;
+    avo_status status = status_fail(error, AVO_ERROR_ARGUMENT,
+                                    "%s: packed as %s, which it stays: %s asks for the adapter "
+                                    "that it was made from",
+                                    path, info.type, type);
+    avo_adapter_close(*adapter);
+    *adapter = NULL;
+    return status;
 }

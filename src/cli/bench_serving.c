@@ -2,6 +2,7 @@
 #include "cli/bench_int.h"
 
 #include "adapters/random.h"
+#include "base/file.h"
 #include "bench/adapters.h"
 #include "bench/serving.h"
 #include "cli/engine_flags.h"
@@ -68,12 +69,19 @@ static avo_status random_adapters(const avo_model *model, const adapter_flags *f
     if (targets == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--targets: with --zipf one of qv, qkvo, all");
+    const char *stored = flags->type != NULL ? flags->type : "q8";
+    quant_type type = strcmp(stored, "f16") == 0   ? QUANT_F16
+                      : strcmp(stored, "f32") == 0 ? QUANT_F32
+                                                   : QUANT_Q8C;
+    if (type == QUANT_Q8C && strcmp(stored, "q8") != 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--adapter-type: %s is none of q8, f16, f32",
+                           stored);
     adapter_base base = model_adapter_base(model);
     for (size_t i = 0; i < count; i++) {
         adapter_random_options options = {.seed = seed * 1000003 + i,
                                           .rank = (uint32_t)rank,
                                           .matrices = targets->matrices,
-                                          .type = QUANT_Q8C,
+                                          .type = type,
                                           .strength = RANDOM_STRENGTH};
         if (!cli_progress(NULL, "random adapters", i, count))
             return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
@@ -102,6 +110,14 @@ static avo_status list_folder(const char *folder, char **names, size_t *count, a
     return AVO_OK;
 }
 
+/* A file, or a folder with a configuration: whether that is right is seen when it is opened. */
+static bool may_be_adapter(const char *path) {
+    char config[CLI_PATH_MAX];
+    return file_kind_of(path) != FILE_FOLDER ||
+           file_join(config, sizeof(config), path, "adapter_config.json", NULL) != AVO_OK ||
+           file_kind_of(config) != FILE_MISSING;
+}
+
 static avo_status folder_adapters(const avo_model *model, const char *folder, const char *type,
                                   avo_adapter **adapters, size_t wanted, size_t *count,
                                   avo_error *error) {
@@ -110,12 +126,14 @@ static avo_status folder_adapters(const avo_model *model, const char *folder, co
         return status_no_memory(error, "names", ADAPTERS_MAX * sizeof(*names));
     size_t found = 0;
     avo_status status = list_folder(folder, names, &found, error);
-    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
-    options.type = type;
     for (size_t i = 0; i < found && *count < wanted && status == AVO_OK; i++) {
         char path[CLI_PATH_MAX];
         snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        status = avo_adapter_open(model, path, &options, &adapters[*count], error);
+        if (!may_be_adapter(path)) {
+            cli_warn("%s: a folder without adapter_config.json is no adapter: left out", path);
+            continue;
+        }
+        status = cli_adapter_open(model, path, type, &adapters[*count], error);
         *count += status == AVO_OK;
     }
     for (size_t i = 0; i < found; i++)

@@ -138,6 +138,11 @@ AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capa
 /* Takes "PATH" or "PATH:WEIGHT" apart; without a weight it is 1. */
 AVO_MUST_USE avo_status cli_adapter_path(const char *text, char *path, size_t capacity,
                                          float *weight, avo_error *error);
+/* Opens it; `type` as the user gave it (NULL: not given) is refused where a packed file has
+ * another.
+ */
+AVO_MUST_USE avo_status cli_adapter_open(const avo_model *model, const char *path, const char *type,
+                                         avo_adapter **adapter, avo_error *error);
 /* Finds and opens the model, with progress on stderr. */
 AVO_MUST_USE avo_status cli_model_open(const char *name, avo_model **model, avo_error *error);
 /* EXIT_INTERRUPTED for AVO_ERROR_CANCELLED, else EXIT_FAILED; prints the error. */

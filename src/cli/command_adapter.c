@@ -21,17 +21,10 @@ typedef struct opened {
     avo_adapter *adapter;
 } opened;
 
-static avo_status open_adapter(const avo_model *model, const char *path, const char *type,
-                               avo_adapter **adapter, avo_error *error) {
-    avo_adapter_options options = AVO_ADAPTER_OPTIONS_INIT;
-    options.type = type;
-    return avo_adapter_open(model, path, &options, adapter, error);
-}
-
 static avo_status open_both(const char *path, const char *model, const char *type, opened *out,
                             avo_error *error) {
     AVO_TRY(cli_model_open(model, &out->model, error));
-    return open_adapter(out->model, path, type, &out->adapter, error);
+    return cli_adapter_open(out->model, path, type, &out->adapter, error);
 }
 
 static void close_both(opened *both) {
@@ -194,9 +187,10 @@ const cli_command command_adapter_pack = {
 /* ---- adapter merge ---- */
 
 static avo_status merge(const char *model_name, char **adapters, int count, const char *output,
-                        const char *type, pack_options *options, pack_report *report,
-                        avo_error *error) {
+                        pack_options *options, pack_report *report, avo_error *error) {
     avo_model *model = NULL;
+    avo_adapter_options adapter_options = AVO_ADAPTER_OPTIONS_INIT;
+    adapter_options.type = "f32"; /* exact, unless the adapter is packed */
     avo_adapter_use uses[AVO_ADAPTERS_MAX] = {{0}};
     AVO_TRY(cli_model_open(model_name, &model, error));
     avo_status status = AVO_OK;
@@ -204,7 +198,7 @@ static avo_status merge(const char *model_name, char **adapters, int count, cons
         char path[CLI_PATH_MAX];
         status = cli_adapter_path(adapters[i], path, sizeof(path), &uses[i].weight, error);
         if (status == AVO_OK)
-            status = open_adapter(model, path, type, &uses[i].adapter, error);
+            status = avo_adapter_open(model, path, &adapter_options, &uses[i].adapter, error);
     }
     if (status == AVO_OK)
         status = pack_merge(model, uses, (size_t)count, output, options, report, error);
@@ -269,8 +263,7 @@ static int run_merge(int argc, char **argv) {
     cli_interrupt_catch();
     avo_error error = {0};
     uint64_t begin = clock_now_ns();
-    avo_status status =
-        merge(argv[1], argv + 2, words - 1, output, "f32", &options, &report, &error);
+    avo_status status = merge(argv[1], argv + 2, words - 1, output, &options, &report, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     return report_merge(output, &options, &report, words - 1, json,

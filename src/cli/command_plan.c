@@ -16,7 +16,8 @@ typedef struct plan_facts {
     avo_plan plan;
     panels_plan panels; /* no groups where weights are used as they are */
     cpu_threads processors;
-    char reason[128]; /* why so many threads */
+    char reason[128];       /* why so many threads */
+    uint64_t adapter_bytes; /* of every --adapter, packed files that are mapped included */
     bool fits;
 } plan_facts;
 
@@ -50,9 +51,10 @@ static avo_status write_place_json(const plan_facts *facts, buffer *out) {
     return write_groups_json(&facts->panels, out);
 }
 
-static uint64_t plan_total(const avo_plan *plan) {
-    return plan->weight_bytes + plan->repack_bytes + plan->kv_bytes + plan->scratch_bytes +
-           plan->session_bytes;
+static uint64_t plan_total(const plan_facts *facts) {
+    const avo_plan *plan = &facts->plan;
+    return facts->adapter_bytes + plan->weight_bytes + plan->repack_bytes + plan->kv_bytes +
+           plan->scratch_bytes + plan->session_bytes;
 }
 
 static avo_status write_json(const plan_facts *facts, buffer *out) {
@@ -60,12 +62,12 @@ static avo_status write_json(const plan_facts *facts, buffer *out) {
     AVO_TRY(buffer_format(
         out,
         "{\"weight_bytes\":%llu,\"repack_bytes\":%llu,\"kv_bytes\":%llu,\"scratch_bytes\":%llu,"
-        "\"session_bytes\":%llu,"
+        "\"session_bytes\":%llu,\"adapter_bytes\":%llu,"
         "\"total_bytes\":%llu,\"available_bytes\":%llu,\"limit\":",
         (unsigned long long)plan->weight_bytes, (unsigned long long)plan->repack_bytes,
         (unsigned long long)plan->kv_bytes, (unsigned long long)plan->scratch_bytes,
-        (unsigned long long)plan->session_bytes, (unsigned long long)plan_total(plan),
-        (unsigned long long)plan->available_bytes));
+        (unsigned long long)plan->session_bytes, (unsigned long long)facts->adapter_bytes,
+        (unsigned long long)plan_total(facts), (unsigned long long)plan->available_bytes));
     AVO_TRY(json_write_string(out, text_from(plan->limit)));
     AVO_TRY(buffer_format(out,
                           ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
@@ -121,7 +123,9 @@ static void print_table(const plan_facts *facts) {
     snprintf(note, sizeof(note), "for %u threads", plan->threads);
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, books of the KV pages");
-    print_row("total", plan_total(plan), "");
+    if (facts->adapter_bytes > 0)
+        print_row("adapters", facts->adapter_bytes, "all that --adapter names");
+    print_row("total", plan_total(facts), "");
     snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
              facts->fits ? "" : "; weights will be read from the file again and again");
     print_row("available", plan->available_bytes, note);
@@ -136,14 +140,31 @@ static avo_status find_groups(const avo_model *model, plan_facts *facts, avo_err
     return model_panels_plan(model, &options, &facts->panels, error);
 }
 
-static avo_status make_plan(const char *name, const avo_engine_options *options, plan_facts *facts,
-                            avo_error *error) {
+static avo_status add_adapters(const avo_model *model, const option_list *paths, plan_facts *facts,
+                               avo_error *error) {
+    for (size_t i = 0; i < paths->count; i++) {
+        avo_adapter *adapter = NULL;
+        avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+        AVO_TRY(cli_adapter_open(model, paths->items[i], NULL, &adapter, error));
+        avo_adapter_describe(adapter, &info);
+        /* A mapped one takes what a step reads. */
+        facts->adapter_bytes +=
+            info.memory_bytes > info.bytes ? info.memory_bytes : info.memory_bytes + info.bytes;
+        avo_adapter_close(adapter);
+    }
+    return AVO_OK;
+}
+
+static avo_status make_plan(const char *name, const avo_engine_options *options,
+                            const option_list *adapters, plan_facts *facts, avo_error *error) {
     avo_model *model = NULL;
     facts->plan = (avo_plan)AVO_PLAN_INIT;
     AVO_TRY(cli_model_open(name, &model, error));
     avo_status status = avo_engine_plan(model, options, &facts->plan, error);
     if (status == AVO_OK)
         status = find_groups(model, facts, error);
+    if (status == AVO_OK)
+        status = add_adapters(model, adapters, facts, error);
     avo_model_close(model);
     if (status != AVO_OK)
         return status;
@@ -153,7 +174,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
                  facts->processors.usable);
     else
         cpu_threads_text(&facts->processors, facts->reason, sizeof(facts->reason));
-    facts->fits = plan_total(&facts->plan) <= facts->plan.available_bytes;
+    facts->fits = plan_total(facts) <= facts->plan.available_bytes;
     return AVO_OK;
 }
 
@@ -161,7 +182,8 @@ static int run(int argc, char **argv) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     bool json = false;
     uint64_t memory_mib = 0;
-    option_spec specs[ENGINE_OPTION_COUNT + 6];
+    option_list adapters = {0};
+    option_spec specs[ENGINE_OPTION_COUNT + 7];
     engine_flags_specs(&options, specs);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
@@ -172,6 +194,8 @@ static int run(int argc, char **argv) {
          65536},
         {"memory", 0, OPTION_U64, &memory_mib, "MIB",
          "memory that may be allocated (default: what the system has free)", 0, 1e9},
+        {"adapter", 'a', OPTION_TEXT_LIST, &adapters, "PATH",
+         "count what an adapter takes; may be repeated", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
@@ -186,7 +210,7 @@ static int run(int argc, char **argv) {
     options.memory_max = memory_mib << 20;
     avo_error error = {0};
     plan_facts facts = {0};
-    avo_status status = make_plan(argv[1], &options, &facts, &error);
+    avo_status status = make_plan(argv[1], &options, &adapters, &facts, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     if (!json) {

@@ -340,6 +340,11 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_run, "--special goes with --raw");
     if (flags.system != NULL && flags.raw)
         return cli_usage(&command_run, "--system and --raw exclude each other");
+    const char *malformed = run_adapters_malformed(&flags.adapters);
+    if (malformed != NULL)
+        return cli_usage(&command_run,
+                         "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                         malformed);
     if (flags.prompts != NULL)
         return run_prompts(&flags, argv[1]);
     return run_request(&flags, argv[1], words == 2 ? argv[2] : NULL);
@@ -354,7 +359,13 @@ const cli_command command_run = {
         "Without PROMPT, or with -, the prompt is read from standard input (one newline at its "
         "end\nis left out). Ctrl-C ends the answer: what there is, be it nothing yet, has been "
         "written,\nfinish_reason is \"cancelled\" and the exit status 130. A second Ctrl-C ends "
-        "at once.",
+        "at once.\n\n"
+        "A line of --prompts is a JSON object: prompt or messages; id, system, raw, adapter (a "
+        "name or\n{\"name\", \"weight\"}) or adapters (an array of such), max_new_tokens, "
+        "temperature, top_k, top_p,\nmin_p, typical_p, repetition_penalty, presence_penalty, "
+        "frequency_penalty, seed, logprobs,\nstop, stop_tokens, ignore_eos, tenant, priority, "
+        "deadline, first_token_deadline, cache_salt.\nWhat a line does not say, the flags do "
+        "(docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

@@ -184,6 +184,10 @@ static int simulate(const simulate_flags *flags) {
             cli_fail_text("%s (after %llu steps)", result.wrong, (unsigned long long)result.steps);
     else
         exit_status = print_report(&report, flags);
+    if (exit_status == EXIT_GOOD && status == AVO_OK &&
+        report.ends[SIMULATE_REFUSED] + report.ends[SIMULATE_NOT_TAKEN] == count)
+        cli_warn("every request was refused: none fits into --kv-tokens %u or --ctx %u",
+                 flags->kv_tokens, flags->context);
     if (exit_status == EXIT_GOOD && flags->plot != NULL)
         exit_status = simulate_plot(&report, flags->plot);
     arena_free(&arena);
@@ -301,6 +305,8 @@ static const char *check_flags(const simulate_flags *flags, int words) {
         return "--decode-cores: at least one of --cores must be left";
     if (flags->plot != NULL && !simulate_plot_named(flags->plot))
         return "--plot: a name that ends in .svg or .png";
+    if (flags->plot != NULL && !simulate_plot_possible(flags->plot))
+        return "--plot: a file in a folder that is there and can be written, without quotes";
     return NULL;
 }
 

@@ -26,6 +26,8 @@ void place_flags_specs(avo_engine_options *options, option_spec *specs) {
         {"pin", 0, OPTION_CHOICE, &options->pin, "none|core|node",
          "threads stay on one processor (core), on one NUMA node (node), or anywhere (none)", 0, 0},
         {"lock", 0, OPTION_FLAG, &options->lock, NULL, "lock the weights in memory", 0, 0},
+        {"adapter-rank", 0, OPTION_U32, &options->adapter_rank_max, "N",
+         "room for adapters: the sum of the ranks of those of one request (default 256)", 1, 2048},
         {"verbose", 'v', OPTION_FLAG, &verbose, NULL,
          "say on standard error which instruction set was chosen and why, and where things lie", 0,
          0},

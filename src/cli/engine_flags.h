@@ -9,8 +9,8 @@
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
 #define ISA_CHOICES     "ref|avx2|avx512|amx"
 
-#define ENGINE_OPTION_COUNT 8
-#define PLACE_OPTION_COUNT  5
+#define ENGINE_OPTION_COUNT 9
+#define PLACE_OPTION_COUNT  6
 
 /* Writes ENGINE_OPTION_COUNT specs whose targets are `options`' fields; its strings are not
  * copied. */

@@ -132,17 +132,41 @@ static avo_status read_prompt(prompt_line *line, const json_value *root,
 
 /* ---- Adapters ---- */
 
-/* "name" or {"name": …, "weight": …}. */
+#define ADAPTER_FORM "\"name\" or {\"name\": …, \"weight\": …}"
+
+/* What is no name must be an object with a name, and with nothing that would be passed over. */
+static avo_status read_use(prompt_line *line, const json_value *value, text_view *name,
+                           double *weight) {
+    if (value->kind == JSON_ARRAY)
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                           "adapter must be " ADAPTER_FORM
+                           ", not an array: several go into \"adapters\"");
+    if (value->kind != JSON_OBJECT)
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                           "an adapter must be " ADAPTER_FORM ", not %s",
+                           json_kind_name(value->kind));
+    for (size_t i = 0; i < value->object.count; i++) {
+        text_view key = value->object.members[i].key;
+        if (!text_equal(key, TEXT_LITERAL("name")) && !text_equal(key, TEXT_LITERAL("weight")))
+            return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                               "\"%.*s\" is no key of an adapter: it must be " ADAPTER_FORM,
+                               (int)(key.size < 64 ? key.size : 64), key.data);
+    }
+    if (json_find(value, "name") == NULL)
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                           "an adapter has no \"name\": it must be " ADAPTER_FORM);
+    AVO_TRY(json_get_string(value, "name", name, &line->error));
+    return json_get_number(value, "weight", -1e6, 1e6, weight, &line->error);
+}
+
 static avo_status add_adapter(prompt_line *line, const json_value *value,
                               const prompt_defaults *defaults) {
     double weight = 1.0;
     text_view name = {"", 0};
-    if (value->kind == JSON_STRING) {
+    if (value->kind == JSON_STRING)
         name = value->string;
-    } else {
-        AVO_TRY(json_get_string(value, "name", &name, &line->error));
-        AVO_TRY(json_get_number(value, "weight", -1e6, 1e6, &weight, &line->error));
-    }
+    else
+        AVO_TRY(read_use(line, value, &name, &weight));
     const run_adapter *found = run_adapters_find(defaults->adapters, name);
     if (found == NULL)
         return status_fail(&line->error, AVO_ERROR_NOT_FOUND,
@@ -172,7 +196,8 @@ static avo_status read_adapters(prompt_line *line, const json_value *root,
     if (one != NULL)
         return add_adapter(line, one, defaults);
     if (many->kind != JSON_ARRAY)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "adapters must be an array");
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                           "adapters must be an array of " ADAPTER_FORM);
     for (size_t i = 0; i < many->array.count; i++)
         AVO_TRY(add_adapter(line, json_item(many, i), defaults));
     return AVO_OK;

@@ -19,6 +19,8 @@ typedef struct run_adapters {
     size_t count;
 } run_adapters;
 
+/* The first that is not of the form NAME=PATH or NAME=PATH:SCALE; NULL: all are. */
+const char *run_adapters_malformed(const option_list *specs);
 /* Opens every NAME=PATH[:SCALE]; what was opened is closed by run_adapters_close, also after a
  * failure. `type` may be NULL. */
 AVO_MUST_USE avo_status run_adapters_open(const option_list *specs, const char *type,

@@ -15,6 +15,8 @@ AVO_MUST_USE avo_status simulate_cost_read(const char *path, sched_cost *cost, a
 
 /* Distributions of the latencies into FILE.svg or FILE.png; the exit status. */
 bool simulate_plot_named(const char *path); /* ends as it should */
+/* Its folder is there and can be written; asked before the run. */
+bool simulate_plot_possible(const char *path);
 int simulate_plot(const report *report, const char *path);
 
 #endif

@@ -1,11 +1,14 @@
-/* The picture of a simulation: how latencies are distributed. Data and script stay beside it. */
+/* The picture of a simulation: how latencies are distributed. Data and script lie beside it
+ * until it is drawn, and stay where gnuplot is not here or fails. */
 #include "cli/simulate_int.h"
 
+#include "base/file.h"
 #include "cli/plot.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #define POINTS 200
 
@@ -66,12 +69,25 @@ static void path_split(const char *path, char *folder, char *name) {
 }
 
 static FILE *file_create(const char *folder, const char *name, const char *end) {
-    char path[2 * CLI_PATH_MAX];
+    char path[2 * CLI_PATH_MAX + 16];
     snprintf(path, sizeof(path), "%s/%s%s", folder, name, end);
     FILE *file = fopen(path, "w");
     if (file == NULL)
         cli_fail_text("%s: %s", path, strerror(errno));
     return file;
+}
+
+bool simulate_plot_possible(const char *path) {
+    char folder[CLI_PATH_MAX], name[CLI_PATH_MAX];
+    path_split(path, folder, name);
+    return strpbrk(name, "'\"\\") == NULL && access(folder, W_OK | X_OK) == 0 &&
+           file_kind_of(path) != FILE_FOLDER;
+}
+
+static void file_remove(const char *folder, const char *name, const char *end) {
+    char path[2 * CLI_PATH_MAX + 16];
+    snprintf(path, sizeof(path), "%s/%s%s", folder, name, end);
+    (void)unlink(path);
 }
 
 int simulate_plot(const report *report, const char *path) {
@@ -98,5 +114,9 @@ int simulate_plot(const report *report, const char *path) {
                  folder);
     else if (failed != 0)
         return cli_fail_text("gnuplot did not draw %s", path);
+    if (failed == 0) {
+        file_remove(folder, name, ".dat");
+        file_remove(folder, name, ".gnuplot");
+    }
     return EXIT_GOOD;
 }

@@ -28,7 +28,13 @@ avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sam
         if (!batch->logits_whole)
             batch_logits_again(batch);
     }
-    return sampler_draw(sampler, avo_batch_logits(batch, session, 0), position, choice, error);
+    avo_status status =
+        sampler_draw(sampler, avo_batch_logits(batch, session, 0), position, choice, error);
+    /* The base was opened and served before: an adapter is the likelier one to be broken. */
+    for (uint32_t i = session->adapter_count; status != AVO_OK && i-- > 0;)
+        status =
+            status_prefix(error, status, "with adapter %s", session->adapters[i].adapter->path);
+    return status;
 }
 
 bool answer_token_stops(const answer_limits *limits, int32_t token) {

@@ -96,6 +96,7 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
         if (!u64_multiply(per_session, plan->sessions_max, &tokens))
             return false;
     }
+    plan->kv_bytes = plan->scratch_bytes = plan->session_bytes = 0;
     if (tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return false;
     plan->kv_pages = kv_pages_for(tokens);
@@ -186,7 +187,20 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     return limit_positions(model, options->context_max, plan, error);
 }
 
-static avo_status too_large(const engine_plan *plan, avo_error *error) {
+static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_error *error) {
+    if (kv_tokens / KV_PAGE_TOKENS >= PAGES_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT, "kv_tokens: %llu, at most %llu",
+                           (unsigned long long)kv_tokens,
+                           (unsigned long long)PAGES_MAX * KV_PAGE_TOKENS - 1);
+    if (kv_tokens > 0)
+        return status_fail(
+            error, AVO_ERROR_MEMORY,
+            "a KV pool of %llu tokens takes %llu MiB, rows and sessions %llu MiB, weights repacked "
+            "at load %llu MiB; %llu MiB are available (%s): ask for fewer kv_tokens",
+            (unsigned long long)kv_tokens, (unsigned long long)plan->kv_bytes >> 20,
+            (unsigned long long)(plan->scratch_bytes + plan->session_bytes) >> 20,
+            (unsigned long long)plan->panel_bytes >> 20,
+            (unsigned long long)plan->available_bytes >> 20, plan->limit);
     unsigned long long context_mib =
         (plan->kv_bytes + plan->scratch_bytes + plan->session_bytes) >> 20;
     unsigned long long available_mib = plan->available_bytes >> 20;
@@ -258,7 +272,7 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
      */
     while (!plan_fits(model, options.kv_tokens, &choice.backend, plan)) {
         if (options.context_max != 0 || plan->context_max <= CONTEXT_FITTED_MIN)
-            return too_large(plan, error);
+            return too_large(plan, options.kv_tokens, error);
         plan->context_max /= 2;
     }
     return AVO_OK;

@@ -176,6 +176,12 @@ avo_status pack_merge(const avo_model *model, const avo_adapter_use *uses, size_
                            "merging rounds every matrix to one type; keep and bits are none");
     for (size_t i = 0; i < count; i++)
         AVO_TRY(check_adapter(model, uses[i].adapter, error));
+    for (size_t i = 1; i < count; i++)
+        for (size_t other = 0; other < i; other++)
+            if (memcmp(uses[i].adapter->view.digest, uses[other].adapter->view.digest,
+                       sizeof(uses[i].adapter->view.digest)) == 0)
+                return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s stands there twice",
+                                   uses[i].adapter->path);
     merger m = {model, uses, count};
     pack_change change = {.context = &m, .changes = changes, .apply = apply};
     pack_options own = *options;

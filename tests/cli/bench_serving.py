@@ -43,6 +43,26 @@ class Serving(unittest.TestCase):
             if "--no-prefix-cache" in flags:
                 self.assertEqual(figures["prefix_hit_share"], 0)
 
+    def test_prefixes_after_preemptions(self):
+        done = call("bench", self.model, "--zipf", "1", "-p", "10", "-n", "60", "-b", "4",
+                    "--requests", "16", "--adapters", "1", "--kv-tokens", "128", "--json")
+        figures = json.loads(done.stdout)
+        self.assertGreater(figures["preemptions"], 0)
+        self.assertLessEqual(figures["prefix_hit_share"], 1)
+
+    def test_random_adapters_of_every_type(self):
+        for kind in ("q8", "f16", "f32"):
+            figures = json.loads(self.measure("--json", "--adapters", "2", "--adapter-type", kind,
+                                              "--check"))
+            self.assertEqual((figures["finished"], figures["different"]), (12, 0))
+
+    def test_folders_that_are_no_adapters(self):
+        root = self.folder / "root"
+        (root / "notes").mkdir(parents=True)
+        done = call("bench", self.model, "--zipf", "1", *SMALL, "--adapter-root", root)
+        self.assertIn(b"notes: a folder without adapter_config.json", done.stderr)
+        self.assertIn(b"has no adapters", done.stderr)
+
     def test_formats(self):
         text = self.measure("--check")
         self.assertIn("| time to first token |", text)

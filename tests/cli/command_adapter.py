@@ -104,6 +104,27 @@ class Adapter(unittest.TestCase):
             self.assertEqual(len(error.splitlines()), 1)
             self.assertEqual(out, "")
 
+    def test_what_is_said(self):
+        plain, base = ADAPTERS / "plain", base_of("plain")
+        with tempfile.TemporaryDirectory() as name:
+            packed = Path(name) / "a.avoa"
+            self.assertEqual(adapter("pack", plain, base, "-o", packed)[0], GOOD)
+            empty = Path(name) / "empty"
+            shutil.copytree(plain, empty)
+            (empty / "adapter_config.json").write_text("")
+            for arguments, part in (
+                    (["merge", base, f"{plain}:nan", "-o", packed], "no finite number"),
+                    (["merge", base, f"{plain}:1e39", "-o", packed], "no finite number"),
+                    (["merge", base, plain, f"{plain}:-1", "-o", Path(name) / "m.avo"], "twice"),
+                    (["inspect", packed, base, "--type", "f32"], "packed as q8"),
+                    (["inspect", plain / "adapter_model.safetensors", base],
+                     "one file of a PEFT adapter: give its folder"),
+                    (["inspect", empty, base], f"{empty}/adapter_config.json: ")):
+                status, _, error = adapter(*arguments)
+                self.assertEqual(status, FAILED, arguments)
+                self.assertIn(part, error)
+            self.assertEqual(adapter("inspect", packed, base, "--type", "q8")[0], GOOD)
+
     def test_pickles_are_named(self):
         with tempfile.TemporaryDirectory() as name:
             shutil.copy(ADAPTERS / "plain" / "adapter_config.json", name)

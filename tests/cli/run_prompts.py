@@ -10,7 +10,7 @@ import tiny_model
 from command import FAILED, GOOD, USAGE, call
 
 
-def write_adapter(folder, seed, rank=4, layers=2, width=32):
+def write_adapter(folder, seed, rank=4, layers=2, width=32, spread=0.4):
     """A PEFT folder with random A and B of q_proj and o_proj."""
     folder.mkdir()
     generator = random.Random(seed)
@@ -23,7 +23,7 @@ def write_adapter(folder, seed, rank=4, layers=2, width=32):
             for half, shape in (("lora_A", [rank, width]), ("lora_B", [width, rank])):
                 count = shape[0] * shape[1]
                 numbers = struct.pack(f"<{count}f",
-                                      *(generator.gauss(0, 0.4) for _ in range(count)))
+                                      *(generator.gauss(0, spread) for _ in range(count)))
                 name = f"base_model.model.model.layers.{layer}.self_attn.{module}.{half}.weight"
                 header[name] = {"dtype": "F32", "shape": shape,
                                 "data_offsets": [len(data), len(data) + len(numbers)]}
@@ -101,6 +101,43 @@ class Prompts(unittest.TestCase):
             self.assertIn(f"line {answer['line']}: ", answer["error"])
         self.assertEqual([len(answers[0]["ids"]), len(answers[-1]["ids"])], [2, 3])
 
+    def test_adapters_of_a_line_have_one_form(self):
+        for value, part in (('"adapter":["a","b"]', 'several go into "adapters"'),
+                            ('"adapter":{"a":0.5}', '"a" is no key of an adapter'),
+                            ('"adapter":{"name":"a","scale":2}', '"scale" is no key'),
+                            ('"adapter":{"weight":2}', 'has no "name"'),
+                            ('"adapter":7', '{"name"'), ('"adapters":"a"', "an array of"),
+                            ('"adapters":[["a"]]', "not an array")):
+            answers = self.ask(['{"prompt":"once",' + value + "}"], "--adapter", f"a={self.one}",
+                               status=FAILED)
+            self.assertIn(part, answers[0]["error"])
+
+    def test_the_keys_of_a_line_are_in_the_help(self):
+        text = call("run", "--help").stdout.decode()
+        for key in ("adapters", "max_new_tokens", "stop_tokens", "cache_salt", "deadline"):
+            self.assertIn(key, text)
+
+    def test_an_adapter_that_breaks_logits_is_named(self):
+        huge = write_adapter(self.folder / "huge", 3, spread=1e30)
+        done = call("run", self.model, "once", "--adapter", f"x={huge}", "--adapter-type", "f32")
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn(f"with adapter {huge}: the logit of token", done.stderr.decode())
+
+    def test_room_for_ranks(self):
+        done = call("run", self.model, "once", "--adapter", f"x={self.one}", "--adapter-rank", "3")
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn(b"ranks sum up to 4, the engine has room for 3", done.stderr)
+        self.alone("once", "--adapter", f"x={self.one}", "--adapter-rank", "4", "-n", "1")
+
+    def test_adapters_in_the_plan(self):
+        plans = [json.loads(call("plan", self.model, "--json", "-c", "64", *flags).stdout)
+                 for flags in ([], ["--adapter", self.one], ["-a", self.one, "-a", self.two])]
+        bytes_ = [plan["adapter_bytes"] for plan in plans]
+        self.assertEqual(bytes_[0], 0)
+        self.assertGreater(bytes_[1], 2 * 2 * 2 * 4 * 32)  # layers, modules, halves, numbers of q8
+        self.assertGreater(bytes_[2], bytes_[1])
+        self.assertEqual(plans[2]["total_bytes"] - plans[0]["total_bytes"], bytes_[2])
+
     def test_stream(self):
         lines = [{"prompt": "once", "max_new_tokens": 4}, "{", {"prompt": "upon"}]
         events = self.ask(lines, "--stream", "--ignore-eos", "-n", "6", status=FAILED)
@@ -137,7 +174,12 @@ class Prompts(unittest.TestCase):
 
     def test_refused(self):
         for flags, part, status in (
-                (["--adapter", "x"], "NAME=PATH", FAILED),
+                (["--adapter", "x"], "NAME=PATH", USAGE),
+                (["--adapter", "=x"], "NAME=PATH", USAGE),
+                (["--adapter", f"x={self.one}:nan"], "no finite number", FAILED),
+                (["--adapter", f"x={self.one}:1e39"], "no finite number", FAILED),
+                (["--adapter", f"x={self.one}:-inf"], "no finite number", FAILED),
+                (["--adapter", f"x={self.one}:other"], "no such file", FAILED),
                 (["--adapter", f"x={self.folder}"], "adapter_config.json", FAILED),
                 (["--adapter", f"x={self.one}", "--adapter", f"x={self.one}"], "twice", FAILED),
                 (["--adapter-type", "q4"], "q8, f16, f32", USAGE),
@@ -149,6 +191,10 @@ class Prompts(unittest.TestCase):
         self.assertEqual(done.returncode, USAGE)
         done = call("run", self.model, "--prompts", self.folder / "nothing")
         self.assertEqual(done.returncode, FAILED)
+        (self.folder / "line").write_text('{"prompt":"once"}')
+        done = call("run", self.model, "--prompts", self.folder / "line", "--kv-tokens",
+                    "1000000000000")
+        self.assertIn(b"kv_tokens: 1000000000000, at most", done.stderr)
         (self.folder / "empty").write_text("\n\n")
         done = call("run", self.model, "--prompts", self.folder / "empty")
         self.assertIn(b"has no prompts", done.stderr)

@@ -102,12 +102,20 @@ class Simulate(unittest.TestCase):
             picture = Path(self.folder.name) / name
             done = call("simulate", "--trace", self.trace, "--plot", picture)
             self.assertEqual(done.returncode, GOOD, done)
-            self.assertTrue(picture.with_suffix(".dat").exists())
+            here = shutil.which("gnuplot") is not None
+            self.assertEqual(picture.with_suffix(".dat").exists(), not here)
+            self.assertEqual(picture.with_suffix(".gnuplot").exists(), not here)
             if shutil.which("gnuplot") is None:
                 self.assertIn(b"gnuplot is not here", done.stderr)
             else:
                 self.assertGreater(picture.stat().st_size, 1000)
         self.refuse("--zipf", "1", "--plot", "x.jpg")
+        self.refuse("--zipf", "1", "--plot", Path(self.folder.name) / "nowhere" / "x.svg")
+
+    def test_all_refused_says_why(self):
+        done = call("simulate", "--zipf", "1", "--kv-tokens", "32", "--requests", "5", "--prompt",
+                    "500")
+        self.assertIn(b"none fits into --kv-tokens 32", done.stderr)
 
     def test_refusals(self):
         self.assertIn("--seeds N", self.refuse())
