@@ -160,8 +160,12 @@ def line_adapters(given, adapters) -> List[Tuple[Adapter, float]]:
     for entry in wanted or []:
         if entry is None:
             continue
-        name, weight = (entry, 1.0) if isinstance(entry, str) else (entry["name"],
-                                                                    entry.get("weight", 1.0))
+        if isinstance(entry, str):
+            entry = {"name": entry}
+        if not isinstance(entry, dict) or "name" not in entry or set(entry) - {"name", "weight"}:
+            raise ValueError('an adapter must be "name" or {"name": …, "weight": …}; several go '
+                             'into "adapters"')
+        name, weight = entry["name"], entry.get("weight", 1.0)
         if name not in adapters:
             raise ValueError(f'adapter "{name}": no --adapter has that name')
         adapter, scale = adapters[name]

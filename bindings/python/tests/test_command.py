@@ -3,6 +3,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from avocet.__main__ import line_adapters
 from conftest import ROOT
 
 
@@ -63,3 +66,10 @@ def test_wrong_usage():
     assert call("run").returncode == 2
     missing = call("run", ROOT / "no-such-model", "x")
     assert missing.returncode == 1 and "no-such-model" in missing.stderr
+
+
+@pytest.mark.parametrize("given", [{"adapter": ["a", "b"]}, {"adapter": {"a": 0.5}}, {"adapter": 7},
+                                   {"adapters": [{"name": "a", "scale": 2}]}])
+def test_adapters_of_a_line_have_one_form(given):
+    with pytest.raises(ValueError, match='"adapters"'):
+        line_adapters(given, {"a": (None, 1.0), "b": (None, 1.0)})
