@@ -141,43 +141,23 @@ bool module_name(const model_config *config, const char *wrapper, uint32_t index
     return length > 0 && (size_t)length < capacity;
 }
 
-static bool take_prefix(text_view *text, const char *prefix) {
-    text_view wanted = text_from(prefix);
-    if (!text_starts(*text, wanted))
-        return false;
-    text->data += wanted.size;
-    text->size -= wanted.size;
-    return true;
-}
-
-/* "12." in front: no sign, no leading zeros. */
 static bool take_layer(text_view *text, uint32_t layers, uint32_t *layer) {
-    size_t at = 0;
-    uint32_t value = 0;
-    while (at < text->size && at < 5 && text->data[at] >= '0' && text->data[at] <= '9')
-        value = value * 10 + (uint32_t)(text->data[at++] - '0');
-    if (at == 0 || at >= text->size || text->data[at] != '.' || (at > 1 && text->data[0] == '0') ||
-        value >= layers)
-        return false;
-    text->data += at + 1;
-    text->size -= at + 1;
-    *layer = value;
-    return true;
+    return text_take_number(text, layer) && *layer < layers;
 }
 
 /* The module behind a wrapper. */
 static uint32_t find_behind(const model_config *config, const char *wrapper, text_view name) {
     const char *layers = config->architecture == ARCHITECTURE_GPT2 ? "h." : "layers.";
     text_view rest = name;
-    if (take_prefix(&rest, head_wrapper(wrapper)) &&
+    if (text_take(&rest, head_wrapper(wrapper)) &&
         text_is(rest, module_suffix(config->architecture, MODULE_HEAD)))
         return module_index(config, 0, MODULE_HEAD);
     rest = name;
-    if (!take_prefix(&rest, wrapper))
+    if (!text_take(&rest, wrapper))
         return UINT32_MAX;
     uint32_t layer = 0;
     int begin = MODULE_LAYER_ROLES, end = MODULE_HEAD;
-    if (take_prefix(&rest, layers)) {
+    if (text_take(&rest, layers)) {
         if (!take_layer(&rest, config->layers, &layer))
             return UINT32_MAX;
         begin = 0;
@@ -223,7 +203,7 @@ uint32_t module_find_gguf(const model_config *config, text_view name) {
     if (text_is(name, "output"))
         return module_index(config, 0, MODULE_HEAD);
     uint32_t layer;
-    if (!take_prefix(&name, "blk.") || !take_layer(&name, config->layers, &layer))
+    if (!text_take(&name, "blk.") || !take_layer(&name, config->layers, &layer))
         return UINT32_MAX;
     for (size_t i = 0; i < sizeof(layered) / sizeof(layered[0]); i++) {
         if (!text_is(name, layered[i].name))

@@ -42,6 +42,31 @@ static inline bool text_starts(text_view text, text_view prefix) {
            (prefix.size == 0 || memcmp(text.data, prefix.data, prefix.size) == 0);
 }
 
+/* Takes `prefix` off the front; false and nothing changed where it is not there. */
+static inline bool text_take(text_view *text, const char *prefix) {
+    text_view wanted = text_from(prefix);
+    if (!text_starts(*text, wanted))
+        return false;
+    text->data += wanted.size;
+    text->size -= wanted.size;
+    return true;
+}
+
+/* Takes "12." off the front, as numbers stand in names of tensors: no sign, no leading zeros, at
+ * most six digits. */
+static inline bool text_take_number(text_view *text, uint32_t *number) {
+    size_t at = 0;
+    uint32_t value = 0;
+    while (at < text->size && at < 6 && text->data[at] >= '0' && text->data[at] <= '9')
+        value = value * 10 + (uint32_t)(text->data[at++] - '0');
+    if (at == 0 || at >= text->size || text->data[at] != '.' || (at > 1 && text->data[0] == '0'))
+        return false;
+    text->data += at + 1;
+    text->size -= at + 1;
+    *number = value;
+    return true;
+}
+
 static inline bool text_ends(text_view text, text_view suffix) {
     return text.size >= suffix.size &&
            (suffix.size == 0 ||

@@ -1,7 +1,6 @@
 /* `avocet bench MODEL --adapters`: what adapters cost. */
 #include "cli/bench_int.h"
 
-#include "base/cpu.h"
 #include "bench/adapters.h"
 
 #include <string.h>
@@ -30,23 +29,14 @@ static bool parse_type(const char *text, quant_type *out) {
 
 static int print(const char *model, const bench_adapters_result *results, size_t count, bool json,
                  bool csv) {
-    char cpu[128], features[256];
-    cpu_features found = cpu_features_detect();
-    cpu_name(cpu, sizeof(cpu));
-    cpu_features_text(&found, features, sizeof(features));
-    bench_report machine = {cpu, features, cpu_usable_threads(), NULL};
+    machine_text room;
+    bench_report machine = bench_report_of(NULL, &room);
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
     avo_status status = json  ? bench_adapters_json(&machine, model, results, count, &out)
                         : csv ? bench_adapters_csv(&machine, model, results, count, &out)
                               : bench_adapters_markdown(&machine, model, results, count, &out);
-    if (status == AVO_OK) {
-        if (out.size > 0 && out.data[out.size - 1] == '\n')
-            out.size--;
-        cli_print(buffer_text(&out));
-    }
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return cli_print_report(status, &out);
 }
 
 int bench_adapters_run(const char *model_name, const adapter_flags *flags,

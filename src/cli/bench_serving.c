@@ -236,13 +236,7 @@ static int print(const char *name, const serving_options *options, const serving
     avo_status status = json  ? bench_serving_json(name, options, result, &out)
                         : csv ? bench_serving_csv(name, options, result, &out)
                               : bench_serving_markdown(name, options, result, &out);
-    if (status == AVO_OK) {
-        if (out.size > 0 && out.data[out.size - 1] == '\n')
-            out.size--;
-        cli_print(buffer_text(&out));
-    }
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return cli_print_report(status, &out);
 }
 
 static int report(const char *name, const serving_options *options, const serving_result *result,

@@ -104,6 +104,8 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints `text` and a newline on stdout: the usual end of `--json`. */
 void cli_print(text_view text);
+/* Prints what a report's writer made, unless it failed, frees it, and gives the exit status. */
+int cli_print_report(avo_status status, buffer *report);
 /* Prints text that came from a file or a model. On a terminal the characters that could move the
  * cursor or change the terminal (C0 but \n and \t, DEL, C1, and bytes that are no UTF-8) are left
  * out; elsewhere bytes go out as they are. */

@@ -97,24 +97,22 @@ static avo_status measure_model(const char *model_name, const bench_flags *flags
     return status;
 }
 
-int bench_print(const bench_results *results, bool json, bool csv) {
-    char cpu[128], features[256];
+bench_report bench_report_of(const bench_results *results, machine_text *room) {
     cpu_features found = cpu_features_detect();
-    cpu_name(cpu, sizeof(cpu));
-    cpu_features_text(&found, features, sizeof(features));
-    bench_report report = {cpu, features, cpu_usable_threads(), results};
+    cpu_name(room->cpu, sizeof(room->cpu));
+    cpu_features_text(&found, room->features, sizeof(room->features));
+    return (bench_report){room->cpu, room->features, cpu_usable_threads(), results};
+}
+
+int bench_print(const bench_results *results, bool json, bool csv) {
+    machine_text room;
+    bench_report report = bench_report_of(results, &room);
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
     avo_status status = json  ? bench_write_json(&report, &out)
                         : csv ? bench_write_csv(&report, &out)
                               : bench_write_markdown(&report, &out);
-    if (status == AVO_OK) {
-        if (out.size > 0 && out.data[out.size - 1] == '\n')
-            out.size--;
-        cli_print(buffer_text(&out));
-    }
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return cli_print_report(status, &out);
 }
 
 /* ---- The command ---- */

@@ -141,13 +141,7 @@ static int print_report(const report *report, const simulate_flags *flags) {
     avo_status status = flags->json  ? report_write_json(report, &out)
                         : flags->csv ? report_write_csv(report, &out)
                                      : report_write_markdown(report, &out);
-    if (status == AVO_OK) {
-        if (out.size > 0 && out.data[out.size - 1] == '\n')
-            out.size--;
-        cli_print(buffer_text(&out));
-    }
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return cli_print_report(status, &out);
 }
 
 static avo_status run_items(const simulate_flags *flags, const simulate_item *items, uint32_t count,

@@ -103,6 +103,16 @@ void cli_print(text_view text) {
     fputc('\n', stdout);
 }
 
+int cli_print_report(avo_status status, buffer *report) {
+    if (status == AVO_OK) {
+        if (report->size > 0 && report->data[report->size - 1] == '\n')
+            report->size--;
+        cli_print(buffer_text(report));
+    }
+    buffer_free(report);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
 void cli_print_untrusted(FILE *file, text_view text) {
     if (isatty(fileno(file)))
         print_harmless(file, text, "\n\t", "");

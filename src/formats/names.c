@@ -103,37 +103,14 @@ static const char *find_layer_name(source_architecture architecture, text_view r
     return found != NULL ? found : find_pair(llama_layer, rest);
 }
 
-static bool take_prefix(text_view *text, const char *prefix) {
-    text_view wanted = text_from(prefix);
-    if (!text_starts(*text, wanted))
-        return false;
-    text->data += wanted.size;
-    text->size -= wanted.size;
-    return true;
-}
-
-/* "12." in front: the number and the rest. No sign, no leading zeros, at most six digits. */
-static bool take_number(text_view *text, uint32_t *number) {
-    size_t at = 0;
-    uint32_t value = 0;
-    while (at < text->size && at < 6 && text->data[at] >= '0' && text->data[at] <= '9')
-        value = value * 10 + (uint32_t)(text->data[at++] - '0');
-    if (at == 0 || at >= text->size || text->data[at] != '.' || (at > 1 && text->data[0] == '0'))
-        return false;
-    text->data += at + 1;
-    text->size -= at + 1;
-    *number = value;
-    return true;
-}
-
 name_result names_canonical(source_architecture architecture, text_view name, char *out,
                             size_t capacity) {
     static const char *const wrappers[] = {"language_model.", "model.", "transformer.", "decoder."};
     for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++) {
-        (void)take_prefix(&name, wrappers[i]);
+        (void)text_take(&name, wrappers[i]);
         /* "model.language_model.…" and "language_model.model.…" both occur. */
         if (i == 1)
-            (void)take_prefix(&name, wrappers[0]);
+            (void)text_take(&name, wrappers[0]);
     }
     if (text_ends(name, TEXT_LITERAL("rotary_emb.inv_freq")))
         return NAME_IGNORED;
@@ -143,9 +120,9 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
          text_starts(name, TEXT_LITERAL("multi_modal_projector."))))
         return NAME_IGNORED;
     int length;
-    if (take_prefix(&name, "layers.") || take_prefix(&name, "h.")) {
+    if (text_take(&name, "layers.") || text_take(&name, "h.")) {
         uint32_t layer;
-        if (!take_number(&name, &layer))
+        if (!text_take_number(&name, &layer))
             return NAME_UNKNOWN;
         const char *to = find_layer_name(architecture, name);
         if (to == NULL || to[0] == '\0')
@@ -162,7 +139,7 @@ name_result names_canonical(source_architecture architecture, text_view name, ch
 
 bool names_split_layer(text_view name, uint32_t *layer, text_view *rest) {
     *rest = name;
-    return take_prefix(rest, "blk.") && take_number(rest, layer);
+    return text_take(rest, "blk.") && text_take_number(rest, layer);
 }
 
 name_result names_of_tensor(const model_source *source, const source_tensor *tensor,

@@ -9,9 +9,9 @@
  * 1 + factor · (gain − 1).
  *
  * Rows are grouped into runs: rows [first, first + rows) of the batch under one adapter. A row with
- * several adapters lies in several runs. Runs are sorted by adapter digest, so what is added to a
- * row comes in an order that depends on its own request alone; rows outside of all runs are
- * computed as if there were no adapters, bit for bit.
+ * several adapters lies in several runs. Runs are sorted by first row, then by digest, and a row's
+ * own by digest: what is added to it comes in an order that depends on its own request alone. Rows
+ * outside of all runs are computed as if there were no adapters, bit for bit.
  */
 #ifndef AVO_KERNELS_ADAPTER_H
 #define AVO_KERNELS_ADAPTER_H

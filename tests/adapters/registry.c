@@ -245,13 +245,20 @@ static seen look(const bench *b) {
     return all;
 }
 
-static void the_least_recently_used_makes_room(void **state) {
-    (void)state;
+/* What an open adapter of fixture "plain" takes. */
+static uint64_t memory_of_one(void) {
     bench b;
     bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
     assert_ok(avo_registry_load(b.registry, "one", adapter_path("plain"), 0, &b.error));
     uint64_t each = look(&b).memory;
     bench_close(&b);
+    return each;
+}
+
+static void the_least_recently_used_makes_room(void **state) {
+    (void)state;
+    bench b;
+    uint64_t each = memory_of_one();
     avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
     options.memory_max = 3 * each;
     bench_open(&b, options);
@@ -353,10 +360,7 @@ static void hundreds_make_room_at_once_or_none(void **state) {
 static void replaced_versions_count_while_they_are_used(void **state) {
     (void)state;
     bench b;
-    bench_open(&b, (avo_registry_options)AVO_REGISTRY_OPTIONS_INIT);
-    assert_ok(avo_registry_load(b.registry, "one", adapter_path("plain"), 0, &b.error));
-    uint64_t each = look(&b).memory;
-    bench_close(&b);
+    uint64_t each = memory_of_one();
     avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
     options.memory_max = 2 * each;
     bench_open(&b, options);

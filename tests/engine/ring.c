@@ -3,49 +3,21 @@
  * constant. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "support/place.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 44, VOCABULARY_MAX = 128, CHUNK = 16 };
+enum { WINDOW = 44, CHUNK = 16 };
 
-typedef struct place {
-    test_allocator counter;
-    avo_model *model;
-    avo_engine *engine;
-    avo_batch *batch;
-    avo_error error;
-    uint32_t vocabulary;
-} place;
-
-static void place_open_with(place *p, const char *model, uint32_t sessions, uint64_t kv_tokens) {
-    memset(p, 0, sizeof(*p));
-    test_allocator_init(&p->counter);
-    avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
-    model_options.allocator = &p->counter.allocator;
-    assert_ok_error(avo_model_open(test_fixture_path(model), &model_options, &p->model, &p->error),
-                    &p->error);
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(p->model, &info);
-    p->vocabulary = info.vocabulary;
+static avo_engine_options options_of(uint32_t sessions, uint64_t kv_tokens) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     options.threads = 2;
     options.context_max = 48; /* all positions that GPT-2 has learned */
     options.sessions_max = sessions;
     options.rows_max = CHUNK;
     options.kv_tokens = kv_tokens;
-    assert_ok_error(avo_engine_open(p->model, &options, &p->engine, &p->error), &p->error);
-    assert_ok_error(avo_batch_open(p->engine, &p->batch, &p->error), &p->error);
-}
-
-static void place_open(place *p, const char *model, uint32_t sessions) {
-    place_open_with(p, model, sessions, 0);
-}
-
-static void place_close(place *p) {
-    avo_batch_close(p->batch);
-    avo_engine_close(p->engine);
-    avo_model_close(p->model);
-    assert_int_equal(p->counter.live, 0);
+    return options;
 }
 
 static avo_session *open_ring(place *p, uint32_t window, uint32_t keep, const char *salt) {
@@ -95,8 +67,8 @@ static uint32_t turn_naively(int32_t *line, uint32_t count, uint32_t window, uin
 
 static void ring_equals_fresh(const char *model, uint32_t keep) {
     place p;
-    place_open(&p, model, 2);
-    float logits[VOCABULARY_MAX], fresh[VOCABULARY_MAX];
+    place_open(&p, model, options_of(2, 0));
+    float logits[PLACE_VOCABULARY_MAX], fresh[PLACE_VOCABULARY_MAX];
     int32_t line[WINDOW];
     uint32_t length = 0;
     avo_session *session = open_ring(&p, WINDOW, keep, NULL);
@@ -138,8 +110,8 @@ static void turning_equals_starting_afresh(void **state) {
 static void chunks_do_not_matter(void **state) {
     (void)state;
     place p;
-    place_open(&p, "models/llama2.gguf", 3);
-    float logits[3][VOCABULARY_MAX];
+    place_open(&p, "models/llama2.gguf", options_of(3, 0));
+    float logits[3][PLACE_VOCABULARY_MAX];
     for (uint32_t keep = 0; keep < 7; keep += 3) {
         avo_session *sessions[3];
         uint32_t chunk[3] = {1, 7, CHUNK};
@@ -202,7 +174,7 @@ static avo_finish generate(place *p, avo_session *session, const int32_t *tokens
 static void answers_have_no_end(void **state) {
     (void)state;
     place p;
-    place_open(&p, "models/gpt2.gguf", 2);
+    place_open(&p, "models/gpt2.gguf", options_of(2, 0));
     answer *a = malloc(sizeof(*a)), *b = malloc(sizeof(*b));
     int32_t prompt[3 * WINDOW], line[WINDOW];
     for (uint32_t i = 0; i < 3 * WINDOW; i++)
@@ -233,7 +205,7 @@ static void answers_have_no_end(void **state) {
 static void wrong_rings_are_refused(void **state) {
     (void)state;
     place p;
-    place_open(&p, "models/llama2.gguf", 2);
+    place_open(&p, "models/llama2.gguf", options_of(2, 0));
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
     avo_session *session;
     options.ring_window = 49;
@@ -248,7 +220,7 @@ static void wrong_rings_are_refused(void **state) {
                    &p.error, "ring_keep: 7");
     /* Tokens before the turn have no logits any more, and a bad token turns nothing. */
     session = open_ring(&p, 8, 0, NULL);
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     int32_t tokens[CHUNK + 1] = {1, 2, 3, 4, 5, 6, 7, 8};
     extend(&p, session, tokens, 7, logits);
     avo_batch_clear(p.batch);
@@ -262,7 +234,7 @@ static void wrong_rings_are_refused(void **state) {
     assert_ok(avo_batch_add(p.batch, session, tokens, 2));
     avo_batch_clear(p.batch); /* turned, and without the new tokens */
     assert_int_equal(avo_session_length(session), 3);
-    float fresh[VOCABULARY_MAX];
+    float fresh[PLACE_VOCABULARY_MAX];
     extend(&p, session, NULL, 0, logits); /* what is left is owed, and can be computed */
     compute_fresh(&p, avo_session_tokens(session), 3, fresh);
     assert_memory_equal(logits, fresh, p.vocabulary * sizeof(float));
@@ -275,10 +247,10 @@ static void a_turn_without_pages_is_none(void **state) {
     (void)state;
     for (uint32_t keep = 0; keep < 41; keep += 8) {
         place p;
-        place_open_with(&p, "models/llama2.gguf", 3, 64);
+        place_open(&p, "models/llama2.gguf", options_of(3, 64));
         avo_session *session = open_ring(&p, WINDOW, keep, NULL), *fork;
         int32_t line[WINDOW];
-        float logits[VOCABULARY_MAX], fresh[VOCABULARY_MAX];
+        float logits[PLACE_VOCABULARY_MAX], fresh[PLACE_VOCABULARY_MAX];
         for (uint32_t i = 0; i < WINDOW; i++)
             line[i] = token_at(&p, i);
         for (uint32_t i = 0; i < WINDOW; i += 11)

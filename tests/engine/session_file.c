@@ -7,22 +7,14 @@
 #include "engine/session_file.h"
 #include "support/adapters.h"
 #include "support/models.h"
+#include "support/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { CONTEXT = 96, VOCABULARY_MAX = 128 };
-
-typedef struct place {
-    test_allocator counter;
-    avo_model *model;
-    avo_engine *engine;
-    avo_batch *batch;
-    avo_error error;
-    uint32_t vocabulary;
-} place;
+enum { CONTEXT = 96 };
 
 static avo_engine_options options_for(const char *isa, const char *kv_type) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
@@ -33,27 +25,6 @@ static avo_engine_options options_for(const char *isa, const char *kv_type) {
     options.isa = isa;
     options.kv_type = kv_type;
     return options;
-}
-
-static void place_open(place *p, const char *model, avo_engine_options options) {
-    memset(p, 0, sizeof(*p));
-    test_allocator_init(&p->counter);
-    avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
-    model_options.allocator = &p->counter.allocator;
-    assert_ok_error(avo_model_open(test_fixture_path(model), &model_options, &p->model, &p->error),
-                    &p->error);
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(p->model, &info);
-    p->vocabulary = info.vocabulary;
-    assert_ok_error(avo_engine_open(p->model, &options, &p->engine, &p->error), &p->error);
-    assert_ok_error(avo_batch_open(p->engine, &p->batch, &p->error), &p->error);
-}
-
-static void place_close(place *p) {
-    avo_batch_close(p->batch);
-    avo_engine_close(p->engine);
-    avo_model_close(p->model);
-    assert_int_equal(p->counter.live, 0);
 }
 
 static avo_session *open_session(place *p) {
@@ -86,7 +57,7 @@ static const char *scratch_path(const char *name) {
 /* ---- Coming back ---- */
 
 static void comes_back(const char *model, const char *isa, const char *kv_type, uint32_t length) {
-    float before[VOCABULARY_MAX], after[VOCABULARY_MAX];
+    float before[PLACE_VOCABULARY_MAX], after[PLACE_VOCABULARY_MAX];
     place p;
     avo_engine_options options = options_for(isa, kv_type);
     options.context_max = length + 30; /* GPT-2 has learned few positions */
@@ -215,7 +186,7 @@ static void damaged_files_are_refused(void **state) {
     (void)state;
     place p;
     place_open(&p, "models/llama2.gguf", options_for(NULL, "int8"));
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     avo_session *session = open_session(&p), *empty = open_session(&p);
     extend(&p, session, 0, 40, logits);
     const char *path = scratch_path("damaged.session");
@@ -259,7 +230,7 @@ static void lies_are_refused(void **state) {
     (void)state;
     place p;
     place_open(&p, "models/llama2.gguf", options_for(NULL, "f16"));
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     avo_session *session = open_session(&p), *empty = open_session(&p);
     extend(&p, session, 0, 40, logits);
     const char *path = scratch_path("lies.session");
@@ -307,7 +278,7 @@ static void lies_are_refused(void **state) {
 static void other_adapters_are_refused(void **state) {
     (void)state;
     place p;
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     const char *path = scratch_path("adapters.session");
     avo_engine_options options = options_for("ref", "f16");
     place_open(&p, "models/llama2.gguf", options);
@@ -341,7 +312,7 @@ static void other_adapters_are_refused(void **state) {
     use.adapter = adapters[0];
     assert_ok(avo_session_open(p.engine, &with, &empty, &p.error));
     assert_ok_error(avo_session_restore(empty, path, &p.error), &p.error);
-    float again[VOCABULARY_MAX];
+    float again[PLACE_VOCABULARY_MAX];
     extend(&p, session, 40, 5, logits);
     extend(&p, empty, 40, 5, again);
     assert_memory_equal(logits, again, p.vocabulary * sizeof(float));
@@ -357,7 +328,7 @@ static void other_adapters_are_refused(void **state) {
 static void other_origins_are_refused(void **state) {
     (void)state;
     place p;
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     const char *path = scratch_path("origin.session");
     avo_engine_options options = options_for("ref", "f16");
     place_open(&p, "models/llama2.gguf", options);
@@ -392,7 +363,7 @@ static void other_origins_are_refused(void **state) {
 static void full_pools_and_missing_files(void **state) {
     (void)state;
     place p;
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     const char *path = scratch_path("room.session");
     avo_engine_options options = options_for(NULL, "f16");
     options.kv_tokens = 96;

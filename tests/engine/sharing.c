@@ -5,44 +5,13 @@
 
 #include "support/adapters.h"
 #include "support/models.h"
+#include "support/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTEXT = 160, SESSIONS = 6, VOCABULARY_MAX = 128 };
-
-typedef struct place {
-    test_allocator counter;
-    avo_model *model;
-    avo_engine *engine;
-    avo_batch *batch;
-    avo_error error;
-    uint32_t vocabulary;
-    uint32_t salts;
-} place;
-
-static void place_open(place *p, const char *model, avo_engine_options options) {
-    memset(p, 0, sizeof(*p));
-    test_allocator_init(&p->counter);
-    avo_model_options model_options = AVO_MODEL_OPTIONS_INIT;
-    model_options.allocator = &p->counter.allocator;
-    assert_ok_error(avo_model_open(test_fixture_path(model), &model_options, &p->model, &p->error),
-                    &p->error);
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(p->model, &info);
-    p->vocabulary = info.vocabulary;
-    assert_true(p->vocabulary <= VOCABULARY_MAX);
-    assert_ok_error(avo_engine_open(p->model, &options, &p->engine, &p->error), &p->error);
-    assert_ok_error(avo_batch_open(p->engine, &p->batch, &p->error), &p->error);
-}
-
-static void place_close(place *p) {
-    avo_batch_close(p->batch);
-    avo_engine_close(p->engine);
-    avo_model_close(p->model);
-    assert_int_equal(p->counter.live, 0);
-}
+enum { CONTEXT = 160, SESSIONS = 6 };
 
 static avo_engine_options options_for(const char *isa, const char *kv_type) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
@@ -105,7 +74,7 @@ static void compute_alone(place *p, const int32_t *tokens, uint32_t count, float
 
 static void found_prefixes(place *p) {
     static const uint32_t lengths[] = {31, 32, 33, 64, 65, 97, 131};
-    float found[VOCABULARY_MAX], alone[VOCABULARY_MAX];
+    float found[PLACE_VOCABULARY_MAX], alone[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         uint32_t length = lengths[i];
@@ -134,7 +103,7 @@ static void found_prefixes(place *p) {
 }
 
 static void forks_diverge(place *p, uint32_t length) {
-    float logits[4][VOCABULARY_MAX];
+    float logits[4][PLACE_VOCABULARY_MAX];
     int32_t left[CONTEXT], right[CONTEXT];
     make_tokens(p, left, CONTEXT, 40 + length);
     make_tokens(p, right, CONTEXT, 41 + length);
@@ -165,7 +134,7 @@ static void forks_diverge(place *p, uint32_t length) {
 }
 
 static void rolled_back(place *p) {
-    float logits[VOCABULARY_MAX], alone[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX], alone[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT], others[CONTEXT];
     make_tokens(p, tokens, CONTEXT, 60);
     make_tokens(p, others, CONTEXT, 61);
@@ -234,7 +203,7 @@ static void salts_keep_apart(void **state) {
     (void)state;
     place p;
     place_open(&p, "models/llama2.gguf", options_for(NULL, NULL));
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     make_tokens(&p, tokens, CONTEXT, 1);
     static const char *const salts[] = {NULL, "", "a", "b"};
@@ -261,7 +230,7 @@ static void adapters_keep_apart_with(const char *isa) {
     random.seed = 2;
     avo_adapter *another = test_adapter_make(p.model, &random);
     avo_adapter_use uses[] = {{adapter, 1.0f}, {adapter, 0.5f}, {another, 1.0f}, {same, 1.0f}};
-    float logits[VOCABULARY_MAX], alone[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX], alone[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     make_tokens(&p, tokens, CONTEXT, 1);
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
@@ -281,7 +250,7 @@ static void adapters_keep_apart_with(const char *isa) {
                     (i == 0 || i == 3));
         avo_session *fork; /* has the adapters, too */
         assert_ok(avo_session_fork(session, &fork, &p.error));
-        float forked[VOCABULARY_MAX];
+        float forked[PLACE_VOCABULARY_MAX];
         extend(&p, session, tokens + 70, 3, 24, logits);
         extend(&p, fork, tokens + 70, 3, 24, forked);
         assert_same(&p, logits, forked, "a fork with adapters");
@@ -307,7 +276,7 @@ static void wrong_use_is_refused(void **state) {
     options.kv_tokens = 96;
     options.sessions_max = 2;
     place_open(&p, "models/llama2.gguf", options);
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     make_tokens(&p, tokens, CONTEXT, 1);
     avo_session *session = open_salted(&p, NULL), *fork, *third;
@@ -326,7 +295,7 @@ static void wrong_use_is_refused(void **state) {
                    avo_batch_error(p.batch), "no KV pages");
     avo_session_close(session);
     extend(&p, fork, tokens + 70, 3, 3, logits);
-    float alone[VOCABULARY_MAX];
+    float alone[PLACE_VOCABULARY_MAX];
     avo_session_close(fork);
     compute_alone(&p, tokens, 73, alone);
     assert_same(&p, logits, alone, "after waiting for a page");
@@ -340,7 +309,7 @@ static void given_away_pages_are_computed_again(void **state) {
     avo_engine_options options = options_for(NULL, NULL);
     options.kv_tokens = 7 * 32;
     place_open(&p, "models/llama2.gguf", options);
-    float logits[VOCABULARY_MAX], alone[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX], alone[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     size_t hits = 0;
     for (uint32_t round = 0; round < 24; round++) {
@@ -364,7 +333,7 @@ static void nothing_is_allocated(void **state) {
     (void)state;
     place p;
     place_open(&p, "models/llama2.gguf", options_for(NULL, NULL));
-    float logits[VOCABULARY_MAX];
+    float logits[PLACE_VOCABULARY_MAX];
     int32_t tokens[CONTEXT];
     make_tokens(&p, tokens, CONTEXT, 1);
     size_t before = p.counter.allocations;
