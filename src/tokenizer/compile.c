@@ -105,8 +105,13 @@ static avo_status lay_added(layout *l) {
     uint32_t *members = arena_take_array(draft->arena, (size_t)count + 1, sizeof(uint32_t));
     if (added == NULL || members == NULL)
         return draft_no_memory(draft);
-    for (uint32_t i = 0; i < count; i++)
-        added[i] = (image_added){draft->added[i].id, draft->added[i].flags};
+    for (uint32_t i = 0; i < count; i++) {
+        /* A file may name a token twice, once special and once not: it is special then, or text
+         * could become it. */
+        bool special = (draft->tokens[draft->added[i].id].flags & TOKEN_SPECIAL) != 0;
+        uint32_t flags = draft->added[i].flags | (special ? ADDED_SPECIAL : 0);
+        added[i] = (image_added){draft->added[i].id, flags};
+    }
     put(l, SECTION_ADDED, added, (uint64_t)count * sizeof(image_added));
     for (uint32_t late = 0; late < 2; late++) {
         uint32_t found = 0;

@@ -263,6 +263,36 @@ static void unigram_model(void **state) {
                    "no tokenizer");
 }
 
+/* A token that the file names twice, once special and once not, is special: text never becomes
+ * it. */
+static void token_named_twice(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"<x>\",\"special\":true},"
+        "{\"id\":2,\"content\":\"<x>\",\"special\":false,\"normalized\":true}],"
+        "\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"x\":1},"
+        "\"merges\":[]}}";
+    tokenizer_source source = {.kind = TOKENIZER_SOURCE_JSON,
+                               .data = {(const uint8_t *)text, sizeof(text) - 1},
+                               .name = "fixture"};
+    tokenizer *tokenizer;
+    avo_error error = {0};
+    assert_ok_error(tokenizer_open(&source, NULL, &tokenizer, &error), &error);
+    for (int special = 0; special < 2; special++) {
+        encode_options options = {.special = special};
+        id_list ids;
+        id_list_init(&ids, NULL);
+        assert_ok_error(tokenizer_encode(tokenizer, TEXT_LITERAL("<x>"), &options, &ids, &error),
+                        &error);
+        bool found = false;
+        for (size_t i = 0; i < ids.count; i++)
+            found = found || ids.ids[i] == 2;
+        assert_int_equal(found, special);
+        id_list_free(&ids);
+    }
+    tokenizer_close(tokenizer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(json),
                                        cmocka_unit_test(sentencepiece),
@@ -270,6 +300,7 @@ int main(void) {
                                        cmocka_unit_test(images),
                                        cmocka_unit_test(image_that_cuts_characters),
                                        cmocka_unit_test(unknown_pieces),
-                                       cmocka_unit_test(unigram_model)};
+                                       cmocka_unit_test(unigram_model),
+                                       cmocka_unit_test(token_named_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
