@@ -10,6 +10,8 @@
  *   avo_adapter  LoRA and the like for one model: chosen per session, mixed freely in a batch.
  *   avo_registry names for adapters: loaded, replaced and unloaded while requests run.
  *   avo_scheduler many requests on one engine: queues, fairness, deadlines, cancellation.
+ *   avo_grammar  what an answer may be: a JSON schema or a grammar, compiled to token masks.
+ *   avo_telemetry counters, histograms and spans of engines and schedulers, and their exporters.
  *
  * The same request gives the same bytes whatever else is in the batch, however a prompt is cut
  * into chunks and however many threads run.
@@ -110,6 +112,48 @@ typedef bool (*avo_progress_function)(void *context, const char *what, uint64_t 
 /* Whoever wants to know what the library has decided gets it here, a line at a time, without a
  * newline; the text lives for the call only. */
 typedef void (*avo_log_function)(void *context, const char *line);
+
+/* Takes a piece of an export; false ends it (AVO_ERROR_CANCELLED). */
+typedef bool (*avo_write_function)(void *context, const char *text, size_t bytes);
+
+/* ---- Telemetry -------------------------------------------------------------------------- */
+
+/* Counters, histograms and spans of everything that it was given to: engines and schedulers. Fixed
+ * in size; recording takes no lock and no memory. Any thread may export at any time. */
+typedef struct avo_telemetry avo_telemetry;
+
+typedef struct avo_telemetry_options {
+    size_t size;           /* sizeof(avo_telemetry_options) */
+    uint32_t spans_max;    /* kept per thread, the newest; 0: 32768 */
+    uint32_t adapters_max; /* with counters of their own, others are counted together; 0: 64 */
+    bool hardware;         /* count cycles, instructions and cache misses where the kernel allows */
+} avo_telemetry_options;
+#define AVO_TELEMETRY_OPTIONS_INIT                                                                 \
+    { sizeof(avo_telemetry_options), 0, 0, false }
+
+AVO_API AVO_MUST_USE avo_status avo_telemetry_open(const avo_telemetry_options *options,
+                                                   const avo_allocator *allocator,
+                                                   avo_telemetry **telemetry, avo_error *error);
+/* After the engines and schedulers that use it. */
+AVO_API void avo_telemetry_close(avo_telemetry *telemetry);
+
+typedef enum avo_telemetry_form {
+    AVO_TELEMETRY_PROMETHEUS = 0, /* text format 0.0.4, vLLM's names and our own */
+    AVO_TELEMETRY_JSON = 1,       /* one object: what a dashboard shows */
+    AVO_TELEMETRY_CSV = 2         /* every counter and histogram, a line each */
+} avo_telemetry_form;
+AVO_API AVO_MUST_USE avo_status avo_telemetry_export(avo_telemetry *telemetry,
+                                                     avo_telemetry_form form,
+                                                     avo_write_function write, void *context,
+                                                     avo_error *error);
+
+/* Spans within steps are recorded only while tracing is on; calls are counted. */
+AVO_API void avo_telemetry_trace_begin(avo_telemetry *telemetry);
+AVO_API void avo_telemetry_trace_end(avo_telemetry *telemetry);
+/* Spans of the last `seconds` as a Chrome trace, which Perfetto reads, too. */
+AVO_API AVO_MUST_USE avo_status avo_telemetry_trace_write(avo_telemetry *telemetry, double seconds,
+                                                          avo_write_function write, void *context,
+                                                          avo_error *error);
 
 /* ---- Model ------------------------------------------------------------------------------ */
 
@@ -244,11 +288,12 @@ typedef struct avo_engine_options {
     void *log_context;
     /* Largest sum of the ranks of one session's adapters; scratch is planned for it. 0: 256. */
     uint32_t adapter_rank_max;
+    avo_telemetry *telemetry; /* shared with schedulers of this engine; NULL: none */
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0                                                                          \
+            NULL, NULL, 0, NULL                                                                    \
     }
 
 /* The model is not changed and may be shared by any number of engines. */
@@ -526,6 +571,38 @@ typedef struct avo_logprob {
 /* The model's own recommendation over the defaults of AVO_SAMPLING_INIT. */
 AVO_API void avo_model_sampling(const avo_model *model, avo_sampling *sampling);
 
+/* ---- Grammars ----------------------------------------------------------------------------- */
+
+/* What an answer may be. Compiled once for a model's tokens; any number of requests and threads may
+ * share it. A token that the grammar does not allow has no probability, and where it allows nothing
+ * more the answer ends: it never fails open. */
+typedef struct avo_grammar avo_grammar;
+
+typedef enum avo_grammar_kind {
+    AVO_GRAMMAR_GBNF = 0,        /* rules like llama.cpp's; the answer is what "root" derives */
+    AVO_GRAMMAR_JSON_SCHEMA = 1, /* a value that the schema accepts, its text in JSON */
+    AVO_GRAMMAR_JSON = 2         /* any JSON object; no text */
+} avo_grammar_kind;
+
+typedef struct avo_grammar_options {
+    size_t size; /* sizeof(avo_grammar_options) */
+    /* The answer is free until this text appears in it, and what comes after it follows the
+     * grammar; when that is complete, the answer is free again. NULL: constrained throughout. */
+    const char *trigger;
+} avo_grammar_options;
+#define AVO_GRAMMAR_OPTIONS_INIT                                                                   \
+    { sizeof(avo_grammar_options), NULL }
+
+/* Refused by name: what is not understood (a keyword of a schema that would be ignored included),
+ * what has no end, what is larger than the limits. The model must outlive it. */
+AVO_API AVO_MUST_USE avo_status avo_grammar_open(const avo_model *model, avo_grammar_kind kind,
+                                                 const char *text,
+                                                 const avo_grammar_options *options,
+                                                 avo_grammar **grammar, avo_error *error);
+/* Another reference, for another owner; returns its argument. Any thread. */
+AVO_API avo_grammar *avo_grammar_share(avo_grammar *grammar);
+AVO_API void avo_grammar_close(avo_grammar *grammar);
+
 /* ---- Generation --------------------------------------------------------------------------- */
 
 typedef enum avo_finish {
@@ -568,11 +645,12 @@ typedef struct avo_generate_request {
     void *on_token_context;
     avo_progress_function on_prefill; /* after each chunk of the prompt; false ends it there */
     void *on_prefill_context;
+    avo_grammar *grammar; /* NULL: any answer */
 } avo_generate_request;
 #define AVO_GENERATE_REQUEST_INIT                                                                  \
     {                                                                                              \
         sizeof(avo_generate_request), NULL, 0, 0, NULL, NULL, 0, NULL, 0, false, NULL, NULL, NULL, \
-            NULL                                                                                   \
+            NULL, NULL                                                                             \
     }
 
 typedef struct avo_generate_result {
@@ -634,7 +712,8 @@ AVO_API bool avo_scheduler_drain(avo_scheduler *scheduler, double seconds);
 typedef enum avo_event_kind {
     AVO_EVENT_TOKEN = 0,    /* `token` */
     AVO_EVENT_FINISHED = 1, /* `result`; the last event */
-    AVO_EVENT_FAILED = 2    /* `error`; the last event */
+    AVO_EVENT_FAILED = 2,   /* `error`; the last event */
+    AVO_EVENT_PROMPT = 3    /* `token`, of the prompt (prompt_logprobs), before the first answer */
 } avo_event_kind;
 
 typedef struct avo_request_result {
@@ -645,6 +724,8 @@ typedef struct avo_request_result {
     double queue_seconds;       /* from submission to the first step with it */
     double first_token_seconds; /* from submission */
     double total_seconds;
+    const float *embedding; /* [embedding_width] where pooling was asked for; lives for the call */
+    uint32_t embedding_width;
 } avo_request_result;
 
 typedef struct avo_event {
@@ -666,6 +747,13 @@ typedef struct avo_named_adapter {
     const char *name; /* in the scheduler's registry */
     float weight;
 } avo_named_adapter;
+
+/* Hidden states behind the last norm, as one vector of the model's width, not normalised. */
+typedef enum avo_pooling {
+    AVO_POOLING_NONE = 0,
+    AVO_POOLING_MEAN = 1, /* over all tokens of the prompt */
+    AVO_POOLING_LAST = 2  /* of its last token */
+} avo_pooling;
 
 /* What is pointed at is copied by submission. A prompt is one of: tokens; messages; text. A text,
  * or messages together, of more bytes than the context could have in tokens of the longest kind
@@ -698,11 +786,18 @@ typedef struct avo_request {
     const char *cache_salt;      /* prefixes are shared only with requests of the same salt */
     avo_event_function on_event;
     void *on_event_context;
+    avo_grammar *grammar; /* a reference is taken; NULL: any answer */
+    /* An AVO_EVENT_PROMPT for every token of the prompt: its logprob given those before it (NaN for
+     * the first) and sampling's top_logprobs. Nothing is reused of the prefix cache. */
+    bool prompt_logprobs;
+    bool no_answer;      /* the prompt alone is computed; ends with AVO_FINISH_LENGTH */
+    avo_pooling pooling; /* the result has an embedding of the prompt; needs no_answer */
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
-            NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL                              \
+            NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
+            AVO_POOLING_NONE                                                                       \
     }
 
 /* AVO_ERROR_FULL: queue or tokens are at their maximum; *retry_seconds (may be NULL) says when to

@@ -74,7 +74,7 @@ class EngineOptions(Structure):
                 ("rope_context", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
                 ("lock", c.c_bool), ("log", LOG), ("log_context", c.c_void_p),
-                ("adapter_rank_max", c.c_uint32)]
+                ("adapter_rank_max", c.c_uint32), ("telemetry", Handle)]
 
 
 class Plan(Structure):
@@ -170,7 +170,7 @@ class GenerateRequest(Structure):
                 ("stop", TEXTS), ("stop_count", c.c_size_t), ("stop_tokens", IDS),
                 ("stop_token_count", c.c_size_t), ("ignore_end", c.c_bool), ("on_token", TOKEN),
                 ("on_token_context", c.c_void_p), ("on_prefill", PROGRESS),
-                ("on_prefill_context", c.c_void_p)]
+                ("on_prefill_context", c.c_void_p), ("grammar", Handle)]
 
 
 class GenerateResult(Structure):
@@ -191,7 +191,8 @@ class RequestResult(Structure):
     _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("prompt_tokens", c.c_uint32),
                 ("reused_tokens", c.c_uint32), ("new_tokens", c.c_uint32),
                 ("preemptions", c.c_uint32), ("queue_seconds", c.c_double),
-                ("first_token_seconds", c.c_double), ("total_seconds", c.c_double)]
+                ("first_token_seconds", c.c_double), ("total_seconds", c.c_double),
+                ("embedding", c.POINTER(c.c_float)), ("embedding_width", c.c_uint32)]
 
 
 class Event(Structure):
@@ -218,7 +219,9 @@ class Request(Structure):
                 ("stop_tokens", IDS), ("stop_token_count", c.c_size_t), ("ignore_end", c.c_bool),
                 ("tenant", c.c_char_p), ("tenant_weight", c.c_float), ("priority", c.c_uint32),
                 ("first_token_deadline", c.c_double), ("deadline", c.c_double),
-                ("cache_salt", c.c_char_p), ("on_event", EVENT), ("on_event_context", c.c_void_p)]
+                ("cache_salt", c.c_char_p), ("on_event", EVENT), ("on_event_context", c.c_void_p),
+                ("grammar", Handle), ("prompt_logprobs", c.c_bool), ("no_answer", c.c_bool),
+                ("pooling", c.c_int)]
 
     def __init__(self, **fields):  # AVO_REQUEST_INIT
         super().__init__(**{"priority": 8, **fields})
