@@ -363,9 +363,9 @@ static void damage_is_noticed(void **state) {
     pages->info[a.pages[0]].references++;
     assert_non_null(pages_check(pages));
     pages->info[a.pages[0]].references--;
-    pages->info[a.pages[1]].key ^= 1;
+    pages->info[a.pages[1]].key ^= (uint64_t)1 << 40;
     assert_non_null(pages_check(pages));
-    pages->info[a.pages[1]].key ^= 1;
+    pages->info[a.pages[1]].key ^= (uint64_t)1 << 40;
     pages->free_count--;
     assert_non_null(pages_check(pages));
     pages->free_count++;

@@ -88,6 +88,15 @@ class Plan(Structure):
                 ("session_bytes", c.c_uint64)]
 
 
+class TelemetryOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("spans_max", c.c_uint32), ("adapters_max", c.c_uint32),
+                ("hardware", c.c_bool)]
+
+
+class GrammarOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("trigger", c.c_char_p)]
+
+
 class AdapterUse(Structure):
     _fields_ = [("adapter", Handle), ("weight", c.c_float)]
 
@@ -253,7 +262,8 @@ STRUCTURES = {
     "avo_generate_request": GenerateRequest, "avo_generate_result": GenerateResult,
     "avo_scheduler_options": SchedulerOptions, "avo_request_result": RequestResult,
     "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
-    "avo_scheduler_info": SchedulerInfo,
+    "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
+    "avo_grammar_options": GrammarOptions,
 }
 
 _ERROR = c.POINTER(Error)

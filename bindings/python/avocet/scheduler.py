@@ -6,7 +6,7 @@ import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
@@ -56,6 +56,9 @@ class Result:
     queue_seconds: float
     first_token_seconds: float
     total_seconds: float
+
+
+_TIMES = [field.name for field in fields(Result)][3:]
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Answer:
             return
         if event.kind == 1:
             result = event.result.contents
-            values = {name: getattr(result, name) for name, _ in result._fields_[2:]}
+            values = {name: getattr(result, name) for name in _TIMES}
             self._outcome = Result("".join(token.text for token in self._tokens),
                                    [token for token in self._tokens if token.id >= 0],
                                    FINISH[result.finish], **values)
@@ -125,6 +128,11 @@ class Answer:
             error = event.error.contents
             self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
                                                        error.status)
+        self._done.set()
+        self._events.put(None)
+
+    def _break(self, error: Exception) -> None:
+        self._outcome = AvocetError(f"an event was not understood: {error!r}", 0)
         self._done.set()
         self._events.put(None)
 
@@ -203,7 +211,12 @@ class Scheduler(Owned):
             answer = self._answers.get(key)
             if answer is None:
                 return False
-            answer._see(event.contents)
+            try:
+                answer._see(event.contents)
+            except Exception as error:  # or whoever waits for this answer would wait for ever
+                answer._break(error)
+                self._answers.pop(key, None)
+                return False
             if event.contents.kind != 0:
                 self._answers.pop(key, None)
             return True
