@@ -142,7 +142,7 @@ static bool on_event(void *context, const avo_event *event) {
     pthread_mutex_lock(&job->run->lock);
     if (event->kind == AVO_EVENT_TOKEN) {
         more = on_job_token(job, event->token);
-    } else {
+    } else if (event->kind != AVO_EVENT_PROMPT) {
         if (event->kind == AVO_EVENT_FINISHED) {
             job->result = *event->result;
             job->record.result.finish = event->result->finish;

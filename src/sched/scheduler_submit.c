@@ -132,12 +132,20 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
     return check_seconds("deadline", request->deadline, error);
 }
 
+static avo_status check_scoring(const avo_request *request, avo_error *error) {
+    if (request->prompt_logprobs || request->no_answer || request->pooling != AVO_POOLING_NONE)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "prompt_logprobs, no_answer and pooling are not supported yet");
+    return AVO_OK;
+}
+
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
     AVO_TRY(check_arrays(request, sampling, error));
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
     AVO_TRY(check_service(request, error));
+    AVO_TRY(check_scoring(request, error));
     return sampler_check(sampling, s->engine_limits.vocabulary, error);
 }
 

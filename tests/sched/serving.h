@@ -76,6 +76,9 @@ static inline bool on_event(void *context, const avo_event *event) {
     switch (event->kind) {
     case AVO_EVENT_TOKEN:
         return see_token(seen, event->token);
+    case AVO_EVENT_PROMPT:
+        fail_msg("a token of the prompt, though nobody asked for them");
+        return false;
     case AVO_EVENT_FINISHED:
         seen->result = *event->result;
         seen->finish = event->result->finish;
