@@ -1,0 +1,63 @@
+/* Calls of functions, in the form that a model writes them.
+ *
+ * Which form that is follows from the model's own template: it is rendered once with a call in it,
+ * and what stands around the call says the form (<tool_call>{…}</tool_call>, [TOOL_CALLS] […],
+ * <|python_tag|>{…}, a plain JSON object …). A model whose template ignores tools is refused.
+ */
+#ifndef AVO_SERVER_TOOL_CALLS_H
+#define AVO_SERVER_TOOL_CALLS_H
+
+#include "base/buffer.h"
+#include "base/json.h"
+
+typedef struct tool_format tool_format;
+
+/* AVO_ERROR_UNSUPPORTED with the reason where the model's template knows no tools. The model must
+ * outlive it. Any number of threads may use it afterwards. */
+AVO_MUST_USE avo_status tool_format_open(const avo_model *model, tool_format **out,
+                                         avo_error *error);
+void tool_format_close(tool_format *format);
+/* "hermes", "mistral", "llama3", "json", …: for /version and the log. */
+const char *tool_format_name(const tool_format *format);
+
+typedef struct tool_call {
+    text_view name;
+    text_view arguments; /* a JSON object as text */
+} tool_call;
+
+#define TOOL_CALLS_MAX 128 /* of one answer; what comes after them is dropped with an error */
+
+/* One answer being read: text for the user in pieces, calls whole. */
+typedef struct tool_parser tool_parser;
+AVO_MUST_USE avo_status tool_parser_open(const tool_format *format, tool_parser **out,
+                                         avo_error *error);
+void tool_parser_close(tool_parser *parser);
+/* The next event of the answer: its token (−1: none) and text, which may be empty. *text: what is
+ * text for the user now; lives until the next push. What may be the beginning of a call is held
+ * back. Never fails for what a model writes: a call that is none comes out as text. */
+AVO_MUST_USE avo_status tool_parser_push(tool_parser *parser, int32_t token, text_view piece,
+                                         text_view *text, avo_error *error);
+/* The answer has ended: what was held back and is no call is text after all. */
+AVO_MUST_USE avo_status tool_parser_finish(tool_parser *parser, text_view *text, avo_error *error);
+/* Calls that are complete, in order; they live as long as the parser. */
+size_t tool_parser_count(const tool_parser *parser);
+const tool_call *tool_parser_call(const tool_parser *parser, size_t index);
+
+/* What an answer must be, for tool_choice: writes a grammar for avo_grammar_open. */
+typedef struct tool_choice {
+    const char *function; /* this one; NULL: any of the tools */
+    bool required;        /* the answer is a call; else calls are free to come, but well-formed */
+    bool parallel;        /* more than one call may follow another */
+} tool_choice;
+typedef struct tool_grammar {
+    avo_grammar_kind kind;
+    buffer text;         /* terminated; freed by the caller */
+    const char *trigger; /* of avo_grammar_options; NULL: constrained from the beginning */
+} tool_grammar;
+/* `tools`: the array as OpenAI has it, [{"type":"function","function":{name, parameters, …}}].
+ * kind and text only where AVO_OK. AVO_ERROR_UNSUPPORTED where a schema cannot be kept. */
+AVO_MUST_USE avo_status tool_grammar_write(const tool_format *format, const json_value *tools,
+                                           const tool_choice *choice, tool_grammar *grammar,
+                                           avo_error *error);
+
+#endif
