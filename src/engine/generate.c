@@ -145,6 +145,8 @@ static avo_status decode_tokens(generation *g) {
 
 static avo_status check_request(const generation *g) {
     const avo_generate_request *request = &g->request;
+    if (request->grammar != NULL)
+        return status_fail(g->error, AVO_ERROR_UNSUPPORTED, "grammars are not supported");
     AVO_TRY(session_check_idle(g->session, g->error));
     bool owed = g->session->count > g->session->computed;
     if (request->token_count == 0 && !owed)

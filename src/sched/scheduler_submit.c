@@ -141,6 +141,8 @@ static avo_status check_scoring(const avo_request *request, avo_error *error) {
 
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
+    if (request->grammar != NULL)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "grammars are not supported");
     AVO_TRY(check_arrays(request, sampling, error));
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
