@@ -4,6 +4,7 @@
 
 #define COMMANDS(X)                                                                                \
     X(run)                                                                                         \
+    X(serve)                                                                                       \
     X(eval)                                                                                        \
     X(bench)                                                                                       \
     X(simulate)                                                                                    \

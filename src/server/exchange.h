@@ -30,6 +30,11 @@ typedef struct exchange_request {
 
 const exchange_request *exchange_asked(const exchange *exchange);
 server *exchange_server(exchange *exchange);
+/* The state of the endpoints (server/api.h). */
+struct api *exchange_api(exchange *exchange);
+/* Whether this client may load and unload adapters: it has an admin key; or, where there are no
+ * keys, it asks from this machine and the server was told to allow it. */
+bool exchange_may_administer(const exchange *exchange);
 /* NULL where absent; lives as long as the exchange. */
 const char *exchange_header(exchange *exchange, const char *name);
 const char *exchange_query(exchange *exchange, const char *name);
@@ -53,13 +58,16 @@ void exchange_end(exchange *exchange);
  * gone already. Never called after exchange_end. NULL takes it back. */
 void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *context);
 
-/* What the access log says besides: tokens and timings of this request. */
+/* What the access log says besides: tokens and timings of this request. Its tokens count against
+ * the key's quota. The last call counts; before the last release. */
 typedef struct exchange_usage {
     const char *model; /* base or adapter as asked for; copied */
     uint32_t prompt_tokens, reused_tokens, new_tokens;
     double queue_seconds, first_token_seconds;
 } exchange_usage;
 void exchange_set_usage(exchange *exchange, const exchange_usage *usage);
+/* The prompt's text for the access log; ignored unless the server was told to log prompts. */
+void exchange_set_prompt(exchange *exchange, text_view prompt);
 
 /* ---- Errors, in OpenAI's shape ---- */
 

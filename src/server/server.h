@@ -4,15 +4,22 @@
  *   http*.c       connections, bodies, time-outs, TLS, sockets (libmicrohttpd)
  *   exchange.h    one request and its answer, the border between both halves
  *   keys.h        who may ask, how much, which adapters
+ *   limits.h      how many connections an address may have
+ *   log.h         the access log
+ *   activation.h  systemd: sockets it hands over, READY and WATCHDOG
  *   api*.c        endpoints: routes, requests in JSON to avo_request, events to JSON
- *   sandbox.c     seccomp and Landlock
+ *   sandbox.h     seccomp and Landlock
  */
 #ifndef AVO_SERVER_SERVER_H
 #define AVO_SERVER_SERVER_H
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 typedef struct server server;
+
+#define SERVER_SOCKETS_MAX 8
 
 typedef struct server_options {
     /* What it serves; all outlive the server. */
@@ -28,7 +35,10 @@ typedef struct server_options {
     const char *address;     /* NULL: 127.0.0.1 */
     uint16_t port;           /* 0: any free one; server_port says which */
     const char *unix_socket; /* a path instead of address and port; NULL: none */
-    int listen_socket;       /* already bound and listening (socket activation); −1: none */
+    /* Bound already: what server_bind gave, or systemd (socket activation). They are the server's
+     * from server_open on. 0 of them: server_open binds. */
+    int listen_sockets[SERVER_SOCKETS_MAX];
+    uint32_t listen_count;
     const char *certificate; /* PEM files: TLS; NULL: plain */
     const char *certificate_key;
 
@@ -38,27 +48,53 @@ typedef struct server_options {
     uint64_t body_bytes_max;
     uint32_t header_bytes_max;
     double idle_seconds;       /* a connection that neither sends nor reads */
+    double header_seconds;     /* a request's head must be complete within; its body at 8 KiB/s */
+    double stall_seconds;      /* a decode loop without a step for so long is not alive */
     double drain_seconds;      /* SIGTERM: what runs may finish within */
     uint64_t unread_bytes_max; /* answer waiting for a slow reader */
     uint32_t choices_max;      /* `n` */
 
-    const char *keys_path;   /* JSON file of keys; NULL: everybody may */
-    const char *cors_origin; /* "*" or one origin; NULL: off */
-    const char *access_log;  /* JSON lines; "-": stderr; NULL: none */
-    bool log_prompts;        /* texts of requests into the access log, too */
-    bool no_page;            /* no web page */
-    avo_log_function log;    /* what the operator should know */
+    const char *keys_path;      /* JSON file of keys; NULL: everybody may */
+    const char *cors_origin;    /* "*" or one origin; NULL: off */
+    const char *access_log;     /* JSON lines; "-": stderr; NULL: none */
+    bool log_prompts;           /* texts of requests into the access log, too */
+    bool allow_adapter_loading; /* without keys: who asks from this machine may load adapters */
+    bool no_page;               /* no web page */
+    avo_log_function log;       /* what the operator should know */
     void *log_context;
 } server_options;
 
+/* Binds what `options` ask for, without listening yet, and leaves the sockets there: before a model
+ * is loaded for minutes one knows whether the port is free. */
+AVO_MUST_USE avo_status server_bind(server_options *options, avo_error *error);
+/* Closes sockets that no server_open took. */
+void server_unbind(server_options *options);
+
 AVO_MUST_USE avo_status server_open(const server_options *options, server **out, avo_error *error);
 uint16_t server_port(const server *server);
+/* The options with every default filled in; for /version, the banner and endpoints. */
+const server_options *server_settings(const server *server);
+/* "http://127.0.0.1:8080", "unix:PATH"; lives as long as the server. */
+const char *server_url(const server *server);
+
 /* No new work: /ready says 503, requests are refused, what runs goes on. */
 void server_drain(server *server);
+bool server_draining(const server *server);
+/* The decode loop has nothing to do, or has moved within stall_seconds. `seconds` (may be NULL):
+ * since it last moved while it had work. */
+bool server_alive(const server *server, double *seconds);
+double server_uptime(const server *server);
+
 /* Exchanges not yet answered. */
 uint32_t server_open_exchanges(server *server);
 /* Reads the keys again; on failure the old ones stay. */
 AVO_MUST_USE avo_status server_reload_keys(server *server, avo_error *error);
+/* The access log is opened anew: after its file was renamed. */
+void server_reopen_log(server *server);
+/* A line to the operator: what the `log` of the options gets. */
+void server_say(const server *server, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Ends connections, waits for the last exchange and frees. The scheduler still runs meanwhile. */
 void server_close(server *server);
 
 #endif

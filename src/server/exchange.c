@@ -1,0 +1,432 @@
+/* One request and its answer: references, waiting for tokens by suspension, clients that go. */
+#include "server/server_int.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#define STREAM_BLOCK_BYTES 8192
+
+/* ---- Opening and releasing ---- */
+
+void exchange_add(exchange *exchange, exchange_header_list *list, const char *name,
+                  const char *value) {
+    exchange_header_item *item = arena_take(&exchange->arena, sizeof(*item));
+    if (item == NULL)
+        return;
+    item->name = arena_copy_text(&exchange->arena, name, strlen(name));
+    item->value = value == NULL ? "" : arena_copy_text(&exchange->arena, value, strlen(value));
+    if (item->name == NULL || item->value == NULL)
+        return;
+    if (list->last != NULL)
+        list->last->next = item;
+    else
+        list->first = item;
+    list->last = item;
+}
+
+const char *exchange_list_find(const exchange_header_list *list, const char *name) {
+    for (const exchange_header_item *item = list->first; item != NULL; item = item->next)
+        if (strcasecmp(item->name, name) == 0)
+            return item->value;
+    return NULL;
+}
+
+static enum MHD_Result copy_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                   const char *value) {
+    exchange *exchange = context;
+    exchange_add(exchange, kind == MHD_HEADER_KIND ? &exchange->headers : &exchange->queries, name,
+                 value);
+    return MHD_YES;
+}
+
+/* The client's own id where it is harmless in a header and in a log. */
+static void choose_id(exchange *exchange) {
+    const char *given = exchange_list_find(&exchange->headers, "X-Request-Id");
+    size_t length = given == NULL ? 0 : strlen(given);
+    bool good = length > 0 && length <= EXCHANGE_ID_MAX;
+    for (size_t i = 0; good && i < length; i++)
+        good = given[i] > ' ' && given[i] < 0x7F && given[i] != '"' && given[i] != '\\';
+    if (good) {
+        memcpy(exchange->id, given, length + 1);
+        return;
+    }
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        random[0] = clock_now_ns();
+    snprintf(exchange->id, sizeof(exchange->id), "%016llx%08llx", (unsigned long long)random[0],
+             (unsigned long long)(random[1] & 0xFFFFFFFFu));
+}
+
+static void fill_request(exchange *exchange, struct MHD_Connection *mhd, const char *url,
+                         const char *method) {
+    MHD_get_connection_values(mhd, MHD_HEADER_KIND, copy_header, exchange);
+    MHD_get_connection_values(mhd, MHD_GET_ARGUMENT_KIND, copy_header, exchange);
+    exchange->keep_head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    const char *seen = exchange->keep_head ? MHD_HTTP_METHOD_GET : method;
+    exchange->asked.method = arena_copy_text(&exchange->arena, seen, strlen(seen));
+    exchange->asked.path = arena_copy_text(&exchange->arena, url, strlen(url));
+    exchange->asked.id = exchange->id;
+    exchange->asked.peer = exchange->peer;
+    choose_id(exchange);
+}
+
+static void free_exchange(exchange *exchange) {
+    if (exchange->response != NULL)
+        MHD_destroy_response(exchange->response);
+    buffer_free(&exchange->body);
+    buffer_free(&exchange->pending);
+    buffer_free(&exchange->prompt);
+    server_keys_release(exchange->keys);
+    arena_free(&exchange->arena);
+    pthread_cond_destroy(&exchange->cond);
+    pthread_mutex_destroy(&exchange->lock);
+    free(exchange);
+}
+
+exchange *exchange_open(server *server, struct MHD_Connection *mhd, const char *url,
+                        const char *method) {
+    exchange *exchange = calloc(1, sizeof(*exchange));
+    if (exchange == NULL)
+        return NULL;
+    atomic_init(&exchange->references, 1);
+    exchange->server = server;
+    exchange->begun_ns = clock_now_ns();
+    arena_init(&exchange->arena, NULL, SIZE_MAX);
+    buffer_init(&exchange->body, NULL, (size_t)server->options.body_bytes_max);
+    buffer_init(&exchange->pending, NULL, SIZE_MAX);
+    buffer_init(&exchange->prompt, NULL, EXCHANGE_PROMPT_MAX);
+    pthread_mutex_init(&exchange->lock, NULL);
+    pthread_cond_init(&exchange->cond, NULL);
+    exchange->connection = mhd;
+    exchange->descriptor = -1;
+    fill_request(exchange, mhd, url, method);
+    if (exchange->asked.method == NULL || exchange->asked.path == NULL) {
+        free_exchange(exchange);
+        return NULL;
+    }
+    pthread_mutex_lock(&server->live_lock);
+    server->live_exchanges++;
+    pthread_mutex_unlock(&server->live_lock);
+    return exchange;
+}
+
+exchange *exchange_share(exchange *exchange) {
+    atomic_fetch_add_explicit(&exchange->references, 1, memory_order_relaxed);
+    return exchange;
+}
+
+void exchange_release(exchange *exchange) {
+    if (atomic_fetch_sub_explicit(&exchange->references, 1, memory_order_acq_rel) != 1)
+        return;
+    server *server = exchange->server;
+    if (exchange->has_usage && exchange->asked.key != NULL)
+        server_key_charge(exchange->asked.key, clock_now_ns(),
+                          (uint64_t)exchange->usage.prompt_tokens + exchange->usage.new_tokens);
+    exchange_log(exchange);
+    atomic_fetch_sub(&server->body_bytes, exchange->body_counted);
+    free_exchange(exchange);
+    pthread_mutex_lock(&server->live_lock);
+    server->live_exchanges--;
+    pthread_cond_broadcast(&server->live_cond);
+    pthread_mutex_unlock(&server->live_lock);
+}
+
+/* ---- What endpoints ask ---- */
+
+const exchange_request *exchange_asked(const exchange *exchange) {
+    return &exchange->asked;
+}
+
+server *exchange_server(exchange *exchange) {
+    return exchange->server;
+}
+
+api *exchange_api(exchange *exchange) {
+    return exchange->server->api;
+}
+
+const char *exchange_header(exchange *exchange, const char *name) {
+    return exchange_list_find(&exchange->headers, name);
+}
+
+const char *exchange_query(exchange *exchange, const char *name) {
+    return exchange_list_find(&exchange->queries, name);
+}
+
+bool exchange_may_administer(const exchange *exchange) {
+    if (exchange->server->options.keys_path != NULL)
+        return server_key_is_admin(exchange->asked.key);
+    return exchange->server->options.allow_adapter_loading && exchange->local;
+}
+
+/* ---- Answers ---- */
+
+static void resume(exchange *exchange) {
+    if (!exchange->suspended || exchange->connection == NULL)
+        return;
+    exchange->suspended = false;
+    MHD_resume_connection(exchange->connection);
+}
+
+static void add_cors(const exchange *exchange, struct MHD_Response *response) {
+    const char *allowed = exchange->server->options.cors_origin;
+    if (allowed == NULL)
+        return;
+    const char *origin = exchange_list_find(&exchange->headers, "Origin");
+    bool any = strcmp(allowed, "*") == 0;
+    if (!any)
+        MHD_add_response_header(response, "Vary", "Origin");
+    if (!any && (origin == NULL || strcmp(origin, allowed) != 0))
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
+    MHD_add_response_header(response, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+}
+
+/* Takes the response; called with the lock held. */
+static void set_response(exchange *exchange, struct MHD_Response *response, unsigned status,
+                         const char *content_type) {
+    exchange->status = status;
+    exchange->response = response;
+    if (response == NULL) /* no memory: the connection is closed */
+        return;
+    if (content_type != NULL)
+        MHD_add_response_header(response, "Content-Type", content_type);
+    MHD_add_response_header(response, "X-Request-Id", exchange->id);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (atomic_load(&exchange->server->draining))
+        MHD_add_response_header(response, "Connection", "close");
+    add_cors(exchange, response);
+    for (const exchange_header_item *item = exchange->answer_headers.first; item != NULL;
+         item = item->next)
+        MHD_add_response_header(response, item->name, item->value);
+}
+
+void exchange_set_header(exchange *exchange, const char *name, const char *value) {
+    pthread_mutex_lock(&exchange->lock);
+    assert(exchange->phase == EXCHANGE_WAITING);
+    exchange_add(exchange, &exchange->answer_headers, name, value);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+/* Nobody is told of a client that goes from now on; one who is being told now is waited for. */
+static void forget_gone(exchange *exchange) {
+    exchange->on_gone = NULL;
+    while (exchange->gone_running && !pthread_equal(exchange->gone_thread, pthread_self()))
+        pthread_cond_wait(&exchange->cond, &exchange->lock);
+}
+
+void exchange_send(exchange *exchange, unsigned status, const char *content_type, text_view body) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        body.size, body.size > 0 ? (void *)(uintptr_t)body.data : "", MHD_RESPMEM_MUST_COPY);
+    pthread_mutex_lock(&exchange->lock);
+    assert(exchange->phase == EXCHANGE_WAITING);
+    forget_gone(exchange);
+    exchange->phase = EXCHANGE_DONE;
+    exchange->sent_bytes = exchange->keep_head ? 0 : body.size;
+    set_response(exchange, response, status, content_type);
+    if (response == NULL)
+        exchange->gone = true;
+    resume(exchange);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+/* Bytes for libmicrohttpd; where there are none yet, the connection sleeps until there are. */
+static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t maximum) {
+    (void)position;
+    exchange *exchange = context;
+    ssize_t got = 0;
+    pthread_mutex_lock(&exchange->lock);
+    size_t left = exchange->pending.size - exchange->pending_at;
+    if (exchange->gone || exchange->cut) {
+        got = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (left > 0) {
+        size_t take = left < maximum ? left : maximum;
+        memcpy(bytes, exchange->pending.data + exchange->pending_at, take);
+        exchange->pending_at += take;
+        exchange->sent_bytes += take;
+        if (exchange->pending_at == exchange->pending.size)
+            exchange->pending_at = exchange->pending.size = 0;
+        got = (ssize_t)take;
+    } else if (exchange->phase == EXCHANGE_DONE) {
+        got = MHD_CONTENT_READER_END_OF_STREAM;
+    } else if (atomic_load(&exchange->server->closing)) {
+        got = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else {
+        exchange->suspended = true;
+        MHD_suspend_connection(exchange->connection);
+    }
+    pthread_mutex_unlock(&exchange->lock);
+    return got;
+}
+
+static void release_stream(void *context) {
+    exchange_release(context);
+}
+
+void exchange_stream(exchange *exchange, unsigned status, const char *content_type) {
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream,
+                                          exchange_share(exchange), release_stream);
+    if (response == NULL)
+        exchange_release(exchange);
+    pthread_mutex_lock(&exchange->lock);
+    assert(exchange->phase == EXCHANGE_WAITING);
+    exchange->phase = EXCHANGE_STREAMING;
+    set_response(exchange, response, status, content_type);
+    if (response == NULL)
+        exchange->gone = true;
+    resume(exchange);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+static bool append_pending(exchange *exchange, text_view bytes) {
+    buffer *pending = &exchange->pending;
+    size_t left = pending->size - exchange->pending_at;
+    if (left + bytes.size > exchange->server->options.unread_bytes_max)
+        return false;
+    if (exchange->pending_at > left) {
+        memmove(pending->data, pending->data + exchange->pending_at, left);
+        pending->size = left;
+        exchange->pending_at = 0;
+    }
+    return buffer_append(pending, bytes.data, bytes.size) == AVO_OK;
+}
+
+bool exchange_write(exchange *exchange, text_view bytes) {
+    pthread_mutex_lock(&exchange->lock);
+    assert(exchange->phase == EXCHANGE_STREAMING);
+    bool works = !exchange->gone && !exchange->cut;
+    if (works && bytes.size > 0) {
+        works = append_pending(exchange, bytes);
+        if (works) {
+            resume(exchange);
+        } else {
+            /* The watcher sees the hang-up and tells whoever wants to know. */
+            exchange->cut = true;
+            if (exchange->descriptor >= 0)
+                shutdown(exchange->descriptor, SHUT_RDWR);
+            resume(exchange);
+        }
+    }
+    pthread_mutex_unlock(&exchange->lock);
+    return works;
+}
+
+void exchange_end(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    assert(exchange->phase == EXCHANGE_STREAMING);
+    forget_gone(exchange);
+    exchange->phase = EXCHANGE_DONE;
+    resume(exchange);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+bool exchange_answered(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool answered = exchange->phase != EXCHANGE_WAITING;
+    pthread_mutex_unlock(&exchange->lock);
+    return answered;
+}
+
+enum MHD_Result exchange_queue(exchange *exchange) {
+    enum MHD_Result result = MHD_YES;
+    bool hung_up = watch_hung_up(exchange->server, exchange->descriptor);
+    pthread_mutex_lock(&exchange->lock);
+    if (exchange->queued) {
+        result = MHD_YES;
+    } else if (exchange->response != NULL && !exchange->cut) {
+        exchange->queued = true;
+        result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
+    } else if (exchange->gone || exchange->cut || atomic_load(&exchange->server->closing)) {
+        result = MHD_NO;
+    } else {
+        exchange->suspended = true;
+        MHD_suspend_connection(exchange->connection);
+    }
+    bool waits = exchange->suspended;
+    pthread_mutex_unlock(&exchange->lock);
+    /* The watcher's only word may have come before there was an exchange to tell. */
+    if (waits && hung_up)
+        exchange_lose(exchange);
+    return result;
+}
+
+/* ---- Clients that go ---- */
+
+void exchange_lose(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool said = exchange->phase == EXCHANGE_DONE && exchange->pending.size == 0;
+    if (exchange->gone || said) {
+        pthread_mutex_unlock(&exchange->lock);
+        return;
+    }
+    exchange->gone = true;
+    resume(exchange);
+    void (*tell)(void *) = exchange->phase == EXCHANGE_DONE ? NULL : exchange->on_gone;
+    void *context = exchange->on_gone_context;
+    exchange->on_gone = NULL;
+    if (tell != NULL) {
+        exchange->gone_running = true;
+        exchange->gone_thread = pthread_self();
+        pthread_mutex_unlock(&exchange->lock);
+        tell(context);
+        pthread_mutex_lock(&exchange->lock);
+        exchange->gone_running = false;
+        pthread_cond_broadcast(&exchange->cond);
+    }
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *context) {
+    pthread_mutex_lock(&exchange->lock);
+    bool now = gone != NULL && exchange->gone && exchange->phase != EXCHANGE_DONE;
+    if (gone == NULL) {
+        forget_gone(exchange);
+    } else if (!now) {
+        exchange->on_gone = gone;
+        exchange->on_gone_context = context;
+    }
+    pthread_mutex_unlock(&exchange->lock);
+    if (now)
+        gone(context);
+}
+
+void exchange_over(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    exchange->connection = NULL;
+    exchange->descriptor = -1;
+    exchange->suspended = false;
+    pthread_mutex_unlock(&exchange->lock);
+    exchange_lose(exchange);
+}
+
+/* ---- Usage ---- */
+
+void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
+    pthread_mutex_lock(&exchange->lock);
+    const char *model = usage->model == NULL
+                            ? NULL
+                            : arena_copy_text(&exchange->arena, usage->model, strlen(usage->model));
+    exchange->usage = *usage;
+    exchange->usage.model = model;
+    exchange->has_usage = true;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_set_prompt(exchange *exchange, text_view prompt) {
+    if (!exchange->server->options.log_prompts)
+        return;
+    if (prompt.size > EXCHANGE_PROMPT_MAX)
+        prompt.size = EXCHANGE_PROMPT_MAX;
+    pthread_mutex_lock(&exchange->lock);
+    exchange->prompt.size = 0;
+    if (buffer_append(&exchange->prompt, prompt.data, prompt.size) != AVO_OK)
+        exchange->prompt.size = 0;
+    pthread_mutex_unlock(&exchange->lock);
+}

@@ -1,0 +1,75 @@
+/* Is the decode loop alive? A thread asks the scheduler now and then how many steps it has done.
+ * It is a thread of its own because a scheduler that hangs may hang whoever asks it: then its
+ * silence is the answer. */
+#include "server/server_int.h"
+
+#include "base/clock.h"
+
+#include <time.h>
+
+#define PULSE_SECONDS 1
+
+static bool wait_a_while(server *server) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PULSE_SECONDS;
+    pthread_mutex_lock(&server->pulse_lock);
+    if (server->pulse_runs)
+        pthread_cond_timedwait(&server->pulse_cond, &server->pulse_lock, &until);
+    bool runs = server->pulse_runs;
+    pthread_mutex_unlock(&server->pulse_lock);
+    return runs;
+}
+
+static void *ask(void *context) {
+    server *server = context;
+    uint64_t steps = UINT64_MAX;
+    do {
+        avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+        avo_scheduler_describe(server->options.scheduler, &info);
+        uint64_t now = clock_now_ns();
+        if (info.steps != steps || (info.running == 0 && info.waiting == 0))
+            atomic_store(&server->pulse_moved_ns, now);
+        steps = info.steps;
+        atomic_store(&server->pulse_checked_ns, now);
+    } while (wait_a_while(server));
+    return NULL;
+}
+
+avo_status pulse_begin(server *server, avo_error *error) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->pulse_cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&server->pulse_lock, NULL);
+    atomic_store(&server->pulse_checked_ns, clock_now_ns());
+    atomic_store(&server->pulse_moved_ns, clock_now_ns());
+    server->pulse_runs = true;
+    if (pthread_create(&server->pulse, NULL, ask, server) != 0) {
+        server->pulse_runs = false;
+        return status_fail(error, AVO_ERROR_MEMORY, "no thread for the pulse");
+    }
+    return AVO_OK;
+}
+
+void pulse_end(server *server) {
+    pthread_mutex_lock(&server->pulse_lock);
+    bool ran = server->pulse_runs;
+    server->pulse_runs = false;
+    pthread_cond_signal(&server->pulse_cond);
+    pthread_mutex_unlock(&server->pulse_lock);
+    if (ran)
+        pthread_join(server->pulse, NULL);
+}
+
+bool server_alive(const server *server, double *seconds) {
+    uint64_t now = clock_now_ns();
+    uint64_t moved = atomic_load(&server->pulse_moved_ns);
+    uint64_t checked = atomic_load(&server->pulse_checked_ns);
+    uint64_t last = moved < checked ? moved : checked;
+    double since = last < now ? clock_seconds(last, now) : 0.0;
+    if (seconds != NULL)
+        *seconds = since;
+    return since < server->options.stall_seconds;
+}

@@ -1,0 +1,268 @@
+/* A request from its first line to the endpoint: who asks, whether it may, and its body. */
+#include "server/server_int.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+static const char *header(const exchange *exchange, const char *name) {
+    return exchange_list_find(&exchange->headers, name);
+}
+
+/* ---- The head ---- */
+
+/* What everybody may see: whether it lives, and the page, which asks for a key itself. */
+static bool is_open_path(const exchange_request *asked) {
+    static const char *const paths[] = {"/", "/health", "/ready", "/openapi.json"};
+    static const char *const suffixes[] = {".html", ".css", ".js",    ".svg",
+                                           ".png",  ".ico", ".woff2", ".webmanifest"};
+    if (strcmp(asked->method, "GET") != 0)
+        return false;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (strcmp(asked->path, paths[i]) == 0)
+            return true;
+    bool top = strchr(asked->path + 1, '/') == NULL;
+    for (size_t i = 0; top && i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
+        if (text_ends(text_from(asked->path), text_from(suffixes[i])))
+            return true;
+    return false;
+}
+
+static text_view given_key(const exchange *exchange) {
+    const char *bearer = header(exchange, "Authorization");
+    const char *key = header(exchange, "x-api-key");
+    if (bearer != NULL && strncasecmp(bearer, "Bearer ", 7) == 0)
+        key = bearer + 7 + strspn(bearer + 7, " ");
+    return text_from(key);
+}
+
+static void check_key(exchange *exchange) {
+    server *server = exchange->server;
+    if (server->options.keys_path == NULL)
+        return;
+    pthread_mutex_lock(&server->keys_lock);
+    exchange->keys = server_keys_share(server->keys);
+    pthread_mutex_unlock(&server->keys_lock);
+    text_view given = given_key(exchange);
+    exchange->asked.key = server_keys_find(exchange->keys, given);
+    if (exchange->asked.key == NULL && !is_open_path(&exchange->asked)) {
+        exchange_set_header(exchange, "WWW-Authenticate", "Bearer");
+        exchange_fail(exchange, 401, NULL, "invalid_api_key",
+                      given.size > 0 ? "this key is not known here"
+                                     : "a key is needed: Authorization: Bearer KEY or x-api-key");
+        return;
+    }
+    if (exchange->asked.key == NULL || strcmp(exchange->asked.method, "GET") == 0)
+        return;
+    double retry = 0.0;
+    const char *what = NULL;
+    if (!server_key_admit(exchange->asked.key, clock_now_ns(), &retry, &what))
+        exchange_refuse(exchange, 429, retry, what);
+}
+
+/* Pages of other sites can make browsers send requests here, without reading the answers. Those
+ * that change or cost something are refused unless the page is ours or allowed. */
+static void check_origin(exchange *exchange) {
+    const char *origin = header(exchange, "Origin");
+    const char *allowed = exchange->server->options.cors_origin;
+    if (origin == NULL || strcmp(exchange->asked.method, "GET") == 0)
+        return;
+    if (allowed != NULL && (strcmp(allowed, "*") == 0 || strcmp(allowed, origin) == 0))
+        return;
+    const char *host = header(exchange, "Host");
+    const char *site = strstr(origin, "://");
+    if (host == NULL || site == NULL || strcasecmp(site + 3, host) != 0)
+        exchange_fail(exchange, 403, NULL, "origin",
+                      "pages of %.200s may not ask here; --cors allows an origin", origin);
+}
+
+static void answer_options(exchange *exchange) {
+    exchange_set_header(exchange, "Allow", "GET, HEAD, POST, DELETE, OPTIONS");
+    if (exchange->server->options.cors_origin != NULL) {
+        exchange_set_header(exchange, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+        exchange_set_header(exchange, "Access-Control-Allow-Headers",
+                            "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
+                            "Anthropic-Version, Anthropic-Beta");
+        exchange_set_header(exchange, "Access-Control-Max-Age", "600");
+    }
+    exchange_send(exchange, 204, NULL, (text_view){"", 0});
+}
+
+static bool is_method_known(const char *method) {
+    static const char *const methods[] = {"GET", "POST", "DELETE", "PUT", "PATCH"};
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+        if (strcmp(method, methods[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The body's length as announced; UINT64_MAX: in chunks. libmicrohttpd has refused nonsense. */
+static uint64_t announced_bytes(const exchange *exchange) {
+    const char *length = header(exchange, "Content-Length");
+    if (header(exchange, "Transfer-Encoding") != NULL)
+        return UINT64_MAX;
+    uint64_t bytes = 0;
+    for (; length != NULL && *length >= '0' && *length <= '9'; length++)
+        if (__builtin_mul_overflow(bytes, 10u, &bytes) ||
+            __builtin_add_overflow(bytes, (uint64_t)(*length - '0'), &bytes))
+            return UINT64_MAX - 1;
+    return bytes;
+}
+
+static void refuse_body(exchange *exchange) {
+    exchange_fail(exchange, 413, NULL, "body_too_large",
+                  "the body has more than %llu bytes, the most that is read here",
+                  (unsigned long long)exchange->server->options.body_bytes_max);
+}
+
+/* Bodies that are being read share a maximum. */
+static bool claim_body(exchange *exchange, uint64_t bytes) {
+    server *server = exchange->server;
+    uint64_t before = atomic_fetch_add(&server->body_bytes, bytes);
+    exchange->body_counted += bytes;
+    return before + bytes <= server->options.body_bytes_max * SERVER_BODY_SHARE;
+}
+
+static void check_length(exchange *exchange, uint64_t announced) {
+    if (announced == UINT64_MAX)
+        return;
+    if (announced > exchange->server->options.body_bytes_max)
+        refuse_body(exchange);
+    else if (!claim_body(exchange, announced))
+        exchange_refuse(exchange, 503, 1.0, "too many large requests are being read");
+}
+
+static void check_head(exchange *exchange, uint64_t announced) {
+    const char *method = exchange->asked.method;
+    if (strcmp(method, "OPTIONS") == 0) {
+        answer_options(exchange);
+        return;
+    }
+    if (!is_method_known(method)) {
+        exchange_fail(exchange, 501, NULL, "method", "the method %.40s is not known here", method);
+        return;
+    }
+    if (atomic_load(&exchange->server->draining) && strcmp(method, "GET") != 0) {
+        exchange_refuse(exchange, 503, 5.0, "the server is shutting down");
+        return;
+    }
+    check_origin(exchange);
+    if (!exchange_answered(exchange))
+        check_key(exchange);
+    if (!exchange_answered(exchange))
+        check_length(exchange, announced);
+}
+
+/* The first call of a request: its head is complete. */
+static enum MHD_Result begin(exchange *exchange) {
+    uint64_t announced = announced_bytes(exchange);
+    const char *expect = header(exchange, "Expect");
+    check_head(exchange, announced);
+    if (!exchange_answered(exchange)) {
+        watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
+        return MHD_YES;
+    }
+    /* A small body is read to its end, so that the connection can be used again. */
+    if (announced > 0 && announced <= SERVER_DISCARD_BYTES && expect == NULL) {
+        exchange->discarding = true;
+        watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
+        return MHD_YES;
+    }
+    if (announced > 0)
+        watch_linger(exchange->server, exchange->descriptor);
+    watch_state(exchange->server, exchange->descriptor, CONNECTION_BUSY);
+    exchange->handled = true;
+    return exchange_queue(exchange);
+}
+
+/* ---- The body ---- */
+
+static enum MHD_Result take_body(exchange *exchange, const char *bytes, size_t size) {
+    watch_body(exchange->server, exchange->descriptor, size);
+    if (exchange->discarding) {
+        /* libmicrohttpd takes answers before the body or after it only; a body without end has
+         * had its chance. */
+        exchange->body_counted += size;
+        atomic_fetch_add(&exchange->server->body_bytes, size);
+        return exchange->body_counted <= exchange->server->options.body_bytes_max * 4 ? MHD_YES
+                                                                                      : MHD_NO;
+    }
+    bool chunked = header(exchange, "Transfer-Encoding") != NULL;
+    if (chunked && !claim_body(exchange, size)) {
+        exchange_refuse(exchange, 503, 1.0, "too many large requests are being read");
+        exchange->discarding = true;
+        return MHD_YES;
+    }
+    avo_status status = buffer_append(&exchange->body, bytes, size);
+    if (status == AVO_OK)
+        return MHD_YES;
+    buffer_free(&exchange->body);
+    exchange->discarding = true;
+    if (status == AVO_ERROR_LIMIT)
+        refuse_body(exchange);
+    else
+        exchange_refuse(exchange, 503, 1.0, "no memory for the body");
+    return MHD_YES;
+}
+
+static void complete(exchange *exchange) {
+    server *server = exchange->server;
+    exchange->handled = true;
+    watch_state(server, exchange->descriptor, CONNECTION_BUSY);
+    if (exchange->discarding)
+        return;
+    if (buffer_terminate(&exchange->body) != AVO_OK) {
+        exchange_refuse(exchange, 503, 1.0, "no memory for the body");
+        return;
+    }
+    exchange->asked.body = buffer_text(&exchange->body);
+    exchange->counted = true;
+    atomic_fetch_add(&server->open_exchanges, 1);
+    api_handle(exchange);
+}
+
+/* ---- libmicrohttpd's calls ---- */
+
+enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_bytes, void **own) {
+    (void)version;
+    exchange *exchange = *own;
+    if (exchange == NULL) {
+        exchange = exchange_open(context, connection, url, method);
+        if (exchange == NULL)
+            return MHD_NO;
+        const union MHD_ConnectionInfo *socket =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        exchange->descriptor = socket->connect_fd;
+        *own = exchange;
+        watch_exchange(exchange->server, exchange->descriptor, exchange);
+        return begin(exchange);
+    }
+    if (*upload_bytes > 0) {
+        size_t size = *upload_bytes;
+        *upload_bytes = 0;
+        return take_body(exchange, upload, size);
+    }
+    if (!exchange->handled)
+        complete(exchange);
+    return exchange_queue(exchange);
+}
+
+void request_completed(void *context, struct MHD_Connection *connection, void **own,
+                       enum MHD_RequestTerminationCode code) {
+    (void)context;
+    (void)connection;
+    (void)code;
+    exchange *exchange = *own;
+    if (exchange == NULL)
+        return;
+    *own = NULL;
+    watch_exchange(exchange->server, exchange->descriptor, NULL);
+    watch_state(exchange->server, exchange->descriptor, CONNECTION_HEAD);
+    exchange_over(exchange);
+    if (exchange->counted)
+        atomic_fetch_sub(&exchange->server->open_exchanges, 1);
+    exchange_release(exchange);
+}
