@@ -64,7 +64,8 @@ class Bootstrap(unittest.TestCase):
         """pkg-config's names in the build against the packages that bring them."""
         brought = {"libpcre2-8": "libpcre2-dev", "libutf8proc": "libutf8proc-dev",
                    "libxxhash": "libxxhash-dev", "libcurl": "libcurl4-openssl-dev",
-                   "libcrypto": "libssl-dev", "zlib": "zlib1g-dev", "cmocka": "libcmocka-dev"}
+                   "libcrypto": "libssl-dev", "zlib": "zlib1g-dev", "cmocka": "libcmocka-dev",
+                   "libmicrohttpd": "libmicrohttpd-dev", "libseccomp": "libseccomp-dev"}
         for file in ("CMakeLists.txt", "tests/CMakeLists.txt"):
             for name in re.findall(r"pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET (\S+)\)",
                                    (ROOT / file).read_text()):
