@@ -289,11 +289,14 @@ typedef struct avo_engine_options {
     /* Largest sum of the ranks of one session's adapters; scratch is planned for it. 0: 256. */
     uint32_t adapter_rank_max;
     avo_telemetry *telemetry; /* shared with schedulers of this engine; NULL: none */
+    /* Steps that can be computed at the same time, each on threads of its own: 2 for a scheduler
+     * with `cores`, which takes scratch for a second step and at least two threads; 0: 1. */
+    uint32_t lanes;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL                                                                    \
+            NULL, NULL, 0, NULL, 0                                                                 \
     }
 
 /* The model is not changed and may be shared by any number of engines. */
@@ -326,11 +329,13 @@ typedef struct avo_plan {
     bool lock;
     const char *isa_from;   /* who chose it: "option", "AVO_ISA", "best" */
     uint64_t session_bytes; /* timelines of all sessions, books of the KV pages */
+    uint32_t lanes;
+    uint64_t lane_bytes; /* of scratch_bytes, what the second lane takes */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0                                                                                \
+            NULL, 0, 0, 0                                                                          \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,

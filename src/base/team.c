@@ -17,6 +17,7 @@
 #include "base/float_mode.h"
 #include "base/topology.h"
 
+#include <assert.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,6 +29,9 @@
 #define LINE_BYTES        64
 #define DISSEMINATION_MAX 4 /* workers; more gather */
 #define ROUNDS_MAX        2 /* log2 of that */
+/* Barriers after which sleepers take part in one, so that their words are never so far behind that
+ * they seem to be ahead. */
+#define ROLL_CALL_BARRIERS ((uint32_t)1 << 28)
 
 /* How long to spin before sleeping. A wait that outlasts it halves the worker's next spin, one that
  * does not doubles it: a team that is waited with by others, or waits for work all day, soon spins
@@ -48,6 +52,7 @@ typedef struct team_taken {
 } team_taken;
 
 typedef struct team_worker {
+    team_word called;                /* raised once per task that it takes part in */
     team_word mailbox[ROUNDS_MAX];   /* gathering: [0], written by the worker, read by worker 0 */
     team_taken taken[2];             /* of the work at hand, and of the next */
     _Alignas(LINE_BYTES) team *team; /* from here on its own */
@@ -58,17 +63,23 @@ typedef struct team_worker {
     pthread_t thread;
 } team_worker;
 
+/* Whoever sleeps through tasks has missed barriers and works: a task begins with everybody at the
+ * counts of worker 0. */
 struct team {
     const avo_allocator *allocator;
     uint32_t threads;
+    uint32_t active;  /* of these, who take part in tasks */
     uint32_t started; /* threads that run, without the caller */
     team_pin pin;
+    uint32_t places;   /* of both teams where they share processors, else 0 */
     topology topology; /* where pinned: of the process when the team was opened */
     team_task task;
     void *context;
     bool stop;
-    team_word generation; /* raised once per task */
-    team_word crossed;    /* gathering: raised when all have come */
+    uint32_t crossing; /* barriers crossed, works begun before the task at hand */
+    uint32_t works;
+    uint32_t called_all; /* `crossing` at the last roll call */
+    team_word crossed;   /* gathering: raised when all have come */
     team_worker workers[];
 };
 
@@ -143,36 +154,38 @@ static inline void word_wait(team_worker *worker, team_word *word, unsigned coun
 
 /* ---- The barrier ---- */
 
-static void cross_disseminating(team *team, team_worker *self, unsigned count) {
+/* `workers`: worker 0 may be on to a task of another size while the last one still leaves. */
+static void cross_disseminating(team *team, team_worker *self, unsigned count, uint32_t workers) {
     uint32_t distance = 1;
-    for (uint32_t round = 0; distance < team->threads; round++, distance *= 2) {
+    for (uint32_t round = 0; distance < workers; round++, distance *= 2) {
         uint32_t to = self->index + distance;
-        to = to < team->threads ? to : to - team->threads;
+        to = to < workers ? to : to - workers;
         word_raise(&team->workers[to].mailbox[round], count);
         word_wait(self, &self->mailbox[round], count);
     }
 }
 
-static void cross_gathering(team *team, team_worker *self, unsigned count) {
+static void cross_gathering(team *team, team_worker *self, unsigned count, uint32_t workers) {
     if (self->index > 0) {
         word_raise(&self->mailbox[0], count);
         word_wait(self, &team->crossed, count);
         return;
     }
-    for (uint32_t i = 1; i < team->threads; i++)
+    for (uint32_t i = 1; i < workers; i++)
         word_wait(self, &team->workers[i].mailbox[0], count);
     word_raise(&team->crossed, count);
 }
 
 void team_barrier(team *team, uint32_t worker) {
-    if (team->threads == 1)
+    uint32_t workers = team->active;
+    if (workers == 1)
         return;
     team_worker *self = &team->workers[worker];
     unsigned count = ++self->crossing;
-    if (team->threads <= DISSEMINATION_MAX)
-        cross_disseminating(team, self, count);
+    if (workers <= DISSEMINATION_MAX)
+        cross_disseminating(team, self, count, workers);
     else
-        cross_gathering(team, self, count);
+        cross_gathering(team, self, count, workers);
 }
 
 /* ---- Work that anybody may do ---- */
@@ -184,8 +197,8 @@ void team_work_begin(team *team, uint32_t worker, size_t count, team_work *out) 
     uint32_t bank = self->works++ & 1;
     atomic_store_explicit(&self->taken[!bank].items, 0, memory_order_relaxed);
     *out = (team_work){
-        .team = team, .count = count, .workers = team->threads, .worker = worker, .bank = bank};
-    team_share(count, worker, team->threads, &out->begin, &out->end);
+        .team = team, .count = count, .workers = team->active, .worker = worker, .bank = bank};
+    team_share(count, worker, team->active, &out->begin, &out->end);
 }
 
 bool team_work_next(team_work *work, size_t *item) {
@@ -215,12 +228,13 @@ bool team_work_next(team_work *work, size_t *item) {
 /* The processors that a worker is to stay on. */
 static void worker_place(const team *team, uint32_t index, cpu_set_t *set) {
     const topology *topology = &team->topology;
+    uint32_t places = team->places > 0 ? team->places : team->threads;
+    uint32_t place = team->places > 0 ? places - 1 - index : index;
     CPU_ZERO(set);
     if (team->pin == TEAM_PIN_CORE)
-        CPU_SET(topology->order[index % topology->processors], set);
+        CPU_SET(topology->order[place % topology->processors], set);
     else
-        topology_node_set(topology, (uint32_t)((uint64_t)index * topology->nodes / team->threads),
-                          set);
+        topology_node_set(topology, (uint32_t)((uint64_t)place * topology->nodes / places), set);
 }
 
 static void pin_worker(const team *team, uint32_t index) {
@@ -249,19 +263,24 @@ static void *team_worker_main(void *argument) {
     float_mode_enter(&ignored);
     if (team->pin != TEAM_PIN_NONE)
         pin_worker(team, worker->index);
-    for (unsigned generation = 1;; generation++) {
-        word_wait(worker, &team->generation, generation);
+    for (unsigned call = 1;; call++) {
+        word_wait(worker, &worker->called, call);
         if (team->stop)
             return NULL;
-        team->task(team->context, worker->index, team->threads);
+        worker->crossing = team->crossing;
+        worker->works = team->works;
+        team->task(team->context, worker->index, team->active);
         team_barrier(team, worker->index);
     }
 }
 
-/* Only worker 0 raises it, so it need not look at what it raises. */
-static void team_release(team *team) {
-    unsigned value = atomic_load_explicit(&team->generation.value, memory_order_relaxed);
-    word_raise(&team->generation, value / 2 + 1);
+/* Only worker 0 raises these words, so it need not look at what it raises. Each worker has its own:
+ * those who do not take part sleep on. */
+static void team_call(team *team, uint32_t workers) {
+    for (uint32_t i = 1; i < workers; i++) {
+        team_word *called = &team->workers[i].called;
+        word_raise(called, atomic_load_explicit(&called->value, memory_order_relaxed) / 2 + 1);
+    }
 }
 
 /* Starts the workers with every signal blocked: the host's signals are the host's business. Returns
@@ -295,13 +314,15 @@ avo_status team_open_with(const avo_allocator *allocator, const team_options *op
     if (team == NULL)
         return status_no_memory(error, "the thread team", bytes);
     team->allocator = allocator;
-    team->threads = threads;
+    team->threads = team->active = threads;
     team->pin = options->pin;
+    team->places = options->places;
     if (team->pin != TEAM_PIN_NONE)
         topology_detect(&team->topology);
     /* With more threads than processors, spinning would only keep those from running that are
      * waited for. */
-    uint32_t spin_ns = threads <= cpu_usable_threads() ? SPIN_NS_MAX : 0;
+    uint32_t places = options->places > threads ? options->places : threads;
+    uint32_t spin_ns = places <= cpu_usable_threads() ? SPIN_NS_MAX : 0;
     for (uint32_t i = 0; i < threads; i++) {
         team->workers[i].team = team;
         team->workers[i].index = i;
@@ -327,25 +348,62 @@ void team_close(team *team) {
     if (team == NULL)
         return;
     team->stop = true;
-    team_release(team);
+    team_call(team, team->started + 1);
     for (uint32_t i = 1; i <= team->started; i++)
         pthread_join(team->workers[i].thread, NULL);
     allocator_give(team->allocator, team, team_bytes(team->threads));
 }
 
 uint32_t team_size(const team *team) {
-    return team->threads;
+    return team->active;
+}
+
+/* Nobody is inside a task, so nobody takes items. Words are left alone: one who is slow to leave
+ * the last barrier may still sleep on his. */
+void team_resize(team *team, uint32_t workers) {
+    assert(workers > 0 && workers <= team->threads);
+    if (workers == team->active)
+        return;
+    team->active = workers;
+    for (uint32_t i = 0; i < workers; i++)
+        for (uint32_t bank = 0; bank < 2; bank++)
+            atomic_store_explicit(&team->workers[i].taken[bank].items, 0, memory_order_relaxed);
+}
+
+static void run_task(team *team, team_task task, void *context) {
+    team->task = task;
+    team->context = context;
+    team->crossing = team->workers[0].crossing;
+    team->works = team->workers[0].works;
+    team_call(team, team->active);
+    task(context, 0, team->active);
+    team_barrier(team, 0);
+}
+
+static void do_nothing(void *context, uint32_t worker, uint32_t workers) {
+    (void)context;
+    (void)worker;
+    (void)workers;
+}
+
+/* Both forms of the barrier: each has words of its own. */
+static void roll_call(team *team) {
+    uint32_t active = team->active;
+    team_resize(team, team->threads);
+    run_task(team, do_nothing, NULL);
+    team_resize(team, team->threads < DISSEMINATION_MAX ? team->threads : DISSEMINATION_MAX);
+    run_task(team, do_nothing, NULL);
+    team_resize(team, active);
+    team->called_all = team->workers[0].crossing;
 }
 
 void team_run(team *team, team_task task, void *context) {
     cpu_set_t before;
     bool pinned = pin_caller(team, &before);
-    team->task = task;
-    team->context = context;
-    if (team->threads > 1)
-        team_release(team);
-    task(context, 0, team->threads);
-    team_barrier(team, 0);
+    if (team->active < team->threads &&
+        team->workers[0].crossing - team->called_all > ROLL_CALL_BARRIERS)
+        roll_call(team);
+    run_task(team, task, context);
     if (pinned)
         (void)sched_setaffinity(0, sizeof(before), &before);
 }

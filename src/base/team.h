@@ -21,6 +21,9 @@ typedef enum team_pin {
 typedef struct team_options {
     uint32_t threads; /* 1…TEAM_THREADS_MAX; 1 starts no thread */
     team_pin pin;     /* the caller's own thread only while a task runs; then it is as before */
+    /* Workers take their places from the last of all on: the team shares processors with another
+     * one of as many places, and both together run no more workers than there are places. */
+    uint32_t places; /* 0: as many as threads, from the first on */
 } team_options;
 
 AVO_MUST_USE avo_status team_open_with(const avo_allocator *allocator, const team_options *options,
@@ -29,7 +32,11 @@ AVO_MUST_USE avo_status team_open_with(const avo_allocator *allocator, const tea
 AVO_MUST_USE avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **out,
                                   avo_error *error);
 void team_close(team *team);
+/* Workers that take part in a task. */
 uint32_t team_size(const team *team);
+/* From the next task on `workers` of the team's threads take part; the others sleep. By the thread
+ * that runs the tasks, between two of them. */
+void team_resize(team *team, uint32_t workers);
 
 /* Runs `task` on every worker and returns when all are done. Not reentrant. */
 void team_run(team *team, team_task task, void *context);

@@ -1,5 +1,6 @@
 /* Batches: rows of any number of sessions, checked when they are added, so that a step cannot fail
  * half-way. */
+#include "engine/engine.h"
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
@@ -8,14 +9,16 @@
 #include <assert.h>
 #include <string.h>
 
-avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
+avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out, avo_error *error) {
     *out = NULL;
+    assert(lane < engine->plan.lanes);
     const avo_allocator *allocator = engine->allocator;
     avo_batch *batch = allocator_take_array(allocator, 1, sizeof(*batch));
     if (batch == NULL)
         return status_no_memory(error, "a batch", sizeof(*batch));
     size_t rows = engine->plan.rows_max;
     batch->engine = engine;
+    batch->lane = &engine->lane[lane];
     batch->entries =
         allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->entries));
     batch->segments =
@@ -37,6 +40,10 @@ avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error)
     }
     *out = batch;
     return AVO_OK;
+}
+
+avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
+    return engine_batch_open(engine, 0, out, error);
 }
 
 void avo_batch_close(avo_batch *batch) {
@@ -248,7 +255,7 @@ avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *
 /* The row of the step's logits that belongs to a session's `index`-th scored token. */
 static bool find_logits(const avo_batch *batch, const avo_session *session, size_t index,
                         size_t *row) {
-    if (!batch->computed || batch->step_serial != batch->engine->step_serial)
+    if (!batch->computed || batch->step_serial != batch->lane->step_serial)
         return false;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
@@ -263,12 +270,12 @@ const float *avo_batch_logits(const avo_batch *batch, const avo_session *session
     size_t row;
     if (!batch->logits_whole || !find_logits(batch, session, index, &row))
         return NULL;
-    return batch->engine->scratch.logits + row * batch->engine->view.vocabulary;
+    return batch->lane->scratch.logits + row * batch->engine->view.vocabulary;
 }
 
 const logit_top *batch_top(const avo_batch *batch, const avo_session *session) {
     size_t row;
     bool found = find_logits(batch, session, 0, &row);
     assert(found && batch->top > 0);
-    return found ? &batch->engine->scratch.top[row] : NULL;
+    return found ? &batch->lane->scratch.top[row] : NULL;
 }

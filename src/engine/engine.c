@@ -9,15 +9,26 @@
 #include <stdio.h>
 #include <string.h>
 
-static avo_status open_scratch(avo_engine *engine, avo_error *error) {
+static avo_status open_scratch(avo_engine *engine, uint32_t number, avo_error *error) {
     scratch_sizes sizes;
-    if (!scratch_measure(engine->model, &engine->plan, &engine->choice.backend, &sizes))
+    engine_lane *lane = &engine->lane[number];
+    const engine_plan *plan = &engine->plan;
+    if (!scratch_measure(engine->model, plan, lane_threads(plan, number), &engine->choice.backend,
+                         &sizes))
         return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
-    engine->scratch_bytes = sizes.total;
-    AVO_TRY(region_open(engine->allocator, engine->scratch_bytes, &engine->plan.panels.region,
-                        "scratch", &engine->scratch_region, error));
-    scratch_cut(&sizes, &engine->plan, engine->scratch_region.data, &engine->scratch);
+    AVO_TRY(region_open(engine->allocator, sizes.total, &plan->panels.region, "scratch",
+                        &lane->scratch_region, error));
+    scratch_cut(&sizes, plan, lane->scratch_region.data, &lane->scratch);
     return AVO_OK;
+}
+
+/* The second lane's workers take their places from the other end. */
+static avo_status open_team(avo_engine *engine, uint32_t number, avo_error *error) {
+    const engine_plan *plan = &engine->plan;
+    team_options options = {.threads = lane_threads(plan, number),
+                            .pin = plan->team_pin,
+                            .places = number > 0 ? plan->threads : 0};
+    return team_open_with(engine->allocator, &options, &engine->lane[number].team, error);
 }
 
 /* The weights as the back end reads them. */
@@ -26,19 +37,20 @@ static avo_status open_weights(avo_engine *engine, avo_error *error) {
     if (!engine->choice.backend.panels)
         return AVO_OK;
     const model_view *view;
-    AVO_TRY(model_panels(engine->model, engine->team, &engine->plan.panels, &view, error));
+    AVO_TRY(model_panels(engine->model, engine->lane[0].team, &engine->plan.panels, &view, error));
     engine->view = *view;
     return AVO_OK;
 }
 
 static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(backend_choose(engine->plan.isa, &engine->choice, error));
-    team_options team = {.threads = engine->plan.threads, .pin = engine->plan.team_pin};
-    AVO_TRY(team_open_with(engine->allocator, &team, &engine->team, error));
+    for (uint32_t i = 0; i < engine->plan.lanes; i++)
+        AVO_TRY(open_team(engine, i, error));
     AVO_TRY(open_weights(engine, error));
     AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
                          &engine->view.rotary, &engine->view.rotary_tables, error));
-    AVO_TRY(open_scratch(engine, error));
+    for (uint32_t i = 0; i < engine->plan.lanes; i++)
+        AVO_TRY(open_scratch(engine, i, error));
     AVO_TRY(sessions_open(engine, error));
     return kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
                         &engine->plan.panels.region, engine->allocator, &engine->kv, error);
@@ -60,6 +72,13 @@ static void log_choice(const engine_plan *plan) {
              "%u thread%s, pinned: %s; NUMA %s; huge pages %s; locked: %s; K and V in %s",
              plan->threads, plan->threads == 1 ? "" : "s", plan->pin, plan->numa, plan->huge_pages,
              plan->panels.region.lock ? "yes" : "no", kv_type_name(plan->kv_type));
+    plan->log(plan->log_context, line);
+    if (plan->lanes < 2)
+        return;
+    snprintf(line, sizeof(line),
+             "2 lanes: prompts can be computed beside decoding, with up to %u of the threads; "
+             "scratch of the second: %llu KiB",
+             lane_threads(plan, 1), (unsigned long long)plan->lane_bytes >> 10);
     plan->log(plan->log_context, line);
 }
 
@@ -95,11 +114,13 @@ const char *avo_engine_isa(const avo_engine *engine) {
 void avo_engine_close(avo_engine *engine) {
     if (engine == NULL)
         return;
-    team_close(engine->team);
+    for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
+        team_close(engine->lane[i].team);
     avo_batch_close(engine->ring_batch);
     sessions_close(engine);
     kv_pool_close(engine->kv);
-    region_close(&engine->scratch_region);
+    for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
+        region_close(&engine->lane[i].scratch_region);
     arena_free(&engine->arena);
     allocator_give(engine->allocator, engine, sizeof(*engine));
 }

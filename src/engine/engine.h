@@ -26,9 +26,30 @@ typedef struct engine_limits {
     uint32_t vocabulary;
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
+    uint32_t threads, lanes;
     uint32_t sessions_open; /* now */
+    avo_log_function log;   /* NULL: nobody listens */
+    void *log_context;
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
+
+/* ---- Lanes ---- */
+
+/* Two steps at a time: an engine with two lanes has a team and scratch for each. One thread keeps
+ * the books (sessions, pages, batches: everything but engine_step_compute); another one may compute
+ * a batch of lane 1 that was begun, while the first one computes batches of lane 0. A session that
+ * is in a batch of one lane can be in none of the other; nothing else may be done with it until
+ * that batch has ended. */
+AVO_MUST_USE avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **batch,
+                                          avo_error *error);
+/* With how many threads the lane's next steps are computed: in lane 0 at most all, in lane 1 at
+ * most all but one, both together at most all. While nobody computes in it. */
+void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads);
+
+/* avo_step in three parts; begin, compute, end. */
+AVO_MUST_USE avo_status engine_step_begin(avo_batch *batch);
+void engine_step_compute(avo_batch *batch);
+void engine_step_end(avo_batch *batch);
 
 /* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
  * there are none. A batch that adds no more than that then finds its pages. */

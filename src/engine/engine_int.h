@@ -13,11 +13,13 @@
 #define ENGINE_ROWS_DEFAULT 512
 #define ENGINE_RANK_DEFAULT 256 /* sum of the ranks of one session's adapters */
 #define ENGINE_RANK_MAX     (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
+#define ENGINE_LANES_MAX    2 /* steps that are computed at the same time */
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     uint32_t adapter_rank_max;
+    uint32_t lanes;
     kv_type kv_type;
     const char *isa; /* a constant string */
     panels_options panels;
@@ -27,6 +29,7 @@ typedef struct engine_plan {
     team_pin team_pin;
     uint32_t numa_nodes;
     uint64_t kv_bytes, scratch_bytes, session_bytes;
+    uint64_t lane_bytes; /* of the scratch, what a second lane takes */
     uint64_t available_bytes;
     const char *limit;
     const char *isa_from; /* constant, as in avo_plan */
@@ -48,12 +51,26 @@ AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engin
 /* Huge pages, NUMA, pinning and locking. */
 AVO_MUST_USE avo_status placement_plan(const avo_engine_options *options, engine_plan *plan,
                                        avo_error *error);
-/* False when the product wraps. */
-bool scratch_measure(const avo_model *model, const engine_plan *plan, const backend *backend,
-                     scratch_sizes *sizes);
+/* For as many workers; false when the product wraps. */
+bool scratch_measure(const avo_model *model, const engine_plan *plan, uint32_t workers,
+                     const backend *backend, scratch_sizes *sizes);
+/* Threads of a lane's team: all of them in the first, all but one in the second, since the first
+ * always keeps one. */
+static inline uint32_t lane_threads(const engine_plan *plan, uint32_t lane) {
+    return lane == 0 ? plan->threads : plan->threads - 1;
+}
 /* Cuts `block` into the buffers. */
 void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *block,
                  scratch_view *scratch);
+
+/* What a step occupies while it is computed. Two lanes compute at the same time; model and pages
+ * are common to both, a session is in one of them at a time. */
+typedef struct engine_lane {
+    team *team;
+    scratch_view scratch;
+    region scratch_region;
+    uint64_t step_serial; /* of the newest step: whose logits lie in the scratch */
+} engine_lane;
 
 struct avo_engine {
     const avo_allocator *allocator;
@@ -63,11 +80,8 @@ struct avo_engine {
     model_view view; /* the model's, with rotation tables for this context */
     backend_choice choice;
     const step_observer *observer; /* observe.h; NULL: nobody looks */
-    team *team;
+    engine_lane lane[ENGINE_LANES_MAX];
     kv_pool *kv;
-    scratch_view scratch;
-    region scratch_region;
-    size_t scratch_bytes;
     uint32_t sessions;           /* open now */
     avo_session *session;        /* [sessions_max] */
     int32_t *session_tokens;     /* [sessions_max][context_max] */
@@ -75,7 +89,6 @@ struct avo_engine {
     avo_session *session_closed; /* a list */
     avo_batch *ring_batch;       /* NULL until a session with a ring was opened */
     uint64_t session_serial;     /* of the newest session */
-    uint64_t step_serial;        /* of the newest step: whose logits lie in the scratch */
 };
 
 /* An adapter of a session, which holds a reference of it. */
@@ -158,6 +171,7 @@ typedef struct batch_entry {
 
 struct avo_batch {
     avo_engine *engine;
+    engine_lane *lane;
     avo_error error;
     bool computed;        /* by a step; must be cleared before it is filled again */
     uint64_t step_serial; /* of that step */

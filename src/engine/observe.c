@@ -13,5 +13,5 @@ avo_status engine_open_observed(const avo_model *model, const avo_engine_options
 }
 
 uint32_t engine_workers(const avo_engine *engine) {
-    return team_size(engine->team);
+    return team_size(engine->lane[0].team);
 }

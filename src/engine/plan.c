@@ -20,8 +20,8 @@ static bool measure_part(scratch_sizes *sizes, size_t index, size_t count, size_
     return size_add(sizes->total, bytes, &sizes->total);
 }
 
-bool scratch_measure(const avo_model *model, const engine_plan *plan, const backend *backend,
-                     scratch_sizes *sizes) {
+bool scratch_measure(const avo_model *model, const engine_plan *plan, uint32_t workers,
+                     const backend *backend, scratch_sizes *sizes) {
     const model_view *view = &model->view;
     memset(sizes, 0, sizeof(*sizes));
     size_t rows = plan->rows_max;
@@ -30,7 +30,7 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, const back
     scratch_shape shape = {.model = view,
                            .rows_max = plan->rows_max,
                            .logits_max = plan->logits_max,
-                           .workers = plan->threads,
+                           .workers = workers,
                            .context_max = plan->context_max,
                            .adapter_rank_max = plan->adapter_rank_max};
     size_t shared;
@@ -51,7 +51,7 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, const back
            measure_part(sizes, 9, rows * 2, angles * number) &&             /* cosine, sine */
            measure_part(sizes, 10, plan->logits_max, view->vocabulary * number) &&
            measure_part(sizes, 11, plan->logits_max, sizeof(logit_top)) &&
-           measure_part(sizes, 12, plan->threads, sizes->worker_bytes) &&
+           measure_part(sizes, 12, workers, sizes->worker_bytes) &&
            measure_part(sizes, 13, 1, shared) && measure_part(sizes, 14, rows, adapted * number);
 }
 
@@ -86,6 +86,21 @@ void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *b
                               .adapter_rank_max = plan->adapter_rank_max};
 }
 
+/* Scratch of all lanes; false when it wraps. */
+static bool plan_scratch(const avo_model *model, const backend *backend, engine_plan *plan) {
+    plan->scratch_bytes = plan->lane_bytes = 0;
+    for (uint32_t lane = 0; lane < plan->lanes; lane++) {
+        scratch_sizes sizes;
+        size_t bytes;
+        if (!scratch_measure(model, plan, lane_threads(plan, lane), backend, &sizes) ||
+            !region_round(sizes.total, plan->panels.region.huge, &bytes) ||
+            !u64_add(plan->scratch_bytes, bytes, &plan->scratch_bytes))
+            return false;
+        plan->lane_bytes = lane > 0 ? bytes : 0;
+    }
+    return true;
+}
+
 /* Bytes of a plan whose counts are set; false when they wrap. */
 static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backend *backend,
                          engine_plan *plan) {
@@ -100,17 +115,12 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
     if (tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return false;
     plan->kv_pages = kv_pages_for(tokens);
-    scratch_sizes sizes;
-    if (!kv_pool_bytes(&model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) ||
-        !scratch_measure(model, plan, backend, &sizes))
-        return false;
     size_t kv_bytes;
-    size_t scratch_bytes;
-    if (!region_round((size_t)plan->kv_bytes, plan->panels.region.huge, &kv_bytes) ||
-        !region_round(sizes.total, plan->panels.region.huge, &scratch_bytes))
+    if (!kv_pool_bytes(&model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) ||
+        !region_round((size_t)plan->kv_bytes, plan->panels.region.huge, &kv_bytes) ||
+        !plan_scratch(model, backend, plan))
         return false;
     plan->kv_bytes = kv_bytes;
-    plan->scratch_bytes = scratch_bytes;
     return sessions_bytes(plan, &plan->session_bytes) &&
            u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes);
 }
@@ -171,6 +181,14 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
         uint32_t usable = cpu_usable_threads();
         plan->threads = usable < TEAM_THREADS_MAX ? usable : TEAM_THREADS_MAX;
     }
+    AVO_TRY(check_range("lanes", options->lanes, ENGINE_LANES_MAX, error));
+    plan->lanes = options->lanes == 0 ? 1 : options->lanes;
+    if (plan->lanes > plan->threads)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "lanes: %u need as many threads, and there %s %u%s: cores apart take "
+                           "two, \"mixed\" takes any number",
+                           plan->lanes, plan->threads == 1 ? "is" : "are", plan->threads,
+                           options->threads == 0 ? " that this process may use" : "");
     plan->context_max =
         options->context_max == 0 ? model->source->config.context : options->context_max;
     plan->rope_context = options->rope_context;
@@ -300,7 +318,9 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .numa_nodes = plan.numa_nodes,
                      .lock = plan.panels.region.lock,
                      .isa_from = plan.isa_from,
-                     .session_bytes = plan.session_bytes};
+                     .session_bytes = plan.session_bytes,
+                     .lanes = plan.lanes,
+                     .lane_bytes = plan.lane_bytes};
     options_give(out, &full, sizeof(full));
     return AVO_OK;
 }

@@ -12,7 +12,15 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .rows_max = engine->plan.rows_max,
                            .logits_max = engine->plan.logits_max,
                            .kv_pages = engine->plan.kv_pages,
+                           .threads = engine->plan.threads,
+                           .lanes = engine->plan.lanes,
+                           .log = engine->plan.log,
+                           .log_context = engine->plan.log_context,
                            .sessions_open = engine->sessions};
+}
+
+void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads) {
+    team_resize(engine->lane[lane].team, threads);
 }
 
 bool engine_session_reserve(avo_session *session, uint32_t length) {

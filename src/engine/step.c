@@ -2,11 +2,10 @@
 #include "engine/engine_int.h"
 
 #include "base/float_mode.h"
+#include "engine/engine.h"
 
-static avo_status step_check(avo_engine *engine, avo_batch *batch) {
+static avo_status step_check(avo_batch *batch) {
     avo_error *error = &batch->error;
-    if (batch->engine != engine)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the batch belongs to another engine");
     if (batch->computed)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the batch was computed: clear it first");
     if (batch->session_closed)
@@ -31,26 +30,34 @@ static batch_view batch_rows(const avo_batch *batch) {
                         .runs = batch->runs};
 }
 
-static step_view step_of(avo_engine *engine, const batch_view *rows) {
+static step_view step_of(const avo_batch *batch, const batch_view *rows) {
+    avo_engine *engine = batch->engine;
     return (step_view){.model = &engine->view,
                        .batch = rows,
                        .kv = kv_pool_view(engine->kv),
-                       .scratch = &engine->scratch,
+                       .scratch = &batch->lane->scratch,
                        .backend = &engine->choice.backend,
-                       .team = engine->team,
+                       .team = batch->lane->team,
                        .observer = engine->observer};
 }
 
-avo_status avo_step(avo_engine *engine, avo_batch *batch) {
-    AVO_TRY(step_check(engine, batch));
+avo_status engine_step_begin(avo_batch *batch) {
+    AVO_TRY(step_check(batch));
     batch->logits_whole = batch->top == 0 || batch->whole;
     batch_arrange(batch);
+    return AVO_OK;
+}
+
+void engine_step_compute(avo_batch *batch) {
     batch_view rows = batch_rows(batch);
-    step_view step = step_of(engine, &rows);
+    step_view step = step_of(batch, &rows);
     float_mode mode;
     float_mode_enter(&mode);
     model_forward(&step);
     float_mode_leave(&mode);
+}
+
+void engine_step_end(avo_batch *batch) {
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         avo_session *session = batch->entries[i].session;
         session->computed += batch->entries[i].rows;
@@ -60,7 +67,16 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
         session_publish(session);
     }
     batch->computed = true;
-    batch->step_serial = ++engine->step_serial;
+    batch->step_serial = ++batch->lane->step_serial;
+}
+
+avo_status avo_step(avo_engine *engine, avo_batch *batch) {
+    if (batch->engine != engine)
+        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
+                           "the batch belongs to another engine");
+    AVO_TRY(engine_step_begin(batch));
+    engine_step_compute(batch);
+    engine_step_end(batch);
     return AVO_OK;
 }
 
@@ -73,7 +89,7 @@ static void head_worker(void *context, uint32_t worker, uint32_t workers) {
 void batch_logits_again(avo_batch *batch) {
     batch->logits_whole = true;
     batch_view rows = batch_rows(batch);
-    step_view step = step_of(batch->engine, &rows);
+    step_view step = step_of(batch, &rows);
     float_mode mode;
     float_mode_enter(&mode);
     team_run(step.team, head_worker, &step);

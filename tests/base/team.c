@@ -295,6 +295,51 @@ static void every_item_is_taken_once(void **state) {
     }
 }
 
+/* ---- Teams of changing size ---- */
+
+/* Any number of the threads takes part, from task to task another: barriers hold, items are taken
+ * once, and nobody else runs. Both forms of the barrier, in every order. */
+static void any_number_takes_part(void **state) {
+    (void)state;
+    static const size_t counts[] = {5, 1, 64, 0, 3};
+    static uint64_t done[64];
+    static rounds rounds;
+    for (uint32_t threads = 1; threads <= 9; threads += threads < 4 ? 1 : 5) {
+        memset(&rounds, 0, sizeof(rounds));
+        rounds.count = 3;
+        rounds.sleeper = UINT32_MAX;
+        assert_ok(team_open(NULL, threads, &rounds.team, NULL));
+        uint32_t draw = threads;
+        for (uint32_t run = 0; run < 300; run++) {
+            draw = draw * 1103515245u + 12345u;
+            uint32_t workers = (draw >> 16) % threads + 1;
+            team_resize(rounds.team, workers);
+            assert_int_equal(team_size(rounds.team), workers);
+            static uint64_t values[20];
+            job job = {.values = values, .count = 20};
+            team_run(rounds.team, add_one, &job);
+            for (uint32_t worker = 0; worker < threads; worker++)
+                assert_int_equal(job.calls[worker], worker < workers);
+            memset(done, 0, sizeof(done));
+            labour labour = {rounds.team, counts, run % 6, done,
+                             run % 50 == 0 ? run % workers : UINT32_MAX};
+            labour.works = labour.works > 5 ? 5 : labour.works;
+            team_run(rounds.team, take_all, &labour);
+            for (size_t item = 0; item < 64; item++) {
+                uint64_t wanted = 0;
+                for (size_t i = 0; i < labour.works; i++)
+                    wanted += item < counts[i];
+                assert_int_equal(done[item], wanted);
+            }
+            rounds.sleeper = run % 40 == 0 ? run % workers : UINT32_MAX;
+            team_run(rounds.team, walk_rounds, &rounds);
+        }
+        team_close(rounds.team);
+        for (uint32_t worker = 0; worker < threads; worker++)
+            assert_int_equal(rounds.faults[worker], 0);
+    }
+}
+
 /* ---- Pinning ---- */
 
 typedef struct places {
@@ -306,6 +351,41 @@ static void note_place(void *context, uint32_t worker, uint32_t workers) {
     places *places = context;
     if (sched_getaffinity(0, sizeof(places->set[worker]), &places->set[worker]) != 0)
         CPU_ZERO(&places->set[worker]);
+}
+
+/* Two teams with as many workers together as there are places never share one. */
+static void two_teams_share_the_places(void **state) {
+    (void)state;
+    topology topology;
+    topology_detect(&topology);
+    uint32_t all = topology.processors < 8 ? topology.processors : 8;
+    if (all < 2) {
+        print_message("SKIPPED: one processor only\n");
+        skip();
+    }
+    team *front = NULL, *back = NULL;
+    team_options options = {.threads = all, .pin = TEAM_PIN_CORE};
+    assert_ok(team_open_with(NULL, &options, &front, NULL));
+    options = (team_options){.threads = all - 1, .pin = TEAM_PIN_CORE, .places = all};
+    assert_ok(team_open_with(NULL, &options, &back, NULL));
+    for (uint32_t workers = 1; workers < all; workers++) {
+        places first, last;
+        team_resize(front, all - workers);
+        team_resize(back, workers);
+        team_run(front, note_place, &first);
+        team_run(back, note_place, &last);
+        cpu_set_t both, seen;
+        CPU_ZERO(&seen);
+        for (uint32_t i = 0; i < all; i++) {
+            const cpu_set_t *set = i < all - workers ? &first.set[i] : &last.set[i - all + workers];
+            assert_int_equal(CPU_COUNT(set), 1);
+            CPU_AND(&both, &seen, set);
+            assert_int_equal(CPU_COUNT(&both), 0);
+            CPU_OR(&seen, &seen, set);
+        }
+    }
+    team_close(front);
+    team_close(back);
 }
 
 static void check_places(team_pin pin, uint32_t threads, const cpu_set_t *before) {
@@ -375,6 +455,8 @@ int main(void) {
         cmocka_unit_test(every_worker_runs_every_task),
         cmocka_unit_test(tasks_see_what_was_written_before),
         cmocka_unit_test(every_item_is_taken_once),
+        cmocka_unit_test(any_number_takes_part),
+        cmocka_unit_test(two_teams_share_the_places),
         cmocka_unit_test(sleeping_workers_wake),
         cmocka_unit_test(nobody_passes_a_barrier_early),
         cmocka_unit_test(barriers_wait_for_sleepers),

@@ -74,7 +74,7 @@ class EngineOptions(Structure):
                 ("rope_context", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
                 ("lock", c.c_bool), ("log", LOG), ("log_context", c.c_void_p),
-                ("adapter_rank_max", c.c_uint32), ("telemetry", Handle)]
+                ("adapter_rank_max", c.c_uint32), ("telemetry", Handle), ("lanes", c.c_uint32)]
 
 
 class Plan(Structure):
@@ -85,7 +85,7 @@ class Plan(Structure):
                 ("kv_page_tokens", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
                 ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("isa_from", c.c_char_p),
-                ("session_bytes", c.c_uint64)]
+                ("session_bytes", c.c_uint64), ("lanes", c.c_uint32), ("lane_bytes", c.c_uint64)]
 
 
 class TelemetryOptions(Structure):

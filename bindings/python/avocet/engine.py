@@ -59,6 +59,8 @@ class Plan:
     kv_page_tokens: int
     kv_type: str
     isa: str
+    lanes: int
+    lane_bytes: int
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class EngineOptions:
     pin: Optional[str] = None
     lock: bool = False
     adapter_rank_max: int = 0
+    lanes: int = 0
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
