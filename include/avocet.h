@@ -127,9 +127,12 @@ typedef struct avo_telemetry_options {
     uint32_t spans_max;    /* kept per thread, the newest; 0: 32768 */
     uint32_t adapters_max; /* with counters of their own, others are counted together; 0: 64 */
     bool hardware;         /* count cycles, instructions and cache misses where the kernel allows */
+    /* What exporters call the model; copied. NULL: the name of the first engine's file or folder.
+     */
+    const char *model_name;
 } avo_telemetry_options;
 #define AVO_TELEMETRY_OPTIONS_INIT                                                                 \
-    { sizeof(avo_telemetry_options), 0, 0, false }
+    { sizeof(avo_telemetry_options), 0, 0, false, NULL }
 
 AVO_API AVO_MUST_USE avo_status avo_telemetry_open(const avo_telemetry_options *options,
                                                    const avo_allocator *allocator,

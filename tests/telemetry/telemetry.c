@@ -1,0 +1,99 @@
+/* telemetry/: opening, closing, refusals, and exports of what has nothing to say. */
+#include "support/support.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+static bool collect(void *context, const char *text, size_t bytes) {
+    return buffer_append(context, text, bytes) == AVO_OK;
+}
+
+static bool refuse(void *context, const char *text, size_t bytes) {
+    (void)context;
+    (void)text;
+    (void)bytes;
+    return false;
+}
+
+static avo_telemetry *opened(void) {
+    avo_telemetry *telemetry = NULL;
+    avo_error error;
+    assert_ok_error(avo_telemetry_open(NULL, NULL, &telemetry, &error), &error);
+    return telemetry;
+}
+
+static void every_form_is_written(void **state) {
+    (void)state;
+    avo_telemetry *telemetry = opened();
+    avo_error error;
+    for (int form = AVO_TELEMETRY_PROMETHEUS; form <= AVO_TELEMETRY_CSV; form++) {
+        buffer text;
+        buffer_init(&text, NULL, SIZE_MAX);
+        assert_ok_error(
+            avo_telemetry_export(telemetry, (avo_telemetry_form)form, collect, &text, &error),
+            &error);
+        assert_true(text.size > 0);
+        buffer_free(&text);
+    }
+    avo_telemetry_close(telemetry);
+    avo_telemetry_close(NULL);
+}
+
+static void json_is_json(void **state) {
+    (void)state;
+    avo_telemetry *telemetry = opened();
+    avo_error error;
+    buffer text;
+    arena arena;
+    buffer_init(&text, NULL, SIZE_MAX);
+    arena_init(&arena, NULL, SIZE_MAX);
+    assert_ok_error(avo_telemetry_export(telemetry, AVO_TELEMETRY_JSON, collect, &text, &error),
+                    &error);
+    json_value root;
+    assert_ok_error(json_parse(&arena, buffer_text(&text), &root, &error), &error);
+    assert_non_null(json_find(&root, "time"));
+    assert_non_null(json_find(&root, "uptime"));
+    text.size = 0;
+    assert_ok_error(avo_telemetry_trace_write(telemetry, 1.0, collect, &text, &error), &error);
+    assert_ok_error(json_parse(&arena, buffer_text(&text), &root, &error), &error);
+    assert_non_null(json_find(&root, "traceEvents"));
+    arena_free(&arena);
+    buffer_free(&text);
+    avo_telemetry_close(telemetry);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    avo_error error;
+    avo_telemetry *telemetry = NULL;
+    avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
+    options.spans_max = UINT32_MAX;
+    assert_int_equal(avo_telemetry_open(&options, NULL, &telemetry, &error), AVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "spans_max"));
+    options = (avo_telemetry_options)AVO_TELEMETRY_OPTIONS_INIT;
+    options.adapters_max = UINT32_MAX;
+    assert_int_equal(avo_telemetry_open(&options, NULL, &telemetry, &error), AVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "adapters_max"));
+    assert_null(telemetry);
+    telemetry = opened();
+    assert_int_equal(avo_telemetry_export(telemetry, (avo_telemetry_form)7, collect, NULL, &error),
+                     AVO_ERROR_ARGUMENT);
+    assert_int_equal(
+        avo_telemetry_export(telemetry, AVO_TELEMETRY_PROMETHEUS, refuse, NULL, &error),
+        AVO_ERROR_CANCELLED);
+    assert_int_equal(avo_telemetry_trace_write(telemetry, 0.0, collect, NULL, &error),
+                     AVO_ERROR_ARGUMENT);
+    assert_int_equal(avo_telemetry_trace_write(telemetry, 1.0, refuse, NULL, &error),
+                     AVO_ERROR_CANCELLED);
+    avo_telemetry_close(telemetry);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_is_written),
+        cmocka_unit_test(json_is_json),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
