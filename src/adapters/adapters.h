@@ -55,8 +55,17 @@ struct avo_adapter {
 };
 
 typedef struct adapter_options {
-    quant_type type; /* QUANT_Q8C (default), QUANT_F16, QUANT_F32 */
+    quant_type type; /* QUANT_Q8C (default: of 8 bits), QUANT_F16, QUANT_F32 */
 } adapter_options;
+
+/* What a matrix of `k` inputs is kept as under that type. The halves of low rank are multiplied
+ * with activations of 8 bits, as the base's are (docs/adapters.md says what that loses): Q8R; but B
+ * of a rank up to ADAPTER_RANK_PADDED, which the rotation would pad to twice its bytes, and what is
+ * trained as a whole have Q8C. */
+#define ADAPTER_RANK_PADDED 8
+static inline quant_type adapter_half_type(quant_type type, uint32_t k) {
+    return type == QUANT_Q8C && k > ADAPTER_RANK_PADDED ? QUANT_Q8R : type;
+}
 
 /* A folder with adapter_config.json and adapter_model.safetensors, a GGUF adapter, or a packed
  * file. One reference belongs to the caller. */

@@ -78,11 +78,14 @@ static weight_view matrix_plan(const builder *b, const adapter_array *array,
     case PART_DOWN:
         plan.rows = low_rank ? module->rank : 0;
         plan.k = linear->weight.k;
+        plan.type = adapter_half_type(b->type, plan.k);
         break;
     case PART_UP:
         plan.rows = embedding ? (low_rank ? base->embedding.k : 0)
                               : (low_rank || whole ? linear->weight.rows : 0);
         plan.k = low_rank ? module->rank : linear != NULL ? linear->weight.k : 0;
+        if (low_rank && !embedding)
+            plan.type = adapter_half_type(b->type, plan.k);
         break;
     default: /* PART_LOOK */
         plan.rows = low_rank || whole ? base->embedding.rows : 0;

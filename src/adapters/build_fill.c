@@ -39,7 +39,7 @@ avo_status build_vector(const builder *b, const source_tensor *tensor, float *ou
 
 avo_status build_fits(const builder *b, quant_type type, const source_tensor *tensor,
                       const float *numbers, size_t count, avo_error *error) {
-    float largest = type == QUANT_F16 ? weight_largest(QUANT_F16) : INFINITY;
+    float largest = weight_largest(type);
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(numbers[i]) <= largest) || !isfinite(numbers[i]))
             return status_fail(error, AVO_ERROR_UNSUPPORTED,

@@ -34,6 +34,7 @@ bool packed_is_finite(const weight_view *view) {
     case QUANT_Q8_0: /* rows: blocks of a scale and 32 bytes */
         return view->layout == QUANT_LAYOUT_ROWS && halves_are_finite(view->data, bytes / 34, 34);
     case QUANT_Q8C: /* panels: the last line holds the scales */
+    case QUANT_Q8R:
         if (view->layout != QUANT_LAYOUT_PANELS ||
             !weight_panel_bytes(view->type, view->k, &panel) || panel < 64)
             return false;

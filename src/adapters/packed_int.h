@@ -10,7 +10,7 @@
  * `head_sum` is XXH3-64 of the header with 0 in its place and of everything up to the end of the
  * names. The data are summed by the digest, which is that of the adapter: it is computed again when
  * the file is opened. Files of another version are refused (version 1 stated norms, which are
- * computed from the arrays now, and knew the base by another sum).
+ * computed from the arrays now, and knew the base by another sum; version 2 had no Q8R).
  */
 #ifndef AVO_ADAPTERS_PACKED_INT_H
 #define AVO_ADAPTERS_PACKED_INT_H
@@ -18,7 +18,7 @@
 #include "adapters/adapters_int.h"
 
 #define PACKED_MAGIC   "AVOA"
-#define PACKED_VERSION 2
+#define PACKED_VERSION 3
 #define PACKED_ALIGN   4096
 
 enum {
@@ -34,7 +34,7 @@ typedef struct packed_header {
     uint64_t digest[2];
     uint64_t base_digest; /* source_digest: which model, not whether it is whole */
     uint32_t flags;
-    uint32_t type;   /* quant_type of the matrices */
+    uint32_t type;   /* adapter_options.type */
     uint32_t method; /* packed_methods */
     uint32_t architecture, layers, width, vocabulary;
     uint32_t array_count, module_count, modules_expected;

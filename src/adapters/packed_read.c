@@ -105,7 +105,9 @@ static avo_status read_matrix(packed_reader *reader, const packed_array *packed,
     bool look = array->part == PART_LOOK;
     bool typed =
         look ? packed->type == QUANT_F32 || packed->type == QUANT_F16 || packed->type == QUANT_Q8_0
-             : packed->type == reader->header.type;
+             : packed->type == reader->header.type ||
+                   (reader->header.type == QUANT_Q8C && packed->type == QUANT_Q8R &&
+                    array->site != SITE_EMBEDDING);
     weight_view view = {.type = (quant_type)packed->type,
                         .layout = look ? QUANT_LAYOUT_ROWS : QUANT_LAYOUT_PANELS,
                         .rows = packed->rows,

@@ -1,6 +1,7 @@
 /* Random adapters: uniform numbers, A of norm 1 per row, B as large as the strength asks for. */
 #include "adapters/random.h"
 
+#include "adapters/adapters.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/region.h"
@@ -52,11 +53,10 @@ static avo_status make_numbers(random_maker *maker, float mean, float deviation,
     return AVO_OK;
 }
 
-static avo_status make_panels(random_maker *maker, float deviation, uint32_t rows, uint32_t k,
-                              weight_view *out) {
+static avo_status make_panels(random_maker *maker, quant_type type, float deviation, uint32_t rows,
+                              uint32_t k, weight_view *out) {
     uint64_t bytes = 0;
     uint64_t panel_bytes = 0;
-    quant_type type = maker->options->type;
     if (!weight_bytes(type, QUANT_LAYOUT_PANELS, rows, k, &bytes) ||
         !weight_panel_bytes(type, k, &panel_bytes))
         return status_fail(maker->error, AVO_ERROR_ARGUMENT, "a random adapter of %s",
@@ -114,14 +114,16 @@ static avo_status make_delta(random_maker *maker, const linear_view *linear,
     float wanted = o->strength * deviation_of(maker, &linear->weight);
     out->scale = SCALE;
     if (o->parts & ADAPTER_RANDOM_WHOLE) {
-        AVO_TRY(make_panels(maker, wanted / SCALE, rows, k, &out->up));
+        AVO_TRY(make_panels(maker, o->type, wanted / SCALE, rows, k, &out->up));
     } else {
         if (shared != NULL)
             out->down = *shared;
         else
-            AVO_TRY(make_panels(maker, 1.0f / sqrtf((float)k), o->rank, k, &out->down));
+            AVO_TRY(make_panels(maker, adapter_half_type(o->type, k), 1.0f / sqrtf((float)k),
+                                o->rank, k, &out->down));
         float product = sqrtf((float)o->rank / (float)k) * SCALE; /* with B of deviation 1 */
-        AVO_TRY(make_panels(maker, wanted / product, rows, o->rank, &out->up));
+        AVO_TRY(make_panels(maker, adapter_half_type(o->type, o->rank), wanted / product, rows,
+                            o->rank, &out->up));
     }
     if (o->parts & ADAPTER_RANDOM_GAINS)
         AVO_TRY(make_numbers(maker, 1.0f, o->strength, rows, &out->gain));
@@ -194,7 +196,7 @@ static avo_status make_embedding(random_maker *maker, adapter_embedding *out) {
     if ((parts & ADAPTER_RANDOM_EMBEDDING) == 0)
         return AVO_OK;
     AVO_TRY(make_rows(maker, 1.0f / sqrtf((float)rank), base->rows, rank, &out->look));
-    return make_panels(maker, wanted / SCALE, base->k, rank, &out->up);
+    return make_panels(maker, maker->options->type, wanted / SCALE, base->k, rank, &out->up);
 }
 
 static avo_status make_view(random_maker *maker) {

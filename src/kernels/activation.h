@@ -26,7 +26,8 @@
  *                    scale · F(integer_sum) as its sum
  *   A16   per 32 k:  I = 255 · I_high + I_low;  Q8_0, Q8B: f = fma(F(I), weight scale · scale, f);
  *                    Q8C: f = fma(F(I), scale, f), and f · weight scale at the end
- *   A8R   per 256 k: f = fma(F(I), weight scale · scale, f)
+ *   A8R   per 256 k: Q4R: f = fma(F(I), weight scale · scale, f);
+ *                    Q8R: f = fma(F(I), scale, f), and f · weight scale at the end
  *   FLOAT per k:     f = fma(weight, x, f); F8C: f · weight scale at the end
  * I is over numbers with zero point, codebook and multiplier applied (panel_unit). Then
  *   y = f, or f + bias;  STORE: out = y;  ADD: out = fma(y, add_scale, out).

@@ -61,7 +61,8 @@ static inline size_t linear_scratch_bytes(size_t k) {
     X(Q5_K)                                                                                        \
     X(Q6_K)                                                                                        \
     X(IQ4_XS)                                                                                      \
-    X(Q4R)
+    X(Q4R)                                                                                         \
+    X(Q8R)
 typedef enum panel_index {
 #define PANEL_INDEX_ENUM(name) PANEL_##name,
     PANEL_TYPE_TABLE(PANEL_INDEX_ENUM) PANEL_INDEX_COUNT

@@ -1,5 +1,7 @@
-/* Encode to int8: panels of Q8C with an f32 scale per row, rows of Q8_0 with an f16 scale per 32 k.
+/* Encode to int8: panels of Q8C and Q8R with an f32 scale per row, rows of Q8_0 with an f16 scale
+ * per 32 k.
  */
+#include "base/checked.h"
 #include "quant/decode_int.h"
 #include "quant/panels_int.h"
 
@@ -61,6 +63,45 @@ void panels_q8c_encode(const float *source, size_t rows, size_t k, uint8_t *out)
                 (uint8_t)(int8_t)nearest_q8(from[i], scale);
         memcpy(out + (k + 3) / 4 * PANEL_LINE_BYTES + 4 * row, &scale, sizeof(scale));
     }
+}
+
+/* Of 256 k, all rows side by side as they lie in a line; the rest of the panel's rows and the
+ * padding of k are zero. */
+static void rotate_rows(const float *source, size_t rows, size_t k, size_t begin, size_t count,
+                        float *whole) {
+    memset(whole, 0, count * QUANT_PANEL_ROWS * sizeof(float));
+    size_t there = size_min(k - begin, count);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < there; i++)
+            whole[i * QUANT_PANEL_ROWS + row] = source[row * k + begin + i];
+    quant_rotate(whole, count, QUANT_PANEL_ROWS);
+}
+
+/* Twice over the matrix: the scale is of the rotated row, and there is no room to keep it. */
+void panels_q8r_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
+    size_t padded = (k + Q4R_SUB - 1) / Q4R_SUB * Q4R_SUB;
+    float whole[Q4R_SUPER * QUANT_PANEL_ROWS], scale[QUANT_PANEL_ROWS] = {0};
+    for (size_t begin = 0; begin < padded; begin += Q4R_SUPER) {
+        size_t count = size_min(padded - begin, Q4R_SUPER);
+        rotate_rows(source, rows, k, begin, count, whole);
+        for (size_t i = 0; i < count * QUANT_PANEL_ROWS; i++) {
+            float *most = &scale[i % QUANT_PANEL_ROWS];
+            *most = fabsf(whole[i]) > *most ? fabsf(whole[i]) : *most;
+        }
+    }
+    for (size_t row = 0; row < QUANT_PANEL_ROWS; row++)
+        scale[row] /= Q8_MAX;
+    for (size_t begin = 0; begin < padded; begin += Q4R_SUPER) {
+        size_t count = size_min(padded - begin, Q4R_SUPER);
+        rotate_rows(source, rows, k, begin, count, whole);
+        for (size_t i = 0; i < count; i++) {
+            uint8_t *line = out + (begin + i) / 4 * PANEL_LINE_BYTES + i % 4;
+            for (size_t row = 0; row < QUANT_PANEL_ROWS; row++)
+                line[4 * row] =
+                    (uint8_t)(int8_t)nearest_q8(whole[i * QUANT_PANEL_ROWS + row], scale[row]);
+        }
+    }
+    memcpy(out + padded / 4 * PANEL_LINE_BYTES, scale, sizeof(scale));
 }
 
 void encode_q8_0_block(const float *source, uint8_t *out) {

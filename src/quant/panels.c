@@ -14,6 +14,7 @@ bool panels_known(quant_type type) {
     case QUANT_F8C:
     case QUANT_Q8C:
     case QUANT_Q4R:
+    case QUANT_Q8R:
         return true;
     default:
         return panel_shape_of(type) != NULL;
@@ -39,6 +40,8 @@ bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes) {
         return panels_row_scale_bytes(k, bytes);
     case QUANT_Q4R:
         return panels_q4r_bytes(k, bytes);
+    case QUANT_Q8R:
+        return panels_q8r_bytes(k, bytes);
     default:
         return false;
     }
@@ -56,6 +59,7 @@ product_form panels_form(quant_type type) {
     case QUANT_Q8_0:
         return PRODUCT_A16;
     case QUANT_Q4R:
+    case QUANT_Q8R:
         return PRODUCT_A8R;
     default:
         assert(panel_shape_of(type) != NULL);
@@ -81,6 +85,8 @@ void panel_unit_read(quant_type type, const uint8_t *panel, size_t k, size_t uni
         panels_group_unit(shape, panel, unit, out);
     else if (type == QUANT_Q4R)
         panels_q4r_unit(panel, k, unit, out);
+    else if (type == QUANT_Q8R)
+        panels_q8r_unit(panel, k, unit, out);
     else
         panels_row_scale_unit(panel, k, unit, out);
 }
@@ -130,6 +136,9 @@ void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out) 
     case QUANT_Q4R:
         panels_q4r_decode(panel, k, out);
         return;
+    case QUANT_Q8R:
+        panels_q8r_decode(panel, k, out);
+        return;
     default:
         assert(0 && "a type without panels");
     }
@@ -161,6 +170,9 @@ void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t l
         return;
     case QUANT_Q4R:
         panels_q4r_decode_row(panel, k, lane, out);
+        return;
+    case QUANT_Q8R:
+        panels_q8r_decode_row(panel, k, lane, out);
         return;
     default:
         assert(0 && "a type without panels");
@@ -206,6 +218,8 @@ float weight_largest(quant_type type) {
         return 65504.0f * 15.0f;
     case QUANT_Q4R: /* the rotation of 256 k may gather 16 times the largest in one number */
         return 65504.0f * 120.0f / 16.0f;
+    case QUANT_Q8R:
+        return 0x1.fffffep127f / 65536.0f; /* sums of 256, of numbers 16 times as large */
     default:
         return 0x1.fffffep127f;
     }
@@ -213,7 +227,7 @@ float weight_largest(quant_type type) {
 
 bool weight_encodes(quant_type type) {
     return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 || type == QUANT_F8C ||
-           type == QUANT_Q8C;
+           type == QUANT_Q8C || type == QUANT_Q8R;
 }
 
 void weight_encode_panel(quant_type type, const float *source, size_t rows, size_t k,
@@ -223,6 +237,8 @@ void weight_encode_panel(quant_type type, const float *source, size_t rows, size
         panels_f8c_encode(source, rows, k, out);
     else if (type == QUANT_Q8C)
         panels_q8c_encode(source, rows, k, out);
+    else if (type == QUANT_Q8R)
+        panels_q8r_encode(source, rows, k, out);
     else
         panels_encode_plain(type, source, rows, k, out);
 }

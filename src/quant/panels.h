@@ -17,6 +17,8 @@
  *
  * 8 bit. Numbers are signed (two's complement) in their bytes.
  *   Q8C        byte lines, then one line with 16 f32 scales; step 4.
+ *   Q8R        the same of a matrix that is first rotated along k by quant_rotate, as Q4R's is;
+ *              step 16.
  *   Q8_0, Q8B  groups of 64 k: a line with 2 × 16 f16 scales (of the first and the second 32 k),
  *              then 16 byte lines. The last group may have 32 k: its second scales are zero and it
  *              has 8 byte lines. Step 32. Q8B has −127 … 127; Q8_0 may have −128 as well.
@@ -84,7 +86,7 @@ bool panels_known(quant_type type);
 bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes);
 
 /* One unit of an integer type as plain integers, for whatever wants to compute as the kernels do
- * and need not be fast: number · scale + minimum is the (for Q4R: rotated) value, exact in the
+ * and need not be fast: number · scale + minimum is the (for Q4R and Q8R: rotated) value, exact in the
  * sense that one rounding of each operation gives what weight_decode_panel gives. */
 typedef struct panel_unit {
     int16_t number[PANEL_UNIT][QUANT_PANEL_ROWS]; /* zero point, codebook, multiplier applied */
@@ -98,7 +100,7 @@ typedef enum product_form {
     PRODUCT_FLOAT, /* F32, F16, BF16, F8C: floats */
     PRODUCT_A8,    /* blocks of 32 or 16: int8, one scale per 32 k */
     PRODUCT_A16,   /* 8 bit: two int8 planes, one scale per 32 k */
-    PRODUCT_A8R,   /* Q4R: rotated, int8, one scale per 256 k */
+    PRODUCT_A8R,   /* Q4R, Q8R: rotated, int8, one scale per 256 k */
     PRODUCT_FORMS
 } product_form;
 product_form panels_form(quant_type type);

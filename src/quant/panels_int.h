@@ -87,8 +87,15 @@ void panels_row_scale_unit(const uint8_t *panel, size_t k, size_t unit, panel_un
 void panels_f8c_encode(const float *source, size_t rows, size_t k, uint8_t *out);
 /* encode_q8.c */
 void panels_q8c_encode(const float *source, size_t rows, size_t k, uint8_t *out);
+void panels_q8r_encode(const float *source, size_t rows, size_t k, uint8_t *out);
 /* One block of Q8_0 (GGUF's: f16 scale, 32 int8). */
 void encode_q8_0_block(const float *source, uint8_t *out);
+
+/* panels_q8r.c */
+bool panels_q8r_bytes(uint64_t k, uint64_t *bytes);
+void panels_q8r_decode(const uint8_t *panel, size_t k, float *out);
+void panels_q8r_decode_row(const uint8_t *panel, size_t k, size_t lane, float *out);
+void panels_q8r_unit(const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 
 /* panels_q4r.c */
 bool panels_q4r_bytes(uint64_t k, uint64_t *bytes);

@@ -96,6 +96,7 @@ quant_decoder quant_decoder_of(quant_type type) {
     case QUANT_Q4M64:
     case QUANT_Q4R:
     case QUANT_F8C:
+    case QUANT_Q8R:
         return NULL;
     }
     return NULL;

@@ -54,7 +54,8 @@
     X(QUANT_Q4M64, 132, "q4m64", 0, 0) /* 4 bit, f16 scale and minimum per row and 64 k */         \
     X(QUANT_Q4R, 133, "q4r", 0,                                                                    \
       0) /* rotated; 4 bit, f16 per row and 256 k, multiplier per 16 k */                          \
-    X(QUANT_F8C, 134, "f8c", 0, 0) /* E4M3, one f32 scale per row */
+    X(QUANT_F8C, 134, "f8c", 0, 0) /* E4M3, one f32 scale per row */                               \
+    X(QUANT_Q8R, 135, "q8r", 0, 0) /* rotated; int8, one f32 scale per row: adapters */
 /* 130 was q4r without the rotation, before there was a release. */
 
 typedef enum quant_type {
@@ -155,7 +156,7 @@ void weight_repack_panel(const weight_view *weight, size_t panel, quant_type tar
 
 /* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
-/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C and Q8C. Those with a scale per
+/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C, Q8C and Q8R. Those with a scale per
  * block are feedback.h's. */
 bool weight_encodes(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.

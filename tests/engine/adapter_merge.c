@@ -272,7 +272,11 @@ static void check_case(const char *name, const avo_model *model, const merge_cas
             fail_msg("%s, %s: the adapter changes nothing", name, c->what);
         compute(engine, &options, vocabulary, logits);
         double difference = largest_difference(logits, merged, count, &range);
-        if (!(difference < 1e-3 * range))
+        /* The halves of 8 bits are multiplied with activations of 8 bits where the base, here of
+         * floats, is not; the reference has floats for both. */
+        bool rounds = strcmp(isas.name[i], "ref") != 0 &&
+                      (c->first.type == QUANT_Q8C || c->second.type == QUANT_Q8C);
+        if (!(difference < (rounds ? 2e-2 : 1e-3) * range))
             fail_msg("%s, %s, %s: differs by %g of %g", name, c->what, isas.name[i], difference,
                      range);
         avo_engine_close(engine);

@@ -1,9 +1,11 @@
 /* How a step's products are cut into parts, by rows, by panels and by workers, changes no bit: a
  * model with inner widths of many panels, of which no width is a multiple of anything, and prompts
- * of more rows than one block of them. AVO_TEST_THREADS */
+ * of more rows than one block of them. The same under an adapter of 8 bits on every matrix, whose
+ * products are cut with theirs. AVO_TEST_THREADS */
 #include "support/support.h"
 
 #include "pack/pack.h"
+#include "support/adapters.h"
 #include "support/models.h"
 
 #include <stdio.h>
@@ -19,15 +21,20 @@
 #define CUTS_EVERY 1
 #endif
 
-/* Logits of all tokens, computed in steps of `chunk`. */
-static void compute(const char *path, const char *isa, uint32_t threads, uint32_t chunk,
-                    const int32_t *ids, float *logits) {
+/* Logits of all tokens, computed in steps of `chunk`. `rank` 0: no adapter. */
+static void compute(const char *path, uint32_t rank, const char *isa, uint32_t threads,
+                    uint32_t chunk, const int32_t *ids, float *logits) {
     avo_error error = {0};
     avo_session *session;
     avo_batch *batch;
     fixture_engine opened;
     fixture_engine_open(&opened, path, isa, TOKENS, 1, threads);
-    assert_ok_error(avo_session_open(opened.engine, NULL, &session, &error), &error);
+    adapter_random_options random = {1, rank, TEST_MATRICES_ALL, 0, QUANT_Q8C, 0.1f};
+    avo_adapter_use use = {rank > 0 ? test_adapter_make(opened.model, &random) : NULL, 0.75f};
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    options.adapters = &use;
+    options.adapter_count = rank > 0 ? 1 : 0;
+    assert_ok_error(avo_session_open(opened.engine, &options, &session, &error), &error);
     assert_ok_error(avo_batch_open(opened.engine, &batch, &error), &error);
     for (uint32_t done = 0, count; done < TOKENS; done += count) {
         count = TOKENS - done < chunk ? TOKENS - done : chunk;
@@ -41,10 +48,12 @@ static void compute(const char *path, const char *isa, uint32_t threads, uint32_
     }
     avo_batch_close(batch);
     avo_session_close(session);
+    adapter_release(use.adapter);
     fixture_engine_close(&opened);
 }
 
-static void check_type(const char *path, const fixture_isas *isas, const int32_t *ids) {
+static void check_type(const char *path, uint32_t rank, const fixture_isas *isas,
+                       const int32_t *ids) {
     static const uint32_t cuts[][2] = {{1, TOKENS}, {2, TOKENS}, {3, TOKENS}, {5, TOKENS},
                                        {2, 150},    {3, 40},     {2, 16},     {5, 7}};
     const size_t bytes = (size_t)TOKENS * VOCABULARY * sizeof(float);
@@ -52,13 +61,14 @@ static void check_type(const char *path, const fixture_isas *isas, const int32_t
     float *found = malloc(bytes);
     assert_true(wanted != NULL && found != NULL);
     assert_true(isas->count > 1);
-    compute(path, isas->name[1], 1, 1, ids, wanted);
+    compute(path, rank, isas->name[1], 1, 1, ids, wanted);
     for (size_t isa = 1; isa < isas->count; isa++)
         for (size_t i = isa % CUTS_EVERY; i < sizeof(cuts) / sizeof(cuts[0]); i += CUTS_EVERY) {
-            compute(path, isas->name[isa], cuts[i][0], cuts[i][1], ids, found);
+            compute(path, rank, isas->name[isa], cuts[i][0], cuts[i][1], ids, found);
             if (memcmp(wanted, found, bytes) != 0)
-                fail_msg("%s: %u threads in steps of %u give other bits than rows one by one",
-                         isas->name[isa], cuts[i][0], cuts[i][1]);
+                fail_msg(
+                    "%s: rank %u, %u threads in steps of %u give other bits than rows one by one",
+                    isas->name[isa], rank, cuts[i][0], cuts[i][1]);
         }
     free(found);
     free(wanted);
@@ -83,7 +93,8 @@ static void cuts_change_no_bit(void **state) {
         pack_options options = {.type = types[i], .threads = 2};
         pack_report report;
         assert_ok_error(pack_random("odd", 7, path, &options, &report, &error), &error);
-        check_type(path, &isas, ids);
+        check_type(path, 0, &isas, ids);
+        check_type(path, i % 2 == 0 ? 20 : 72, &isas, ids); /* B with short and with long rows */
     }
 }
 

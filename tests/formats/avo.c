@@ -257,7 +257,7 @@ static const quant_type panel_types[] = {
     QUANT_F32,  QUANT_F16,  QUANT_BF16,  QUANT_F8C,    QUANT_Q8C,   QUANT_Q8B,
     QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1,  QUANT_Q4B64,  QUANT_Q4M64, QUANT_Q5_0,
     QUANT_Q5_1, QUANT_Q4R,  QUANT_MXFP4, QUANT_IQ4_NL, QUANT_Q2_K,  QUANT_Q3_K,
-    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,  QUANT_IQ4_XS};
+    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K,  QUANT_IQ4_XS, QUANT_Q8R};
 enum { PANEL_TYPES = sizeof(panel_types) / sizeof(panel_types[0]), PANEL_ROWS = 19, PANEL_K = 256 };
 
 /* One matrix of each of `count` types, random bytes. */
@@ -322,8 +322,8 @@ static void impossible_panels_are_refused(void **state) {
     assert_ok_error(file_map_open(path, &map, &error), &error);
     size_t size = map.bytes.size;
     uint8_t *bytes = malloc(size);
-    const uint32_t types[] = {QUANT_Q3_K, QUANT_Q4_0, QUANT_I8, 130, 135};
-    const char *texts[] = {"shape needs", "shape needs", "do not go", "130", "135"};
+    const uint32_t types[] = {QUANT_Q3_K, QUANT_Q4_0, QUANT_I8, 130, 136};
+    const char *texts[] = {"shape needs", "shape needs", "do not go", "130", "136"};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         memcpy(bytes, map.bytes.data, size);
         avo_header header;

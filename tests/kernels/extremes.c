@@ -13,11 +13,11 @@ typedef struct number_lines {
 } number_lines;
 
 static const number_lines table[] = {
-    {QUANT_Q8C, 0, 2, 8},    {QUANT_Q8B, 1, 2, 8},    {QUANT_Q8_0, 1, 2, 8},  {QUANT_Q4_0, 1, 2, 4},
-    {QUANT_Q4_1, 2, 2, 4},   {QUANT_Q4B64, 1, 4, 4},  {QUANT_Q4M64, 1, 2, 4}, {QUANT_Q5_0, 1, 2, 5},
-    {QUANT_Q5_1, 2, 2, 5},   {QUANT_IQ4_NL, 1, 2, 4}, {QUANT_MXFP4, 1, 2, 4}, {QUANT_Q2_K, 5, 8, 2},
-    {QUANT_Q3_K, 5, 8, 3},   {QUANT_Q4_K, 5, 8, 4},   {QUANT_Q5_K, 5, 8, 5},  {QUANT_Q6_K, 5, 8, 6},
-    {QUANT_IQ4_XS, 3, 8, 4}, {QUANT_Q4R, 3, 8, 4}};
+    {QUANT_Q8R, 0, 8, 8},  {QUANT_Q8C, 0, 2, 8},    {QUANT_Q8B, 1, 2, 8},    {QUANT_Q8_0, 1, 2, 8},
+    {QUANT_Q4_0, 1, 2, 4}, {QUANT_Q4_1, 2, 2, 4},   {QUANT_Q4B64, 1, 4, 4},  {QUANT_Q4M64, 1, 2, 4},
+    {QUANT_Q5_0, 1, 2, 5}, {QUANT_Q5_1, 2, 2, 5},   {QUANT_IQ4_NL, 1, 2, 4}, {QUANT_MXFP4, 1, 2, 4},
+    {QUANT_Q2_K, 5, 8, 2}, {QUANT_Q3_K, 5, 8, 3},   {QUANT_Q4_K, 5, 8, 4},   {QUANT_Q5_K, 5, 8, 5},
+    {QUANT_Q6_K, 5, 8, 6}, {QUANT_IQ4_XS, 3, 8, 4}, {QUANT_Q4R, 3, 8, 4}};
 
 static void set_numbers(const number_lines *lines, const weight_view *weight, uint8_t byte) {
     uint8_t *to = (uint8_t *)(uintptr_t)weight->data;
@@ -31,7 +31,7 @@ static void set_numbers(const number_lines *lines, const weight_view *weight, ui
             memset(to, byte, lines->unit_lines * PANEL_LINE_BYTES);
             to += lines->unit_lines * PANEL_LINE_BYTES;
         }
-        if (lines->type == QUANT_Q8C)
+        if (lines->type == QUANT_Q8C || lines->type == QUANT_Q8R)
             to += PANEL_LINE_BYTES;
     }
 }

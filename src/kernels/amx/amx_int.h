@@ -67,6 +67,7 @@ void amx_linear_q6_k(const linear_call *call, size_t first, size_t last, uint8_t
 void amx_linear_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void amx_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
 #endif

@@ -21,4 +21,5 @@ void ops_amx(op_table *table) {
     table->linear[PANEL_Q8C] = amx_linear_q8c;
     table->linear[PANEL_Q8_0] = amx_linear_q8b; /* the same panels */
     table->linear[PANEL_Q4R] = amx_linear_q4r;
+    table->linear[PANEL_Q8R] = amx_linear_q8r;
 }

@@ -8,7 +8,7 @@ void avx2_elementwise(op_table *table);
 void avx2_quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
 
 /* The products: linear_float.c, linear_word.c (8 bit and the codebook of IQ4), linear_block.c,
- * linear_k.c, linear_q4r.c. */
+ * linear_k.c, linear_q4r.c, linear_q8r.c. */
 /* A function of this type, for declarations: linear_op points to one. */
 typedef void linear_function(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
@@ -18,7 +18,7 @@ linear_function avx2_linear_q4_0, avx2_linear_q4_1, avx2_linear_q4b64, avx2_line
 linear_function avx2_linear_q5_0, avx2_linear_q5_1, avx2_linear_mxfp4;
 linear_function avx2_linear_q2_k, avx2_linear_q3_k, avx2_linear_q4_k, avx2_linear_q5_k,
     avx2_linear_q6_k;
-linear_function avx2_linear_q4r;
+linear_function avx2_linear_q4r, avx2_linear_q8r;
 void avx2_attention(op_table *table);
 
 #endif

@@ -148,7 +148,7 @@ void linear_pieces(const linear_family *family, const linear_call *call, size_t 
         prepare_chunk(family, x, row, walk.rows, records);
         for (size_t panel = first; panel < last; panel++) {
             const uint8_t *data = weight->data + panel * (size_t)panel_bytes;
-            const uint8_t *scale = data + (weight->k + 3) / 4 * PANEL_LINE_BYTES;
+            const uint8_t *scale = data + (size_t)panel_bytes - PANEL_LINE_BYTES;
             panel_sums(&walk, data);
             linear_finish(call, panel, row, walk.rows, walk.sums,
                           family->row_scales ? (const float *)(const void *)scale : NULL);

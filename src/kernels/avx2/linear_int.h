@@ -80,7 +80,7 @@ typedef struct linear_family {
     size_t packed_bytes; /* of 256 k in the panel */
     size_t record_bytes;
     size_t chunk;    /* rows of x whose records fit into the scratch */
-    bool row_scales; /* f32 scales per output behind the last line of step 4 */
+    bool row_scales; /* f32 scales per output in the last line of the panel */
     prepare_piece prepare;
     unpack_piece unpack;
     product_piece product;

@@ -26,6 +26,7 @@ void ops_avx2(op_table *table) {
     table->linear[PANEL_Q6_K] = avx2_linear_q6_k;
     table->linear[PANEL_IQ4_XS] = avx2_linear_iq4_xs;
     table->linear[PANEL_Q4R] = avx2_linear_q4r;
+    table->linear[PANEL_Q8R] = avx2_linear_q8r;
     avx2_elementwise(table);
     avx2_attention(table);
 }

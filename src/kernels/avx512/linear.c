@@ -26,4 +26,5 @@ void avx512_linear(op_table *table) {
     table->linear[PANEL_Q6_K] = linear_avx512_q6_k;
     table->linear[PANEL_IQ4_XS] = linear_avx512_iq4_xs;
     table->linear[PANEL_Q4R] = linear_avx512_q4r;
+    table->linear[PANEL_Q8R] = linear_avx512_q8r;
 }

@@ -25,6 +25,7 @@ void linear_avx512_q4_k(const linear_call *call, size_t first, size_t last, uint
 void linear_avx512_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void linear_avx512_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void linear_avx512_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+void linear_avx512_q8r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 void linear_avx512_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
 
 #endif

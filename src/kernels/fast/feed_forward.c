@@ -11,8 +11,12 @@
 #define GRANULE_PANELS     8
 #define GRANULE_PANELS_A8R (Q4R_SUPER / QUANT_PANEL_ROWS)
 
-static fast_panels panels_of(const layer_view *layer) {
-    bool rotated = panels_form(layer->down.weight.type) == PRODUCT_A8R;
+/* `site`: down, which an adapter may read in another form than the base. */
+static fast_panels panels_of(const step_view *step, const layer_view *layer,
+                             const fast_site *site) {
+    unsigned forms = fast_form_of(&layer->down);
+    fast_site_adapted(step, site, &forms);
+    bool rotated = (forms >> PRODUCT_A8R & 1) != 0;
     return (fast_panels){.weight = &layer->up.weight,
                          .panels = weight_panels(&layer->up.weight),
                          .granule = rotated ? GRANULE_PANELS_A8R : GRANULE_PANELS};
@@ -145,8 +149,8 @@ void fast_feed_forward_input(const step_view *step, uint32_t number, uint32_t wo
     fast_input input =
         fast_prepare(step, worker, &rows, fast_form_of(&layer->gate) | fast_form_of(&layer->up));
     fast_worker own = fast_worker_of(step, worker);
-    fast_panels panels = panels_of(layer);
     fast_site down = {number, 1, {ADAPTER_DOWN}};
+    fast_panels panels = panels_of(step, layer, &down);
     gated_input gated = gated_plan(step, layer, number, &panels, &down);
     if (!gated.in_parts)
         panels.granule = 1;
@@ -161,7 +165,7 @@ void fast_feed_forward_input(const step_view *step, uint32_t number, uint32_t wo
 fast_input fast_gated_input(const step_view *step, uint32_t number, uint32_t worker,
                             const fast_site *site) {
     const layer_view *layer = &step->model->layer[number];
-    fast_panels panels = panels_of(layer);
+    fast_panels panels = panels_of(step, layer, site);
     uint32_t k = layer->down.weight.k;
     fast_rows rows = {
         .x = step->scratch->up, .stride = k, .rows = step->batch->rows, .k = k, .site = site};

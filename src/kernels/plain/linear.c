@@ -75,6 +75,7 @@ static void product_a16(const panel_unit *units, const linear_call *call, uint32
 
 static void product_a8r(const panel_unit *units, const linear_call *call, uint32_t row, float *f) {
     const activation_view *x = call->x;
+    bool by_row = call->weight->type == QUANT_Q8R;
     for (size_t begin = 0; begin < unit_count(x->k); begin += A8R_UNITS) {
         float scale = x->scale[row * x->scale_stride + begin / A8R_UNITS];
         int32_t sum[LANES] = {0};
@@ -82,8 +83,11 @@ static void product_a8r(const panel_unit *units, const linear_call *call, uint32
             for (size_t half = 0; half < 2; half++)
                 integer_half(&units[u], half, x->number + row * x->stride + u * PANEL_UNIT, sum);
         for (size_t lane = 0; lane < LANES; lane++)
-            f[lane] = fmaf((float)sum[lane], units[begin].scale[0][lane] * scale, f[lane]);
+            f[lane] = fmaf((float)sum[lane], by_row ? scale : units[begin].scale[0][lane] * scale,
+                           f[lane]);
     }
+    for (size_t lane = 0; by_row && lane < LANES; lane++)
+        f[lane] *= units[0].scale[0][lane];
 }
 
 static void product_float(const float *weights, const linear_call *call, uint32_t row, float *f) {
