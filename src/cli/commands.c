@@ -4,6 +4,7 @@
 
 #define COMMANDS(X)                                                                                \
     X(run)                                                                                         \
+    X(chat)                                                                                        \
     X(serve)                                                                                       \
     X(eval)                                                                                        \
     X(bench)                                                                                       \

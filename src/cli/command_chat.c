@@ -1,0 +1,211 @@
+/* `avocet chat`: opens what a conversation needs and hands it to tui/. */
+#include "bench/bench.h"
+#include "cli/cli.h"
+#include "cli/engine_flags.h"
+#include "cli/sampling_options.h"
+#include "tui/tui.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROWS_MAX         512u
+#define OWN_OPTION_COUNT 7
+#define NAME_BYTES_MAX   128u
+
+typedef struct chat_flags {
+    sampling_flags sampling;
+    avo_engine_options engine;
+    const char *system, *load, *adapter_type;
+    option_list adapters;
+    uint32_t max_new_tokens, context;
+    bool plain;
+} chat_flags;
+
+extern const cli_command command_chat;
+
+/* ---- Ctrl-C where lines are read ---- */
+
+static volatile sig_atomic_t interrupts;
+
+static void on_interrupt(int signal) {
+    (void)signal;
+    interrupts = 1;
+}
+
+static bool take_interrupt(void) {
+    bool was = interrupts != 0;
+    interrupts = 0;
+    return was;
+}
+
+static void catch_interrupt(void) {
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGINT, &action, NULL); /* reading a line ends with it: no SA_RESTART */
+}
+
+/* ---- Opening ---- */
+
+typedef struct chat_parts {
+    avo_model *model;
+    avo_engine *engine;
+    avo_registry *registry;
+    avo_scheduler *scheduler;
+    char adapter[NAME_BYTES_MAX]; /* the first that was given: it answers */
+    float adapter_weight;
+} chat_parts;
+
+static void close_parts(chat_parts *parts) {
+    avo_scheduler_close(parts->scheduler);
+    avo_engine_close(parts->engine);
+    avo_registry_close(parts->registry);
+    avo_model_close(parts->model);
+}
+
+static avo_status load_adapters(const chat_flags *flags, chat_parts *parts, avo_error *error) {
+    avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
+    options.type = flags->adapter_type;
+    AVO_TRY(avo_registry_open(parts->model, &options, &parts->registry, error));
+    for (size_t i = 0; i < flags->adapters.count; i++) {
+        const char *spec = flags->adapters.items[i];
+        size_t name_bytes = strcspn(spec, "=");
+        char name[NAME_BYTES_MAX], path[CLI_PATH_MAX];
+        float weight;
+        if (name_bytes == 0 || spec[name_bytes] != '=' || name_bytes >= sizeof(name))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                               spec);
+        memcpy(name, spec, name_bytes);
+        name[name_bytes] = '\0';
+        AVO_TRY(cli_adapter_path(spec + name_bytes + 1, path, sizeof(path), &weight, error));
+        AVO_TRY(avo_registry_load(parts->registry, name, path, 0, error));
+        if (i == 0) {
+            memcpy(parts->adapter, name, sizeof(name));
+            parts->adapter_weight = weight;
+        }
+    }
+    return AVO_OK;
+}
+
+static avo_status open_parts(const chat_flags *flags, const char *model_name, chat_parts *parts,
+                             avo_plan *plan, avo_error *error) {
+    AVO_TRY(cli_model_open(model_name, &parts->model, error));
+    AVO_TRY(load_adapters(flags, parts, error));
+    avo_engine_options options = flags->engine;
+    options.rope_context = options.context_max = flags->context;
+    options.rows_max = ROWS_MAX;
+    AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
+    AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));
+    avo_scheduler_options scheduling = AVO_SCHEDULER_OPTIONS_INIT;
+    scheduling.registry = parts->registry;
+    return avo_scheduler_open(parts->engine, &scheduling, &parts->scheduler, error);
+}
+
+/* How fast this machine reads memory; 0 where that cannot be measured. Takes half a second. */
+static double measure_reading(const avo_plan *plan) {
+    bench_machine *machine;
+    machine_limits limits;
+    double bytes = 0.0;
+    if (bench_machine_open(LIMITS_READ_BYTES / 2, &machine, NULL) != AVO_OK)
+        return 0.0;
+    if (bench_machine_measure(machine, plan->isa, plan->threads, &limits, NULL) == AVO_OK)
+        bytes = limits.read_bytes;
+    bench_machine_close(machine);
+    return bytes;
+}
+
+static avo_status talk(const chat_flags *flags, const char *model_name, const chat_parts *parts,
+                       const avo_plan *plan, const avo_generate_request *request,
+                       avo_error *error) {
+    tui_options options = {
+        .model = parts->model,
+        .scheduler = parts->scheduler,
+        .registry = parts->registry,
+        .model_name = model_name,
+        .sampling = *request->sampling,
+        .stop = request->stop,
+        .stop_count = request->stop_count,
+        .max_new_tokens = flags->max_new_tokens,
+        .system = flags->system,
+        .adapter = parts->adapter[0] == '\0' ? NULL : parts->adapter,
+        .adapter_weight = parts->adapter_weight,
+        .load = flags->load,
+        .threads = plan->threads,
+        .context_max = plan->context_max,
+        .isa = plan->isa,
+        .step_bytes = plan->weight_bytes + plan->repack_bytes,
+    };
+    if (flags->plain || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+        catch_interrupt();
+        return tui_chat_plain(&options, take_interrupt, error);
+    }
+    options.read_limit = measure_reading(plan);
+    return tui_chat(&options, error);
+}
+
+static int run(int argc, char **argv) {
+    chat_flags flags = {.engine = AVO_ENGINE_OPTIONS_INIT};
+    sampling_flags_init(&flags.sampling);
+    const option_spec own[OWN_OPTION_COUNT] = {
+        {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system text of the conversation", 0, 0},
+        {"max-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
+         "longest answer (default: until the context is full)", 0, 0},
+        {"ctx", 0, OPTION_U32, &flags.context, "N",
+         "tokens the context holds (default: the model's own, fitted to memory)", 1, 0x7FFFFFFF},
+        {"adapter", 0, OPTION_TEXT_LIST, &flags.adapters, "NAME=PATH[:SCALE]",
+         "an adapter; the first one answers, /adapter chooses; may be repeated", 0, 0},
+        {"adapter-type", 0, OPTION_CHOICE, &flags.adapter_type, "q8|f16|f32",
+         "how adapters are stored (default q8)", 0, 0},
+        {"load", 0, OPTION_TEXT, &flags.load, "FILE", "go on with a conversation that /save wrote",
+         0, 0},
+        {"plain", 0, OPTION_FLAG, &flags.plain, NULL, "plain lines instead of the full screen", 0,
+         0},
+    };
+    option_spec specs[OWN_OPTION_COUNT + SAMPLING_OPTION_COUNT + ENGINE_OPTION_COUNT + 1] = {0};
+    memcpy(specs, own, sizeof(own));
+    size_t count = OWN_OPTION_COUNT;
+    count += sampling_flags_specs(&flags.sampling, specs + count);
+    engine_flags_specs(&flags.engine, specs + count);
+    int words = 0;
+    options_result parsed = options_parse(&command_chat, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (words != 1)
+        return cli_usage(&command_chat, words == 0 ? "which MODEL?" : "one MODEL, please");
+    if (flags.sampling.logprobs > 0)
+        return cli_usage(&command_chat, "--logprobs has no place in a chat");
+    chat_parts parts = {0};
+    avo_plan plan = AVO_PLAN_INIT;
+    avo_error error = {0};
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    static sampling_values values;
+    bool wrong = false;
+    avo_status status = open_parts(&flags, argv[1], &parts, &plan, &error);
+    if (status == AVO_OK)
+        wrong =
+            !sampling_flags_apply(&command_chat, &flags.sampling, parts.model, &values, &request);
+    if (status == AVO_OK && !wrong)
+        status = talk(&flags, argv[1], &parts, &plan, &request, &error);
+    close_parts(&parts);
+    if (wrong)
+        return EXIT_USAGE;
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_status(status, &error);
+}
+
+const cli_command command_chat = {
+    .name = "chat",
+    .summary = "talk with a model, full screen, with live figures",
+    .usage = "avocet chat MODEL [options]\n\n"
+             "Enter sends, Alt-Enter begins a new line, Ctrl-C stops the answer and then leaves, "
+             "/help\nlists commands. Where standard input or output is no terminal, or with "
+             "--plain, lines are\nread and answers printed; a line that ends in a backslash goes "
+             "on in the next.",
+    .examples =
+        "avocet chat smollm2\n"
+        "avocet chat model.gguf --system \"Answer in one sentence.\" --temperature 0.7\n"
+        "avocet chat smollm2 --adapter pirate=adapters/pirate --adapter poet=adapters/poet\n"
+        "printf 'Hello\\nAnd in French?\\n' | avocet chat smollm2",
+    .run = run,
+};

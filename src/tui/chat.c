@@ -1,0 +1,311 @@
+/* Asking and collecting. */
+#include "tui/chat.h"
+
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define INCOMING_BYTES_MAX ((size_t)16 << 20)
+#define RATE_NS            500000000u
+#define NOTE_BYTES_MAX     2048u
+
+avo_status chat_open(chat *chat, const tui_options *options, avo_error *error) {
+    memset(chat, 0, sizeof(*chat));
+    chat->options = *options;
+    chat->sampling = options->sampling;
+    chat->max_new_tokens = options->max_new_tokens;
+    chat->adapter.weight = options->adapter_weight;
+    if (options->adapter != NULL)
+        snprintf(chat->adapter.name, sizeof(chat->adapter.name), "%s", options->adapter);
+    conversation_init(&chat->conversation);
+    buffer_init(&chat->incoming, NULL, INCOMING_BYTES_MAX);
+    pthread_mutex_init(&chat->lock, NULL);
+    avo_error why = {0};
+    avo_status template = avo_chat_check(options->model, &why);
+    chat->templated = template == AVO_OK;
+    if (template != AVO_OK && template != AVO_ERROR_NOT_FOUND)
+        return status_fail(error, template, "%s", why.text);
+    if (options->load != NULL)
+        AVO_TRY(conversation_load(&chat->conversation, options->load, error));
+    if (options->system != NULL &&
+        conversation_set_system(&chat->conversation, text_from(options->system)) != AVO_OK)
+        return status_no_memory(error, "the system text", strlen(options->system));
+    return AVO_OK;
+}
+
+void chat_close(chat *chat) {
+    chat_stop(chat);
+    while (chat->busy) {
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        chat_collect(chat);
+    }
+    conversation_free(&chat->conversation);
+    buffer_free(&chat->incoming);
+    pthread_mutex_destroy(&chat->lock);
+}
+
+void chat_note(chat *chat, const char *format, ...) {
+    char text[NOTE_BYTES_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    message *note = conversation_add(&chat->conversation, SPEAKER_NOTE);
+    if (note != NULL && message_append(note, text_from(text)) != AVO_OK)
+        conversation_cut(&chat->conversation, chat->conversation.count - 1);
+}
+
+/* ---- What the delivery thread brings ---- */
+
+static bool on_event(void *context, const avo_event *event) {
+    chat *chat = context;
+    pthread_mutex_lock(&chat->lock);
+    if (event->kind == AVO_EVENT_TOKEN) {
+        chat->last_ns = clock_now_ns();
+        if (chat->tokens == 0)
+            chat->first_ns = chat->last_ns;
+        chat->tokens += event->token->token >= 0;
+        if (buffer_append(&chat->incoming, event->token->text, event->token->text_bytes) != AVO_OK)
+            chat->full = true;
+    } else if (event->kind == AVO_EVENT_FINISHED) {
+        chat->result = *event->result;
+        chat->over = true;
+    } else if (event->kind == AVO_EVENT_FAILED) {
+        chat->failure = *event->error;
+        chat->over = true;
+    }
+    bool more = !chat->full;
+    pthread_mutex_unlock(&chat->lock);
+    return more;
+}
+
+/* Tokens a second of every half second, for the small graph. */
+static void note_rate(chat *chat, uint32_t tokens, uint64_t now) {
+    if (chat->rates_ns == 0)
+        chat->rates_ns = now;
+    while (now - chat->rates_ns >= RATE_NS) {
+        memmove(chat->rates, chat->rates + 1, sizeof(chat->rates) - sizeof(chat->rates[0]));
+        chat->rates[CHAT_RATES - 1] =
+            (float)(tokens - chat->rates_tokens) / ((float)RATE_NS * 1e-9f);
+        chat->rates_tokens = tokens;
+        chat->rates_ns += RATE_NS;
+    }
+}
+
+static void conclude(chat *chat) {
+    chat->busy = false;
+    chat->ended_ns = chat->result.finish == AVO_FINISH_CANCELLED ? 0 : clock_now_ns();
+    message *last = &chat->conversation.messages[chat->conversation.count - 1];
+    if (last->text.size == 0 && chat->failure.status != AVO_OK)
+        conversation_cut(&chat->conversation, chat->conversation.count - 1);
+    if (chat->failure.status != AVO_OK) {
+        chat_note(chat, "The request failed: %s", chat->failure.text);
+        return;
+    }
+    chat->context_used = chat->result.prompt_tokens + chat->result.new_tokens;
+    switch (chat->result.finish) {
+    case AVO_FINISH_CANCELLED:
+        chat_note(chat, chat->full ? "Stopped: the answer is longer than 16 MiB."
+                                   : "Stopped. /retry asks again.");
+        break;
+    case AVO_FINISH_CONTEXT:
+        chat_note(chat, "The context of %u tokens is full. /clear begins anew, /save keeps this.",
+                  chat->options.context_max);
+        break;
+    case AVO_FINISH_LENGTH:
+        chat_note(chat, "Ended after %u tokens (/set max_tokens).", chat->result.new_tokens);
+        break;
+    default:
+        break;
+    }
+}
+
+bool chat_collect(chat *chat) {
+    if (!chat->busy) {
+        note_rate(chat, chat->rates_tokens, clock_now_ns());
+        return false;
+    }
+    pthread_mutex_lock(&chat->lock);
+    message *last = &chat->conversation.messages[chat->conversation.count - 1];
+    bool changed = chat->incoming.size > 0;
+    bool over = chat->over;
+    if (changed && message_append(last, buffer_text(&chat->incoming)) != AVO_OK)
+        chat->full = true;
+    chat->incoming.size = 0;
+    uint32_t tokens = chat->tokens;
+    if (tokens > 0)
+        chat->first_token_seconds = clock_seconds(chat->asked_ns, chat->first_ns);
+    if (tokens > 1 && chat->last_ns > chat->first_ns)
+        chat->rate = (double)(tokens - 1) / clock_seconds(chat->first_ns, chat->last_ns);
+    pthread_mutex_unlock(&chat->lock);
+    chat->context_used = chat->prompt_tokens + tokens;
+    note_rate(chat, tokens, clock_now_ns());
+    if (over)
+        conclude(chat);
+    return changed || over;
+}
+
+/* ---- Asking ---- */
+
+/* All that was said as one text, for models without a template. */
+static avo_status whole_text(const chat *chat, buffer *text) {
+    const conversation *said = &chat->conversation;
+    AVO_TRY(buffer_append(text, said->system.data, said->system.size));
+    for (size_t i = 0; i < said->count; i++)
+        if (said->messages[i].speaker != SPEAKER_NOTE)
+            AVO_TRY(buffer_append(text, said->messages[i].text.data, said->messages[i].text.size));
+    return buffer_terminate(text);
+}
+
+static avo_status count_tokens(const chat *chat, const avo_request *request, uint32_t *tokens,
+                               avo_error *error) {
+    size_t count = 0;
+    avo_status status =
+        request->messages != NULL
+            ? avo_chat_tokenize(chat->options.model, request->messages, request->message_count,
+                                NULL, NULL, 0, &count, error)
+            : avo_tokenize(chat->options.model, request->text, strlen(request->text),
+                           request->text_flags, NULL, 0, &count, error);
+    if (status != AVO_OK && status != AVO_ERROR_LIMIT)
+        return status;
+    if (count >= chat->options.context_max)
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "the conversation has %zu tokens, the context holds %u: /clear begins "
+                           "anew, /save keeps this",
+                           count, chat->options.context_max);
+    *tokens = (uint32_t)count;
+    return AVO_OK;
+}
+
+static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
+    avo_named_adapter adapter = {chat->adapter.name, chat->adapter.weight};
+    if (chat->adapter.name[0] != '\0') {
+        request->named_adapters = &adapter;
+        request->named_adapter_count = 1;
+    }
+    request->sampling = &chat->sampling;
+    request->max_new_tokens = chat->max_new_tokens;
+    request->stop = chat->options.stop;
+    request->stop_count = chat->options.stop_count;
+    request->on_event = on_event;
+    request->on_event_context = chat;
+    AVO_TRY(count_tokens(chat, request, &chat->prompt_tokens, error));
+    chat->over = chat->full = false;
+    chat->failure = (avo_error){0};
+    chat->tokens = chat->rates_tokens = 0;
+    chat->rates_ns = 0;
+    chat->asked_ns = clock_now_ns();
+    /* The answer's place is made first: events may come before this returns. */
+    if (conversation_add(&chat->conversation, SPEAKER_ASSISTANT) == NULL)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "no room for another message (at most %u): /clear begins anew",
+                           CONVERSATION_MESSAGES_MAX);
+    avo_status status =
+        avo_scheduler_submit(chat->options.scheduler, request, &chat->request, NULL, error);
+    if (status != AVO_OK)
+        conversation_cut(&chat->conversation, chat->conversation.count - 1);
+    chat->busy = status == AVO_OK;
+    return status;
+}
+
+/* Asks with what the conversation holds. */
+static avo_status ask(chat *chat, avo_error *error) {
+    avo_request request = AVO_REQUEST_INIT;
+    avo_message *messages = NULL;
+    buffer text;
+    buffer_init(&text, NULL, CONVERSATION_BYTES_MAX);
+    avo_status status = AVO_OK;
+    if (chat->templated) {
+        messages = calloc(chat->conversation.count + 1, sizeof(*messages));
+        if (messages == NULL)
+            status = status_no_memory(error, "the messages", chat->conversation.count);
+        else
+            request.message_count = conversation_messages(&chat->conversation, messages);
+        request.messages = messages;
+    } else {
+        if (whole_text(chat, &text) != AVO_OK)
+            status = status_no_memory(error, "the text", text.size);
+        request.text = text.data;
+        request.text_flags = AVO_TOKENIZE_BEGIN;
+    }
+    if (status == AVO_OK)
+        status = submit(chat, &request, error);
+    free(messages);
+    buffer_free(&text);
+    return status;
+}
+
+avo_status chat_ask(chat *chat, text_view text, avo_error *error) {
+    if (chat->busy)
+        return status_fail(error, AVO_ERROR_FULL, "an answer is still coming: Ctrl-C stops it");
+    size_t before = chat->conversation.count;
+    message *said = conversation_add(&chat->conversation, SPEAKER_USER);
+    if (said == NULL)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "no room for another message (at most %u): /clear begins anew",
+                           CONVERSATION_MESSAGES_MAX);
+    avo_status status = message_append(said, text);
+    if (status != AVO_OK)
+        status = status_no_memory(error, "the message", text.size);
+    else
+        status = ask(chat, error);
+    if (status != AVO_OK)
+        conversation_cut(&chat->conversation, before); /* the text goes back to the input */
+    return status;
+}
+
+avo_status chat_retry(chat *chat, avo_error *error) {
+    if (chat->busy)
+        return status_fail(error, AVO_ERROR_FULL, "an answer is still coming: Ctrl-C stops it");
+    size_t count = chat->conversation.count;
+    while (count > 0 && chat->conversation.messages[count - 1].speaker != SPEAKER_USER)
+        count--;
+    if (count == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "nothing was asked yet");
+    conversation_cut(&chat->conversation, count);
+    chat->sampling.seed++;
+    return ask(chat, error);
+}
+
+void chat_stop(chat *chat) {
+    if (chat->busy)
+        (void)avo_scheduler_cancel(chat->options.scheduler, chat->request);
+}
+
+/* ---- Figures ---- */
+
+static uint64_t resident_bytes(void) {
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    char line[128];
+    if (file == NULL)
+        return 0;
+    if (fgets(line, sizeof(line), file) != NULL) {
+        const char *second = strchr(line, ' ');
+        pages = second == NULL ? 0 : strtoull(second, NULL, 10);
+    }
+    fclose(file);
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void chat_measure(chat *chat, chat_figures *figures) {
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    avo_scheduler_describe(chat->options.scheduler, &info);
+    *figures = (chat_figures){.rate = chat->rate,
+                              .first_token_seconds = chat->first_token_seconds,
+                              .context_used = chat->context_used,
+                              .context_max = chat->options.context_max,
+                              .pages_used = info.pages_used,
+                              .pages_cached = info.pages_cached,
+                              .pages = info.pages_used + info.pages_cached + info.pages_free,
+                              .resident_bytes = resident_bytes(),
+                              .bandwidth = chat->rate * (double)chat->options.step_bytes,
+                              .bandwidth_share = -1.0};
+    if (chat->options.read_limit > 0.0)
+        figures->bandwidth_share = figures->bandwidth / chat->options.read_limit;
+}

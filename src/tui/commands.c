@@ -1,0 +1,368 @@
+/* What begins with a slash. */
+#include "tui/chat.h"
+
+#include "base/number.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chat_command {
+    const char *name, *arguments, *help;
+    void (*run)(chat *chat, text_view argument);
+} chat_command;
+
+static text_view trim(text_view text) {
+    while (text.size > 0 && strchr(" \t\n", text.data[0]) != NULL)
+        text = (text_view){text.data + 1, text.size - 1};
+    while (text.size > 0 && strchr(" \t\n", text.data[text.size - 1]) != NULL)
+        text.size--;
+    return text;
+}
+
+/* The first word; the rest stays in *text. */
+static text_view take_word(text_view *text) {
+    size_t bytes = 0;
+    while (bytes < text->size && strchr(" \t\n", text->data[bytes]) == NULL)
+        bytes++;
+    text_view word = {text->data, bytes};
+    *text = trim((text_view){text->data + bytes, text->size - bytes});
+    return word;
+}
+
+/* A terminated copy, or a note that it is too long. */
+static bool copy_text(chat *chat, text_view text, char *copy, size_t capacity) {
+    if (text.size >= capacity || memchr(text.data, 0, text.size) != NULL) {
+        chat_note(chat, "That is too long.");
+        return false;
+    }
+    memcpy(copy, text.data, text.size);
+    copy[text.size] = '\0';
+    return true;
+}
+
+static bool number_parse(text_view text, double *value) {
+    char copy[64], *end;
+    if (text.size == 0 || text.size >= sizeof(copy))
+        return false;
+    memcpy(copy, text.data, text.size);
+    copy[text.size] = '\0';
+    *value = number_from_text(copy, &end);
+    return *end == '\0' && *value == *value;
+}
+
+static bool idle(chat *chat) {
+    if (chat->busy)
+        chat_note(chat, "An answer is still coming: Ctrl-C stops it.");
+    return !chat->busy;
+}
+
+/* ---- Adapters ---- */
+
+typedef struct adapter_names {
+    buffer text;
+    size_t count;
+} adapter_names;
+
+static void see_adapter(void *context, const avo_registry_entry *entry) {
+    adapter_names *names = context;
+    names->count++;
+    (void)!buffer_format(&names->text, "%s%s", names->count > 1 ? ", " : "", entry->name);
+}
+
+static void list_adapters(chat *chat) {
+    adapter_names names = {.count = 0};
+    buffer_init(&names.text, NULL, 4096);
+    avo_registry_list(chat->options.registry, see_adapter, &names);
+    const char *now = chat->adapter.name[0] == '\0' ? "none" : chat->adapter.name;
+    if (names.count == 0)
+        chat_note(chat, "Adapter: %s. None is loaded: /adapter load NAME PATH.", now);
+    else
+        chat_note(chat, "Adapter: %s. Loaded: %.*s. /adapter NAME [WEIGHT], /adapter none.", now,
+                  (int)names.text.size, names.text.data);
+    buffer_free(&names.text);
+}
+
+static void load_adapter(chat *chat, text_view rest) {
+    char name[128], path[4096];
+    avo_error error = {0};
+    text_view word = take_word(&rest);
+    if (word.size == 0 || rest.size == 0) {
+        chat_note(chat, "/adapter load NAME PATH");
+        return;
+    }
+    if (!copy_text(chat, word, name, sizeof(name)) || !copy_text(chat, rest, path, sizeof(path)))
+        return;
+    if (avo_registry_load(chat->options.registry, name, path, 0, &error) != AVO_OK) {
+        chat_note(chat, "%s", error.text);
+        return;
+    }
+    memcpy(chat->adapter.name, name, sizeof(name));
+    chat->adapter.weight = 1.0f;
+    chat_note(chat, "%s is loaded and applies from the next answer on.", name);
+}
+
+static void run_adapter(chat *chat, text_view rest) {
+    text_view word = take_word(&rest);
+    if (word.size == 0) {
+        list_adapters(chat);
+        return;
+    }
+    if (!idle(chat))
+        return;
+    if (text_equal(word, text_from("load"))) {
+        load_adapter(chat, rest);
+        return;
+    }
+    if (text_equal(word, text_from("none"))) {
+        chat->adapter = (chat_adapter){.weight = 1.0f};
+        chat_note(chat, "The base model answers.");
+        return;
+    }
+    char name[128];
+    double weight = 1.0;
+    if (!copy_text(chat, word, name, sizeof(name)))
+        return;
+    if (rest.size > 0 && !number_parse(rest, &weight)) {
+        chat_note(chat, "\"%.*s\" is no weight.", TEXT_ARGUMENT(rest));
+        return;
+    }
+    avo_adapter *adapter;
+    avo_error error = {0};
+    if (avo_registry_take(chat->options.registry, name, &adapter, &error) != AVO_OK) {
+        chat_note(chat, "%s", error.text);
+        return;
+    }
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    avo_adapter_describe(adapter, &info);
+    chat_note(chat, "%s: %u of %u modules, rank %u, weight %g, digest %.8s.", name,
+              info.modules_matched, info.modules_expected, info.rank_max, weight, info.digest);
+    avo_adapter_close(adapter);
+    memcpy(chat->adapter.name, name, sizeof(name));
+    chat->adapter.weight = (float)weight;
+}
+
+/* ---- Settings ---- */
+
+typedef struct setting {
+    const char *name;
+    double minimum, maximum;
+    float *number; /* one of these two */
+    uint32_t *whole;
+} setting;
+
+#define SETTINGS 8
+static void settings_of(chat *chat, setting *settings) {
+    avo_sampling *sampling = &chat->sampling;
+    const setting all[SETTINGS] = {
+        {"temperature", 0, 100, &sampling->temperature, NULL},
+        {"top_p", 0, 1, &sampling->top_p, NULL},
+        {"min_p", 0, 1, &sampling->min_p, NULL},
+        {"top_k", 0, 1e9, NULL, &sampling->top_k},
+        {"repetition_penalty", 1e-6, 1e6, &sampling->repetition_penalty, NULL},
+        {"presence_penalty", -100, 100, &sampling->presence_penalty, NULL},
+        {"frequency_penalty", -100, 100, &sampling->frequency_penalty, NULL},
+        {"max_tokens", 0, 1e9, NULL, &chat->max_new_tokens},
+    };
+    memcpy(settings, all, sizeof(all));
+}
+
+static double setting_value(const setting *setting) {
+    return setting->number != NULL ? (double)*setting->number : (double)*setting->whole;
+}
+
+static void list_settings(chat *chat) {
+    setting settings[SETTINGS];
+    buffer text;
+    buffer_init(&text, NULL, 4096);
+    settings_of(chat, settings);
+    for (size_t i = 0; i < SETTINGS; i++)
+        (void)!buffer_format(&text, "%s = %g, ", settings[i].name, setting_value(&settings[i]));
+    chat_note(chat, "%.*sseed = %llu. /set NAME VALUE", (int)text.size, text.data,
+              (unsigned long long)chat->sampling.seed);
+    buffer_free(&text);
+}
+
+static void run_set(chat *chat, text_view rest) {
+    text_view name = take_word(&rest);
+    if (name.size > 0 && name.data[name.size - 1] == '=')
+        name.size--;
+    if (name.size == 0 || rest.size == 0) {
+        list_settings(chat);
+        return;
+    }
+    double value;
+    if (!idle(chat))
+        return;
+    if (!number_parse(rest, &value)) {
+        chat_note(chat, "\"%.*s\" is no number.", TEXT_ARGUMENT(rest));
+        return;
+    }
+    if (text_equal(name, text_from("seed"))) {
+        if (!(value >= 0.0 && value < 9.0e15 && value == (double)(uint64_t)value))
+            chat_note(chat, "A seed is a whole number from 0 on.");
+        else
+            chat->sampling.seed = (uint64_t)value;
+        return;
+    }
+    setting settings[SETTINGS];
+    settings_of(chat, settings);
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const setting *setting = &settings[i];
+        if (!text_equal(name, text_from(setting->name)))
+            continue;
+        bool fits = value >= setting->minimum && value <= setting->maximum &&
+                    (setting->number != NULL || value == (double)(uint32_t)value);
+        if (!fits) {
+            chat_note(chat, "%s goes from %g to %g.", setting->name, setting->minimum,
+                      setting->maximum);
+            return;
+        }
+        if (setting->number != NULL)
+            *setting->number = (float)value;
+        else
+            *setting->whole = (uint32_t)value;
+        chat_note(chat, "%s = %g", setting->name, setting_value(setting));
+        return;
+    }
+    chat_note(chat, "There is no setting \"%.*s\". /set lists them.", TEXT_ARGUMENT(name));
+}
+
+/* ---- The others ---- */
+
+static void run_help(chat *chat, text_view rest);
+
+static void run_system(chat *chat, text_view rest) {
+    conversation *said = &chat->conversation;
+    if (rest.size == 0) {
+        chat_note(chat,
+                  said->system.size == 0 ? "No system text. /system TEXT sets one."
+                                         : "System text: %s",
+                  said->system.data);
+        return;
+    }
+    if (!idle(chat))
+        return;
+    if (!chat->templated) {
+        chat_note(chat, "This model has no chat template, so there is no place for a system text.");
+        return;
+    }
+    bool none = text_equal(rest, text_from("none"));
+    if (conversation_set_system(said, none ? (text_view){"", 0} : rest) != AVO_OK)
+        chat_note(chat, "Out of memory.");
+    else
+        chat_note(chat,
+                  none ? "No system text any more." : "Set; it holds from the next answer on.");
+}
+
+static void run_save(chat *chat, text_view rest) {
+    char path[4096];
+    avo_error error = {0};
+    if (rest.size == 0) {
+        chat_note(chat, "/save FILE.json");
+        return;
+    }
+    if (!copy_text(chat, rest, path, sizeof(path)))
+        return;
+    if (conversation_save(&chat->conversation, path, chat->options.model_name, &error) != AVO_OK)
+        chat_note(chat, "%s", error.text);
+    else
+        chat_note(chat, "Saved to %s.", path);
+}
+
+static void run_load(chat *chat, text_view rest) {
+    char path[4096];
+    avo_error error = {0};
+    if (rest.size == 0) {
+        chat_note(chat, "/load FILE.json");
+        return;
+    }
+    if (!idle(chat) || !copy_text(chat, rest, path, sizeof(path)))
+        return;
+    if (conversation_load(&chat->conversation, path, &error) != AVO_OK)
+        chat_note(chat, "%s", error.text);
+    else
+        chat_note(chat, "Loaded %zu messages from %s.", chat->conversation.count, path);
+}
+
+static void run_retry(chat *chat, text_view rest) {
+    (void)rest;
+    avo_error error = {0};
+    if (chat_retry(chat, &error) != AVO_OK)
+        chat_note(chat, "%s", error.text);
+}
+
+static void run_clear(chat *chat, text_view rest) {
+    (void)rest;
+    if (!idle(chat))
+        return;
+    conversation_cut(&chat->conversation, 0);
+    chat->context_used = 0;
+}
+
+static void run_quit(chat *chat, text_view rest) {
+    (void)rest;
+    chat->quit = true;
+}
+
+static const chat_command commands[] = {
+    {"/help", "", "this list", run_help},
+    {"/adapter", "[NAME [WEIGHT] | none | load NAME PATH]", "which adapter answers", run_adapter},
+    {"/system", "[TEXT | none]", "the system text", run_system},
+    {"/set", "[NAME VALUE]", "temperature, top_p, top_k, min_p, seed, max_tokens …", run_set},
+    {"/save", "FILE.json", "write the conversation", run_save},
+    {"/load", "FILE.json", "go on with one", run_load},
+    {"/retry", "", "ask again, with the next seed", run_retry},
+    {"/clear", "", "begin anew", run_clear},
+    {"/quit", "", "leave; exit and Ctrl-D do, too", run_quit},
+};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+const char *chat_command_name(size_t index) {
+    return index < COMMANDS ? commands[index].name : NULL;
+}
+
+static void run_help(chat *chat, text_view rest) {
+    (void)rest;
+    buffer text;
+    buffer_init(&text, NULL, 4096);
+    for (size_t i = 0; i < COMMANDS; i++)
+        (void)!buffer_format(&text, "%s %s\n    %s\n", commands[i].name, commands[i].arguments,
+                             commands[i].help);
+    chat_note(chat,
+              "%.*sEnter sends, Alt-Enter or Ctrl-J begins a new line, Up and Down go through what "
+              "was sent. PgUp and PgDn scroll. Ctrl-C stops the answer, then leaves.",
+              (int)text.size, text.data);
+    buffer_free(&text);
+}
+
+/* Runs it; false: there is no such command. */
+static bool run_command(chat *chat, text_view text) {
+    text_view name = take_word(&text);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (text_equal(name, text_from(commands[i].name))) {
+            commands[i].run(chat, text);
+            return true;
+        }
+    return false;
+}
+
+void chat_enter(chat *chat, text_view text) {
+    text_view trimmed = trim(text);
+    avo_error error = {0};
+    if (trimmed.size == 0)
+        return;
+    if (text_equal(trimmed, text_from("exit")) || text_equal(trimmed, text_from("quit"))) {
+        chat->quit = true;
+        return;
+    }
+    if (trimmed.data[0] == '/') {
+        text_view name = trimmed;
+        name = take_word(&name);
+        if (!run_command(chat, trimmed))
+            chat_note(chat, "There is no command %.*s. /help lists them.", TEXT_ARGUMENT(name));
+        return;
+    }
+    if (chat_ask(chat, trimmed, &error) != AVO_OK)
+        chat_note(chat, "%s", error.text);
+}

@@ -1,0 +1,219 @@
+"""`avocet chat` as a user has it: full screen within tmux, and plain lines through a pipe."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from chat_model import write_model
+from command import AVOCET, GOOD, USAGE, call
+
+SKIPPED = 77
+
+
+class Screen:
+    """A terminal of our own that nobody sees."""
+
+    def __init__(self, *arguments, columns=80, rows=24, environment=()):
+        self.socket = tempfile.mkdtemp(prefix="avocet-tmux-")
+        command = ["env", *environment, AVOCET, "chat", *map(str, arguments)]
+        self.tmux("new-session", "-d", "-s", "t", "-x", str(columns), "-y", str(rows),
+                  " ".join(command) + "; echo status $?; sleep 60")
+
+    def tmux(self, *arguments):
+        clean = {name: value for name, value in os.environ.items() if name != "TMUX"}
+        return subprocess.run(["tmux", "-f", "/dev/null", "-S", f"{self.socket}/s", *arguments],
+                              check=True, capture_output=True, text=True, env=clean,
+                              timeout=30).stdout
+
+    def keys(self, *keys):
+        self.tmux("send-keys", "-t", "t", *keys)
+
+    def type(self, text):
+        self.tmux("send-keys", "-t", "t", "-l", text)
+
+    def text(self):
+        return self.tmux("capture-pane", "-t", "t", "-p")
+
+    def wait(self, *wanted, seconds=60):
+        """Until all of these are on the screen."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            shown = self.text()
+            if all(want in shown for want in wanted):
+                return shown
+            time.sleep(0.05)
+        raise AssertionError(f"{wanted} not on the screen:\n{self.text()}")
+
+    def resize(self, columns, rows):
+        self.tmux("resize-window", "-t", "t", "-x", str(columns), "-y", str(rows))
+
+    def close(self):
+        subprocess.run(["tmux", "-S", f"{self.socket}/s", "kill-server"], check=False,
+                       capture_output=True)
+        shutil.rmtree(self.socket)
+
+
+class FullScreen(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="avocet-chat-")
+        self.folder = Path(self.scratch.name)
+        write_model(self.folder)
+        self.screen = None
+
+    def tearDown(self):
+        if self.screen is not None:
+            self.screen.close()
+        self.scratch.cleanup()
+
+    def open(self, *arguments, **options):
+        self.screen = Screen(self.folder, *arguments, **options)
+        self.screen.wait("Say something")
+        return self.screen
+
+    def test_question_and_answer(self):
+        screen = self.open("-n", "8")
+        screen.type("hello")
+        screen.keys("Enter")
+        screen.wait("> hello", "t/s", "ctx")
+        screen.type("/set")
+        screen.keys("Enter")
+        screen.wait("temperature = 0", "max_tokens = 8")
+        screen.type("exit")
+        screen.keys("Enter")
+        screen.wait("status 0")
+
+    def test_commands(self):
+        screen = self.open("-n", "4")
+        saved = self.folder / "talk.json"
+        screen.type("/he")
+        screen.keys("Tab", "Enter")
+        screen.wait("/adapter", "/retry", "PgUp")
+        for line, answer in (("/set temperature 0.5", "temperature = 0.5"),
+                             ("/set temperature -1", "goes from 0 to 100"),
+                             ("/set nothing 1", "no setting"),
+                             ("/adapter", "None is loaded"),
+                             ("/adapter ghost", "ghost"),
+                             ("/system be", "holds from the next"),
+                             ("/system", "System text: be"),
+                             ("/unheard", "no command /unheard"),
+                             ("/retry", "nothing was asked"),
+                             (f"/load {self.folder}/none.json", "none.json")):
+            screen.type("/clear")
+            screen.keys("Enter")
+            screen.type(line)
+            screen.keys("Enter")
+            screen.wait(answer)
+        screen.type("hi")
+        screen.keys("Enter")
+        screen.wait("> hi")
+        time.sleep(0.5)
+        screen.type(f"/save {saved}")
+        screen.keys("Enter")
+        screen.wait("Saved to")
+        messages = json.loads(saved.read_text())["messages"]
+        self.assertEqual([message["role"] for message in messages],
+                         ["system", "user", "assistant"])
+        self.assertEqual(messages[1]["content"], "hi")
+        screen.type("/clear")
+        screen.keys("Enter")
+        screen.type(f"/load {saved}")
+        screen.keys("Enter")
+        screen.wait("> hi", "Loaded 2 messages")
+
+    def test_editing_wide_characters_and_lines(self):
+        screen = self.open("-n", "2")
+        screen.type("ab日本")
+        screen.keys("Left", "BSpace")
+        screen.wait("> ab本")
+        screen.keys("End", "M-Enter")
+        screen.type("two 🙂x")
+        screen.keys("BSpace", "BSpace")
+        shown = screen.wait("> ab本", "  two")
+        self.assertNotIn("🙂", shown)
+        screen.keys("C-u", "C-h", "C-u")
+        screen.wait("Say something")
+        screen.type("/set x 1")
+        screen.keys("Enter", "Up")
+        screen.wait("> /set x 1")
+
+    def test_sizes(self):
+        screen = self.open("-n", "4")
+        screen.type("hello")
+        screen.keys("Enter")
+        screen.wait("> hello")
+        screen.resize(120, 30)
+        screen.wait("KV pages", "sampling", "> hello")
+        screen.resize(40, 12)
+        screen.wait("> hello")
+        screen.resize(10, 3)
+        screen.wait("a larger")
+        screen.resize(80, 24)
+        screen.wait("> hello", "KV ")
+
+    def test_interrupts(self):
+        screen = self.open("--ctx", "64")
+        screen.type("typed")
+        screen.keys("C-c")  # the input first
+        screen.wait("Say something")
+        screen.keys("C-c")
+        screen.wait("status 0")
+
+    def test_without_colours(self):
+        screen = self.open("-n", "4", environment=("NO_COLOR=1",))
+        screen.type("hello")
+        screen.keys("Enter")
+        screen.wait("> hello")
+        coloured = screen.tmux("capture-pane", "-t", "t", "-p", "-e")
+        self.assertNotRegex(coloured, "\033\\[[0-9;]*3[0-7]m")
+        screen.keys("C-d")
+        screen.wait("status 0")
+
+    def test_too_long_for_the_context(self):
+        screen = self.open()  # 64 tokens
+        screen.type("x" * 70)
+        screen.keys("Enter")
+        screen.wait("the context holds 64")
+        screen.wait("> " + "x" * 70)  # and it can be changed
+
+
+class Plain(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="avocet-chat-")
+        self.folder = Path(self.scratch.name)
+        write_model(self.folder)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def test_lines(self):
+        done = call("chat", self.folder, "-n", "6", given=b"hi\n/set\nho\\\nhum\n")
+        self.assertEqual(done.returncode, GOOD, done.stderr)
+        alone = call("run", self.folder, "hi", "-n", "6")
+        self.assertTrue(done.stdout.startswith(alone.stdout.rstrip(b"\n")), done.stdout)
+        self.assertIn(b"temperature = 0", done.stderr)
+
+    def test_exit_and_errors(self):
+        done = call("chat", self.folder, given=b"exit\nhello\n")
+        self.assertEqual((done.returncode, done.stdout), (GOOD, b""))
+        self.assertEqual(call("chat").returncode, USAGE)
+        self.assertEqual(call("chat", self.folder, "more").returncode, USAGE)
+        done = call("chat", self.folder, "--adapter", "a")
+        self.assertIn(b"NAME=PATH", done.stderr)
+        done = call("chat", self.folder, "--load", self.folder / "none.json", given=b"")
+        self.assertIn(b"none.json", done.stderr)
+        done = call("chat", self.folder, given=b"x" * 70 + b"\n")
+        self.assertIn(b"the context holds 64", done.stderr)
+
+
+if __name__ == "__main__":
+    if shutil.which("tmux") is None:
+        del FullScreen
+        print("skipped: tmux is not here (tools/bootstrap test installs it)")
+        unittest.main(exit=False)
+        sys.exit(SKIPPED)
+    unittest.main()
