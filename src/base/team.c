@@ -60,6 +60,8 @@ typedef struct team_worker {
     uint32_t crossing; /* barriers crossed so far */
     uint32_t works;    /* begun so far */
     uint32_t spin_ns;  /* 0: never */
+    bool counts;       /* how long it waits */
+    uint64_t waited_ns;
     pthread_t thread;
 } team_worker;
 
@@ -137,9 +139,7 @@ static void word_sleep(team_word *word, unsigned count) {
     }
 }
 
-static inline void word_wait(team_worker *worker, team_word *word, unsigned count) {
-    if (word_look(word, count))
-        return;
+static void word_stay(team_worker *worker, team_word *word, unsigned count) {
     if (worker->spin_ns > 0) {
         if (word_spin(word, count, worker->spin_ns)) {
             if (worker->spin_ns < SPIN_NS_MAX)
@@ -150,6 +150,18 @@ static inline void word_wait(team_worker *worker, team_word *word, unsigned coun
             worker->spin_ns /= 2;
     }
     word_sleep(word, count);
+}
+
+static inline void word_wait(team_worker *worker, team_word *word, unsigned count) {
+    if (word_look(word, count))
+        return;
+    if (!worker->counts) {
+        word_stay(worker, word, count);
+        return;
+    }
+    uint64_t begin = clock_now_ns();
+    word_stay(worker, word, count);
+    worker->waited_ns += clock_now_ns() - begin;
 }
 
 /* ---- The barrier ---- */
@@ -352,6 +364,21 @@ void team_close(team *team) {
     for (uint32_t i = 1; i <= team->started; i++)
         pthread_join(team->workers[i].thread, NULL);
     allocator_give(team->allocator, team, team_bytes(team->threads));
+}
+
+/* A task of its own: workers read theirs while they wait for the next one. */
+static void count_from_now(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    team *team = context;
+    team->workers[worker].counts = true;
+}
+
+void team_count_waits(team *team) {
+    team_run(team, count_from_now, team);
+}
+
+uint64_t team_waited_ns(const team *team, uint32_t worker) {
+    return team->workers[worker].waited_ns;
 }
 
 uint32_t team_size(const team *team) {

@@ -52,12 +52,14 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     for (uint32_t i = 0; i < engine->plan.lanes; i++)
         AVO_TRY(open_scratch(engine, i, error));
     AVO_TRY(sessions_open(engine, error));
-    return kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                        &engine->plan.panels.region, engine->allocator, &engine->kv, error);
+    AVO_TRY(kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
+                         &engine->plan.panels.region, engine->allocator, &engine->kv, error));
+    return engine_telemetry_open(engine, error);
 }
 
 /* Once per engine: what was chosen, of what, and why. */
-static void log_choice(const engine_plan *plan) {
+static void log_choice(const avo_engine *engine) {
+    const engine_plan *plan = &engine->plan;
     char names[64], line[256];
     if (plan->log == NULL)
         return;
@@ -73,6 +75,10 @@ static void log_choice(const engine_plan *plan) {
              plan->threads, plan->threads == 1 ? "" : "s", plan->pin, plan->numa, plan->huge_pages,
              plan->panels.region.lock ? "yes" : "no", kv_type_name(plan->kv_type));
     plan->log(plan->log_context, line);
+    if (engine->lane[0].telemetry != NULL) {
+        telemetry_engine_hardware(engine->lane[0].telemetry, line, sizeof(line));
+        plan->log(plan->log_context, line);
+    }
     if (plan->lanes < 2)
         return;
     snprintf(line, sizeof(line),
@@ -102,7 +108,7 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
         avo_engine_close(engine);
         return status;
     }
-    log_choice(&engine->plan);
+    log_choice(engine);
     *out = engine;
     return AVO_OK;
 }
@@ -116,6 +122,7 @@ void avo_engine_close(avo_engine *engine) {
         return;
     for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
         team_close(engine->lane[i].team);
+    engine_telemetry_close(engine);
     avo_batch_close(engine->ring_batch);
     sessions_close(engine);
     kv_pool_close(engine->kv);

@@ -27,8 +27,10 @@ typedef struct engine_limits {
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
     uint32_t threads, lanes;
-    uint32_t sessions_open; /* now */
-    avo_log_function log;   /* NULL: nobody listens */
+    uint32_t sessions_open;   /* now */
+    avo_telemetry *telemetry; /* NULL: none */
+    telemetry_track *track;   /* of the thread that leads; NULL: none */
+    avo_log_function log;     /* NULL: nobody listens */
     void *log_context;
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);

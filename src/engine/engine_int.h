@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "memory/kv.h"
 #include "model/panels.h"
+#include "telemetry/telemetry.h"
 
 /* ---- Limits ---- */
 #define ENGINE_SESSIONS_MAX 65536
@@ -35,6 +36,7 @@ typedef struct engine_plan {
     const char *isa_from; /* constant, as in avo_plan */
     avo_log_function log; /* NULL: nobody listens */
     void *log_context;
+    avo_telemetry *telemetry; /* NULL: none */
 } engine_plan;
 
 /* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */
@@ -69,7 +71,8 @@ typedef struct engine_lane {
     team *team;
     scratch_view scratch;
     region scratch_region;
-    uint64_t step_serial; /* of the newest step: whose logits lie in the scratch */
+    uint64_t step_serial;        /* of the newest step: whose logits lie in the scratch */
+    telemetry_engine *telemetry; /* NULL: none */
 } engine_lane;
 
 struct avo_engine {
@@ -114,6 +117,28 @@ struct avo_session {
     uint32_t ring_window, ring_keep; /* 0: no ring */
     avo_session *next_closed;
 };
+
+/* ---- Telemetry ---- */
+
+AVO_MUST_USE avo_status engine_telemetry_open(avo_engine *engine, avo_error *error);
+void engine_telemetry_close(avo_engine *engine);
+/* A batch was computed, by the thread that leads its lane. */
+void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns);
+/* How the KV pool stands. */
+void engine_telemetry_pages(avo_engine *engine);
+
+/* One answer that no scheduler leads. All of these do nothing where there is no telemetry. */
+typedef struct answer_notes {
+    avo_telemetry *telemetry; /* NULL: none */
+    telemetry_track *track;
+    telemetry_request request;
+    uint64_t last_ns; /* of the newest token */
+} answer_notes;
+void answer_notes_begin(answer_notes *notes, const avo_session *session, size_t prompt_tokens);
+/* What was done since `begin_ns`. */
+void answer_notes_stage(answer_notes *notes, span_kind kind, uint64_t begin_ns);
+void answer_notes_token(answer_notes *notes);
+void answer_notes_end(answer_notes *notes, avo_finish finish, bool failed);
 
 /* ---- Sessions ---- */
 

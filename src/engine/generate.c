@@ -20,6 +20,7 @@ typedef struct generation {
     uint32_t drawn;
     uint64_t begin_ns, prefill_ns, first_ns;
     avo_generate_result result;
+    answer_notes notes;
     avo_error *error;
 } generation;
 
@@ -93,7 +94,10 @@ static bool tell(generation *g, const sample_choice *choice, text_view text) {
 /* Draws, delivers, and says whether to go on. */
 static avo_status one_token(generation *g, bool *more) {
     sample_choice choice;
+    uint64_t begin = clock_now_ns();
     AVO_TRY(batch_draw(g->batch, g->session, g->sampler, g->session->count, &choice, g->error));
+    answer_notes_stage(&g->notes, SPAN_SAMPLE, begin);
+    answer_notes_token(&g->notes);
     if (g->drawn++ == 0)
         g->first_ns = clock_now_ns();
     if (g->session->count < g->limits.context_max)
@@ -103,8 +107,10 @@ static avo_status one_token(generation *g, bool *more) {
                           .drawn = g->drawn,
                           .computed = g->session->computed};
     text_view text;
+    begin = clock_now_ns();
     AVO_TRY(answer_text_push(&g->text, choice.token, state.ended, &text, &state.stopped, g->error));
     state.unwanted = !tell(g, &choice, text);
+    answer_notes_stage(&g->notes, SPAN_DELIVER, begin);
     *more = !answer_ends(&g->limits, &state, &g->result.finish);
     return AVO_OK;
 }
@@ -250,9 +256,11 @@ avo_status avo_generate(avo_engine *engine, avo_session *session,
     float_mode mode;
     float_mode_enter(&mode);
     avo_status status = take_request(&g, request);
+    answer_notes_begin(&g.notes, session, g.request.token_count);
     if (status == AVO_OK)
         status = generation_run(&g);
     measure(&g);
+    answer_notes_end(&g.notes, g.result.finish, status != AVO_OK);
     generation_close(&g);
     float_mode_leave(&mode);
     if (result != NULL)

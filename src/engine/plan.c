@@ -276,6 +276,7 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     plan->isa = choice.backend.name;
     plan->log = options.log;
     plan->log_context = options.log_context;
+    plan->telemetry = options.telemetry;
     AVO_TRY(plan_kv_type(options.kv_type, &choice.backend, plan, error));
     AVO_TRY(placement_plan(&options, plan, error));
     AVO_TRY(plan_panels(model, &choice.backend, plan, error));

@@ -16,7 +16,9 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .lanes = engine->plan.lanes,
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
-                           .sessions_open = engine->sessions};
+                           .sessions_open = engine->sessions,
+                           .telemetry = engine->plan.telemetry,
+                           .track = telemetry_engine_track(engine->lane[0].telemetry)};
 }
 
 void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads) {

@@ -134,6 +134,7 @@ void avo_session_close(avo_session *session) {
     assert(session->open);
     leave_batch(session);
     pages_shrink(kv_pool_pages(session->engine->kv), &session->table, 0);
+    engine_telemetry_pages(session->engine);
     session_give(session);
 }
 

@@ -1,6 +1,7 @@
 /* One step: the batch becomes views, the model walks them, the sessions grow. Allocates nothing. */
 #include "engine/engine_int.h"
 
+#include "base/clock.h"
 #include "base/float_mode.h"
 #include "engine/engine.h"
 
@@ -38,7 +39,9 @@ static step_view step_of(const avo_batch *batch, const batch_view *rows) {
                        .scratch = &batch->lane->scratch,
                        .backend = &engine->choice.backend,
                        .team = batch->lane->team,
-                       .observer = engine->observer};
+                       .observer = engine->observer,
+                       .telemetry = batch->lane->telemetry,
+                       .tracing = telemetry_tracing(engine->plan.telemetry)};
 }
 
 avo_status engine_step_begin(avo_batch *batch) {
@@ -49,12 +52,14 @@ avo_status engine_step_begin(avo_batch *batch) {
 }
 
 void engine_step_compute(avo_batch *batch) {
+    uint64_t begin = batch->lane->telemetry == NULL ? 0 : clock_now_ns();
     batch_view rows = batch_rows(batch);
     step_view step = step_of(batch, &rows);
     float_mode mode;
     float_mode_enter(&mode);
     model_forward(&step);
     float_mode_leave(&mode);
+    engine_telemetry_step(batch, begin);
 }
 
 void engine_step_end(avo_batch *batch) {
@@ -68,6 +73,7 @@ void engine_step_end(avo_batch *batch) {
     }
     batch->computed = true;
     batch->step_serial = ++batch->lane->step_serial;
+    engine_telemetry_pages(batch->engine);
 }
 
 avo_status avo_step(avo_engine *engine, avo_batch *batch) {

@@ -10,6 +10,7 @@
 #include "base/team.h"
 #include "kernels/layer.h"
 #include "kernels/ops.h"
+#include "telemetry/telemetry.h"
 
 typedef struct backend backend;
 
@@ -41,6 +42,8 @@ typedef struct step_view {
     const backend *backend;
     team *team;
     const step_observer *observer; /* NULL: nobody looks */
+    telemetry_engine *telemetry;   /* NULL: nobody counts */
+    bool tracing;                  /* spans of the phases are wanted, too */
 } step_view;
 
 /* What scratch depends on. */

@@ -79,6 +79,7 @@ void job_over(job *job, job_end end) {
     job->end = end;
     job->over_ns = clock_now_ns();
     count_end(&job->scheduler->info, job);
+    note_over(job);
     job_ready(job);
 }
 
@@ -268,6 +269,7 @@ static avo_status open_parts(avo_scheduler *s, avo_error *error) {
     const tokenizer *tokenizer = s->engine_limits.model->tokenizer;
     if (tokenizer != NULL)
         AVO_TRY(encode_cache_open(tokenizer, SCHEDULER_ENCODINGS_BYTES, &s->encodings, error));
+    AVO_TRY(scheduler_telemetry_open(s, error));
     return open_core(s, error);
 }
 
@@ -365,6 +367,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     if (s == NULL)
         return;
     close_threads(s);
+    scheduler_telemetry_close(s);
     sched_close(s->core);
     avo_batch_close(s->batch);
     sampler_room_close(s->room);

@@ -153,7 +153,10 @@ void *delivery_main(void *context) {
         uint32_t produced = job->produced;
         bool over = job->state == JOB_OVER;
         pthread_mutex_unlock(&s->lock);
+        uint64_t begin_ns = clock_now_ns();
+        uint32_t before = job->delivered;
         deliver(job, produced, over);
+        note_delivered(s, job->number, begin_ns, job->delivered - before);
         if (over)
             job_gone(s, job);
     }

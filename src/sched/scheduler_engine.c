@@ -125,6 +125,7 @@ static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
     pthread_mutex_lock(&s->lock);
     sched_pace_begin(&s->pace, now, job->charge, s->waiting > 1); /* besides this one */
     job_uncount(job);
+    note_begun(job);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -192,13 +193,17 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
 }
 
 static void draw_all(avo_scheduler *s, const sched_plan *plan) {
+    uint64_t begin = clock_now_ns();
+    uint32_t drawn = 0;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         if (s->failed[i] || !entry->draws)
             continue;
         s->failed[i] = draw(s, &s->slots[entry->slot], &s->finished[i]) != AVO_OK;
         s->drew[i] = !s->failed[i];
+        drawn += s->drew[i];
     }
+    note_stage(s, SPAN_SAMPLE, begin, drawn);
 }
 
 /* A step that breaks takes those with it that were in it, and nobody else. */
@@ -238,6 +243,7 @@ static void end_job(avo_scheduler *s, const sched_end *end) {
 static void publish_counts(avo_scheduler *s) {
     sched_counts counts = sched_count(s->core);
     avo_scheduler_info *info = &s->info;
+    note_rates(s, &counts);
     info->running = counts.running;
     info->preemptions = counts.preemptions;
     info->prompt_tokens = counts.prompt_tokens;
@@ -253,11 +259,13 @@ static void publish_counts(avo_scheduler *s) {
 static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *ends,
                     uint32_t end_count) {
     pthread_mutex_lock(&s->lock);
+    uint64_t now = clock_now_ns();
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         if (!s->drew[i])
             continue;
         job *job = jobs_find(s, plan->entries[i].request);
         job->produced = job->drawn;
+        note_token(job, now);
         job_ready(job);
     }
     for (uint32_t i = 0; i < plan->end_count; i++)
@@ -279,6 +287,7 @@ static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) 
     uint32_t rows = build_batch(s, plan, now);
     if (rows == 0)
         return 0;
+    note_stage(s, SPAN_PLAN, now, 0);
     uint64_t begin = clock_now_ns();
     avo_status status = avo_step(s->engine, s->batch);
     uint64_t ns = clock_now_ns() - begin;

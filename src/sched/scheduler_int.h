@@ -80,6 +80,7 @@ typedef struct job {
     uint32_t top_stride;
     answer_limits limits;
     uint64_t adapter_key; /* identifies the set of adapters */
+    uint32_t label;       /* of telemetry, for that set */
 
     /* Of the engine thread. */
     sampler *sampler;
@@ -87,7 +88,8 @@ typedef struct job {
     uint32_t drawn;
     uint32_t reused_tokens, preemptions;
     uint64_t begun_ns, first_ns, over_ns;
-    bool begun; /* it was in a step */
+    uint64_t last_ns; /* of its newest token */
+    bool begun;       /* it was in a step */
     avo_finish finish;
     avo_error error;
 
@@ -139,6 +141,12 @@ struct avo_scheduler {
     uint32_t tokenizer_threads;
     bool engine_started, delivery_started;
     encode_cache *encodings; /* NULL: the model has no tokenizer */
+
+    /* Telemetry; all NULL where the engine has none. That of requests is written under the lock. */
+    telemetry_source *source;
+    telemetry_track *requests_track, *delivery_track;
+    telemetry_track *tokenizer_track[SCHEDULER_TOKENIZERS_MAX];
+    uint32_t tokenizers_begun; /* under the lock: threads that have taken theirs */
 
     /* Under the lock. */
     job_list pending, inbox;
@@ -222,6 +230,23 @@ AVO_MUST_USE avo_status scheduler_submit_failed(avo_scheduler *s, const submissi
 void *tokenizer_main(void *scheduler);
 void *engine_main(void *scheduler);
 void *delivery_main(void *scheduler);
+
+/* ---- scheduler_telemetry.c; all of these do nothing where the engine has no telemetry ---- */
+
+AVO_MUST_USE avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error);
+void scheduler_telemetry_close(avo_scheduler *s);
+/* By a tokenizer thread: the request has its tokens and adapters. */
+void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns);
+/* The lock is held: it is in its first step; it has drawn; it is over. */
+void note_begun(job *job);
+void note_token(job *job, uint64_t now);
+void note_over(job *job);
+/* By the engine thread: what it did since `begin_ns`. */
+void note_stage(avo_scheduler *s, span_kind kind, uint64_t begin_ns, uint32_t tokens);
+/* By the delivery thread. */
+void note_delivered(avo_scheduler *s, uint64_t number, uint64_t begin_ns, uint32_t tokens);
+/* Before s->info has these counts. */
+void note_rates(avo_scheduler *s, const sched_counts *counts);
 
 /* ---- scheduler_slots.c: memory for the core, and what each slot holds ---- */
 

@@ -138,6 +138,7 @@ void *tokenizer_main(void *context) {
     id_list ids;
     id_list_init(&ids, s->allocator);
     pthread_mutex_lock(&s->lock);
+    telemetry_track *track = s->tokenizer_track[s->tokenizers_begun++];
     for (;;) {
         job *job = list_take(&s->pending);
         if (job == NULL && s->ending)
@@ -149,9 +150,12 @@ void *tokenizer_main(void *context) {
         job->state = JOB_PREPARING;
         bool wanted = !job->cancelled && !s->closing;
         pthread_mutex_unlock(&s->lock);
-        uint64_t begin = clock_thread_ns();
-        avo_status status = wanted && !job_late(job) ? prepare(job, encoder, &ids) : AVO_OK;
+        uint64_t begin = clock_thread_ns(), begin_ns = clock_now_ns();
+        bool prepares = wanted && !job_late(job);
+        avo_status status = prepares ? prepare(job, encoder, &ids) : AVO_OK;
         double seconds = clock_seconds(begin, clock_thread_ns());
+        if (prepares && status == AVO_OK)
+            note_tokenised(job, track, begin_ns);
         pthread_mutex_lock(&s->lock);
         s->info.tokenizer_seconds += seconds;
         if (!wanted)

@@ -1,36 +1,152 @@
-/* The exporters' common part, and what every one of them says. */
-#include "telemetry/telemetry_int.h"
+/* What exporters share: the door, names, and how texts and numbers are written. */
+#include "telemetry/export_int.h"
 
-#include "base/clock.h"
+#include "base/json.h"
 
-#include <time.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#define EXPORT_BYTES_MAX ((size_t)64 << 20)
+#define EXPORT_BYTES_MAX ((size_t)256 << 20)
 
-static double uptime(const avo_telemetry *t) {
-    return clock_seconds(t->opened_ns, clock_now_ns());
+/* ---- Names ---- */
+
+const char *stage_name(telemetry_stage stage) {
+    static const char *const names[STAGES] = {"tokenise", "queue",  "prefill",
+                                              "decode",   "sample", "deliver"};
+    return names[stage];
 }
 
-avo_status export_prometheus(avo_telemetry *t, buffer *out) {
-    AVO_TRY(buffer_format(out,
-                          "# HELP avocet_build_info What computes here.\n"
-                          "# TYPE avocet_build_info gauge\n"
-                          "avocet_build_info{version=\"%s\"} 1\n",
-                          avo_version()));
-    return buffer_format(out,
-                         "# HELP avocet_uptime_seconds Since telemetry was opened.\n"
-                         "# TYPE avocet_uptime_seconds gauge\n"
-                         "avocet_uptime_seconds %.3f\n",
-                         uptime(t));
+const char *span_name(span_kind kind) {
+    static const char *const names[SPAN_KINDS] = {"embed",
+                                                  "attention_input",
+                                                  "attention",
+                                                  "attention_output",
+                                                  "feed_forward_input",
+                                                  "feed_forward_output",
+                                                  "head",
+                                                  "step",
+                                                  "plan",
+                                                  "sample",
+                                                  "publish",
+                                                  "tokenise",
+                                                  "deliver",
+                                                  "queue",
+                                                  "prefill",
+                                                  "decode"};
+    return names[kind];
 }
 
-avo_status export_json(avo_telemetry *t, buffer *out) {
-    return buffer_format(out, "{\"time\":%lld,\"uptime\":%.3f}", (long long)time(NULL), uptime(t));
+const char *phase_name(span_kind phase) {
+    return span_name(phase);
 }
 
-avo_status export_csv(avo_telemetry *t, buffer *out) {
-    return buffer_format(out, "name,labels,value\navocet_uptime_seconds,,%.3f\n", uptime(t));
+const char *finish_class_name(finish_class finish) {
+    static const char *const names[FINISH_CLASSES] = {"stop", "length", "abort"};
+    return names[finish];
 }
+
+const char *step_class_name(step_class step) {
+    static const char *const names[STEP_CLASSES] = {"decode", "prefill", "mixed"};
+    return names[step];
+}
+
+/* ---- Writing ---- */
+
+void out_format(export_out *out, const char *format, ...) {
+    char line[1024];
+    if (out->status != AVO_OK)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    int bytes = vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    bool whole = bytes >= 0 && (size_t)bytes < sizeof(line);
+    out->status = whole ? buffer_append(out->text, line, (size_t)bytes) : AVO_ERROR_LIMIT;
+}
+
+void out_json_text(export_out *out, const char *text) {
+    if (out->status == AVO_OK)
+        out->status = json_write_string(out->text, (text_view){text, strlen(text)});
+}
+
+/* JSON's escapes are Prometheus's for quotes, backslashes and line ends; it knows no others, and
+ * takes every other character as it is. So what JSON has made of the text is taken back but for
+ * those three. */
+void out_label_text(export_out *out, const char *text) {
+    size_t begin = out->text->size;
+    out_json_text(out, text);
+    if (out->status != AVO_OK)
+        return;
+    char *data = out->text->data;
+    size_t to = begin, end = out->text->size;
+    for (size_t at = begin; at < end; at++) {
+        if (data[at] != '\\' || strchr("\"\\n", data[at + 1]) != NULL) {
+            data[to++] = data[at];
+            if (data[at] == '\\')
+                data[to++] = data[++at];
+            continue;
+        }
+        data[to++] = ' '; /* a control character: as good as none in a label */
+        at += data[at + 1] == 'u' ? 5 : 1;
+    }
+    out->text->size = to;
+}
+
+void out_csv_text(export_out *out, const char *text) {
+    out_format(out, "\"");
+    for (; *text != '\0'; text++)
+        out_format(out, *text == '"' ? "\"\"" : "%c", *text);
+    out_format(out, "\"");
+}
+
+void out_number(export_out *out, double number, const char *none) {
+    if (!isfinite(number))
+        out_format(out, "%s", none);
+    else if (out->status == AVO_OK)
+        out->status = json_write_number(out->text, number);
+}
+
+/* ---- The process ---- */
+
+static double seconds_of(struct timeval time) {
+    return (double)time.tv_sec + (double)time.tv_usec * 1e-6;
+}
+
+/* The second number of /proc/self/statm, in pages. */
+static uint64_t resident_now(void) {
+    char text[128];
+    int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    ssize_t bytes = read(file, text, sizeof(text) - 1);
+    close(file);
+    ssize_t at = 0;
+    while (at < bytes && text[at] != ' ')
+        at++;
+    uint64_t pages = 0;
+    for (at++; at < bytes && text[at] >= '0' && text[at] <= '9'; at++)
+        pages = pages * 10 + (uint64_t)(text[at] - '0');
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+process_facts process_facts_now(void) {
+    struct rusage usage;
+    process_facts facts = {.resident_bytes = resident_now()};
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        facts.cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+        facts.faults = (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_minflt;
+    }
+    return facts;
+}
+
+/* ---- The door ---- */
+
+typedef avo_status (*exporter)(avo_telemetry *t, buffer *out);
 
 static avo_status hand_over(avo_status status, const buffer *text, avo_write_function write,
                             void *context, avo_error *error) {
@@ -43,26 +159,17 @@ static avo_status hand_over(avo_status status, const buffer *text, avo_write_fun
 
 avo_status avo_telemetry_export(avo_telemetry *t, avo_telemetry_form form, avo_write_function write,
                                 void *context, avo_error *error) {
-    avo_status (*const exporters[])(avo_telemetry *,
-                                    buffer *) = {[AVO_TELEMETRY_PROMETHEUS] = export_prometheus,
-                                                 [AVO_TELEMETRY_JSON] = export_json,
-                                                 [AVO_TELEMETRY_CSV] = export_csv};
+    static const exporter exporters[] = {[AVO_TELEMETRY_PROMETHEUS] = export_prometheus,
+                                         [AVO_TELEMETRY_JSON] = export_json,
+                                         [AVO_TELEMETRY_CSV] = export_csv};
     if ((unsigned)form >= sizeof(exporters) / sizeof(exporters[0]))
         return status_fail(error, AVO_ERROR_ARGUMENT, "telemetry: there is no form %d", (int)form);
     buffer text;
     buffer_init(&text, t->allocator, EXPORT_BYTES_MAX);
-    avo_status status = hand_over(exporters[form](t, &text), &text, write, context, error);
+    pthread_mutex_lock(&t->lock);
+    avo_status status = exporters[form](t, &text);
+    pthread_mutex_unlock(&t->lock); /* whoever takes the text may be slow */
+    status = hand_over(status, &text, write, context, error);
     buffer_free(&text);
     return status;
-}
-
-avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write_function write,
-                                     void *context, avo_error *error) {
-    (void)t;
-    if (!(seconds > 0.0))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "trace: %g seconds", seconds);
-    static const char empty[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[]}";
-    if (!write(context, empty, sizeof(empty) - 1))
-        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
-    return AVO_OK;
 }

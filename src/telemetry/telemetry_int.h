@@ -1,10 +1,14 @@
-/* Inside telemetry/. */
+/* Inside telemetry/: what is counted, where it lies, and the exporters' parts. */
 #ifndef AVO_TELEMETRY_TELEMETRY_INT_H
 #define AVO_TELEMETRY_TELEMETRY_INT_H
 
 #include "base/buffer.h"
+#include "telemetry/hardware.h"
+#include "telemetry/histogram.h"
+#include "telemetry/ring.h"
 #include "telemetry/telemetry.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- Limits ---- */
@@ -12,18 +16,150 @@
 #define TELEMETRY_SPANS_MAX        (1u << 24)
 #define TELEMETRY_ADAPTERS_DEFAULT 64u
 #define TELEMETRY_ADAPTERS_MAX     4096u
+#define TELEMETRY_NAME_BYTES       128 /* of adapters, models and tracks; longer ones are cut */
+#define TELEMETRY_LATENCY_NS       ((uint64_t)60000000000)
+#define TELEMETRY_RATE_NS          ((uint64_t)5000000000)
+
+typedef struct telemetry_sum {
+    _Atomic uint64_t ns, count;
+} telemetry_sum;
+
+/* ---- Tracks ---- */
+
+struct telemetry_track {
+    avo_telemetry *telemetry;
+    telemetry_track *next;
+    uint32_t number; /* in traces */
+    uint32_t of;     /* the track beside whose spans these are shown; its own number otherwise */
+    char name[TELEMETRY_NAME_BYTES];
+    span_ring ring;
+};
+
+/* ---- Adapters ---- */
+
+typedef struct telemetry_label {
+    char name[TELEMETRY_NAME_BYTES];
+    _Atomic uint64_t requests, prompt_tokens, new_tokens;
+    _Atomic int64_t running;
+} telemetry_label;
+
+/* ---- Engines ---- */
+
+/* Written by one worker, read by exporters. */
+typedef struct telemetry_worker {
+    _Alignas(64) _Atomic uint64_t phase_ns[SPAN_PHASES];
+    _Atomic uint64_t wait_ns[SPAN_PHASES];
+    telemetry_track *track;
+    hardware_counters hardware;
+} telemetry_worker;
+
+struct telemetry_engine {
+    avo_telemetry *telemetry;
+    telemetry_engine *next;
+    telemetry_facts facts; /* its texts point at nothing of the caller's */
+    char isa[TELEMETRY_NAME_BYTES];
+    telemetry_track *leader; /* steps; phases of worker 0 are shown beside them */
+    telemetry_worker *workers;
+    uint64_t steps;
+    _Atomic uint32_t pages_free, pages_cached, pages_used;
+    _Atomic uint64_t queried_tokens, hit_tokens;
+    _Atomic int64_t leader_thread; /* whose cycles count as worker 0's */
+};
+
+struct telemetry_source {
+    avo_telemetry *telemetry;
+    telemetry_source *next;
+    void (*read)(void *context, telemetry_counts *counts);
+    void *context;
+};
+
+/* Of the newest step. */
+typedef struct telemetry_batch {
+    _Atomic uint64_t end_ns;
+    _Atomic uint32_t rows, decode_rows;
+} telemetry_batch;
+
+typedef enum finish_class { FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_CLASSES } finish_class;
+
+typedef enum step_class { STEP_DECODE, STEP_PREFILL, STEP_MIXED, STEP_CLASSES } step_class;
 
 struct avo_telemetry {
     const avo_allocator *allocator;
-    avo_telemetry_options options; /* every 0 replaced */
+    avo_telemetry_options options; /* every 0 replaced; model_name points into name */
     uint64_t opened_ns;
-    atomic_int tracers; /* who wants spans within steps */
+    double opened_time; /* Unix */
+    _Atomic int tracers;
+
+    /* Under the lock: lists, and what those have left who went. */
+    pthread_mutex_t lock;
+    char name[TELEMETRY_NAME_BYTES];
+    uint32_t track_serial;
+    telemetry_track *tracks;
+    telemetry_engine *engines;
+    telemetry_source *sources;
+    telemetry_counts past; /* of sources that closed */
+    uint64_t past_phase_ns[SPAN_PHASES], past_wait_ns[SPAN_PHASES];
+    uint64_t past_queried_tokens, past_hit_tokens;
+    uint64_t past_hardware[HARDWARE_EVENTS];
+
+    telemetry_sum stages[STAGES];
+    histogram times[TIMES];
+    histogram steps[STEP_CLASSES];
+    histogram step_tokens, prompt_tokens, new_tokens;
+    window *latency[TIMES]; /* NULL: nobody shows its last seconds */
+    rate rates[RATES];
+    rate read_bytes, step_ns;
+    _Atomic uint64_t read_total;
+    _Atomic uint64_t decode_rows, prefill_rows;
+    _Atomic uint64_t finished[FINISH_CLASSES];
+    telemetry_batch batch;
+    _Atomic double read_limit; /* bytes a second; 0: not measured */
+
+    /* Requests of those that have no source. */
+    struct {
+        _Atomic uint64_t running, submitted, finished, failed, cancelled, expired;
+        _Atomic uint64_t prompt_tokens, new_tokens;
+    } alone;
+
+    telemetry_label *labels; /* [adapters_max + 2]: base, adapters, other */
+    _Atomic uint32_t label_count;
 };
 
-/* ---- Exporters: everything into `out` ---- */
+/* ---- Exporters: everything into `out`; the lock is held ---- */
 
 AVO_MUST_USE avo_status export_prometheus(avo_telemetry *t, buffer *out);
 AVO_MUST_USE avo_status export_json(avo_telemetry *t, buffer *out);
 AVO_MUST_USE avo_status export_csv(avo_telemetry *t, buffer *out);
+
+/* What is known only in parts, summed up. */
+typedef struct telemetry_totals {
+    telemetry_counts counts;
+    uint64_t phase_ns[SPAN_PHASES], wait_ns[SPAN_PHASES]; /* of worker 0; of all workers */
+    uint64_t pages, pages_free, pages_cached, pages_used, page_tokens;
+    uint64_t queried_tokens, hit_tokens;
+    uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    uint32_t workers, threads;
+    const char *isa; /* of the newest engine; NULL: none is open */
+    uint64_t hardware[HARDWARE_EVENTS];
+    bool hardware_known[HARDWARE_EVENTS];
+    char hardware_text[256]; /* why there is none; empty: there is, or nobody asked */
+} telemetry_totals;
+void telemetry_sum_up(avo_telemetry *t, telemetry_totals *totals);
+
+/* Bytes a second that steps read while they ran, over the last seconds; negative: none ran. */
+double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns);
+
+const char *stage_name(telemetry_stage stage);
+const char *phase_name(span_kind phase);
+const char *span_name(span_kind kind);
+const char *finish_class_name(finish_class finish);
+const char *step_class_name(step_class step);
+
+/* Copies a name, cut where it is too long. */
+void name_copy(char name[TELEMETRY_NAME_BYTES], const char *text);
+
+static inline uint64_t atomic_look(const _Atomic uint64_t *value) {
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
 
 #endif

@@ -1,0 +1,182 @@
+/* What the scheduler tells telemetry: stages of requests, and its counts to whoever exports. */
+#include "sched/scheduler_int.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Opening and closing ---- */
+
+static void read_counts(void *context, telemetry_counts *counts) {
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    avo_scheduler_describe(context, &info);
+    *counts = (telemetry_counts){.running = info.running,
+                                 .waiting = info.waiting,
+                                 .submitted = info.submitted,
+                                 .finished = info.finished,
+                                 .failed = info.failed,
+                                 .cancelled = info.cancelled,
+                                 .refused = info.refused,
+                                 .expired = info.expired,
+                                 .preemptions = info.preemptions,
+                                 .prompt_tokens = info.prompt_tokens,
+                                 .new_tokens = info.new_tokens,
+                                 .reused_tokens = info.reused_tokens,
+                                 .recomputed_tokens = info.recomputed_tokens};
+}
+
+avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error) {
+    avo_telemetry *t = s->engine_limits.telemetry;
+    if (t == NULL)
+        return AVO_OK;
+    AVO_TRY(telemetry_track_open(t, "requests", &s->requests_track, error));
+    AVO_TRY(telemetry_track_open(t, "delivery", &s->delivery_track, error));
+    for (uint32_t i = 0; i < s->options.tokenizer_threads; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "tokenizer %u", i);
+        AVO_TRY(telemetry_track_open(t, name, &s->tokenizer_track[i], error));
+    }
+    return telemetry_source_open(t, read_counts, s, &s->source, error);
+}
+
+void scheduler_telemetry_close(avo_scheduler *s) {
+    telemetry_source_close(s->source);
+    telemetry_track_close(s->requests_track);
+    telemetry_track_close(s->delivery_track);
+    for (uint32_t i = 0; i < SCHEDULER_TOKENIZERS_MAX; i++)
+        telemetry_track_close(s->tokenizer_track[i]);
+}
+
+/* ---- Adapters ---- */
+
+static const char *adapter_name(const job *job, size_t index) {
+    if (index < job->given.named_adapter_count)
+        return job->given.named_adapters[index].name;
+    const char *path = job->uses[index].adapter->path;
+    const char *slash = path == NULL ? NULL : strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+/* One name, several joined by "+". */
+static uint32_t label_of(const job *job) {
+    char text[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < job->use_count && used < sizeof(text); i++) {
+        const char *name = adapter_name(job, i);
+        int wrote = snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? "+" : "",
+                             name == NULL ? "unnamed" : name);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return telemetry_adapter(job->scheduler->engine_limits.telemetry, text);
+}
+
+/* ---- Stages ---- */
+
+void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns) {
+    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    uint64_t now = clock_now_ns();
+    job->label = label_of(job);
+    telemetry_stage_add(t, STAGE_TOKENISE, now - begin_ns, 1);
+    telemetry_track_add(track, &(telemetry_span){.kind = SPAN_TOKENISE,
+                                                 .begin_ns = begin_ns,
+                                                 .end_ns = now,
+                                                 .id = job->number,
+                                                 .a = job->prompt_tokens});
+}
+
+/* Spans of requests come from several threads, all of which hold the lock. */
+static void request_span(job *job, span_kind kind, uint64_t begin_ns, uint64_t end_ns,
+                         uint32_t tokens) {
+    avo_scheduler *s = job->scheduler;
+    telemetry_track_add(s->requests_track,
+                        &(telemetry_span){.kind = kind,
+                                          .begin_ns = begin_ns,
+                                          .end_ns = end_ns,
+                                          .id = job->number,
+                                          .a = telemetry_track_number(s->engine_limits.track),
+                                          .b = tokens});
+}
+
+void note_begun(job *job) {
+    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    uint64_t waited = job->begun_ns - job->submitted_ns;
+    telemetry_stage_add(t, STAGE_QUEUE, waited, 1);
+    telemetry_time_add(t, TIME_QUEUE, waited, job->begun_ns);
+    telemetry_running_add(t, job->label, 1);
+    request_span(job, SPAN_QUEUE, job->submitted_ns, job->begun_ns, 0);
+}
+
+void note_token(job *job, uint64_t now) {
+    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    if (job->last_ns > 0)
+        telemetry_time_add(t, TIME_INTER_TOKEN, now - job->last_ns, now);
+    job->last_ns = now;
+    if (job->drawn > 1)
+        return;
+    telemetry_time_add(t, TIME_FIRST_TOKEN, job->first_ns - job->submitted_ns, now);
+    telemetry_time_add(t, TIME_PREFILL, job->first_ns - job->begun_ns, now);
+    request_span(job, SPAN_PREFILL, job->begun_ns, job->first_ns, job->prompt_tokens);
+}
+
+void note_over(job *job) {
+    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    telemetry_request request = {.number = job->number,
+                                 .submitted_ns = job->submitted_ns,
+                                 .begun_ns = job->begun_ns,
+                                 .first_ns = job->first_ns,
+                                 .over_ns = job->over_ns,
+                                 .prompt_tokens = job->prompt_tokens,
+                                 .new_tokens = job->drawn,
+                                 .adapter = job->label,
+                                 .finish = job->finish,
+                                 .failed = job->end != JOB_ENDS_FINISHED};
+    telemetry_request_over(t, &request);
+    if (job->begun_ns > 0)
+        telemetry_running_add(t, job->label, -1);
+    if (job->first_ns > 0)
+        request_span(job, SPAN_DECODE, job->first_ns, job->over_ns, job->drawn);
+}
+
+/* ---- The engine thread and the delivery thread ---- */
+
+void note_stage(avo_scheduler *s, span_kind kind, uint64_t begin_ns, uint32_t tokens) {
+    avo_telemetry *t = s->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    uint64_t now = clock_now_ns();
+    if (kind == SPAN_SAMPLE)
+        telemetry_stage_add(t, STAGE_SAMPLE, now - begin_ns, tokens);
+    telemetry_track_add(
+        s->engine_limits.track,
+        &(telemetry_span){.kind = kind, .begin_ns = begin_ns, .end_ns = now, .a = tokens});
+}
+
+void note_delivered(avo_scheduler *s, uint64_t number, uint64_t begin_ns, uint32_t tokens) {
+    avo_telemetry *t = s->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    uint64_t now = clock_now_ns();
+    telemetry_stage_add(t, STAGE_DELIVER, now - begin_ns, tokens);
+    telemetry_track_add(
+        s->delivery_track,
+        &(telemetry_span){
+            .kind = SPAN_DELIVER, .begin_ns = begin_ns, .end_ns = now, .id = number, .a = tokens});
+}
+
+void note_rates(avo_scheduler *s, const sched_counts *counts) {
+    avo_telemetry *t = s->engine_limits.telemetry;
+    if (t == NULL)
+        return;
+    uint64_t now = clock_now_ns();
+    telemetry_rate_add(t, RATE_NEW_TOKENS, counts->new_tokens - s->info.new_tokens, now);
+    telemetry_rate_add(t, RATE_PROMPT_TOKENS, counts->prompt_tokens - s->info.prompt_tokens, now);
+}

@@ -1,0 +1,352 @@
+/* Every counter, gauge and histogram, once for Prometheus (text format 0.0.4) and once as CSV.
+ *
+ * Names, labels and borders of what begins with "vllm:" are those of vLLM, so that dashboards and
+ * autoscalers that were made for it work here. Everything else begins with "avocet_" and ends with
+ * its unit. docs/telemetry.md has the table of all of them, which a test compares with this. */
+#include "telemetry/export_int.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct metrics {
+    export_out out;
+    avo_telemetry *t;
+    telemetry_totals totals;
+    bool csv;
+    const char *family;
+    bool model; /* the family's samples carry the labels of vLLM's */
+} metrics;
+
+/* ---- Writing ---- */
+
+typedef enum metric_type { COUNTER, GAUGE, HISTOGRAM } metric_type;
+
+static void family(metrics *m, const char *name, metric_type type, const char *help) {
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+    m->family = name;
+    m->model = strncmp(name, "vllm:", 5) == 0;
+    if (!m->csv)
+        out_format(&m->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, types[type]);
+}
+
+/* key="value", behind a comma unless it is the first. */
+static void label(metrics *m, const char *key, const char *value) {
+    out_format(&m->out, "%s%s=", out_begins(&m->out, '{') ? "" : ",", key);
+    out_label_text(&m->out, value);
+}
+
+/* The labels as one text: a CSV field must not break at their commas and quotes. */
+static void quote_labels(metrics *m, size_t begin) {
+    buffer *text = m->out.text;
+    size_t bytes = m->out.status == AVO_OK ? text->size - begin : 0;
+    size_t quotes = 0;
+    for (size_t i = 0; i < bytes; i++)
+        quotes += text->data[begin + i] == '"';
+    if (m->out.status == AVO_OK)
+        m->out.status = buffer_reserve(text, quotes);
+    if (m->out.status != AVO_OK)
+        return;
+    text->size += quotes;
+    for (size_t from = begin + bytes, to = text->size; from > begin;) {
+        char c = text->data[--from];
+        text->data[--to] = c;
+        if (c == '"')
+            text->data[--to] = '"';
+    }
+}
+
+/* Up to two labels; NULL: none. `suffix` is a histogram's. */
+static void sample_of(metrics *m, const char *suffix, const char *const labels[2][2],
+                      double value) {
+    export_out *out = &m->out;
+    bool any = m->model || labels[0][0] != NULL || labels[1][0] != NULL;
+    out_format(out, "%s%s%s", m->family, suffix, m->csv ? ",\"" : "");
+    size_t begin = out->text->size;
+    out_format(out, any ? "{" : "");
+    if (m->model) {
+        label(m, "model_name", m->t->name);
+        label(m, "engine", "0");
+    }
+    for (int i = 0; i < 2; i++)
+        if (labels[i][0] != NULL)
+            label(m, labels[i][0], labels[i][1]);
+    out_format(out, any ? "}" : "");
+    if (m->csv)
+        quote_labels(m, begin);
+    out_format(out, m->csv ? "\"," : " ");
+    out_number(out, value, m->csv ? "" : "NaN");
+    out_format(out, "\n");
+}
+
+static void sample(metrics *m, double value) {
+    sample_of(m, "", (const char *const[2][2]){{NULL, NULL}, {NULL, NULL}}, value);
+}
+
+static void sample_with(metrics *m, const char *key, const char *text, double value) {
+    sample_of(m, "", (const char *const[2][2]){{key, text}, {NULL, NULL}}, value);
+}
+
+static void counter(metrics *m, const char *name, uint64_t value, const char *help) {
+    family(m, name, COUNTER, help);
+    sample(m, (double)value);
+}
+
+static void gauge(metrics *m, const char *name, double value, const char *help) {
+    family(m, name, GAUGE, help);
+    sample(m, value);
+}
+
+/* As Python writes floats, which is what vLLM's borders look like: "0.3", "1.0". */
+static void border_text(double border, char *text, size_t capacity) {
+    buffer number;
+    buffer_init(&number, NULL, capacity - 1);
+    if (json_write_number(&number, border) == AVO_OK &&
+        (border != floor(border) || buffer_append_text(&number, ".0") == AVO_OK) &&
+        buffer_terminate(&number) == AVO_OK)
+        memcpy(text, number.data, number.size + 1);
+    buffer_free(&number);
+}
+
+/* Values are what was counted, `unit` of which are one. */
+static void buckets(metrics *m, histogram *histogram, double unit, const char *key,
+                    const char *text) {
+    uint64_t cumulative[HISTOGRAM_BORDERS_MAX + 1];
+    uint64_t sum = histogram_read(histogram, cumulative);
+    uint32_t count = histogram->count;
+    for (uint32_t i = 0; i <= count; i++) {
+        char border[32] = "+Inf";
+        if (i < count)
+            border_text((double)histogram->borders[i] / unit, border, sizeof(border));
+        sample_of(m, "_bucket", (const char *const[2][2]){{key, text}, {"le", border}},
+                  (double)cumulative[i]);
+    }
+    const char *const labels[2][2] = {{key, text}, {NULL, NULL}};
+    sample_of(m, "_sum", labels, (double)sum / unit);
+    sample_of(m, "_count", labels, (double)cumulative[count]);
+}
+
+static void seconds(metrics *m, const char *name, histogram *histogram, const char *help) {
+    family(m, name, HISTOGRAM, help);
+    buckets(m, histogram, 1e9, NULL, NULL);
+}
+
+static void tokens(metrics *m, const char *name, histogram *histogram, const char *help) {
+    family(m, name, HISTOGRAM, help);
+    buckets(m, histogram, 1.0, NULL, NULL);
+}
+
+/* ---- vLLM's ---- */
+
+static void vllm_state(metrics *m) {
+    const telemetry_totals *totals = &m->totals;
+    const telemetry_counts *counts = &totals->counts;
+    double usage = totals->pages > 0 ? (double)totals->pages_used / (double)totals->pages : 0.0;
+    gauge(m, "vllm:num_requests_running", (double)counts->running,
+          "Requests that are being computed.");
+    gauge(m, "vllm:num_requests_waiting", (double)counts->waiting, "Requests that wait.");
+    gauge(m, "vllm:kv_cache_usage_perc", usage,
+          "Share of the KV pages that requests hold; 1 is all of them.");
+    gauge(m, "vllm:gpu_cache_usage_perc", usage, "The same by its older name.");
+    counter(m, "vllm:prefix_cache_queries_total", totals->queried_tokens,
+            "Tokens that the prefix cache was asked for.");
+    counter(m, "vllm:prefix_cache_hits_total", totals->hit_tokens,
+            "Tokens that the prefix cache had.");
+    counter(m, "vllm:num_preemptions_total", counts->preemptions,
+            "Requests that lost their pages to others and began again.");
+    counter(m, "vllm:prompt_tokens_total", counts->prompt_tokens, "Tokens of prompts.");
+    counter(m, "vllm:generation_tokens_total", counts->new_tokens, "Tokens of answers.");
+    family(m, "vllm:request_success_total", COUNTER, "Requests that ended, by how.");
+    for (int i = 0; i < FINISH_CLASSES; i++)
+        sample_with(m, "finished_reason", finish_class_name((finish_class)i),
+                    (double)atomic_look(&m->t->finished[i]));
+}
+
+static void vllm_times(metrics *m) {
+    histogram *times = m->t->times;
+    seconds(m, "vllm:time_to_first_token_seconds", &times[TIME_FIRST_TOKEN],
+            "From submission to the first token.");
+    seconds(m, "vllm:inter_token_latency_seconds", &times[TIME_INTER_TOKEN],
+            "Between two tokens of one request.");
+    seconds(m, "vllm:time_per_output_token_seconds", &times[TIME_INTER_TOKEN],
+            "The same by its older name.");
+    seconds(m, "vllm:e2e_request_latency_seconds", &times[TIME_TOTAL],
+            "From submission to the end.");
+    seconds(m, "vllm:request_queue_time_seconds", &times[TIME_QUEUE],
+            "From submission to the first step.");
+    seconds(m, "vllm:request_prefill_time_seconds", &times[TIME_PREFILL],
+            "From the first step to the first token.");
+    seconds(m, "vllm:request_decode_time_seconds", &times[TIME_DECODE],
+            "From the first token to the end.");
+    tokens(m, "vllm:request_prompt_tokens", &m->t->prompt_tokens, "Tokens of a request's prompt.");
+    tokens(m, "vllm:request_generation_tokens", &m->t->new_tokens, "Tokens of a request's answer.");
+    tokens(m, "vllm:iteration_tokens_total", &m->t->step_tokens, "Tokens of a step.");
+}
+
+/* ---- Our own ---- */
+
+static void own_build(metrics *m) {
+    family(m, "avocet_build_info", GAUGE, "What computes here; always 1.");
+    sample_of(m, "",
+              (const char *const[2][2]){{"version", avo_version()},
+                                        {"isa", m->totals.isa == NULL ? "none" : m->totals.isa}},
+              1.0);
+    gauge(m, "avocet_uptime_seconds", clock_seconds(m->t->opened_ns, clock_now_ns()),
+          "Since telemetry was opened.");
+    gauge(m, "avocet_threads", m->totals.threads, "Threads that compute.");
+}
+
+static void own_requests(metrics *m) {
+    const telemetry_counts *counts = &m->totals.counts;
+    const struct {
+        const char *outcome;
+        uint64_t count;
+    } ends[] = {{"finished", counts->finished},
+                {"failed", counts->failed},
+                {"cancelled", counts->cancelled},
+                {"refused", counts->refused},
+                {"expired", counts->expired}};
+    counter(m, "avocet_requests_submitted_total", counts->submitted, "Requests that were taken.");
+    family(m, "avocet_requests_ended_total", COUNTER, "Requests that ended, by outcome.");
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        sample_with(m, "outcome", ends[i].outcome, (double)ends[i].count);
+    counter(m, "avocet_reused_tokens_total", counts->reused_tokens,
+            "Tokens of prompts that the prefix cache spared.");
+    counter(m, "avocet_recomputed_tokens_total", counts->recomputed_tokens,
+            "Tokens that were computed again after a preemption.");
+}
+
+static void own_steps(metrics *m) {
+    avo_telemetry *t = m->t;
+    family(m, "avocet_step_seconds", HISTOGRAM, "A step of the engine, by what was in it.");
+    for (int i = 0; i < STEP_CLASSES; i++)
+        buckets(m, &t->steps[i], 1e9, "kind", step_class_name((step_class)i));
+    family(m, "avocet_step_rows_total", COUNTER, "Rows that steps computed.");
+    sample_with(m, "kind", "decode", (double)atomic_look(&t->decode_rows));
+    sample_with(m, "kind", "prefill", (double)atomic_look(&t->prefill_rows));
+    family(m, "avocet_stage_seconds_total", COUNTER, "Time in each stage of requests.");
+    for (int i = 0; i < STAGES; i++)
+        sample_with(m, "stage", stage_name((telemetry_stage)i),
+                    (double)atomic_look(&t->stages[i].ns) / 1e9);
+    family(m, "avocet_stage_events_total", COUNTER, "How often each stage ran.");
+    for (int i = 0; i < STAGES; i++)
+        sample_with(m, "stage", stage_name((telemetry_stage)i),
+                    (double)atomic_look(&t->stages[i].count));
+    family(m, "avocet_phase_seconds_total", COUNTER,
+           "Time in each phase of steps, as worker 0 sees it.");
+    for (int i = 0; i < SPAN_PHASES; i++)
+        sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.phase_ns[i] / 1e9);
+    family(m, "avocet_phase_wait_seconds_total", COUNTER,
+           "Of that, waiting at barriers, of all workers together.");
+    for (int i = 0; i < SPAN_PHASES; i++)
+        sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.wait_ns[i] / 1e9);
+}
+
+static void own_memory(metrics *m) {
+    const telemetry_totals *totals = &m->totals;
+    process_facts process = process_facts_now();
+    family(m, "avocet_kv_pages", GAUGE, "Pages of the KV pool, by state.");
+    sample_with(m, "state", "free", (double)totals->pages_free);
+    sample_with(m, "state", "cached", (double)totals->pages_cached);
+    sample_with(m, "state", "used", (double)totals->pages_used);
+    gauge(m, "avocet_kv_page_tokens", (double)totals->page_tokens, "Tokens of a page.");
+    family(m, "avocet_memory_bytes", GAUGE, "Memory, by what it is for.");
+    sample_with(m, "kind", "resident", (double)process.resident_bytes);
+    sample_with(m, "kind", "weights", (double)totals->weight_bytes);
+    sample_with(m, "kind", "kv", (double)totals->kv_bytes);
+    sample_with(m, "kind", "scratch", (double)totals->scratch_bytes);
+    family(m, "process_cpu_seconds_total", COUNTER, "Processor time of the whole process.");
+    sample(m, process.cpu_seconds);
+    gauge(m, "process_resident_memory_bytes", (double)process.resident_bytes,
+          "Memory of the whole process.");
+    counter(m, "avocet_page_faults_total", process.faults, "Page faults of the whole process.");
+}
+
+static void own_machine(metrics *m) {
+    avo_telemetry *t = m->t;
+    double bandwidth = telemetry_bandwidth(t, clock_now_ns());
+    double limit = atomic_load(&t->read_limit);
+    counter(m, "avocet_read_bytes_total", atomic_look(&t->read_total),
+            "Weights, keys and values that steps read, at the least.");
+    if (bandwidth >= 0.0)
+        gauge(m, "avocet_read_bytes_per_second", bandwidth,
+              "The same per second of steps, over the last 5 s.");
+    if (limit > 0.0)
+        gauge(m, "avocet_read_limit_bytes_per_second", limit,
+              "What the machine can read, as it was measured.");
+    if (!t->options.hardware)
+        return;
+    gauge(m, "avocet_hardware_counters", m->totals.hardware_known[HARDWARE_CYCLES] ? 1.0 : 0.0,
+          "Whether the kernel lets the processor's counters be read.");
+    for (int i = 0; i < HARDWARE_EVENTS; i++) {
+        static const char *const names[HARDWARE_EVENTS] = {
+            "avocet_cycles_total", "avocet_instructions_total", "avocet_cache_references_total",
+            "avocet_cache_misses_total"};
+        if (m->totals.hardware_known[i])
+            counter(m, names[i], m->totals.hardware[i], "Of the workers, in user space.");
+    }
+}
+
+/* Names, and those beyond the limit together. */
+static void adapter_values(metrics *m, double (*value)(telemetry_label *label)) {
+    avo_telemetry *t = m->t;
+    uint32_t named = atomic_load(&t->label_count), last = t->options.adapters_max + 1;
+    for (uint32_t i = 0; i < named; i++)
+        sample_with(m, "adapter", t->labels[i].name, value(&t->labels[i]));
+    if (value(&t->labels[last]) > 0.0 || atomic_look(&t->labels[last].requests) > 0)
+        sample_with(m, "adapter", t->labels[last].name, value(&t->labels[last]));
+}
+
+static double label_requests(telemetry_label *label) {
+    return (double)atomic_look(&label->requests);
+}
+
+static double label_prompt_tokens(telemetry_label *label) {
+    return (double)atomic_look(&label->prompt_tokens);
+}
+
+static double label_new_tokens(telemetry_label *label) {
+    return (double)atomic_look(&label->new_tokens);
+}
+
+static double label_running(telemetry_label *label) {
+    int64_t running = atomic_load(&label->running);
+    return running > 0 ? (double)running : 0.0;
+}
+
+static void own_adapters(metrics *m) {
+    family(m, "avocet_adapter_requests_total", COUNTER, "Requests that are over, by adapter.");
+    adapter_values(m, label_requests);
+    family(m, "avocet_adapter_prompt_tokens_total", COUNTER, "Tokens of their prompts.");
+    adapter_values(m, label_prompt_tokens);
+    family(m, "avocet_adapter_generation_tokens_total", COUNTER, "Tokens of their answers.");
+    adapter_values(m, label_new_tokens);
+    family(m, "avocet_adapter_requests_running", GAUGE, "Requests that are being computed.");
+    adapter_values(m, label_running);
+}
+
+static avo_status export_all(avo_telemetry *t, buffer *text, bool csv) {
+    metrics m = {.out = {text, AVO_OK}, .t = t, .csv = csv};
+    telemetry_sum_up(t, &m.totals);
+    if (csv)
+        out_format(&m.out, "name,labels,value\n");
+    vllm_state(&m);
+    vllm_times(&m);
+    own_build(&m);
+    own_requests(&m);
+    own_steps(&m);
+    own_adapters(&m);
+    own_memory(&m);
+    own_machine(&m);
+    return m.out.status;
+}
+
+avo_status export_prometheus(avo_telemetry *t, buffer *text) {
+    return export_all(t, text, false);
+}
+
+avo_status export_csv(avo_telemetry *t, buffer *text) {
+    return export_all(t, text, true);
+}

@@ -1,0 +1,177 @@
+/* A Chrome trace (JSON), which Perfetto reads, too: every track a thread with its spans, requests
+ * as asynchronous spans of their own, arrows from where a request was tokenised to the plan that
+ * began it. Written piece by piece, so that a long trace takes no memory. */
+#include "telemetry/export_int.h"
+
+#include "base/allocator.h"
+#include "base/clock.h"
+
+#include <unistd.h>
+
+#define PIECE_SPANS ((uint32_t)256)
+#define PIECE_BYTES ((size_t)64 << 10)
+
+typedef struct tracer {
+    avo_telemetry *t;
+    export_out out;
+    avo_write_function write;
+    void *context;
+    bool refused;
+    uint64_t from_ns;
+    bool first;
+} tracer;
+
+static void flush(tracer *tracer) {
+    buffer *text = tracer->out.text;
+    if (tracer->out.status != AVO_OK || tracer->refused || text->size == 0)
+        return;
+    tracer->refused = !tracer->write(tracer->context, text->data, text->size);
+    text->size = 0;
+}
+
+/* Begins an event; the caller adds its arguments and closes it. */
+static void event(tracer *tracer, const char *phase, const char *name, uint32_t track) {
+    if (tracer->out.text->size > PIECE_BYTES - 4096)
+        flush(tracer);
+    out_format(&tracer->out, "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"pid\":1,\"tid\":%u",
+               tracer->first ? "" : ",", phase, name, track);
+    tracer->first = false;
+}
+
+/* Microseconds, exact to the nanosecond. */
+static void event_time(tracer *tracer, const char *key, uint64_t ns) {
+    out_format(&tracer->out, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000),
+               (unsigned)(ns % 1000));
+}
+
+static bool is_request(span_kind kind) {
+    return kind == SPAN_QUEUE || kind == SPAN_PREFILL || kind == SPAN_DECODE;
+}
+
+/* Relative to when telemetry was opened, so that times are short. */
+static uint64_t since_open(const tracer *tracer, uint64_t ns) {
+    return ns > tracer->t->opened_ns ? ns - tracer->t->opened_ns : 0;
+}
+
+static void arrow(tracer *tracer, const char *phase, const telemetry_span *span, uint32_t track,
+                  uint64_t ns) {
+    event(tracer, phase, "request", track);
+    event_time(tracer, "ts", since_open(tracer, ns));
+    out_format(&tracer->out, ",\"cat\":\"flow\",\"id\":%llu%s}", (unsigned long long)span->id,
+               phase[0] == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+static void write_request(tracer *tracer, const telemetry_span *span) {
+    const char *name = span_name(span->kind);
+    event(tracer, "b", name, span->a);
+    event_time(tracer, "ts", since_open(tracer, span->begin_ns));
+    out_format(&tracer->out, ",\"cat\":\"request\",\"id\":%llu,\"args\":{\"request\":%llu",
+               (unsigned long long)span->id, (unsigned long long)span->id);
+    if (span->kind != SPAN_QUEUE)
+        out_format(&tracer->out, ",\"tokens\":%u", span->b);
+    out_format(&tracer->out, "}}");
+    event(tracer, "e", name, span->a);
+    event_time(tracer, "ts", since_open(tracer, span->end_ns));
+    out_format(&tracer->out, ",\"cat\":\"request\",\"id\":%llu}", (unsigned long long)span->id);
+    if (span->kind == SPAN_QUEUE)
+        arrow(tracer, "f", span, span->a, span->end_ns);
+}
+
+static void write_arguments(tracer *tracer, const telemetry_span *span) {
+    export_out *out = &tracer->out;
+    unsigned long long id = span->id;
+    if (span->kind < SPAN_PHASES)
+        out_format(out, ",\"cat\":\"phase\",\"args\":{\"layer\":%u,\"wait_us\":%llu.%03u}}",
+                   span->a, id / 1000, (unsigned)(id % 1000));
+    else if (span->kind == SPAN_STEP)
+        out_format(out, ",\"cat\":\"step\",\"args\":{\"step\":%llu,\"decode\":%u,\"prefill\":%u}}",
+                   id, span->a, span->b);
+    else if (span->kind == SPAN_TOKENISE || span->kind == SPAN_DELIVER)
+        out_format(out, ",\"cat\":\"stage\",\"args\":{\"request\":%llu,\"tokens\":%u}}", id,
+                   span->a);
+    else
+        out_format(out, ",\"cat\":\"stage\",\"args\":{\"tokens\":%u}}", span->a);
+}
+
+static void write_span(tracer *tracer, const telemetry_track *track, const telemetry_span *span) {
+    if (span->end_ns < tracer->from_ns || span->kind >= SPAN_KINDS)
+        return;
+    if (is_request(span->kind)) {
+        write_request(tracer, span);
+        return;
+    }
+    event(tracer, "X", span_name(span->kind), track->of);
+    event_time(tracer, "ts", since_open(tracer, span->begin_ns));
+    event_time(tracer, "dur", span->end_ns - span->begin_ns);
+    write_arguments(tracer, span);
+    if (span->kind == SPAN_TOKENISE)
+        arrow(tracer, "s", span, track->of, span->begin_ns);
+}
+
+static void write_track(tracer *tracer, telemetry_track *track) {
+    telemetry_span spans[PIECE_SPANS];
+    uint64_t from = 0, seen = 0;
+    if (track->of == track->number) {
+        event(tracer, "M", "thread_name", track->number);
+        out_format(&tracer->out, ",\"args\":{\"name\":");
+        out_json_text(&tracer->out, track->name);
+        out_format(&tracer->out, "}}");
+        event(tracer, "M", "thread_sort_index", track->number);
+        out_format(&tracer->out, ",\"args\":{\"sort_index\":%u}}", track->number);
+    }
+    uint64_t written = atomic_load(&track->ring.written); /* no more: others write on */
+    while (from < written && tracer->out.status == AVO_OK && !tracer->refused) {
+        uint32_t count = span_ring_read(&track->ring, &from, spans, PIECE_SPANS);
+        if (count == 0)
+            break;
+        seen += count;
+        for (uint32_t i = 0; i < count; i++)
+            write_span(tracer, track, &spans[i]);
+    }
+    if (written > seen) { /* the oldest have been overwritten: whoever looks shall know */
+        event(tracer, "M", "spans_overwritten", track->of);
+        out_format(&tracer->out, ",\"args\":{\"track\":");
+        out_json_text(&tracer->out, track->name);
+        out_format(&tracer->out, ",\"count\":%llu}}", (unsigned long long)(written - seen));
+    }
+}
+
+static void write_trace(tracer *tracer) {
+    avo_telemetry *t = tracer->t;
+    out_format(
+        &tracer->out,
+        "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"%s\",\"model\":", avo_version());
+    out_json_text(&tracer->out, t->name);
+    out_format(&tracer->out, "},\"traceEvents\":[");
+    tracer->first = true;
+    event(tracer, "M", "process_name", 0);
+    out_format(&tracer->out, ",\"args\":{\"name\":\"avocet\"}}");
+    for (telemetry_track *track = t->tracks; track != NULL; track = track->next)
+        write_track(tracer, track);
+    out_format(&tracer->out, "\n]}\n");
+    flush(tracer);
+}
+
+/* The lock is held while it is written: tracks must not go away, and nothing that computes takes
+ * it. */
+avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write_function write,
+                                     void *context, avo_error *error) {
+    if (!(seconds > 0.0))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "trace: %g seconds; more than 0", seconds);
+    buffer text;
+    buffer_init(&text, t->allocator, 2 * PIECE_BYTES);
+    tracer tracer = {.t = t, .out = {&text, AVO_OK}, .write = write, .context = context};
+    uint64_t now = clock_now_ns();
+    double most = (double)now * 1e-9;
+    tracer.from_ns = seconds < most ? now - (uint64_t)(seconds * 1e9) : 0;
+    pthread_mutex_lock(&t->lock);
+    write_trace(&tracer);
+    pthread_mutex_unlock(&t->lock);
+    buffer_free(&text);
+    if (tracer.out.status != AVO_OK)
+        return status_fail(error, tracer.out.status, "trace: %s",
+                           avo_status_text(tracer.out.status));
+    if (tracer.refused)
+        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
+    return AVO_OK;
+}
