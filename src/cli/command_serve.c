@@ -2,12 +2,16 @@
 #include "cli/serve_int.h"
 
 #include "base/clock.h"
+#include "server/activation.h"
+#include "server/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Signals ---- */
@@ -51,13 +55,77 @@ typedef struct serving {
     avo_engine *engine;
     avo_scheduler *scheduler;
     server *server;
-    char model_path[CLI_PATH_MAX];
+    int notifier; /* systemd's; −1: none */
+    double watchdog_seconds;
+    avo_plan plan;
+    sandbox_options sandbox;
+    char files_report[SANDBOX_REPORT_MAX], calls_report[SANDBOX_REPORT_MAX];
+    char model_path[CLI_PATH_MAX], model_name[256];
+    arena texts; /* of the configuration, and folders for the sandbox */
 } serving;
 
 static void say(void *context, const char *line) {
     (void)context;
     cli_warn("%s", line);
 }
+
+/* "models/SmolLM2-135M.gguf" is served as "SmolLM2-135M". */
+static void short_name(const char *path, char *name, size_t capacity) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(name, capacity, "%.*s", (int)(length - begin), path + begin);
+    static const char *const endings[] = {".gguf", ".avo", ".bin"};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        text_view text = text_from(name);
+        if (text.size > strlen(endings[i]) && text_ends(text, text_from(endings[i])))
+            name[text.size - strlen(endings[i])] = '\0';
+    }
+}
+
+/* ---- The sandbox's first half ---- */
+
+/* Files that are made or replaced while it serves: their folder is what is allowed. */
+static const char *folder_of(serving *serving, const char *path) {
+    const char *slash = path == NULL ? NULL : strrchr(path, '/');
+    if (path == NULL || strcmp(path, "-") == 0)
+        return NULL;
+    if (slash == NULL)
+        return ".";
+    return arena_copy_text(&serving->texts, path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+static avo_status confine_files(const serve_flags *flags, serving *serving, avo_error *error) {
+    sandbox_options *sandbox = &serving->sandbox;
+    const server_options *server = &flags->server;
+    const char *const read[] = {serving->model_path, flags->adapter_root, server->certificate,
+                                server->certificate_key, folder_of(serving, server->keys_path)};
+    const char *const written[] = {folder_of(serving, server->access_log),
+                                   folder_of(serving, flags->telemetry),
+                                   folder_of(serving, flags->trace)};
+    bool room = true;
+    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
+        room = room && (read[i] == NULL || sandbox_read(sandbox, read[i]));
+    for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
+        room = room && (written[i] == NULL || sandbox_write(sandbox, written[i]));
+    for (size_t i = 0; flags->adapter_root == NULL && i < flags->adapters.count; i++) {
+        const char *path = strchr(flags->adapters.items[i], '=');
+        room = room && (path == NULL || sandbox_read(sandbox, path + 1));
+    }
+    if (!room)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "sandbox: more than %d paths; --adapter-root "
+                           "names one folder for all adapters",
+                           SANDBOX_PATHS_MAX);
+    sandbox->performance_counters = flags->telemetry_hardware;
+    tzset(); /* read now: templates may ask for the local time */
+    return sandbox_files(sandbox, serving->files_report, sizeof(serving->files_report), error);
+}
+
+/* ---- Opening ---- */
 
 static avo_status load_adapters(const serve_flags *flags, serving *serving, avo_error *error) {
     for (size_t i = 0; i < flags->adapters.count; i++) {
@@ -85,24 +153,58 @@ static avo_status open_registry(const serve_flags *flags, serving *serving, avo_
     return load_adapters(flags, serving, error);
 }
 
-static avo_status open_all(serve_flags *flags, serving *serving, avo_error *error) {
-    AVO_TRY(server_bind(&flags->server, error));
+#define KV_TOKENS 65536u /* by default, unless one context is longer */
+
+static void choose_kv_tokens(const avo_model *model, avo_engine_options *engine) {
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(model, &info);
+    if (engine->kv_tokens != 0)
+        return;
+    uint64_t context = engine->context_max != 0 ? engine->context_max : info.context;
+    uint64_t most = context * engine->sessions_max;
+    uint64_t wanted = context > KV_TOKENS ? context : KV_TOKENS;
+    engine->kv_tokens = most < wanted ? most : wanted;
+}
+
+/* Sockets first: whether the port is free is known before a model is loaded. Then files are
+ * confined, and only then come threads. */
+static avo_status open_model(serve_flags *flags, serving *serving, avo_error *error) {
+    server_options *server = &flags->server;
+    AVO_TRY(activation_sockets(server->listen_sockets, SERVER_SOCKETS_MAX, &server->listen_count,
+                               error));
+    serving->notifier = activation_notifier_open();
+    serving->watchdog_seconds = activation_watchdog_seconds();
+    AVO_TRY(server_bind(server, error));
     AVO_TRY(cli_model_path(flags->model, serving->model_path, sizeof(serving->model_path), error));
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
-    AVO_TRY(cli_engine_open(serving->model, &flags->engine, &serving->engine, error));
+    if (!flags->no_sandbox)
+        AVO_TRY(confine_files(flags, serving, error));
+    choose_kv_tokens(serving->model, &flags->engine);
+    AVO_TRY(avo_engine_plan(serving->model, &flags->engine, &serving->plan, error));
+    return cli_engine_open(serving->model, &flags->engine, &serving->engine, error);
+}
+
+static avo_status open_all(serve_flags *flags, serving *serving, avo_error *error) {
+    server_options *server = &flags->server;
+    AVO_TRY(open_model(flags, serving, error));
     AVO_TRY(open_registry(flags, serving, error));
     flags->scheduler.registry = serving->registry;
     AVO_TRY(avo_scheduler_open(serving->engine, &flags->scheduler, &serving->scheduler, error));
-    flags->server.model = serving->model;
-    flags->server.engine = serving->engine;
-    flags->server.scheduler = serving->scheduler;
-    flags->server.registry = serving->registry;
-    flags->server.model_path = serving->model_path;
-    flags->server.model_name = flags->model_name != NULL ? flags->model_name : flags->model;
-    flags->server.log = say;
-    avo_status status = server_open(&flags->server, &serving->server, error);
-    flags->server.listen_count = 0; /* the server's now, even where it failed */
-    return status;
+    short_name(flags->model, serving->model_name, sizeof(serving->model_name));
+    server->model = serving->model;
+    server->engine = serving->engine;
+    server->scheduler = serving->scheduler;
+    server->registry = serving->registry;
+    server->model_path = serving->model_path;
+    server->model_name = flags->model_name != NULL ? flags->model_name : serving->model_name;
+    server->log = say;
+    server_options given = *server;
+    server->listen_count = 0; /* the server's now, even where it fails */
+    AVO_TRY(server_open(&given, &serving->server, error));
+    if (flags->no_sandbox)
+        return AVO_OK;
+    return sandbox_calls(&serving->sandbox, serving->calls_report, sizeof(serving->calls_report),
+                         error);
 }
 
 static void close_all(serve_flags *flags, serving *serving) {
@@ -112,6 +214,8 @@ static void close_all(serve_flags *flags, serving *serving) {
     avo_registry_close(serving->registry);
     avo_engine_close(serving->engine);
     avo_model_close(serving->model);
+    activation_notifier_close(serving->notifier);
+    arena_free(&serving->texts);
 }
 
 /* ---- Serving ---- */
@@ -129,7 +233,8 @@ static void drain(serving *serving) {
     double seconds = server_settings(serving->server)->drain_seconds;
     uint64_t begin = clock_now_ns();
     server_drain(serving->server);
-    cli_warn("ending: %u requests have %.0f seconds to finish",
+    activation_notify(serving->notifier, "STOPPING=1\nSTATUS=finishing what runs");
+    cli_warn("ending: %u requests have %g seconds to finish",
              server_open_exchanges(serving->server), seconds);
     while (server_open_exchanges(serving->server) > 0 &&
            clock_seconds(begin, clock_now_ns()) < seconds)
@@ -139,53 +244,120 @@ static void drain(serving *serving) {
         cli_warn("%u requests were not finished in time", left);
 }
 
-static void serve(serving *serving) {
-    cli_warn("serving %s at %s", server_settings(serving->server)->model_name,
-             server_url(serving->server));
+/* systemd hears of a loop that moves; of one that does not it hears nothing and acts. */
+static void beat(const serving *serving) {
+    double seconds = 0.0;
+    if (serving->watchdog_seconds <= 0.0)
+        return;
+    if (server_alive(serving->server, &seconds))
+        activation_notify(serving->notifier, "WATCHDOG=1");
+    else
+        cli_warn("the decode loop has not moved for %.0f seconds", seconds);
+}
+
+static void count_adapter(void *context, const avo_registry_entry *entry) {
+    (void)entry;
+    ++*(uint32_t *)context;
+}
+
+static void serve(const serve_flags *flags, serving *serving) {
+    serve_facts facts = {.model = serving->model,
+                         .model_path = serving->model_path,
+                         .plan = &serving->plan,
+                         .server = serving->server,
+                         .files_report = serving->files_report,
+                         .calls_report = serving->calls_report};
+    avo_registry_list(serving->registry, count_adapter, &facts.adapters);
+    serve_banner(flags, &facts);
+    activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
+    int pause = 1000;
+    if (serving->watchdog_seconds > 0.0 && serving->watchdog_seconds < 3.0)
+        pause = (int)(serving->watchdog_seconds * 1e3 / 3.0);
     for (;;) {
-        int number = next_signal(1000);
+        int number = next_signal(pause);
         if (number == SIGTERM || number == SIGINT)
             break;
         if (number == SIGHUP)
             hang_up(serving);
         if (number == SIGUSR1)
             server_reopen_log(serving->server);
+        beat(serving);
     }
     drain(serving);
+}
+
+static int run_server(serve_flags *flags, serving *serving) {
+    avo_error error = {0};
+    cli_interrupt_catch();
+    avo_status status = open_all(flags, serving, &error);
+    if (status == AVO_OK)
+        status = catch_signals(&error);
+    if (status == AVO_OK && !cli_interrupted())
+        serve(flags, serving);
+    close_all(flags, serving);
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_status(status, &error);
+}
+
+/* The file's values first, then the command line's over them. */
+static options_result read_options(serve_flags *flags, const option_spec *specs, arena *texts,
+                                   int argc, char **argv, int *words) {
+    const char *config = serve_config_named(argc, argv);
+    serve_config_lists lists;
+    avo_error error = {0};
+    if (config != NULL &&
+        serve_config_read(config, specs, &flags->model, texts, &error) != AVO_OK) {
+        cli_fail(&error);
+        return OPTIONS_WRONG;
+    }
+    serve_config_lists_begin(&lists, specs);
+    options_result parsed = options_parse(&command_serve, specs, argc, argv, words);
+    serve_config_lists_end(&lists, specs);
+    return parsed;
+}
+
+static int print_schema(const option_spec *specs) {
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    return cli_print_report(serve_config_schema(specs, &out), &out);
 }
 
 static int run(int argc, char **argv) {
     serve_flags flags;
     option_spec specs[SERVE_OPTION_MAX];
+    static serving serving; /* paths and reports: large */
     serve_flags_init(&flags);
     serve_flags_specs(&flags, specs);
-    int words = 0;
-    options_result parsed = options_parse(&command_serve, specs, argc, argv, &words);
+    serving.plan = (avo_plan)AVO_PLAN_INIT;
+    serving.notifier = -1;
+    arena_init(&serving.texts, NULL, SIZE_MAX);
+    int words = 0, exit_status = EXIT_USAGE;
+    options_result parsed = read_options(&flags, specs, &serving.texts, argc, argv, &words);
     if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words > 1 || (words == 0 && flags.model == NULL))
-        return cli_usage(&command_serve, words == 0 ? "which MODEL?" : "one MODEL only");
-    if (words == 1)
-        flags.model = argv[1];
-    serve_flags_settle(&flags);
-    avo_error error = {0};
-    serving serving = {0};
-    cli_interrupt_catch();
-    avo_status status = open_all(&flags, &serving, &error);
-    if (status == AVO_OK)
-        status = catch_signals(&error);
-    if (status == AVO_OK && !cli_interrupted())
-        serve(&serving);
-    close_all(&flags, &serving);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_status(status, &error);
+        exit_status = options_exit(parsed);
+    else if (flags.print_schema)
+        exit_status = print_schema(specs);
+    else if (words > 1 || (words == 0 && flags.model == NULL))
+        cli_usage(&command_serve, words == 0 ? "which MODEL?" : "one MODEL only");
+    else if (serve_flags_settle(&flags)) {
+        if (words == 1)
+            flags.model = argv[1];
+        return run_server(&flags, &serving);
+    }
+    arena_free(&serving.texts);
+    return exit_status;
 }
 
 const cli_command command_serve = {
     .name = "serve",
     .summary = "an OpenAI-compatible server with a web page",
     .usage = "avocet serve MODEL [options]",
-    .examples = "avocet serve smollm2\n"
-                "avocet serve model.gguf --port 9000 --sessions 32\n"
-                "avocet serve smollm2 --adapter support=adapters/support --adapter-root adapters",
+    .examples =
+        "avocet serve smollm2\n"
+        "avocet serve model.gguf --port 9000 --sessions 32 --access-log access.jsonl\n"
+        "avocet serve smollm2 --adapter support=support-lora --adapter-root adapters\n"
+        "avocet serve smollm2 --host 0.0.0.0 --keys keys.json --tls-cert c.pem --tls-key k.pem\n"
+        "avocet serve --config configs/serving.json --port 9000\n"
+        "curl localhost:8080/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\","
+        "\"content\":\"Hello\"}]}'",
     .run = run,
 };

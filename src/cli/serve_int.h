@@ -1,7 +1,8 @@
-/* Inside `avocet serve`: its flags. */
+/* Inside `avocet serve`: its flags, its configuration file, and what it says when it begins. */
 #ifndef AVO_CLI_SERVE_INT_H
 #define AVO_CLI_SERVE_INT_H
 
+#include "base/arena.h"
 #include "cli/engine_flags.h"
 #include "server/server.h"
 
@@ -10,6 +11,8 @@
 typedef struct serve_flags {
     const char *model; /* argument, or "model" of the configuration */
     const char *model_name;
+    const char *config;
+    bool print_schema;
     avo_engine_options engine;
     avo_scheduler_options scheduler;
     server_options server;
@@ -20,14 +23,51 @@ typedef struct serve_flags {
     option_list adapters; /* NAME=PATH */
     const char *adapter_root, *adapter_type;
     bool no_sandbox;
+    const char *telemetry; /* CSV file */
+    double telemetry_seconds;
+    bool telemetry_hardware;
+    const char *trace; /* file for the last trace_seconds, written at the end */
+    double trace_seconds;
 } serve_flags;
 
 extern const cli_command command_serve;
 
+/* ---- serve_flags.c ---- */
+
 /* Defaults, and the table of options over `flags`: SERVE_OPTION_MAX at most, with the end. */
 void serve_flags_init(serve_flags *flags);
 void serve_flags_specs(serve_flags *flags, option_spec *specs);
-/* What is given in other units into the options they stand for. */
-void serve_flags_settle(serve_flags *flags);
+/* Whether they go together; prints what does not. Puts what is given in other units where it
+ * belongs. */
+bool serve_flags_settle(serve_flags *flags);
+
+/* ---- serve_config.c ---- */
+
+/* The file of --config as it stands in argv (before "--"), or NULL. */
+const char *serve_config_named(int argc, char *const *argv);
+/* Sets what the file says: a key is an option's name with _ for -, or "model". Refuses by name:
+ * unknown keys, wrong types, values out of range. Texts live in the arena. */
+AVO_MUST_USE avo_status serve_config_read(const char *path, const option_spec *specs,
+                                          const char **model, arena *arena, avo_error *error);
+/* Options that were given on the command line replace lists of the file, not add to them. */
+typedef struct serve_config_lists {
+    size_t before[SERVE_OPTION_MAX];
+} serve_config_lists;
+void serve_config_lists_begin(serve_config_lists *lists, const option_spec *specs);
+void serve_config_lists_end(const serve_config_lists *lists, const option_spec *specs);
+/* The same table as a JSON schema. */
+AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *out);
+
+/* ---- serve_banner.c ---- */
+
+typedef struct serve_facts {
+    const avo_model *model;
+    const char *model_path;
+    const avo_plan *plan;
+    const server *server;
+    const char *files_report, *calls_report; /* of the sandbox; "" where it is off */
+    uint32_t adapters;
+} serve_facts;
+void serve_banner(const serve_flags *flags, const serve_facts *facts);
 
 #endif

@@ -198,7 +198,8 @@ static void set_response(exchange *exchange, struct MHD_Response *response, unsi
     if (content_type != NULL)
         MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", exchange->id);
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (exchange_list_find(&exchange->answer_headers, "X-Content-Type-Options") == NULL)
+        MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (atomic_load(&exchange->server->draining))
         MHD_add_response_header(response, "Connection", "close");
     add_cors(exchange, response);

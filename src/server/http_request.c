@@ -163,14 +163,14 @@ static enum MHD_Result begin(exchange *exchange) {
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
         return MHD_YES;
     }
-    /* A small body is read to its end, so that the connection can be used again. */
-    if (announced > 0 && announced <= SERVER_DISCARD_BYTES && expect == NULL) {
+    /* A small body is read to its end, so that the connection can be used again: libmicrohttpd ends
+     * a connection that is answered before that. */
+    if (announced <= SERVER_DISCARD_BYTES && expect == NULL) {
         exchange->discarding = true;
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
         return MHD_YES;
     }
-    if (announced > 0)
-        watch_linger(exchange->server, exchange->descriptor);
+    watch_linger(exchange->server, exchange->descriptor);
     watch_state(exchange->server, exchange->descriptor, CONNECTION_BUSY);
     exchange->handled = true;
     return exchange_queue(exchange);

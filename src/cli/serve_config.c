@@ -1,0 +1,277 @@
+/* --config: the table of options once more, as a JSON file. The table is the schema: kinds and
+ * ranges stand there once. */
+#include "cli/serve_int.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CONFIG_BYTES_MAX ((size_t)1 << 20)
+
+static void key_of(const char *name, char *key, size_t capacity) {
+    snprintf(key, capacity, "%s", name);
+    for (char *at = key; *at != '\0'; at++)
+        *at = *at == '-' ? '_' : *at;
+}
+
+/* These say what the command itself does. */
+static bool is_key(const option_spec *spec) {
+    return strcmp(spec->name, "config") != 0 && strcmp(spec->name, "config-schema") != 0;
+}
+
+const char *serve_config_named(int argc, char *const *argv) {
+    const char *found = NULL;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            found = argv[i] + 9;
+        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            found = argv[++i];
+    }
+    return found;
+}
+
+/* ---- Values ---- */
+
+static avo_status wrong_kind(const json_value *value, const char *wanted, avo_error *error) {
+    return status_fail(error, AVO_ERROR_ARGUMENT, "wants %s, not %s", wanted,
+                       json_kind_name(value->kind));
+}
+
+static avo_status check_range(const option_spec *spec, double number, avo_error *error) {
+    bool ranged = spec->minimum != 0.0 || spec->maximum != 0.0;
+    if (ranged && (number < spec->minimum || number > spec->maximum))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%.12g is out of range: %.12g to %.12g",
+                           number, spec->minimum, spec->maximum);
+    return AVO_OK;
+}
+
+static avo_status set_whole(const option_spec *spec, const json_value *value, avo_error *error) {
+    if (value->kind != JSON_INTEGER)
+        return wrong_kind(value, "a whole number", error);
+    AVO_TRY(check_range(spec, (double)value->integer, error));
+    if (value->integer < 0 || (spec->kind == OPTION_U32 && value->integer > UINT32_MAX))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%lld is out of range",
+                           (long long)value->integer);
+    if (spec->kind == OPTION_U32)
+        *(uint32_t *)spec->target = (uint32_t)value->integer;
+    else
+        *(uint64_t *)spec->target = (uint64_t)value->integer;
+    return AVO_OK;
+}
+
+static avo_status copy_text(const json_value *value, arena *arena, const char **text,
+                            avo_error *error) {
+    if (value->kind != JSON_STRING)
+        return wrong_kind(value, "a text", error);
+    if (value->string.size > 0 && memchr(value->string.data, 0, value->string.size) != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "holds a zero byte");
+    *text = arena_copy_text(arena, value->string.data, value->string.size);
+    return *text == NULL ? status_no_memory(error, "the configuration", value->string.size)
+                         : AVO_OK;
+}
+
+static bool is_choice(const char *choices, const char *text) {
+    for (const char *at = choices; *at != '\0';) {
+        size_t length = strcspn(at, "|");
+        if (strlen(text) == length && strncmp(at, text, length) == 0)
+            return true;
+        at += length + (at[length] == '|');
+    }
+    return false;
+}
+
+static avo_status set_list(const option_spec *spec, const json_value *value, arena *arena,
+                           avo_error *error) {
+    option_list *list = spec->target;
+    if (value->kind != JSON_ARRAY)
+        return wrong_kind(value, "a list of texts", error);
+    if (value->array.count > OPTION_LIST_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "has %zu entries, %d at most",
+                           value->array.count, OPTION_LIST_MAX);
+    list->count = 0;
+    for (size_t i = 0; i < value->array.count; i++)
+        AVO_TRY(copy_text(&value->array.items[i], arena, &list->items[list->count++], error));
+    return AVO_OK;
+}
+
+static avo_status set_value(const option_spec *spec, const json_value *value, arena *arena,
+                            avo_error *error) {
+    const char *text = NULL;
+    switch (spec->kind) {
+    case OPTION_FLAG:
+        if (value->kind != JSON_BOOLEAN)
+            return wrong_kind(value, "true or false", error);
+        *(bool *)spec->target = value->boolean;
+        return AVO_OK;
+    case OPTION_U32:
+    case OPTION_U64:
+        return set_whole(spec, value, error);
+    case OPTION_NUMBER: {
+        if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER)
+            return wrong_kind(value, "a number", error);
+        double number = value->kind == JSON_INTEGER ? (double)value->integer : value->number;
+        AVO_TRY(check_range(spec, number, error));
+        *(double *)spec->target = number;
+        return AVO_OK;
+    }
+    case OPTION_TEXT_LIST:
+        return set_list(spec, value, arena, error);
+    case OPTION_TEXT:
+    case OPTION_CHOICE:
+    case OPTION_OPTIONAL_TEXT:
+        AVO_TRY(copy_text(value, arena, &text, error));
+        if (spec->kind == OPTION_CHOICE && !is_choice(spec->value, text))
+            return status_fail(error, AVO_ERROR_ARGUMENT, "\"%.40s\" is none of %s", text,
+                               spec->value);
+        *(const char **)spec->target = text;
+        return AVO_OK;
+    }
+    return AVO_OK;
+}
+
+/* ---- The file ---- */
+
+static avo_status unknown_key(const option_spec *specs, text_view key, avo_error *error) {
+    char wanted[65], name[64];
+    const char *best = NULL;
+    size_t distance = 0;
+    snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
+    nearest near = {.wanted = wanted};
+    char names[SERVE_OPTION_MAX + 1][64];
+    size_t count = 0;
+    for (const option_spec *spec = specs; spec->name != NULL; spec++)
+        if (is_key(spec))
+            key_of(spec->name, names[count++], sizeof(name));
+    snprintf(names[count++], sizeof(name), "model");
+    for (size_t i = 0; i < count; i++)
+        nearest_consider(&near, names[i]);
+    best = near.best;
+    distance = near.distance;
+    (void)distance;
+    if (best != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "there is no such key; did you mean \"%s\"?",
+                           best);
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "there is no such key; avocet serve --config-schema lists them");
+}
+
+static avo_status set_member(const option_spec *specs, const json_member *member,
+                             const char **model, arena *arena, avo_error *error) {
+    char key[64];
+    if (text_is(member->key, "model"))
+        return copy_text(&member->value, arena, model, error);
+    for (const option_spec *spec = specs; spec->name != NULL; spec++) {
+        key_of(spec->name, key, sizeof(key));
+        if (is_key(spec) && text_is(member->key, key))
+            return set_value(spec, &member->value, arena, error);
+    }
+    return unknown_key(specs, member->key, error);
+}
+
+static avo_status set_all(const option_spec *specs, const json_value *root, const char **model,
+                          arena *arena, avo_error *error) {
+    if (root->kind != JSON_OBJECT)
+        return wrong_kind(root, "an object", error);
+    for (size_t i = 0; i < root->object.count; i++) {
+        const json_member *member = &root->object.members[i];
+        if (text_starts(member->key, TEXT_LITERAL("$"))) /* "$schema", for editors */
+            continue;
+        avo_status status = set_member(specs, member, model, arena, error);
+        if (status != AVO_OK)
+            return status_prefix(error, status, "line %u: \"%.*s\"", member->value.line,
+                                 TEXT_ARGUMENT(member->key));
+    }
+    return AVO_OK;
+}
+
+avo_status serve_config_read(const char *path, const option_spec *specs, const char **model,
+                             arena *arena, avo_error *error) {
+    file_map map = {0};
+    json_value root;
+    AVO_TRY(file_map_open(path, &map, error));
+    text_view text = {(const char *)map.bytes.data, map.bytes.size};
+    avo_status status = text.size > CONFIG_BYTES_MAX
+                            ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, %zu at most",
+                                          text.size, CONFIG_BYTES_MAX)
+                            : json_parse(arena, text, &root, error);
+    if (status == AVO_OK)
+        status = set_all(specs, &root, model, arena, error);
+    file_map_close(&map);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
+}
+
+/* ---- Lists ---- */
+
+void serve_config_lists_begin(serve_config_lists *lists, const option_spec *specs) {
+    for (size_t i = 0; specs[i].name != NULL; i++)
+        lists->before[i] =
+            specs[i].kind == OPTION_TEXT_LIST ? ((const option_list *)specs[i].target)->count : 0;
+}
+
+void serve_config_lists_end(const serve_config_lists *lists, const option_spec *specs) {
+    for (size_t i = 0; specs[i].name != NULL; i++) {
+        if (specs[i].kind != OPTION_TEXT_LIST)
+            continue;
+        option_list *list = specs[i].target;
+        size_t old = lists->before[i];
+        if (old == 0 || list->count == old)
+            continue;
+        memmove(list->items, list->items + old, (list->count - old) * sizeof(list->items[0]));
+        list->count -= old;
+    }
+}
+
+/* ---- The schema ---- */
+
+static avo_status write_choices(buffer *out, const char *choices) {
+    AVO_TRY(buffer_append_text(out, ",\"enum\":["));
+    for (const char *at = choices; *at != '\0';) {
+        size_t length = strcspn(at, "|");
+        AVO_TRY(buffer_format(out, "%s\"%.*s\"", at == choices ? "" : ",", (int)length, at));
+        at += length + (at[length] == '|');
+    }
+    return buffer_append_text(out, "]");
+}
+
+static avo_status write_option(buffer *out, const option_spec *spec) {
+    static const char *const types[] = {
+        [OPTION_FLAG] = "boolean",  [OPTION_TEXT] = "string",    [OPTION_CHOICE] = "string",
+        [OPTION_U32] = "integer",   [OPTION_U64] = "integer",    [OPTION_OPTIONAL_TEXT] = "string",
+        [OPTION_NUMBER] = "number", [OPTION_TEXT_LIST] = "array"};
+    char key[64];
+    key_of(spec->name, key, sizeof(key));
+    AVO_TRY(buffer_format(out, ",\n  \"%s\":{\"type\":\"%s\"", key, types[spec->kind]));
+    if (spec->kind == OPTION_CHOICE)
+        AVO_TRY(write_choices(out, spec->value));
+    if (spec->kind == OPTION_TEXT_LIST)
+        AVO_TRY(buffer_format(out, ",\"items\":{\"type\":\"string\"},\"maxItems\":%d",
+                              OPTION_LIST_MAX));
+    if (spec->minimum != 0.0 || spec->maximum != 0.0) {
+        AVO_TRY(buffer_append_text(out, ",\"minimum\":"));
+        AVO_TRY(json_write_number(out, spec->minimum));
+        AVO_TRY(buffer_append_text(out, ",\"maximum\":"));
+        AVO_TRY(json_write_number(out, spec->maximum));
+    } else if (spec->kind == OPTION_U32 || spec->kind == OPTION_U64) {
+        AVO_TRY(buffer_append_text(out, ",\"minimum\":0"));
+    }
+    AVO_TRY(buffer_append_text(out, ",\"description\":"));
+    AVO_TRY(json_write_string(out, text_from(spec->help)));
+    return buffer_append_text(out, "}");
+}
+
+avo_status serve_config_schema(const option_spec *specs, buffer *out) {
+    AVO_TRY(buffer_append_text(
+        out, "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\n"
+             " \"title\":\"avocet serve --config\",\n"
+             " \"type\":\"object\",\"additionalProperties\":false,\n"
+             " \"patternProperties\":{\"^\\\\$\":{}},\n"
+             " \"properties\":{\n"
+             "  \"model\":{\"type\":\"string\",\"description\":\"what to serve, where no MODEL is "
+             "given\"}"));
+    for (const option_spec *spec = specs; spec->name != NULL; spec++)
+        if (is_key(spec))
+            AVO_TRY(write_option(out, spec));
+    return buffer_append_text(out, "}}\n");
+}
