@@ -192,9 +192,15 @@ static void add_cors(const exchange *exchange, struct MHD_Response *response) {
 static void set_response(exchange *exchange, struct MHD_Response *response, unsigned status,
                          const char *content_type) {
     exchange->status = status;
-    exchange->response = response;
-    if (response == NULL) /* no memory: the connection is closed */
+    if (response == NULL) { /* no memory: the connection is closed */
+        exchange->gone = true;
         return;
+    }
+    if (exchange->connection == NULL) { /* over: nobody would take it */
+        MHD_destroy_response(response);
+        return;
+    }
+    exchange->response = response;
     if (content_type != NULL)
         MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", exchange->id);
@@ -231,8 +237,6 @@ void exchange_send(exchange *exchange, unsigned status, const char *content_type
     exchange->phase = EXCHANGE_DONE;
     exchange->sent_bytes = exchange->keep_head ? 0 : body.size;
     set_response(exchange, response, status, content_type);
-    if (response == NULL)
-        exchange->gone = true;
     resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
 }
@@ -280,8 +284,6 @@ void exchange_stream(exchange *exchange, unsigned status, const char *content_ty
     assert(exchange->phase == EXCHANGE_WAITING);
     exchange->phase = EXCHANGE_STREAMING;
     set_response(exchange, response, status, content_type);
-    if (response == NULL)
-        exchange->gone = true;
     resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
 }
@@ -335,6 +337,13 @@ bool exchange_answered(exchange *exchange) {
     return answered;
 }
 
+/* A stream's response holds the exchange: ours is given up as soon as libmicrohttpd has its own. */
+static void drop_response(exchange *exchange) {
+    if (exchange->response != NULL)
+        MHD_destroy_response(exchange->response);
+    exchange->response = NULL;
+}
+
 enum MHD_Result exchange_queue(exchange *exchange) {
     enum MHD_Result result = MHD_YES;
     bool hung_up = watch_hung_up(exchange->server, exchange->descriptor);
@@ -344,6 +353,7 @@ enum MHD_Result exchange_queue(exchange *exchange) {
     } else if (exchange->response != NULL && !exchange->cut) {
         exchange->queued = true;
         result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
+        drop_response(exchange);
     } else if (exchange->gone || exchange->cut || atomic_load(&exchange->server->closing)) {
         result = MHD_NO;
     } else {
@@ -403,6 +413,7 @@ void exchange_over(exchange *exchange) {
     exchange->connection = NULL;
     exchange->descriptor = -1;
     exchange->suspended = false;
+    drop_response(exchange);
     pthread_mutex_unlock(&exchange->lock);
     exchange_lose(exchange);
 }
