@@ -51,6 +51,7 @@ static int next_signal(int milliseconds) {
 
 typedef struct serving {
     avo_model *model;
+    avo_telemetry *telemetry;
     avo_registry *registry;
     avo_engine *engine;
     avo_scheduler *scheduler;
@@ -153,6 +154,21 @@ static avo_status open_registry(const serve_flags *flags, serving *serving, avo_
     return load_adapters(flags, serving, error);
 }
 
+static avo_status open_telemetry(serve_flags *flags, serving *serving, avo_error *error) {
+    avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
+    short_name(flags->model, serving->model_name, sizeof(serving->model_name));
+    if (flags->model_name == NULL)
+        flags->model_name = serving->model_name;
+    options.hardware = flags->telemetry_hardware;
+    options.model_name = flags->model_name;
+    AVO_TRY(avo_telemetry_open(&options, NULL, &serving->telemetry, error));
+    flags->engine.telemetry = serving->telemetry;
+    flags->server.telemetry = serving->telemetry;
+    if (flags->trace != NULL)
+        avo_telemetry_trace_begin(serving->telemetry);
+    return AVO_OK;
+}
+
 #define KV_TOKENS 65536u /* by default, unless one context is longer */
 
 static void choose_kv_tokens(const avo_model *model, avo_engine_options *engine) {
@@ -179,6 +195,7 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
+    AVO_TRY(open_telemetry(flags, serving, error));
     choose_kv_tokens(serving->model, &flags->engine);
     AVO_TRY(avo_engine_plan(serving->model, &flags->engine, &serving->plan, error));
     return cli_engine_open(serving->model, &flags->engine, &serving->engine, error);
@@ -190,13 +207,12 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     AVO_TRY(open_registry(flags, serving, error));
     flags->scheduler.registry = serving->registry;
     AVO_TRY(avo_scheduler_open(serving->engine, &flags->scheduler, &serving->scheduler, error));
-    short_name(flags->model, serving->model_name, sizeof(serving->model_name));
     server->model = serving->model;
     server->engine = serving->engine;
     server->scheduler = serving->scheduler;
     server->registry = serving->registry;
     server->model_path = serving->model_path;
-    server->model_name = flags->model_name != NULL ? flags->model_name : serving->model_name;
+    server->model_name = flags->model_name;
     server->log = say;
     server_options given = *server;
     server->listen_count = 0; /* the server's now, even where it fails */
@@ -213,6 +229,11 @@ static void close_all(serve_flags *flags, serving *serving) {
     avo_scheduler_close(serving->scheduler);
     avo_registry_close(serving->registry);
     avo_engine_close(serving->engine);
+    if (serving->telemetry != NULL && flags->trace != NULL) {
+        avo_telemetry_trace_end(serving->telemetry);
+        serve_trace_write(serving->telemetry, flags->trace, flags->trace_seconds);
+    }
+    avo_telemetry_close(serving->telemetry);
     avo_model_close(serving->model);
     activation_notifier_close(serving->notifier);
     arena_free(&serving->texts);
@@ -270,8 +291,9 @@ static void serve(const serve_flags *flags, serving *serving) {
     avo_registry_list(serving->registry, count_adapter, &facts.adapters);
     serve_banner(flags, &facts);
     activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
-    int pause = 1000;
-    if (serving->watchdog_seconds > 0.0 && serving->watchdog_seconds < 3.0)
+    uint64_t written = clock_now_ns();
+    int pause = flags->telemetry_seconds < 1.0 ? (int)(flags->telemetry_seconds * 1e3) : 1000;
+    if (serving->watchdog_seconds > 0.0 && serving->watchdog_seconds * 1e3 / 3.0 < pause)
         pause = (int)(serving->watchdog_seconds * 1e3 / 3.0);
     for (;;) {
         int number = next_signal(pause);
@@ -282,8 +304,15 @@ static void serve(const serve_flags *flags, serving *serving) {
         if (number == SIGUSR1)
             server_reopen_log(serving->server);
         beat(serving);
+        if (flags->telemetry != NULL &&
+            clock_seconds(written, clock_now_ns()) >= flags->telemetry_seconds) {
+            written = clock_now_ns();
+            serve_telemetry_write(serving->telemetry, flags->telemetry);
+        }
     }
     drain(serving);
+    if (flags->telemetry != NULL)
+        serve_telemetry_write(serving->telemetry, flags->telemetry);
 }
 
 static int run_server(serve_flags *flags, serving *serving) {

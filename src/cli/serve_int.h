@@ -58,6 +58,12 @@ void serve_config_lists_end(const serve_config_lists *lists, const option_spec *
 /* The same table as a JSON schema. */
 AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *out);
 
+/* ---- serve_telemetry.c ---- */
+
+/* Replace the file; a failure is a warning. */
+void serve_telemetry_write(avo_telemetry *telemetry, const char *path);
+void serve_trace_write(avo_telemetry *telemetry, const char *path, double seconds);
+
 /* ---- serve_banner.c ---- */
 
 typedef struct serve_facts {

@@ -17,7 +17,7 @@ static bool is_open_path(const exchange_request *asked) {
     static const char *const paths[] = {"/", "/health", "/ready", "/openapi.json"};
     static const char *const suffixes[] = {".html", ".css", ".js",    ".svg",
                                            ".png",  ".ico", ".woff2", ".webmanifest"};
-    if (strcmp(asked->method, "GET") != 0)
+    if (strcmp(asked->method, "GET") != 0 || asked->path[0] != '/')
         return false;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         if (strcmp(asked->path, paths[i]) == 0)

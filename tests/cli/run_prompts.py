@@ -1,36 +1,12 @@
 """`avocet run --prompts` and `--adapter` on a tiny model: order, overrides, bad lines, adapters."""
 import json
-import random
-import struct
 import tempfile
 import unittest
 from pathlib import Path
 
 import tiny_model
 from command import FAILED, GOOD, USAGE, call
-
-
-def write_adapter(folder, seed, rank=4, layers=2, width=32, spread=0.4):
-    """A PEFT folder with random A and B of q_proj and o_proj."""
-    folder.mkdir()
-    generator = random.Random(seed)
-    (folder / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank,
-        "target_modules": ["q_proj", "o_proj"], "bias": "none"}))
-    header, data = {}, b""
-    for layer in range(layers):
-        for module in ("q_proj", "o_proj"):
-            for half, shape in (("lora_A", [rank, width]), ("lora_B", [width, rank])):
-                count = shape[0] * shape[1]
-                numbers = struct.pack(f"<{count}f",
-                                      *(generator.gauss(0, spread) for _ in range(count)))
-                name = f"base_model.model.model.layers.{layer}.self_attn.{module}.{half}.weight"
-                header[name] = {"dtype": "F32", "shape": shape,
-                                "data_offsets": [len(data), len(data) + len(numbers)]}
-                data += numbers
-    text = json.dumps(header).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return folder
+from tiny_model import write_adapter
 
 
 class Prompts(unittest.TestCase):

@@ -1,0 +1,115 @@
+"""Keys: who may ask, how often, how much; reading them again while it serves."""
+import hashlib
+import json
+import signal
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny_model
+from command import FAILED, call
+from serving import Serving
+
+ADMIN, PLAIN, SLOW, SMALL = ("admin-key-1", "plain-key-22", "slow-key-333", "small-key-444")
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+class Keys(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="avocet-keys-")
+        self.addCleanup(self.scratch.cleanup)
+        self.folder = Path(self.scratch.name)
+        self.model = tiny_model.write(self.folder)
+        self.path = self.folder / "keys" / "keys.json"
+        self.path.parent.mkdir()
+
+    def write(self, *keys):
+        self.path.write_text(json.dumps({"keys": list(keys)}))
+
+    def serve(self, *flags):
+        server = Serving(self.model, "--keys", self.path, *flags)
+        self.addCleanup(server.__exit__)
+        return server
+
+    def test_who_may_ask(self):
+        self.write({"name": "boss", "key": ADMIN, "admin": True},
+                   {"name": "plain", "sha256": hashlib.sha256(PLAIN.encode()).hexdigest()})
+        server = self.serve("--access-log", self.folder / "log")
+        self.assertEqual(server.ask("GET", "/health")[0], 200)
+        for headers in ({}, bearer("nobody-knows"), bearer(""), {"x-api-key": PLAIN + "x"},
+                        {"Authorization": f"Basic {PLAIN}"}, bearer(PLAIN[:-1]),
+                        bearer("k" * 5000)):
+            status, answer, body = server.ask("POST", "/nowhere", {}, headers)
+            self.assertEqual(status, 401, headers)
+            self.assertEqual(answer["www-authenticate"], "Bearer")
+            self.assertEqual(json.loads(body)["error"]["type"], "authentication_error")
+            self.assertEqual(server.ask("GET", "/metrics", None, headers)[0], 401)
+        for headers in (bearer(PLAIN), {"x-api-key": PLAIN}, bearer(ADMIN),
+                        {"authorization": f"bearer   {PLAIN}"}):
+            self.assertEqual(server.ask("POST", "/nowhere", {}, headers)[0], 404, headers)
+        self.assertTrue(server.wait_for(
+            lambda: '"key":"plain"' in (self.folder / "log").read_text()))
+        self.assertNotIn(PLAIN, (self.folder / "log").read_text())
+        self.assertEqual(server.end(), 0)
+
+    def test_rates(self):
+        self.write({"name": "slow", "key": SLOW, "requests_per_minute": 3},
+                   {"name": "plain", "key": PLAIN})
+        server = self.serve()
+        seen = [server.ask("POST", "/nowhere", {}, bearer(SLOW)) for _ in range(5)]
+        self.assertEqual([answer[0] for answer in seen], [404] * 3 + [429] * 2)
+        self.assertGreater(int(seen[4][1]["retry-after"]), 5)
+        self.assertEqual(json.loads(seen[4][2])["error"]["type"], "rate_limit_error")
+        self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0], 404)
+
+    def test_keys_are_read_again(self):
+        self.write({"name": "slow", "key": SLOW, "requests_per_minute": 2})
+        server = self.serve()
+        for _ in range(2):
+            server.ask("POST", "/nowhere", {}, bearer(SLOW))
+        fresh = self.path.with_suffix(".new")  # written beside and renamed, under the sandbox
+        fresh.write_text(json.dumps({"keys": [
+            {"name": "slow", "key": SLOW, "requests_per_minute": 2},
+            {"name": "plain", "key": PLAIN}]}))
+        fresh.rename(self.path)
+        server.process.send_signal(signal.SIGHUP)
+        self.assertTrue(server.said("keys read again"))
+        self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0], 404)
+        self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(SLOW))[0], 429)  # goes on
+        self.path.write_text('{"keys": [{"name": "broken"')
+        server.process.send_signal(signal.SIGHUP)
+        self.assertTrue(server.said("stay as they were"))
+        self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0], 404)
+        self.write({"name": "other", "key": ADMIN})
+        server.process.send_signal(signal.SIGHUP)
+        self.assertTrue(server.wait_for(
+            lambda: server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0] == 401))
+
+    def test_files_that_are_refused(self):
+        good = {"name": "a", "key": "long-enough"}
+        for keys, part in ((None, "keys"), ([], "0 keys"), ([{"name": "a"}], "either"),
+                           ([{**good, "sha256": "00"}], "either"),
+                           ([{"name": "a", "sha256": "zz" * 32}], "hexadecimal"),
+                           ([{**good, "key": "short"}], "8 to"), ([{"key": "long-enough"}], "name"),
+                           ([good, {**good, "key": "other-key"}], "name or the key"),
+                           ([good, {**good, "name": "b"}], "name or the key"),
+                           ([{**good, "priority": 16}], "priority"),
+                           ([{**good, "priority": "high"}], "priority"),
+                           ([{**good, "requests_per_minute": -1}], "requests_per_minute"),
+                           ([{**good, "token_quota": 1.5}], "token_quota"),
+                           ([{**good, "adapters": "all"}], "adapters"),
+                           ([{**good, "admin": 1}], "admin"), ([{**good, "rate": 5}], "rate"),
+                           (["key"], "object")):
+            self.path.write_text(json.dumps({"keys": keys} if keys is not None else {}))
+            done = call("serve", self.model, "--port", 0, "--keys", self.path)
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+            self.assertIn(part.encode(), done.stderr)
+            self.assertIn(b"keys.json", done.stderr)
+            self.assertNotIn(b"long-enough", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
