@@ -1,0 +1,465 @@
+/* Submission, events, ends. */
+#include "server/api_answer.h"
+
+#include "server/keys.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- References ---- */
+
+static void choice_close(choice *c) {
+    buffer_free(&c->text);
+    for (size_t i = 0; i < 4; i++)
+        buffer_free(&c->entries[i]);
+    tool_parser_close(c->parser);
+    free(c->tail);
+    free(c->embedding);
+}
+
+static void answer_release(answer *a) {
+    if (atomic_fetch_sub(&a->references, 1) != 1)
+        return;
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        choice_close(&a->choices[i]);
+    free(a->choices);
+    free(a->segments);
+    buffer_free(&a->out);
+    generation_free(a->g);
+    exchange_release(a->exchange);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+/* ---- Clients that go ---- */
+
+static void cancel_all(answer *a) {
+    for (uint32_t i = 0; i < a->choice_count; i++) {
+        unsigned long long number = atomic_load(&a->choices[i].number);
+        if (number != 0)
+            (void)avo_scheduler_cancel(a->api->scheduler, number);
+    }
+}
+
+static void on_gone(void *context) {
+    answer *a = context;
+    atomic_store(&a->gone, true);
+    cancel_all(a);
+}
+
+/* ---- Ends ---- */
+
+static void tell_usage(answer *a) {
+    answer_usage usage = usage_of(a);
+    exchange_usage told = {.model = a->g->model,
+                           .prompt_tokens = (uint32_t)usage.prompt_tokens,
+                           .reused_tokens = (uint32_t)usage.cached_tokens,
+                           .new_tokens = (uint32_t)usage.new_tokens,
+                           .queue_seconds = usage.queue_seconds,
+                           .first_token_seconds = usage.first_token_seconds};
+    exchange_set_usage(a->exchange, &told);
+}
+
+static void send_fault(answer *a) {
+    api_fault *fault = &a->fault;
+    if (a->streaming) {
+        a->out.size = 0;
+        if (a->writer->error(a, fault, &a->out) == AVO_OK)
+            (void)exchange_write(a->exchange, buffer_text(&a->out));
+        exchange_end(a->exchange);
+    } else if (a->retry_seconds > 0.0) {
+        exchange_refuse(a->exchange, fault->status, a->retry_seconds, fault->text);
+    } else {
+        api_fail(a->exchange, fault);
+    }
+}
+
+/* Deadlines that passed before there was anything to tell. */
+static void look_at_deadline(answer *a) {
+    bool late = false;
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++) {
+        late = late || a->choices[i].result.finish == AVO_FINISH_DEADLINE;
+        tokens += a->choices[i].tokens_seen;
+    }
+    if (late && tokens == 0 && a->fault.status == 0)
+        (void)fault_set(&a->fault, 504,
+                        a->g->first_token_deadline > 0.0 ? "first_token_deadline_ms"
+                                                         : "deadline_ms",
+                        "deadline_exceeded", "the deadline passed before the first token");
+}
+
+static void finish_all(answer *a) {
+    a->done = true;
+    look_at_deadline(a);
+    tell_usage(a);
+    if (atomic_load(&a->gone) && a->fault.status == 0)
+        (void)fault_set(&a->fault, 499, NULL, "client_gone", "the client has gone");
+    if (a->fault.status == 0) {
+        a->out.size = 0;
+        avo_status status =
+            a->streaming ? a->writer->end(a, &a->out) : a->writer->whole(a, &a->out);
+        if (status != AVO_OK)
+            (void)fault_no_memory(&a->fault);
+    }
+    if (a->fault.status != 0) {
+        send_fault(a);
+    } else if (a->streaming) {
+        (void)exchange_write(a->exchange, buffer_text(&a->out));
+        exchange_end(a->exchange);
+    } else {
+        exchange_send(a->exchange, 200, "application/json", buffer_text(&a->out));
+    }
+}
+
+/* The lock is held. The first fault is the one that is told; everything else is called off. */
+static void answer_fail(answer *a) {
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        if (a->choices[i].state == CHOICE_HELD) {
+            a->choices[i].state = CHOICE_OVER;
+            a->over++;
+        }
+    cancel_all(a);
+}
+
+/* ---- Submission ---- */
+
+static const char *prompt_param(const generation *g) {
+    switch (g->family) {
+    case FAMILY_COMPLETION:
+        return "prompt";
+    case FAMILY_RESPONSE:
+    case FAMILY_EMBEDDING:
+        return "input";
+    default:
+        return "messages";
+    }
+}
+
+static bool on_event(void *context, const avo_event *event);
+
+static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
+    answer *a = c->answer;
+    const generation *g = a->g;
+    avo_sampling sampling = g->sampling;
+    sampling.seed += c->index % g->best_of;
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    chat.variables = g->variables;
+    avo_request request = AVO_REQUEST_INIT;
+    if (g->messages != NULL) {
+        request.messages = g->messages;
+        request.message_count = g->message_count;
+        request.chat = &chat;
+    } else {
+        const api_prompt *prompt = &g->prompts[c->prompt];
+        request.tokens = prompt->tokens;
+        request.token_count = prompt->token_count;
+        request.text = prompt->text;
+        request.text_flags = AVO_TOKENIZE_BEGIN;
+    }
+    request.named_adapters = g->adapter_count > 0 ? g->adapters : NULL;
+    request.named_adapter_count = g->adapter_count;
+    request.max_new_tokens = g->max_tokens;
+    request.sampling = &sampling;
+    request.stop = g->stop_count > 0 ? (const char *const *)g->stop : NULL;
+    request.stop_count = g->stop_count;
+    request.stop_tokens = g->stop_token_count > 0 ? g->stop_tokens : NULL;
+    request.stop_token_count = g->stop_token_count;
+    request.ignore_end = g->ignore_eos;
+    request.tenant = g->tenant[0] == '\0' ? NULL : g->tenant;
+    request.priority = g->priority;
+    request.first_token_deadline = g->first_token_deadline;
+    request.deadline = g->deadline;
+    request.cache_salt = g->cache_salt;
+    request.grammar = g->grammar;
+    request.prompt_logprobs = g->echo && g->logprobs;
+    request.no_answer = g->no_answer;
+    request.pooling = g->pooling;
+    request.on_event = on_event;
+    request.on_event_context = c;
+    uint64_t number = 0;
+    AVO_TRY(avo_scheduler_submit(a->api->scheduler, &request, &number, retry_seconds, error));
+    atomic_store(&c->number, number);
+    if (atomic_load(&a->gone))
+        (void)avo_scheduler_cancel(a->api->scheduler, number);
+    return AVO_OK;
+}
+
+/* Choices of one prompt wait until the first has it computed: they find its pages. */
+static bool may_submit(const answer *a, const choice *c) {
+    return c->state == CHOICE_HELD &&
+           (c->index % a->g->best_of == 0 || a->choices[c->index - c->index % a->g->best_of].begun);
+}
+
+/* The lock is held. What there is no room for waits for the end of another of ours. */
+static void pump(answer *a) {
+    for (uint32_t i = 0; i < a->choice_count && a->fault.status == 0; i++) {
+        choice *c = &a->choices[i];
+        if (!may_submit(a, c))
+            continue;
+        if (atomic_load(&a->gone)) {
+            c->state = CHOICE_OVER;
+            a->over++;
+            continue;
+        }
+        avo_error error = {0};
+        double retry = 0.0;
+        avo_status status = submit(c, &retry, &error);
+        if (status == AVO_OK) {
+            c->state = CHOICE_SUBMITTED;
+            a->in_flight++;
+        } else if (status == AVO_ERROR_FULL && a->in_flight > 0) {
+            return;
+        } else {
+            fault_from_error(&a->fault, &error, prompt_param(a->g));
+            a->retry_seconds = status == AVO_ERROR_FULL ? fmax(retry, 0.01) : 0.0;
+            answer_fail(a);
+        }
+    }
+}
+
+/* ---- Events ---- */
+
+static avo_status begin_stream(answer *a) {
+    if (!a->g->stream || a->streaming)
+        return AVO_OK;
+    exchange_set_header(a->exchange, "Cache-Control", "no-cache");
+    exchange_set_header(a->exchange, "X-Accel-Buffering", "no");
+    exchange_stream(a->exchange, 200, "text/event-stream; charset=utf-8");
+    a->streaming = true;
+    return a->writer->begin(a, &a->out);
+}
+
+static avo_status add_text(choice *c, text_view text) {
+    answer *a = c->answer;
+    AVO_TRY(buffer_append(&c->text, text.data, text.size));
+    if (!a->streaming)
+        return AVO_OK;
+    bool entries = c->entries[0].size > 0;
+    if (text.size == 0 && !entries)
+        return AVO_OK;
+    AVO_TRY(a->writer->piece(a, c, text, &a->out));
+    for (size_t i = 0; i < 4; i++)
+        c->entries[i].size = 0;
+    return AVO_OK;
+}
+
+/* Text through the parser of calls, where there is one. */
+static avo_status take_text(choice *c, int32_t token, text_view text) {
+    answer *a = c->answer;
+    if (c->parser == NULL)
+        return add_text(c, text);
+    avo_error error = {0};
+    text_view shown = {"", 0};
+    AVO_TRY(tool_parser_push(c->parser, token, text, &shown, &error));
+    AVO_TRY(add_text(c, shown));
+    for (; a->streaming && c->calls_told < choice_calls(c); c->calls_told++)
+        AVO_TRY(a->writer->call(a, c, c->calls_told, &a->out));
+    return AVO_OK;
+}
+
+/* The prompt in front of the answer. */
+static avo_status echo_prompt(choice *c) {
+    answer *a = c->answer;
+    if (!a->g->echo || c->echoed)
+        return AVO_OK;
+    c->echoed = true;
+    const api_prompt *prompt = &a->g->prompts[c->prompt];
+    if (prompt->text != NULL)
+        return add_text(c, text_from(prompt->text));
+    buffer text;
+    buffer_init(&text, NULL, API_ANSWER_BYTES_MAX);
+    size_t bytes = 0;
+    avo_status status = avo_detokenize(a->api->model, prompt->tokens, prompt->token_count,
+                                       AVO_TOKENIZE_PLAIN, NULL, 0, &bytes, NULL);
+    status = bytes == 0 ? status : buffer_reserve(&text, bytes);
+    if (status == AVO_OK && bytes > 0)
+        status = avo_detokenize(a->api->model, prompt->tokens, prompt->token_count,
+                                AVO_TOKENIZE_PLAIN, text.data, bytes, &text.size, NULL);
+    if (status == AVO_OK)
+        status = add_text(c, buffer_text(&text));
+    buffer_free(&text);
+    return status;
+}
+
+static avo_status on_token(choice *c, const avo_token_event *token) {
+    answer *a = c->answer;
+    AVO_TRY(begin_stream(a));
+    AVO_TRY(echo_prompt(c));
+    if (token->token >= 0) {
+        if (c->tail != NULL)
+            c->tail[c->tokens_seen % CHOICE_TAIL] = token->token;
+        c->tokens_seen++;
+        if (isfinite(token->logprob))
+            c->logprob_sum += (double)token->logprob;
+        if (a->g->logprobs)
+            AVO_TRY(a->writer->token(a, c, token));
+    }
+    return take_text(c, token->token, (text_view){token->text, token->text_bytes});
+}
+
+static avo_status on_finished(choice *c, const avo_request_result *result) {
+    answer *a = c->answer;
+    c->result = *result;
+    c->result.embedding = NULL;
+    if (result->finish == AVO_FINISH_CANCELLED) {
+        if (!atomic_load(&a->gone) && a->fault.status == 0)
+            (void)fault_set(&a->fault, 503, NULL, "shutting_down", "the server is shutting down");
+        return AVO_OK;
+    }
+    if (result->finish == AVO_FINISH_DEADLINE && c->tokens_seen == 0)
+        return AVO_OK;
+    if (a->g->pooling != AVO_POOLING_NONE) {
+        size_t bytes = result->embedding_width * sizeof(float);
+        c->embedding = result->embedding == NULL ? NULL : malloc(bytes);
+        if (c->embedding == NULL)
+            return AVO_ERROR_MEMORY;
+        memcpy(c->embedding, result->embedding, bytes);
+        return AVO_OK;
+    }
+    AVO_TRY(begin_stream(a));
+    AVO_TRY(echo_prompt(c));
+    if (c->parser != NULL) {
+        avo_error error = {0};
+        text_view rest = {"", 0};
+        AVO_TRY(tool_parser_finish(c->parser, &rest, &error));
+        AVO_TRY(add_text(c, rest));
+        for (; a->streaming && c->calls_told < choice_calls(c); c->calls_told++)
+            AVO_TRY(a->writer->call(a, c, c->calls_told, &a->out));
+    }
+    return a->streaming ? a->writer->finish(a, c, &a->out) : AVO_OK;
+}
+
+static avo_status take_event(choice *c, const avo_event *event) {
+    answer *a = c->answer;
+    switch (event->kind) {
+    case AVO_EVENT_PROMPT:
+        return a->g->logprobs && a->g->echo ? a->writer->token(a, c, event->token) : AVO_OK;
+    case AVO_EVENT_TOKEN:
+        return on_token(c, event->token);
+    case AVO_EVENT_FINISHED:
+        return on_finished(c, event->result);
+    case AVO_EVENT_FAILED:
+        if (a->fault.status == 0)
+            fault_from_error(&a->fault, event->error, prompt_param(a->g));
+        break;
+    }
+    return AVO_OK;
+}
+
+static bool on_event(void *context, const avo_event *event) {
+    choice *c = context;
+    answer *a = c->answer;
+    bool last = event->kind == AVO_EVENT_FINISHED || event->kind == AVO_EVENT_FAILED;
+    pthread_mutex_lock(&a->lock);
+    a->out.size = 0;
+    bool sound = a->fault.status == 0 && !atomic_load(&a->gone);
+    if (sound && take_event(c, event) != AVO_OK && a->fault.status == 0)
+        (void)fault_no_memory(&a->fault);
+    if (a->streaming && a->out.size > 0 && sound && a->fault.status == 0 &&
+        !exchange_write(a->exchange, buffer_text(&a->out)))
+        atomic_store(&a->gone, true);
+    if (a->fault.status != 0 || atomic_load(&a->gone))
+        answer_fail(a);
+    bool fresh = !c->begun && event->kind != AVO_EVENT_PROMPT;
+    c->begun = c->begun || fresh;
+    if (last) {
+        c->state = CHOICE_OVER;
+        atomic_store(&c->number, 0);
+        a->over++;
+        a->in_flight--;
+    }
+    if (last || (fresh && a->g->best_of > 1))
+        pump(a);
+    bool finished = a->over == a->choice_count && !a->done;
+    if (finished)
+        finish_all(a);
+    bool go_on = a->fault.status == 0 && !atomic_load(&a->gone);
+    pthread_mutex_unlock(&a->lock);
+    if (finished)
+        answer_release(a);
+    return go_on;
+}
+
+/* ---- Start ---- */
+
+static bool open_choice(answer *a, uint32_t index) {
+    choice *c = &a->choices[index];
+    const generation *g = a->g;
+    c->answer = a;
+    c->index = index;
+    c->prompt = index / g->best_of;
+    atomic_init(&c->number, 0);
+    buffer_init(&c->text, NULL, API_ANSWER_BYTES_MAX);
+    for (size_t i = 0; i < 4; i++)
+        buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
+    avo_error error = {0};
+    if (g->calls && tool_parser_open(a->api->tools, &c->parser, &error) != AVO_OK)
+        return false;
+    if (g->stop_count > 0) {
+        c->tail = calloc(CHOICE_TAIL, sizeof(*c->tail));
+        return c->tail != NULL;
+    }
+    return true;
+}
+
+static answer *answer_open(api *api, exchange *exchange, generation *g,
+                           const answer_writer *writer) {
+    size_t count = g->prompt_count * g->best_of;
+    answer *a = calloc(1, sizeof(*a));
+    choice *choices = calloc(count, sizeof(*choices));
+    if (a == NULL || choices == NULL) {
+        free(a);
+        free(choices);
+        generation_free(g);
+        return NULL;
+    }
+    a->api = api;
+    a->exchange = exchange_share(exchange);
+    a->g = g;
+    a->writer = writer;
+    a->choices = choices;
+    atomic_init(&a->references, 2); /* whoever starts it, and whoever ends it */
+    atomic_init(&a->gone, false);
+    pthread_mutex_init(&a->lock, NULL);
+    buffer_init(&a->out, NULL, API_ANSWER_BYTES_MAX);
+    a->created = api_now();
+    api_make_id(api, writer->id_prefix, a->id, sizeof(a->id));
+    bool good = true;
+    for (; good && a->choice_count < count; a->choice_count++)
+        good = open_choice(a, a->choice_count);
+    if (good)
+        return a;
+    answer_release(a);
+    answer_release(a);
+    return NULL;
+}
+
+static void log_prompt(exchange *exchange, const generation *g) {
+    const char *text = NULL;
+    if (g->message_count > 0)
+        text = g->messages[g->message_count - 1].content;
+    else if (g->prompt_count > 0)
+        text = g->prompts[0].text;
+    if (text != NULL)
+        exchange_set_prompt(exchange, text_from(text));
+}
+
+void answer_start(api *api, exchange *exchange, generation *g, const answer_writer *writer) {
+    log_prompt(exchange, g);
+    answer *a = answer_open(api, exchange, g, writer);
+    if (a == NULL) {
+        exchange_fail(exchange, 503, NULL, "out_of_memory", "there is no memory left");
+        return;
+    }
+    exchange_on_gone(exchange, on_gone, a);
+    pthread_mutex_lock(&a->lock);
+    pump(a);
+    bool finished = a->over == a->choice_count && !a->done;
+    if (finished)
+        finish_all(a);
+    pthread_mutex_unlock(&a->lock);
+    if (finished)
+        answer_release(a);
+    answer_release(a);
+}

@@ -1,0 +1,122 @@
+/* One answer of one or more choices, from submission to the last byte.
+ *
+ * Threads: the connection's thread submits; everything after that happens in the scheduler's
+ * delivery thread, under the answer's lock. When the client goes, whoever sees it only sets a mark
+ * and cancels: it never takes the lock, which may be held by who waits for it (exchange.h).
+ */
+#ifndef AVO_SERVER_API_ANSWER_H
+#define AVO_SERVER_API_ANSWER_H
+
+#include "server/api_int.h"
+
+typedef struct answer answer;
+
+typedef enum choice_state { CHOICE_HELD, CHOICE_SUBMITTED, CHOICE_OVER } choice_state;
+
+typedef struct choice {
+    answer *answer;
+    uint32_t index, prompt; /* prompt × best_of + i, and whose answer it is */
+    choice_state state;
+    atomic_ullong number; /* the scheduler's; 0: not known yet */
+    bool begun;           /* a token has come, or its end: the prompt is computed */
+    bool opened;          /* a stream has told its beginning */
+    buffer text;          /* for the user */
+    /* Log-probabilities as JSON, items separated by commas, since the last that a stream told:
+     * chat and responses use the first, completions all four (tokens, logprobs, tops, offsets). */
+    buffer entries[4];
+    uint64_t characters; /* of text that entries stand for */
+    bool echoed;
+    tool_parser *parser; /* NULL: calls are text */
+    size_t calls_told;
+    int32_t *tail; /* last tokens, to find which stop text it was; NULL: not wanted */
+    uint64_t tokens_seen;
+    double logprob_sum;
+    avo_request_result result;
+    float *embedding;
+} choice;
+
+#define CHOICE_TAIL 1024 /* a power of two; a stop text has no more bytes than that */
+
+/* How a family of endpoints writes. `out` gets text to be sent at once. */
+typedef struct answer_writer {
+    const char *id_prefix;
+    /* Of a stream, once, before anything else. */
+    avo_status (*begin)(answer *a, buffer *out);
+    /* One token of prompt or answer into the choice's entries, where logprobs were asked for. */
+    avo_status (*token)(answer *a, choice *c, const avo_token_event *token);
+    /* Of a stream: text, which may be empty while there are entries; a call; a choice's end. */
+    avo_status (*piece)(answer *a, choice *c, text_view text, buffer *out);
+    avo_status (*call)(answer *a, choice *c, size_t index, buffer *out);
+    avo_status (*finish)(answer *a, choice *c, buffer *out);
+    avo_status (*end)(answer *a, buffer *out);
+    avo_status (*error)(answer *a, const api_fault *fault, buffer *out);
+    /* Without a stream. */
+    avo_status (*whole)(answer *a, buffer *out);
+} answer_writer;
+
+/* A part of a streamed output: text, or a call. */
+typedef struct segment {
+    bool is_call;
+    size_t begin, end; /* of the choice's text; or the call's number */
+} segment;
+#define SEGMENTS_MAX (2 * TOOL_CALLS_MAX + 2)
+
+struct answer {
+    api *api;
+    exchange *exchange;
+    generation *g;
+    const answer_writer *writer;
+    atomic_uint references;
+    atomic_bool gone;
+    pthread_mutex_t lock;
+    char id[64];
+    int64_t created;
+    choice *choices;
+    uint32_t choice_count, over, in_flight;
+    bool streaming, done;
+    api_fault fault; /* of the first thing that went wrong */
+    double retry_seconds;
+    buffer out; /* what a stream sends next */
+    /* Of streams of /v1/responses and /v1/messages: events, and parts of the output so far. */
+    uint32_t sequence;
+    segment *segments; /* [SEGMENTS_MAX]; NULL: no stream */
+    uint32_t segment_count;
+    bool text_open; /* the last segment is text that goes on */
+};
+
+/* Takes the request; answers now or later. */
+void answer_start(api *api, exchange *exchange, generation *g, const answer_writer *writer);
+
+/* ---- For writers ---- */
+
+const char *finish_name(const choice *c);   /* "stop", "length", "tool_calls" */
+const char *finish_detail(const choice *c); /* "deadline", "context"; NULL: nothing special */
+const char *stopped_by(const choice *c);    /* which stop text; NULL: none */
+size_t choice_calls(const choice *c);       /* complete by now */
+const tool_call *choice_call(const choice *c, size_t index);
+/* The id of a call, the same whenever it is asked for: "call_…". */
+void choice_call_id(const choice *c, size_t index, const char *prefix, char *id, size_t capacity);
+
+typedef struct answer_usage {
+    uint64_t prompt_tokens, cached_tokens, new_tokens;
+    double queue_seconds, first_token_seconds, total_seconds, tokens_per_second;
+} answer_usage;
+answer_usage usage_of(const answer *a);
+AVO_MUST_USE avo_status write_usage(const answer *a, buffer *out);
+/* "timings":{…} */
+AVO_MUST_USE avo_status write_timings(const answer_usage *usage, buffer *out);
+/* The shortest text that is this float again; −9999 where it is −∞, null where it is none. */
+AVO_MUST_USE avo_status write_float(buffer *out, float value);
+/* A token as OpenAI's clients know it: {"token","logprob","bytes","top_logprobs"}. */
+AVO_MUST_USE avo_status write_logprob_entry(const answer *a, const avo_token_event *token,
+                                            buffer *out);
+/* Why a choice ended, and the seed that gives it again: ,"finish_reason":… */
+AVO_MUST_USE avo_status write_choice_end(const choice *c, buffer *out);
+/* Streams of OpenAI's two older endpoints begin with nothing and tell errors as data. */
+avo_status stream_begin(answer *a, buffer *out);
+avo_status stream_error(answer *a, const api_fault *fault, buffer *out);
+/* {"error":{…}} in OpenAI's shape. */
+AVO_MUST_USE avo_status write_error(const api_fault *fault, buffer *out);
+AVO_MUST_USE avo_status write_member(buffer *out, const char *name, text_view text);
+
+#endif

@@ -1,0 +1,100 @@
+/* Fields of JSON bodies, by table: one row says a field's name, where it may stand, its type, range
+ * and meaning. The same rows check requests, make /openapi.json and are compared with docs/api.md.
+ */
+#ifndef AVO_SERVER_API_FIELDS_H
+#define AVO_SERVER_API_FIELDS_H
+
+#include "base/json.h"
+
+/* ---- What is wrong with a request ---- */
+
+typedef struct api_fault {
+    unsigned status;  /* of HTTP; 0: nothing is wrong */
+    const char *code; /* NULL: none */
+    char param[96];   /* the field; empty: none */
+    char text[AVO_ERROR_TEXT_MAX];
+} api_fault;
+
+/* Always false, so that a failure is one line. `param` may be NULL. */
+bool fault_set(api_fault *fault, unsigned status, const char *param, const char *code,
+               const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* 400 for a field. */
+#define FAULT_FIELD(fault, param, ...) fault_set(fault, 400, param, "invalid_value", __VA_ARGS__)
+bool fault_no_memory(api_fault *fault);
+
+/* ---- Bodies ---- */
+
+typedef enum api_body {
+    BODY_CHAT = 1 << 0,
+    BODY_COMPLETION = 1 << 1,
+    BODY_RESPONSE = 1 << 2,
+    BODY_MESSAGE = 1 << 3,
+    BODY_COUNT = 1 << 4, /* /v1/messages/count_tokens */
+    BODY_EMBEDDING = 1 << 5,
+    BODY_TOKENIZE = 1 << 6,
+    BODY_DETOKENIZE = 1 << 7,
+    BODY_LOAD = 1 << 8,
+    BODY_UNLOAD = 1 << 9,
+    BODY_SCALES = 1 << 10, /* /lora-adapters: an array, not an object */
+    BODY_NONE = 0
+} api_body;
+#define BODY_ANSWERS (BODY_CHAT | BODY_COMPLETION | BODY_RESPONSE | BODY_MESSAGE)
+
+typedef enum api_kind {
+    FIELD_BOOLEAN, /* bool */
+    FIELD_INTEGER, /* int64_t */
+    FIELD_NUMBER,  /* double */
+    FIELD_STRING,  /* const char *, terminated; `maximum` bytes at most */
+    FIELD_VALUE,   /* const json_value *: read by code of its own; `schema` says what it may be */
+    FIELD_IGNORED, /* accepted without effect, as its meaning allows */
+    FIELD_REFUSED  /* 400 unless absent, null, false or empty: what it asks for is not there */
+} api_kind;
+
+#define FIELD_NOT_GIVEN INT64_MIN /* of integers; NaN of numbers; NULL of strings and values */
+
+typedef struct api_field {
+    const char *name;
+    uint32_t bodies; /* api_body, together */
+    api_kind kind;
+    double minimum, maximum;
+    size_t offset; /* in api_values */
+    const char *schema;
+    const char *text; /* what it means */
+} api_field;
+
+/* Everything that a body may say, as it was said. */
+typedef struct api_values {
+    const char *model, *cache_salt, *grammar, *instructions, *pooling, *encoding_format,
+        *reasoning_effort, *lora_name, *lora_path, *content;
+    const json_value *messages, *prompt, *input, *stop, *stop_sequences, *stop_token_ids,
+        *logit_bias, *logprobs, *response_format, *text, *tools, *tool_choice, *stream_options,
+        *adapters, *lora, *system, *tokens, *kwargs, *include;
+    double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
+        frequency_penalty, deadline_ms, first_token_deadline_ms;
+    int64_t n, best_of, top_k, seed, max_tokens, max_completion_tokens, max_output_tokens,
+        top_logprobs, priority, dimensions;
+    bool echo, stream, ignore_eos, parallel_tool_calls, normalize, add_special, parse_special,
+        with_pieces, return_token_strs, add_generation_prompt;
+} api_values;
+
+extern const api_field api_field_table[];
+extern const size_t api_field_count;
+
+/* Fields that a body of this kind must have, comma separated; "": none. */
+const char *api_required(api_body body);
+
+/* The members of `object` into `values`, whose defaults this sets first. Unknown ones are passed
+ * over, as clients expect. Strings are copied into the arena. */
+AVO_MUST_USE bool api_values_read(const json_value *object, api_body body, arena *arena,
+                                  api_values *values, api_fault *fault);
+
+/* A string value, terminated, without zero bytes, of at most `maximum` bytes. */
+AVO_MUST_USE bool api_read_string(const json_value *value, const char *param, size_t maximum,
+                                  arena *arena, const char **out, api_fault *fault);
+/* An integer value in a range: 3 and 3.0. */
+AVO_MUST_USE bool api_read_integer(const json_value *value, const char *param, int64_t minimum,
+                                   int64_t maximum, int64_t *out, api_fault *fault);
+AVO_MUST_USE bool api_read_number(const json_value *value, const char *param, double minimum,
+                                  double maximum, double *out, api_fault *fault);
+
+#endif

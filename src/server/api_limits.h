@@ -1,0 +1,26 @@
+/* Every list and string of a request has a maximum. */
+#ifndef AVO_SERVER_API_LIMITS_H
+#define AVO_SERVER_API_LIMITS_H
+
+#define API_TEXT_BYTES_MAX    ((size_t)64 << 20) /* the body's own limit is smaller as a rule */
+#define API_NAME_BYTES_MAX    256
+#define API_PATH_BYTES_MAX    4096
+#define API_GRAMMAR_BYTES_MAX ((size_t)1 << 20)
+#define API_TOKENS_MAX        16777216.0
+#define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
+#define API_PROMPTS_MAX       2048
+#define API_MESSAGES_MAX      4096
+#define API_PARTS_MAX         4096 /* of one message's content */
+#define API_TOOLS_MAX         128
+#define API_TOOL_NAME_MAX     64
+#define API_STOPS_MAX         64
+#define API_STOP_BYTES_MAX    1024
+#define API_STOP_TOKENS_MAX   64
+#define API_BIAS_MAX          1024
+#define API_BIAS_FORBIDS      -100.0
+#define API_TRACE_SECONDS_MAX 60.0
+#define API_ADAPTERS_KNOWN    16384 /* numbered for /lora-adapters */
+#define API_ANSWER_BYTES_MAX  ((size_t)256 << 20)
+#define API_HELPERS_MAX       4
+
+#endif
