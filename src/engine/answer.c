@@ -12,7 +12,9 @@ void batch_want_nothing(avo_batch *batch) {
 
 void batch_want(avo_batch *batch, const sampler *sampler) {
     uint32_t top = sampler_top(sampler);
-    batch->whole = batch->whole || top == 0;
+    /* A grammar may allow none of the highest, and computing the head again costs far more than
+     * keeping what it gave. */
+    batch->whole = batch->whole || top == 0 || sampler_constrained(sampler);
     batch->top = top > batch->top ? top : batch->top;
 }
 
@@ -27,6 +29,9 @@ avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sam
             return AVO_OK;
         if (!batch->logits_whole)
             batch_logits_again(batch);
+        if (sampler_draw_allowed(sampler, batch_top(batch, session),
+                                 avo_batch_logits(batch, session, 0), choice))
+            return AVO_OK;
     }
     avo_status status =
         sampler_draw(sampler, avo_batch_logits(batch, session, 0), position, choice, error);
@@ -35,6 +40,24 @@ avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sam
         status =
             status_prefix(error, status, "with adapter %s", session->adapters[i].adapter->path);
     return status;
+}
+
+avo_status answer_constrain(grammar_matcher *matcher, sampler *sampler, avo_error *error) {
+    const uint64_t *allowed = NULL;
+    if (matcher == NULL)
+        return AVO_OK;
+    AVO_TRY(grammar_matcher_mask(matcher, &allowed, error));
+    sampler_allow(sampler, allowed);
+    return AVO_OK;
+}
+
+avo_status answer_follow(grammar_matcher *matcher, int32_t token, answer_state *state,
+                         avo_error *error) {
+    if (matcher == NULL || state->ended)
+        return AVO_OK;
+    AVO_TRY(grammar_matcher_follow(matcher, token, error));
+    state->ended = grammar_matcher_over(matcher);
+    return AVO_OK;
 }
 
 bool answer_token_stops(const answer_limits *limits, int32_t token) {

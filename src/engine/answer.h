@@ -10,6 +10,7 @@
 #define AVO_ENGINE_ANSWER_H
 
 #include "base/buffer.h"
+#include "sample/grammar.h"
 #include "sample/sample.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,6 +25,10 @@ void batch_want(avo_batch *batch, const sampler *sampler);
  * timeline. */
 AVO_MUST_USE avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sampler,
                                    uint64_t position, sample_choice *choice, avo_error *error);
+
+/* Before a draw: which tokens the grammar allows now. `matcher` may be NULL: all. */
+AVO_MUST_USE avo_status answer_constrain(grammar_matcher *matcher, sampler *sampler,
+                                         avo_error *error);
 
 typedef struct answer_limits {
     const avo_model *model;
@@ -44,6 +49,10 @@ typedef struct answer_state {
     uint32_t drawn;    /* tokens, this one included */
     uint32_t computed; /* of the timeline, this one not included */
 } answer_state;
+/* After a draw: the grammar, if any, follows the token; state->ended where nothing may come behind
+ * it. */
+AVO_MUST_USE avo_status answer_follow(grammar_matcher *matcher, int32_t token, answer_state *state,
+                                      avo_error *error);
 /* The first reason to end; false: it goes on. */
 bool answer_ends(const answer_limits *limits, const answer_state *state, avo_finish *finish);
 

@@ -13,6 +13,7 @@ typedef struct generation {
     avo_sampling sampling;
     avo_batch *batch;
     sampler *sampler;
+    grammar_matcher *matcher; /* NULL: any answer */
     answer_limits limits;
     answer_text text;
     buffer text_room;
@@ -95,6 +96,7 @@ static bool tell(generation *g, const sample_choice *choice, text_view text) {
 static avo_status one_token(generation *g, bool *more) {
     sample_choice choice;
     uint64_t begin = clock_now_ns();
+    AVO_TRY(answer_constrain(g->matcher, g->sampler, g->error));
     AVO_TRY(batch_draw(g->batch, g->session, g->sampler, g->session->count, &choice, g->error));
     answer_notes_stage(&g->notes, SPAN_SAMPLE, begin);
     answer_notes_token(&g->notes);
@@ -109,6 +111,7 @@ static avo_status one_token(generation *g, bool *more) {
     text_view text;
     begin = clock_now_ns();
     AVO_TRY(answer_text_push(&g->text, choice.token, state.ended, &text, &state.stopped, g->error));
+    AVO_TRY(answer_follow(g->matcher, choice.token, &state, g->error));
     state.unwanted = !tell(g, &choice, text);
     answer_notes_stage(&g->notes, SPAN_DELIVER, begin);
     *more = !answer_ends(&g->limits, &state, &g->result.finish);
@@ -152,7 +155,7 @@ static avo_status decode_tokens(generation *g) {
 static avo_status check_request(const generation *g) {
     const avo_generate_request *request = &g->request;
     if (request->grammar != NULL)
-        return status_fail(g->error, AVO_ERROR_UNSUPPORTED, "grammars are not supported");
+        AVO_TRY(grammar_check(request->grammar, g->engine->model, g->error));
     AVO_TRY(session_check_idle(g->session, g->error));
     bool owed = g->session->count > g->session->computed;
     if (request->token_count == 0 && !owed)
@@ -189,6 +192,11 @@ static avo_status generation_open(generation *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(
         sampler_open(&g->sampling, g->engine->view.vocabulary, allocator, &g->sampler, g->error));
+    if (request->grammar != NULL) {
+        AVO_TRY(grammar_matcher_open(request->grammar, request->stop_tokens,
+                                     request->stop_token_count, allocator, &g->matcher, g->error));
+        sampler_constrain(g->sampler);
+    }
     batch_want(g->batch, g->sampler);
     if (buffer_reserve(&g->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
         return status_no_memory(g->error, "text", ANSWER_TEXT_FIRST);
@@ -211,6 +219,7 @@ static avo_status generation_run(generation *g) {
 static void generation_close(generation *g) {
     answer_text_close(&g->text);
     buffer_free(&g->text_room);
+    grammar_matcher_close(g->matcher);
     sampler_close(g->sampler);
     avo_batch_close(g->batch);
 }

@@ -68,6 +68,19 @@ uint32_t sampler_top(const sampler *sampler);
 void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
                       sample_choice *choice, bool *undecided);
 
+/* ---- Allowed tokens alone (grammar.h) ---- */
+
+/* Draws will be from allowed tokens; said before anybody asks for sampler_top. */
+void sampler_constrain(sampler *sampler);
+bool sampler_constrained(const sampler *sampler);
+/* Those of the next draws: a bit for each token, which must stay until then; NULL: all. They count
+ * behind bias and penalties, and before everything that filters. Logprobs do not know of them. */
+void sampler_allow(sampler *sampler, const uint64_t *allowed);
+/* The greedy choice where sampler_draw_top was undecided because none of the highest is allowed:
+ * without a look at the others. False: draw from all. */
+bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
+                          sample_choice *choice);
+
 /* log Σ e^(logit − highest), where `highest` is the highest of them: a token's logprob is
  * logit − highest − this. */
 double sample_log_sum(const float *logits, uint32_t vocabulary, float highest);

@@ -25,6 +25,8 @@ struct sampler {
     int32_t *seen_ids;       /* each token of prompt and output once, in order of appearance */
     uint32_t seen_count;
     avo_logprob top[AVO_TOP_LOGPROBS_MAX];
+    bool constrained;
+    const uint64_t *allowed; /* of the next draw; NULL: all */
 };
 
 struct sampler_room {
@@ -338,7 +340,55 @@ static int32_t draw_filtered(sampler *sampler, float highest, uint64_t position)
     return draw_kept(sampler, highest, position);
 }
 
+/* ---- Allowed tokens alone ---- */
+
+void sampler_constrain(sampler *sampler) {
+    sampler->constrained = true;
+}
+
+bool sampler_constrained(const sampler *sampler) {
+    return sampler->constrained;
+}
+
+void sampler_allow(sampler *sampler, const uint64_t *allowed) {
+    sampler->allowed = allowed;
+}
+
+static bool is_allowed(const sampler *sampler, int32_t token) {
+    return sampler->allowed == NULL ||
+           (sampler->allowed[(uint32_t)token / 64] >> ((uint32_t)token % 64) & 1) != 0;
+}
+
+static void forbid_others(const sampler *sampler, float *scores) {
+    for (uint32_t w = 0; w * 64 < sampler->vocabulary; w++) {
+        uint64_t forbidden = ~sampler->allowed[w];
+        if (forbidden == 0)
+            continue;
+        uint32_t end = w * 64 + 64 < sampler->vocabulary ? w * 64 + 64 : sampler->vocabulary;
+        for (uint32_t i = w * 64; i < end; i++, forbidden >>= 1)
+            scores[i] = forbidden & 1 ? -INFINITY : scores[i];
+    }
+}
+
+/* The highest of the allowed, of equals the lowest; −1: none. */
+static int32_t highest_allowed(const sampler *sampler, const float *logits) {
+    int32_t best = -1;
+    float highest = -INFINITY;
+    for (uint32_t w = 0; w * 64 < sampler->vocabulary; w++)
+        for (uint64_t bits = sampler->allowed[w]; bits != 0; bits &= bits - 1) {
+            uint32_t token = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (token < sampler->vocabulary && logits[token] > highest) {
+                highest = logits[token];
+                best = (int32_t)token;
+            }
+        }
+    return best;
+}
+
 /* ---- Drawing from the highest alone ---- */
+
+/* Of a constrained draw more are looked at: the highest are often not allowed. */
+#define CONSTRAINED_TOP 32u
 
 uint32_t sampler_top(const sampler *sampler) {
     const avo_sampling *options = &sampler->options;
@@ -349,7 +399,23 @@ uint32_t sampler_top(const sampler *sampler) {
     uint32_t wanted = greedy ? 1 : options->top_k + 1;
     if ((!greedy && options->top_k == 0) || options->top_k >= LOGIT_TOP_MAX)
         return 0;
+    if (sampler->constrained && wanted < CONSTRAINED_TOP)
+        wanted = CONSTRAINED_TOP;
     return wanted > options->top_logprobs ? wanted : options->top_logprobs;
+}
+
+/* The allowed ones of the highest; false where others that are not here may count. */
+static bool filter_top(const sampler *sampler, const logit_top *top, logit_top *allowed) {
+    bool greedy = !(sampler->options.temperature > 0.0f);
+    uint32_t wanted = greedy ? 1 : sampler->options.top_k + 1;
+    uint32_t own = sampler_top(sampler); /* others in the batch may have asked for more */
+    allowed->count = 0;
+    for (uint32_t i = 0; i < top->count && i < own; i++)
+        if (is_allowed(sampler, top->token[i])) {
+            allowed->logit[allowed->count] = top->logit[i];
+            allowed->token[allowed->count++] = top->token[i];
+        }
+    return allowed->count >= wanted;
 }
 
 /* The tokens that top-k keeps, in order of ids; false when it may keep some that are not here. */
@@ -384,12 +450,20 @@ void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
         return;
     }
     float highest = top->logit[0];
-    int32_t token = top->token[0];
-    if (sampler->options.temperature > 0.0f) {
-        *undecided = !keep_top(sampler, top);
+    logit_top filtered;
+    const logit_top *from = top;
+    if (sampler->allowed != NULL) {
+        *undecided = !filter_top(sampler, top, &filtered);
         if (*undecided)
             return;
-        token = draw_kept(sampler, highest, position);
+        from = &filtered;
+    }
+    int32_t token = from->token[0];
+    if (sampler->options.temperature > 0.0f) {
+        *undecided = !keep_top(sampler, from);
+        if (*undecided)
+            return;
+        token = draw_kept(sampler, from->logit[0], position);
     }
     choice->logprob = 0.0f;
     uint32_t listed = sampler->options.top_logprobs;
@@ -405,6 +479,26 @@ void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
     choice->top = sampler->top;
 }
 
+bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
+                          sample_choice *choice) {
+    if (sampler->options.temperature > 0.0f || sampler->allowed == NULL ||
+        !(top->log_sum <= DBL_MAX) || top->count == 0)
+        return false;
+    int32_t token = highest_allowed(sampler, logits);
+    if (token < 0)
+        return false;
+    double highest = (double)top->logit[0];
+    uint32_t listed = sampler->options.top_logprobs;
+    choice->token = token;
+    choice->logprob = (float)((double)logits[token] - highest - top->log_sum);
+    choice->top_count = listed < top->count ? listed : top->count;
+    choice->top = sampler->top;
+    for (uint32_t i = 0; i < choice->top_count; i++)
+        sampler->top[i] =
+            (avo_logprob){top->token[i], (float)((double)top->logit[i] - highest - top->log_sum)};
+    return true;
+}
+
 avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
                         sample_choice *choice, avo_error *error) {
     const uint32_t vocabulary = sampler->vocabulary;
@@ -416,11 +510,17 @@ avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position
     apply_bias(&sampler->options, scores);
     if (sampler->penalises)
         apply_penalties(sampler, scores);
+    if (sampler->allowed != NULL)
+        forbid_others(sampler, scores);
     int32_t token = highest_token(scores, vocabulary);
     float highest = scores[token];
     if (!(highest > -INFINITY))
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "logit bias and penalties forbid every token; allow at least one");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s",
+                           sampler->allowed != NULL
+                               ? "logit bias and penalties forbid every token that the grammar "
+                                 "allows"
+                               : "logit bias and penalties forbid every token; allow at least "
+                                 "one");
     if (sampler->options.temperature > 0.0f)
         token = draw_filtered(sampler, highest, position);
 

@@ -135,6 +135,8 @@ void job_free(job *job) {
     const avo_allocator *allocator = job->scheduler->allocator;
     for (size_t i = 0; i < job->use_count; i++)
         adapter_release(job->uses[i].adapter);
+    grammar_matcher_close(job->matcher);
+    avo_grammar_close(job->given.grammar);
     sampler_close(job->sampler);
     answer_text_close(&job->watch);
     answer_text_close(&job->text);

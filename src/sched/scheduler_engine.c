@@ -176,6 +176,7 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
     job *job = slot->job;
     sample_choice choice;
     uint32_t position = job->prompt_tokens + job->drawn;
+    AVO_TRY(answer_constrain(job->matcher, job->sampler, &job->error));
     AVO_TRY(batch_draw(s->batch, slot->session, job->sampler, position, &choice, &job->error));
     keep_choice(job, &choice);
     if (job->drawn == 1)
@@ -188,6 +189,7 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
         AVO_TRY(answer_text_push(&job->watch, choice.token, state.ended, &ignored, &state.stopped,
                                  &job->error));
     }
+    AVO_TRY(answer_follow(job->matcher, choice.token, &state, &job->error));
     *finished = answer_ends(&job->limits, &state, &job->finish);
     return AVO_OK;
 }

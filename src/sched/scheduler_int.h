@@ -84,7 +84,8 @@ typedef struct job {
 
     /* Of the engine thread. */
     sampler *sampler;
-    answer_text watch; /* matches stop strings; unused without them */
+    grammar_matcher *matcher; /* NULL: any answer */
+    answer_text watch;        /* matches stop strings; unused without them */
     uint32_t drawn;
     uint32_t reused_tokens, preemptions;
     uint64_t begun_ns, first_ns, over_ns;

@@ -54,6 +54,8 @@ static void slot_end(void *context, uint32_t index) {
     avo_session_close(slot->session);
     sampler_close(slot->job->sampler);
     slot->job->sampler = NULL;
+    grammar_matcher_close(slot->job->matcher);
+    slot->job->matcher = NULL;
     *slot = (serve_slot){0};
 }
 
@@ -73,12 +75,30 @@ sched_memory slots_memory(avo_scheduler *s) {
                           .page_tokens = KV_PAGE_TOKENS};
 }
 
+/* At the place of the grammar that the answer has reached. */
+static bool open_matcher(avo_scheduler *s, job *job) {
+    const avo_request *given = &job->given;
+    if (grammar_matcher_open(given->grammar, given->stop_tokens, given->stop_token_count,
+                             s->allocator, &job->matcher, &job->error) != AVO_OK)
+        return false;
+    sampler_constrain(job->sampler);
+    for (uint32_t i = 0; i < job->drawn; i++)
+        if (grammar_matcher_follow(job->matcher, job->timeline[job->prompt_tokens + i],
+                                   &job->error) != AVO_OK)
+            return false;
+    return true;
+}
+
 bool slot_prepare(avo_scheduler *s, serve_slot *slot) {
     job *job = slot->job;
     if (slot->broken || job->sampler != NULL)
         return !slot->broken;
     if (sampler_open_in(s->room, &job->sampling, s->allocator, &job->sampler, &job->error) !=
         AVO_OK) {
+        slot->broken = true;
+        return false;
+    }
+    if (job->given.grammar != NULL && !open_matcher(s, job)) {
         slot->broken = true;
         return false;
     }

@@ -142,7 +142,7 @@ static avo_status check_scoring(const avo_request *request, avo_error *error) {
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
     if (request->grammar != NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "grammars are not supported");
+        AVO_TRY(grammar_check(request->grammar, s->engine_limits.model, error));
     AVO_TRY(check_arrays(request, sampling, error));
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
@@ -312,6 +312,7 @@ static avo_status job_make(avo_scheduler *s, const submission *submission,
     job->given.sampling = NULL;
     job->given.stop = NULL;
     job->given.adapters = NULL;
+    job->given.grammar = avo_grammar_share(request->grammar);
     job->sampling = *sampling;
     avo_status status = copy_prompt(job, request, error);
     if (status == AVO_OK)

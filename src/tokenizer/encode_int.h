@@ -5,6 +5,7 @@
 #include "tokenizer/bpe_int.h"
 #include "tokenizer/normalise_int.h"
 #include "tokenizer/regex_int.h"
+#include "tokenizer/trie_int.h"
 
 struct tokenizer {
     const avo_allocator *allocator;
@@ -14,6 +15,7 @@ struct tokenizer {
     bool by_bytes;   /* byte-level: decoding is the tokens' bytes */
     regex **regexes; /* one per step of normalisation and pre-tokenisation; NULL where none */
     uint32_t regex_count;
+    trie_keeper *trie; /* trie.h: built when first asked for */
 };
 
 /* Results of words seen earlier, found again by their text. They depend on the word alone. */

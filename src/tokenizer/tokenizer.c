@@ -112,7 +112,10 @@ avo_status tokenizer_open(const tokenizer_source *source, const avo_allocator *a
     fresh->allocator = allocator;
     bytes_view bytes = source->data;
     avo_status status = AVO_OK;
-    if (source->kind != TOKENIZER_SOURCE_IMAGE) {
+    fresh->trie = trie_keeper_open(allocator);
+    if (fresh->trie == NULL)
+        status = status_no_memory(error, "a tokenizer", sizeof(tokenizer));
+    if (status == AVO_OK && source->kind != TOKENIZER_SOURCE_IMAGE) {
         status = compile(fresh, source, name, error);
         bytes = (bytes_view){fresh->owned, fresh->owned_bytes};
     }
@@ -137,6 +140,7 @@ void tokenizer_close(tokenizer *tokenizer) {
     allocator_give(tokenizer->allocator, tokenizer->regexes,
                    tokenizer->regex_count * sizeof(regex *));
     allocator_give(tokenizer->allocator, tokenizer->owned, tokenizer->owned_bytes);
+    trie_keeper_close(tokenizer->trie);
     allocator_give(tokenizer->allocator, tokenizer, sizeof(*tokenizer));
 }
 

@@ -60,9 +60,7 @@ static void put_token(FILE *file, const char *text, int number) {
     assert_int_equal(fwrite(text, 1, (size_t)bytes, file), bytes);
 }
 
-static void write_tokenizer(const char *path) {
-    static const char *const words[10] = {" the", " a",  "once", "upon", " time",
-                                          "and",  " of", " is",  "in",   " to"};
+static void write_tokenizer(const char *path, const char *const words[10]) {
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     const int32_t longest = 8;
@@ -87,9 +85,15 @@ static void write_tokenizer(const char *path) {
 }
 
 const char *tiny_model_write(const char *folder, uint64_t seed) {
+    static const char *const words[10] = {" the", " a",  "once", "upon", " time",
+                                          "and",  " of", " is",  "in",   " to"};
+    return tiny_model_write_words(folder, seed, words);
+}
+
+const char *tiny_model_write_words(const char *folder, uint64_t seed, const char *const words[10]) {
     static char path[4096];
     snprintf(path, sizeof(path), "%s/tokenizer.bin", folder);
-    write_tokenizer(path);
+    write_tokenizer(path, words);
     snprintf(path, sizeof(path), "%s/model.bin", folder);
     write_model(path, seed);
     return path;

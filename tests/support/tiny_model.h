@@ -10,6 +10,8 @@
 
 /* Writes both files into a folder and returns the model's path, in a static buffer. */
 const char *tiny_model_write(const char *folder, uint64_t seed);
+/* With other words, of at most 15 bytes each. */
+const char *tiny_model_write_words(const char *folder, uint64_t seed, const char *const words[10]);
 /* A PEFT folder for it, which must be there: LoRA of q_proj and o_proj, random numbers. */
 void tiny_adapter_write(const char *folder, uint64_t seed);
 

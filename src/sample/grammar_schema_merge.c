@@ -1,0 +1,311 @@
+/* Two schemas at once (allOf, keywords beside anyOf or $ref), and two that exclude each other
+ * (oneOf). */
+#include "sample/grammar_schema_int.h"
+
+static avo_status no_memory(const schema *s) {
+    return status_no_memory(s->rules->error, "a schema", sizeof(json_value));
+}
+
+/* ---- Merging ---- */
+
+static const json_member *find(const json_value *object, text_view key) {
+    for (size_t i = 0; i < object->object.count; i++)
+        if (text_equal(object->object.members[i].key, key))
+            return &object->object.members[i];
+    return NULL;
+}
+
+/* {"allOf": [a, b]}, to be merged when it is read. */
+static avo_status both_of(schema *s, const json_value *a, const json_value *b, json_value *out) {
+    json_member *member = arena_take(s->rules->arena, sizeof(*member));
+    json_value *items = arena_take_array(s->rules->arena, 2, sizeof(*items));
+    if (member == NULL || items == NULL)
+        return no_memory(s);
+    items[0] = *a;
+    items[1] = *b;
+    member->key = TEXT_LITERAL("allOf");
+    member->value = (json_value){.kind = JSON_ARRAY, .line = a->line};
+    member->value.array.items = items;
+    member->value.array.count = 2;
+    *out = (json_value){.kind = JSON_OBJECT, .line = a->line};
+    out->object.members = member;
+    out->object.count = 1;
+    return AVO_OK;
+}
+
+static avo_status merge_properties(schema *s, const json_value *a, const json_value *b,
+                                   json_value *out) {
+    if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT)
+        return schema_refuse(s, b, "properties must be an object");
+    size_t most = a->object.count + b->object.count;
+    *out = (json_value){.kind = JSON_OBJECT, .line = a->line};
+    out->object.members = arena_take_array(s->rules->arena, most + 1, sizeof(json_member));
+    if (out->object.members == NULL)
+        return no_memory(s);
+    for (size_t i = 0; i < a->object.count; i++) {
+        json_member *member = &out->object.members[out->object.count++];
+        const json_member *other = find(b, a->object.members[i].key);
+        *member = a->object.members[i];
+        if (other != NULL)
+            AVO_TRY(both_of(s, &a->object.members[i].value, &other->value, &member->value));
+    }
+    for (size_t i = 0; i < b->object.count; i++)
+        if (find(a, b->object.members[i].key) == NULL)
+            out->object.members[out->object.count++] = b->object.members[i];
+    return AVO_OK;
+}
+
+static avo_status merge_required(schema *s, const json_value *a, const json_value *b,
+                                 json_value *out) {
+    if (a->kind != JSON_ARRAY || b->kind != JSON_ARRAY)
+        return schema_refuse(s, b, "required must be a list");
+    size_t most = a->array.count + b->array.count;
+    *out = (json_value){.kind = JSON_ARRAY, .line = a->line};
+    out->array.items = arena_take_array(s->rules->arena, most + 1, sizeof(json_value));
+    if (out->array.items == NULL)
+        return no_memory(s);
+    memcpy(out->array.items, a->array.items, a->array.count * sizeof(json_value));
+    out->array.count = a->array.count;
+    for (size_t i = 0; i < b->array.count; i++)
+        out->array.items[out->array.count++] = b->array.items[i];
+    return AVO_OK;
+}
+
+static bool is_number(const json_value *value) {
+    return value->kind == JSON_INTEGER || value->kind == JSON_NUMBER;
+}
+
+static double number_of(const json_value *value) {
+    return value->kind == JSON_INTEGER ? (double)value->integer : value->number;
+}
+
+static bool same_value(const schema *s, const json_value *a, const json_value *b) {
+    if (is_number(a) && is_number(b) && number_of(a) == number_of(b))
+        return true; /* 1 and 1.0 */
+    buffer texts[2];
+    bool same = true;
+    const json_value *values[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        buffer_init(&texts[i], s->rules->arena->allocator, GRAMMAR_TEXT_MAX * 2);
+        same = json_write_value(&texts[i], values[i]) == AVO_OK && same;
+    }
+    same = same && text_equal(buffer_text(&texts[0]), buffer_text(&texts[1]));
+    buffer_free(&texts[0]);
+    buffer_free(&texts[1]);
+    return same;
+}
+
+/* The types that both lists have. */
+static avo_status merge_types(schema *s, const json_value *a, const json_value *b,
+                              json_value *out) {
+    static const char *const names[] = {"null",   "boolean", "object", "array",
+                                        "string", "integer", "number"};
+    uint32_t types[2];
+    const json_value *values[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        keywords k = {.present = KEY_BIT(KEY_TYPE)};
+        k.value[KEY_TYPE] = values[i];
+        AVO_TRY(schema_types(s, &k, &types[i]));
+        if (types[i] & TYPE_NUMBER)
+            types[i] |= TYPE_INTEGER;
+    }
+    uint32_t both = types[0] & types[1];
+    *out = (json_value){.kind = JSON_ARRAY, .line = a->line};
+    out->array.items = arena_take_array(s->rules->arena, 7, sizeof(json_value));
+    if (out->array.items == NULL)
+        return no_memory(s);
+    for (size_t i = 0; i < 7; i++)
+        if (both & 1u << i) {
+            json_value *name = &out->array.items[out->array.count++];
+            *name = (json_value){.kind = JSON_STRING, .line = a->line};
+            name->string = text_from(names[i]);
+        }
+    if (both == 0)
+        return schema_refuse(s, a, "allOf: no type fits all of them");
+    return AVO_OK;
+}
+
+static avo_status merge_keyword(schema *s, const json_member *a, const json_member *b,
+                                json_value *out) {
+    if (text_is(a->key, "properties"))
+        return merge_properties(s, &a->value, &b->value, out);
+    if (text_is(a->key, "required"))
+        return merge_required(s, &a->value, &b->value, out);
+    if (text_is(a->key, "type"))
+        return merge_types(s, &a->value, &b->value, out);
+    *out = a->value;
+    if (same_value(s, &a->value, &b->value))
+        return AVO_OK;
+    return schema_refuse(s, &b->value, "two different values of \"%.*s\" cannot be merged",
+                         TEXT_ARGUMENT(a->key));
+}
+
+/* Where one of both allows no other properties than its own, the other must not bring any. */
+static avo_status check_closed(schema *s, const keywords *closed, const keywords *other) {
+    const json_value *additional = closed->value[KEY_ADDITIONAL];
+    const json_value *others = other->value[KEY_PROPERTIES];
+    if (additional == NULL || (additional->kind == JSON_BOOLEAN && additional->boolean) ||
+        others == NULL || others->kind != JSON_OBJECT)
+        return AVO_OK;
+    const json_value *own = closed->value[KEY_PROPERTIES];
+    for (size_t i = 0; i < others->object.count; i++)
+        if (own == NULL || own->kind != JSON_OBJECT ||
+            find(own, others->object.members[i].key) == NULL)
+            return schema_refuse(s, additional,
+                                 "additionalProperties beside the property \"%.*s\" of a schema "
+                                 "that is merged",
+                                 TEXT_ARGUMENT(others->object.members[i].key));
+    return AVO_OK;
+}
+
+/* A schema that is only a reference stands for what it refers to. */
+static avo_status follow(schema *s, const json_value **value, keywords *k) {
+    for (uint32_t i = 0; i < SCHEMA_MERGE_DEPTH; i++) {
+        if ((*value)->kind != JSON_OBJECT)
+            return schema_refuse(s, *value, "true and false cannot be merged with other schemas");
+        AVO_TRY(schema_keywords(s, *value, k));
+        if (k->value[KEY_REF] == NULL)
+            return AVO_OK;
+        if (k->present != KEY_BIT(KEY_REF))
+            return schema_refuse(s, *value, "$ref beside other keywords in a schema to be merged");
+        AVO_TRY(schema_resolve(s, k->value[KEY_REF], value));
+    }
+    return schema_refuse(s, *value, "a chain of references without end");
+}
+
+avo_status schema_merge(schema *s, const json_value *a, const json_value *b, json_value *out) {
+    keywords ka;
+    keywords kb;
+    if (++s->merges > SCHEMA_MERGES_MAX)
+        return status_fail(s->rules->error, AVO_ERROR_LIMIT,
+                           "schema: more than %u schemas to be merged", SCHEMA_MERGES_MAX);
+    AVO_TRY(follow(s, &a, &ka));
+    AVO_TRY(follow(s, &b, &kb));
+    AVO_TRY(check_closed(s, &ka, &kb));
+    AVO_TRY(check_closed(s, &kb, &ka));
+    *out = (json_value){.kind = JSON_OBJECT, .line = b->line};
+    size_t most = a->object.count + b->object.count + 1;
+    out->object.members = arena_take_array(s->rules->arena, most, sizeof(json_member));
+    if (out->object.members == NULL)
+        return no_memory(s);
+    for (uint32_t key = 0; key < KEY_COUNT; key++) {
+        const json_value *first = ka.value[key];
+        const json_value *second = kb.value[key];
+        if (first == NULL && second == NULL)
+            continue;
+        json_member *member = &out->object.members[out->object.count++];
+        text_view name = text_from(schema_key_text((schema_key)key));
+        *member = (json_member){.key = name, .value = first != NULL ? *first : *second};
+        if (first != NULL && second != NULL) {
+            json_member one = {.key = name, .value = *first};
+            json_member other = {.key = name, .value = *second};
+            AVO_TRY(merge_keyword(s, &one, &other, &member->value));
+        }
+    }
+    return AVO_OK;
+}
+
+/* ---- Excluding each other ---- */
+
+static bool values_of(const keywords *k, const json_value **values, size_t *count) {
+    const json_value *list = k->value[KEY_ENUM];
+    *values = k->value[KEY_CONST];
+    *count = 1;
+    if (list != NULL && list->kind == JSON_ARRAY) {
+        *values = list->array.items;
+        *count = list->array.count;
+    }
+    return *values != NULL;
+}
+
+/* What cannot be looked at may be anything. */
+static bool look(schema *s, const json_value *value, keywords *k, uint32_t *types) {
+    avo_error kept = *s->rules->error;
+    bool fine = follow(s, &value, k) == AVO_OK && schema_types(s, k, types) == AVO_OK;
+    *s->rules->error = kept;
+    if (!fine ||
+        (k->present & (KEY_BIT(KEY_ANY_OF) | KEY_BIT(KEY_ONE_OF) | KEY_BIT(KEY_ALL_OF))) != 0)
+        return false;
+    if (*types & TYPE_NUMBER)
+        *types |= TYPE_INTEGER;
+    const json_value *values;
+    size_t count;
+    if (k->value[KEY_TYPE] != NULL)
+        return true;
+    *types = TYPE_ANY; /* keywords of one type say nothing about values of others */
+    if (!values_of(k, &values, &count))
+        return true;
+    static const uint32_t kinds[] = {TYPE_NULL,
+                                     TYPE_BOOLEAN,
+                                     TYPE_INTEGER | TYPE_NUMBER,
+                                     TYPE_INTEGER | TYPE_NUMBER,
+                                     TYPE_STRING,
+                                     TYPE_ARRAY,
+                                     TYPE_OBJECT};
+    *types = 0;
+    for (size_t i = 0; i < count; i++)
+        *types |= kinds[values[i].kind];
+    return true;
+}
+
+static bool is_required(const keywords *k, text_view name) {
+    const json_value *list = k->value[KEY_REQUIRED];
+    for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++)
+        if (list->array.items[i].kind == JSON_STRING &&
+            text_equal(list->array.items[i].string, name))
+            return true;
+    return false;
+}
+
+static const json_value *property(const keywords *k, text_view name) {
+    const json_value *properties = k->value[KEY_PROPERTIES];
+    if (properties == NULL || properties->kind != JSON_OBJECT)
+        return NULL;
+    const json_member *member = find(properties, name);
+    return member == NULL ? NULL : &member->value;
+}
+
+/* A property that `a` demands and `b` forbids, or that can have no value that suits both. */
+static bool objects_disjoint(schema *s, const keywords *a, const keywords *b, uint32_t depth) {
+    const json_value *list = a->value[KEY_REQUIRED];
+    const json_value *additional = b->value[KEY_ADDITIONAL];
+    bool closed = additional != NULL && additional->kind == JSON_BOOLEAN && !additional->boolean;
+    for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++) {
+        if (list->array.items[i].kind != JSON_STRING)
+            return false;
+        text_view name = list->array.items[i].string;
+        const json_value *own = property(a, name);
+        const json_value *other = property(b, name);
+        if (closed && other == NULL)
+            return true;
+        if (own != NULL && other != NULL && is_required(b, name) &&
+            schema_disjoint(s, own, other, depth + 1))
+            return true;
+    }
+    return false;
+}
+
+bool schema_disjoint(schema *s, const json_value *a, const json_value *b, uint32_t depth) {
+    keywords ka;
+    keywords kb;
+    uint32_t types_a = 0;
+    uint32_t types_b = 0;
+    if (depth > 8 || !look(s, a, &ka, &types_a) || !look(s, b, &kb, &types_b))
+        return false;
+    uint32_t both = types_a & types_b;
+    if (both == 0)
+        return true;
+    const json_value *values_a;
+    const json_value *values_b;
+    size_t count_a;
+    size_t count_b;
+    if (values_of(&ka, &values_a, &count_a) && values_of(&kb, &values_b, &count_b)) {
+        for (size_t i = 0; i < count_a; i++)
+            for (size_t j = 0; j < count_b; j++)
+                if (same_value(s, &values_a[i], &values_b[j]))
+                    return false;
+        return true;
+    }
+    return both == TYPE_OBJECT &&
+           (objects_disjoint(s, &ka, &kb, depth) || objects_disjoint(s, &kb, &ka, depth));
+}
