@@ -212,6 +212,7 @@ static avo_status open_all(serve_flags *flags, serving *serving, avo_error *erro
     server->scheduler = serving->scheduler;
     server->registry = serving->registry;
     server->model_path = serving->model_path;
+    server->context = serving->plan.context_max;
     server->model_name = flags->model_name;
     server->log = say;
     server_options given = *server;

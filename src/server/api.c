@@ -132,7 +132,8 @@ avo_status api_open(server *server, api **out, avo_error *error) {
     opened->registry = opened->options->registry;
     opened->info = (avo_model_info)AVO_MODEL_INFO_INIT;
     avo_model_describe(opened->model, &opened->info);
-    opened->context = opened->info.context;
+    opened->context =
+        opened->options->context != 0 ? opened->options->context : opened->info.context;
     opened->opened_at = api_now();
     if (getrandom(&opened->secret, sizeof(opened->secret), 0) != sizeof(opened->secret))
         opened->secret = clock_now_ns();

@@ -396,7 +396,7 @@ static bool open_choice(answer *a, uint32_t index) {
     avo_error error = {0};
     if (g->calls && tool_parser_open(a->api->tools, &c->parser, &error) != AVO_OK)
         return false;
-    if (g->stop_count > 0) {
+    if (g->stop_count > 1) {
         c->tail = calloc(CHOICE_TAIL, sizeof(*c->tail));
         return c->tail != NULL;
     }

@@ -293,10 +293,6 @@ static bool read_instructions(const char *instructions, turn_list *list, generat
 static bool read_conversation(api *api, const api_values *values, generation *g, arena *scratch,
                               api_fault *fault) {
     turn_list list = {.arena = &g->arena};
-    avo_error error = {0};
-    if (avo_chat_check(api->model, &error) != AVO_OK)
-        return fault_set(fault, 400, NULL, "no_chat_template",
-                         "this model cannot chat: %s; use /v1/completions", error.text);
     if (g->family == FAMILY_CHAT) {
         if (!read_modalities(values, fault) ||
             !chat_messages_read(values->messages, "messages", &list, fault))
@@ -310,9 +306,14 @@ static bool read_conversation(api *api, const api_values *values, generation *g,
         return false;
     }
     const char *tools = NULL;
-    if (!tools_read(api, values, g, scratch, &tools, fault))
+    if (!tools_read(api, values, g, scratch, &tools, fault) ||
+        !turns_finish(&list, tools, values->kwargs, g, fault))
         return false;
-    return turns_finish(&list, tools, values->kwargs, g, fault);
+    avo_error error = {0};
+    if (avo_chat_check(api->model, &error) == AVO_OK)
+        return true;
+    return fault_set(fault, 400, NULL, "no_chat_template",
+                     "this model cannot chat: %s; use /v1/completions", error.text);
 }
 
 static bool read_prompt(api *api, const api_values *values, generation *g, arena *scratch,
@@ -348,6 +349,13 @@ static bool read_pooling(const api *api, const api_values *values, generation *g
                            (long long)values->dimensions, api->info.width);
     g->dimensions = (uint32_t)values->dimensions;
     return true;
+}
+
+static bool check_answers(const generation *g, api_fault *fault) {
+    size_t answers = g->prompt_count * g->best_of;
+    return answers <= API_ANSWERS_MAX ||
+           FAULT_FIELD(fault, "n", "%zu prompts with %u answers each; %d answers at most",
+                       g->prompt_count, g->best_of, API_ANSWERS_MAX);
 }
 
 static bool copy_json(const json_value *value, arena *arena, const char **out, api_fault *fault) {
@@ -394,7 +402,8 @@ static bool read_all(api *api, const server_key *key, const json_value *root, ar
     if (g->family == FAMILY_EMBEDDING && !read_pooling(api, &values, g, fault))
         return false;
     return format_read(api, &values, g, scratch, fault) &&
-           read_prompt(api, &values, g, scratch, fault) && read_said_back(root, &values, g, fault);
+           read_prompt(api, &values, g, scratch, fault) && check_answers(g, fault) &&
+           read_said_back(root, &values, g, fault);
 }
 
 bool conversation_read(api *api, api_family family, const api_values *values, arena *scratch,

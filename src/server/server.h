@@ -30,6 +30,7 @@ typedef struct server_options {
     avo_telemetry *telemetry; /* NULL: no /metrics */
     const char *model_name;   /* what clients call the base model */
     const char *model_path;
+    uint32_t context; /* tokens of one request, prompt and answer; 0: the model's own */
 
     /* Where it listens. */
     const char *address;     /* NULL: 127.0.0.1 */

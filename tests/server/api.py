@@ -1,0 +1,365 @@
+"""Endpoints of `avocet serve` on a tiny model: what is answered, streamed and refused; the same
+bytes as `avocet run`."""
+import base64
+import json
+import math
+import struct
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from command import ROOT, call
+from api_server import Server
+
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+from chat import write_model  # noqa: E402  a model with a template, one token per character
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+class Endpoints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-api-")
+        cls.folder = write_model(Path(cls.scratch.name),
+                                 generation={"do_sample": True, "temperature": 1.0})
+        cls.server = Server(cls.folder, "--name", "tiny", "--threads", "1", "--sessions", "4",
+                            "--rows", "64")
+
+    @classmethod
+    def tearDownClass(cls):
+        with cls.server:
+            pass  # must end with 0
+        cls.scratch.cleanup()
+
+    def post(self, path, status=200, **body):
+        return self.server.post(path, body, status)
+
+    def refused(self, path, param, status=400, **body):
+        error = self.post(path, status, **body)["error"]
+        self.assertEqual(error["param"], param, error)
+        self.assertIn("message", error)
+        return error
+
+    # ---- The same bytes ----
+
+    def run_alone(self, text, *flags):
+        done = call("run", self.folder, text, "--json", "-n", "12", "--threads", "1", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["text"]
+
+    def test_same_bytes_as_run(self):
+        for seed in (1, 2, 77):
+            alone = self.run_alone("hello", "--seed", seed)
+            told = self.post(CHAT, messages=user("hello"), max_tokens=12, seed=seed)
+            self.assertEqual(told["choices"][0]["message"]["content"], alone)
+            raw = self.run_alone("hello", "--raw", "--seed", seed, "--temperature", "0.5")
+            told = self.post(TEXT, prompt="hello", max_tokens=12, seed=seed, temperature=0.5)
+            self.assertEqual(told["choices"][0]["text"], raw)
+
+    def test_choices_are_single_requests(self):
+        many = self.post(CHAT, messages=user("many"), max_tokens=10, seed=40, n=5)["choices"]
+        self.assertEqual([choice["index"] for choice in many], list(range(5)))
+        self.assertGreater(len({choice["message"]["content"] for choice in many}), 1)
+        for choice in many:
+            self.assertEqual(choice["seed"], 40 + choice["index"])
+            one = self.post(CHAT, messages=user("many"), max_tokens=10, seed=choice["seed"])
+            self.assertEqual(one["choices"][0]["message"], choice["message"])
+
+    def test_stream_is_the_answer(self):
+        whole = self.post(CHAT, messages=user("hello"), max_tokens=20, seed=3, n=2)
+        events = self.server.events(CHAT, {"messages": user("hello"), "max_tokens": 20, "seed": 3,
+                                           "n": 2, "stream_options": {"include_usage": True}})
+        self.assertEqual(events[-1], (None, "[DONE]"))
+        chunks = [json.loads(data) for _, data in events[:-1]]
+        self.assertEqual(chunks[-1]["choices"], [])
+        self.assertEqual(chunks[-1]["usage"]["completion_tokens"],
+                         whole["usage"]["completion_tokens"])
+        for index in range(2):
+            parts = [chunk["choices"][0] for chunk in chunks[:-1]
+                     if chunk["choices"][0]["index"] == index]
+            self.assertEqual(parts[0]["delta"]["role"], "assistant")
+            text = "".join(part["delta"].get("content") or "" for part in parts)
+            self.assertEqual(text, whole["choices"][index]["message"]["content"])
+            self.assertEqual(parts[-1]["finish_reason"], whole["choices"][index]["finish_reason"])
+            self.assertTrue(all(part["finish_reason"] is None for part in parts[:-1]))
+        self.assertEqual(len({chunk["id"] for chunk in chunks}), 1)
+
+    def test_without_a_seed_answers_differ_and_name_theirs(self):
+        answers = [self.post(CHAT, messages=user("hello"), max_tokens=20)["choices"][0]
+                   for _ in range(4)]
+        self.assertGreater(len({answer["seed"] for answer in answers}), 1)
+        again = self.post(CHAT, messages=user("hello"), max_tokens=20, seed=answers[0]["seed"])
+        self.assertEqual(again["choices"][0]["message"], answers[0]["message"])
+
+    # ---- What is told ----
+
+    def test_chat_logprobs(self):
+        choice = self.post(CHAT, messages=user("hello"), max_tokens=6, seed=1, logprobs=True,
+                           top_logprobs=3)["choices"][0]
+        content = choice["logprobs"]["content"]
+        self.assertEqual(len(content), 6)
+        text = b"".join(bytes(entry["bytes"]) for entry in content).decode()
+        self.assertTrue(text.startswith(choice["message"]["content"]) or "<|" in text)
+        for entry in content:
+            self.assertEqual(len(entry["top_logprobs"]), 3)
+            values = [top["logprob"] for top in entry["top_logprobs"]]
+            self.assertEqual(values, sorted(values, reverse=True))
+            self.assertLessEqual(entry["logprob"], values[0])
+        streamed = []
+        for _, data in self.server.events(CHAT, {"messages": user("hello"), "max_tokens": 6,
+                                                 "seed": 1, "logprobs": True, "top_logprobs": 3}):
+            if data != "[DONE]":
+                logprobs = json.loads(data)["choices"][0]["logprobs"]
+                streamed += logprobs["content"] if logprobs else []
+        self.assertEqual(streamed, content)
+
+    def test_completion_logprobs(self):
+        choice = self.post(TEXT, prompt="ab", max_tokens=4, seed=1, logprobs=2)["choices"][0]
+        lists = choice["logprobs"]
+        self.assertEqual({len(value) for value in lists.values()}, {4})
+        for token, logprob, tops in zip(lists["tokens"], lists["token_logprobs"],
+                                        lists["top_logprobs"]):
+            self.assertEqual(tops[token], logprob)
+            self.assertLessEqual(len(tops), 3)
+        self.assertEqual(lists["text_offset"][0], 0)
+
+    def test_prompt_logprobs(self):
+        """What lm-eval asks for."""
+        status, _, data = self.server.ask("POST", TEXT, {
+            "prompt": [[5, 6, 7, 8], [9, 10]], "max_tokens": 1, "logprobs": 1, "echo": True,
+            "temperature": 0, "seed": 1})
+        if status == 400 and json.loads(data)["error"]["code"] == "unsupported":
+            self.skipTest("scoring of prompts is not there yet")
+        self.assertEqual(status, 200, data)
+        choices = json.loads(data)["choices"]
+        self.assertEqual([choice["index"] for choice in choices], [0, 1])
+        for choice, prompt in zip(choices, (4, 2)):
+            lists = choice["logprobs"]
+            self.assertEqual({len(value) for value in lists.values()}, {prompt + 1})
+            self.assertIsNone(lists["token_logprobs"][0])
+            self.assertIsNone(lists["top_logprobs"][0])
+            self.assertTrue(all(value <= 0 for value in lists["token_logprobs"][1:]))
+            for logprob, tops in zip(lists["token_logprobs"][1:], lists["top_logprobs"][1:]):
+                self.assertIn(logprob, tops.values())
+        alone = self.post(TEXT, prompt=[5, 6, 7, 8], max_tokens=0, logprobs=1, echo=True)
+        self.assertEqual(alone["choices"][0]["logprobs"]["token_logprobs"],
+                         choices[0]["logprobs"]["token_logprobs"][:4])
+        self.assertEqual(alone["usage"]["completion_tokens"], 0)
+
+    def test_usage(self):
+        usage = self.post(CHAT, messages=user("hello"), max_tokens=5, ignore_eos=True)["usage"]
+        self.assertEqual((usage["prompt_tokens"], usage["completion_tokens"],
+                          usage["total_tokens"]), (8, 5, 13))
+        self.assertIn("cached_tokens", usage["prompt_tokens_details"])
+        self.assertGreater(usage["timings"]["total_ms"], 0)
+
+    def test_stop(self):
+        plain = self.post(CHAT, messages=user("hello"), max_tokens=20, seed=1,
+                          ignore_eos=True)["choices"][0]["message"]["content"]
+        stop = plain[5:7]
+        choice = self.post(CHAT, messages=user("hello"), max_tokens=20, seed=1, ignore_eos=True,
+                           stop=["never there", stop])["choices"][0]
+        self.assertEqual(choice["message"]["content"], plain[:plain.index(stop)])
+        self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
+        message = self.post("/v1/messages", messages=user("hello"), max_tokens=20, seed=1,
+                            stop_sequences=["qqqqqqqq", stop])
+        if message["stop_reason"] == "stop_sequence":
+            self.assertEqual(message["stop_sequence"], stop)
+
+    def test_best_of(self):
+        best = self.post(TEXT, prompt="hello", max_tokens=5, seed=10, n=1, best_of=4, logprobs=0,
+                         ignore_eos=True)
+        singles = [self.post(TEXT, prompt="hello", max_tokens=5, seed=10 + i, logprobs=0,
+                             ignore_eos=True)["choices"][0] for i in range(4)]
+        means = [sum(one["logprobs"]["token_logprobs"]) for one in singles]
+        self.assertEqual(best["choices"][0]["text"], singles[means.index(max(means))]["text"])
+        self.assertEqual(best["usage"]["completion_tokens"], 20)
+
+    def test_bias_forbids(self):
+        first = self.post(TEXT, prompt=[7, 8], max_tokens=1, temperature=0, logprobs=1)
+        token = first["choices"][0]["logprobs"]["tokens"][0]
+        number = self.post("/tokenize", content=token, parse_special=True)["tokens"]
+        if len(number) == 1:
+            other = self.post(TEXT, prompt=[7, 8], max_tokens=1, temperature=0, logprobs=1,
+                              logit_bias={str(number[0]): -100})
+            self.assertNotEqual(other["choices"][0]["logprobs"]["tokens"][0], token)
+
+    def test_list_of_prompts(self):
+        told = self.post(TEXT, prompt=[f"p{i}" for i in range(40)], max_tokens=3, seed=5, n=2)
+        self.assertEqual([choice["index"] for choice in told["choices"]], list(range(80)))
+        one = self.post(TEXT, prompt="p7", max_tokens=3, seed=6)
+        self.assertEqual(told["choices"][15]["text"], one["choices"][0]["text"])
+
+    # ---- Other families ----
+
+    def test_responses(self):
+        told = self.post("/v1/responses", input="hello", max_output_tokens=6, seed=2,
+                         metadata={"a": "b"})
+        text = self.post(CHAT, messages=user("hello"), max_tokens=6, seed=2)
+        self.assertEqual(told["output"][0]["content"][0]["text"],
+                         text["choices"][0]["message"]["content"])
+        self.assertEqual(told["metadata"], {"a": "b"})
+        self.assertIn(told["status"], ("completed", "incomplete"))
+        events = self.server.events("/v1/responses", {"input": "hello", "max_output_tokens": 6,
+                                                      "seed": 2})
+        kinds = [json.loads(data)["type"] for _, data in events]
+        self.assertEqual([name for name, _ in events], kinds)
+        self.assertEqual(kinds[:4], ["response.created", "response.in_progress",
+                                     "response.output_item.added", "response.content_part.added"])
+        self.assertEqual(kinds[-1], "response." + told["status"])
+        numbers = [json.loads(data)["sequence_number"] for _, data in events]
+        self.assertEqual(numbers, list(range(len(numbers))))
+        deltas = "".join(json.loads(data).get("delta", "") for _, data in events)
+        self.assertEqual(deltas, told["output"][0]["content"][0]["text"])
+        last = json.loads(events[-1][1])["response"]
+        self.assertEqual(last["output"][0]["content"][0]["text"], deltas)
+        self.refused("/v1/responses", "previous_response_id", input="x",
+                     previous_response_id="resp_1")
+
+    def test_messages(self):
+        told = self.post("/v1/messages", messages=user("hello"), system="be", max_tokens=6, seed=2)
+        text = self.post(CHAT, max_tokens=6, seed=2,
+                         messages=[{"role": "system", "content": "be"}, *user("hello")])
+        self.assertEqual(told["content"], [{"type": "text",
+                                            "text": text["choices"][0]["message"]["content"]}])
+        events = self.server.events("/v1/messages", {"messages": user("hello"), "system": "be",
+                                                     "max_tokens": 6, "seed": 2})
+        names = [name for name, _ in events]
+        self.assertEqual(names[0], "message_start")
+        self.assertEqual(names[-3:], ["content_block_stop", "message_delta", "message_stop"])
+        deltas = "".join(json.loads(data)["delta"]["text"] for name, data in events
+                         if name == "content_block_delta")
+        self.assertEqual(deltas, told["content"][0]["text"])
+        count = self.post("/v1/messages/count_tokens", messages=user("hello"), system="be")
+        self.assertEqual(count["input_tokens"], 12)
+        wrong = self.post("/v1/messages", 400, messages=user("hello"))
+        self.assertEqual((wrong["type"], wrong["error"]["type"]),
+                         ("error", "invalid_request_error"))
+
+    def test_embeddings(self):
+        status, _, data = self.server.ask("POST", "/v1/embeddings", {"input": ["abc", [5, 6]]})
+        if status == 400 and json.loads(data)["error"]["code"] == "unsupported":
+            self.skipTest("embeddings are not there yet")
+        self.assertEqual(status, 200, data)
+        vectors = [item["embedding"] for item in json.loads(data)["data"]]
+        for vector in vectors:
+            self.assertAlmostEqual(math.fsum(x * x for x in vector), 1.0, places=4)
+        coded = self.post("/v1/embeddings", input="abc", encoding_format="base64")
+        raw = base64.b64decode(coded["data"][0]["embedding"])
+        numbers = struct.unpack(f"<{len(raw) // 4}f", raw)
+        for a, b in zip(numbers, vectors[0]):
+            self.assertAlmostEqual(a, b, places=6)
+        short = self.post("/v1/embeddings", input="abc", dimensions=4)["data"][0]["embedding"]
+        self.assertEqual(len(short), 4)
+        self.assertAlmostEqual(math.fsum(x * x for x in short), 1.0, places=4)
+        last = self.post("/v1/embeddings", input="abc", pooling="last")["data"][0]["embedding"]
+        self.assertNotEqual(last, vectors[0])
+
+    def test_tokens(self):
+        ids = self.post("/tokenize", content="hello")["tokens"]
+        self.assertEqual(len(ids), 5)
+        self.assertEqual(self.post("/tokenize", prompt="hello")["tokens"], ids)
+        self.assertEqual(self.post("/detokenize", tokens=ids)["content"], "hello")
+        self.assertEqual(self.post("/detokenize", tokens=ids)["prompt"], "hello")
+        pieces = self.post("/tokenize", content="hello", with_pieces=True)["tokens"]
+        self.assertEqual([piece["piece"] for piece in pieces], list("hello"))
+        strings = self.post("/tokenize", prompt="hello", return_token_strs=True)
+        self.assertEqual((strings["token_strs"], strings["count"]), (list("hello"), 5))
+        self.assertEqual(self.post("/tokenize", messages=user("hello"))["count"], 8)
+        self.refused("/detokenize", "tokens", tokens=[1, 97])
+        self.refused("/detokenize", "tokens", tokens="abc")
+        self.refused("/tokenize", "content")
+
+    # ---- About the server ----
+
+    def test_state(self):
+        self.assertEqual(self.server.get("/health")["status"], "ok")
+        self.assertEqual(self.server.get("/ready")["status"], "ready")
+        models = self.server.get("/v1/models")["data"]
+        self.assertEqual([model["id"] for model in models], ["tiny"])
+        self.assertEqual(self.server.get("/v1/models/tiny")["id"], "tiny")
+        self.assertEqual(self.server.get("/v1/models/none", 404)["error"]["code"],
+                         "model_not_found")
+        self.assertEqual(self.server.get("/version")["model"], "tiny")
+        status, headers, _ = self.server.ask("PUT", "/v1/models")
+        self.assertEqual((status, headers["Allow"]), (405, "GET"))
+        self.assertEqual(self.server.ask("GET", "/nothing")[0], 404)
+        status, headers, page = self.server.ask("GET", "/")
+        self.assertEqual(status, 200)
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        self.assertIn(b"<html", page.lower())
+        status, _, body = self.server.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})
+        self.assertEqual((status, body), (304, b""))
+
+    def test_document(self):
+        document = self.server.get("/openapi.json")
+        self.assertEqual(document["openapi"], "3.1.0")
+        text = (ROOT / "docs" / "api.md").read_text()
+        for path, operations in document["paths"].items():
+            self.assertIn(f"`{path}`", text)
+            for operation in operations.values():
+                body = operation.get("requestBody", {}).get("content", {})
+                schema = body.get("application/json", {}).get("schema", {})
+                for name in schema.get("properties", {}):
+                    self.assertIn(f"`{name}`", text, f"{path} {name}")
+
+    # ---- What is refused ----
+
+    def test_refused(self):
+        self.refused(CHAT, "temperature", messages=user("a"), temperature=-1)
+        self.refused(CHAT, "messages")
+        self.refused(CHAT, "messages[0]", messages=[{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "x"}}]}])
+        self.refused(TEXT, "suffix", prompt="a", suffix="b")
+        error = self.refused(CHAT, "model", 404, messages=user("a"), model="gpt-4")
+        self.assertIn("tiny", error["message"])
+        error = self.refused(TEXT, "prompt", prompt="a" * 500)
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertRegex(error["message"], r"501.*64")
+        error = self.refused(TEXT, "prompt", prompt=[5] * 70)
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertRegex(error["message"], r"70.*64")
+        error = self.refused(CHAT, "messages", messages=user("a" * 100), stream=True)
+        self.assertEqual(error["code"], "context_length_exceeded")
+        for text in (b"", b"{", b"[]", b"nonsense", b"\xff", b"[" * 5000):
+            self.assertEqual(self.server.ask("POST", CHAT, text)[0], 400)
+
+    def test_deadline(self):
+        error = self.post(TEXT, 504, prompt="abc", max_tokens=5, first_token_deadline_ms=0.001)
+        self.assertEqual(error["error"]["code"], "deadline_exceeded")
+
+    def test_client_that_goes(self):
+        for stream in (True, False):
+            connection = self.server.connect()
+            connection.request("POST", TEXT, json.dumps({"prompt": ["abc"] * 200, "stream": stream,
+                                                         "max_tokens": 60, "ignore_eos": True}))
+            connection.close()
+        self.assertEqual(self.post(TEXT, prompt="abc", max_tokens=2)["object"], "text_completion")
+
+    def test_many_at_once(self):
+        alone = {seed: self.post(CHAT, messages=user("hi"), max_tokens=15, seed=seed)
+                 ["choices"][0]["message"] for seed in range(8)}
+        found = []
+
+        def ask(seed):
+            found.append((seed, self.post(CHAT, messages=user("hi"), max_tokens=15, seed=seed)
+                          ["choices"][0]["message"]))
+        threads = [threading.Thread(target=ask, args=(i % 8,)) for i in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(found), 24)
+        for seed, message in found:
+            self.assertEqual(message, alone[seed])
+
+
+if __name__ == "__main__":
+    unittest.main()

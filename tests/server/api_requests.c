@@ -1,0 +1,578 @@
+/* Bodies of requests: every field of the tables with good values, wrong types and values out of
+ * range; prompts, messages and their other forms; what is refused names its field. */
+#include "support/support.h"
+
+#include "server/api_int.h"
+#include "support/tiny_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct desk {
+    avo_model *model;
+    server_options options;
+    api api;
+} desk;
+
+static int open_desk(void **state) {
+    static desk desk;
+    avo_error error;
+    const char *path = tiny_model_write(test_scratch_folder(), 1);
+    assert_ok_error(avo_model_open(path, NULL, &desk.model, &error), &error);
+    desk.options = (server_options){.model = desk.model, .model_name = "tiny", .choices_max = 16};
+    desk.api = (api){.options = &desk.options, .model = desk.model};
+    desk.api.info = (avo_model_info)AVO_MODEL_INFO_INIT;
+    avo_model_describe(desk.model, &desk.api.info);
+    desk.api.context = desk.api.info.context;
+    pthread_mutex_init(&desk.api.lock, NULL);
+    *state = &desk;
+    return 0;
+}
+
+static int close_desk(void **state) {
+    desk *desk = *state;
+    avo_model_close(desk->model);
+    return 0;
+}
+
+/* ---- The table ---- */
+
+static const api_body bodies[] = {BODY_CHAT,  BODY_COMPLETION, BODY_RESPONSE, BODY_MESSAGE,
+                                  BODY_COUNT, BODY_EMBEDDING,  BODY_TOKENIZE, BODY_DETOKENIZE,
+                                  BODY_LOAD,  BODY_UNLOAD};
+
+/* Reads {required fields…, "name": value}. */
+static bool read_with(api_body body, const char *name, const char *value, api_values *values,
+                      api_fault *fault) {
+    char text[1024];
+    size_t used = (size_t)snprintf(text, sizeof(text), "{");
+    for (const char *at = api_required(body); *at != '\0';) {
+        size_t length = strcspn(at, ",");
+        bool own = strlen(name) == length && strncmp(at, name, length) == 0;
+        bool integer = strncmp(at, "max_tokens", length) == 0;
+        if (!own)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "\"%.*s\":%s,", (int)length,
+                                     at, integer ? "1" : "\"x\"");
+        at += length + (at[length] == ',');
+    }
+    snprintf(text + used, sizeof(text) - used, "\"%s\":%s}", name, value);
+    arena arena;
+    json_value root = {0};
+    *fault = (api_fault){0};
+    assert_true(api_parse_body(text_from(text), &arena, &root, fault));
+    bool good = api_values_read(&root, body, &arena, values, fault);
+    arena_free(&arena);
+    return good;
+}
+
+static void refused(api_body body, const api_field *field, const char *value) {
+    api_values values;
+    api_fault fault;
+    if (read_with(body, field->name, value, &values, &fault))
+        fail_msg("%s: %s was taken", field->name, value);
+    assert_int_equal(fault.status, 400);
+    assert_string_equal(fault.param, field->name);
+    assert_non_null(strstr(fault.text, field->name));
+}
+
+static void taken(api_body body, const api_field *field, const char *value, api_values *values) {
+    api_fault fault;
+    if (!read_with(body, field->name, value, values, &fault))
+        fail_msg("%s: %s: %s", field->name, value, fault.text);
+}
+
+static void try_number(api_body body, const api_field *field) {
+    char text[64];
+    api_values values;
+    const char *at = (const char *)&values + field->offset;
+    bool integer = field->kind == FIELD_INTEGER;
+    refused(body, field, "\"3\"");
+    refused(body, field, "true");
+    refused(body, field, "[1]");
+    refused(body, field, "{}");
+    refused(body, field, integer ? "1e300" : "1e308");
+    if (integer)
+        refused(body, field, "0.5");
+    if (field->minimum <= -9.2e18) {
+        taken(body, field, "-9223372036854775807", &values);
+        assert_true(*(const int64_t *)(const void *)at == -INT64_MAX);
+        return;
+    }
+    for (int side = 0; side < 2; side++) {
+        double bound = side == 0 ? field->minimum : field->maximum;
+        snprintf(text, sizeof(text), "%.17g", bound);
+        taken(body, field, text, &values);
+        double got = integer ? (double)*(const int64_t *)(const void *)at
+                             : *(const double *)(const void *)at;
+        assert_true(got == bound);
+        snprintf(text, sizeof(text), "%.17g", bound + (side == 0 ? -1.0 : 1.0) * fmax(1.0, bound));
+        refused(body, field, text);
+    }
+}
+
+static void try_string(api_body body, const api_field *field) {
+    api_values values;
+    refused(body, field, "7");
+    refused(body, field, "false");
+    refused(body, field, "[\"a\"]");
+    refused(body, field, "\"a\\u0000b\"");
+    taken(body, field, "\"ab\"", &values);
+    if (field->maximum > 600)
+        return;
+    char text[640];
+    memset(text, 'a', sizeof(text));
+    size_t length = (size_t)field->maximum + 1;
+    text[0] = text[length + 1] = '"';
+    text[length + 2] = '\0';
+    refused(body, field, text);
+    text[length] = '"';
+    text[length + 1] = '\0';
+    taken(body, field, text, &values);
+}
+
+static void try_field(api_body body, const api_field *field) {
+    api_values values;
+    switch (field->kind) {
+    case FIELD_BOOLEAN:
+        refused(body, field, "1");
+        refused(body, field, "\"true\"");
+        taken(body, field, "true", &values);
+        assert_true(*(const bool *)((const char *)&values + field->offset));
+        taken(body, field, "false", &values);
+        assert_false(*(const bool *)((const char *)&values + field->offset));
+        break;
+    case FIELD_INTEGER:
+    case FIELD_NUMBER:
+        try_number(body, field);
+        break;
+    case FIELD_STRING:
+        try_string(body, field);
+        break;
+    case FIELD_VALUE:
+        taken(body, field, "[1]", &values);
+        break;
+    case FIELD_IGNORED:
+        taken(body, field, "{\"any\":[1]}", &values);
+        break;
+    case FIELD_REFUSED:
+        refused(body, field, "\"x\"");
+        refused(body, field, "true");
+        refused(body, field, "{\"a\":1}");
+        taken(body, field, "null", &values);
+        taken(body, field, "false", &values);
+        taken(body, field, "[]", &values);
+        break;
+    }
+}
+
+static void test_every_field(void **state) {
+    (void)state;
+    size_t tried = 0;
+    for (size_t b = 0; b < sizeof(bodies) / sizeof(bodies[0]); b++)
+        for (size_t i = 0; i < api_field_count; i++)
+            if ((api_field_table[i].bodies & (uint32_t)bodies[b]) != 0) {
+                try_field(bodies[b], &api_field_table[i]);
+                tried++;
+            }
+    assert_true(tried > 150);
+}
+
+static void test_no_field_twice_in_a_body(void **state) {
+    (void)state;
+    for (size_t i = 0; i < api_field_count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(api_field_table[i].name, api_field_table[j].name) == 0)
+                assert_int_equal(api_field_table[i].bodies & api_field_table[j].bodies, 0);
+}
+
+static void test_required_fields(void **state) {
+    (void)state;
+    for (size_t b = 0; b < sizeof(bodies) / sizeof(bodies[0]); b++) {
+        arena arena;
+        json_value root = {0};
+        api_values values;
+        api_fault fault = {0};
+        assert_true(api_parse_body(text_from("{}"), &arena, &root, &fault));
+        bool needs = api_required(bodies[b])[0] != '\0';
+        assert_int_equal(api_values_read(&root, bodies[b], &arena, &values, &fault), !needs);
+        if (needs)
+            assert_string_equal(fault.code, "missing_required_parameter");
+        arena_free(&arena);
+    }
+}
+
+/* ---- Whole requests ---- */
+
+static bool read_text(desk *desk, api_family family, const char *text, generation **g,
+                      api_fault *fault) {
+    *fault = (api_fault){0};
+    return generation_read(&desk->api, family, NULL, text_from(text), g, fault);
+}
+
+static void bad(desk *desk, api_family family, const char *text, unsigned status,
+                const char *param) {
+    generation *g = NULL;
+    api_fault fault;
+    if (read_text(desk, family, text, &g, &fault))
+        fail_msg("%s was taken", text);
+    assert_null(g);
+    if (fault.status != status || strcmp(fault.param, param) != 0)
+        fail_msg("%s: status %u, param \"%s\", %s", text, fault.status, fault.param, fault.text);
+}
+
+static generation *good(desk *desk, api_family family, const char *text) {
+    generation *g = NULL;
+    api_fault fault;
+    if (!read_text(desk, family, text, &g, &fault))
+        fail_msg("%s: %s", text, fault.text);
+    return g;
+}
+
+static void test_no_json(void **state) {
+    desk *desk = *state;
+    const char *const wrong[] = {"",
+                                 "nonsense",
+                                 "{",
+                                 "[]",
+                                 "3",
+                                 "\"x\"",
+                                 "{\"prompt\":NaN}",
+                                 "{\"prompt\":\"a\",\"prompt\":\"b\"}",
+                                 "{\"prompt\":\"\xff\"}",
+                                 "{\"prompt\":\"a\"} more",
+                                 "{\"temperature\":-Infinity}"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        bad(desk, FAMILY_COMPLETION, wrong[i], 400, "");
+    char deep[2001];
+    memset(deep, '[', 2000);
+    deep[2000] = '\0';
+    bad(desk, FAMILY_COMPLETION, deep, 400, "");
+}
+
+static void test_prompts(void **state) {
+    desk *desk = *state;
+    generation *g = good(desk, FAMILY_COMPLETION, "{\"prompt\":\"once\"}");
+    assert_int_equal(g->prompt_count, 1);
+    assert_string_equal(g->prompts[0].text, "once");
+    assert_int_equal(g->max_tokens, 16);
+    generation_free(g);
+    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":0,\"echo\":true}");
+    assert_int_equal(g->prompt_count, 2);
+    assert_true(g->no_answer && g->echo);
+    generation_free(g);
+    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[1,2,3],\"logprobs\":5}");
+    assert_int_equal(g->prompts[0].token_count, 3);
+    assert_int_equal(g->prompts[0].tokens[2], 3);
+    assert_int_equal(g->sampling.top_logprobs, 5);
+    generation_free(g);
+    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[[1,2],[3]]}");
+    assert_int_equal(g->prompt_count, 2);
+    generation_free(g);
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[]}", 400, "prompt");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[[]]}", 400, "prompt[0]");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[\"a\",3]}", 400, "prompt[1]");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,\"a\"]}", 400, "prompt");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,-2]}", 400, "prompt");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,364]}", 400, "prompt");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":{\"a\":1}}", 400, "prompt");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\\u0000\"}", 400, "prompt");
+    bad(desk, FAMILY_EMBEDDING, "{\"input\":[true]}", 400, "input[0]");
+    char many[8192] = "{\"prompt\":[0";
+    for (int i = 0; i < 300; i++)
+        memcpy(many + strlen(many), ",1", 3);
+    memcpy(many + strlen(many), "]}", 3);
+    bad(desk, FAMILY_COMPLETION, many, 400, "prompt");
+}
+
+static void test_choices(void **state) {
+    desk *desk = *state;
+    generation *g = good(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":2,\"best_of\":4}");
+    assert_int_equal(g->n, 2);
+    assert_int_equal(g->best_of, 4);
+    generation_free(g);
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":17}", 400, "n");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":17}", 400, "best_of");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", 400, "best_of");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", 400,
+        "best_of");
+}
+
+static void test_sampling(void **state) {
+    desk *desk = *state;
+    generation *g = good(desk, FAMILY_COMPLETION,
+                         "{\"prompt\":\"a\",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":-1,"
+                         "\"min_p\":0.1,\"repeat_penalty\":1.5,\"seed\":7,\"logit_bias\":{\"5\":2,"
+                         "\"6\":-100},\"stop\":[\"x\",\"\",\"yz\"],\"stop_token_ids\":[3,4]}");
+    assert_true(g->sampling.temperature == 0.5f && g->sampling.top_p == 0.9f);
+    assert_true(g->sampling.repetition_penalty == 1.5f && g->sampling.min_p == 0.1f);
+    assert_int_equal(g->sampling.top_k, 0);
+    assert_int_equal(g->sampling.seed, 7);
+    assert_int_equal(g->sampling.bias_count, 2);
+    assert_true(g->sampling.bias[0].bias == 2.0f && isinf(g->sampling.bias[1].bias));
+    assert_int_equal(g->stop_count, 2);
+    assert_string_equal(g->stop[1], "yz");
+    assert_int_equal(g->stop_token_count, 2);
+    generation_free(g);
+    const char *const wrong[][2] = {
+        {"\"logit_bias\":[1]", "logit_bias"},
+        {"\"logit_bias\":{\"x\":1}", "logit_bias"},
+        {"\"logit_bias\":{\"364\":1}", "logit_bias"},
+        {"\"logit_bias\":{\"99999999999999999999\":1}", "logit_bias"},
+        {"\"logit_bias\":{\"1\":\"a\"}", "logit_bias"},
+        {"\"stop\":5", "stop"},
+        {"\"stop\":[\"a\",5]", "stop"},
+        {"\"stop\":[[]]", "stop"},
+        {"\"stop_token_ids\":[-1]", "stop_token_ids"},
+        {"\"stop_token_ids\":3", "stop_token_ids"},
+        {"\"stream_options\":3", "stream_options"},
+        {"\"stream_options\":{\"include_usage\":3}", "stream_options.include_usage"},
+        {"\"logprobs\":21", "logprobs"},
+        {"\"logprobs\":\"a\"", "logprobs"},
+        {"\"response_format\":3", "response_format"},
+        {"\"response_format\":{\"type\":\"xml\"}", "response_format"},
+        {"\"adapters\":[{\"name\":\"a\"}],\"lora\":null", "adapters"},
+        {"\"adapters\":3", "adapters"},
+        {"\"lora\":[{\"id\":0,\"scale\":1}]", "lora"},
+        {"\"lora\":[{}]", "lora"}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char text[256];
+        snprintf(text, sizeof(text), "{\"prompt\":\"a\",%s}", wrong[i][0]);
+        generation *made = NULL;
+        api_fault fault;
+        assert_false(read_text(desk, FAMILY_COMPLETION, text, &made, &fault));
+        assert_string_equal(fault.param, wrong[i][1]);
+        assert_true(fault.status == 400 || fault.status == 404);
+    }
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"model\":\"gpt-4\"}", 404, "model");
+}
+
+static void test_embeddings(void **state) {
+    desk *desk = *state;
+    generation *g = good(desk, FAMILY_EMBEDDING,
+                         "{\"input\":[\"a\",\"b\"],\"encoding_format\":\"base64\",\"pooling\":"
+                         "\"last\",\"dimensions\":4}");
+    assert_true(g->base64 && g->no_answer && g->normalize);
+    assert_int_equal(g->pooling, AVO_POOLING_LAST);
+    assert_int_equal(g->dimensions, 4);
+    generation_free(g);
+    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"hex\"}", 400,
+        "encoding_format");
+    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"pooling\":\"max\"}", 400, "pooling");
+    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"dimensions\":100000}", 400, "dimensions");
+}
+
+/* ---- Conversations; this model has no template, which is the last thing to be looked at ---- */
+
+typedef bool (*form)(const json_value *value, turn_list *list, api_fault *fault);
+
+static bool as_chat(const json_value *value, turn_list *list, api_fault *fault) {
+    return chat_messages_read(value, "messages", list, fault);
+}
+
+static bool as_anthropic(const json_value *value, turn_list *list, api_fault *fault) {
+    return anthropic_messages_read(value, NULL, list, fault);
+}
+
+/* The turns as the template gets them; NULL: refused. */
+static const char *turns_of(form form, const char *text, api_fault *fault) {
+    static char out[4096];
+    arena arena;
+    json_value root = {0};
+    *fault = (api_fault){0};
+    assert_true(api_parse_body(text_from(text), &arena, &root, fault));
+    turn_list list = {.arena = &arena};
+    bool read = form(&root, &list, fault);
+    out[0] = '\0';
+    for (size_t i = 0; read && i < list.count; i++) {
+        const turn *turn = &list.turns[i];
+        snprintf(out + strlen(out), sizeof(out) - strlen(out), "%s:%s%s%s%s%s;", turn->role,
+                 turn->content, turn->calls == NULL ? "" : "!",
+                 turn->calls == NULL ? "" : turn->calls, turn->call_id == NULL ? "" : "#",
+                 turn->call_id == NULL ? "" : turn->call_id);
+    }
+    arena_free(&arena);
+    return read ? out : NULL;
+}
+
+static void same_turns(form form, const char *text, const char *wanted) {
+    api_fault fault;
+    const char *got = turns_of(form, text, &fault);
+    if (got == NULL)
+        fail_msg("%s: %s", text, fault.text);
+    assert_string_equal(got, wanted);
+}
+
+static void no_turns(form form, const char *text, const char *param) {
+    api_fault fault;
+    if (turns_of(form, text, &fault) != NULL)
+        fail_msg("%s was taken", text);
+    assert_int_equal(fault.status, 400);
+    assert_string_equal(fault.param, param);
+}
+
+static void test_chat_messages(void **state) {
+    (void)state;
+    same_turns(as_chat,
+               "[{\"role\":\"developer\",\"content\":\"s\"},{\"role\":\"user\",\"content\":[{"
+               "\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}]",
+               "system:s;user:ab;");
+    same_turns(as_chat,
+               "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":"
+               "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]},{"
+               "\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"7\"}]",
+               "assistant:![{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+               "\"arguments\":{\"x\":1}}}];tool:7#c1;");
+    no_turns(as_chat, "[]", "messages");
+    no_turns(as_chat, "{}", "messages");
+    no_turns(as_chat, "[3]", "messages[0]");
+    no_turns(as_chat, "[{\"content\":\"a\"}]", "messages[0]");
+    no_turns(as_chat, "[{\"role\":\"alien\",\"content\":\"a\"}]", "messages[0]");
+    no_turns(as_chat, "[{\"role\":\"user\"}]", "messages[0]");
+    no_turns(as_chat, "[{\"role\":\"user\",\"content\":3}]", "messages[0]");
+    no_turns(as_chat,
+             "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
+             "\"image_url\",\"image_url\":{\"url\":\"x\"}}]}]",
+             "messages[1]");
+    no_turns(as_chat, "[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\"}]}]",
+             "messages[0]");
+    no_turns(as_chat,
+             "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+             "\"arguments\":\"no json\"}}]}]",
+             "messages[0]");
+    no_turns(as_chat,
+             "[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[{\"function\":{\"name\":"
+             "\"f\"}}]}]",
+             "messages[0]");
+}
+
+static void test_anthropic_messages(void **state) {
+    (void)state;
+    same_turns(as_anthropic,
+               "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{"
+               "\"type\":\"text\",\"text\":\"t\"},{\"type\":\"tool_use\",\"id\":\"u1\",\"name\":"
+               "\"f\",\"input\":{\"a\":2}},{\"type\":\"tool_use\",\"id\":\"u2\",\"name\":\"g\","
+               "\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+               "\"tool_use_id\":\"u1\",\"content\":[{\"type\":\"text\",\"text\":\"r\"}]},{\"type\":"
+               "\"text\",\"text\":\"and\"}]}]",
+               "user:q;assistant:t![{\"id\":\"u1\",\"type\":\"function\",\"function\":{\"name\":"
+               "\"f\",\"arguments\":{\"a\":2}}},{\"id\":\"u2\",\"type\":\"function\",\"function\":{"
+               "\"name\":\"g\",\"arguments\":{}}}];tool:r#u1;user:and;");
+    no_turns(as_anthropic, "[]", "messages");
+    no_turns(as_anthropic, "[{\"role\":\"system\",\"content\":\"a\"}]", "messages[0]");
+    no_turns(as_anthropic, "[{\"role\":\"user\",\"content\":[]}]", "messages[0]");
+    no_turns(as_anthropic, "[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]",
+             "messages[0]");
+    no_turns(as_anthropic, "[{\"role\":\"user\",\"content\":[{\"type\":\"tool_use\"}]}]",
+             "messages[0]");
+}
+
+static void test_response_items(void **state) {
+    (void)state;
+    same_turns(response_input_read, "\"hello\"", "user:hello;");
+    same_turns(
+        response_input_read,
+        "[{\"role\":\"developer\",\"content\":\"d\"},{\"type\":\"message\",\"role\":\"user\","
+        "\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]},{\"type\":\"function_call\","
+        "\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":"
+        "\"function_call_output\",\"call_id\":\"c\",\"output\":\"9\"}]",
+        "system:d;user:q;assistant:![{\"id\":\"c\",\"type\":\"function\",\"function\":{"
+        "\"name\":\"f\",\"arguments\":{}}}];tool:9#c;");
+    no_turns(response_input_read, "[]", "input");
+    no_turns(response_input_read, "5", "input");
+    no_turns(response_input_read, "[{\"type\":\"item_reference\",\"id\":\"x\"}]", "input[0]");
+    no_turns(response_input_read, "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]",
+             "input[0]");
+    no_turns(response_input_read, "[{\"type\":\"function_call\",\"arguments\":\"{}\"}]",
+             "input[0]");
+}
+
+static void test_no_template(void **state) {
+    desk *desk = *state;
+    generation *g = NULL;
+    api_fault fault;
+    assert_false(read_text(desk, FAMILY_CHAT,
+                           "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", &g, &fault));
+    assert_string_equal(fault.code, "no_chat_template");
+    bad(desk, FAMILY_RESPONSE, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400,
+        "previous_response_id");
+    bad(desk, FAMILY_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"web\"}]}",
+        400, "tools[0]");
+    bad(desk, FAMILY_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\","
+        "\"function\":{\"name\":\"no spaces\"}}]}",
+        400, "tools[0]");
+    bad(desk, FAMILY_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}", 400,
+        "tool_choice");
+    bad(desk, FAMILY_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_logprobs\":2}", 400,
+        "top_logprobs");
+    bad(desk, FAMILY_CHAT,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"audio\"]}", 400,
+        "modalities");
+}
+
+/* ---- The document ---- */
+
+static void test_document_has_every_route_and_field(void **state) {
+    desk *desk = *state;
+    buffer out;
+    buffer_init(&out, NULL, 1 << 24);
+    assert_ok(openapi_write(&desk->api, &out));
+    arena arena;
+    arena_init(&arena, NULL, 1 << 26);
+    json_value root = {0};
+    avo_error error;
+    assert_ok_error(json_parse(&arena, buffer_text(&out), &root, &error), &error);
+    const json_value *paths = json_find(&root, "paths");
+    size_t operations = 0;
+    for (size_t i = 0; i < paths->object.count; i++)
+        operations += paths->object.members[i].value.object.count;
+    assert_int_equal(operations, api_route_count);
+    for (size_t i = 0; i < api_route_count; i++) {
+        const api_route *route = &api_routes[i];
+        const json_value *path = json_find(paths, route->path);
+        const json_value *operation =
+            json_find(path, strcmp(route->method, "GET") == 0 ? "get" : "post");
+        assert_non_null(operation);
+        assert_non_null(json_find(json_find(operation, "responses"), "200"));
+        if (route->body == BODY_NONE || route->body == BODY_SCALES)
+            continue;
+        const json_value *schema =
+            json_find(json_find(json_find(json_find(operation, "requestBody"), "content"),
+                                "application/json"),
+                      "schema");
+        const json_value *properties = json_find(schema, "properties");
+        size_t fields = 0;
+        for (size_t f = 0; f < api_field_count; f++)
+            if ((api_field_table[f].bodies & (uint32_t)route->body) != 0) {
+                fields++;
+                assert_non_null(json_find(properties, api_field_table[f].name));
+            }
+        assert_int_equal(properties->object.count, fields);
+    }
+    arena_free(&arena);
+    buffer_free(&out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_field),
+        cmocka_unit_test(test_no_field_twice_in_a_body),
+        cmocka_unit_test(test_required_fields),
+        cmocka_unit_test(test_no_json),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_sampling),
+        cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_chat_messages),
+        cmocka_unit_test(test_anthropic_messages),
+        cmocka_unit_test(test_response_items),
+        cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_document_has_every_route_and_field),
+    };
+    return cmocka_run_group_tests(tests, open_desk, close_desk);
+}

@@ -1,0 +1,184 @@
+"""Clients that others wrote, unchanged: openai and anthropic from PyPI, and curl. Each is skipped,
+visibly, where it is absent (pip install openai anthropic)."""
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from command import ROOT
+from api_server import Server
+
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+from chat import write_model  # noqa: E402
+
+# Says back calls and results and lists tools, in the form that Qwen and Hermes have.
+TEMPLATE = (
+    "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %}<|end|>{% endif %}"
+    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{% else %}<|system|>{% endif %}"
+    "{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"],
+    "additionalProperties": False}}}
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+def absent(name):
+    return importlib.util.find_spec(name) is None
+
+
+class Clients(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-clients-")
+        folder = write_model(Path(cls.scratch.name), template=TEMPLATE,
+                             generation={"do_sample": True, "temperature": 1.0})
+        cls.server = Server(folder, "--name", "tiny", "--threads", "1", "--sessions", "4",
+                            "--rows", "64")
+
+    @classmethod
+    def tearDownClass(cls):
+        with cls.server:
+            pass
+        cls.scratch.cleanup()
+
+
+@unittest.skipIf(absent("openai"), "openai is not installed")
+class OpenAI(Clients):
+    def setUp(self):
+        import openai
+        self.openai = openai
+        self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none",
+                                    max_retries=0, timeout=60)
+
+    def tearDown(self):
+        self.client.close()
+
+    def test_chat_and_stream(self):
+        create = self.client.chat.completions.create
+        whole = create(model="tiny", messages=HELLO, max_tokens=10, seed=1)
+        text = ""
+        usage = None
+        for chunk in create(model="tiny", messages=HELLO, max_tokens=10, seed=1, stream=True,
+                            stream_options={"include_usage": True}):
+            if chunk.choices:
+                text += chunk.choices[0].delta.content or ""
+            usage = chunk.usage or usage
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
+
+    def test_logprobs(self):
+        choice = self.client.chat.completions.create(
+            model="tiny", messages=HELLO, max_tokens=4, logprobs=True, top_logprobs=2).choices[0]
+        self.assertEqual(len(choice.logprobs.content[0].top_logprobs), 2)
+        old = self.client.completions.create(model="tiny", prompt="ab", max_tokens=3, logprobs=2)
+        self.assertEqual(len(old.choices[0].logprobs.tokens), 3)
+
+    def unless_unsupported(self, call):
+        try:
+            return call()
+        except self.openai.BadRequestError as error:
+            if "not supported" in str(error):
+                self.skipTest(str(error))
+            raise
+
+    def test_json_schema(self):
+        schema = {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"],
+                  "additionalProperties": False}
+        told = self.unless_unsupported(lambda: self.client.chat.completions.create(
+            model="tiny", messages=HELLO, seed=1, max_tokens=40, response_format={
+                "type": "json_schema", "json_schema": {"name": "s", "schema": schema,
+                                                       "strict": True}}))
+        self.assertIsInstance(json.loads(told.choices[0].message.content)["x"], bool)
+
+    def test_tools(self):
+        create = self.client.chat.completions.create
+        arguments = {"model": "tiny", "messages": HELLO, "tools": [TOOL], "max_tokens": 50,
+                     "tool_choice": {"type": "function", "function": {"name": "f"}}}
+        told = self.unless_unsupported(lambda: create(**arguments, seed=1))
+        call = told.choices[0].message.tool_calls[0]
+        self.assertEqual(call.function.name, "f")
+        self.assertIsInstance(json.loads(call.function.arguments)["x"], bool)
+        self.assertEqual(told.choices[0].finish_reason, "tool_calls")
+        calls = [chunk.choices[0].delta.tool_calls[0]
+                 for chunk in create(**arguments, seed=1, stream=True)
+                 if chunk.choices and chunk.choices[0].delta.tool_calls]
+        self.assertEqual("".join(part.function.arguments for part in calls),
+                         call.function.arguments)
+        after = create(model="tiny", max_tokens=2, tools=[TOOL], messages=[
+            {"role": "user", "content": "h"}, {"role": "assistant", "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "7"}])
+        self.assertEqual(after.usage.completion_tokens, 2)
+
+    def test_embeddings(self):
+        told = self.unless_unsupported(lambda: self.client.embeddings.create(
+            model="tiny", input=["abc", "de"]))
+        self.assertEqual(len(told.data), 2)
+        self.assertAlmostEqual(sum(x * x for x in told.data[0].embedding), 1.0, places=4)
+
+    def test_responses(self):
+        told = self.client.responses.create(model="tiny", input="hi", max_output_tokens=5)
+        self.assertEqual(told.output_text, told.output[0].content[0].text)
+        events = list(self.client.responses.create(model="tiny", input="hi", max_output_tokens=5,
+                                                   stream=True))
+        self.assertEqual(events[0].type, "response.created")
+        self.assertEqual(events[-1].response.output_text, "".join(
+            event.delta for event in events if event.type == "response.output_text.delta"))
+        self.assertLessEqual(events[-1].response.usage.output_tokens, 5)
+
+    def test_models_and_errors(self):
+        self.assertEqual([model.id for model in self.client.models.list()], ["tiny"])
+        self.assertEqual(self.client.models.retrieve("tiny").id, "tiny")
+        with self.assertRaises(self.openai.NotFoundError):
+            self.client.chat.completions.create(model="none", messages=HELLO)
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model="tiny", messages=HELLO, temperature=-3)
+        self.assertEqual(caught.exception.param, "temperature")
+
+
+@unittest.skipIf(absent("anthropic"), "anthropic is not installed")
+class Anthropic(Clients):
+    def test_messages(self):
+        import anthropic
+        client = anthropic.Anthropic(base_url=self.server.url, api_key="none", max_retries=0,
+                                     timeout=60)
+        told = client.messages.create(model="tiny", max_tokens=6, messages=HELLO, system="b")
+        self.assertEqual(told.content[0].type, "text")
+        with client.messages.stream(model="tiny", max_tokens=6, messages=HELLO) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        self.assertEqual(final.content[0].text, text)
+        self.assertEqual(client.messages.count_tokens(model="tiny", messages=HELLO).input_tokens, 5)
+        with self.assertRaises(anthropic.BadRequestError):
+            client.messages.create(model="tiny", max_tokens=6, messages=[])
+        try:
+            told = client.messages.create(
+                model="tiny", max_tokens=50, messages=HELLO, tool_choice={"type": "any"},
+                tools=[{"name": "f", "input_schema": TOOL["function"]["parameters"]}])
+            self.assertEqual((told.stop_reason, told.content[-1].name), ("tool_use", "f"))
+            self.assertIsInstance(told.content[-1].input["x"], bool)
+        except anthropic.BadRequestError as error:
+            self.assertIn("not supported", str(error))
+        client.close()
+
+
+@unittest.skipIf(shutil.which("curl") is None, "curl is not installed")
+class Curl(Clients):
+    def test_stream(self):
+        body = json.dumps({"messages": HELLO, "max_tokens": 4, "stream": True})
+        done = subprocess.run(["curl", "-sN", "--max-time", "30", "-H",
+                               "Content-Type: application/json", "-d", body,
+                               self.server.url + "/v1/chat/completions"],
+                              stdout=subprocess.PIPE, check=True, text=True)
+        self.assertTrue(done.stdout.endswith("data: [DONE]\n\n"), done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
