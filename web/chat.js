@@ -398,7 +398,7 @@ function statsOf(stream, usage) {
         stats.first = (stream.first - stream.begin) / 1000;
         stats.total = (stream.last - stream.begin) / 1000;
         const seconds = number(timings.decode_seconds) ?? (stream.last - stream.first) / 1000;
-        if (stats.tokens > 1 && seconds > 0)
+        if (stats.tokens > 1 && seconds > 0.02)
             stats.rate = (stats.tokens - 1) / seconds;
     }
     for (const name of Object.keys(stats)) {
@@ -416,7 +416,7 @@ function statsNodes(stats, finish) {
     if (stats?.rate !== undefined)
         put(formatNumber(stats.rate, stats.rate < 100 ? 1 : 0), "tokens/s", "after the first token");
     if (stats?.first !== undefined)
-        put(formatSeconds(stats.first), "to first", "time to the first token, as seen here");
+        put(formatSeconds(stats.first), "to first token", "as seen here");
     if (stats?.tokens)
         put(formatNumber(stats.tokens, 0), stats.tokens === 1 ? "token" : "tokens",
             stats.prompt !== undefined ? `after ${stats.prompt} of the prompt` +

@@ -238,11 +238,10 @@ export class Dashboard {
             `${last.promptRate === null ? "–" : formatNumber(last.promptRate, 0)} prompt tokens/s`);
         set("first", seconds(last.first50), `${seconds(last.first99)} at 99 %`);
         set("inter", seconds(last.inter50), `${seconds(last.inter99)} at 99 %`);
-        set("requests", `${count(last.running)} running`, `${count(last.waiting)} waiting, ` +
-            `${count(number(said.batch?.rows))} rows in the batch`);
+        set("requests", count(last.running), `running, ${count(last.waiting)} waiting`);
         const pages = number(said.kv?.pages);
         set("kv", pages ? percent(last.kvUsed / pages) : "–", pages
-            ? `${count(last.kvUsed)} used, ${count(last.kvCached)} cached of ${count(pages)}` : "");
+            ? `${count(last.kvUsed)} of ${count(pages)} used` : "");
         set("bandwidth", rate(last.bandwidth), last.bandwidth !== null && last.bandwidthLimit
             ? `${percent(last.bandwidth / last.bandwidthLimit)} of ${rate(last.bandwidthLimit)}` : "limit unknown");
     }

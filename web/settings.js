@@ -176,8 +176,7 @@ export class Settings {
 function drawSlider(slider, value) {
     const share = value === "" ? 0 : (Number(value) - slider.min) / (slider.max - slider.min);
     slider.classList.toggle("unset", value === "");
-    if (value !== "")
-        slider.value = value;
+    slider.value = value === "" ? 1 : value; /* unset, it rests where it changes nothing */
     slider.style.setProperty("--share", `${Math.max(0, Math.min(1, share)) * 100}%`);
 }
 

@@ -26,7 +26,8 @@ document.addEventListener("securitypolicyviolation", (event) =>
     window.violations.push(event.violatedDirective + " " + event.blockedURI));
 window.failures = [];
 window.addEventListener("error", (event) => window.failures.push(String(event.message)));
-window.addEventListener("unhandledrejection", (event) => window.failures.push(String(event.reason)));
+window.addEventListener("unhandledrejection", (event) =>
+    window.failures.push(String(event.reason)));
 """
 
 
