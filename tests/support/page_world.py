@@ -1,5 +1,5 @@
-"""What every test of the page in a browser begins with, and how it must end: no script of others ran,
-the policy stopped nothing because nothing tried, nobody outside was asked."""
+"""What every test of the page in a browser begins with, and how it must end: no script of others
+ran, the policy stopped nothing because nothing tried, nobody outside was asked."""
 import json
 import unittest
 import urllib.parse

@@ -217,7 +217,8 @@ class Keeping(World):
 
     def test_a_half_answer_survives_a_reload(self):
         self.say("x", Answer(*["word "] * 3000, delay=0.005), wait=False)
-        self.browser.wait("return document.querySelector('.growing .body')?.textContent.length > 800")
+        self.browser.wait(
+            "return document.querySelector('.growing .body')?.textContent.length > 800")
         self.browser.reload()
         self.browser.wait("return document.querySelectorAll('.message').length === 2")
         self.assertIn("word word", self.texts(".assistant .body")[0])
@@ -330,8 +331,8 @@ class Keyboard(World):
         self.say("x", Answer("[a link](https://example.org)\n\n```c\nint x;\n```"))
         self.browser.find("#settings-open").click()
         nameless = self.browser.run(
-            "return [...document.querySelectorAll('a, button, input, select, textarea, [tabindex]')]"
-            ".filter((node) => node.checkVisibility() && !(node.getAttribute('aria-label') ||"
+            "return [...document.querySelectorAll("
+            "'a, button, input, select, textarea, [tabindex]')].filter((node) => node.checkVisibility() && !(node.getAttribute('aria-label') ||"
             " node.textContent.trim() || node.labels?.length || node.id === 'scroller'))"
             ".map((node) => node.outerHTML)")
         self.assertEqual(nameless, [])
@@ -349,7 +350,8 @@ class Keyboard(World):
     def test_landmarks_and_language(self):
         seen = self.browser.run(
             "return [document.documentElement.lang, document.querySelectorAll('h1').length,"
-            "[...document.querySelectorAll('main')].filter((node) => node.checkVisibility()).length,"
+            "[...document.querySelectorAll('main')]"
+            ".filter((node) => node.checkVisibility()).length,"
             "document.querySelector('[role=log]').getAttribute('aria-live'),"
             "[...document.querySelectorAll('nav, aside, main')]"
             ".every((node) => node.getAttribute('aria-label'))]")

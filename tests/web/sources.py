@@ -1,5 +1,5 @@
-"""What can be known of the page without a browser: no markup from text, nothing from outside, and its
-modules as node runs them (markdown, colours of code, the tree of messages, files, figures)."""
+"""What can be known of the page without a browser: no markup from text, nothing from outside, and
+its modules as node runs them (markdown, colours of code, the tree of messages, files, figures)."""
 import json
 import re
 import shutil
