@@ -332,7 +332,8 @@ class Keyboard(World):
         self.browser.find("#settings-open").click()
         nameless = self.browser.run(
             "return [...document.querySelectorAll("
-            "'a, button, input, select, textarea, [tabindex]')].filter((node) => node.checkVisibility() && !(node.getAttribute('aria-label') ||"
+            "'a, button, input, select, textarea, [tabindex]')].filter((node) =>"
+            " node.checkVisibility() && !(node.getAttribute('aria-label') ||"
             " node.textContent.trim() || node.labels?.length || node.id === 'scroller'))"
             ".map((node) => node.outerHTML)")
         self.assertEqual(nameless, [])
