@@ -42,7 +42,11 @@ export class TimeChart {
         this.plot.addEventListener("pointerleave", () => this.leave());
         this.plot.addEventListener("keydown", (event) => this.key(event));
         this.plot.addEventListener("blur", () => this.leave());
-        new ResizeObserver(() => this.draw()).observe(this.plot);
+        this.width = 0; /* known from the observer: asking for it would lay the page out each time */
+        new ResizeObserver(([entry]) => {
+            this.width = entry.contentRect.width;
+            this.draw();
+        }).observe(this.plot);
     }
 
     /* samples: [{time, …values by key}], oldest first; `now` in seconds. */
@@ -74,7 +78,7 @@ export class TimeChart {
     }
 
     draw() {
-        const width = this.plot.clientWidth;
+        const {width} = this;
         if (!this.series || width < 80 || this.now === undefined)
             return;
         const area = {left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top,
@@ -241,7 +245,7 @@ export class TimeChart {
                 el("dd", {}, this.options.format(this.value(sample, series.key)))))));
         const left = at > (area.left + area.right) / 2;
         this.tip.style.left = left ? "auto" : `${at + 12}px`;
-        this.tip.style.right = left ? `${this.plot.clientWidth - at + 12}px` : "auto";
+        this.tip.style.right = left ? `${this.width - at + 12}px` : "auto";
     }
 }
 

@@ -18,6 +18,7 @@ export class Chat {
         this.app = app;
         this.streams = new Map(); /* conversation id → {controller, node, conversation, …} */
         this.follow = true;
+        this.lastTop = 0;
         this.prompt = byId("prompt");
         this.scroller = byId("scroller");
         this.transcript = byId("transcript");
@@ -228,6 +229,8 @@ export class Chat {
         this.drawState();
         if (this.follow)
             this.toBottom(false);
+        else
+            this.scrolled();
     }
 
     /* What the running answer changes outside of the transcript. */
@@ -374,13 +377,21 @@ export class Chat {
     /* ---- Scrolling ---- */
 
     scrolled() {
-        const left = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight;
-        this.follow = left < NEAR_BOTTOM;
-        byId("jump").hidden = this.follow;
+        const {scrollTop, scrollHeight, clientHeight} = this.scroller;
+        const left = scrollHeight - scrollTop - clientHeight;
+        /* Only who goes up stops following: the answer may have grown since the last look. */
+        if (left < NEAR_BOTTOM)
+            this.follow = true;
+        else if (scrollTop < this.lastTop - 2)
+            this.follow = false;
+        this.lastTop = scrollTop;
+        byId("jump").hidden = this.follow || left < NEAR_BOTTOM;
     }
 
     toBottom(smooth) {
-        const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+        const calm = matchMedia("(prefers-reduced-motion: reduce)").matches || this.stream();
+        this.follow = true;
+        byId("jump").hidden = true;
         this.scroller.scrollTo({top: this.scroller.scrollHeight,
             behavior: smooth && !calm ? "smooth" : "instant"});
     }
@@ -397,8 +408,11 @@ function statsOf(stream, usage) {
     if (stream.first !== null) {
         stats.first = (stream.first - stream.begin) / 1000;
         stats.total = (stream.last - stream.begin) / 1000;
-        const seconds = number(timings.decode_seconds) ?? (stream.last - stream.first) / 1000;
-        if (stats.tokens > 1 && seconds > 0.02)
+        const seconds = (stream.last - stream.first) / 1000;
+        const rate = number(timings.tokens_per_second);
+        if (rate > 0)
+            stats.rate = rate;
+        else if (stats.tokens > 1 && seconds > 0.02)
             stats.rate = (stats.tokens - 1) / seconds;
     }
     for (const name of Object.keys(stats)) {

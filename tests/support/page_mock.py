@@ -32,10 +32,11 @@ class Answer:
     is an error inside the stream."""
 
     def __init__(self, *pieces, delay=0.0, status=200, message=None, headers=(), cut=False,
-                 error=None, finish="stop", raw=None, hold=None):
+                 error=None, finish="stop", raw=None, hold=None, usage=None):
         self.pieces, self.delay, self.status, self.message = pieces, delay, status, message
         self.headers, self.cut, self.error, self.finish = headers, cut, error, finish
         self.raw, self.hold = raw, hold  # hold: an event to wait for after the first piece
+        self.usage = usage or {}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -155,7 +156,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.event(chunk({}, answer.finish))
         self.event({"id": "x", "object": "chat.completion.chunk", "choices": [], "usage": {
             "prompt_tokens": 12, "completion_tokens": len(answer.pieces),
-            "total_tokens": 12 + len(answer.pieces)}})
+            "total_tokens": 12 + len(answer.pieces), **answer.usage}})
         self.event("[DONE]")
 
 

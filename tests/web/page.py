@@ -35,6 +35,15 @@ class Asking(World):
         self.assertIn("Answer complete", self.browser.run(
             "return document.getElementById('announce').textContent"))
 
+    def test_figures_of_the_server_win(self):
+        self.say("x", Answer("a", "b", usage={
+            "completion_tokens": 40, "prompt_tokens_details": {"cached_tokens": 8},
+            "timings": {"first_token_ms": 5.0, "tokens_per_second": 87.25}}))
+        self.assertIn("87.3 tokens/s", self.browser.find(".assistant .stats").text)
+        tokens = self.browser.all(".assistant .stats span")[-1]
+        self.assertEqual((tokens.text, tokens.attribute("title")),
+                         ("40 tokens", "after 12 of the prompt, 8 of them from the cache"))
+
     def test_the_whole_path_is_sent(self):
         self.say("one", Answer("1"))
         self.say("two", Answer("2"))
