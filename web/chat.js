@@ -262,7 +262,7 @@ export class Chat {
         node.error ? this.errorNode(node, retrySeconds) : null,
         el("footer", {class: "meta"}, this.branchNode(node, growing),
             mine ? null : el("p", {class: "stats"}, statsNodes(node.stats, node.finish)),
-            growing ? null : this.actionsNode(node)));
+            growing || node.error && node.text === "" ? null : this.actionsNode(node)));
     }
 
     errorNode(node, retrySeconds) {
@@ -279,8 +279,8 @@ export class Chat {
             };
             tick();
         }
-        return el("div", {class: "error", role: "alert"}, icon("warn"),
-            el("span", {dir: "auto"}, visible(node.error)), when, again);
+        return el("div", {class: "error", role: "alert"}, el("p", {}, icon("warn"),
+            el("span", {dir: "auto"}, visible(node.error))), when, again);
     }
 
     /* A failed answer gives way to the next. */

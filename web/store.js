@@ -145,15 +145,15 @@ export function isConversationKey(key) {
 
 export const SAMPLING = [
     {name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05,
-        hint: "0 always takes the likeliest token"},
+        hint: "0: always the likeliest"},
     {name: "top_p", label: "Top-p", min: 0.01, max: 1, step: 0.01,
-        hint: "only the likeliest tokens that reach this share"},
+        hint: "share of the likeliest kept"},
     {name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, whole: true,
-        hint: "only that many of the likeliest; 0 for all"},
+        hint: "how many are kept; 0: all"},
     {name: "max_tokens", label: "Longest answer", min: 1, max: 1000000, step: 1, whole: true,
         hint: "in tokens"},
     {name: "seed", label: "Seed", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, whole: true,
-        hint: "the same seed, the same answer"},
+        hint: "same seed, same answer"},
 ];
 
 export function loadSettings() {
