@@ -2,7 +2,7 @@
 import {listModels, ServerError} from "./api.js";
 import {Chat} from "./chat.js";
 import {Dashboard} from "./dashboard.js";
-import {announce, byId, el, fillIcons, icon, iconButton, toast} from "./dom.js";
+import {announce, byId, el, fillIcons, icon, iconButton, shortName, toast} from "./dom.js";
 import {Settings} from "./settings.js";
 import * as store from "./store.js";
 
@@ -52,7 +52,7 @@ class App {
         window.addEventListener("storage", (event) => this.changedElsewhere(event));
         window.addEventListener("keydown", (event) => this.key(event));
         document.addEventListener("visibilitychange", () => {
-            if (!document.hidden && this.failed)
+            if (!document.hidden) /* adapters come and go, and so do servers */
                 this.modelsChanged();
         });
         this.drawTheme();
@@ -287,10 +287,8 @@ class App {
         clearTimeout(this.again);
         try {
             this.models = await listModels();
-            this.failed = false;
-            this.drawServer("good", this.base() || "no model");
+            this.drawServer("good", shortName(this.base()) || "no model", this.base());
         } catch (error) {
-            this.failed = true;
             const locked = error instanceof ServerError && error.status === 401;
             this.drawServer("bad", locked ? "Key wanted" : error.status ? "Failing" : "Unreachable");
             if (locked)
@@ -302,10 +300,11 @@ class App {
         this.panel.drawMix();
     }
 
-    drawServer(state, text) {
+    drawServer(state, text, title) {
         byId("server-state").className = `server-state ${state}`;
         byId("server-text").textContent = text;
-        byId("server-state").title = text;
+        byId("server-state").title = title || text;
+        byId("server-state").setAttribute("aria-label", `The server: ${text}. Ask again`);
         if (state === "good")
             byId("welcome-model").textContent = text;
     }
@@ -326,7 +325,7 @@ class App {
         const names = [base, ...this.adapters()];
         if (single && !names.includes(single))
             names.push(single);
-        const options = names.map((name) => el("option", {value: name}, name || "No model"));
+        const options = names.map((name) => el("option", {value: name}, shortName(name) || "No model"));
         if (parts.length > 0 && !single)
             options.push(el("option", {value: "\u0000mix"},
                 parts.length === 1 ? `${parts[0][0]} × ${parts[0][1]}` : `${parts.length} adapters`));
@@ -359,7 +358,7 @@ class App {
         this.settings.mix = {...this.conversation.mix};
         this.settingsChanged();
         this.panel.drawMix();
-        announce(`${picked} answers from now on`);
+        announce(`${shortName(picked)} answers from now on`);
     }
 
     settingsChanged() {
@@ -440,6 +439,8 @@ class App {
             return;
         const control = event.ctrlKey || event.metaKey;
         if (event.key === "Escape") {
+            if (this.onDashboard() && byId("shade").hidden)
+                return;
             const inPanel = byId("settings").contains(event.target) || !byId("shade").hidden;
             if (this.chat.stream() && !inPanel)
                 this.chat.stop();

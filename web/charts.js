@@ -30,12 +30,12 @@ export class TimeChart {
         this.options = options;
         this.samples = [];
         this.cursor = null; /* seconds before now, where the values are shown */
-        this.title = el("h3", {}, options.title);
+        this.note = el("p", {class: "note"}, options.note);
         this.legend = el("ul", {class: "legend"});
         this.plot = svg("svg", {class: "plot", role: "img", tabindex: 0, height: HEIGHT});
         this.tip = el("div", {class: "tip", hidden: true});
         this.node = el("section", {class: "card chart", "aria-label": options.title},
-            el("header", {}, this.title, options.note ? el("p", {class: "note"}, options.note) : null),
+            el("header", {}, el("h3", {}, options.title), this.note),
             el("div", {class: "plot-box"}, this.plot, this.tip), this.legend);
         this.plot.addEventListener("pointermove", (event) => this.point(event));
         this.plot.addEventListener("pointerdown", (event) => this.point(event));

@@ -4,8 +4,8 @@
  * finds it finished when coming back. One answer per conversation at a time.
  */
 import {ServerError, streamChat} from "./api.js";
-import {announce, byId, copyButton, el, formatNumber, formatSeconds, icon, iconButton, toast}
-    from "./dom.js";
+import {announce, byId, copyButton, el, formatNumber, formatSeconds, icon, iconButton, shortName,
+    toast} from "./dom.js";
 import {renderInto, visible} from "./markdown.js";
 import {addNode, childrenOf, chooseSibling, pathOf, saveConversation, titleFrom} from "./store.js";
 
@@ -31,6 +31,10 @@ export class Chat {
         this.prompt.addEventListener("input", () => this.fitPrompt());
         this.prompt.addEventListener("keydown", (event) => this.promptKey(event));
         this.scroller.addEventListener("scroll", () => this.scrolled(), {passive: true});
+        window.addEventListener("pagehide", () => {
+            for (const {conversation} of this.streams.values())
+                saveConversation(conversation);
+        });
         new ResizeObserver(() => this.follow && this.toBottom(false)).observe(this.transcript);
     }
 
@@ -154,13 +158,13 @@ export class Chat {
     requestOf(conversation, messages) {
         const base = this.app.base();
         const parts = Object.entries(conversation.mix);
-        const body = {model: base, messages, ...this.app.settings.sampling};
+        const body = {model: base || undefined, messages, ...this.app.settings.sampling};
         if (parts.length === 1 && parts[0][1] === 1)
             body.model = parts[0][0];
         else if (parts.length > 0)
             body.adapters = parts.map(([name, weight]) => ({name, weight}));
         return {body, name: body.adapters
-            ? parts.map(([name, weight]) => `${name} × ${weight}`).join(" + ") : body.model};
+            ? parts.map(([name, weight]) => `${name} × ${weight}`).join(" + ") : body.model || ""};
     }
 
     keep(conversation) {
@@ -255,13 +259,14 @@ export class Chat {
             renderInto(body, node.text);
         return el("article", {class: `message ${node.role}${growing ? " growing" : ""}`,
             id: `m-${node.id}`, "aria-busy": growing,
-            "aria-label": mine ? "You" : `Answer of ${node.answered || "the model"}`},
+            "aria-label": mine ? "You" : `Answer of ${shortName(node.answered || "") || "the model"}`},
         body,
         growing && node.text === "" ? el("p", {class: "waiting"}, el("i"), el("i"), el("i"),
             el("span", {class: "hidden"}, "Waiting for the first token")) : null,
         node.error ? this.errorNode(node, retrySeconds) : null,
         el("footer", {class: "meta"}, this.branchNode(node, growing),
-            mine ? null : el("p", {class: "stats"}, statsNodes(node.stats, node.finish)),
+            mine ? null : el("p", {class: "stats"}, statsNodes(node.stats,
+                node.finish || (growing || node.error ? null : "left"))),
             growing || node.error && node.text === "" ? null : this.actionsNode(node)));
     }
 
@@ -422,7 +427,8 @@ function statsOf(stream, usage) {
     return stats;
 }
 
-const FINISHES = {length: "cut at the longest answer", stopped: "stopped", content_filter: "filtered"};
+const FINISHES = {length: "cut at the longest answer", stopped: "stopped",
+    content_filter: "filtered", left: "not complete: the page was left"};
 
 function statsNodes(stats, finish) {
     const out = [];

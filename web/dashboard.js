@@ -209,6 +209,10 @@ export class Dashboard {
         this.drawTiles(said);
         for (const [name, chart] of Object.entries(this.charts))
             chart.set(this.samples, now, name === "adapters" ? this.adapterSeries() : undefined);
+        const {rows, prefill} = said.batch || {};
+        if (number(rows) !== null)
+            this.charts.adapters.note.textContent = `running requests; ${count(rows)} rows in the ` +
+                `step, ${count(number(prefill))} of prompts`;
         this.drawStages();
     }
 
@@ -276,13 +280,13 @@ function makeCharts() {
         adapters: new TimeChart({title: "Batch by adapter", note: "running requests", series: [],
             stacked: true, format: (value) => count(value ?? 0), tick: countTick, least: 3, whole: true}),
         kv: new TimeChart({title: "KV pages", note: "pages", stacked: true,
-            series: [{key: "kvUsed", label: "used"}, {key: "kvCached", label: "cached", colour: 7},
+            series: [{key: "kvUsed", label: "used"}, {key: "kvCached", label: "cached", colour: 9},
                 {key: "kvFree", label: "free", colour: 8}], format: count, tick: countTick, whole: true}),
         hits: new TimeChart({title: "Prefix hits", note: "share of prompt tokens found, last 10 s",
             series: [{key: "hits", label: "found"}], format: percent,
             tick: (value) => `${Math.round(value * 100)} %`, least: 0.95}),
         memory: new TimeChart({title: "Memory", note: "bytes resident", stacked: true,
-            series: [{key: "weights", label: "weights"}, {key: "kvBytes", label: "KV", colour: 7},
+            series: [{key: "weights", label: "weights"}, {key: "kvBytes", label: "KV", colour: 9},
                 {key: "scratch", label: "scratch", colour: 5}, {key: "other", label: "other", colour: 8}],
             format: formatBytes, tick: bytesTick}),
         bandwidth: new TimeChart({title: "Memory bandwidth", note: "bytes per second",

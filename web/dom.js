@@ -138,6 +138,11 @@ export function copyButton(label, source, withText) {
     return button;
 }
 
+/* A model's name without the folder and the kind of file that it may be named after. */
+export function shortName(name) {
+    return name.replace(/^.*\/(?=[^/]+$)/, "").replace(/\.(?:gguf|avo|bin|safetensors)$/, "") || name;
+}
+
 /* ---- Figures, as people read them ---- */
 
 export function formatSeconds(seconds) {

@@ -40,11 +40,11 @@ export class Settings {
             section("Access", row("API key", "key", this.key, "kept for this tab alone")),
             section("Conversations", el("div", {class: "button-row"},
                 el("button", {type: "button", class: "outline", id: "export-one",
-                    onclick: () => this.app.exportOne()}, icon("save"), "Export this"),
+                    onclick: () => this.app.exportOne()}, icon("save"), "Export"),
                 el("button", {type: "button", class: "outline", id: "export-all",
-                    onclick: () => this.app.exportAll()}, icon("save"), "Export all"),
+                    onclick: () => this.app.exportAll()}, "Export all"),
                 el("button", {type: "button", class: "outline", id: "import",
-                    onclick: () => byId("import-file").click()}, icon("open"), "Import"))));
+                    onclick: () => byId("import-file").click()}, "Import"))));
     }
 
     /* A number, and a slider beside it where its range is one that a hand can choose from. */

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import {EventReader} from "./api.js";
 import {tokens} from "./code.js";
 import {growth, sampleOf} from "./dashboard.js";
-import {formatBytes, formatNumber, formatSeconds} from "./dom.js";
+import {formatBytes, formatNumber, formatSeconds, shortName} from "./dom.js";
 import {parse, parseInlines, safeHref} from "./markdown.js";
 import * as store from "./store.js";
 
@@ -208,6 +208,8 @@ test("figures", () => {
     assert.deepEqual([null, 0, 1.234, 12.34, 1234.5].map((value) => formatNumber(value)),
         ["–", "0", "1.23", "12.3", "1,235"]);
 });
+test("names", () => assert.deepEqual(["tiny", "a/b/c.gguf", "org/name", "x.avo", "/", "", ".bin", "a × 0.5"]
+    .map(shortName), ["tiny", "c", "name", "x", "/", "", ".bin", "a × 0.5"]));
 test("telemetry with nothing in it", () => {
     const sample = sampleOf({}, 1);
     assert.equal(sample.newRate, null);

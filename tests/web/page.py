@@ -231,6 +231,11 @@ class Keeping(World):
         self.browser.reload()
         self.browser.wait("return document.querySelectorAll('.message').length === 2")
         self.assertIn("word word", self.texts(".assistant .body")[0])
+        self.assertIn("not complete", self.browser.find(".assistant .stats").text)
+        self.mock.answers.append(Answer("whole"))
+        self.browser.find(".assistant .again").click()
+        self.finish()
+        self.assertEqual(self.texts(".assistant .body"), ["whole"])
 
     def test_several_rename_delete_undo(self):
         self.say("alpha", Answer("1"))
