@@ -108,11 +108,8 @@ class App {
 
     startNew() {
         if (location.hash !== "#/chat")
-            location.hash = "#/chat";
-        else
-            this.openConversation("");
-        if (NARROW.matches)
-            this.openSidebar(false);
+            history.pushState(null, "", "#/chat");
+        this.route();
         this.chat.focusPrompt();
         announce("New conversation");
     }

@@ -32,9 +32,11 @@ export class Chat {
         this.prompt.addEventListener("keydown", (event) => this.promptKey(event));
         this.scroller.addEventListener("scroll", () => this.scrolled(), {passive: true});
         window.addEventListener("pagehide", () => {
+            this.leaving = true; /* what ends now ends because nobody listens any more */
             for (const {conversation} of this.streams.values())
                 saveConversation(conversation);
         });
+        window.addEventListener("pageshow", () => { this.leaving = false; });
         new ResizeObserver(() => this.follow && this.toBottom(false)).observe(this.transcript);
     }
 
@@ -114,6 +116,8 @@ export class Chat {
             node.finish = end.finish || "stop";
             node.stats = statsOf(stream, end.usage);
         } catch (error) {
+            if (this.leaving)
+                return;
             node.stats = statsOf(stream, null);
             if (error.name === "AbortError") {
                 node.finish = "stopped";
