@@ -188,18 +188,16 @@ static void add_cors(const exchange *exchange, struct MHD_Response *response) {
     MHD_add_response_header(response, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
 }
 
-/* Takes the response; called with the lock held. */
-static void set_response(exchange *exchange, struct MHD_Response *response, unsigned status,
-                         const char *content_type) {
+/* Takes the response, with the lock held; gives it back where nobody would send it: libmicrohttpd
+ * locks a response while it asks for bytes of a stream, so it is never touched with our lock held.
+ */
+static struct MHD_Response *set_response(exchange *exchange, struct MHD_Response *response,
+                                         unsigned status, const char *content_type) {
     exchange->status = status;
-    if (response == NULL) { /* no memory: the connection is closed */
+    if (response == NULL) /* no memory: the connection is closed */
         exchange->gone = true;
-        return;
-    }
-    if (exchange->connection == NULL) { /* over: nobody would take it */
-        MHD_destroy_response(response);
-        return;
-    }
+    if (response == NULL || exchange->connection == NULL)
+        return response;
     exchange->response = response;
     if (content_type != NULL)
         MHD_add_response_header(response, "Content-Type", content_type);
@@ -212,6 +210,12 @@ static void set_response(exchange *exchange, struct MHD_Response *response, unsi
     for (const exchange_header_item *item = exchange->answer_headers.first; item != NULL;
          item = item->next)
         MHD_add_response_header(response, item->name, item->value);
+    return NULL;
+}
+
+static void destroy(struct MHD_Response *response) {
+    if (response != NULL)
+        MHD_destroy_response(response);
 }
 
 void exchange_set_header(exchange *exchange, const char *name, const char *value) {
@@ -236,9 +240,10 @@ void exchange_send(exchange *exchange, unsigned status, const char *content_type
     forget_gone(exchange);
     exchange->phase = EXCHANGE_DONE;
     exchange->sent_bytes = exchange->keep_head ? 0 : body.size;
-    set_response(exchange, response, status, content_type);
+    struct MHD_Response *unused = set_response(exchange, response, status, content_type);
     resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
+    destroy(unused);
 }
 
 /* Bytes for libmicrohttpd; where there are none yet, the connection sleeps until there are. */
@@ -283,9 +288,10 @@ void exchange_stream(exchange *exchange, unsigned status, const char *content_ty
     pthread_mutex_lock(&exchange->lock);
     assert(exchange->phase == EXCHANGE_WAITING);
     exchange->phase = EXCHANGE_STREAMING;
-    set_response(exchange, response, status, content_type);
+    struct MHD_Response *unused = set_response(exchange, response, status, content_type);
     resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
+    destroy(unused);
 }
 
 static bool append_pending(exchange *exchange, text_view bytes) {
@@ -337,23 +343,17 @@ bool exchange_answered(exchange *exchange) {
     return answered;
 }
 
-/* A stream's response holds the exchange: ours is given up as soon as libmicrohttpd has its own. */
-static void drop_response(exchange *exchange) {
-    if (exchange->response != NULL)
-        MHD_destroy_response(exchange->response);
-    exchange->response = NULL;
-}
-
 enum MHD_Result exchange_queue(exchange *exchange) {
     enum MHD_Result result = MHD_YES;
+    struct MHD_Response *response = NULL;
     bool hung_up = watch_hung_up(exchange->server, exchange->descriptor);
     pthread_mutex_lock(&exchange->lock);
     if (exchange->queued) {
         result = MHD_YES;
     } else if (exchange->response != NULL && !exchange->cut) {
         exchange->queued = true;
-        result = MHD_queue_response(exchange->connection, exchange->status, exchange->response);
-        drop_response(exchange);
+        response = exchange->response;
+        exchange->response = NULL;
     } else if (exchange->gone || exchange->cut || atomic_load(&exchange->server->closing)) {
         result = MHD_NO;
     } else {
@@ -361,7 +361,13 @@ enum MHD_Result exchange_queue(exchange *exchange) {
         MHD_suspend_connection(exchange->connection);
     }
     bool waits = exchange->suspended;
+    unsigned status = exchange->status;
     pthread_mutex_unlock(&exchange->lock);
+    /* A stream's response holds the exchange: ours is given up as soon as libmicrohttpd has its
+     * own. */
+    if (response != NULL)
+        result = MHD_queue_response(exchange->connection, status, response);
+    destroy(response);
     /* The watcher's only word may have come before there was an exchange to tell. */
     if (waits && hung_up)
         exchange_lose(exchange);
@@ -413,8 +419,10 @@ void exchange_over(exchange *exchange) {
     exchange->connection = NULL;
     exchange->descriptor = -1;
     exchange->suspended = false;
-    drop_response(exchange);
+    struct MHD_Response *unsent = exchange->response;
+    exchange->response = NULL;
     pthread_mutex_unlock(&exchange->lock);
+    destroy(unsent);
     exchange_lose(exchange);
 }
 

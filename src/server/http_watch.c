@@ -346,9 +346,13 @@ static void *watch(void *context) {
             keep_deadlines(server, now);
         }
     }
-    for (uint32_t i = 0; i < server->connection_count; i++)
-        if (server->connections[i].state == CONNECTION_LINGER)
+    for (uint32_t i = 0; i < server->connection_count; i++) {
+        pthread_mutex_lock(&server->table_lock);
+        bool lingers = server->connections[i].state == CONNECTION_LINGER;
+        pthread_mutex_unlock(&server->table_lock);
+        if (lingers)
             linger_end(server, (int)i);
+    }
     return NULL;
 }
 

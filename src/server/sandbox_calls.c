@@ -25,9 +25,9 @@ static const char *const allowed[] = {
     "newfstatat", "stat", "lstat", "statx", "fcntl", "ftruncate", "fsync", "fdatasync", "ioctl",
     "dup", "pipe2", "fadvise64", "readahead",
     /* opening: Landlock says what */
-    "openat", "open", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getdents64",
-    "getcwd", "rename", "renameat", "renameat2", "unlink", "unlinkat", "umask", "fchmod", "statfs",
-    "fstatfs",
+    "openat", "open", "openat2", "access", "faccessat", "faccessat2", "readlink", "readlinkat",
+    "getdents64", "getcwd", "rename", "renameat", "renameat2", "unlink", "unlinkat", "umask",
+    "fchmod", "statfs", "fstatfs",
     /* memory, and where it lies */
     "mmap", "munmap", "mprotect", "mremap", "madvise", "brk", "mlock", "mlock2", "munlock",
     "mincore", "mbind", "set_mempolicy", "get_mempolicy", "membarrier",
@@ -45,8 +45,8 @@ static const char *const allowed[] = {
     "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2", "eventfd2",
     "sendfile",
     /* facts */
-    "getrandom", "getrusage", "sysinfo", "uname", "getrlimit", "prlimit64", "getuid", "geteuid",
-    "getgid", "getegid", "times"};
+    "getrandom", "arch_prctl", "getrusage", "sysinfo", "uname", "getrlimit", "prlimit64", "getuid",
+    "geteuid", "getgid", "getegid", "times"};
 
 /* The leak checker stops its own threads and looks at them; the race checker moves itself. */
 static const char *const allowed_sanitized[] = {

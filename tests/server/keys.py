@@ -65,6 +65,18 @@ class Keys(unittest.TestCase):
         self.assertEqual(json.loads(seen[4][2])["error"]["type"], "rate_limit_error")
         self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0], 404)
 
+    def test_quotas(self):
+        self.write({"name": "small", "key": SMALL, "token_quota": 12, "quota_seconds": 3600})
+        server = self.serve()
+        request = {"prompt": "once upon", "max_tokens": 5, "ignore_eos": True}
+        self.assertEqual(server.ask("POST", "/v1/completions", request, bearer(SMALL))[0], 200)
+        for _ in range(4):
+            status, headers, body = server.ask("POST", "/v1/completions", request, bearer(SMALL))
+            if status == 429:
+                break
+        self.assertEqual(status, 429, body)
+        self.assertGreater(int(headers["retry-after"]), 3000)
+
     def test_keys_are_read_again(self):
         self.write({"name": "slow", "key": SLOW, "requests_per_minute": 2})
         server = self.serve()

@@ -47,13 +47,14 @@ def write_slow_model(folder, width=192, layers=4, context=4096, seed=3):
 class Serving:
     """Starts on a free port and waits until it says where it is."""
 
-    def __init__(self, model, *flags, environment=None, command=None, port=True):
+    def __init__(self, model, *flags, environment=None, command=None, port=True,
+                 keep=None):
         place = ["--port", "0"] if port else []
         words = command or [AVOCET, "serve", str(model), *place, *map(str, flags)]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, **(environment or {})},
-                                        pass_fds=(3,) if command else ())
+                                        pass_fds=(keep.fileno(),) if keep else ())
         self.lines, self.url = [], None
         for line in self.process.stderr:
             self.lines.append(line)

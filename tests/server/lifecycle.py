@@ -1,0 +1,175 @@
+"""Beginning and ending: drain, signals, clients that go, systemd, sandbox."""
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import tiny_model
+from command import AVOCET
+from serving import Serving, head, read_answer, write_slow_model
+
+
+def completion(tokens, stream=False, **more):
+    return {"prompt": "a", "max_tokens": tokens, "ignore_eos": True, "stream": stream, **more}
+
+
+def post(body):
+    data = json.dumps(body).encode()
+    return head("POST", "/v1/completions", f"Content-Length: {len(data)}") + data
+
+
+class Lifecycle(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-life-")
+        cls.folder = Path(cls.scratch.name)
+        cls.slow = write_slow_model(cls.folder)
+        (cls.folder / "tiny").mkdir()
+        cls.tiny = tiny_model.write(cls.folder / "tiny")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def test_what_runs_may_finish(self):
+        with Serving(self.slow, "--sessions", 4) as server:
+            answers = []
+            clients = [threading.Thread(target=lambda: answers.append(
+                server.ask("POST", "/v1/completions", completion(1500)))) for _ in range(3)]
+            for client in clients:
+                client.start()
+            self.assertTrue(server.wait_for(lambda: server.running() >= 3))
+            waiting = server.connect()  # connected before, asks later
+            server.process.send_signal(signal.SIGTERM)
+            self.assertTrue(server.said("ending: "))
+            self.assertEqual(server.ask("GET", "/ready")[0], 503)
+            waiting.sendall(post(completion(1)))
+            refused = read_answer(waiting)
+            self.assertEqual(refused[0], 503)
+            self.assertIn("retry-after", refused[1])
+            waiting.close()
+            for client in clients:
+                client.join()
+            self.assertEqual(server.process.wait(timeout=60), 0)
+            self.assertEqual([answer[0] for answer in answers], [200] * 3)
+            for answer in answers:
+                self.assertEqual(json.loads(answer[2])["usage"]["completion_tokens"], 1500)
+
+    def test_what_takes_too_long_is_ended(self):
+        with Serving(self.slow, "--drain-seconds", 0.2) as server:
+            with server.connect() as client:
+                client.sendall(post(completion(4000, stream=True)))
+                client.recv(100)
+                begin = time.monotonic()
+                self.assertEqual(server.end(signal.SIGINT), 0)
+                self.assertLess(time.monotonic() - begin, 20)
+            self.assertTrue(server.said("not finished in time"))
+
+    def test_a_second_signal_ends_at_once(self):
+        with Serving(self.slow, "--drain-seconds", 600) as server:
+            with server.connect() as client:
+                client.sendall(post(completion(4000, stream=True, n=4)))
+                client.recv(100)
+                server.process.send_signal(signal.SIGTERM)
+                self.assertTrue(server.said("ending"))
+                self.assertEqual(server.end(), 130)
+
+    def test_clients_that_go_free_their_place(self):
+        with Serving(self.slow, "--sessions", 2) as server:
+            for stream in (True, False):
+                clients = [server.connect() for _ in range(4)]
+                for client in clients:
+                    client.sendall(post(completion(4000, stream=stream)))
+                self.assertTrue(server.wait_for(lambda: server.running() >= 4))
+                for client in clients:
+                    client.close()
+                self.assertTrue(server.wait_for(lambda: server.running() == 0, 3))
+            # In the middle of a long prompt, too.
+            with server.connect() as client:
+                client.sendall(post(completion(5) | {"prompt": "b" * 3900}))
+                self.assertTrue(server.wait_for(lambda: server.running() >= 1))
+            self.assertTrue(server.wait_for(lambda: server.running() == 0, 3))
+            self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
+            self.assertEqual(server.end(), 0)
+
+    def test_slow_readers_harm_nobody(self):
+        with Serving(self.slow, "--max-unread", 16) as server:
+            slow = server.connect()
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            slow.sendall(post(completion(4000, stream=True, n=8)))
+            answer = server.ask("POST", "/v1/completions", completion(50))
+            self.assertEqual(answer[0], 200)
+            self.assertTrue(server.wait_for(lambda: server.running() == 0, 60))
+            slow.close()
+            self.assertEqual(server.end(), 0)
+
+    def test_systemd(self):
+        notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        notices.bind(str(self.folder / "notify"))
+        notices.settimeout(20)
+        listener = socket.create_server(("127.0.0.1", 0))
+        launch = (f"import os; os.dup2({listener.fileno()}, 3); "
+                  f"os.environ['LISTEN_PID'] = str(os.getpid()); "
+                  f"os.execv('{AVOCET}', ['avocet', 'serve', '{self.tiny}'])")
+        with Serving(None, command=[sys.executable, "-c", launch], keep=listener, environment={
+                "LISTEN_FDS": "1", "NOTIFY_SOCKET": str(self.folder / "notify"),
+                "WATCHDOG_USEC": "300000"}) as server:
+            self.assertEqual(server.port, listener.getsockname()[1])
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            self.assertIn(b"READY=1", notices.recv(1000))
+            for _ in range(3):
+                self.assertEqual(notices.recv(1000), b"WATCHDOG=1")
+            server.process.send_signal(signal.SIGTERM)
+            while b"STOPPING=1" not in notices.recv(1000):
+                pass
+            self.assertEqual(server.process.wait(timeout=30), 0)
+        notices.close()
+        listener.close()
+
+    def test_the_sandbox_holds_all_threads(self):
+        with Serving(self.tiny) as server:
+            banner = "".join(server.lines)
+            if "Landlock (" not in banner or "seccomp" not in banner:
+                self.skipTest("SKIPPED: this kernel has no Landlock or no seccomp: " + banner)
+            threads = os.listdir(f"/proc/{server.process.pid}/task")
+            self.assertGreater(len(threads), 4)
+            for thread in threads:
+                facts = Path(f"/proc/{server.process.pid}/task/{thread}/status").read_text()
+                self.assertIn("Seccomp:\t2", facts)
+                self.assertIn("NoNewPrivs:\t1", facts)
+            self.assertEqual(server.end(), 0)
+    def test_adapters_load_inside_the_sandbox_and_nothing_else_does(self):
+        root = self.folder / "adapters"
+        root.mkdir()
+        tiny_model.write_adapter(root / "good", 1)
+        tiny_model.write_adapter(self.folder / "outside", 2)
+        (root / "way-out").symlink_to(self.folder / "outside")
+        with Serving(self.tiny, "--adapter-root", root, "--allow-adapter-loading") as server:
+            def load(name, path):
+                return server.ask("POST", "/v1/load_lora_adapter",
+                                  {"lora_name": name, "lora_path": str(path)})
+            self.assertEqual(load("good", "good")[0], 200)
+            for path in ("way-out", "../outside", self.folder / "outside", "/etc", "absent"):
+                answer = load("bad", path)
+                self.assertTrue(400 <= answer[0] < 500, (path, answer))
+            answer = server.ask("POST", "/v1/completions", completion(5, model="good"))
+            self.assertEqual(answer[0], 200, answer)
+        with Serving(self.tiny, "--adapter-root", root) as server:  # not allowed: not done
+            answer = server.ask("POST", "/v1/load_lora_adapter",
+                                {"lora_name": "good", "lora_path": "good"})
+            self.assertIn(answer[0], (401, 403))
+
+    def test_the_sandbox_can_be_left_out(self):
+        with Serving(self.tiny, "--no-sandbox") as server:
+            self.assertIn("off (--no-sandbox)", "".join(server.lines))
+            self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
