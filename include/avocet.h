@@ -251,6 +251,13 @@ AVO_API AVO_MUST_USE avo_status avo_chat_check(const avo_model *model, avo_error
 
 /* ---- Engine, sessions, batches ------------------------------------------------------------ */
 
+#define AVO_TOP_LOGPROBS_MAX 20
+
+typedef struct avo_logprob {
+    int32_t token;
+    float logprob;
+} avo_logprob;
+
 typedef struct avo_engine avo_engine;
 typedef struct avo_session avo_session;
 typedef struct avo_batch avo_batch;
@@ -442,6 +449,20 @@ AVO_API const avo_error *avo_batch_error(const avo_batch *batch);
 AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session *session,
                                       size_t index);
 
+/* Of the step just done: how likely other tokens are behind its rows. A session's rows are counted
+ * from 0, what its timeline owed included, and none of them needs logits of its own. logprobs[i] is
+ * that of next[i] behind row first + i, tops[i × top …] (NULL where `top` is 0) are the `top` most
+ * likely tokens there. Bit-identical however rows are put together. The step's own logits are gone
+ * afterwards; rows can be scored until the engine's next step, of whichever batch. */
+AVO_API AVO_MUST_USE avo_status avo_batch_score(avo_batch *batch, const avo_session *session,
+                                                size_t first, size_t count, const int32_t *next,
+                                                uint32_t top, float *logprobs, avo_logprob *tops);
+/* Of the step just done: hidden states behind the last norm of a session's rows, [count][width];
+ * NULL when there are no such rows. Valid until the next call of this or of avo_batch_score, or the
+ * engine's next step, of whichever batch. */
+AVO_API const float *avo_batch_hidden(avo_batch *batch, const avo_session *session, size_t first,
+                                      size_t count);
+
 /* ---- Adapters ----------------------------------------------------------------------------- */
 
 typedef struct avo_adapter_options {
@@ -568,13 +589,6 @@ typedef struct avo_sampling {
 } avo_sampling;
 #define AVO_SAMPLING_INIT                                                                          \
     { sizeof(avo_sampling), 0.0f, 0, 1.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.0f, 0, NULL, 0, 0 }
-
-#define AVO_TOP_LOGPROBS_MAX 20
-
-typedef struct avo_logprob {
-    int32_t token;
-    float logprob;
-} avo_logprob;
 
 /* The model's own recommendation over the defaults of AVO_SAMPLING_INIT. */
 AVO_API void avo_model_sampling(const avo_model *model, avo_sampling *sampling);

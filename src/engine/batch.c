@@ -28,15 +28,16 @@ avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out,
     batch->row_segment = allocator_take_array(allocator, rows, sizeof(*batch->row_segment));
     batch->logit_row =
         allocator_take_array(allocator, engine->plan.logits_max, sizeof(*batch->logit_row));
+    batch->score_row = allocator_take_array(allocator, rows, sizeof(*batch->score_row));
     batch->run = allocator_take_array(allocator, engine->plan.sessions_max,
                                       AVO_ADAPTERS_MAX * sizeof(*batch->run));
     batch->factor =
         allocator_take_array(allocator, rows, AVO_ADAPTERS_MAX * sizeof(*batch->factor));
     if (batch->entries == NULL || batch->segments == NULL || batch->token == NULL ||
         batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL ||
-        batch->run == NULL || batch->factor == NULL) {
+        batch->score_row == NULL || batch->run == NULL || batch->factor == NULL) {
         avo_batch_close(batch);
-        return status_no_memory(error, "a batch", rows * 3 * sizeof(uint32_t));
+        return status_no_memory(error, "a batch", rows * 4 * sizeof(uint32_t));
     }
     *out = batch;
     return AVO_OK;
@@ -61,6 +62,7 @@ void avo_batch_close(avo_batch *batch) {
     allocator_give(allocator, batch->row_segment, rows * sizeof(*batch->row_segment));
     allocator_give(allocator, batch->logit_row,
                    engine->plan.logits_max * sizeof(*batch->logit_row));
+    allocator_give(allocator, batch->score_row, rows * sizeof(*batch->score_row));
     allocator_give(allocator, batch->run,
                    engine->plan.sessions_max * AVO_ADAPTERS_MAX * sizeof(*batch->run));
     allocator_give(allocator, batch->factor, rows * AVO_ADAPTERS_MAX * sizeof(*batch->factor));
@@ -80,6 +82,7 @@ void avo_batch_clear(avo_batch *batch) {
     batch->rows = 0;
     batch->logit_rows = 0;
     batch->computed = false;
+    batch->scored = false;
     batch->session_closed = false;
     batch->error.status = AVO_OK;
     batch->error.text[0] = '\0';
@@ -255,7 +258,7 @@ avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *
 /* The row of the step's logits that belongs to a session's `index`-th scored token. */
 static bool find_logits(const avo_batch *batch, const avo_session *session, size_t index,
                         size_t *row) {
-    if (!batch->computed || batch->step_serial != batch->lane->step_serial)
+    if (!batch->computed || batch->scored || batch->step_serial != batch->lane->step_serial)
         return false;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];

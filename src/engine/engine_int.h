@@ -14,13 +14,15 @@
 #define ENGINE_ROWS_DEFAULT 512
 #define ENGINE_RANK_DEFAULT 256 /* sum of the ranks of one session's adapters */
 #define ENGINE_RANK_MAX     (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
-#define ENGINE_LANES_MAX    2 /* steps that are computed at the same time */
+#define ENGINE_LANES_MAX    2  /* steps that are computed at the same time */
+#define ENGINE_HEAD_ROWS    64 /* that are scored together: one look at the head for all of them */
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     uint32_t adapter_rank_max;
     uint32_t lanes;
+    uint32_t head_rows; /* rows that the head computes together: logits_max or, scoring, more */
     kv_type kv_type;
     const char *isa; /* a constant string */
     panels_options panels;
@@ -213,14 +215,19 @@ struct avo_batch {
     adapter_run *run; /* [sessions_max · AVO_ADAPTERS_MAX] of the step at hand */
     float *factor;    /* [rows_max · AVO_ADAPTERS_MAX] of these runs */
     uint32_t runs;
-    uint32_t top;      /* highest logits wanted of each scored row; 0: all of them */
-    bool whole;        /* all of them are wanted too */
-    bool logits_whole; /* the newest step wrote them all */
+    uint32_t top;        /* highest logits wanted of each scored row; 0: all of them */
+    bool whole;          /* all of them are wanted too */
+    bool logits_whole;   /* the newest step wrote them all */
+    bool scored;         /* rows were scored since: its own logits are gone */
+    uint32_t *score_row; /* [rows_max] rows that are scored or looked at behind the step */
 };
 
 /* Before a step: where sessions have adapters, entries and rows are put into an order in which rows
  * under the same adapters stand together, and the runs are made. Allocates nothing. */
 void batch_arrange(avo_batch *batch);
+/* What a step, or a phase behind it, computes with; the views point into batch and engine. */
+batch_view batch_rows(const avo_batch *batch);
+step_view step_of(const avo_batch *batch, const batch_view *rows);
 /* Lays the rows of an entry behind those of the entries before it. */
 void batch_lay_rows(avo_batch *batch, uint32_t entry);
 

@@ -29,7 +29,7 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, uint32_t w
     sizes->pairs_max = model->source->config.rotary_dims / 2;
     scratch_shape shape = {.model = view,
                            .rows_max = plan->rows_max,
-                           .logits_max = plan->logits_max,
+                           .logits_max = plan->head_rows,
                            .workers = workers,
                            .context_max = plan->context_max,
                            .adapter_rank_max = plan->adapter_rank_max};
@@ -49,8 +49,10 @@ bool scratch_measure(const avo_model *model, const engine_plan *plan, uint32_t w
            measure_part(sizes, 7, rows, view->feed_forward_max * number) && /* up */
            measure_part(sizes, 8, rows, wide * number) &&                   /* projected */
            measure_part(sizes, 9, rows * 2, angles * number) &&             /* cosine, sine */
-           measure_part(sizes, 10, plan->logits_max, view->vocabulary * number) &&
-           measure_part(sizes, 11, plan->logits_max, sizeof(logit_top)) &&
+           /* logits, which the reference always writes as a whole */
+           measure_part(sizes, 10, backend->panels ? plan->logits_max : plan->head_rows,
+                        view->vocabulary * number) &&
+           measure_part(sizes, 11, plan->head_rows, sizeof(logit_top)) &&
            measure_part(sizes, 12, workers, sizes->worker_bytes) &&
            measure_part(sizes, 13, 1, shared) && measure_part(sizes, 14, rows, adapted * number);
 }
@@ -80,7 +82,7 @@ void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *b
                               .shared = part[13],
                               .pairs_max = sizes->pairs_max,
                               .rows_max = plan->rows_max,
-                              .logits_max = plan->logits_max,
+                              .logits_max = plan->head_rows,
                               .context_max = plan->context_max,
                               .adapted = part[14],
                               .adapter_rank_max = plan->adapter_rank_max};
@@ -199,6 +201,8 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     plan->logits_max = options->logits_max == 0 ? plan->sessions_max : options->logits_max;
     if (plan->logits_max > plan->rows_max)
         plan->logits_max = plan->rows_max;
+    uint32_t scored = plan->rows_max < ENGINE_HEAD_ROWS ? plan->rows_max : ENGINE_HEAD_ROWS;
+    plan->head_rows = plan->logits_max > scored ? plan->logits_max : scored;
     AVO_TRY(check_range("adapter_rank_max", options->adapter_rank_max, ENGINE_RANK_MAX, error));
     plan->adapter_rank_max =
         options->adapter_rank_max == 0 ? ENGINE_RANK_DEFAULT : options->adapter_rank_max;

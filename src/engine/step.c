@@ -16,7 +16,7 @@ static avo_status step_check(avo_batch *batch) {
     return AVO_OK;
 }
 
-static batch_view batch_rows(const avo_batch *batch) {
+batch_view batch_rows(const avo_batch *batch) {
     return (batch_view){.rows = batch->rows,
                         .token = batch->token,
                         .position = batch->position,
@@ -31,7 +31,7 @@ static batch_view batch_rows(const avo_batch *batch) {
                         .runs = batch->runs};
 }
 
-static step_view step_of(const avo_batch *batch, const batch_view *rows) {
+step_view step_of(const avo_batch *batch, const batch_view *rows) {
     avo_engine *engine = batch->engine;
     return (step_view){.model = &engine->view,
                        .batch = rows,

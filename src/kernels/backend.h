@@ -78,6 +78,9 @@ struct backend {
     void (*feed_forward_output)(const step_view *step, uint32_t layer, uint32_t worker);
     /* final norm and logits of the rows that want them */
     void (*head)(const step_view *step, uint32_t worker);
+    /* The final norm alone, of the rows that `logit_row` names, any number of them: into `normed`,
+     * [logit_rows][width]. Not part of a step; what it left in `hidden` must still be there. */
+    void (*hidden)(const step_view *step, uint32_t worker);
 };
 
 const backend *backend_reference(void);

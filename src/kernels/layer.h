@@ -129,6 +129,8 @@ typedef struct batch_view {
     uint32_t logit_rows;
     bool logits_whole;      /* somebody reads all logits, not only the highest */
     uint32_t top;           /* highest logits wanted of each of these rows, 0…LOGIT_TOP_MAX */
+    const int32_t *target;  /* [logit_rows] a token of each whose logit is wanted, too; needs `top`;
+                               NULL: none */
     const adapter_run *run; /* [runs] sorted by first row, then by digest; none: the base alone */
     uint32_t runs;
 } batch_view;
@@ -140,6 +142,7 @@ typedef struct logit_top {
     int32_t token[LOGIT_TOP_MAX];
     uint32_t count; /* less than `top` only where the vocabulary is smaller */
     double log_sum; /* log Σ e^(logit − highest) over all; NaN when one is NaN or +infinity */
+    float target;   /* the logit of the batch's `target` */
 } logit_top;
 
 static inline const uint32_t *batch_pages(const batch_view *batch, size_t row) {

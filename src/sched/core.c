@@ -26,7 +26,7 @@ static avo_status check_options(const sched_options *options, avo_error *error) 
     if (options->ageing_ns > AGEING_MAX_NS)
         return status_fail(error, AVO_ERROR_ARGUMENT, "ageing_ns is too large");
     if (!(cost->step >= 0) || !(cost->decode_row >= 0) || !(cost->prefill_row >= 0) ||
-        !(cost->context_token >= 0) || !(cost->adapter >= 0))
+        !(cost->context_token >= 0) || !(cost->adapter >= 0) || !(cost->scored_row >= 0))
         return status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or no number");
     return AVO_OK;
 }
@@ -129,7 +129,7 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
     const sched_options *options = &sched->options;
     uint64_t tokens = (uint64_t)given->prompt_tokens + given->new_tokens_max;
     uint32_t page = sched->memory.page_tokens;
-    if (given->prompt_tokens == 0 || given->new_tokens_max == 0)
+    if (given->prompt_tokens == 0 || (given->new_tokens_max == 0) != given->no_answer)
         return status_fail(error, AVO_ERROR_ARGUMENT, "a request has %u tokens and wants %u",
                            given->prompt_tokens, given->new_tokens_max);
     if (given->priority >= SCHED_PRIORITIES)

@@ -62,11 +62,13 @@ typedef struct sched_cost {
     double prefill_row;   /* each row of a chunk, and decode rows beyond 16 */
     double context_token; /* each position that a row attends to */
     double adapter;       /* each distinct adapter in the step */
+    double scored_row;    /* each row of a chunk that has logits, beside prefill_row */
 } sched_cost;
 
 typedef struct sched_load {
     uint32_t decode_rows, prefill_rows, adapters;
     uint64_t context_tokens;
+    uint32_t scored_rows; /* of the prefill rows */
 } sched_load;
 
 double sched_cost_of(const sched_cost *cost, const sched_load *load);
@@ -148,6 +150,8 @@ typedef struct sched_request {
     uint64_t first_deadline_ns; /* absolute; 0: none */
     uint64_t deadline_ns;
     uint32_t reusable_tokens; /* of the prompt, believed to be cached: for deadlines only */
+    bool no_answer; /* ends when its prompt is computed; new_tokens_max is 0 then, and only then */
+    bool scored;    /* every row of its prompt has logits */
 } sched_request;
 
 typedef enum sched_outcome {

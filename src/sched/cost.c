@@ -19,7 +19,8 @@ double sched_cost_of(const sched_cost *cost, const sched_load *load) {
         return 0;
     rows_of(load, &decode, &prefill);
     return cost->step + cost->decode_row * decode + cost->prefill_row * prefill +
-           cost->context_token * (double)load->context_tokens + cost->adapter * load->adapters;
+           cost->context_token * (double)load->context_tokens + cost->adapter * load->adapters +
+           cost->scored_row * load->scored_rows;
 }
 
 /* Every number is multiplied, the more the larger its part in this step is: what a step hardly
@@ -38,7 +39,8 @@ void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanosecon
                 {&cost->decode_row, decode},
                 {&cost->prefill_row, prefill},
                 {&cost->context_token, (double)load->context_tokens},
-                {&cost->adapter, load->adapters}};
+                {&cost->adapter, load->adapters},
+                {&cost->scored_row, load->scored_rows}};
     double squares = 0;
     for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         double share = *part[i].number * part[i].times / predicted;

@@ -55,6 +55,8 @@ static void give_rows(sched *sched, uint32_t number, uint32_t rows, draft *draft
         draft->load.decode_rows++;
     else
         draft->load.prefill_rows += rows;
+    if (!decode && request->given.scored)
+        draft->load.scored_rows += rows;
     draft->load.context_tokens +=
         (uint64_t)rows * request->computed + (uint64_t)rows * ((uint64_t)rows + 1) / 2;
 }
@@ -75,22 +77,30 @@ static void plan_decode(sched *sched, draft *draft) {
     }
 }
 
+/* A chunk that somebody could have. */
+typedef struct wish {
+    uint32_t context, pending; /* positions before it; rows that he lacks */
+    uint32_t adapters;         /* that the step has not yet */
+    bool scored;
+} wish;
+
 /* Rows of a chunk behind `context` positions that fit into the target: the largest n with
  *   cost so far + n × row + (n × context + n (n + 1) / 2) × context_token ≤ target. */
-static uint32_t rows_that_fit(const sched *sched, const draft *draft, uint32_t context,
-                              uint32_t adapters) {
+static uint32_t rows_that_fit(const sched *sched, const draft *draft, const wish *wish) {
     const sched_options *options = &sched->options;
     const sched_cost *cost = &options->cost;
     if (options->target_ns == 0)
         return draft->rows_left;
-    double left =
-        (double)options->target_ns - sched_cost_of(cost, &draft->load) - cost->adapter * adapters;
+    double left = (double)options->target_ns - sched_cost_of(cost, &draft->load) -
+                  cost->adapter * wish->adapters;
     if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
         left -= cost->step;
     if (left <= 0)
         return 0;
     double a = 0.5 * cost->context_token;
-    double b = cost->prefill_row + cost->context_token * (context + 0.5);
+    double b = cost->prefill_row + cost->context_token * (wish->context + 0.5);
+    if (wish->scored)
+        b += cost->scored_row;
     double n;
     if (a > 0)
         n = (sqrt(b * b + 4 * a * left) - b) / (2 * a);
@@ -101,10 +111,10 @@ static uint32_t rows_that_fit(const sched *sched, const draft *draft, uint32_t c
 
 /* Rows that a sequence gets of its `pending` ones: all that fits, but no crumbs. `least`: a
  * smallest chunk in any case. */
-static uint32_t chunk_of(const sched *sched, const draft *draft, uint32_t context, uint32_t pending,
-                         uint32_t adapters, bool least) {
+static uint32_t chunk_of(const sched *sched, const draft *draft, const wish *wish, bool least) {
+    uint32_t pending = wish->pending;
     uint32_t smallest = sched->options.chunk_min < pending ? sched->options.chunk_min : pending;
-    uint32_t rows = rows_that_fit(sched, draft, context, adapters);
+    uint32_t rows = rows_that_fit(sched, draft, wish);
     if (rows < smallest)
         rows = least && smallest <= draft->rows_left ? smallest : 0;
     if (least && rows == 0)
@@ -129,11 +139,12 @@ static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const dra
 static void plan_chunk(sched *sched, uint32_t number, draft *draft) {
     slot *slot = &sched->slot[number];
     const request *request = &sched->request[slot->request];
-    uint32_t pending = request_pending(request);
-    uint32_t adapters =
-        sched->lane[slot->lane].served_step == sched->step ? 0 : sched->lane[slot->lane].units;
-    uint32_t rows =
-        chunk_of(sched, draft, request->computed, pending, adapters, prefill_due(sched, draft));
+    wish wish = {.context = request->computed,
+                 .pending = request_pending(request),
+                 .scored = request->given.scored};
+    if (sched->lane[slot->lane].served_step != sched->step)
+        wish.adapters = sched->lane[slot->lane].units;
+    uint32_t rows = chunk_of(sched, draft, &wish, prefill_due(sched, draft));
     if (rows == 0 || !chunk_reserve(sched, slot->request, rows, draft))
         return;
     give_rows(sched, number, rows, draft);
@@ -164,8 +175,10 @@ static void plan_prefill(sched *sched, draft *draft) {
  * but never so many that decoding alone would miss a target which it can keep. */
 static bool may_begin(const sched *sched, const draft *draft, const request *request) {
     const sched_options *options = &sched->options;
-    if (sched->running_count == 0 ||
-        chunk_of(sched, draft, 0, request_known(request), request->given.adapters, false) > 0)
+    wish wish = {.pending = request_known(request),
+                 .adapters = request->given.adapters,
+                 .scored = request->given.scored};
+    if (sched->running_count == 0 || chunk_of(sched, draft, &wish, false) > 0)
         return true;
     sched_load more = draft->load;
     more.decode_rows++;
@@ -302,8 +315,10 @@ static bool entry_done(sched *sched, const sched_entry *entry, bool finished, bo
     }
     if (!entry->draws)
         return false;
-    sched->counts.new_tokens++;
     *outcome = SCHED_FINISHED;
+    if (request->given.no_answer)
+        return true;
+    sched->counts.new_tokens++;
     if (++request->generated == 1)
         deadline_watch(sched, sched->slot[entry->slot].request);
     return finished || request->generated == request->given.new_tokens_max;

@@ -197,7 +197,9 @@ static sched_cost first_cost(const avo_model *model) {
                         .decode_row = bytes / 20.0 * 0.05,                /* */
                         .prefill_row = (double)model->parameters / 200.0, /* 400 GFLOP/s */
                         .context_token = 50.0,
-                        .adapter = bytes / 20.0 * 0.02};
+                        .adapter = bytes / 20.0 * 0.02,
+                        .scored_row =
+                            (double)model->view.vocabulary * (double)model->view.width / 200.0};
 }
 
 static avo_status open_core(avo_scheduler *s, avo_error *error) {
@@ -241,8 +243,9 @@ static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     s->finished = allocator_take_array(s->allocator, running, sizeof(bool));
     s->failed = allocator_take_array(s->allocator, running, sizeof(bool));
     s->drew = allocator_take_array(s->allocator, running, sizeof(bool));
+    s->scored = allocator_take_array(s->allocator, running, sizeof(bool));
     if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL || s->finished == NULL ||
-        s->failed == NULL || s->drew == NULL ||
+        s->failed == NULL || s->drew == NULL || s->scored == NULL ||
         buffer_reserve(&s->watch_room, ANSWER_TEXT_FIRST) != AVO_OK ||
         buffer_reserve(&s->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
         return status_no_memory(error, "the scheduler", s->live_max * sizeof(job *));
@@ -383,6 +386,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     allocator_give(s->allocator, s->finished, running * sizeof(bool));
     allocator_give(s->allocator, s->failed, running * sizeof(bool));
     allocator_give(s->allocator, s->drew, running * sizeof(bool));
+    allocator_give(s->allocator, s->scored, running * sizeof(bool));
     pthread_cond_destroy(&s->gone_cond);
     pthread_cond_destroy(&s->ready_cond);
     pthread_cond_destroy(&s->engine_cond);

@@ -13,7 +13,7 @@ typedef struct request_batch {
 static bool on_event(void *context, const avo_event *event) {
     request_batch *batch = context;
     bool more = batch->on_event == NULL || batch->on_event(batch->on_event_context, event);
-    if (event->kind == AVO_EVENT_TOKEN)
+    if (event->kind == AVO_EVENT_TOKEN || event->kind == AVO_EVENT_PROMPT)
         return more;
     pthread_mutex_lock(&batch->lock);
     if (--batch->left == 0)

@@ -44,6 +44,32 @@ static avo_status deliver_token(job *job) {
     return AVO_OK;
 }
 
+/* Whatever is incomplete when the prompt ends belongs to its last token. */
+static avo_status deliver_prompt(job *job) {
+    uint32_t at = job->prompt_delivered;
+    buffer *room = &job->scheduler->text_room;
+    room->size = 0;
+    if (job->text.exists)
+        AVO_TRY(
+            decode_stream_push(&job->prompt_text, job->timeline[at], room, &job->deliver_error));
+    if (job->text.exists && at + 1 == job->prompt_tokens)
+        AVO_TRY(decode_stream_finish(&job->prompt_text, room, &job->deliver_error));
+    job->prompt_delivered++;
+    text_view text = buffer_text(room);
+    bool listed = at > 0 && job->prompt_tops != NULL;
+    avo_token_event told = {.token = job->timeline[at],
+                            .index = at,
+                            .text = text.size == 0 ? "" : text.data,
+                            .text_bytes = text.size,
+                            .logprob = job->prompt_logprobs[at],
+                            .top = listed ? job->prompt_tops + (size_t)at * job->top_stride : NULL,
+                            .top_count = listed ? job->top_stride : 0};
+    avo_event event = {.kind = AVO_EVENT_PROMPT, .token = &told};
+    if (!tell(job, &event))
+        give_up(job);
+    return AVO_OK;
+}
+
 /* Text that was held back, as avo_generate gives it. */
 static avo_status deliver_rest(job *job, avo_finish *finish, avo_error *error) {
     if (*finish == AVO_FINISH_STOP_STRING || *finish == AVO_FINISH_CANCELLED || job->delivered == 0)
@@ -77,6 +103,10 @@ static void tell_finished(job *job, avo_finish finish) {
                                  .queue_seconds = seconds_since(job, job->begun_ns),
                                  .first_token_seconds = seconds_since(job, job->first_ns),
                                  .total_seconds = seconds_since(job, job->over_ns)};
+    if (job->embedding != NULL && finish == AVO_FINISH_LENGTH) {
+        result.embedding = job->embedding;
+        result.embedding_width = job->scheduler->engine_limits.model->view.width;
+    }
     avo_event event = {.kind = AVO_EVENT_FINISHED, .result = &result};
     (void)tell(job, &event);
 }
@@ -111,9 +141,13 @@ static void last_event(job *job) {
         tell_failed(job, &error);
 }
 
-/* What there is of one job: `produced` tokens, and its end where `over`. */
-static void deliver(job *job, uint32_t produced, bool over) {
+/* What there is of one job: `scored` tokens of its prompt, `produced` of its answer, and its end
+ * where `over`. */
+static void deliver(job *job, uint32_t scored, uint32_t produced, bool over) {
     bool cancelled = over && job->end == JOB_ENDS_FINISHED && job->finish == AVO_FINISH_CANCELLED;
+    while (job->prompt_delivered < scored && !job->unwanted && !cancelled)
+        if (deliver_prompt(job) != AVO_OK)
+            give_up(job);
     while (job->delivered < produced && !job->unwanted && !cancelled)
         if (deliver_token(job) != AVO_OK)
             give_up(job);
@@ -150,12 +184,12 @@ void *delivery_main(void *context) {
         if (s->ready_first == NULL)
             s->ready_last = NULL;
         job->ready = false;
-        uint32_t produced = job->produced;
+        uint32_t produced = job->produced, scored = job->scored;
         bool over = job->state == JOB_OVER;
         pthread_mutex_unlock(&s->lock);
         uint64_t begin_ns = clock_now_ns();
         uint32_t before = job->delivered;
-        deliver(job, produced, over);
+        deliver(job, scored, produced, over);
         note_delivered(s, job->number, begin_ns, job->delivered - before);
         if (over)
             job_gone(s, job);

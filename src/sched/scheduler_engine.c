@@ -26,7 +26,7 @@ static void over_locked(job *job, job_end end) {
 
 /* Of a prompt, what need not be computed, as it looks now. */
 static uint32_t reusable(avo_scheduler *s, const job *job) {
-    if (s->options.no_prefix_cache ||
+    if (s->options.no_prefix_cache || job_looks(job) ||
         (job_first_deadline_ns(job) == 0 && job_deadline_ns(job) == 0))
         return 0; /* nobody would ask */
     avo_session_options options = slot_options(job);
@@ -51,7 +51,9 @@ static void take_job(avo_scheduler *s, job *job) {
                              .arrival_ns = job->submitted_ns,
                              .reusable_tokens = reusable(s, job),
                              .first_deadline_ns = job_first_deadline_ns(job),
-                             .deadline_ns = job_deadline_ns(job)};
+                             .deadline_ns = job_deadline_ns(job),
+                             .no_answer = given->no_answer,
+                             .scored = given->prompt_logprobs};
     uint64_t retry_ns = 0;
     avo_status status = sched_submit(s->core, &request, clock_now_ns(), &retry_ns, &job->error);
     if (status == AVO_ERROR_LIMIT)
@@ -134,14 +136,15 @@ static bool add_entry(avo_scheduler *s, const sched_entry *entry) {
     job *job = slot->job;
     if (!slot_prepare(s, slot))
         return false;
+    bool draws = entry->draws && !job->given.no_answer;
     avo_status status = avo_batch_add_scored(s->batch, slot->session, job->timeline + entry->first,
-                                             entry->rows, entry->draws ? 1 : 0);
+                                             entry->rows, draws ? 1 : 0);
     if (status != AVO_OK) {
         job->error = *avo_batch_error(s->batch);
         job->error.status = status;
         return false;
     }
-    if (entry->draws)
+    if (draws)
         batch_want(s->batch, job->sampler);
     return true;
 }
@@ -154,7 +157,7 @@ static uint32_t build_batch(avo_scheduler *s, const sched_plan *plan, uint64_t n
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         note_begin(s, s->slots[entry->slot].job, now);
-        s->finished[i] = s->drew[i] = false;
+        s->finished[i] = s->drew[i] = s->scored[i] = false;
         s->failed[i] = !add_entry(s, entry);
         rows += s->failed[i] ? 0 : entry->rows;
     }
@@ -176,6 +179,11 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
     job *job = slot->job;
     sample_choice choice;
     uint32_t position = job->prompt_tokens + job->drawn;
+    if (job->given.no_answer) {
+        job->finish = AVO_FINISH_LENGTH;
+        *finished = true;
+        return AVO_OK;
+    }
     AVO_TRY(answer_constrain(job->matcher, job->sampler, &job->error));
     AVO_TRY(batch_draw(s->batch, slot->session, job->sampler, position, &choice, &job->error));
     keep_choice(job, &choice);
@@ -202,10 +210,23 @@ static void draw_all(avo_scheduler *s, const sched_plan *plan) {
         if (s->failed[i] || !entry->draws)
             continue;
         s->failed[i] = draw(s, &s->slots[entry->slot], &s->finished[i]) != AVO_OK;
-        s->drew[i] = !s->failed[i];
+        s->drew[i] = !s->failed[i] && !s->slots[entry->slot].job->given.no_answer;
         drawn += s->drew[i];
     }
     note_stage(s, SPAN_SAMPLE, begin, drawn);
+}
+
+/* After everybody has drawn: looking at rows takes the logits that draws need. */
+static void score_all(avo_scheduler *s, const sched_plan *plan) {
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const sched_entry *entry = &plan->entries[i];
+        serve_slot *slot = &s->slots[entry->slot];
+        if (s->failed[i] || !(job_looks(slot->job) || slot->job->embedding != NULL))
+            continue;
+        s->failed[i] = job_score(slot->job, s->batch, slot->session, entry) != AVO_OK;
+        s->drew[i] = s->drew[i] && !s->failed[i];
+        s->scored[i] = !s->failed[i] && slot->job->given.prompt_logprobs;
+    }
 }
 
 /* A step that breaks takes those with it that were in it, and nobody else. */
@@ -263,11 +284,13 @@ static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *e
     pthread_mutex_lock(&s->lock);
     uint64_t now = clock_now_ns();
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (!s->drew[i])
+        if (!s->drew[i] && !s->scored[i])
             continue;
         job *job = jobs_find(s, plan->entries[i].request);
         job->produced = job->drawn;
-        note_token(job, now);
+        job->scored = job_scored(job);
+        if (s->drew[i])
+            note_token(job, now);
         job_ready(job);
     }
     for (uint32_t i = 0; i < plan->end_count; i++)
@@ -297,8 +320,11 @@ static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) 
         fail_all(s, plan);
         return ns;
     }
-    learn(s, plan, ns);
     draw_all(s, plan);
+    begin = clock_now_ns();
+    score_all(s, plan);
+    ns += clock_now_ns() - begin;
+    learn(s, plan, ns);
     return ns;
 }
 

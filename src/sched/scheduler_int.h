@@ -78,6 +78,10 @@ typedef struct job {
     float *logprobs;   /* [capacity − prompt_tokens] */
     avo_logprob *tops; /* [capacity − prompt_tokens][top_stride]; NULL: not asked for */
     uint32_t top_stride;
+    float *prompt_logprobs;   /* [prompt_tokens] where they are wanted; NULL: not */
+    avo_logprob *prompt_tops; /* [prompt_tokens][top_stride] */
+    double *pooled;           /* [width] sum over the rows so far; NULL: no mean is wanted */
+    float *embedding;         /* [width]; NULL: not wanted */
     answer_limits limits;
     uint64_t adapter_key; /* identifies the set of adapters */
     uint32_t label;       /* of telemetry, for that set */
@@ -87,6 +91,7 @@ typedef struct job {
     grammar_matcher *matcher; /* NULL: any answer */
     answer_text watch;        /* matches stop strings; unused without them */
     uint32_t drawn;
+    uint32_t looked; /* leading rows of the prompt that were scored and pooled; none is twice */
     uint32_t reused_tokens, preemptions;
     uint64_t begun_ns, first_ns, over_ns;
     uint64_t last_ns; /* of its newest token */
@@ -104,10 +109,13 @@ typedef struct job {
     bool ready;             /* it is there */
     struct job *chain;      /* of its number's bucket */
     uint32_t produced;      /* tokens drawn and to be delivered */
+    uint32_t scored;        /* tokens of the prompt to be delivered */
     job_end end;            /* how, when JOB_OVER */
 
     /* Of the delivery thread. */
     answer_text text;
+    decode_stream prompt_text;
+    uint32_t prompt_delivered;
     uint32_t delivered;
     bool unwanted;           /* the listener said so */
     avo_error deliver_error; /* what broke there */
@@ -174,7 +182,7 @@ struct avo_scheduler {
     buffer watch_room;
     serve_slot *slots;       /* [running_max] */
     bool *finished, *failed; /* [running_max] of a plan's entries */
-    bool *drew;              /* [running_max] */
+    bool *drew, *scored;     /* [running_max] */
     uint64_t steps, step_ns, busy_ns;
 
     /* Of the delivery thread. */
@@ -219,12 +227,27 @@ typedef struct submission {
     bool takes_events;
     bool waits; /* for room, as long as there may be some */
 } submission;
+/* A prompt of `count` tokens, with one more for the answer where there is one, has its place. */
+AVO_MUST_USE avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer,
+                                         avo_error *error);
 AVO_MUST_USE avo_status scheduler_submit(avo_scheduler *s, const submission *submission,
                                          uint64_t *number, double *retry_seconds, avo_error *error);
 /* A job that has failed already, so that its listener is told like all others: as cancelled where
  * there is no room because the scheduler is being closed. */
 AVO_MUST_USE avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
                                                 const avo_error *why);
+
+/* ---- scheduler_score.c: what is wanted of a prompt, beside an answer ---- */
+
+/* Its rows are looked at: none may come from the prefix cache before it was. */
+bool job_looks(const job *job);
+/* Memory for what is wanted. */
+AVO_MUST_USE avo_status job_take_score_room(job *job, avo_error *error);
+/* Behind a step, and behind its draws: logprobs and hidden states of the entry's rows. */
+AVO_MUST_USE avo_status job_score(job *job, avo_batch *batch, const avo_session *session,
+                                  const sched_entry *entry);
+/* Tokens of the prompt that may be delivered. */
+uint32_t job_scored(const job *job);
 
 /* ---- Threads ---- */
 

@@ -27,13 +27,13 @@ static avo_status take_answer_room(job *job, avo_error *error) {
     uint32_t vocabulary = job->scheduler->engine_limits.vocabulary;
     job->top_stride = wanted < vocabulary ? wanted : vocabulary;
     job->timeline = arena_take_array(&job->arena, job->capacity, sizeof(int32_t));
-    job->logprobs = arena_take_array(&job->arena, answer, sizeof(float));
-    if (job->top_stride > 0)
+    job->logprobs = arena_take_array(&job->arena, answer + 1, sizeof(float));
+    if (job->top_stride > 0 && answer > 0)
         job->tops = arena_take_array(&job->arena, answer * job->top_stride, sizeof(avo_logprob));
     if (job->timeline == NULL || job->logprobs == NULL ||
-        (job->top_stride > 0 && job->tops == NULL))
+        (job->top_stride > 0 && answer > 0 && job->tops == NULL))
         return status_no_memory(error, "an answer", job->capacity * sizeof(int32_t));
-    return AVO_OK;
+    return job_take_score_room(job, error);
 }
 
 /* As many tokens as avo_generate would draw at most: the last one need not be computed. */
@@ -41,15 +41,13 @@ static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo
     avo_scheduler *s = job->scheduler;
     if (count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= s->context)
-        return status_fail(error, AVO_ERROR_CONTEXT,
-                           "the prompt needs %zu tokens with one for the answer, the context has "
-                           "%u",
-                           count + 1, s->context);
+    AVO_TRY(job_check_length(s, count, job->given.no_answer, error));
     job->prompt_tokens = (uint32_t)count;
     uint32_t most = s->context - job->prompt_tokens + 1;
     uint32_t wanted = job->given.max_new_tokens;
-    job->capacity = job->prompt_tokens + (wanted == 0 || wanted > most ? most : wanted);
+    job->capacity = job->prompt_tokens;
+    if (!job->given.no_answer)
+        job->capacity += wanted == 0 || wanted > most ? most : wanted;
     job->limits = (answer_limits){.model = s->engine_limits.model,
                                   .stop_tokens = job->given.stop_tokens,
                                   .stop_token_count = job->given.stop_token_count,

@@ -30,9 +30,12 @@ static uint32_t slot_begin(void *context, uint32_t index, uint64_t number) {
         return 0;
     }
     size_t reused = 0;
+    /* Of a prompt that is looked at, only what was looked at already. */
+    uint32_t known = job_looks(job) && job->looked < job->prompt_tokens
+                         ? job->looked + 1
+                         : job->prompt_tokens + job->drawn;
     if (!s->options.no_prefix_cache &&
-        avo_session_reuse(slot->session, job->timeline, job->prompt_tokens + job->drawn, &reused,
-                          &job->error) != AVO_OK) {
+        avo_session_reuse(slot->session, job->timeline, known, &reused, &job->error) != AVO_OK) {
         slot->broken = true;
         return 0;
     }
@@ -91,7 +94,7 @@ static bool open_matcher(avo_scheduler *s, job *job) {
 
 bool slot_prepare(avo_scheduler *s, serve_slot *slot) {
     job *job = slot->job;
-    if (slot->broken || job->sampler != NULL)
+    if (slot->broken || job->sampler != NULL || job->given.no_answer)
         return !slot->broken;
     if (sampler_open_in(s->room, &job->sampling, s->allocator, &job->sampler, &job->error) !=
         AVO_OK) {

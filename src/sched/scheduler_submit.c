@@ -61,6 +61,15 @@ static avo_status check_bytes(const avo_scheduler *s, const avo_request *request
                        s->text_max, s->context);
 }
 
+avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer,
+                            avo_error *error) {
+    if (count < s->context || (no_answer && count == s->context))
+        return AVO_OK;
+    return status_fail(
+        error, AVO_ERROR_CONTEXT, "the prompt needs %zu tokens%s, the context has %u",
+        no_answer ? count : count + 1, no_answer ? "" : " with one for the answer", s->context);
+}
+
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
                                avo_error *error) {
     int given = (request->tokens != NULL && request->token_count > 0) +
@@ -70,11 +79,8 @@ static avo_status check_prompt(const avo_scheduler *s, const avo_request *reques
                            "a request has tokens, messages or a text as its prompt; this one has "
                            "%s",
                            given == 0 ? "none" : "more than one of them");
-    if (request->token_count >= s->context)
-        return status_fail(error, AVO_ERROR_CONTEXT,
-                           "the prompt needs %zu tokens with one for the answer, the context has "
-                           "%u",
-                           request->token_count + 1, s->context);
+    if (request->token_count > 0)
+        AVO_TRY(job_check_length(s, request->token_count, request->no_answer, error));
     for (size_t i = 0; i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
@@ -133,9 +139,13 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
 }
 
 static avo_status check_scoring(const avo_request *request, avo_error *error) {
-    if (request->prompt_logprobs || request->no_answer || request->pooling != AVO_POOLING_NONE)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "prompt_logprobs, no_answer and pooling are not supported yet");
+    if (request->pooling != AVO_POOLING_NONE && request->pooling != AVO_POOLING_MEAN &&
+        request->pooling != AVO_POOLING_LAST)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "pooling: %d is no way of pooling",
+                           (int)request->pooling);
+    if (request->pooling != AVO_POOLING_NONE && !request->no_answer)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "pooling gives an embedding of the prompt, and needs no_answer");
     return AVO_OK;
 }
 
@@ -159,6 +169,8 @@ static uint64_t estimate_charge(const avo_scheduler *s, const avo_request *reque
     for (size_t i = 0; i < request->message_count; i++)
         bytes += strlen(request->messages[i].content);
     uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
+    if (request->no_answer)
+        return prompt;
     uint64_t left = prompt < s->context ? s->context - prompt : 1;
     uint32_t wanted = request->max_new_tokens;
     return prompt + (wanted == 0 || wanted > left ? left : wanted);
@@ -274,6 +286,8 @@ static avo_status open_texts(job *job, const avo_request *request, avo_error *er
     const avo_model *model = s->engine_limits.model;
     AVO_TRY(answer_text_open(&job->text, model, request->stop, request->stop_count, &s->text_room,
                              s->allocator, error));
+    if (job->text.exists)
+        decode_stream_init(&job->prompt_text, model->tokenizer, false);
     if (request->stop_count == 0)
         return AVO_OK;
     return answer_text_open(&job->watch, model, request->stop, request->stop_count, &s->watch_room,

@@ -41,8 +41,12 @@ typedef struct seed_shape {
 
 static sched_cost seed_cost(dice *dice) {
     double step = 1e6 * between(dice, 1, 20);
-    return (sched_cost){step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)),
-                        step * 2e-4 * uniform(dice), step * 0.1 * uniform(dice)};
+    return (sched_cost){step,
+                        step * 0.05 * uniform(dice),
+                        step * 0.1 * (0.1 + uniform(dice)),
+                        step * 2e-4 * uniform(dice),
+                        step * 0.1 * uniform(dice),
+                        0};
 }
 
 static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {

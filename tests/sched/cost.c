@@ -8,19 +8,19 @@
 
 static void the_model_is_linear(void **state) {
     (void)state;
-    sched_cost cost = {1000, 10, 20, 0.5, 7};
+    sched_cost cost = {1000, 10, 20, 0.5, 7, 3};
     assert_true(sched_cost_of(&cost, &(sched_load){0}) == 0);
     assert_true(sched_cost_of(&cost, &(sched_load){.decode_rows = 1}) == 1000);
     assert_true(sched_cost_of(&cost, &(sched_load){.decode_rows = 16}) == 1150);
     assert_true(sched_cost_of(&cost, &(sched_load){.decode_rows = 20}) == 1150 + 80);
     assert_true(sched_cost_of(&cost, &(sched_load){.prefill_rows = 3}) == 1060);
-    assert_true(sched_cost_of(&cost, &(sched_load){2, 3, 2, 100}) == 1000 + 10 + 60 + 50 + 14);
+    assert_true(sched_cost_of(&cost, &(sched_load){2, 3, 2, 100, 0}) == 1000 + 10 + 60 + 50 + 14);
 }
 
 static void it_learns_what_steps_take(void **state) {
     (void)state;
-    const sched_cost machine = {18e6, 0.9e6, 1.6e6, 2500, 0.8e6};
-    sched_cost cost = {5e6, 5e6, 0.2e6, 20000, 5e6};
+    const sched_cost machine = {18e6, 0.9e6, 1.6e6, 2500, 0.8e6, 0.4e6};
+    sched_cost cost = {5e6, 5e6, 0.2e6, 20000, 5e6, 5e6};
     double worst = 0;
     for (uint32_t i = 0; i < 6000; i++) {
         random_block r = random_at(3, 0, i);
@@ -43,7 +43,7 @@ static void it_learns_what_steps_take(void **state) {
 
 static void nonsense_teaches_nothing(void **state) {
     (void)state;
-    sched_cost cost = {1000, 10, 20, 0.5, 7}, before = cost;
+    sched_cost cost = {1000, 10, 20, 0.5, 7, 3}, before = cost;
     sched_load load = {.decode_rows = 3};
     sched_cost_learn(&cost, &(sched_load){0}, 100);
     sched_cost_learn(&cost, &load, 0);

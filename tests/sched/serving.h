@@ -21,7 +21,9 @@
 #define FEWER(count) (count)
 #endif
 
-#define EVENTS_MAX 256
+#define EVENTS_MAX    256
+#define PROMPT_MAX    96
+#define EMBEDDING_MAX 128
 
 /* ---- What a listener sees ---- */
 
@@ -42,6 +44,12 @@ typedef struct seen {
     uint32_t refuse_after; /* the listener says no with this many tokens; 0: never */
     avo_finish finish;
     uint32_t prompt_tokens, new_tokens;
+    bool takes_prompt; /* it may be told of the prompt's tokens */
+    seen_token prompt[PROMPT_MAX];
+    size_t prompt_count, refuse_prompt_after;
+    float embedding[EMBEDDING_MAX];
+    uint32_t embedding_width; /* 0: there was none */
+    atomic_int prompt_now;
     /* Of the scheduler: */
     avo_request_result result;
     avo_error error;
@@ -49,9 +57,7 @@ typedef struct seen {
     atomic_int tokens_now;
 } seen;
 
-static inline bool see_token(seen *seen, const avo_token_event *event) {
-    assert_true(seen->count < EVENTS_MAX);
-    seen_token *to = &seen->event[seen->count++];
+static inline void keep_token(seen_token *to, const avo_token_event *event) {
     memset(to, 0, sizeof(*to));
     to->token = event->token;
     to->index = event->index;
@@ -61,6 +67,11 @@ static inline bool see_token(seen *seen, const avo_token_event *event) {
         to->top[i] = event->top[i];
     to->text_bytes = event->text_bytes;
     memcpy(to->text, event->text, event->text_bytes < 24 ? event->text_bytes : 24);
+}
+
+static inline bool see_token(seen *seen, const avo_token_event *event) {
+    assert_true(seen->count < EVENTS_MAX);
+    keep_token(&seen->event[seen->count++], event);
     seen->tokens += event->token >= 0;
     atomic_store(&seen->tokens_now, (int)seen->tokens);
     return seen->refuse_after == 0 || seen->tokens < seen->refuse_after;
@@ -70,6 +81,14 @@ static inline bool on_token(void *context, const avo_token_event *event) {
     return see_token(context, event);
 }
 
+/* In order, before the first token of the answer. */
+static inline bool see_prompt(seen *seen, const avo_token_event *event) {
+    assert_true(seen->prompt_count < PROMPT_MAX && event->index == seen->prompt_count);
+    keep_token(&seen->prompt[seen->prompt_count++], event);
+    atomic_store(&seen->prompt_now, (int)seen->prompt_count);
+    return seen->refuse_prompt_after == 0 || seen->prompt_count < seen->refuse_prompt_after;
+}
+
 static inline bool on_event(void *context, const avo_event *event) {
     seen *seen = context;
     assert_int_equal(atomic_load(&seen->ended), 0);
@@ -77,10 +96,15 @@ static inline bool on_event(void *context, const avo_event *event) {
     case AVO_EVENT_TOKEN:
         return see_token(seen, event->token);
     case AVO_EVENT_PROMPT:
-        fail_msg("a token of the prompt, though nobody asked for them");
-        return false;
+        assert_true(seen->takes_prompt && seen->count == 0);
+        return see_prompt(seen, event->token);
     case AVO_EVENT_FINISHED:
         seen->result = *event->result;
+        seen->embedding_width = event->result->embedding_width;
+        assert_true(seen->embedding_width <= EMBEDDING_MAX);
+        if (seen->embedding_width > 0)
+            memcpy(seen->embedding, event->result->embedding,
+                   seen->embedding_width * sizeof(float));
         seen->finish = event->result->finish;
         seen->prompt_tokens = event->result->prompt_tokens;
         seen->new_tokens = event->result->new_tokens;
@@ -115,8 +139,6 @@ static inline void same_answer(const seen *a, const seen *alone) {
 }
 
 /* ---- Requests out of a seed ---- */
-
-#define PROMPT_MAX 96
 
 typedef struct question {
     int32_t tokens[PROMPT_MAX];

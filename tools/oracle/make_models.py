@@ -100,6 +100,12 @@ def wrap(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def save_hidden(case):
+    folder = FIXTURES / case.name
+    found = reference.hidden(reference.load(folder), numpy.load(folder / "ids.npy"), case.stepwise)
+    numpy.save(folder / "hidden.npy", found.astype(numpy.float32))
+
+
 def make(case):
     folder = FIXTURES / case.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -123,6 +129,7 @@ def make(case):
     double = reference.logits(reference.load(folder, torch.float64), ids, case.stepwise)
     numpy.save(folder / "ids.npy", ids)
     numpy.save(folder / "logits.npy", single.astype(numpy.float32))
+    save_hidden(case)
     if case.bare_names:
         bare_names(folder)
         again = reference.logits(reference.load(folder), ids)
@@ -140,9 +147,11 @@ def make(case):
 
 def main():
     wanted = sys.argv[1:]
+    hidden_only = "--hidden" in wanted  # of the models that are there
+    wanted = [name for name in wanted if name != "--hidden"]
     for case in catalogue.cases():
         if not wanted or case.name in wanted:
-            make(case)
+            (save_hidden if hidden_only else make)(case)
 
 
 if __name__ == "__main__":

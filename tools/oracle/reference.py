@@ -46,6 +46,23 @@ def logits(model, ids, stepwise=False):
     return numpy.stack(rows)
 
 
+def hidden(model, ids, stepwise=False):
+    """[positions][width] behind the last norm: last_hidden_state, but before a projection out of
+    the model's width (OPT-350m)."""
+    seen = []
+    project = getattr(getattr(model.base_model, "decoder", None), "project_out", None)
+    if project is not None:
+        project.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    tokens = torch.tensor(numpy.asarray(ids), dtype=torch.long)[None]
+    cache, rows = None, []
+    pieces = tokens.split(1, dim=1) if stepwise else [tokens]
+    for piece in pieces:
+        out = model.base_model(piece, past_key_values=cache, use_cache=stepwise)
+        cache = out.past_key_values if stepwise else None
+        rows.append((seen[-1] if project is not None else out.last_hidden_state)[0].numpy())
+    return numpy.concatenate(rows)
+
+
 def difference(a, b):
     """Largest difference as a part of the range of `b`."""
     b = b.astype(numpy.float64)

@@ -161,5 +161,6 @@ void fast_feed_forward_input(const step_view *step, uint32_t layer, uint32_t wor
 fast_input fast_gated_input(const step_view *step, uint32_t layer, uint32_t worker,
                             const fast_site *site);
 void fast_head(const step_view *step, uint32_t worker);
+void fast_hidden(const step_view *step, uint32_t worker);
 
 #endif

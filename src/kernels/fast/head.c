@@ -8,6 +8,7 @@
 #include "kernels/fast/head_int.h"
 
 #include <math.h>
+#include <string.h>
 
 static chunk_sum *chunk_sums(const step_view *step, size_t row) {
     size_t chunks = head_chunks(step->model);
@@ -80,6 +81,9 @@ static void head_chunk(const step_view *step, uint32_t worker, const fast_worker
         float offset = highest == -INFINITY ? 0.0f : highest;
         chunk_sums(step, row)[chunk] = (chunk_sum){highest, ops->sum_exp(logits, count, offset)};
         top_scan(step, worker_top(step, row, worker), logits, count, first, highest);
+        size_t target = batch->target == NULL ? SIZE_MAX : (size_t)batch->target[row];
+        if (target >= first && target - first < count)
+            step->scratch->top[row].target = logits[target - first];
     }
 }
 
@@ -156,5 +160,29 @@ void fast_head(const step_view *step, uint32_t worker) {
     team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
     for (size_t row = begin; row < end; row++)
         merge_row(step, row);
+    team_barrier(step->team, worker);
+}
+
+void fast_hidden(const step_view *step, uint32_t worker) {
+    const model_view *model = step->model;
+    const batch_view *batch = step->batch;
+    fast_worker own = fast_worker_of(step, worker);
+    size_t begin;
+    size_t end;
+    team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
+    for (size_t i = begin; i < end; i++) {
+        uint32_t row = batch->logit_row[i];
+        const float *x = step->scratch->hidden + (size_t)row * model->width;
+        float *out = step->scratch->normed + i * model->width;
+        norm_view norm = model->final_norm;
+        if (norm.kind == NORM_NONE) {
+            memcpy(out, x, model->width * sizeof(*x));
+            continue;
+        }
+        if (batch->runs > 0)
+            norm = run_norm(batch, row, 0, ADAPTER_FINAL_NORM, &model->final_norm, model->width,
+                            own.norm);
+        step->backend->ops->norm(&norm, x, model->width, out);
+    }
     team_barrier(step->team, worker);
 }

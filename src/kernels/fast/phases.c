@@ -134,5 +134,6 @@ void fast_backend(const op_table *ops, backend *out) {
                      .attention_output = attention_output,
                      .feed_forward_input = fast_feed_forward_input,
                      .feed_forward_output = feed_forward_output,
-                     .head = fast_head};
+                     .head = fast_head,
+                     .hidden = fast_hidden};
 }

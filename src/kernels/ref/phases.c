@@ -277,9 +277,16 @@ static void top_worker(void *context, uint32_t worker, uint32_t workers) {
     size_t begin;
     size_t end;
     team_share(step->batch->logit_rows, worker, workers, &begin, &end);
-    for (size_t row = begin; row < end; row++)
-        top_of_row(step->scratch->logits + row * step->model->vocabulary, step->model->vocabulary,
-                   step->batch->top, &step->scratch->top[row]);
+    for (size_t row = begin; row < end; row++) {
+        const float *logits = step->scratch->logits + row * step->model->vocabulary;
+        top_of_row(logits, step->model->vocabulary, step->batch->top, &step->scratch->top[row]);
+        if (step->batch->target != NULL)
+            step->scratch->top[row].target = logits[step->batch->target[row]];
+    }
+}
+
+static void hidden(const step_view *step, uint32_t worker) {
+    reference_run(step, worker, head_norm_worker, (void *)(uintptr_t)step);
 }
 
 static void head(const step_view *step, uint32_t worker) {
@@ -339,6 +346,7 @@ static const backend reference = {
     .feed_forward_input = feed_forward_input,
     .feed_forward_output = feed_forward_output,
     .head = head,
+    .hidden = hidden,
 };
 
 const backend *backend_reference(void) {
