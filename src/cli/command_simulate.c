@@ -92,8 +92,8 @@ static avo_status make_items(const simulate_flags *flags, simulate_item **items,
 
 static avo_status make_options(const simulate_flags *flags, simulate_options *options,
                                avo_error *error) {
-    sched_cost cost = {1e6 * STEP_MS, 1e6 * DECODE_ROW_MS, 1e6 * PREFILL_ROW_MS, 1e3 * CONTEXT_US,
-                       1e6 * ADAPTER_MS, 0};
+    sched_cost cost = {1e6 * STEP_MS,    1e6 * DECODE_ROW_MS, 1e6 * PREFILL_ROW_MS,
+                       1e3 * CONTEXT_US, 1e6 * ADAPTER_MS,    0};
     if (flags->cost != NULL)
         AVO_TRY(simulate_cost_read(flags->cost, &cost, error));
     const struct {
