@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_OPTION_COUNT 15
+#define OWN_OPTION_COUNT 18
 #define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
@@ -45,6 +45,12 @@ static void make_specs(run_flags *flags, option_spec *specs) {
          0},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
          "print one JSON object at the end instead of streaming text", 0, 0},
+        {"json-schema", 0, OPTION_TEXT, &flags->json_schema, "FILE|TEXT",
+         "the answer is JSON that fits this schema (docs/grammar.md)", 0, 0},
+        {"grammar", 0, OPTION_TEXT, &flags->grammar, "FILE",
+         "the answer is what a GBNF grammar derives from its rule root", 0, 0},
+        {"json-object", 0, OPTION_FLAG, &flags->json_object, NULL, "the answer is a JSON object", 0,
+         0},
         {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE",
          "append a CSV row with times, rates and memory to FILE (default: standard error)", 0, 0},
         {0},
@@ -199,7 +205,10 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
     request->on_prefill = on_prefill;
     request->on_prefill_context = record;
     record->begin_ns = clock_now_ns();
-    avo_status status = avo_generate(engine, session, request, &record->result, error);
+    avo_status status = run_grammar_open(flags, record->model, &request->grammar, error);
+    if (status == AVO_OK)
+        status = avo_generate(engine, session, request, &record->result, error);
+    avo_grammar_close(request->grammar);
     avo_session_close(session);
     if (!flags->json && !stream.at_line_begin)
         fputc('\n', stdout);
@@ -340,6 +349,8 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_run, "--special goes with --raw");
     if (flags.system != NULL && flags.raw)
         return cli_usage(&command_run, "--system and --raw exclude each other");
+    if (run_grammar_wrong(&flags) != NULL)
+        return cli_usage(&command_run, "%s", run_grammar_wrong(&flags));
     const char *malformed = run_adapters_malformed(&flags.adapters);
     if (malformed != NULL)
         return cli_usage(&command_run,
@@ -364,7 +375,8 @@ const cli_command command_run = {
         "name or\n{\"name\", \"weight\"}) or adapters (an array of such), max_new_tokens, "
         "temperature, top_k, top_p,\nmin_p, typical_p, repetition_penalty, presence_penalty, "
         "frequency_penalty, seed, logprobs,\nstop, stop_tokens, ignore_eos, tenant, priority, "
-        "deadline, first_token_deadline, cache_salt.\nWhat a line does not say, the flags do "
+        "deadline, first_token_deadline, cache_salt, json_schema, grammar, json_object.\nWhat a "
+        "line does not say, the flags do "
         "(docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
@@ -373,6 +385,7 @@ const cli_command command_run = {
         "cat letter.txt | avocet run smollm2 --system \"Answer in one line.\" -\n"
         "avocet run smollm2 \"Yes or no?\" -n 1 --json --logprobs 5\n"
         "avocet run smollm2 \"Hello\" --telemetry=times.csv\n"
+        "avocet run smollm2 \"Describe Ada Lovelace as JSON.\" --json-schema person.json\n"
         "avocet run smollm2 \"Hello\" --adapter pirate=adapters/pirate:0.8\n"
         "avocet run smollm2 --prompts questions.jsonl --adapter a=one --adapter b=two > "
         "answers.jsonl",

@@ -32,7 +32,10 @@ static const char *const known_keys[] = {"id",
                                          "priority",
                                          "deadline",
                                          "first_token_deadline",
-                                         "cache_salt"};
+                                         "cache_salt",
+                                         "json_schema",
+                                         "grammar",
+                                         "json_object"};
 #define KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
 
 static avo_status check_keys(const json_value *root, avo_error *error) {
@@ -309,6 +312,7 @@ static avo_status read_line(prompt_line *line, text_view text, const prompt_defa
     AVO_TRY(read_adapters(line, &root, defaults));
     AVO_TRY(read_sampling(line, &root));
     AVO_TRY(read_stops(line, &root));
+    AVO_TRY(prompt_line_grammar(line, &root, defaults));
     return read_service(line, &root);
 }
 
@@ -329,5 +333,6 @@ void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *
 }
 
 void prompt_line_free(prompt_line *line) {
+    avo_grammar_close(line->request.grammar);
     arena_free(&line->arena);
 }

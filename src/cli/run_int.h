@@ -3,6 +3,7 @@
 #define AVO_CLI_RUN_INT_H
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
 
@@ -95,7 +96,24 @@ typedef struct run_flags {
     bool stream;
     uint32_t batch;
     uint64_t kv_tokens;
+    const char *json_schema, *grammar; /* NULL: none */
+    bool json_object;
 } run_flags;
+
+/* ---- What answers may be ---- */
+
+/* What is wrong with the flags about it; NULL: nothing. */
+const char *run_grammar_wrong(const run_flags *flags);
+/* NULL in *grammar: any answer. */
+AVO_MUST_USE avo_status run_grammar_open(const run_flags *flags, const avo_model *model,
+                                         avo_grammar **grammar, avo_error *error);
+
+/* The grammar that a line opened last. */
+typedef struct run_grammar_last {
+    avo_grammar *grammar;
+    avo_grammar_kind kind;
+    const char *text;
+} run_grammar_last;
 
 extern const cli_command command_run;
 
@@ -120,9 +138,13 @@ typedef struct prompt_defaults {
     const run_adapters *adapters;
     const avo_generate_request *request; /* sampling and stops */
     bool chat;                           /* prompts go through the template */
+    run_grammar_last *last_grammar;
 } prompt_defaults;
 /* Fills line->request or line->error. */
 void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults);
+/* The grammar of a line, or the flags' own. */
+AVO_MUST_USE avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
+                                            const prompt_defaults *defaults);
 void prompt_line_free(prompt_line *line);
 
 #endif

@@ -31,7 +31,8 @@ typedef struct prompt_run {
     avo_engine *engine;
     avo_scheduler *scheduler;
     run_adapters adapters;
-    buffer text; /* the file */
+    avo_grammar *grammar; /* of the flags */
+    buffer text;          /* the file */
     prompt_job *job;
     size_t count;
     pthread_mutex_t lock; /* what follows: the delivery thread, and who submits */
@@ -292,8 +293,14 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     }
     AVO_TRY(run_adapters_open(&flags->adapters, flags->adapter_type, run->model, &run->adapters,
                               error));
-    prompt_defaults defaults = {
-        .flags = flags, .model = run->model, .adapters = &run->adapters, .request = &request};
+    AVO_TRY(run_grammar_open(flags, run->model, &run->grammar, error));
+    request.grammar = run->grammar;
+    run_grammar_last last = {0};
+    prompt_defaults defaults = {.flags = flags,
+                                .model = run->model,
+                                .adapters = &run->adapters,
+                                .request = &request,
+                                .last_grammar = &last};
     defaults.chat = !flags->raw && avo_chat_check(run->model, error) != AVO_ERROR_NOT_FOUND;
     AVO_TRY(read_lines(run, &defaults, error));
     AVO_TRY(open_engine(run, error));
@@ -320,6 +327,7 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     }
     free(run.job);
     run_adapters_close(&run.adapters);
+    avo_grammar_close(run.grammar);
     avo_model_close(run.model);
     buffer_free(&run.text);
     pthread_mutex_destroy(&run.lock);

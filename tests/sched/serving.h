@@ -153,6 +153,7 @@ typedef struct question {
     avo_adapter_use uses[2];
     size_t use_count;
     const char *salt;
+    avo_grammar *grammar;
 } question;
 
 typedef struct dice {
@@ -221,6 +222,7 @@ static inline avo_request request_of(const question *q, seen *seen) {
     request.adapters = q->uses;
     request.adapter_count = q->use_count;
     request.cache_salt = q->salt;
+    request.grammar = q->grammar;
     request.on_event = on_event;
     request.on_event_context = seen;
     return request;
@@ -333,6 +335,7 @@ static inline void generate_alone(world *w, const question *q, seen *seen) {
     request.stop_tokens = q->stop_token >= 0 ? &q->stop_token : NULL;
     request.stop_token_count = q->stop_token >= 0;
     request.ignore_end = q->ignore_end;
+    request.grammar = q->grammar;
     request.on_token = on_token;
     request.on_token_context = seen;
     avo_generate_result result = AVO_GENERATE_RESULT_INIT;

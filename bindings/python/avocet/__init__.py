@@ -15,6 +15,7 @@ from .engine import Batch, Engine, EngineOptions, Generation, KvInfo, Plan, Sess
 from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, FormatError,
                      FullError, InputOutputError, LimitError, NotFoundError, OutOfMemoryError,
                      TemplateError, UnsupportedError)
+from .grammar import Grammar
 from .model import Model, ModelInfo
 from .sampling import Sampling
 from .scheduler import Answer, Request, Result, Scheduler, SchedulerInfo
@@ -29,7 +30,7 @@ def library_version() -> str:
 
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
            "Batch", "CancelledError", "ContextError", "Engine", "EngineOptions", "FormatError",
-           "FullError", "Generation", "InputOutputError", "KvInfo", "LimitError", "Model",
+           "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo", "LimitError", "Model",
            "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
            "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session",
            "TemplateError", "Token", "UnsupportedError", "library_version", "plan"]

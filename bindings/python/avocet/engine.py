@@ -7,6 +7,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from . import _abi
 from ._library import Owned, call, check, encoded, ids_of, library
 from .adapters import AdapterLike, uses_of
+from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import Model, PathLike
 from .sampling import Sampling, struct_of
 
@@ -225,9 +226,12 @@ class Session(Owned):
     def generate(self, tokens: Sequence[int] = (), *, max_tokens: int = 0,
                  sampling: Optional[Sampling] = None, stop: Sequence[str] = (),
                  stop_tokens: Sequence[int] = (), ignore_end: bool = False,
-                 on_token: Optional[Callable[[Token], Optional[bool]]] = None) -> Generation:
+                 on_token: Optional[Callable[[Token], Optional[bool]]] = None,
+                 grammar: GrammarLike = None, schema: SchemaLike = None) -> Generation:
         """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
-        as it comes; returning False ends the answer, an exception ends it and is raised here."""
+        as it comes; returning False ends the answer, an exception ends it and is raised here.
+        `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may be."""
+        bound = grammar_of(self.engine.model, grammar, schema)
         array, count, _keep = ids_of(tokens)
         stop_array, stop_count, _keep_stop = ids_of(stop_tokens)
         stops = (ctypes.c_char_p * len(stop))(*[encoded(text) for text in stop])
@@ -246,7 +250,8 @@ class Session(Owned):
         request = _abi.GenerateRequest(
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
             stop_count=len(stop), stop_tokens=stop_array, stop_token_count=stop_count,
-            ignore_end=ignore_end, on_token=_abi.TOKEN(see))
+            ignore_end=ignore_end, on_token=_abi.TOKEN(see),
+            grammar=None if bound is None else bound.handle)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
         result = _abi.GenerateResult()

@@ -14,6 +14,7 @@ from ._library import Owned, call, check, encoded, ids_of, library
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .engine import FINISH, Engine, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
+from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import chat_options, messages_of
 from .sampling import Sampling, struct_of
 
@@ -24,7 +25,8 @@ Prompt = Union[str, Sequence[int]]
 class Request:
     """One request. The prompt is text to be continued, token ids, or messages for the model's own
     chat template. Adapters are Adapter objects or names of the scheduler's registry, plain or as
-    (adapter, weight)."""
+    (adapter, weight). `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may
+    be; a Grammar is compiled once, the others with every request."""
     prompt: Optional[Prompt] = None
     messages: Optional[Sequence[Mapping[str, str]]] = None
     adapters: Sequence[Union[AdapterLike, NameLike]] = ()
@@ -41,6 +43,8 @@ class Request:
     deadline: float = 0.0
     cache_salt: Optional[str] = None
     chat_variables: Optional[Mapping[str, object]] = None
+    grammar: GrammarLike = None
+    schema: SchemaLike = None
 
 
 @dataclass
@@ -253,6 +257,9 @@ class Scheduler(Owned):
         answer = Answer(self, request)
         key = next(self._keys)
         struct, _keep = _struct_of(request)
+        bound = grammar_of(self.engine.model, request.grammar, request.schema)
+        if bound is not None:
+            struct.grammar = bound.handle
         struct.on_event = self._on_event
         struct.on_event_context = key
         number = ctypes.c_uint64()

@@ -47,4 +47,4 @@ def test_every_structure_and_function_is_known():
     functions = set(re.findall(r"^AVO_API[^;]*?\b(avo_\w+)\(", text, re.M))
     # avo_batch_add is avo_batch_add_scored; sharing and C's batches are Python's own
     assert functions - set(_abi.FUNCTIONS) == {"avo_batch_add", "avo_adapter_share",
-                                               "avo_scheduler_batch"}
+                                               "avo_grammar_share", "avo_scheduler_batch"}

@@ -1,0 +1,6 @@
+/* sample/grammar_gbnf on any bytes. */
+#include "fuzz_grammar.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    return fuzz_grammar(data, size, false);
+}
