@@ -54,10 +54,12 @@ typedef struct team_taken {
 typedef struct team_worker {
     team_word called;                /* raised once per task that it takes part in */
     team_word mailbox[ROUNDS_MAX];   /* gathering: [0], written by the worker, read by worker 0 */
+    team_word signal;                /* raised by the worker itself */
     team_taken taken[2];             /* of the work at hand, and of the next */
     _Alignas(LINE_BYTES) team *team; /* from here on its own */
     uint32_t index;
     uint32_t crossing; /* barriers crossed so far */
+    uint32_t signals;  /* given so far */
     uint32_t works;    /* begun so far */
     uint32_t spin_ns;  /* 0: never */
     bool counts;       /* how long it waits */
@@ -198,6 +200,19 @@ void team_barrier(team *team, uint32_t worker) {
         cross_disseminating(team, self, count, workers);
     else
         cross_gathering(team, self, count, workers);
+}
+
+void team_signal(team *team, uint32_t worker) {
+    team_worker *self = &team->workers[worker];
+    if (team->threads > 1)
+        word_raise(&self->signal, ++self->signals);
+}
+
+void team_await(team *team, uint32_t worker) {
+    team_worker *self = &team->workers[worker];
+    for (uint32_t i = 0; i < team->threads; i++)
+        if (i != worker)
+            word_wait(self, &team->workers[i].signal, self->signals);
 }
 
 /* ---- Work that anybody may do ---- */

@@ -51,6 +51,12 @@ void team_count_waits(team *team);
 /* Asked by the worker itself. */
 uint64_t team_waited_ns(const team *team, uint32_t worker);
 
+/* The same in two halves, with work between them that needs nobody: team_signal says that this
+ * worker has come so far, team_await waits until all the others have said so as often as it has.
+ * Between a signal and the next lies a barrier; not everybody need await. */
+void team_signal(team *team, uint32_t worker);
+void team_await(team *team, uint32_t worker);
+
 /* The part of [0, count) that belongs to a worker: contiguous, sizes differ by one at most. */
 static inline void team_share(size_t count, uint32_t worker, uint32_t workers, size_t *begin,
                               size_t *end) {

@@ -110,6 +110,7 @@ typedef struct rounds {
     uint32_t written[TEAM_THREADS_MAX][16];
     uint32_t faults[TEAM_THREADS_MAX];
     uint32_t sleeper; /* pauses now and then, so that the others go to sleep */
+    bool halves;      /* signal and await instead of the first barrier; not all await every round */
 } rounds;
 
 static void walk_rounds(void *context, uint32_t worker, uint32_t workers) {
@@ -118,18 +119,26 @@ static void walk_rounds(void *context, uint32_t worker, uint32_t workers) {
         if (worker == rounds->sleeper && round % 8 == 0)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         rounds->written[worker][0] = round;
-        team_barrier(rounds->team, worker);
-        for (uint32_t other = 0; other < workers; other++)
+        if (rounds->halves)
+            team_signal(rounds->team, worker);
+        else
+            team_barrier(rounds->team, worker);
+        bool awaits = (worker + round) % 3 != 0;
+        if (rounds->halves && awaits)
+            team_await(rounds->team, worker);
+        for (uint32_t other = 0; other < workers && (awaits || !rounds->halves); other++)
             rounds->faults[worker] += rounds->written[other][0] != round;
         team_barrier(rounds->team, worker);
     }
 }
 
-static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uint32_t runs) {
+static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uint32_t runs,
+                         bool halves) {
     static rounds rounds;
     memset(&rounds, 0, sizeof(rounds));
     rounds.count = count;
     rounds.sleeper = sleeper;
+    rounds.halves = halves;
     assert_ok(team_open(NULL, threads, &rounds.team, NULL));
     for (uint32_t run = 0; run < runs; run++)
         team_run(rounds.team, walk_rounds, &rounds);
@@ -145,15 +154,23 @@ static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uin
 static void nobody_passes_a_barrier_early(void **state) {
     (void)state;
     for (uint32_t threads = 1; threads <= 9; threads++)
-        check_rounds(threads, 100, UINT32_MAX, 3);
-    check_rounds(33, 10, UINT32_MAX, 2);
+        check_rounds(threads, 100, UINT32_MAX, 3, false);
+    check_rounds(33, 10, UINT32_MAX, 2, false);
+}
+
+static void signals_are_awaited(void **state) {
+    (void)state;
+    for (uint32_t threads = 1; threads <= 9; threads++)
+        check_rounds(threads, 100, UINT32_MAX, 3, true);
+    for (uint32_t threads = 2; threads <= 6; threads++)
+        check_rounds(threads, 24, threads - 1, 1, true);
 }
 
 static void barriers_wait_for_sleepers(void **state) {
     (void)state;
     for (uint32_t threads = 2; threads <= 6; threads++)
         for (uint32_t sleeper = 0; sleeper < threads; sleeper += threads - 1)
-            check_rounds(threads, 24, sleeper, 1);
+            check_rounds(threads, 24, sleeper, 1, false);
 }
 
 static void pinned_teams_compute_the_same(void **state) {
@@ -459,6 +476,7 @@ int main(void) {
         cmocka_unit_test(two_teams_share_the_places),
         cmocka_unit_test(sleeping_workers_wake),
         cmocka_unit_test(nobody_passes_a_barrier_early),
+        cmocka_unit_test(signals_are_awaited),
         cmocka_unit_test(barriers_wait_for_sleepers),
         cmocka_unit_test(pinned_teams_compute_the_same),
         cmocka_unit_test(workers_stay_where_they_are_pinned),

@@ -2,11 +2,11 @@
  * the base.
  *
  *   h = A · x        before the base's products. With few rows the workers share out the panels of
- *                    all A's, and behind one barrier each takes h · factor · scale into the form
- *                    that B reads, for itself; with many they share out blocks of rows, and take h
- *                    into that form before the barrier.
- *   y += B · h       right behind the base's product of the same part of rows and panels, while its
- *                    outputs are in the cache.
+ *                    all A's, and later each takes h · factor · scale into the form that B reads,
+ * for itself; with many they share out blocks of rows, and take h into that form. y += B · h right
+ * behind the base's product of the same part of rows and panels, while its outputs are in the
+ * cache. The others' h is needed here and not before: no barrier lies between, and whoever has
+ * computed its first part of the base seldom waits for it.
  *
  * Every output of every row is summed up in an order that depends on that row's request alone: the
  * base, times its gains; then, adapter by adapter, B · h and the offset.
@@ -256,9 +256,16 @@ void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input)
         share_panels(step, &own, input, begin, end);
     else
         share_blocks(step, &own, input, begin, end);
-    team_barrier(step->team, worker);
-    if (alone)
-        form_all(step, &own, input);
+    team_signal(step->team, worker);
+    input->awaited = true;
+}
+
+/* What the others have of A·x is there behind this, and in the form that B reads. */
+static void await_input(const step_view *step, const fast_worker *own, fast_input *input) {
+    team_await(step->team, own->index);
+    if (few_rows(step->batch))
+        form_all(step, own, input);
+    input->awaited = false;
 }
 
 /* ---- y ---- */
@@ -362,8 +369,10 @@ static void apply_gains(const step_view *step, const adapted_part *to, float *ba
     }
 }
 
-void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
+void fast_adapt_part(const step_view *step, const fast_worker *own, fast_input *input,
                      const fast_product *product, const fast_part *part, float *base, float *out) {
+    if (input->awaited)
+        await_input(step, own, input);
     adapted_part to = {input, product, part, out};
     if (base != out ||
         run_gains(step->batch, input->site->layer, input->site->matrix[product->slot]))

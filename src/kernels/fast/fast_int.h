@@ -16,6 +16,7 @@ static const norm_view fast_no_norm = {.kind = NORM_NONE};
 
 /* What one worker has for itself, in this order in scratch_view.worker. */
 typedef struct fast_worker {
+    uint32_t index;
     uint8_t *linear;    /* linear_scratch_bytes(k_max) */
     float *row;         /* one row of floats */
     uint8_t *alone;     /* activations of a few rows, one block per form */
@@ -66,6 +67,7 @@ typedef struct fast_input {
     activation_view form[PRODUCT_FORMS];
     const fast_site *site; /* NULL: no adapter of the batch changes anything there */
     uint8_t *adapted;      /* A·x of every run and matrix, in the forms that B reads */
+    bool awaited;          /* adapters: the others' part of A·x may not be there yet */
 } fast_input;
 
 /* Bit of the form that a matrix reads; 0 for an absent one. */
@@ -124,10 +126,10 @@ bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of);
 bool fast_cut_next(fast_cut *cut, fast_part *part);
 
 /* The outputs of several matrices that read the same input, shared by the workers. No barrier. */
-void fast_products(const step_view *step, uint32_t worker, const fast_input *input,
+void fast_products(const step_view *step, uint32_t worker, fast_input *input,
                    const fast_product *products, size_t count);
 /* One part of one; row row_begin of the outputs goes to `out`. */
-void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
+void fast_product_part(const step_view *step, const fast_worker *own, fast_input *input,
                        const fast_product *product, const fast_part *part, float *out);
 
 /* ---- Adapters ---- */
@@ -142,12 +144,13 @@ bool fast_site_adapted(const step_view *step, const fast_site *site, unsigned *f
 unsigned fast_row_forms(const step_view *step, const fast_site *site, uint32_t row);
 /* Begins to read this worker's share of the A's. */
 void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *site);
-/* A·x of everything that adapters change at `input->site`; ends with a barrier where there is any.
- * The rows that need it are in `input` in the adapters' forms. */
+/* A·x of everything that adapters change at `input->site`: this worker's part of it. The rows that
+ * need it are in `input` in the adapters' forms. The first part of a product waits for the others,
+ * behind the base's own product. */
 void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input);
 /* What adapters make of a part of a product. `base`: the outputs of the base, STOREd; where the
  * product's end is ADD and `base` is not `out`, they have not joined `out` yet. */
-void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
+void fast_adapt_part(const step_view *step, const fast_worker *own, fast_input *input,
                      const fast_product *product, const fast_part *part, float *base, float *out);
 
 /* ---- Phases in files of their own ---- */

@@ -107,7 +107,7 @@ static void quantise_columns(const step_view *step, const fast_worker *own,
 
 /* A part of gate and up, and the activation on what they gave. The gate's outputs are written where
  * this worker's last ones were, so that they never leave its cache. */
-static void gated_part(const step_view *step, const fast_worker *own, const fast_input *input,
+static void gated_part(const step_view *step, const fast_worker *own, fast_input *input,
                        const layer_view *layer, const gated_input *gated, const fast_part *part) {
     const op_table *ops = step->backend->ops;
     size_t stride = layer->feed_forward;

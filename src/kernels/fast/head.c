@@ -51,7 +51,7 @@ static void top_scan(const step_view *step, logit_top *top, const float *logits,
 
 /* One chunk of all rows, from the product to what is kept of it. */
 static void head_chunk(const step_view *step, uint32_t worker, const fast_worker *own,
-                       const fast_input *input, size_t chunk) {
+                       fast_input *input, size_t chunk) {
     const model_view *model = step->model;
     const op_table *ops = step->backend->ops;
     const batch_view *batch = step->batch;

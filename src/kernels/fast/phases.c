@@ -75,7 +75,7 @@ static void finish_rows(const step_view *step, uint32_t worker, const residual_j
 
 /* The product of `linear` with its input joins the residual. */
 static void add_product(const step_view *step, uint32_t worker, const residual_join *join,
-                        const linear_view *linear, const fast_input *input) {
+                        const linear_view *linear, fast_input *input) {
     uint32_t width = step->model->width;
     bool plain = join->post_norm->kind == NORM_NONE && !join->layer->norm_after;
     fast_product product = {.linear = linear,

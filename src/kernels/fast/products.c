@@ -141,7 +141,7 @@ bool fast_cut_next(fast_cut *cut, fast_part *part) {
 
 /* ---- Products ---- */
 
-void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
+void fast_product_part(const step_view *step, const fast_worker *own, fast_input *input,
                        const fast_product *product, const fast_part *part, float *out) {
     const weight_view *weight = &product->linear->weight;
     activation_view x =
@@ -166,7 +166,7 @@ void fast_product_part(const step_view *step, const fast_worker *own, const fast
 }
 
 /* The matrices stand behind one another, as one row of panels. */
-void fast_products(const step_view *step, uint32_t worker, const fast_input *input,
+void fast_products(const step_view *step, uint32_t worker, fast_input *input,
                    const fast_product *products, size_t count) {
     fast_worker own = fast_worker_of(step, worker);
     const weight_view *weight = &products[0].linear->weight;

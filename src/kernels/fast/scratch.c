@@ -85,7 +85,8 @@ fast_worker fast_worker_of(const step_view *step, uint32_t worker) {
     bool fits = worker_lay(&shape, &parts); /* it did when the engine was opened */
     (void)fits;
     uint8_t *base = step->scratch->worker + worker * step->scratch->worker_bytes;
-    return (fast_worker){.linear = base + parts.linear,
+    return (fast_worker){.index = worker,
+                         .linear = base + parts.linear,
                          .row = (float *)(void *)(base + parts.row),
                          .alone = base + parts.alone,
                          .alone_bytes = parts.alone_bytes,
