@@ -54,6 +54,7 @@ typedef struct module_draft {
     const source_tensor *up_bias;   /* added behind `up`, scaled like it */
     const source_tensor *magnitude; /* DoRA */
     const source_tensor *weight;    /* trained as a whole */
+    const uint32_t *token_row;      /* [vocabulary], or NULL: `weight` has those rows only */
     const source_tensor *bias;      /* the same */
     const source_tensor *copy;      /* of the base's weights, as PEFT saves beside embeddings */
     bool targeted;                  /* by the configuration: both halves must be there */
@@ -111,7 +112,9 @@ typedef struct peft_config {
     double alpha;
     bool rslora, dora, lora_bias;
     bool all_linear;
-    bool tie_ensured; /* ensure_weight_tying */
+    bool tie_ensured;         /* ensure_weight_tying */
+    const json_value *tokens; /* trainable_token_indices: array of integers, or NULL */
+    text_view tokens_of;      /* the module they are of; empty: the embedding */
     enum { PEFT_BIAS_NONE, PEFT_BIAS_ALL, PEFT_BIAS_LORA } bias;
     peft_names targets, excludes, layers_pattern;
     const json_value *saves;  /* modules_to_save: array of strings, or NULL */
@@ -145,6 +148,8 @@ AVO_MUST_USE avo_status peft_matcher_ask(const peft_matcher *matcher, text_view 
                                          bool head, peft_match *match, avo_error *error);
 
 /* ---- Readers: fill the draft ---- */
+
+#define TOKEN_ROW_NONE UINT32_MAX /* of module_draft.token_row: as the base has it */
 
 AVO_MUST_USE avo_status peft_read(adapter_draft *draft, const model_source *source,
                                   const peft_config *config, const avo_allocator *allocator,

@@ -111,10 +111,8 @@ static avo_status plain_rows(builder *b, const module_draft *module, const table
     bool whole = module->weight != NULL;
     for (size_t token = 0; token < base->rows; token++) {
         if (whole) {
-            AVO_TRY(build_row(b, module->weight, token, base->k, t->row, error));
             weight_decode_row(base, token, t->base);
-            for (size_t i = 0; i < base->k; i++)
-                t->row[i] -= t->base[i];
+            AVO_TRY(build_difference(b, module, token, base->k, t->base, t->row, error));
         } else {
             AVO_TRY(look_row(b, module, token, module->rank, t->row, error));
         }

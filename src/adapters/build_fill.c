@@ -37,6 +37,19 @@ avo_status build_vector(const builder *b, const source_tensor *tensor, float *ou
     return check_finite(b, tensor, out, count, error);
 }
 
+avo_status build_difference(const builder *b, const module_draft *module, uint64_t row, uint64_t k,
+                            const float *base, float *out, avo_error *error) {
+    if (module->token_row != NULL && module->token_row[row] == TOKEN_ROW_NONE) {
+        memset(out, 0, (size_t)k * sizeof(float));
+        return AVO_OK;
+    }
+    AVO_TRY(build_row(b, module->weight, module->token_row != NULL ? module->token_row[row] : row,
+                      k, out, error));
+    for (size_t i = 0; i < k; i++)
+        out[i] -= base[i];
+    return AVO_OK;
+}
+
 avo_status build_fits(const builder *b, quant_type type, const source_tensor *tensor,
                       const float *numbers, size_t count, avo_error *error) {
     float largest = weight_largest(type);
@@ -84,8 +97,13 @@ static avo_status difference_row(const builder *b, const site_fill *fill, uint32
                              .data = tensor->data};
         weight_decode_row(&whole, from, out);
         AVO_TRY(check_finite(b, tensor, out, k, error));
+    } else if (fill->module->token_row != NULL && fill->module->token_row[from] == TOKEN_ROW_NONE) {
+        memset(out, 0, k * sizeof(float));
+        return AVO_OK;
     } else {
-        AVO_TRY(build_row(b, tensor, from, k, out, error));
+        AVO_TRY(build_row(b, tensor,
+                          fill->module->token_row != NULL ? fill->module->token_row[from] : from, k,
+                          out, error));
     }
     for (size_t i = 0; i < k; i++)
         out[i] -= b->lanes[i * QUANT_PANEL_ROWS + lane];

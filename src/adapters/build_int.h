@@ -29,6 +29,10 @@ AVO_MUST_USE avo_status build_embedding(builder *b, const module_draft *module, 
 /* Row `row` of a tensor as floats; a number that is none is refused by name. */
 AVO_MUST_USE avo_status build_row(const builder *b, const source_tensor *tensor, uint64_t row,
                                   uint64_t k, float *out, avo_error *error);
+/* Row `row` of a weight that was trained as a whole, minus `base`, the model's own. */
+AVO_MUST_USE avo_status build_difference(const builder *b, const module_draft *module, uint64_t row,
+                                         uint64_t k, const float *base, float *out,
+                                         avo_error *error);
 /* All numbers of a vector. */
 AVO_MUST_USE avo_status build_vector(const builder *b, const source_tensor *tensor, float *out,
                                      avo_error *error);

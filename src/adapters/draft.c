@@ -141,8 +141,11 @@ static avo_status check_extras(const adapter_draft *draft, const module_draft *m
     return AVO_OK;
 }
 
-static avo_status check_whole(const adapter_draft *draft, const source_tensor *tensor,
-                              module_role role, module_shape shape, avo_error *error) {
+static avo_status check_whole(const adapter_draft *draft, const module_draft *module,
+                              const source_tensor *tensor, module_role role, module_shape shape,
+                              avo_error *error) {
+    if (module->token_row != NULL)
+        shape.rows = (uint32_t)tensor->shape[0]; /* as many as tokens: peft.c has looked */
     bool transposed = draft->transposed && role < MODULE_LAYER_ROLES;
     AVO_TRY(check_matrix(draft, tensor, transposed ? shape.k : shape.rows,
                          transposed ? shape.rows : shape.k, error));
@@ -197,9 +200,9 @@ static avo_status check_module(const adapter_draft *draft, uint32_t index, avo_e
         AVO_TRY(check_low_rank(draft, module, role, shape, error));
     AVO_TRY(check_extras(draft, module, role, shape, error));
     if (module->weight != NULL)
-        AVO_TRY(check_whole(draft, module->weight, role, shape, error));
+        AVO_TRY(check_whole(draft, module, module->weight, role, shape, error));
     if (module->copy != NULL)
-        AVO_TRY(check_whole(draft, module->copy, role, shape, error));
+        AVO_TRY(check_whole(draft, module, module->copy, role, shape, error));
     if (module->bias != NULL)
         AVO_TRY(check_vector(draft, module->bias, shape.rows, error));
     return AVO_OK;

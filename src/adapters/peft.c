@@ -8,6 +8,8 @@
  *   base_model.model.MODULE.lora_magnitude_vector     [rows], also with .weight behind
  *   base_model.model.MODULE.base_layer.weight, .bias  what LoRA wraps; a trained bias
  *   base_model.model.MODULE.weight, .bias             trained as a whole
+ *   base_model.model.MODULE.token_adapter.trainable_tokens_delta
+ *                                                     [tokens][width]: rows in place of the base's
  */
 #include "adapters/adapters_int.h"
 
@@ -21,7 +23,8 @@ typedef struct peft_reader {
     const model_source *source;
     const peft_config *config;
     const peft_matcher *matcher;
-    const char *wrapper; /* NULL until a tensor has shown it */
+    const char *wrapper;         /* NULL until a tensor has shown it */
+    const source_tensor *tokens; /* trainable_tokens_delta */
     avo_error *error;
 } peft_reader;
 
@@ -34,6 +37,7 @@ typedef enum key_kind {
     KEY_MAGNITUDE,
     KEY_COPY,
     KEY_LAYER_BIAS,
+    KEY_TOKENS,
     KEY_WEIGHT,
     KEY_BIAS
 } key_kind;
@@ -50,6 +54,7 @@ static const struct {
     {".lora_embedding_B", KEY_LOOK_UP},
     {".lora_magnitude_vector", KEY_MAGNITUDE},
     {".lora_magnitude_vector.weight", KEY_MAGNITUDE},
+    {".token_adapter.trainable_tokens_delta", KEY_TOKENS},
     {".base_layer.weight", KEY_COPY},
     {".base_layer.bias", KEY_LAYER_BIAS},
     {".weight", KEY_WEIGHT},
@@ -90,6 +95,8 @@ static const source_tensor **place_of(module_draft *module, key_kind kind, bool 
         return &module->magnitude;
     case KEY_COPY:
         return &module->copy;
+    case KEY_TOKENS:
+        return embedding ? &module->weight : NULL;
     case KEY_WEIGHT:
         return &module->weight;
     case KEY_LAYER_BIAS:
@@ -131,6 +138,7 @@ static avo_status place_tensor(peft_reader *reader, const source_tensor *tensor)
         if (*place != NULL)
             return refuse(reader, tensor, "is there under two names");
         *place = tensor;
+        reader->tokens = endings[i].kind == KEY_TOKENS ? tensor : reader->tokens;
         return keep_name(reader, module, module_text);
     }
     return no_module(reader, tensor);
@@ -158,25 +166,64 @@ static double scale_of(const peft_config *config, const peft_match *match) {
     return config->rslora ? match->alpha / sqrt(rank) : match->alpha / rank;
 }
 
-/* The head that PEFT ties to a trained embedding. Of an embedding with LoRA it is tied as well,
- * with A and B exchanged and transposed: that is not made, and a head without it would be another
- * model's.
- */
+/* Which row of the file's tensor belongs to which token. */
+static avo_status map_tokens(const peft_reader *reader, module_draft *embedding) {
+    const adapter_draft *draft = reader->draft;
+    const json_value *list = reader->config->tokens;
+    size_t vocabulary = draft->base->view->embedding.rows;
+    if ((list == NULL) != (reader->tokens == NULL))
+        return status_fail(
+            reader->error, AVO_ERROR_FORMAT,
+            "%s: trainable_token_indices and trainable_tokens_delta belong together, "
+            "and one is missing",
+            draft->path);
+    if (list == NULL)
+        return AVO_OK;
+    if (!text_ends(text_from(embedding->name), reader->config->tokens_of))
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: trainable_token_indices of %.*s is not supported; of the embedding "
+                           "they are",
+                           draft->path, TEXT_ARGUMENT(reader->config->tokens_of));
+    if (reader->tokens->shape[0] != list->array.count)
+        return refuse(reader, reader->tokens, "has not as many rows as trainable_token_indices");
+    uint32_t *rows = arena_take_array(draft->arena, vocabulary, sizeof(*rows));
+    if (rows == NULL)
+        return status_no_memory(reader->error, "tokens", vocabulary * sizeof(*rows));
+    memset(rows, 0xff, vocabulary * sizeof(*rows));
+    for (size_t i = 0; i < list->array.count; i++) {
+        int64_t token = list->array.items[i].integer;
+        if ((uint64_t)token >= vocabulary || rows[token] != TOKEN_ROW_NONE)
+            return status_fail(
+                reader->error, AVO_ERROR_FORMAT, "%s: trainable_token_indices: token %lld is %s",
+                draft->path, (long long)token,
+                (uint64_t)token >= vocabulary ? "none of the model's" : "named twice");
+        rows[token] = (uint32_t)i;
+    }
+    embedding->token_row = rows;
+    return AVO_OK;
+}
+
+/* The head that PEFT ties to an embedding of which tokens are trained, or with ensure_weight_tying
+ * to a trained one. Of an embedding with LoRA it then has A and B exchanged and transposed, which
+ * PEFT saves as its own although target_modules does not name it. */
 static avo_status tie_head(const peft_reader *reader, module_draft *head) {
     const adapter_draft *draft = reader->draft;
     const model_config *config = draft->base->config;
-    if (!reader->config->tie_ensured || !config->tied_head)
-        return AVO_OK;
     const module_draft *embedding = &draft->modules[module_index(config, 0, MODULE_EMBEDDING)];
+    bool tokens = embedding->token_row != NULL;
+    if ((!reader->config->tie_ensured && !tokens) || !config->tied_head)
+        return AVO_OK;
+    if (tokens && (head->targeted || head->weight != NULL || head->down != NULL))
+        return module_refuse(
+            reader, head->name != NULL ? head->name : "of the head",
+            "is the embedding, of which tokens are trained, and has an adapter too");
     if (head->weight == NULL && !head->targeted && embedding->weight != NULL) {
         head->weight = embedding->weight;
+        head->token_row = embedding->token_row;
         head->saved = true;
     }
     if (embedding->down != NULL || embedding->up != NULL)
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: ensure_weight_tying with LoRA on %s is not supported: the head of "
-                           "this model is the embedding",
-                           draft->path, embedding->name);
+        head->targeted = true;
     return AVO_OK;
 }
 
@@ -255,6 +302,7 @@ static avo_status read_all(peft_reader *reader) {
         AVO_TRY(place_tensor(reader, &reader->source->tensors[i]));
     if (reader->wrapper == NULL)
         reader->wrapper = module_wrapper(config->architecture);
+    AVO_TRY(map_tokens(reader, &draft->modules[module_index(config, 0, MODULE_EMBEDDING)]));
     for (uint32_t i = 0; i < draft->module_count; i++) {
         char name[ADAPTER_NAME_MAX];
         if (module_name(config, reader->wrapper, i, name, sizeof(name)))

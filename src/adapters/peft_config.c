@@ -73,9 +73,8 @@ static avo_status check_start(const config_reader *reader) {
 
 static avo_status check_options(const config_reader *reader) {
     static const char *const refused[] = {
-        "alora_invocation_tokens", "arrow_config",      "kasa_config",
-        "layer_replication",       "monteclora_config", "target_parameters",
-        "trainable_token_indices", "use_bdlora",        "use_qalora",
+        "alora_invocation_tokens", "arrow_config",      "kasa_config", "layer_replication",
+        "monteclora_config",       "target_parameters", "use_bdlora",  "use_qalora",
         "velora_config",
     };
     /* Of training or of how it is computed, not of the result. */
@@ -194,6 +193,28 @@ static avo_status read_layers(const config_reader *reader, peft_config *config) 
     return read_names(reader, "layers_pattern", &config->layers_pattern);
 }
 
+/* A list, of the embedding, or an object with the list of one module. */
+static avo_status read_tokens(const config_reader *reader, peft_config *config) {
+    static const char key[] = "trainable_token_indices";
+    const json_value *value = json_find(reader->root, key);
+    if (!says_something(value))
+        return AVO_OK;
+    if (value->kind == JSON_OBJECT && value->object.count == 1) {
+        config->tokens_of = value->object.members[0].key;
+        value = &value->object.members[0].value;
+    } else if (value->kind == JSON_OBJECT) {
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s of several modules is not supported", reader->path, key);
+    }
+    bool good = value->kind == JSON_ARRAY && value->array.count > 0;
+    for (size_t i = 0; good && i < value->array.count; i++)
+        good = value->array.items[i].kind == JSON_INTEGER && value->array.items[i].integer >= 0;
+    if (!good)
+        return bad(reader, key, "is no list of tokens");
+    config->tokens = value;
+    return AVO_OK;
+}
+
 static bool is_all_linear(text_view text) {
     static const char wanted[] = "all-linear";
     if (text.size != sizeof(wanted) - 1)
@@ -238,6 +259,7 @@ static avo_status read_all(const config_reader *reader, peft_config *config) {
     AVO_TRY(
         json_get_boolean(reader->root, "ensure_weight_tying", &config->tie_ensured, reader->error));
     AVO_TRY(read_bias(reader, config));
+    AVO_TRY(read_tokens(reader, config));
     AVO_TRY(read_targets(reader, config));
     AVO_TRY(read_layers(reader, config));
     AVO_TRY(read_patterns(reader, "rank_pattern", &config->ranks));

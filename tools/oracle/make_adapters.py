@@ -28,6 +28,7 @@ warnings.filterwarnings("ignore")
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 FOLDER = ROOT / "adapters"
 POSITIONS, KEPT = 20, 2
+MUTATING = ("pissa", "olora")
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -60,6 +61,11 @@ def cases():
         case("layers-pattern", "smollm3", "float16", layers_to_transform=3,
              target_modules=["v_proj", "k_proj", "model.layers.1.mlp.up_proj"],
              layers_pattern=["blocks", "layers"], twin=True),
+        # Starts that change the base, saved as PEFT converts them: plain LoRA of twice the rank.
+        case("pissa-converted", "llama2", target_modules=["q_proj", "down_proj"], r=3,
+             init_lora_weights="pissa"),
+        case("olora-converted", "tinyllama", "float16", target_modules=["v_proj", "up_proj"], r=2,
+             init_lora_weights="olora"),
         # Biases.
         case("bias-all", "gpt2", target_modules=["c_attn"], bias="all", fan_in_fan_out=True, r=2),
         case("bias-lora", "qwen2", "float16", target_modules=["q_proj", "k_proj", "up_proj"],
@@ -90,7 +96,14 @@ def cases():
         case("embedding-gemma", "gemma3", "bfloat16", target_modules=["embed_tokens", "v_proj"],
              r=3, twin=True),
         case("embedding-tied", "smollm2", "bfloat16", target_modules=["embed_tokens"], r=3),
+        case("embedding-ensured", "smollm2", "bfloat16", target_modules=["embed_tokens", "v_proj"],
+             r=3, ensure_weight_tying=True),
         case("head-tied", "smollm2", "bfloat16", target_modules=["lm_head", "o_proj"], r=3),
+        # Single tokens; where the head is the embedding, of both.
+        case("tokens", "tinyllama", "float16", target_modules=["q_proj"], r=2,
+             trainable_token_indices=[61, 10, 79]),
+        case("tokens-tied", "smollm2", "bfloat16", target_modules=["q_proj"], r=2,
+             trainable_token_indices={"embed_tokens": [48, 8, 90, 40]}),
         # Trained as a whole.
         case("saved-head", "tinyllama", "float16", target_modules=["q_proj"], r=2,
              modules_to_save=["embed_tokens", "lm_head"]),
@@ -127,6 +140,19 @@ def randomise(case, model):
             parameter.data.copy_(noise(label, shape, 0.6 / max(shape[-1], 4) ** 0.5))
         else:
             parameter.data += noise(label, shape, 0.15)
+
+
+def save_converted(case, model, folder):
+    """The start is saved first: what was trained is the difference to it."""
+    start = folder / "start"
+    model.peft_config["default"].init_lora_weights = True  # the start is loaded as it is
+    model.save_pretrained(start)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_" in name:
+                parameter.data += noise(f"{case}/{name}", tuple(parameter.shape), 0.15)
+    model.save_pretrained(folder, path_initial_model_for_weight_conversion=start)
+    shutil.rmtree(start)
 
 
 def store(folder, storage, edit):
@@ -167,6 +193,9 @@ def modules_of(model):
             kind = "embedding" if module.lora_embedding_A else kind
             lines.append((name, kind, module.r["default"], module.scaling["default"],
                           float(change_of(module).double().norm())))
+        elif isinstance(module, peft.utils.TrainableTokensWrapper):
+            change = module.weight.data - module.original_module.weight.data
+            lines.append((name, "full", 0, 1.0, float(change.double().norm())))
         elif isinstance(module, peft.utils.ModulesToSaveWrapper):
             new = dict(module.modules_to_save["default"].named_parameters())
             for part, old in module.original_module.named_parameters():
@@ -231,14 +260,19 @@ def make(name, base_name, storage, options, edit, twin):
     folder.mkdir(parents=True)
     config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
     made = peft.get_peft_model(reference.load(base), config)
-    with torch.no_grad():
-        randomise(name, made)
-    made.save_pretrained(folder)
+    if options.get("init_lora_weights") in MUTATING:
+        save_converted(name, made, folder)
+    else:
+        with torch.no_grad():
+            randomise(name, made)
+        made.save_pretrained(folder)
     store(folder, storage, edit)
 
     model = load_with(base, folder)
     ids = numpy.load(base / "ids.npy")[:POSITIONS]
     logits = reference.logits(model, ids)
+    if options.get("init_lora_weights") in MUTATING:  # the same as on the changed base
+        assert reference.difference(reference.logits(made.eval(), ids), logits) < 2e-3
     plain = reference.logits(reference.load(base), ids)
     change = reference.difference(logits, plain)
     assert change > 0.01, f"{name}: changes the logits by {change:.1e} only"
