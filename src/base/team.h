@@ -45,17 +45,17 @@ void team_run(team *team, team_task task, void *context);
  * seen by all behind it. */
 void team_barrier(team *team, uint32_t worker);
 
-/* From now on the time that workers wait is counted, for each of them since the team was opened.
- * Before the first task that shall count. A wait that ends at the first look counts nothing. */
-void team_count_waits(team *team);
-/* Asked by the worker itself. */
-uint64_t team_waited_ns(const team *team, uint32_t worker);
-
 /* The same in two halves, with work between them that needs nobody: team_signal says that this
  * worker has come so far, team_await waits until all the others have said so as often as it has.
  * Between a signal and the next lies a barrier; not everybody need await. */
 void team_signal(team *team, uint32_t worker);
 void team_await(team *team, uint32_t worker);
+
+/* From now on the time that workers wait is counted, for each of them since the team was opened.
+ * Before the first task that shall count. A wait that ends at the first look counts nothing. */
+void team_count_waits(team *team);
+/* Asked by the worker itself. */
+uint64_t team_waited_ns(const team *team, uint32_t worker);
 
 /* The part of [0, count) that belongs to a worker: contiguous, sizes differ by one at most. */
 static inline void team_share(size_t count, uint32_t worker, uint32_t workers, size_t *begin,
