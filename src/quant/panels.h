@@ -86,8 +86,8 @@ bool panels_known(quant_type type);
 bool panels_bytes(quant_type type, uint64_t k, uint64_t *bytes);
 
 /* One unit of an integer type as plain integers, for whatever wants to compute as the kernels do
- * and need not be fast: number · scale + minimum is the (for Q4R and Q8R: rotated) value, exact in the
- * sense that one rounding of each operation gives what weight_decode_panel gives. */
+ * and need not be fast: number · scale + minimum is the (for Q4R and Q8R: rotated) value, exact in
+ * the sense that one rounding of each operation gives what weight_decode_panel gives. */
 typedef struct panel_unit {
     int16_t number[PANEL_UNIT][QUANT_PANEL_ROWS]; /* zero point, codebook, multiplier applied */
     float scale[2][QUANT_PANEL_ROWS];             /* of the first and the second 16 k */

@@ -156,8 +156,8 @@ void weight_repack_panel(const weight_view *weight, size_t panel, quant_type tar
 
 /* The largest magnitude that encoding keeps: 65504 for F16, 65504 · 120 / 16 for Q4R, … */
 float weight_largest(quant_type type);
-/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C, Q8C and Q8R. Those with a scale per
- * block are feedback.h's. */
+/* Whether weight_encode_panel knows the type: F32, F16, BF16, F8C, Q8C and Q8R. Those with a scale
+ * per block are feedback.h's. */
 bool weight_encodes(quant_type type);
 /* Encodes up to 16 rows (rows × k floats, row after row) as one panel of weight_panel_bytes bytes.
  * Numbers are finite and at most weight_largest. */
