@@ -327,6 +327,7 @@ void endpoint_unload(api *api, exchange *exchange) {
 typedef struct scale_list {
     api *api;
     const server_key *key;
+    bool paths; /* only administrators see where files lie */
     buffer out;
     bool good;
 } scale_list;
@@ -341,7 +342,7 @@ static void see_scale(void *context, const avo_registry_entry *entry) {
     list->good =
         list->good &&
         buffer_format(out, "%s{\"id\":%u,\"path\":", out->size > 1 ? "," : "", number) == AVO_OK &&
-        json_write_string(out, text_from(entry->path)) == AVO_OK &&
+        json_write_string(out, text_from(list->paths ? entry->path : entry->name)) == AVO_OK &&
         buffer_append_text(out, ",\"name\":") == AVO_OK &&
         json_write_string(out, text_from(entry->name)) == AVO_OK &&
         buffer_append_text(out, ",\"scale\":") == AVO_OK &&
@@ -350,7 +351,10 @@ static void see_scale(void *context, const avo_registry_entry *entry) {
 }
 
 void endpoint_scales(api *api, exchange *exchange) {
-    scale_list list = {.api = api, .key = exchange_asked(exchange)->key, .good = true};
+    scale_list list = {.api = api,
+                       .key = exchange_asked(exchange)->key,
+                       .paths = exchange_may_administer(exchange),
+                       .good = true};
     buffer_init(&list.out, NULL, API_ANSWER_BYTES_MAX);
     list.good = buffer_append_text(&list.out, "[") == AVO_OK;
     pthread_mutex_lock(&api->lock);

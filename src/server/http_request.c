@@ -140,7 +140,9 @@ static void check_head(exchange *exchange, uint64_t announced) {
         return;
     }
     if (!is_method_known(method)) {
-        exchange_fail(exchange, 501, NULL, "method", "the method %.40s is not known here", method);
+        exchange_set_header(exchange, "Allow", "GET, HEAD, POST, OPTIONS");
+        exchange_fail(exchange, 405, NULL, "method_not_allowed",
+                      "the method %.40s is not known here", method);
         return;
     }
     if (atomic_load(&exchange->server->draining) && strcmp(method, "GET") != 0) {

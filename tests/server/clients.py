@@ -17,7 +17,8 @@ from chat import write_model  # noqa: E402
 
 # Says back calls and results and lists tools, in the form that Qwen and Hermes have.
 TEMPLATE = (
-    "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %}<|end|>{% endif %}"
+    "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %}<|end|>"
+    "{% endif %}"
     "{% for m in messages %}{% if m.role == 'user' %}<|user|>{% else %}<|system|>{% endif %}"
     "{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
