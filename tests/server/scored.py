@@ -52,11 +52,11 @@ class Scored(unittest.TestCase):
         (self.root / "task.yaml").write_text(TASK % data)
         arguments = ",".join(f"{key}={value}" for key, value in {
             "model": "tiny", "base_url": server.url + "/v1/completions", "num_concurrent": 2,
-            "tokenizer": self.model, "max_length": 60, "batch_size": 3}.items())
+            "tokenizer": self.model, "max_length": 60}.items())
         done = subprocess.run(
             [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks",
              "local_choice", "--include_path", str(self.root), "--model_args", arguments,
-             "--output_path", str(self.root / "out"), "--log_samples"],
+             "--batch_size", "3", "--output_path", str(self.root / "out"), "--log_samples"],
             env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
                  "HF_HOME": str(self.root / "home")},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
