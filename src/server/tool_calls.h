@@ -3,6 +3,8 @@
  * Which form that is follows from the model's own template: it is rendered once with a call in it,
  * and what stands around the call says the form (<tool_call>{…}</tool_call>, [TOOL_CALLS] […],
  * <|python_tag|>{…}, a plain JSON object …). A model whose template ignores tools is refused.
+ * Besides its own form, every model may write the plain one: an answer that begins with
+ * {"name": …, "arguments" or "parameters": {…}} is a call. docs/tools.md has them all.
  */
 #ifndef AVO_SERVER_TOOL_CALLS_H
 #define AVO_SERVER_TOOL_CALLS_H
@@ -19,13 +21,19 @@ AVO_MUST_USE avo_status tool_format_open(const avo_model *model, tool_format **o
 void tool_format_close(tool_format *format);
 /* "hermes", "mistral", "llama3", "json", …: for /version and the log. */
 const char *tool_format_name(const tool_format *format);
+/* One of these by its name, for tests: no model, so that every marker comes as text. */
+AVO_MUST_USE avo_status tool_format_named(const char *name, tool_format **out, avo_error *error);
+/* The form that a rendered conversation shows, in which the value of an argument of a call is
+ * `value`; NULL: none that is known. */
+const char *tool_format_seen(text_view rendered, const char *value);
 
 typedef struct tool_call {
     text_view name;
     text_view arguments; /* a JSON object as text */
 } tool_call;
 
-#define TOOL_CALLS_MAX 128 /* of one answer; what comes after them is dropped with an error */
+#define TOOL_CALLS_MAX      128 /* of one answer; those that come after them are text */
+#define TOOL_CALL_BYTES_MAX ((size_t)1 << 20)
 
 /* One answer being read: text for the user in pieces, calls whole. */
 typedef struct tool_parser tool_parser;
@@ -34,7 +42,8 @@ AVO_MUST_USE avo_status tool_parser_open(const tool_format *format, tool_parser 
 void tool_parser_close(tool_parser *parser);
 /* The next event of the answer: its token (−1: none) and text, which may be empty. *text: what is
  * text for the user now; lives until the next push. What may be the beginning of a call is held
- * back. Never fails for what a model writes: a call that is none comes out as text. */
+ * back. Never fails for what a model writes, only for want of memory: a call that is none comes out
+ * as text. Linear in the bytes. */
 AVO_MUST_USE avo_status tool_parser_push(tool_parser *parser, int32_t token, text_view piece,
                                          text_view *text, avo_error *error);
 /* The answer has ended: what was held back and is no call is text after all. */
@@ -42,6 +51,8 @@ AVO_MUST_USE avo_status tool_parser_finish(tool_parser *parser, text_view *text,
 /* Calls that are complete, in order; they live as long as the parser. */
 size_t tool_parser_count(const tool_parser *parser);
 const tool_call *tool_parser_call(const tool_parser *parser, size_t index);
+/* What began like a call and was none. */
+size_t tool_parser_malformed(const tool_parser *parser);
 
 /* What an answer must be, for tool_choice: writes a grammar for avo_grammar_open. */
 typedef struct tool_choice {
@@ -55,7 +66,8 @@ typedef struct tool_grammar {
     const char *trigger; /* of avo_grammar_options; NULL: constrained from the beginning */
 } tool_grammar;
 /* `tools`: the array as OpenAI has it, [{"type":"function","function":{name, parameters, …}}].
- * kind and text only where AVO_OK. AVO_ERROR_UNSUPPORTED where a schema cannot be kept. */
+ * kind and text only where AVO_OK. AVO_ERROR_UNSUPPORTED where calls need not be kept to a grammar:
+ * they are not required, and no tool is `strict` or the form has no text that calls begin with. */
 AVO_MUST_USE avo_status tool_grammar_write(const tool_format *format, const json_value *tools,
                                            const tool_choice *choice, tool_grammar *grammar,
                                            avo_error *error);

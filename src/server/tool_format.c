@@ -1,0 +1,304 @@
+/* Which form of calls a model's template has, and grammars for it. */
+#include "server/tool_int.h"
+
+#include "base/allocator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RENDERED_MAX ((size_t)1 << 20)
+#define BEFORE_MAX   400 /* bytes before the argument in which a call may have begun */
+
+const tool_form tool_forms[] = {
+    {"hermes", {{"<tool_call>", "</tool_call>", false}}, "arguments", false},
+    {"mistral", {{"[TOOL_CALLS]", NULL, true}}, "arguments", false},
+    {"granite",
+     {{"<|tool_call|>", "<|/tool_call|>", false}, {"<tool_call>", NULL, false}},
+     "arguments",
+     false},
+    {"functools", {{"functools", NULL, false}}, "arguments", false},
+    {"llama3", {{"<|python_tag|>", NULL, false}}, "parameters", true},
+    {"fenced",
+     {{"```tool_code\n", "```", false},
+      {"```tool_call\n", "```", false},
+      {"```json\n", "```", false}},
+     "arguments",
+     false},
+    {"json", {{NULL, NULL, false}}, "arguments", true},
+};
+const size_t tool_form_count = sizeof(tool_forms) / sizeof(tool_forms[0]);
+
+static const tool_form *form_named(const char *name) {
+    for (size_t i = 0; i < tool_form_count; i++)
+        if (strcmp(tool_forms[i].name, name) == 0)
+            return &tool_forms[i];
+    return NULL;
+}
+
+/* ---- The form ---- */
+
+static const char *find_last(const char *text, const char *part) {
+    const char *found = NULL;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part))
+        found = at;
+    return found;
+}
+
+/* By what stands before the argument of a call, or in what the template tells the model to do. */
+static const char *form_in(const char *text) {
+    static const struct {
+        const char *text, *form;
+    } signs[] = {{"[TOOL_CALLS]", "mistral"}, {"<|tool_call|>", "granite"},
+                 {"<tool_call>", "hermes"},   {"<|python_tag|>", "llama3"},
+                 {"functools[", "functools"}, {"```tool_code", "fenced"}};
+    const char *best = NULL, *form = NULL;
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
+        const char *at = find_last(text, signs[i].text);
+        if (at != NULL && (best == NULL || at > best)) {
+            best = at;
+            form = signs[i].form;
+        }
+    }
+    if (best != NULL && (strstr(best, "<function=") != NULL || strstr(best, "<arg_key>") != NULL))
+        return NULL; /* XML inside: another form */
+    return form;
+}
+
+static const char *form_around(const char *call) {
+    const char *form = form_in(call);
+    if (form != NULL || strstr(call, "<function=") != NULL || strstr(call, "<arg_key>") != NULL)
+        return form;
+    const char *name = find_last(call, "\"name\"");
+    if (name == NULL)
+        return NULL;
+    return strstr(name, "\"parameters\"") != NULL ? "llama3" : "json";
+}
+
+const char *tool_format_seen(text_view rendered, const char *value) {
+    char *text = malloc(rendered.size + 1);
+    if (text == NULL)
+        return NULL;
+    for (size_t i = 0; i < rendered.size; i++)
+        text[i] = rendered.data[i] == '\0' ? ' ' : rendered.data[i];
+    text[rendered.size] = '\0';
+    char *argument = (char *)(uintptr_t)find_last(text, value);
+    const char *form = NULL;
+    if (argument != NULL) {
+        *argument = '\0';
+        size_t before = (size_t)(argument - text);
+        form = form_around(text + (before > BEFORE_MAX ? before - BEFORE_MAX : 0));
+    } else {
+        form = form_in(text);
+    }
+    free(text);
+    return form;
+}
+
+/* A conversation in which a function was called. `arguments` as an object, or as text. */
+#define PROBE_VALUE "oXq7Zk2"
+#define PROBE(call)                                                                                \
+    "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"description\":"       \
+    "\"Looks up.\",\"parameters\":{\"type\":\"object\",\"properties\":{\"what\":{\"type\":"        \
+    "\"string\",\"description\":\"What.\"}},\"required\":[\"what\"]}}}],\"messages\":["            \
+    "{\"role\":\"user\",\"content\":\"Look.\"},{\"role\":\"assistant\",\"content\":\"\","          \
+    "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":"          \
+    "\"look_up\",\"arguments\":" call "}}]}]}"
+
+static avo_status render(const avo_model *model, const char *variables, buffer *out,
+                         avo_error *error) {
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    chat.variables = variables;
+    chat.no_generation_prompt = true;
+    avo_message none = {"user", ""};
+    size_t count = 0, bytes = 0;
+    avo_status status = avo_chat_tokenize(model, &none, 1, &chat, NULL, 0, &count, error);
+    if (status != AVO_OK && status != AVO_ERROR_LIMIT)
+        return status;
+    int32_t *ids = calloc(count + 1, sizeof(*ids));
+    if (ids == NULL)
+        return status_no_memory(error, "a conversation", count * sizeof(*ids));
+    status = avo_chat_tokenize(model, &none, 1, &chat, ids, count, &count, error);
+    out->size = 0;
+    if (status == AVO_OK)
+        status = buffer_reserve(out, 16 * count + 64);
+    if (status == AVO_OK)
+        status = avo_detokenize(model, ids, count, AVO_TOKENIZE_SPECIAL, out->data, out->capacity,
+                                &bytes, error);
+    if (status == AVO_ERROR_LIMIT && bytes > 0 && bytes < RENDERED_MAX) {
+        status = buffer_reserve(out, bytes);
+        if (status == AVO_OK)
+            status = avo_detokenize(model, ids, count, AVO_TOKENIZE_SPECIAL, out->data,
+                                    out->capacity, &bytes, error);
+    }
+    free(ids);
+    out->size = status == AVO_OK ? bytes : 0;
+    return status;
+}
+
+static avo_status find_form(const avo_model *model, const tool_form **form, avo_error *error) {
+    static const char *const probes[] = {PROBE("{\"what\":\"" PROBE_VALUE "\"}"),
+                                         PROBE("\"{\\\"what\\\":\\\"" PROBE_VALUE "\\\"}\"")};
+    const char *name = NULL;
+    avo_status status = AVO_OK;
+    buffer rendered;
+    buffer_init(&rendered, NULL, RENDERED_MAX);
+    bool listed = false;
+    for (size_t i = 0; i < 2 && name == NULL; i++) {
+        status = render(model, probes[i], &rendered, error);
+        if (status == AVO_ERROR_MEMORY)
+            break;
+        text_view text = buffer_text(&rendered);
+        if (status != AVO_OK || text.size == 0)
+            continue;
+        listed = listed || memmem(text.data, text.size, "look_up", 7) != NULL;
+        name = tool_format_seen(text, PROBE_VALUE);
+    }
+    buffer_free(&rendered);
+    if (status == AVO_ERROR_MEMORY)
+        return status;
+    if (name == NULL)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           listed ? "its template writes calls in a form that is not known here"
+                                  : "its template does not show tools to the model");
+    *form = form_named(name);
+    return AVO_OK;
+}
+
+/* Tokens whose text an answer does not show: they are seen by their number. */
+static void find_markers(const avo_model *model, tool_format *format) {
+    const char *texts[TOOL_MARKERS_MAX + 2] = {"[ARGS]"};
+    size_t count = 1;
+    for (size_t i = 0; i < 4 && format->form->openers[i].text != NULL; i++) {
+        texts[count++] = format->form->openers[i].text;
+        if (format->form->openers[i].close != NULL)
+            texts[count++] = format->form->openers[i].close;
+    }
+    for (size_t i = 0; i < count && format->marker_count < TOOL_MARKERS_MAX; i++) {
+        int32_t ids[2];
+        size_t found = 0, bytes = 0;
+        char shown[8];
+        if (avo_tokenize(model, texts[i], strlen(texts[i]), AVO_TOKENIZE_SPECIAL, ids, 2, &found,
+                         NULL) != AVO_OK ||
+            found != 1 || avo_detokenize(model, ids, 1, 0, shown, 8, &bytes, NULL) != AVO_OK ||
+            bytes > 0)
+            continue;
+        bool opens = false;
+        for (size_t n = 0; n < 4 && format->form->openers[n].text != NULL; n++)
+            opens = opens || texts[i] == format->form->openers[n].text;
+        format->markers[format->marker_count++] = (tool_marker){ids[0], texts[i], opens};
+    }
+}
+
+avo_status tool_format_open(const avo_model *model, tool_format **out, avo_error *error) {
+    const tool_form *form = NULL;
+    *out = NULL;
+    AVO_TRY(avo_chat_check(model, error));
+    AVO_TRY(find_form(model, &form, error));
+    tool_format *format = calloc(1, sizeof(*format));
+    if (format == NULL)
+        return status_no_memory(error, "the form of calls", sizeof(*format));
+    format->form = form;
+    find_markers(model, format);
+    *out = format;
+    return AVO_OK;
+}
+
+avo_status tool_format_named(const char *name, tool_format **out, avo_error *error) {
+    *out = NULL;
+    const tool_form *form = form_named(name);
+    if (form == NULL)
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "no form of calls is named %.40s", name);
+    tool_format *format = calloc(1, sizeof(*format));
+    if (format == NULL)
+        return status_no_memory(error, "the form of calls", sizeof(*format));
+    format->form = form;
+    *out = format;
+    return AVO_OK;
+}
+
+void tool_format_close(tool_format *format) {
+    free(format);
+}
+
+const char *tool_format_name(const tool_format *format) {
+    return format->form->name;
+}
+
+/* ---- Grammars ---- */
+
+static bool wanted(const json_value *function, const tool_choice *choice) {
+    const json_value *name = json_find(function, "name");
+    return name != NULL && name->kind == JSON_STRING &&
+           (choice->function == NULL || text_is(name->string, choice->function));
+}
+
+static avo_status write_schema(const tool_form *form, const json_value *function, bool first,
+                               buffer *out) {
+    const json_value *parameters = json_find(function, "parameters");
+    AVO_TRY(buffer_format(
+        out, "%s{\"type\":\"object\",\"properties\":{\"name\":{\"const\":", first ? "" : ","));
+    AVO_TRY(json_write_string(out, json_find(function, "name")->string));
+    AVO_TRY(buffer_format(out, "},\"%s\":", form->key));
+    if (parameters != NULL && parameters->kind == JSON_OBJECT)
+        AVO_TRY(json_write_value(out, parameters));
+    else
+        AVO_TRY(buffer_append_text(out, "{\"type\":\"object\"}"));
+    return buffer_format(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",
+                         form->key);
+}
+
+static avo_status write_schemas(const tool_form *form, const json_value *tools,
+                                const tool_choice *choice, buffer *out, size_t *written) {
+    *written = 0;
+    AVO_TRY(buffer_append_text(out, "{\"anyOf\":["));
+    for (size_t i = 0; i < tools->array.count; i++) {
+        const json_value *function = json_find(&tools->array.items[i], "function");
+        if (wanted(function, choice))
+            AVO_TRY(write_schema(form, function, (*written)++ == 0, out));
+    }
+    AVO_TRY(buffer_append_text(out, "]}"));
+    return buffer_terminate(out);
+}
+
+static bool any_strict(const json_value *tools) {
+    for (size_t i = 0; i < tools->array.count; i++) {
+        const json_value *strict =
+            json_find(json_find(&tools->array.items[i], "function"), "strict");
+        if (strict != NULL && strict->kind == JSON_BOOLEAN && strict->boolean)
+            return true;
+    }
+    return false;
+}
+
+/* A text that shows, behind which a JSON object stands. */
+static const char *visible_opener(const tool_format *format) {
+    const char *text = format->form->openers[0].text;
+    bool object = strcmp(format->form->name, "hermes") == 0;
+    for (size_t i = 0; i < format->marker_count; i++)
+        object = object && format->markers[i].text != text;
+    return object ? text : NULL;
+}
+
+avo_status tool_grammar_write(const tool_format *format, const json_value *tools,
+                              const tool_choice *choice, tool_grammar *grammar, avo_error *error) {
+    *grammar = (tool_grammar){.kind = AVO_GRAMMAR_JSON_SCHEMA};
+    if (tools->kind != JSON_ARRAY || tools->array.count == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "tools: there are none");
+    if (!choice->required) {
+        grammar->trigger = visible_opener(format);
+        if (grammar->trigger == NULL || !any_strict(tools))
+            return status_fail(error, AVO_ERROR_UNSUPPORTED, "calls are free");
+    }
+    size_t written;
+    buffer_init(&grammar->text, NULL, TOOL_CALL_BYTES_MAX);
+    avo_status status = write_schemas(format->form, tools, choice, &grammar->text, &written);
+    if (status == AVO_OK && written == 0)
+        status = status_fail(error, AVO_ERROR_ARGUMENT, "tools: none is named %s",
+                             choice->function == NULL ? "at all" : choice->function);
+    else if (status != AVO_OK)
+        status = status_fail(error, status, "tools: their schemas have more than %zu bytes",
+                             TOOL_CALL_BYTES_MAX);
+    if (status != AVO_OK)
+        buffer_free(&grammar->text);
+    return status;
+}

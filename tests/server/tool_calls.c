@@ -1,0 +1,265 @@
+/* server/tool_calls: answers in every form, cut at every byte; what is no call stays text, every
+ * byte of it. */
+#include "support/support.h"
+
+#include "server/tool_calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct answer_case {
+    const char *form, *answer;
+    const char *text;  /* for the user */
+    const char *calls; /* "name arguments\n…" */
+    size_t malformed;
+} answer_case;
+
+static const answer_case cases[] = {
+    {"hermes", "Hello.", "Hello.", "", 0},
+    {"hermes", "", "", "", 0},
+    {"hermes", " \n", " \n", "", 0},
+    {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>", "",
+     "f {\"a\":1}\n", 0},
+    {"hermes",
+     "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":"
+     "\"g\",\"arguments\":{\"s\":\"}</tool_call>{\\\"\"}}</tool_call>\n",
+     "I look.\n", "f {}\ng {\"s\":\"}</tool_call>{\\\"\"}\n", 0},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call> and more", " and more",
+     "f {}\n", 0},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}} and more", " and more", "f {}\n", 0},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_x", "</tool_x", "f {}\n", 0},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":{}",
+     "<tool_call>{\"name\":\"f\",\"arguments\":{}", "", 1},
+    {"hermes", "<tool_call>{\"name\":\"f\",}</tool_call>",
+     "<tool_call>{\"name\":\"f\",}</tool_call>", "", 1},
+    {"hermes", "<tool_call>no</tool_call>", "<tool_call>no</tool_call>", "", 1},
+    {"hermes", "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>", "<tool_call>", "f {}\n", 1},
+    {"hermes", "a <tool <tool_call", "a <tool <tool_call", "", 0},
+    {"hermes", "<<tool_call>{\"name\":\"f\"}</tool_call>", "<", "f {}\n", 0},
+    {"hermes", "<tool_call>{\"name\":7,\"arguments\":{}}</tool_call>",
+     "<tool_call>{\"name\":7,\"arguments\":{}}</tool_call>", "", 1},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>",
+     "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>", "", 1},
+    {"hermes", "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2}\"}</tool_call>", "",
+     "f {\"a\":2}\n", 0},
+    {"hermes", "{\"name\":\"f\",\"arguments\":{\"a\":1}}", "", "f {\"a\":1}\n", 0},
+    {"hermes", "{\"name\":\"f\"}", "{\"name\":\"f\"}", "", 1},
+    {"hermes", "{not json}", "{not json}", "", 1},
+    {"hermes", "{\"answer\": 42}", "{\"answer\": 42}", "", 1},
+    {"hermes", "x {\"name\":\"f\",\"arguments\":{}}", "x {\"name\":\"f\",\"arguments\":{}}", "", 0},
+    {"hermes", "[1] is a source", "[1] is a source", "", 1},
+    {"hermes", "\xc3\xa4 <\xe2\x82\xac", "\xc3\xa4 <\xe2\x82\xac", "", 0},
+    {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
+     "", "f {\"a\":1}\n", 0},
+    {"mistral",
+     "[TOOL_CALLS] [{\"name\":\"f\",\"arguments\":{}},{\"name\":\"g\",\"arguments\":{\"b\":[]}}]",
+     "", "f {}\ng {\"b\":[]}\n", 0},
+    {"mistral", "[TOOL_CALLS]get-it[ARGS]{\"a\": \"x\"}", "", "get-it {\"a\":\"x\"}\n", 0},
+    {"mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{}", "", "f {}\ng {}\n", 0},
+    {"mistral", "[TOOL_CALLS]f{\"a\":1}", "", "f {\"a\":1}\n", 0},
+    {"mistral", "[TOOL_CALLS][{\"name\":\"f\"},{\"nome\":\"g\"}]",
+     "[TOOL_CALLS][{\"name\":\"f\"},{\"nome\":\"g\"}]", "", 1},
+    {"mistral", "[TOOL_CALLS][]", "[TOOL_CALLS][]", "", 1},
+    {"mistral", "[1] is a source", "[1] is a source", "", 0},
+    {"granite", "<|tool_call|>[{\"name\":\"f\",\"arguments\":{\"a\":1}}]", "", "f {\"a\":1}\n", 0},
+    {"granite", "<|tool_call|>[{\"name\":\"f\",\"arguments\":{}}]<|/tool_call|>", "", "f {}\n", 0},
+    {"functools", "functools[{\"name\":\"f\",\"arguments\":{}}]", "", "f {}\n", 0},
+    {"functools", "functools are useful", "functools are useful", "", 1},
+    {"llama3", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "", "f {\"a\":1}\n", 0},
+    {"llama3", "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "", "f {}\n", 0},
+    {"llama3", "{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"g\",\"parameters\":{\"n\":null}}",
+     "", "f {}\ng {\"n\":null}\n", 0},
+    {"llama3", "{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}", "", "f {}\n", 0},
+    {"llama3", "\n\n{\"name\":\"f\",\"parameters\":{}}\n", "", "f {}\n", 0},
+    {"fenced", "```tool_code\n{\"name\":\"f\",\"arguments\":{}}\n```", "", "f {}\n", 0},
+    {"fenced", "Here:\n```json\n[{\"name\":\"f\",\"parameters\":{\"a\":1}}]\n``` done",
+     "Here:\n done", "f {\"a\":1}\n", 0},
+    {"fenced", "```tool_code\nprint(f(1))\n```", "```tool_code\nprint(f(1))\n```", "", 1},
+    {"fenced", "```json\n{\"x\":1}\n```", "```json\n{\"x\":1}\n```", "", 1},
+    {"fenced", "```c\nint x;\n```", "```c\nint x;\n```", "", 0},
+    {"json", "{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}", "", "f {\"a\":1}\n", 0},
+};
+#define CASES (sizeof(cases) / sizeof(cases[0]))
+
+typedef struct outcome {
+    char text[512], calls[512];
+    size_t malformed;
+} outcome;
+
+static void keep(outcome *o, text_view text) {
+    size_t at = strlen(o->text);
+    assert_true(at + text.size < sizeof(o->text));
+    memcpy(o->text + at, text.data, text.size);
+    o->text[at + text.size] = '\0';
+}
+
+/* In pieces that end at `cut` and `second`. */
+static void read_answer(const answer_case *c, size_t cut, size_t second, outcome *o) {
+    tool_format *format;
+    tool_parser *parser;
+    avo_error error = {0};
+    text_view text;
+    memset(o, 0, sizeof(*o));
+    assert_ok_error(tool_format_named(c->form, &format, &error), &error);
+    assert_ok_error(tool_parser_open(format, &parser, &error), &error);
+    size_t bytes = strlen(c->answer), from = 0;
+    const size_t ends[] = {cut, second, bytes};
+    for (size_t i = 0; i < 3; i++) {
+        text_view piece = {c->answer + from, ends[i] - from};
+        assert_ok_error(tool_parser_push(parser, (int32_t)i, piece, &text, &error), &error);
+        keep(o, text);
+        from = ends[i];
+    }
+    assert_ok_error(tool_parser_finish(parser, &text, &error), &error);
+    keep(o, text);
+    for (size_t i = 0; i < tool_parser_count(parser); i++) {
+        const tool_call *call = tool_parser_call(parser, i);
+        size_t at = strlen(o->calls);
+        snprintf(o->calls + at, sizeof(o->calls) - at, "%.*s %.*s\n", TEXT_ARGUMENT(call->name),
+                 TEXT_ARGUMENT(call->arguments));
+    }
+    assert_null(tool_parser_call(parser, tool_parser_count(parser)));
+    o->malformed = tool_parser_malformed(parser);
+    tool_parser_close(parser);
+    tool_format_close(format);
+}
+
+static void every_form_cut_at_every_byte(void **state) {
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) {
+        const answer_case *c = &cases[i];
+        size_t bytes = strlen(c->answer);
+        for (size_t cut = 0; cut <= bytes; cut++)
+            for (size_t second = cut; second <= bytes; second += 1 + bytes / 20) {
+                outcome o;
+                read_answer(c, cut, second, &o);
+                if (strcmp(o.text, c->text) != 0 || strcmp(o.calls, c->calls) != 0 ||
+                    o.malformed != c->malformed)
+                    fail_msg("%s, %s cut at %zu and %zu:\ntext \"%s\", expected \"%s\"\ncalls "
+                             "\"%s\", expected \"%s\", %zu malformed, expected %zu",
+                             c->form, c->answer, cut, second, o.text, c->text, o.calls, c->calls,
+                             o.malformed, c->malformed);
+            }
+    }
+}
+
+static void too_many_calls_are_text(void **state) {
+    (void)state;
+    static const char call[] = "<tool_call>{\"name\":\"f\"}</tool_call>";
+    tool_format *format;
+    tool_parser *parser;
+    text_view text;
+    size_t shown = 0;
+    assert_ok(tool_format_named("hermes", &format, NULL));
+    assert_ok(tool_parser_open(format, &parser, NULL));
+    for (size_t i = 0; i < TOOL_CALLS_MAX + 3; i++) {
+        assert_ok(tool_parser_push(parser, -1, text_from(call), &text, NULL));
+        shown += text.size;
+    }
+    assert_ok(tool_parser_finish(parser, &text, NULL));
+    shown += text.size;
+    assert_int_equal(tool_parser_count(parser), TOOL_CALLS_MAX);
+    assert_int_equal(shown, 3 * (sizeof(call) - 1));
+    tool_parser_close(parser);
+    tool_format_close(format);
+}
+
+/* ---- Which form ---- */
+
+static void forms_are_seen_in_what_templates_write(void **state) {
+    (void)state;
+    static const struct {
+        const char *rendered, *form;
+    } seen[] = {
+        {"# Tools {\"name\": \"look_up\"} inside <tool_call></tool_call> "
+         "tags\n<|im_start|>assistant\n"
+         "<tool_call>\n{\"name\": \"look_up\", \"arguments\": {\"what\": \"VAL\"}}\n</tool_call>",
+         "hermes"},
+        {"[INST]Look.[/INST][TOOL_CALLS][{\"name\": \"look_up\", \"arguments\": {\"what\": "
+         "\"VAL\"}}]",
+         "mistral"},
+        {"[TOOL_CALLS]look_up[ARGS]{\"what\": \"VAL\"}", "mistral"},
+        {"assistant\n\n{\"name\": \"look_up\", \"parameters\": {\"what\": \"VAL\"}}", "llama3"},
+        {"<|python_tag|>{\"name\": \"look_up\", \"parameters\": {\"what\": \"VAL\"}}", "llama3"},
+        {"{\"name\": \"look_up\", \"arguments\": {\"what\": \"VAL\"}}", "json"},
+        {"respond only with <|tool_call|> followed by a JSON list of tools used: look_up",
+         "granite"},
+        {"answer with functools[{\"name\": ...}] look_up", "functools"},
+        {"<tool_call>\n<function=look_up>\n<parameter=what>\nVAL", NULL},
+        {"<tool_call>look_up\n<arg_key>what</arg_key>\n<arg_value>VAL", NULL},
+        {"user: Look.\nassistant: ", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof(seen) / sizeof(seen[0]); i++) {
+        const char *form = tool_format_seen(text_from(seen[i].rendered), "VAL");
+        if ((form == NULL) != (seen[i].form == NULL) ||
+            (form != NULL && strcmp(form, seen[i].form) != 0))
+            fail_msg("%s: %s, expected %s", seen[i].rendered, form == NULL ? "none" : form,
+                     seen[i].form == NULL ? "none" : seen[i].form);
+    }
+    tool_format *format;
+    avo_error error = {0};
+    assert_int_equal(tool_format_named("smoke", &format, &error), AVO_ERROR_NOT_FOUND);
+    assert_non_null(strstr(error.text, "smoke"));
+}
+
+/* ---- Grammars ---- */
+
+#define TOOLS                                                                                      \
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}," \
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"strict\":true}}]"
+
+static avo_status write_grammar(const char *form, const char *tools, tool_choice choice,
+                                tool_grammar *grammar, avo_error *error) {
+    arena arena;
+    json_value value;
+    tool_format *format;
+    arena_init(&arena, NULL, SIZE_MAX);
+    assert_ok(json_parse(&arena, text_from(tools), &value, NULL));
+    assert_ok(tool_format_named(form, &format, NULL));
+    avo_status status = tool_grammar_write(format, &value, &choice, grammar, error);
+    tool_format_close(format);
+    arena_free(&arena);
+    return status;
+}
+
+static void grammars_ask_for_calls(void **state) {
+    (void)state;
+    tool_grammar grammar;
+    avo_error error = {0};
+    assert_ok_error(
+        write_grammar("llama3", TOOLS, (tool_choice){"f", true, false}, &grammar, &error), &error);
+    assert_null(grammar.trigger);
+    assert_int_equal(grammar.kind, AVO_GRAMMAR_JSON_SCHEMA);
+    assert_string_equal(grammar.text.data,
+                        "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"f\""
+                        "},\"parameters\":{\"type\":\"object\"}},\"required\":[\"name\","
+                        "\"parameters\"],\"additionalProperties\":false}]}");
+    buffer_free(&grammar.text);
+    assert_ok(write_grammar("hermes", TOOLS, (tool_choice){NULL, true, true}, &grammar, &error));
+    assert_non_null(strstr(grammar.text.data, "\"const\":\"g\""));
+    assert_null(grammar.trigger);
+    buffer_free(&grammar.text);
+    assert_ok(write_grammar("hermes", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
+    assert_string_equal(grammar.trigger, "<tool_call>");
+    buffer_free(&grammar.text);
+    assert_int_equal(
+        write_grammar("mistral", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error),
+        AVO_ERROR_UNSUPPORTED);
+    assert_int_equal(
+        write_grammar("hermes", TOOLS, (tool_choice){"h", true, false}, &grammar, &error),
+        AVO_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.text, "none is named h"));
+    assert_int_equal(
+        write_grammar("hermes", "[]", (tool_choice){NULL, true, false}, &grammar, &error),
+        AVO_ERROR_ARGUMENT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form_cut_at_every_byte),
+                                       cmocka_unit_test(too_many_calls_are_text),
+                                       cmocka_unit_test(forms_are_seen_in_what_templates_write),
+                                       cmocka_unit_test(grammars_ask_for_calls)};
+    return cmocka_run_group_tests_name("server/tool_calls", tests, NULL, NULL);
+}
