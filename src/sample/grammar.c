@@ -332,9 +332,12 @@ avo_status grammar_matcher_mask(grammar_matcher *m, const uint64_t **allowed, av
     visits = grammar_masks_visits(g->masks) - visits;
     pthread_mutex_unlock(&g->mutex);
     AVO_TRY(status);
+    /* A token that ends the answer may have a text, which the grammar may allow: it must not. */
+    uint64_t any = 0;
+    for (uint32_t w = 0; w < g->words; w++)
+        m->allowed[w] &= ~g->endings[w];
     if (m->now.complete)
         allow_ends(m);
-    uint64_t any = 0;
     for (uint32_t w = 0; w < g->words; w++)
         any |= m->allowed[w];
     *allowed = m->allowed;

@@ -145,6 +145,7 @@ static uint32_t next_set(grammar_masks *m, uint32_t from, uint8_t byte) {
             if (byte >= edges[e].low && byte <= edges[e].high)
                 place_set_add(&m->reached, net, &m->frames, (place){edges[e].next, here.frame});
     }
+    m->visits += set->count + m->reached.seen_count; /* so that much work is seen as such */
     uint32_t found = find_set(m);
     if (!m->full && !m->ambiguous)
         m->next[(size_t)from * net->classes + net->byte_class[byte]] = found;
@@ -202,7 +203,7 @@ static bool walk(grammar_masks *m, uint32_t node, uint32_t set, uint64_t *bits,
         uint32_t to = m->next[(size_t)from * classes + net->byte_class[here->byte]];
         if (to == SET_UNKNOWN) {
             to = next_set(m, from, here->byte);
-            if (m->full || m->ambiguous)
+            if (m->full || m->ambiguous || m->visits + visits > m->visits_end)
                 return false;
         }
         if (to == SET_DEAD) {

@@ -32,7 +32,7 @@ def read_terminal(leader):
     return out
 
 
-class Run(unittest.TestCase):
+class TinyModel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-run-")
@@ -54,6 +54,8 @@ class Run(unittest.TestCase):
         self.assertRegex(done.stderr, rb"\Aavocet: [^\n]+\n\Z")
         return done.stderr.decode()
 
+
+class Run(TinyModel):
     def test_names_are_checked_before_anything_is_opened(self):
         for flag, names in (("--kv-type", "f32, f16, bf16, int8, fp8"),
                             ("--pin", "none, core, node"),
@@ -278,6 +280,46 @@ class Run(unittest.TestCase):
         process.stderr.close()
         self.assertEqual(process.wait(60), GOOD)
         self.assertNotIn(b"\x1b", out)
+
+
+class Constrained(TinyModel):
+    """Answers that a schema or a grammar binds."""
+
+    def test_schemas_and_grammars(self):
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9,
+                                                         "minimum": 0}}, "required": ["a"]}
+        path = self.folder / "schema.json"
+        path.write_text(json.dumps(schema))
+        for given in (json.dumps(schema), path):
+            answer = self.ask("--json-schema", given, "--temperature", "2", "--seed", "3")
+            self.assertEqual(list(json.loads(answer["text"])), ["a"])
+            self.assertEqual(answer["finish_reason"], "stop")
+        grammar = self.folder / "list.gbnf"
+        grammar.write_text('root ::= "- " [a-z]{3} "\\n" # three letters\n')
+        self.assertRegex(self.ask("--grammar", grammar)["text"], r"\A- [a-z]{3}\n\Z")
+        self.assertEqual(self.ask("--json-object", "-n", "1")["text"], "{")
+
+    def test_lines(self):
+        lines = [{"prompt": PROMPT, "json_schema": {"const": [1, "x"]}},
+                 {"prompt": PROMPT, "json_schema": '{"enum":["x"]}'},
+                 {"prompt": PROMPT, "grammar": 'root ::= "on" "ce"'},
+                 {"prompt": PROMPT},
+                 {"prompt": PROMPT, "json_object": True, "grammar": "root"},
+                 {"prompt": PROMPT, "grammar": 7}]
+        done = call("run", self.model, "--prompts", "-", "--json-schema", '{"const":"flag"}',
+                    given="\n".join(map(json.dumps, lines)).encode())
+        said = [json.loads(line) for line in done.stdout.decode().splitlines()]
+        self.assertEqual([answer.get("text") for answer in said[:4]],
+                         ['[1,"x"]', '"x"', "once", '"flag"'])
+        self.assertIn("one of", said[4]["error"])
+        self.assertIn("grammar must be a string", said[5]["error"])
+
+    def test_refused(self):
+        self.assertIn("one of", self.refuse(PROMPT, "--json-object", "--json-schema", "{}",
+                                            status=USAGE))
+        self.assertIn('"multipleOf" is not supported',
+                      self.refuse(PROMPT, "--json-schema", '{"multipleOf":3}'))
+        self.assertIn("nowhere.gbnf", self.refuse(PROMPT, "--grammar", "nowhere.gbnf"))
 
 
 if __name__ == "__main__":
