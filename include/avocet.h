@@ -714,9 +714,16 @@ typedef struct avo_scheduler_options {
     bool no_prefix_cache;
     avo_registry *registry; /* adapters by name; NULL: requests carry their adapters themselves */
     uint32_t adapters_max;  /* distinct adapters in one step, others take turns; 0: no limit */
+    /* How threads are shared between decoding and prompts. "mixed" (NULL): one step holds both.
+     * "static": prompts are computed beside decoding, by prefill_threads of the engine's threads.
+     * "adaptive": the same where both kinds of work are there and a step with both would hold up
+     * decoding, with a share of the threads that follows the load; else all threads do what there
+     * is. These two need an engine with two lanes. Answers are the same bytes. */
+    const char *cores;
+    uint32_t prefill_threads; /* static: of prompts, 0: half. adaptive: at most, 0: all but one */
 } avo_scheduler_options;
 #define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
-    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0 }
+    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0, NULL, 0 }
 
 /* AVO_ERROR_ARGUMENT where sessions of the engine are open; its batches must not be used either. */
 AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
@@ -855,11 +862,16 @@ typedef struct avo_scheduler_info {
      * as they were after the last step. */
     uint32_t pages_free, pages_cached, pages_used;
     uint64_t prefix_queried_tokens, prefix_hit_tokens;
+    /* With `cores`: of the steps, those of prompts beside others; time spent in them, which is not
+     * in step_seconds; and threads of the last one. */
+    uint64_t prefill_steps;
+    double prefill_seconds;
+    uint32_t prefill_threads;
 } avo_scheduler_info;
 #define AVO_SCHEDULER_INFO_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0,    \
-            0.0, 0, 0, 0, 0, 0                                                                     \
+            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0                                                          \
     }
 AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 

@@ -25,7 +25,7 @@ static double share(double part, double whole) {
     return whole > 0.0 ? part / whole : 0.0;
 }
 
-#define FIGURES 24
+#define FIGURES 27
 static size_t figures_of(const serving_options *options, const serving_result *result,
                          figure figures[FIGURES]) {
     const avo_scheduler_info *info = &result->info;
@@ -55,6 +55,9 @@ static size_t figures_of(const serving_options *options, const serving_result *r
         {"outside_steps_share", share(info->busy_seconds, engine)},
         {"tokenizer_share", share(info->tokenizer_seconds, result->seconds)},
         {"delivery_share", share(info->delivery_seconds, result->seconds)},
+        {"prefill_steps", (double)info->prefill_steps},
+        {"prefill_share", share(info->prefill_seconds, result->seconds)},
+        {"prefill_threads", info->prefill_threads},
     };
     for (size_t i = 0; i < FIGURES; i++)
         figures[i] = all[i];
@@ -120,6 +123,13 @@ avo_status bench_serving_markdown(const char *model, const serving_options *opti
         100.0 * share(info->busy_seconds, info->busy_seconds + info->step_seconds),
         100.0 * share(info->tokenizer_seconds, result->seconds),
         100.0 * share(info->delivery_seconds, result->seconds)));
+    if (info->prefill_threads > 0)
+        AVO_TRY(buffer_format(out,
+                              "Cores: %s; %llu steps of prompts beside others took %.1f %% of the "
+                              "time, the last one with %u threads.\n",
+                              options->scheduler.cores, (unsigned long long)info->prefill_steps,
+                              100.0 * share(info->prefill_seconds, result->seconds),
+                              info->prefill_threads));
     return markdown_check(result, out);
 }
 

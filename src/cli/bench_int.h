@@ -96,8 +96,9 @@ typedef struct serving_flags {
     uint64_t seed, kv_tokens;
     const char *adapter_root;
     bool no_prefix_cache, check;
+    avo_scheduler_options scheduler; /* cores and prefill_threads alone */
 } serving_flags;
-#define SERVING_OPTION_COUNT 11
+#define SERVING_OPTION_COUNT 13
 void serving_flags_specs(serving_flags *flags, option_spec *specs);
 /* Some of them besides --zipf were given. */
 bool serving_flags_given(const serving_flags *flags);

@@ -19,7 +19,7 @@
 #define RANDOM_STRENGTH 0.1f
 
 void serving_flags_specs(serving_flags *flags, option_spec *specs) {
-    const option_spec rows[SERVING_OPTION_COUNT] = {
+    const option_spec rows[SERVING_OPTION_COUNT - CORES_OPTION_COUNT] = {
         {"zipf", 0, OPTION_NUMBER, &flags->zipf, "S",
          "requests instead of a fixed batch; popularity of the --adapters falls off with exponent "
          "S (0: all alike)",
@@ -46,13 +46,15 @@ void serving_flags_specs(serving_flags *flags, option_spec *specs) {
     };
     flags->zipf = -1.0;
     memcpy(specs, rows, sizeof(rows));
+    flags->scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
+    cores_flags_specs(&flags->scheduler, specs + SERVING_OPTION_COUNT - CORES_OPTION_COUNT);
 }
 
 bool serving_flags_given(const serving_flags *flags) {
     return flags->requests > 0 || flags->rate > 0.0 || flags->concurrency > 0 ||
            flags->tenants > 0 || flags->seed > 0 || flags->kv_tokens > 0 ||
            flags->token_ms != 0.0 || flags->no_prefix_cache || flags->adapter_root != NULL ||
-           flags->check;
+           flags->check || flags->scheduler.cores != NULL || flags->scheduler.prefill_threads > 0;
 }
 
 /* ---- Adapters ---- */
@@ -212,7 +214,7 @@ static serving_options plan_options(const serving_flags *flags,
                                .shared = SHARED_TOKENS,
                                .check = flags->check,
                                .engine = engine->place,
-                               .scheduler = AVO_SCHEDULER_OPTIONS_INIT,
+                               .scheduler = flags->scheduler,
                                .progress = cli_progress};
     avo_engine_options *own = &options.engine;
     own->size = sizeof(*own);
@@ -220,6 +222,7 @@ static serving_options plan_options(const serving_flags *flags,
     own->rows_max = own->sessions_max > ROWS_MAX ? own->sessions_max : ROWS_MAX;
     own->context_max = options.shared + 2 * (options.prompt + options.generate) + CONTEXT_SLACK;
     own->kv_tokens = flags->kv_tokens;
+    cores_flags_apply(&flags->scheduler, own);
     own->threads = engine->threads.item[0];
     own->isa = engine->isa[0];
     own->kv_type = engine->kv_type[0];

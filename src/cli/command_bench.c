@@ -220,7 +220,7 @@ static bool check_flags(const bench_flags *flags, int words) {
     bool serving = flags->serving.zipf >= 0.0;
     if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
         wrong = "--requests, --rate, --concurrency, --tenants, --seed, --kv-tokens, --token-ms, "
-                "--no-prefix-cache, --adapter-root and --check go with --zipf";
+                "--no-prefix-cache, --adapter-root, --check and --cores go with --zipf";
     else if (wrong == NULL && serving && (flags->kernels || flags->rung != NULL || words != 1))
         wrong = "--zipf takes one MODEL, and neither --kernels nor --rung";
     else if (wrong == NULL && adapter->adapters == NULL &&

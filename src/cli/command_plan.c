@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "kernels/backend.h"
 #include "model/panels.h"
+#include "sched/cores.h"
 
 #include <string.h>
 
@@ -16,7 +17,9 @@ typedef struct plan_facts {
     avo_plan plan;
     panels_plan panels; /* no groups where weights are used as they are */
     cpu_threads processors;
-    char reason[128];       /* why so many threads */
+    char reason[128]; /* why so many threads */
+    avo_scheduler_options scheduler;
+    cores cores;            /* as they will be shared */
     uint64_t adapter_bytes; /* of every --adapter, packed files that are mapped included */
     bool fits;
 } plan_facts;
@@ -71,9 +74,12 @@ static avo_status write_json(const plan_facts *facts, buffer *out) {
     AVO_TRY(json_write_string(out, text_from(plan->limit)));
     AVO_TRY(buffer_format(out,
                           ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
-                          "\"kv_page_tokens\":%u,\"kv_type\":\"%s\"",
+                          "\"kv_page_tokens\":%u,\"kv_type\":\"%s\",\"cores\":\"%s\","
+                          "\"prefill_threads\":%u,\"lanes\":%u,\"lane_bytes\":%llu",
                           facts->fits ? "true" : "false", plan->threads, plan->context_max,
-                          plan->kv_pages, plan->kv_page_tokens, plan->kv_type));
+                          plan->kv_pages, plan->kv_page_tokens, plan->kv_type,
+                          cores_mode_name(facts->cores.mode), facts->cores.most, plan->lanes,
+                          (unsigned long long)plan->lane_bytes));
     return write_place_json(facts, out);
 }
 
@@ -92,6 +98,14 @@ static void print_place(const plan_facts *facts) {
                                                    : "forced by AVO_ISA",
            isas);
     printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
+    const cores *cores = &facts->cores;
+    printf("%-10s %12s  ", "cores", cores_mode_name(cores->mode));
+    if (cores->mode == CORES_MIXED)
+        printf("decoding and prompts in one step\n");
+    else
+        printf("%s%u of %u threads for prompts, the others decode%s\n",
+               cores->mode == CORES_ADAPTIVE ? "up to " : "", cores->most, cores->threads,
+               cores->mode == CORES_ADAPTIVE ? "; all for one where only one is there" : "");
     printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
            plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
     printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
@@ -120,7 +134,11 @@ static void print_table(const plan_facts *facts) {
     snprintf(note, sizeof(note), "%s, %u pages of %u tokens, context of %u tokens", plan->kv_type,
              plan->kv_pages, plan->kv_page_tokens, plan->context_max);
     print_row("KV", plan->kv_bytes, note);
-    snprintf(note, sizeof(note), "for %u threads", plan->threads);
+    char lane[16];
+    snprintf(note, sizeof(note), "for %u threads%s%s%s", plan->threads,
+             plan->lanes > 1 ? "; of these " : "",
+             plan->lanes > 1 ? cli_bytes_text(plan->lane_bytes, lane) : "",
+             plan->lanes > 1 ? " for prompts beside decoding" : "");
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, books of the KV pages");
     if (facts->adapter_bytes > 0)
@@ -168,6 +186,10 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     avo_model_close(model);
     if (status != AVO_OK)
         return status;
+    cores_mode mode;
+    (void)cores_mode_named(facts->scheduler.cores, &mode); /* one of the flag's choices */
+    AVO_TRY(cores_open(&facts->cores, mode, facts->plan.threads, facts->scheduler.prefill_threads,
+                       0, error));
     facts->processors = cpu_threads_detect();
     if (options->threads != 0)
         snprintf(facts->reason, sizeof(facts->reason), "as asked for; %u are usable",
@@ -183,8 +205,10 @@ static int run(int argc, char **argv) {
     bool json = false;
     uint64_t memory_mib = 0;
     option_list adapters = {0};
-    option_spec specs[ENGINE_OPTION_COUNT + 7];
+    avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
+    option_spec specs[ENGINE_OPTION_COUNT + CORES_OPTION_COUNT + 7];
     engine_flags_specs(&options, specs);
+    cores_flags_specs(&scheduler, specs + ENGINE_OPTION_COUNT);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
          "tokens of context (default: the model's own, fitted to memory)", 0, 16777216},
@@ -199,8 +223,10 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
-    _Static_assert(sizeof(own) + ENGINE_OPTION_COUNT * sizeof(own[0]) <= sizeof(specs), "room");
-    memcpy(specs + ENGINE_OPTION_COUNT, own, sizeof(own));
+    _Static_assert(sizeof(own) + (ENGINE_OPTION_COUNT + CORES_OPTION_COUNT) * sizeof(own[0]) <=
+                       sizeof(specs),
+                   "room");
+    memcpy(specs + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT, own, sizeof(own));
     int words = 0;
     options_result parsed = options_parse(&command_plan, specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
@@ -208,8 +234,9 @@ static int run(int argc, char **argv) {
     if (words != 1)
         return cli_usage(&command_plan, words == 0 ? "which MODEL?" : "one MODEL only");
     options.memory_max = memory_mib << 20;
+    cores_flags_apply(&scheduler, &options);
     avo_error error = {0};
-    plan_facts facts = {0};
+    plan_facts facts = {.scheduler = scheduler};
     avo_status status = make_plan(argv[1], &options, &adapters, &facts, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);

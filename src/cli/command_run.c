@@ -59,6 +59,8 @@ static void make_specs(run_flags *flags, option_spec *specs) {
     specs[0] = own[0];
     engine_flags_specs(&flags->engine, specs + 1 + count);
     count += ENGINE_OPTION_COUNT;
+    cores_flags_specs(&flags->scheduler, specs + 1 + count);
+    count += CORES_OPTION_COUNT;
     memcpy(specs + 1 + count, own + 1, (OWN_OPTION_COUNT - 1) * sizeof(own[0]));
 }
 
@@ -326,8 +328,10 @@ static int run(int argc, char **argv) {
     run_flags flags;
     memset(&flags, 0, sizeof(flags));
     flags.engine = (avo_engine_options)AVO_ENGINE_OPTIONS_INIT;
+    flags.scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
     sampling_flags_init(&flags.sampling);
-    option_spec specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT + ENGINE_OPTION_COUNT];
+    option_spec
+        specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT];
     make_specs(&flags, specs);
     int words = 0;
     options_result result = options_parse(&command_run, specs, argc, argv, &words);
@@ -341,8 +345,11 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_run, "a PROMPT or --prompts, not both");
     if (flags.prompts != NULL && flags.telemetry != NULL)
         return cli_usage(&command_run, "--telemetry is for one prompt, not for --prompts");
-    if (flags.prompts == NULL && (flags.stream || flags.batch > 0 || flags.kv_tokens > 0))
-        return cli_usage(&command_run, "--stream, --batch and --kv-tokens go with --prompts");
+    if (flags.prompts == NULL &&
+        (flags.stream || flags.batch > 0 || flags.kv_tokens > 0 || flags.scheduler.cores != NULL ||
+         flags.scheduler.prefill_threads > 0))
+        return cli_usage(&command_run,
+                         "--stream, --batch, --kv-tokens and --cores go with --prompts");
     if (flags.sampling.logprobs > 0 && !flags.json && flags.prompts == NULL)
         return cli_usage(&command_run, "--logprobs shows in --json only: give both");
     if (flags.special && !flags.raw)

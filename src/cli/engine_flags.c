@@ -49,6 +49,24 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
     place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);
 }
 
+void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
+    const option_spec cores[CORES_OPTION_COUNT] = {
+        {"cores", 0, OPTION_CHOICE, &options->cores, "mixed|static|adaptive",
+         "decode and prefill in one step on all threads (default), on threads of their own, or as "
+         "the load is; answers are the same",
+         0, 0},
+        {"prefill-threads", 0, OPTION_U32, &options->prefill_threads, "N",
+         "of --cores: threads that prefill (static: half; adaptive: at most, all but one)", 1,
+         TEAM_THREADS_MAX},
+    };
+    memcpy(specs, cores, sizeof(cores));
+}
+
+void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine) {
+    if (scheduler->cores != NULL && strcmp(scheduler->cores, "mixed") != 0)
+        engine->lanes = 2;
+}
+
 avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                            avo_engine **engine, avo_error *error) {
     avo_status status = avo_engine_open(model, options, engine, error);

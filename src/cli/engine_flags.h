@@ -11,6 +11,7 @@
 
 #define ENGINE_OPTION_COUNT 9
 #define PLACE_OPTION_COUNT  6
+#define CORES_OPTION_COUNT  2
 
 /* Writes ENGINE_OPTION_COUNT specs whose targets are `options`' fields; its strings are not
  * copied. */
@@ -18,6 +19,11 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs);
 /* Those of them that say where things lie, PLACE_OPTION_COUNT: for commands that try several
  * instruction sets, KV types and numbers of threads. */
 void place_flags_specs(avo_engine_options *options, option_spec *specs);
+
+/* How a scheduler shares threads between decoding and prompts: CORES_OPTION_COUNT. */
+void cores_flags_specs(avo_scheduler_options *options, option_spec *specs);
+/* What the engine of such a scheduler needs. */
+void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine);
 
 /* Opens the engine; where that takes its time, with progress on stderr. */
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,

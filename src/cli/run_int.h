@@ -98,6 +98,7 @@ typedef struct run_flags {
     uint64_t kv_tokens;
     const char *json_schema, *grammar; /* NULL: none */
     bool json_object;
+    avo_scheduler_options scheduler; /* cores and prefill_threads alone */
 } run_flags;
 
 /* ---- What answers may be ---- */

@@ -231,8 +231,9 @@ static avo_status open_engine(prompt_run *run, avo_error *error) {
     uint64_t all = context * options.sessions_max;
     uint64_t most = context > KV_TOKENS_DEFAULT ? context : KV_TOKENS_DEFAULT;
     options.kv_tokens = flags->kv_tokens > 0 ? flags->kv_tokens : all < most ? all : most;
+    cores_flags_apply(&flags->scheduler, &options);
     AVO_TRY(cli_engine_open(run->model, &options, &run->engine, error));
-    return avo_scheduler_open(run->engine, NULL, &run->scheduler, error);
+    return avo_scheduler_open(run->engine, &flags->scheduler, &run->scheduler, error);
 }
 
 static void pause_seconds(double seconds) {

@@ -21,8 +21,9 @@ static const char *check_request(const sched *sched, uint32_t index) {
     FAIL_IF(heap_has(&sched->preempted, index) != (request->state == REQUEST_PREEMPTED),
             "the heap of preempted requests is wrong");
     FAIL_IF(heap_has(&sched->by_due, index) !=
-                (deadline_of(request) != 0 && request->state != REQUEST_ENDING),
+                (deadline_of(request) != 0 && request->state != REQUEST_ENDING && !request->late),
             "the heap of deadlines is wrong");
+    FAIL_IF(request->late && !request_flies(sched, request), "a late request stays");
     FAIL_IF((request->state == REQUEST_ENDING) && !request->cancelled,
             "a request ends without having been cancelled");
     if (request->state == REQUEST_RUNNING)
@@ -130,12 +131,13 @@ static const char *check_pairs(const sched *sched) {
 }
 
 static const char *check_running(const sched *sched) {
-    uint32_t in_lanes = 0;
+    uint32_t in_lanes = 0, flying = 0;
     for (uint32_t i = 0; i < sched->running_count; i++) {
         const slot *slot = &sched->slot[sched->running[i]];
         FAIL_IF(slot->request == NONE, "an empty slot runs");
         const request *request = &sched->request[slot->request];
         FAIL_IF(request->slot != sched->running[i], "a slot holds what is not its own");
+        flying += slot->flies;
         if (i > 0)
             FAIL_IF(
                 !rank_before(&sched->request[sched->slot[sched->running[i - 1]].request], request),
@@ -143,6 +145,7 @@ static const char *check_running(const sched *sched) {
         FAIL_IF(sched->lane[slot->lane].adapter != request->given.adapter,
                 "a sequence is in another adapter's lane");
     }
+    FAIL_IF((flying > 0) != sched->flying, "what flies is miscounted");
     for (uint32_t l = sched->turn_first; l != NONE; l = sched->lane[l].next) {
         uint32_t count = 0;
         for (uint32_t s = sched->lane[l].first; s != NONE; s = sched->slot[s].next, count++)

@@ -52,6 +52,7 @@ static bool take_memory(sched *sched) {
            (sched->lane = arena_take_array(arena, running, sizeof(lane))) != NULL &&
            (sched->running = arena_take_array(arena, running, sizeof(uint32_t))) != NULL &&
            (sched->entries = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
+           (sched->prompts = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
            (sched->done_ends = arena_take_array(arena, running, sizeof(sched_end))) != NULL &&
            (sched->plan_ends = arena_take_array(arena, requests, sizeof(sched_end))) != NULL &&
            (sched->preempted_list = arena_take_array(arena, running, sizeof(uint64_t))) != NULL &&
@@ -95,6 +96,8 @@ avo_status sched_open(const sched_options *options, const sched_memory *memory,
                             .turn_first = NONE,
                             .turn_last = NONE,
                             .blocked_number = NEVER};
+    for (int side = 0; side < SCHED_SIDES; side++)
+        sched->cost[side] = options->cost;
     sched->request_count = options->waiting_max + options->running_max;
     sched->pair_count =
         sched->request_count +
@@ -119,8 +122,8 @@ void sched_close(sched *sched) {
     allocator_give(sched->allocator, sched, sizeof(*sched));
 }
 
-sched_cost *sched_cost_model(sched *sched) {
-    return &sched->options.cost;
+sched_cost *sched_cost_model(sched *sched, sched_side side) {
+    return &sched->cost[side];
 }
 
 /* ---- Submission ---- */
@@ -170,8 +173,8 @@ static avo_status check_deadline(sched *sched, const sched_request *given, uint3
     uint64_t deadline = first == 0 || (whole > 0 && whole < first) ? whole : first;
     if (deadline == 0)
         return AVO_OK;
-    double ahead =
-        (double)sched->pair[pair].queue[given->priority].tokens * sched->options.cost.prefill_row;
+    double ahead = (double)sched->pair[pair].queue[given->priority].tokens *
+                   sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH].prefill_row;
     double needed =
         ahead +
         deadline_prefill_ns(sched, given->prompt_tokens - given->reusable_tokens, given->adapters);

@@ -33,6 +33,12 @@
  * is bounded in requests and tokens; a full queue answers with the time after which trying again
  * makes sense.
  *
+ * Two sides: where decoding and prompts have cores of their own, plans hold rows of one kind
+ * (sched_plan_side), and one plan of prompts may be computed while plans of decoding come and go.
+ * What it holds "flies": its requests are neither ended nor preempted before it has landed. Where a
+ * page is wanted of one that flies, whoever wants it waits, and no other prompts fly until he has
+ * had his turn.
+ *
  * Costs: O(log n) for each submission, cancellation, end and admission, n what waits; a step is
  * O(running) on top. docs/scheduler.md has the bounds and why they hold.
  */
@@ -125,6 +131,8 @@ typedef struct sched_options {
     uint64_t ageing_ns;    /* waiting that raises a request by one class */
     uint32_t chunk_min;    /* rows of a prefill chunk unless less is left */
     uint32_t adapters_max; /* distinct adapters in one step; 0: no limit */
+    bool apart;            /* prompts are always computed by their own side: its cost decides which
+                              deadlines can be met */
     uint32_t trust_steps;  /* done before `cost` is believed where it would refuse something: a
                               driver that begins with a guess must not refuse what would teach it */
     sched_cost cost;
@@ -133,7 +141,11 @@ typedef struct sched_options {
 AVO_MUST_USE avo_status sched_open(const sched_options *options, const sched_memory *memory,
                                    const avo_allocator *allocator, sched **out, avo_error *error);
 void sched_close(sched *sched);
-sched_cost *sched_cost_model(sched *sched); /* to be taught by the driver */
+
+/* Which rows a plan holds. */
+typedef enum sched_side { SCHED_BOTH, SCHED_DECODE, SCHED_PREFILL, SCHED_SIDES } sched_side;
+/* To be taught by the driver: each side has its own. */
+sched_cost *sched_cost_model(sched *sched, sched_side side);
 
 /* ---- Requests ---- */
 
@@ -191,6 +203,7 @@ typedef struct sched_end {
  * Slots of preempted and ended requests have been given back through memory.end before this
  * returns. */
 typedef struct sched_plan {
+    sched_side side;
     const sched_entry *entries; /* entries of one adapter stand together */
     uint32_t entry_count;
     const sched_end *ends; /* requests that ended without a step: cancelled, expired, refused */
@@ -205,6 +218,19 @@ typedef struct sched_plan {
  * come and be cancelled meanwhile. A plan without entries while something waits: there is nothing
  * to do before something arrives, or pages that others hold come free. */
 void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan);
+/* The same, of one side. A plan of SCHED_PREFILL may be on its way, its entries valid, while plans
+ * of SCHED_DECODE are made and done; else nothing may be. Requests are admitted by plans that hold
+ * prompts. */
+void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan);
+
+/* What there is to compute now, besides what flies. */
+typedef struct sched_demand {
+    uint32_t decoding;    /* sequences that would decode */
+    uint32_t prompts;     /* running ones with rows of a prompt before them */
+    uint64_t prompt_rows; /* of these, and of the first that waits where a slot is free */
+    uint32_t waiting;     /* and could have a slot */
+} sched_demand;
+sched_demand sched_demands(const sched *sched);
 /* The planned step is done. `finished[i]`: entry i drew its last token (a stop); `failed[i]`: it
  * broke. A request that has reached new_tokens_max ends by itself. Returns those that ended. */
 void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished, const bool *failed,

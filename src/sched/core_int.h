@@ -41,6 +41,7 @@ typedef struct request {
     uint32_t generated;
     uint32_t computed; /* leading positions that are in memory */
     uint32_t seen;     /* positions that were computed or reused at least once */
+    bool late;         /* a deadline has passed while it flies: not in the heap of deadlines */
     uint32_t charged;  /* positions that its pair has paid for: the prompt when it begins, then row
                           by  row; nothing twice */
 } request;
@@ -90,6 +91,7 @@ typedef struct slot {
     uint32_t lane;
     uint32_t next, previous; /* in the lane; next: among free ones */
     uint32_t rows;           /* of the step that is planned */
+    bool flies;              /* it is in a plan of prompts that is being computed */
 } slot;
 
 struct sched {
@@ -101,7 +103,10 @@ struct sched {
     uint64_t now_ns;
     uint64_t step;
     uint64_t numbers; /* given so far */
-    bool in_step;
+    bool in_step;     /* a plan of both sides or of decoding is being computed */
+    bool flying;      /* one of prompts is */
+    bool grounded;    /* no prompts fly: somebody waits for pages of one that does, or did */
+    sched_cost cost[SCHED_SIDES];
 
     request *request; /* [request_count] */
     uint32_t request_count, request_free;
@@ -141,6 +146,7 @@ struct sched {
     uint32_t refused_lately; /* for their deadlines, since the last step */
 
     sched_entry *entries;     /* [running_max] */
+    sched_entry *prompts;     /* [running_max] of the plan that flies */
     sched_end *plan_ends;     /* [request_count] */
     sched_end *done_ends;     /* [running_max] */
     uint64_t *preempted_list; /* [running_max] */
@@ -156,6 +162,10 @@ static inline uint64_t request_tokens(const request *request) {
 /* Rows of its timeline that are not in memory: 1 while it decodes. */
 static inline uint32_t request_pending(const request *request) {
     return request_known(request) - request->computed;
+}
+/* In a plan of prompts that is being computed. */
+static inline bool request_flies(const sched *sched, const request *request) {
+    return request->state == REQUEST_RUNNING && sched->slot[request->slot].flies;
 }
 static inline bool rank_before(const request *a, const request *b) {
     if (a->rank_class != b->rank_class)
@@ -217,9 +227,13 @@ uint64_t deadline_retry_ns(const sched *sched, const sched_request *request);
 bool running_admit(sched *sched, uint32_t index);
 /* Its slot and pages are free afterwards. */
 void running_leave(sched *sched, uint32_t index);
-/* Room for `rows` more rows of it; takes pages from those of lower rank. False: it was itself the
- * lowest, and has been preempted. */
-bool running_reserve(sched *sched, uint32_t index, uint32_t rows);
+typedef enum reservation {
+    RESERVED,
+    PREEMPTED, /* it was itself the lowest */
+    LATER      /* the lowest flies: the next plan of decoding after it has landed will do */
+} reservation;
+/* Room for `rows` more rows of it; takes pages from those of lower rank. */
+reservation running_reserve(sched *sched, uint32_t index, uint32_t rows);
 /* The lane was served: its turn comes again after all others. */
 void lane_served(sched *sched, uint32_t lane);
 

@@ -14,7 +14,7 @@ uint64_t deadline_of(const request *request) {
 }
 
 double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters) {
-    const sched_cost *cost = &sched->options.cost;
+    const sched_cost *cost = &sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH];
     double steps = (rows + sched->options.rows_max - 1) / sched->options.rows_max;
     double positions = 0.5 * rows * ((double)rows + 1);
     return steps * (cost->step + cost->adapter * adapters) + cost->prefill_row * rows +
@@ -50,6 +50,11 @@ void deadline_expire(sched *sched) {
         if (index == HEAP_OUT || sched->request[index].due_ns > sched->now_ns)
             return;
         bool over = deadline_of(&sched->request[index]) <= sched->now_ns;
+        if (request_flies(sched, &sched->request[index])) {
+            sched->request[index].late = true; /* looked at again when it has landed */
+            heap_remove(&sched->by_due, index);
+            continue;
+        }
         if (!over && !deadline_believed(sched)) {
             deadline_watch(sched, index); /* it has until the deadline itself */
             continue;
@@ -95,7 +100,7 @@ uint64_t deadline_retry_ns(const sched *sched, const sched_request *given) {
                          .tokens = sched->counts.waiting_tokens,
                          .tokens_max = options->waiting_tokens_max};
     double first = (deadline_prefill_ns(sched, given->prompt_tokens, given->adapters) +
-                    given->new_tokens_max * options->cost.step) /
+                    given->new_tokens_max * sched->cost[SCHED_BOTH].step) /
                    options->running_max;
     double wait = sched_pace_retry(&sched->pace, &crowd,
                                    (uint64_t)given->prompt_tokens + given->new_tokens_max,

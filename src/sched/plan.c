@@ -6,6 +6,7 @@
 
 /* What is being planned. */
 typedef struct draft {
+    sched_side side;
     uint32_t rows_left;
     uint32_t units_left; /* of adapters; UINT32_MAX: no limit */
     bool chunks;         /* somebody got rows of a prompt */
@@ -32,10 +33,27 @@ static bool lane_choose(sched *sched, uint32_t index, draft *draft) {
     return true;
 }
 
+/* Whether a plan of this side may hold rows of it. */
+static bool slot_suits(const sched *sched, uint32_t number, sched_side side) {
+    const slot *slot = &sched->slot[number];
+    bool decodes = request_pending(&sched->request[slot->request]) == 1;
+    return !slot->flies && (side == SCHED_BOTH || decodes == (side == SCHED_DECODE));
+}
+
+/* The first lane from `lane` on in which somebody suits. */
+static uint32_t lane_that_suits(const sched *sched, uint32_t lane, sched_side side) {
+    for (; lane != NONE; lane = sched->lane[lane].next)
+        for (uint32_t s = sched->lane[lane].first; s != NONE; s = sched->slot[s].next)
+            if (slot_suits(sched, s, side))
+                return lane;
+    return NONE;
+}
+
 /* In order of turns: the first always fits, so everybody's turn comes. Others may pass one that
  * does not fit any more; it has come closer to the front. */
 static void choose_lanes(sched *sched, draft *draft) {
-    for (uint32_t i = sched->turn_first; i != NONE; i = sched->lane[i].next)
+    for (uint32_t i = lane_that_suits(sched, sched->turn_first, draft->side); i != NONE;
+         i = lane_that_suits(sched, sched->lane[i].next, draft->side))
         lane_choose(sched, i, draft);
 }
 
@@ -67,13 +85,14 @@ static void plan_decode(sched *sched, draft *draft) {
     for (uint32_t i = 0; i < sched->running_count; i++) {
         uint32_t number = sched->running[i];
         uint32_t index = sched->slot[number].request;
-        sched->slot[number].rows = 0;
-        if (request_pending(&sched->request[index]) != 1 ||
+        if (!slot_suits(sched, number, SCHED_DECODE) ||
             !lane_chosen(sched, sched->slot[number].lane))
             continue;
-        if (!running_reserve(sched, index, 1))
+        reservation room = running_reserve(sched, index, 1);
+        if (room == PREEMPTED)
             return; /* it was the last one itself */
-        give_rows(sched, number, 1, draft);
+        if (room == RESERVED)
+            give_rows(sched, number, 1, draft);
     }
 }
 
@@ -88,7 +107,7 @@ typedef struct wish {
  *   cost so far + n × row + (n × context + n (n + 1) / 2) × context_token ≤ target. */
 static uint32_t rows_that_fit(const sched *sched, const draft *draft, const wish *wish) {
     const sched_options *options = &sched->options;
-    const sched_cost *cost = &options->cost;
+    const sched_cost *cost = &sched->cost[draft->side];
     if (options->target_ns == 0)
         return draft->rows_left;
     double left = (double)options->target_ns - sched_cost_of(cost, &draft->load) -
@@ -132,7 +151,7 @@ static bool prefill_due(const sched *sched, const draft *draft) {
 static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const draft *draft) {
     const request *request = &sched->request[index];
     if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
-        return running_reserve(sched, index, rows);
+        return running_reserve(sched, index, rows) == RESERVED;
     return sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows);
 }
 
@@ -154,14 +173,15 @@ static void plan_chunk(sched *sched, uint32_t number, draft *draft) {
 /* First the lane whose turn it is, where lanes take turns; then by rank. Whoever is preempted on
  * the way stands behind the one that needed the pages. */
 static void plan_prefill(sched *sched, draft *draft) {
-    uint32_t front = draft->units_left != UINT32_MAX ? sched->turn_first : NONE;
+    uint32_t front = draft->units_left != UINT32_MAX
+                         ? lane_that_suits(sched, sched->turn_first, draft->side)
+                         : NONE;
     for (int round = front == NONE ? 1 : 0; round < 2; round++)
         for (uint32_t i = 0; i < sched->running_count; i++) {
             uint32_t number = sched->running[i];
             slot *slot = &sched->slot[number];
             if (slot->rows > 0 || !lane_chosen(sched, slot->lane) ||
-                request_pending(&sched->request[slot->request]) == 1 ||
-                (round == 0 && slot->lane != front))
+                !slot_suits(sched, number, SCHED_PREFILL) || (round == 0 && slot->lane != front))
                 continue;
             draft->wanted = true;
             if (draft->rows_left > 0)
@@ -183,9 +203,22 @@ static bool may_begin(const sched *sched, const draft *draft, const request *req
     sched_load more = draft->load;
     more.decode_rows++;
     more.prefill_rows = 0;
-    double decoding = sched_cost_of(&options->cost, &more);
+    double decoding = sched_cost_of(&sched->cost[SCHED_BOTH], &more);
     double target = (double)options->target_ns;
-    return prefill_due(sched, draft) && (decoding <= target || options->cost.step >= target);
+    return prefill_due(sched, draft) &&
+           (decoding <= target || sched->cost[SCHED_BOTH].step >= target);
+}
+
+/* The same where prompts have a side of their own: all that run and one more will decode there. */
+static bool may_join(const sched *sched, const draft *draft, const request *request) {
+    const sched_cost *cost = &sched->cost[SCHED_DECODE];
+    double target = (double)sched->options.target_ns;
+    sched_load all = {.decode_rows = sched->running_count + 1};
+    if (sched->running_count == 0 || target == 0 || cost->step >= target)
+        return true;
+    return sched_cost_of(cost, &all) <= target &&
+           chunk_of(sched, draft, 0, request_known(request), request->given.adapters,
+                    prefill_due(sched, draft)) > 0;
 }
 
 /* One whose prompt is in memory but for its last token has a row like one that decodes; where it
@@ -194,13 +227,15 @@ static bool row_fits(const sched *sched, const draft *draft, uint32_t number) {
     const sched_options *options = &sched->options;
     const slot *slot = &sched->slot[number];
     sched_load more = draft->load;
+    if (draft->side == SCHED_PREFILL)
+        return false;
     if (more.decode_rows + more.prefill_rows == 0 || options->target_ns == 0)
         return true;
     more.decode_rows++;
     more.context_tokens += sched->request[slot->request].computed + 1;
     if (sched->lane[slot->lane].served_step != sched->step)
         more.adapters += sched->lane[slot->lane].units;
-    return sched_cost_of(&options->cost, &more) <= (double)options->target_ns;
+    return sched_cost_of(&sched->cost[draft->side], &more) <= (double)options->target_ns;
 }
 
 /* One whose adapter has no place in this step begins as well: its lane takes part in the turns. */
@@ -211,7 +246,9 @@ static void plan_admission(sched *sched, draft *draft) {
             return;
         request *request = &sched->request[index];
         draft->wanted = true;
-        if (!may_begin(sched, draft, request) || !running_admit(sched, index))
+        bool may = draft->side == SCHED_PREFILL ? may_join(sched, draft, request)
+                                                : may_begin(sched, draft, request);
+        if (!may || !running_admit(sched, index))
             return;
         if (!lane_choose(sched, sched->slot[request->slot].lane, draft))
             continue;
@@ -234,7 +271,7 @@ static void charge(sched *sched, request *request, uint32_t rows) {
     }
 }
 
-static uint32_t write_entries(sched *sched) {
+static uint32_t write_entries(sched *sched, sched_side side, sched_entry *entries) {
     uint32_t count = 0;
     for (uint32_t l = sched->turn_first; l != NONE; l = sched->lane[l].next) {
         if (sched->lane[l].served_step != sched->step)
@@ -244,11 +281,13 @@ static uint32_t write_entries(sched *sched) {
             request *request = &sched->request[sched->slot[s].request];
             if (rows == 0)
                 continue;
-            sched->entries[count++] = (sched_entry){.request = request->given.id,
-                                                    .slot = s,
-                                                    .first = request->computed,
-                                                    .rows = rows,
-                                                    .draws = rows == request_pending(request)};
+            sched->slot[s].flies = side == SCHED_PREFILL;
+            sched->slot[s].rows = 0;
+            entries[count++] = (sched_entry){.request = request->given.id,
+                                             .slot = s,
+                                             .first = request->computed,
+                                             .rows = rows,
+                                             .draws = rows == request_pending(request)};
             charge(sched, request, rows);
         }
     }
@@ -257,44 +296,91 @@ static uint32_t write_entries(sched *sched) {
 
 /* Rows of those that run. Where all whose turn it was had to give up their pages, it is the turn of
  * others: each round has fewer of them, so this ends. */
-static draft plan_running(sched *sched) {
+static draft plan_running(sched *sched, sched_side side) {
     draft draft;
+    uint32_t lost;
     do {
         sched->step++;
-        draft = (struct draft){.rows_left = sched->options.rows_max,
+        lost = sched->preempted_count;
+        draft = (struct draft){.side = side,
+                               .rows_left = sched->options.rows_max,
                                .units_left = sched->options.adapters_max > 0
                                                  ? sched->options.adapters_max
                                                  : UINT32_MAX};
         choose_lanes(sched, &draft);
-        plan_decode(sched, &draft);
-        plan_prefill(sched, &draft);
-    } while (draft.load.decode_rows + draft.load.prefill_rows == 0 && sched->running_count > 0);
+        if (side != SCHED_PREFILL)
+            plan_decode(sched, &draft);
+        if (side != SCHED_DECODE)
+            plan_prefill(sched, &draft);
+    } while (draft.load.decode_rows + draft.load.prefill_rows == 0 && sched->running_count > 0 &&
+             sched->preempted_count > lost);
     return draft;
 }
 
+/* What flies ends when it has landed. */
+static void plan_cancelled(sched *sched) {
+    for (uint32_t i = sched->ending, next; i != NONE; i = next) {
+        next = sched->request[i].next;
+        if (!request_flies(sched, &sched->request[i]))
+            plan_end(sched, i, SCHED_CANCELLED);
+    }
+}
+
 void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan) {
-    assert(!sched->in_step);
+    sched_plan_side(sched, SCHED_BOTH, now_ns, plan);
+}
+
+void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan) {
+    assert(!sched->in_step && (side == SCHED_DECODE || !sched->flying));
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
     sched->plan_end_count = sched->preempted_count = 0;
-    while (sched->ending != NONE)
-        plan_end(sched, sched->ending, SCHED_CANCELLED);
+    plan_cancelled(sched);
     deadline_expire(sched);
     queue_raise(sched);
-    draft draft = plan_running(sched);
-    plan_admission(sched, &draft);
+    draft draft = {.side = side};
+    if (side != SCHED_PREFILL)
+        sched->grounded = false;
+    if (side != SCHED_PREFILL || !sched->grounded)
+        draft = plan_running(sched, side);
+    if (side != SCHED_DECODE && !sched->grounded)
+        plan_admission(sched, &draft);
     if (sched->counts.waiting == 0)
         sched->pace.waited = false; /* whoever waited was cancelled, or is back from preemption */
     sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
-    uint32_t entries = write_entries(sched);
-    sched->in_step = entries > 0;
-    *plan = (sched_plan){.entries = sched->entries,
-                         .entry_count = entries,
+    sched_entry *entries = side == SCHED_PREFILL ? sched->prompts : sched->entries;
+    uint32_t count = write_entries(sched, side, entries);
+    *(side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = count > 0;
+    *plan = (sched_plan){.side = side,
+                         .entries = entries,
+                         .entry_count = count,
                          .ends = sched->plan_ends,
                          .end_count = sched->plan_end_count,
                          .preempted = sched->preempted_list,
                          .preempted_count = sched->preempted_count,
                          .load = draft.load,
-                         .predicted_ns = sched_cost_of(&sched->options.cost, &draft.load)};
+                         .predicted_ns = sched_cost_of(&sched->cost[side], &draft.load)};
+}
+
+sched_demand sched_demands(const sched *sched) {
+    sched_demand demand = {0};
+    for (uint32_t i = 0; i < sched->running_count; i++) {
+        uint32_t number = sched->running[i];
+        const request *request = &sched->request[sched->slot[number].request];
+        if (sched->slot[number].flies)
+            continue;
+        demand.decoding += request_pending(request) == 1;
+        if (request_pending(request) == 1)
+            continue;
+        demand.prompts++;
+        demand.prompt_rows += request_pending(request);
+    }
+    uint32_t first = sched->slot_free == NONE ? NONE : queue_best(sched);
+    if (first != NONE) {
+        uint32_t free = sched->options.running_max - sched->running_count;
+        demand.waiting = sched->counts.waiting < free ? sched->counts.waiting : free;
+        demand.prompt_rows += request_known(&sched->request[first]);
+    }
+    return demand;
 }
 
 /* One entry of a step that is done; true: it ends so. */
@@ -330,14 +416,20 @@ void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished,
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
+        uint32_t index = sched->slot[entry->slot].request;
         sched_outcome outcome = SCHED_FINISHED;
+        sched->slot[entry->slot].flies = false;
+        if (sched->request[index].late) {
+            sched->request[index].late = false;
+            deadline_watch(sched, index);
+        }
         if (!entry_done(sched, entry, finished != NULL && finished[i], failed != NULL && failed[i],
                         &outcome))
             continue;
         sched->done_ends[count++] = (sched_end){entry->request, outcome};
         request_end(sched, sched->slot[entry->slot].request, outcome);
     }
-    sched->in_step = false;
+    *(plan->side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = false;
     sched->steps_done += sched->steps_done < sched->options.trust_steps;
     sched->refused_lately = 0;
     *ends = sched->done_ends;

@@ -7,6 +7,8 @@
  * end. */
 #include "sched/core_int.h"
 
+#include <assert.h>
+
 /* ---- Lanes ---- */
 
 static void turn_unlink(sched *sched, uint32_t index) {
@@ -167,6 +169,7 @@ bool running_admit(sched *sched, uint32_t index) {
 void running_leave(sched *sched, uint32_t index) {
     request *request = &sched->request[index];
     uint32_t number = request->slot;
+    assert(!sched->slot[number].flies);
     sched->memory.end(sched->memory.context, number);
     order_remove(sched, number);
     lane_part(sched, number);
@@ -189,13 +192,18 @@ static void preempt(sched *sched, uint32_t index) {
     sched->preempted_list[sched->preempted_count++] = request->given.id;
 }
 
-bool running_reserve(sched *sched, uint32_t index, uint32_t rows) {
+reservation running_reserve(sched *sched, uint32_t index, uint32_t rows) {
     const request *request = &sched->request[index];
     while (!sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows)) {
-        uint32_t last = sched->slot[sched->running[sched->running_count - 1]].request;
+        const slot *lowest = &sched->slot[sched->running[sched->running_count - 1]];
+        uint32_t last = lowest->request;
+        if (lowest->flies) {
+            sched->grounded = true;
+            return LATER;
+        }
         preempt(sched, last);
         if (last == index)
-            return false;
+            return PREEMPTED;
     }
-    return true;
+    return RESERVED;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 
+#include <stdio.h>
 #include <time.h>
 
 /* ---- Jobs and lists; the lock is held ---- */
@@ -202,11 +203,48 @@ static sched_cost first_cost(const avo_model *model) {
                             (double)model->view.vocabulary * (double)model->view.width / 200.0};
 }
 
-static avo_status open_core(avo_scheduler *s, avo_error *error) {
-    const avo_scheduler_options *options = &s->options;
-    double target = options->token_seconds;
+static uint64_t target_ns(const avo_scheduler *s) {
+    double target = s->options.token_seconds;
     if (target == 0.0)
         target = SCHEDULER_TOKEN_SECONDS;
+    return target < 0.0 ? 0 : (uint64_t)(target * 1e9);
+}
+
+/* How cores are shared; whoever listens to the engine is told. */
+static avo_status plan_cores(avo_scheduler *s, avo_error *error) {
+    const avo_scheduler_options *options = &s->options;
+    const engine_limits *engine = &s->engine_limits;
+    cores_mode mode;
+    if (!cores_mode_named(options->cores, &mode))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "cores: \"%.40s\" is none of mixed, static, adaptive", options->cores);
+    AVO_TRY(cores_open(&s->cores, mode, engine->threads, options->prefill_threads, target_ns(s),
+                       error));
+    if (mode == CORES_MIXED)
+        return AVO_OK;
+    if (engine->lanes < 2) {
+        s->cores.mode = CORES_MIXED;
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "cores: \"%s\" computes two steps at a time, and the engine was opened "
+                           "for one: ask for two (avo_engine_options.lanes)",
+                           options->cores);
+    }
+    if (engine->log == NULL)
+        return AVO_OK;
+    char line[160];
+    if (mode == CORES_STATIC)
+        snprintf(line, sizeof(line), "cores: static, %u of %u threads compute prompts, %u decode",
+                 s->cores.most, engine->threads, engine->threads - s->cores.most);
+    else
+        snprintf(line, sizeof(line),
+                 "cores: adaptive, up to %u of %u threads compute prompts beside decoding",
+                 s->cores.most, engine->threads);
+    engine->log(engine->log_context, line);
+    return AVO_OK;
+}
+
+static avo_status open_core(avo_scheduler *s, avo_error *error) {
+    const avo_scheduler_options *options = &s->options;
     double ageing =
         options->ageing_seconds == 0.0 ? SCHEDULER_AGEING_SECONDS : options->ageing_seconds;
     sched_options core = {.running_max = options->running_max,
@@ -217,14 +255,17 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
                           /* The last token of an answer takes no place, but is counted there. */
                           .pages = s->engine_limits.kv_pages + 1,
                           .context_max = s->context + 1,
-                          .target_ns = target < 0.0 ? 0 : (uint64_t)(target * 1e9),
+                          .target_ns = target_ns(s),
                           .ageing_ns = (uint64_t)(ageing * 1e9),
                           .chunk_min = SCHEDULER_CHUNK_MIN,
                           .adapters_max = options->adapters_max,
+                          .apart = s->cores.mode == CORES_STATIC,
                           .trust_steps = SCHEDULER_TRUST_STEPS,
                           .cost = first_cost(s->engine_limits.model)};
     sched_memory memory = slots_memory(s);
-    return sched_open(&core, &memory, s->allocator, &s->core, error);
+    AVO_TRY(sched_open(&core, &memory, s->allocator, &s->core, error));
+    cores_guess(&s->cores, s->core);
+    return AVO_OK;
 }
 
 static uint32_t power_above(uint32_t count) {
@@ -240,16 +281,34 @@ static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     s->buckets = allocator_take_array(s->allocator, s->bucket_count, sizeof(job *));
     s->cancels = allocator_take_array(s->allocator, s->live_max, sizeof(uint64_t));
     s->slots = allocator_take_array(s->allocator, running, sizeof(serve_slot));
-    s->finished = allocator_take_array(s->allocator, running, sizeof(bool));
-    s->failed = allocator_take_array(s->allocator, running, sizeof(bool));
-    s->drew = allocator_take_array(s->allocator, running, sizeof(bool));
-    s->scored = allocator_take_array(s->allocator, running, sizeof(bool));
-    if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL || s->finished == NULL ||
-        s->failed == NULL || s->drew == NULL || s->scored == NULL ||
+    if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL ||
         buffer_reserve(&s->watch_room, ANSWER_TEXT_FIRST) != AVO_OK ||
         buffer_reserve(&s->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
         return status_no_memory(error, "the scheduler", s->live_max * sizeof(job *));
     return AVO_OK;
+}
+
+static avo_status open_lane(avo_scheduler *s, uint32_t number, avo_error *error) {
+    serve_lane *lane = &s->lane[number];
+    uint32_t running = s->options.running_max;
+    AVO_TRY(engine_batch_open(s->engine, number, &lane->batch, error));
+    lane->finished = allocator_take_array(s->allocator, running, sizeof(bool));
+    lane->failed = allocator_take_array(s->allocator, running, sizeof(bool));
+    lane->drew = allocator_take_array(s->allocator, running, sizeof(bool));
+    lane->scored = allocator_take_array(s->allocator, running, sizeof(bool));
+    if (lane->finished == NULL || lane->failed == NULL || lane->drew == NULL ||
+        lane->scored == NULL)
+        return status_no_memory(error, "the scheduler", running * sizeof(bool));
+    return AVO_OK;
+}
+
+static void close_lane(avo_scheduler *s, serve_lane *lane) {
+    uint32_t running = s->options.running_max;
+    avo_batch_close(lane->batch);
+    allocator_give(s->allocator, lane->finished, running * sizeof(bool));
+    allocator_give(s->allocator, lane->failed, running * sizeof(bool));
+    allocator_give(s->allocator, lane->drew, running * sizeof(bool));
+    allocator_give(s->allocator, lane->scored, running * sizeof(bool));
 }
 
 /* No text of more bytes can have fewer tokens than the context takes. */
@@ -269,7 +328,8 @@ static size_t longest_text(const avo_scheduler *s) {
 static avo_status open_parts(avo_scheduler *s, avo_error *error) {
     s->text_max = longest_text(s);
     AVO_TRY(open_arrays(s, error));
-    AVO_TRY(avo_batch_open(s->engine, &s->batch, error));
+    for (uint32_t i = 0; i < (s->cores.mode == CORES_MIXED ? 1 : 2); i++)
+        AVO_TRY(open_lane(s, i, error));
     AVO_TRY(sampler_room_open(s->engine_limits.vocabulary, s->allocator, &s->room, error));
     const tokenizer *tokenizer = s->engine_limits.model->tokenizer;
     if (tokenizer != NULL)
@@ -282,7 +342,9 @@ static avo_status open_threads(avo_scheduler *s, avo_error *error) {
     s->engine_started = pthread_create(&s->engine_thread, NULL, engine_main, s) == 0;
     s->delivery_started =
         s->engine_started && pthread_create(&s->delivery_thread, NULL, delivery_main, s) == 0;
-    bool good = s->delivery_started;
+    s->flight_started = s->delivery_started && s->cores.mode != CORES_MIXED &&
+                        pthread_create(&s->flight_thread, NULL, flight_main, s) == 0;
+    bool good = s->delivery_started && (s->flight_started || s->cores.mode == CORES_MIXED);
     while (good && s->tokenizer_threads < s->options.tokenizer_threads) {
         good = pthread_create(&s->tokenizer_thread[s->tokenizer_threads], NULL, tokenizer_main,
                               s) == 0;
@@ -298,6 +360,7 @@ static void open_locks(avo_scheduler *s) {
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->pending_cond, NULL);
+    pthread_cond_init(&s->flight_cond, NULL);
     pthread_cond_init(&s->engine_cond, &monotonic);
     pthread_cond_init(&s->ready_cond, NULL);
     pthread_cond_init(&s->gone_cond, &monotonic);
@@ -325,6 +388,8 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
     buffer_init(&s->text_room, s->allocator, ANSWER_TEXT_MAX);
     open_locks(s);
     avo_status status = plan_options(s, options, error);
+    if (status == AVO_OK)
+        status = plan_cores(s, error);
     if (status == AVO_OK)
         status = open_parts(s, error);
     if (status == AVO_OK)
@@ -363,9 +428,19 @@ static void close_threads(avo_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     s->engine_done = true;
     pthread_cond_broadcast(&s->ready_cond);
+    pthread_cond_broadcast(&s->flight_cond);
     pthread_mutex_unlock(&s->lock);
+    if (s->flight_started)
+        pthread_join(s->flight_thread, NULL);
     if (s->delivery_started)
         pthread_join(s->delivery_thread, NULL);
+}
+
+/* The engine is as it was: all threads compute. */
+static void give_threads(avo_scheduler *s) {
+    if (s->cores.mode == CORES_MIXED)
+        return;
+    engine_lane_resize(s->engine, 0, s->engine_limits.threads);
 }
 
 void avo_scheduler_close(avo_scheduler *s) {
@@ -374,7 +449,9 @@ void avo_scheduler_close(avo_scheduler *s) {
     close_threads(s);
     scheduler_telemetry_close(s);
     sched_close(s->core);
-    avo_batch_close(s->batch);
+    give_threads(s);
+    close_lane(s, &s->lane[0]);
+    close_lane(s, &s->lane[1]);
     sampler_room_close(s->room);
     encode_cache_close(s->encodings);
     buffer_free(&s->watch_room);
@@ -383,10 +460,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(job *));
     allocator_give(s->allocator, s->cancels, s->live_max * sizeof(uint64_t));
     allocator_give(s->allocator, s->slots, running * sizeof(serve_slot));
-    allocator_give(s->allocator, s->finished, running * sizeof(bool));
-    allocator_give(s->allocator, s->failed, running * sizeof(bool));
-    allocator_give(s->allocator, s->drew, running * sizeof(bool));
-    allocator_give(s->allocator, s->scored, running * sizeof(bool));
+    pthread_cond_destroy(&s->flight_cond);
     pthread_cond_destroy(&s->gone_cond);
     pthread_cond_destroy(&s->ready_cond);
     pthread_cond_destroy(&s->engine_cond);

@@ -1,5 +1,6 @@
 /* The engine thread: takes what has come, asks the core what to compute, computes it, draws, and
- * says what there is to deliver. It never waits for anybody but the team of the engine. */
+ * says what there is to deliver. It never waits for anybody but the team of the engine, and for a
+ * flight (scheduler_flight.c) when it has nothing else to do. */
 #include "sched/scheduler_int.h"
 
 #include "base/clock.h"
@@ -72,6 +73,11 @@ static void cancel_all(avo_scheduler *s) {
 }
 
 static void wait_for_work(avo_scheduler *s, bool stuck) {
+    if (s->flying) {
+        while (s->flight == FLIGHT_COMPUTED && s->inbox.first == NULL && s->cancel_count == 0)
+            pthread_cond_wait(&s->engine_cond, &s->lock);
+        return;
+    }
     if (stuck) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -92,7 +98,8 @@ static bool intake(avo_scheduler *s, bool stuck) {
     job_list taken = {NULL, NULL};
     pthread_mutex_lock(&s->lock);
     bool idle = sched_idle(s->core);
-    if (s->inbox.first == NULL && s->cancel_count == 0 && (idle || stuck) && !s->closing)
+    if (s->inbox.first == NULL && s->cancel_count == 0 && (idle || stuck) &&
+        (!s->closing || s->flying))
         wait_for_work(s, stuck && !idle);
     else if (s->closing && idle && s->inbox.first == NULL && !s->tokenizers_done)
         wait_for_work(s, false);
@@ -131,37 +138,36 @@ static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool add_entry(avo_scheduler *s, const sched_entry *entry) {
+static bool add_entry(avo_scheduler *s, avo_batch *batch, const sched_entry *entry) {
     serve_slot *slot = &s->slots[entry->slot];
     job *job = slot->job;
     if (!slot_prepare(s, slot))
         return false;
     bool draws = entry->draws && !job->given.no_answer;
-    avo_status status = avo_batch_add_scored(s->batch, slot->session, job->timeline + entry->first,
+    avo_status status = avo_batch_add_scored(batch, slot->session, job->timeline + entry->first,
                                              entry->rows, draws ? 1 : 0);
     if (status != AVO_OK) {
-        job->error = *avo_batch_error(s->batch);
+        job->error = *avo_batch_error(batch);
         job->error.status = status;
         return false;
     }
     if (draws)
-        batch_want(s->batch, job->sampler);
+        batch_want(batch, job->sampler);
     return true;
 }
 
-/* Rows that are in the batch. */
-static uint32_t build_batch(avo_scheduler *s, const sched_plan *plan, uint64_t now) {
-    uint32_t rows = 0;
-    avo_batch_clear(s->batch);
-    batch_want_nothing(s->batch);
+bool step_build(avo_scheduler *s, serve_lane *lane, const sched_plan *plan, uint64_t now) {
+    bool any = false;
+    avo_batch_clear(lane->batch);
+    batch_want_nothing(lane->batch);
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         note_begin(s, s->slots[entry->slot].job, now);
-        s->finished[i] = s->drew[i] = s->scored[i] = false;
-        s->failed[i] = !add_entry(s, entry);
-        rows += s->failed[i] ? 0 : entry->rows;
+        lane->finished[i] = lane->drew[i] = lane->scored[i] = false;
+        lane->failed[i] = !add_entry(s, lane->batch, entry);
+        any = any || !lane->failed[i];
     }
-    return rows;
+    return any;
 }
 
 static void keep_choice(job *job, const sample_choice *choice) {
@@ -175,7 +181,7 @@ static void keep_choice(job *job, const sample_choice *choice) {
 }
 
 /* Draws for one request; *finished: that was its last token. */
-static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
+static avo_status draw(avo_batch *batch, serve_slot *slot, bool *finished) {
     job *job = slot->job;
     sample_choice choice;
     uint32_t position = job->prompt_tokens + job->drawn;
@@ -185,7 +191,7 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
         return AVO_OK;
     }
     AVO_TRY(answer_constrain(job->matcher, job->sampler, &job->error));
-    AVO_TRY(batch_draw(s->batch, slot->session, job->sampler, position, &choice, &job->error));
+    AVO_TRY(batch_draw(batch, slot->session, job->sampler, position, &choice, &job->error));
     keep_choice(job, &choice);
     if (job->drawn == 1)
         job->first_ns = clock_now_ns();
@@ -202,39 +208,38 @@ static avo_status draw(avo_scheduler *s, serve_slot *slot, bool *finished) {
     return AVO_OK;
 }
 
-static void draw_all(avo_scheduler *s, const sched_plan *plan) {
+void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     uint64_t begin = clock_now_ns();
     uint32_t drawn = 0;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
-        if (s->failed[i] || !entry->draws)
+        if (lane->failed[i] || !entry->draws)
             continue;
-        s->failed[i] = draw(s, &s->slots[entry->slot], &s->finished[i]) != AVO_OK;
-        s->drew[i] = !s->failed[i] && !s->slots[entry->slot].job->given.no_answer;
-        drawn += s->drew[i];
+        serve_slot *slot = &s->slots[entry->slot];
+        lane->failed[i] = draw(lane->batch, slot, &lane->finished[i]) != AVO_OK;
+        lane->drew[i] = !lane->failed[i] && !slot->job->given.no_answer;
+        drawn += lane->drew[i];
     }
     note_stage(s, SPAN_SAMPLE, begin, drawn);
 }
 
-/* After everybody has drawn: looking at rows takes the logits that draws need. */
-static void score_all(avo_scheduler *s, const sched_plan *plan) {
+void step_score(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         serve_slot *slot = &s->slots[entry->slot];
-        if (s->failed[i] || !(job_looks(slot->job) || slot->job->embedding != NULL))
+        if (lane->failed[i] || !(job_looks(slot->job) || slot->job->embedding != NULL))
             continue;
-        s->failed[i] = job_score(slot->job, s->batch, slot->session, entry) != AVO_OK;
-        s->drew[i] = s->drew[i] && !s->failed[i];
-        s->scored[i] = !s->failed[i] && slot->job->given.prompt_logprobs;
+        lane->failed[i] = job_score(slot->job, lane->batch, slot->session, entry) != AVO_OK;
+        lane->drew[i] = lane->drew[i] && !lane->failed[i];
+        lane->scored[i] = !lane->failed[i] && slot->job->given.prompt_logprobs;
     }
 }
 
-/* A step that breaks takes those with it that were in it, and nobody else. */
-static void fail_all(avo_scheduler *s, const sched_plan *plan) {
+void step_fail(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (!s->failed[i])
-            s->slots[plan->entries[i].slot].job->error = *avo_batch_error(s->batch);
-        s->failed[i] = true;
+        if (!lane->failed[i])
+            s->slots[plan->entries[i].slot].job->error = *avo_batch_error(lane->batch);
+        lane->failed[i] = true;
     }
 }
 
@@ -273,69 +278,84 @@ static void publish_counts(avo_scheduler *s) {
     info->reused_tokens = counts.reused_tokens;
     info->new_tokens = counts.new_tokens;
     info->recomputed_tokens = counts.recomputed_tokens;
-    info->steps = s->steps;
+    info->steps = s->steps + s->flights;
     info->step_seconds = (double)s->step_ns * 1e-9;
+    info->prefill_steps = s->flights;
+    info->prefill_seconds = (double)s->flights_ns * 1e-9;
+    info->prefill_threads = s->cores.prompts;
     info->busy_seconds = (double)s->busy_ns * 1e-9;
     scheduler_count_pages(s);
 }
 
-static void publish(avo_scheduler *s, const sched_plan *plan, const sched_end *ends,
-                    uint32_t end_count) {
+void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
+    sched_cost_learn(sched_cost_model(s->core, plan->side), &plan->load, (double)ns);
+    if (plan->side == SCHED_PREFILL) {
+        s->flights++;
+        s->flights_ns += ns;
+        return;
+    }
+    s->steps++;
+    s->step_ns += ns;
+    if (s->flying)
+        cores_decoded(&s->cores, (double)ns);
+}
+
+void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
+    const sched_end *ends = NULL;
+    uint32_t end_count = 0;
+    sched_step_done(s->core, plan, lane->finished, lane->failed, clock_now_ns(), &ends, &end_count);
     pthread_mutex_lock(&s->lock);
     uint64_t now = clock_now_ns();
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (!s->drew[i] && !s->scored[i])
+        if (!lane->drew[i] && !lane->scored[i])
             continue;
         job *job = jobs_find(s, plan->entries[i].request);
         job->produced = job->drawn;
         job->scored = job_scored(job);
-        if (s->drew[i])
+        if (lane->drew[i])
             note_token(job, now);
         job_ready(job);
     }
-    for (uint32_t i = 0; i < plan->end_count; i++)
-        end_job(s, &plan->ends[i]);
     for (uint32_t i = 0; i < end_count; i++)
         end_job(s, &ends[i]);
     publish_counts(s);
     pthread_mutex_unlock(&s->lock);
 }
 
-static void learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
-    s->steps++;
-    s->step_ns += ns;
-    sched_cost_learn(sched_cost_model(s->core), &plan->load, (double)ns);
-}
-
-/* Computes the plan; nanoseconds of the step itself. */
-static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) {
-    uint32_t rows = build_batch(s, plan, now);
-    if (rows == 0)
-        return 0;
-    note_stage(s, SPAN_PLAN, now, 0);
-    uint64_t begin = clock_now_ns();
-    avo_status status = avo_step(s->engine, s->batch);
-    uint64_t ns = clock_now_ns() - begin;
-    if (status != AVO_OK) {
-        fail_all(s, plan);
-        return ns;
-    }
-    draw_all(s, plan);
-    begin = clock_now_ns();
-    score_all(s, plan);
-    ns += clock_now_ns() - begin;
-    learn(s, plan, ns);
-    return ns;
-}
-
-static void count_preempted(avo_scheduler *s, const sched_plan *plan) {
+void plan_publish(avo_scheduler *s, const sched_plan *plan) {
+    if (plan->entry_count > 0 && plan->end_count == 0 && plan->preempted_count == 0)
+        return;
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < plan->preempted_count; i++) {
         job *job = jobs_find(s, plan->preempted[i]);
         if (job != NULL)
             job->preemptions++;
     }
+    for (uint32_t i = 0; i < plan->end_count; i++)
+        end_job(s, &plan->ends[i]);
+    publish_counts(s);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Computes the plan in lane 0; nanoseconds of the step itself. */
+static uint64_t compute(avo_scheduler *s, const sched_plan *plan, uint64_t now) {
+    serve_lane *lane = &s->lane[0];
+    if (!step_build(s, lane, plan, now))
+        return 0;
+    note_stage(s, SPAN_PLAN, now, 0);
+    uint64_t begin = clock_now_ns();
+    avo_status status = avo_step(s->engine, lane->batch);
+    uint64_t ns = clock_now_ns() - begin;
+    if (status != AVO_OK) {
+        step_fail(s, lane, plan);
+        return ns;
+    }
+    step_draw(s, lane, plan);
+    begin = clock_now_ns();
+    step_score(s, lane, plan);
+    ns += clock_now_ns() - begin;
+    step_learn(s, plan, ns);
+    return ns;
 }
 
 void *engine_main(void *context) {
@@ -346,18 +366,14 @@ void *engine_main(void *context) {
     while (intake(s, stuck)) {
         uint64_t begin = clock_now_ns();
         sched_plan plan;
-        sched_plan_step(s->core, begin, &plan);
-        if (plan.preempted_count > 0)
-            count_preempted(s, &plan);
-        const sched_end *ends = NULL;
-        uint32_t end_count = 0;
         uint64_t step_ns = 0;
+        flight_turn(s);
+        sched_plan_side(s->core, flight_side(s), clock_now_ns(), &plan);
+        plan_publish(s, &plan);
         if (plan.entry_count > 0) {
             step_ns = compute(s, &plan, begin);
-            sched_step_done(s->core, &plan, s->finished, s->failed, clock_now_ns(), &ends,
-                            &end_count);
+            step_done(s, &s->lane[0], &plan);
         }
-        publish(s, &plan, ends, end_count);
         stuck = plan.entry_count == 0;
         s->busy_ns += clock_now_ns() - begin - step_ns;
     }

@@ -17,6 +17,12 @@
  * no row is computed in vain. That costs a fraction of a microsecond per token, and only where stop
  * strings were asked for. The delivery thread decodes the same tokens once more, with a matcher of
  * its own, to know which text may be shown.
+ *
+ * Where prompts have cores of their own there is one thread more, which computes and does nothing
+ * else: the engine thread plans a chunk of prompts, lays it into the batch of the engine's second
+ * lane and lets it fly; it decodes meanwhile, and when the chunk has landed draws from it. So
+ * sessions, pages, plans and draws stay the engine thread's alone, and a session that is handed
+ * from one lane to the other is not even touched.
  */
 #ifndef AVO_SCHED_SCHEDULER_INT_H
 #define AVO_SCHED_SCHEDULER_INT_H
@@ -27,6 +33,7 @@
 #include "engine/engine.h"
 #include "model/model.h"
 #include "sched/core.h"
+#include "sched/cores.h"
 
 #include <pthread.h>
 
@@ -132,6 +139,20 @@ typedef struct serve_slot {
     bool broken; /* it could not begin; job->error says why */
 } serve_slot;
 
+/* What a step is computed with: lane 0 by the engine thread, lane 1 while it flies. */
+typedef struct serve_lane {
+    avo_batch *batch;        /* NULL: there is no such lane */
+    bool *finished, *failed; /* [running_max] of a plan's entries */
+    bool *drew, *scored;     /* [running_max] */
+    sched_plan plan;         /* lane 1: that flies */
+} serve_lane;
+
+typedef enum flight_state {
+    FLIGHT_NONE,
+    FLIGHT_COMPUTED, /* lane 1's thread computes */
+    FLIGHT_LANDED    /* and has done so */
+} flight_state;
+
 struct avo_scheduler {
     avo_engine *engine;
     engine_limits engine_limits;
@@ -143,12 +164,13 @@ struct avo_scheduler {
 
     pthread_mutex_t lock;
     pthread_cond_t pending_cond, engine_cond, ready_cond;
-    pthread_cond_t gone_cond; /* a job has gone, or begun: room, or the end of a drain; or a call
-                                 has ended after closing began */
-    pthread_t engine_thread, delivery_thread;
+    pthread_cond_t gone_cond;   /* a job has gone, or begun: room, or the end of a drain; or a call
+                                   has ended after closing began */
+    pthread_cond_t flight_cond; /* a flight begins, or no more will */
+    pthread_t engine_thread, delivery_thread, flight_thread;
     pthread_t tokenizer_thread[SCHEDULER_TOKENIZERS_MAX];
     uint32_t tokenizer_threads;
-    bool engine_started, delivery_started;
+    bool engine_started, delivery_started, flight_started;
     encode_cache *encodings; /* NULL: the model has no tokenizer */
 
     /* Telemetry; all NULL where the engine has none. That of requests is written under the lock. */
@@ -174,16 +196,19 @@ struct avo_scheduler {
     bool draining, closing, ending, tokenizers_done, engine_done;
     avo_scheduler_info info;
     sched_pace pace; /* of first steps */
+    flight_state flight;
+    uint64_t flight_ns; /* that the last one took */
 
     /* Of the engine thread. */
     sched *core;
-    avo_batch *batch;
+    cores cores;
+    serve_lane lane[2];
     sampler_room *room;
     buffer watch_room;
-    serve_slot *slots;       /* [running_max] */
-    bool *finished, *failed; /* [running_max] of a plan's entries */
-    bool *drew, *scored;     /* [running_max] */
+    serve_slot *slots; /* [running_max] */
+    bool flying;       /* a flight has begun and was not landed */
     uint64_t steps, step_ns, busy_ns;
+    uint64_t flights, flights_ns;
 
     /* Of the delivery thread. */
     buffer text_room;
@@ -254,6 +279,29 @@ uint32_t job_scored(const job *job);
 void *tokenizer_main(void *scheduler);
 void *engine_main(void *scheduler);
 void *delivery_main(void *scheduler);
+void *flight_main(void *scheduler);
+
+/* ---- scheduler_engine.c: from a plan to tokens; on the engine thread ---- */
+
+/* Lays a plan into the lane's batch; false: there is nothing in it to compute. */
+bool step_build(avo_scheduler *s, serve_lane *lane, const sched_plan *plan, uint64_t now);
+/* It is computed: time is learned from, tokens are drawn, the core is told, then everybody else. */
+void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns);
+void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+/* After everybody has drawn: looking at rows takes the logits that draws need. */
+void step_score(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+/* A step that breaks takes those with it that were in it, and nobody else. */
+void step_fail(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+/* What a plan says besides its entries: who has ended, who was preempted. */
+void plan_publish(avo_scheduler *s, const sched_plan *plan);
+
+/* ---- scheduler_flight.c: prompts beside decoding; on the engine thread ---- */
+
+/* Draws from a flight that has landed; begins the next one, where there shall be one. */
+void flight_turn(avo_scheduler *s);
+/* Which rows the next step of lane 0 holds; its threads are set. */
+sched_side flight_side(avo_scheduler *s);
 
 /* ---- scheduler_telemetry.c; all of these do nothing where the engine has no telemetry ---- */
 

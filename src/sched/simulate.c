@@ -258,7 +258,7 @@ static void step_run(simulation *s, sched_plan *plan) {
     if (is_wrong(s))
         return;
     if (s->options->learn)
-        sched_cost_learn(sched_cost_model(s->sched), &plan->load, (double)taken);
+        sched_cost_learn(sched_cost_model(s->sched, plan->side), &plan->load, (double)taken);
     const sched_end *ends = NULL;
     uint32_t end_count = 0;
     sched_step_done(s->sched, plan, s->finished, s->failed, s->now, &ends, &end_count);

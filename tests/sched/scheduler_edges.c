@@ -324,7 +324,7 @@ static void a_text_that_cannot_fit(void **state) {
 
 static void set_cost(world *w, double ns) {
     pthread_mutex_lock(&w->scheduler->lock);
-    *sched_cost_model(w->scheduler->core) = (sched_cost){ns, ns, ns, 0, 0, 0};
+    *sched_cost_model(w->scheduler->core, SCHED_BOTH) = (sched_cost){ns, ns, ns, 0, 0, 0};
     pthread_mutex_unlock(&w->scheduler->lock);
 }
 

@@ -389,5 +389,8 @@ int main(void) {
                                        cmocka_unit_test(closed_under_load),
                                        cmocka_unit_test(options_that_cannot_be),
                                        cmocka_unit_test(any_allocation_may_fail)};
-    return cmocka_run_group_tests_name("sched/scheduler_ends", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("sched/scheduler_ends", tests, NULL, NULL);
+    world_cores = "static";
+    failed += cmocka_run_group_tests_name("sched/scheduler_ends, cores apart", tests, NULL, NULL);
+    return failed;
 }

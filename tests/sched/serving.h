@@ -286,6 +286,9 @@ typedef struct world_options {
 #define WORLD_OPTIONS                                                                              \
     { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT }
 
+/* How cores are shared where a test does not say so. */
+static const char *world_cores;
+
 static inline void world_open(world *w, const world_options *options) {
     memset(w, 0, sizeof(*w));
     test_allocator_init(&w->counting.counter);
@@ -304,9 +307,12 @@ static inline void world_open(world *w, const world_options *options) {
     engine.sessions_max = options->sessions;
     engine.rows_max = options->rows;
     engine.kv_tokens = options->kv_tokens;
+    avo_scheduler_options scheduler = options->scheduler;
+    if (scheduler.cores == NULL && options->threads > 1)
+        scheduler.cores = world_cores;
+    engine.lanes = scheduler.cores != NULL ? 2 : 0;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &w->error), &w->error);
-    assert_ok_error(avo_scheduler_open(w->engine, &options->scheduler, &w->scheduler, &w->error),
-                    &w->error);
+    assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &w->error), &w->error);
 }
 
 static inline void world_close(world *w) {

@@ -193,7 +193,8 @@ class SchedulerOptions(Structure):
                 ("waiting_tokens_max", c.c_uint64), ("token_seconds", c.c_double),
                 ("ageing_seconds", c.c_double), ("tokenizer_threads", c.c_uint32),
                 ("no_prefix_cache", c.c_bool), ("registry", Handle),
-                ("adapters_max", c.c_uint32)]
+                ("adapters_max", c.c_uint32), ("cores", c.c_char_p),
+                ("prefill_threads", c.c_uint32)]
 
 
 class RequestResult(Structure):
@@ -247,7 +248,8 @@ class SchedulerInfo(Structure):
                 ("tokenizer_seconds", c.c_double), ("delivery_seconds", c.c_double),
                 ("pages_free", c.c_uint32), ("pages_cached", c.c_uint32),
                 ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
-                ("prefix_hit_tokens", c.c_uint64)]
+                ("prefix_hit_tokens", c.c_uint64), ("prefill_steps", c.c_uint64),
+                ("prefill_seconds", c.c_double), ("prefill_threads", c.c_uint32)]
 
 
 # The C name of every structure, for those who compare.

@@ -91,6 +91,9 @@ class SchedulerInfo:
     pages_used: int
     prefix_queried_tokens: int
     prefix_hit_tokens: int
+    prefill_steps: int
+    prefill_seconds: float
+    prefill_threads: int
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of
@@ -183,14 +186,17 @@ class Scheduler(Owned):
                  running_max: int = 0, waiting_max: int = 0, waiting_tokens_max: int = 0,
                  token_seconds: float = 0.0, ageing_seconds: float = 0.0,
                  tokenizer_threads: int = 0, prefix_cache: bool = True,
-                 adapters_max: int = 0):
+                 adapters_max: int = 0, cores: Optional[str] = None,
+                 prefill_threads: int = 0):
+        """`cores`: "mixed", "static" or "adaptive"; the latter two want an Engine with lanes=2."""
         options = _abi.SchedulerOptions(
             running_max=running_max, waiting_max=waiting_max,
             waiting_tokens_max=waiting_tokens_max, token_seconds=token_seconds,
             ageing_seconds=ageing_seconds, tokenizer_threads=tokenizer_threads,
             no_prefix_cache=not prefix_cache,
             registry=None if registry is None else registry.handle,
-            adapters_max=adapters_max)
+            adapters_max=adapters_max, cores=None if cores is None else encoded(cores),
+            prefill_threads=prefill_threads)
         handle = _abi.Handle()
         with engine._mine():
             if any(not child.closed for child in engine._children):

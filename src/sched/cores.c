@@ -1,0 +1,122 @@
+/* Which threads compute what. */
+#include "sched/cores.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A step of both sides may take this much longer than one of decoding beside prompts would: it
+ * computes prompts as well. */
+#define TOGETHER 1.25
+/* Steps of decoding that take less than half of the target before it gives a thread back. */
+#define KEPT_STEPS 32
+
+static const char *const mode_names[] = {"mixed", "static", "adaptive"};
+
+bool cores_mode_named(const char *name, cores_mode *mode) {
+    *mode = CORES_MIXED;
+    if (name == NULL)
+        return true;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, mode_names[i]) == 0) {
+            *mode = (cores_mode)i;
+            return true;
+        }
+    return false;
+}
+
+const char *cores_mode_name(cores_mode mode) {
+    return mode_names[mode];
+}
+
+avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t most,
+                      uint64_t target_ns, avo_error *error) {
+    *cores = (struct cores){.mode = mode, .threads = threads, .target_ns = target_ns};
+    if (mode == CORES_MIXED) {
+        if (most > 0)
+            return status_fail(
+                error, AVO_ERROR_ARGUMENT,
+                "prefill_threads: %u, but prompts have no threads of their own where "
+                "cores are mixed",
+                most);
+        return AVO_OK;
+    }
+    if (threads < 2)
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "cores: \"%s\" needs two threads at least, one that decodes and one that "
+            "prefills; there is %u",
+            cores_mode_name(mode), threads);
+    if (most >= threads)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "prefill_threads: %u of %u; one at least must be left for decoding",
+                           most, threads);
+    cores->most = most > 0 ? most : mode == CORES_STATIC ? threads / 2 : threads - 1;
+    cores->prompts = mode == CORES_STATIC ? cores->most : (threads + 1) / 2;
+    cores->prompts = cores->prompts < cores->most ? cores->prompts : cores->most;
+    return AVO_OK;
+}
+
+static void scale(sched_cost *cost, double factor) {
+    cost->step *= factor;
+    cost->decode_row *= factor;
+    cost->prefill_row *= factor;
+    cost->context_token *= factor;
+    cost->adapter *= factor;
+    cost->scored_row *= factor;
+}
+
+void cores_guess(const cores *cores, sched *sched) {
+    if (cores->mode == CORES_MIXED)
+        return;
+    double all = cores->threads;
+    scale(sched_cost_model(sched, SCHED_PREFILL), all / cores->prompts);
+    scale(sched_cost_model(sched, SCHED_DECODE), all / (cores->threads - cores->prompts));
+}
+
+/* Whether a step of both sides would hide the rows of the prompts. */
+static bool together(sched *sched, const sched_demand *demand) {
+    sched_load decode = {.decode_rows = demand->decoding};
+    sched_load both = {.decode_rows = demand->decoding, .prefill_rows = UINT32_MAX};
+    if (demand->prompt_rows < both.prefill_rows)
+        both.prefill_rows = (uint32_t)demand->prompt_rows;
+    return sched_cost_of(sched_cost_model(sched, SCHED_BOTH), &both) <=
+           TOGETHER * sched_cost_of(sched_cost_model(sched, SCHED_DECODE), &decode);
+}
+
+/* By the roots of what waits on either side. */
+static uint32_t fair_share(const cores *cores, const sched_demand *demand) {
+    double decode = sqrt(demand->decoding), prompts = sqrt(demand->prompts + demand->waiting);
+    uint32_t share = (uint32_t)(cores->threads * prompts / (decode + prompts) + 0.5);
+    share = share > cores->withheld ? share - cores->withheld : 1;
+    share = share < cores->most ? share : cores->most;
+    return share > 0 ? share : 1;
+}
+
+uint32_t cores_choose(cores *cores, sched *sched) {
+    if (cores->mode != CORES_ADAPTIVE)
+        return cores->mode == CORES_STATIC ? cores->most : 0;
+    sched_demand demand = sched_demands(sched);
+    if (demand.decoding == 0 || demand.prompts + demand.waiting == 0 || together(sched, &demand))
+        return 0;
+    uint32_t share = fair_share(cores, &demand);
+    if (share != cores->prompts) {
+        scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
+        scale(sched_cost_model(sched, SCHED_DECODE),
+              (double)(cores->threads - cores->prompts) / (cores->threads - share));
+        cores->prompts = share;
+    }
+    return share;
+}
+
+void cores_decoded(cores *cores, double nanoseconds) {
+    double target = (double)cores->target_ns;
+    if (cores->mode != CORES_ADAPTIVE || target == 0)
+        return;
+    if (nanoseconds > target && cores->withheld + 1 < cores->threads) {
+        cores->withheld++;
+        cores->kept = 0;
+    } else if (nanoseconds < target / 2 && cores->withheld > 0 && ++cores->kept >= KEPT_STEPS) {
+        cores->withheld--;
+        cores->kept = 0;
+    }
+}

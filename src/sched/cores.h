@@ -1,0 +1,47 @@
+/* Which threads compute what: decoding and prompts in one step by all of them ("mixed"), or side by
+ * side, each with threads of its own ("static", "adaptive"). Pure arithmetic; the scheduler's
+ * driver and the simulation ask the same functions.
+ *
+ * static    prompts have `prompts` threads, decoding the others, whether there is work or not.
+ * adaptive  where only one kind of work is there, all threads do it. Where both are, and the rows
+ * of prompts are more than a step of decoding hides, prompts get a flight of their own: a chunk
+ * that is computed beside steps of decoding. How many threads it gets follows the load: if n
+ * sequences decode and m prompts wait, n/d + m/p is smallest with d : p = √n : √m (time goes with
+ * one over threads, and everybody counts alike); steps of decoding that miss the target take
+ * threads back.
+ */
+#ifndef AVO_SCHED_CORES_H
+#define AVO_SCHED_CORES_H
+
+#include "sched/core.h"
+
+typedef enum cores_mode { CORES_MIXED, CORES_STATIC, CORES_ADAPTIVE } cores_mode;
+
+/* NULL: mixed. False: there is no such mode. */
+bool cores_mode_named(const char *name, cores_mode *mode);
+const char *cores_mode_name(cores_mode mode);
+
+typedef struct cores {
+    cores_mode mode;
+    uint32_t threads;
+    uint32_t most;    /* threads that prompts may have: static, have */
+    uint32_t prompts; /* that the last flight had; the costs of both sides are those with as many */
+    uint32_t withheld; /* adaptive: because decoding missed the target */
+    uint32_t kept;     /* steps of decoding since that kept it well */
+    uint64_t target_ns;
+} cores;
+
+/* `most` 0: half of the threads where static, all but one where adaptive. Mixed takes any number of
+ * threads, the others at least two. */
+AVO_MUST_USE avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t most,
+                                   uint64_t target_ns, avo_error *error);
+/* The costs of both sides, guessed from that of steps by all. */
+void cores_guess(const cores *cores, sched *sched);
+
+/* Threads for a flight of prompts that may begin now; 0: there shall be none, and the next step is
+ * one of both sides by all threads. The sides' costs are brought to that number. */
+uint32_t cores_choose(cores *cores, sched *sched);
+/* A step of decoding beside prompts took so long. */
+void cores_decoded(cores *cores, double nanoseconds);
+
+#endif
