@@ -116,9 +116,7 @@ static avo_status make_options(const simulate_flags *flags, simulate_options *op
                                               .cores = flags->cores,
                                               .decode_cores = flags->decode_cores,
                                               .core_bandwidth = flags->core_bandwidth}};
-    options->machine.split = strcmp(flags->cores_mode, "mixed") == 0   ? SIMULATE_MIXED
-                             : strcmp(flags->cores_mode, "split") == 0 ? SIMULATE_SPLIT
-                                                                       : SIMULATE_ADAPTIVE;
+    (void)cores_mode_named(flags->cores_mode, &options->machine.split); /* one of the choices */
     options->sched = (sched_options){.running_max = flags->running,
                                      .rows_max = flags->rows,
                                      .waiting_max = flags->waiting,
@@ -264,11 +262,11 @@ static void specs_machine(simulate_flags *f, option_spec *specs) {
          "each distinct adapter in a step (default 0.4)", 0, 1e9},
         {"noise", 0, OPTION_NUMBER, &f->noise, "F",
          "a step takes 1 − F to 1 + F of its cost (default 0.05)", 0, 0.99},
-        {"cores-mode", 0, OPTION_CHOICE, &f->cores_mode, "mixed|split|adaptive",
-         "decode and prefill in one step, on cores of their own, or as is shorter", 0, 0},
+        {"cores-mode", 0, OPTION_CHOICE, &f->cores_mode, "mixed|static|adaptive",
+         "decode and prefill in one step, on cores of their own, or as the load is", 0, 0},
         {"cores", 0, OPTION_U32, &f->cores, "N", "cores of the machine (default 2)", 1, 4096},
         {"decode-cores", 0, OPTION_U32, &f->decode_cores, "N",
-         "of --cores-mode split: cores that decode (default 1)", 1, 4095},
+         "of --cores-mode static: cores that decode (default 1)", 1, 4095},
         {"core-bandwidth", 0, OPTION_NUMBER, &f->core_bandwidth, "F",
          "part of the machine's memory speed that one core reaches (default 0.65)", 0.001, 1},
         {"json", 0, OPTION_FLAG, &f->json, NULL, "print a JSON object", 0, 0},
@@ -295,7 +293,9 @@ static const char *check_flags(const simulate_flags *flags, int words) {
         return "--seeds has no --csv and no --plot";
     if (flags->rows < flags->running)
         return "--rows: each of --running sequences needs a row";
-    if (flags->decode_cores >= flags->cores && strcmp(flags->cores_mode, "split") == 0)
+    if (flags->cores < 2 && strcmp(flags->cores_mode, "mixed") != 0)
+        return "--cores-mode: cores of their own are two at least";
+    if (flags->decode_cores >= flags->cores && strcmp(flags->cores_mode, "static") == 0)
         return "--decode-cores: at least one of --cores must be left";
     if (flags->plot != NULL && !simulate_plot_named(flags->plot))
         return "--plot: a name that ends in .svg or .png";

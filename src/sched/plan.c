@@ -346,7 +346,8 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
         plan_admission(sched, &draft);
     if (sched->counts.waiting == 0)
         sched->pace.waited = false; /* whoever waited was cancelled, or is back from preemption */
-    sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
+    if (side == SCHED_BOTH)
+        sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
     sched_entry *entries = side == SCHED_PREFILL ? sched->prompts : sched->entries;
     uint32_t count = write_entries(sched, side, entries);
     *(side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = count > 0;

@@ -49,6 +49,8 @@ static void user_over(simulation *s, uint32_t index, simulate_end end, uint64_t 
 static void user_submit(simulation *s, uint32_t index, uint64_t time) {
     const simulate_item *item = &s->items[index];
     user *user = &s->users[index];
+    if (item->first_deadline_ns > 0 || item->deadline_ns > 0)
+        user->reusable = places_cached(s, index);
     sched_request request = {
         .id = (uint64_t)index + 1,
         .tenant = item->tenant,
@@ -59,6 +61,7 @@ static void user_submit(simulation *s, uint32_t index, uint64_t time) {
         .prompt_tokens = item->prompt_tokens,
         .new_tokens_max = item->new_tokens_max,
         .arrival_ns = item->arrival_ns,
+        .reusable_tokens = user->reusable,
         .first_deadline_ns =
             item->first_deadline_ns > 0 ? item->arrival_ns + item->first_deadline_ns : 0,
         .deadline_ns = item->deadline_ns > 0 ? item->arrival_ns + item->deadline_ns : 0};
@@ -135,58 +138,36 @@ static void hog_run(simulation *s, double step_ns) {
 
 /* ---- Steps ---- */
 
-/* The time of weights read by `cores` of them, of arithmetic done by them. */
-static double side_ns(const simulate_machine *machine, const sched_load *load, uint32_t cores) {
+/* What a step costs on some of the cores: weights come at their part of memory's speed, where
+ * others read beside them too, and arithmetic goes with their number. */
+sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
     sched_cost cost = machine->cost;
-    double bandwidth = cores * machine->core_bandwidth;
+    if (cores >= machine->cores)
+        return cost;
+    double all = machine->cores * machine->core_bandwidth;
+    double bandwidth = cores * machine->core_bandwidth / (all > 1 ? all : 1);
     double part = (double)cores / machine->cores;
-    cost.step /= bandwidth < 1 ? bandwidth : 1;
-    cost.adapter /= bandwidth < 1 ? bandwidth : 1;
+    cost.step /= bandwidth;
+    cost.adapter /= bandwidth;
     cost.decode_row /= part;
     cost.prefill_row /= part;
     cost.context_token /= part;
-    return sched_cost_of(&cost, load);
+    return cost;
 }
 
-/* Both sides read at once: together they cannot be faster than memory. */
-static double split_ns(const simulate_machine *machine, const sched_load *decode,
-                       const sched_load *prefill, uint32_t cores) {
-    double both = (decode->decode_rows > 0 ? machine->cost.step : 0) +
-                  (prefill->prefill_rows > 0 ? machine->cost.step : 0);
-    double longest =
-        fmax(side_ns(machine, decode, cores), side_ns(machine, prefill, machine->cores - cores));
-    return fmax(longest, both);
-}
-
-/* What the step would take without noise. */
-static double step_cost(const simulation *s, const sched_plan *plan) {
+static uint64_t step_time(simulation *s, const sched_plan *plan, uint32_t cores) {
     const simulate_machine *machine = &s->options->machine;
-    if (machine->split == SIMULATE_MIXED || machine->cores < 2)
-        return sched_cost_of(&machine->cost, &plan->load);
-    sched_load decode = {.decode_rows = plan->load.decode_rows, .adapters = plan->load.adapters};
-    sched_load prefill = {.prefill_rows = plan->load.prefill_rows, .adapters = plan->load.adapters};
-    for (uint32_t i = 0; i < plan->entry_count; i++)
-        if (plan->entries[i].rows == 1)
-            decode.context_tokens += plan->entries[i].first + 1;
-    prefill.context_tokens = plan->load.context_tokens - decode.context_tokens;
-    if (machine->split == SIMULATE_SPLIT)
-        return split_ns(machine, &decode, &prefill, machine->decode_cores);
-    double best = sched_cost_of(&machine->cost, &plan->load); /* or all of them together */
-    for (uint32_t cores = 1; cores < machine->cores; cores++)
-        best = fmin(best, split_ns(machine, &decode, &prefill, cores));
-    return best;
-}
-
-static uint64_t step_time(simulation *s, const sched_plan *plan) {
-    const simulate_machine *machine = &s->options->machine;
-    double cost = step_cost(s, plan) * (1 + machine->noise * (2 * draw_uniform(s) - 1));
+    sched_cost own = simulate_cost(machine, cores);
+    double cost =
+        sched_cost_of(&own, &plan->load) * (1 + machine->noise * (2 * draw_uniform(s) - 1));
     if (machine->stall > 0 && draw_uniform(s) < machine->stall)
         cost *= STALL_FACTOR;
     return (uint64_t)cost + 1;
 }
 
 /* A token reaches its client, who knows what it must be. */
-static void token_deliver(simulation *s, uint32_t index, int32_t token, uint64_t time) {
+static void token_deliver(simulation *s, uint32_t index, int32_t token, const step *step) {
+    uint64_t time = s->now;
     user *user = &s->users[index];
     simulate_outcome *outcome = &s->outcomes[index];
     if (user->state == USER_OVER)
@@ -196,7 +177,7 @@ static void token_deliver(simulation *s, uint32_t index, int32_t token, uint64_t
     user->sum = sum_add(user->sum, token);
     if (user->tokens++ == 0) {
         uint64_t deadline = s->items[index].first_deadline_ns;
-        if (deadline > 0 && s->last_plan >= s->items[index].arrival_ns + deadline)
+        if (deadline > 0 && step->planned_ns >= s->items[index].arrival_ns + deadline)
             wrong(s, "request %u gets its first token after the deadline", index);
         outcome->first_ns = time;
     } else {
@@ -209,12 +190,14 @@ static void token_deliver(simulation *s, uint32_t index, int32_t token, uint64_t
     outcome->tokens = user->tokens;
 }
 
-static void step_entry(simulation *s, const sched_entry *entry, uint32_t i, uint64_t time) {
+static void step_entry(simulation *s, const step *step, uint32_t i) {
+    const sched_entry *entry = &step->plan.entries[i];
     uint32_t index = (uint32_t)(entry->request - 1);
     const simulate_item *item = &s->items[index];
     place *place = &s->places[entry->slot];
     uint64_t sum = places_compute(s, entry);
-    s->finished[i] = s->failed[i] = false;
+    step->finished[i] = step->failed[i] = false;
+    place->flies = false;
     if (is_wrong(s))
         return;
     places_index(s, entry);
@@ -223,11 +206,11 @@ static void step_entry(simulation *s, const sched_entry *entry, uint32_t i, uint
     if (!entry->draws)
         return;
     int32_t token = sum_draw(sum);
-    token_deliver(s, index, token, time);
+    token_deliver(s, index, token, step);
     place->tokens[place->known++] = token;
     uint32_t tokens = s->users[index].tokens;
-    s->finished[i] = tokens >= item->answer_tokens;
-    s->failed[i] = tokens == item->fails_at;
+    step->finished[i] = tokens >= item->answer_tokens;
+    step->failed[i] = tokens == item->fails_at;
 }
 
 static void step_ends(simulation *s, const sched_end *ends, uint32_t count, bool by_plan) {
@@ -248,23 +231,31 @@ static void step_gone(simulation *s, const sched_plan *plan) {
     }
 }
 
-static void step_run(simulation *s, sched_plan *plan) {
-    uint64_t taken = step_time(s, plan);
-    events_run(s, s->now + taken); /* who comes and goes meanwhile */
-    s->now += taken;
-    s->clock = s->now > s->clock ? s->now : s->clock;
+/* What was planned is computed by now. */
+static void step_land(simulation *s, const step *step, uint64_t taken) {
+    const sched_plan *plan = &step->plan;
     for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++)
-        step_entry(s, &plan->entries[i], i, s->now);
+        step_entry(s, step, i);
     if (is_wrong(s))
         return;
     if (s->options->learn)
         sched_cost_learn(sched_cost_model(s->sched, plan->side), &plan->load, (double)taken);
     const sched_end *ends = NULL;
     uint32_t end_count = 0;
-    sched_step_done(s->sched, plan, s->finished, s->failed, s->now, &ends, &end_count);
+    sched_step_done(s->sched, plan, step->finished, step->failed, s->now, &ends, &end_count);
     step_ends(s, ends, end_count, false);
     step_gone(s, plan);
     s->result->steps++;
+}
+
+static void step_run(simulation *s, uint32_t cores) {
+    uint64_t taken = step_time(s, &s->near.plan, cores);
+    events_run(s, s->now + taken); /* who comes and goes meanwhile */
+    s->now += taken;
+    s->clock = s->now > s->clock ? s->now : s->clock;
+    if (s->flying)
+        cores_decoded(&s->cores, (double)taken);
+    step_land(s, &s->near, taken);
     s->result->busy_ns += taken;
 }
 
@@ -283,14 +274,61 @@ static void plan_made(simulation *s, const sched_plan *plan) {
     check_begins(s);
     check_plan(s, plan);
     check_state(s);
+    for (uint32_t i = 0; i < s->options->sched.running_max; i++)
+        if (s->places[i].item != UINT32_MAX)
+            s->users[s->places[i].item].landed = false;
     s->last_plan = s->now;
     s->planned_once = true;
+}
+
+static void make_plan(simulation *s, sched_side side, step *step) {
+    s->attempt_count = 0;
+    step->planned_ns = s->now;
+    sched_plan_side(s->sched, side, s->now, &step->plan);
+    plan_made(s, &step->plan);
+}
+
+/* ---- Prompts beside decoding ---- */
+
+static void flight_land(simulation *s) {
+    s->flying = false;
+    for (uint32_t i = 0; i < s->flight.plan.entry_count; i++)
+        s->users[s->flight.plan.entries[i].request - 1].landed = true;
+    step_land(s, &s->flight, s->flight.end_ns - s->flight.planned_ns);
+}
+
+/* As scheduler_flight.c does it; with which cores the next step of the others is computed. */
+static sched_side flight_turn(simulation *s, uint32_t *cores) {
+    *cores = s->options->machine.cores;
+    if (s->cores.mode == CORES_MIXED)
+        return SCHED_BOTH;
+    if (s->flying && s->flight.end_ns <= s->now)
+        flight_land(s);
+    uint32_t prompts = s->flying || is_wrong(s) ? 0 : cores_choose(&s->cores, s->sched);
+    if (prompts > 0) {
+        make_plan(s, SCHED_PREFILL, &s->flight);
+        s->flying = s->flight.plan.entry_count > 0 && !is_wrong(s);
+        if (s->flying)
+            s->flight.end_ns = s->now + step_time(s, &s->flight.plan, prompts);
+        for (uint32_t i = 0; i < s->flight.plan.entry_count; i++)
+            s->places[s->flight.plan.entries[i].slot].flies = true;
+    }
+    if (!s->flying && s->cores.mode != CORES_STATIC)
+        return SCHED_BOTH;
+    *cores -= s->cores.prompts;
+    return SCHED_DECODE;
 }
 
 /* Nothing to compute: on to whatever happens next. False: nothing will. */
 static bool wait_on(simulation *s) {
     uint32_t next = heap_first(&s->events);
     uint64_t time = next == HEAP_OUT ? UINT64_MAX : s->users[next].event_ns;
+    if (s->flying) {
+        time = time < s->flight.end_ns ? time : s->flight.end_ns;
+        s->result->busy_ns += time > s->now ? time - s->now : 0;
+        s->now = time > s->now ? time : s->now;
+        return true;
+    }
     if (s->hog.count > 0 && s->hog_until < time)
         time = s->hog_until;
     else if (s->hog.count == 0 && !sched_idle(s->sched))
@@ -308,16 +346,16 @@ static void run(simulation *s) {
     uint64_t steps_max = 20 * tokens + 100000;
     double mean = s->options->machine.cost.step;
     for (uint64_t turn = 0; !is_wrong(s); turn++) {
-        sched_plan plan;
         events_run(s, s->now);
         hog_run(s, mean);
-        s->attempt_count = 0;
-        sched_plan_step(s->sched, s->now, &plan);
-        plan_made(s, &plan);
+        uint32_t cores;
+        sched_side side = flight_turn(s, &cores);
+        if (!is_wrong(s))
+            make_plan(s, side, &s->near);
         if (is_wrong(s))
             return;
-        if (plan.entry_count > 0)
-            step_run(s, &plan);
+        if (s->near.plan.entry_count > 0)
+            step_run(s, cores);
         else if (!wait_on(s))
             break;
         if (turn > steps_max)
@@ -329,15 +367,37 @@ static void run(simulation *s) {
         wrong(s, "%u pages are left over", pages_count(s->pages).used);
 }
 
+/* A scheduler that knows the machine knows its sides, too. */
+static avo_status open_sched(simulation *s, const sched_memory *memory,
+                             const avo_allocator *allocator, avo_error *error) {
+    const simulate_machine *machine = &s->options->machine;
+    sched_options options = s->options->sched;
+    options.apart = machine->split == CORES_STATIC;
+    uint32_t prompts = options.apart ? machine->cores - machine->decode_cores : 0;
+    AVO_TRY(
+        cores_open(&s->cores, machine->split, machine->cores, prompts, options.target_ns, error));
+    AVO_TRY(sched_open(&options, memory, allocator, &s->sched, error));
+    if (s->options->learn) {
+        cores_guess(&s->cores, s->sched);
+    } else if (machine->split != CORES_MIXED) {
+        *sched_cost_model(s->sched, SCHED_PREFILL) = simulate_cost(machine, s->cores.prompts);
+        *sched_cost_model(s->sched, SCHED_DECODE) =
+            simulate_cost(machine, machine->cores - s->cores.prompts);
+    }
+    return AVO_OK;
+}
+
 static avo_status open(simulation *s, const avo_allocator *allocator, avo_error *error) {
     const simulate_options *options = s->options;
     s->users = arena_take_array(&s->arena, s->count, sizeof(user));
-    s->finished = arena_take_array(&s->arena, options->sched.running_max, sizeof(bool));
-    s->failed = arena_take_array(&s->arena, options->sched.running_max, sizeof(bool));
-    if (s->users == NULL || s->finished == NULL || s->failed == NULL ||
+    uint32_t running = options->sched.running_max;
+    bool *marks = arena_take_array(&s->arena, running, 4 * sizeof(bool));
+    if (s->users == NULL || marks == NULL ||
         !heap_init(&s->events, &s->arena, s->count, event_order, s) || !places_open(s) ||
         !checks_open(s))
         return status_no_memory(error, "simulation", s->arena.used_bytes);
+    s->near = (step){.finished = marks, .failed = marks + running};
+    s->flight = (step){.finished = marks + 2 * running, .failed = marks + 3 * running};
     for (uint32_t i = 0; i < s->count; i++) {
         s->users[i].sum = sum_begin(&s->items[i]);
         for (uint32_t t = 0; t < s->items[i].prompt_tokens; t++)
@@ -348,7 +408,7 @@ static avo_status open(simulation *s, const avo_allocator *allocator, avo_error 
     }
     sched_memory memory = places_memory(s);
     AVO_TRY(pages_open(options->sched.pages, allocator, &s->pages, error));
-    return sched_open(&options->sched, &memory, allocator, &s->sched, error);
+    return open_sched(s, &memory, allocator, error);
 }
 
 avo_status simulate_run(const simulate_options *options, const simulate_item *items, uint32_t count,

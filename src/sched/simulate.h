@@ -11,6 +11,7 @@
 #define AVO_SCHED_SIMULATE_H
 
 #include "sched/core.h"
+#include "sched/cores.h"
 
 #define SIMULATE_REQUESTS_MAX 1000000
 #define SIMULATE_WRONG_MAX    256
@@ -57,21 +58,14 @@ typedef struct simulate_outcome {
 
 /* ---- The machine ---- */
 
-/* Cores that decode and cores that prefill, side by side, instead of mixed steps. */
-typedef enum simulate_cores {
-    SIMULATE_MIXED,
-    SIMULATE_SPLIT,   /* `decode_cores` decode, the others prefill */
-    SIMULATE_ADAPTIVE /* every step has the split that is shortest */
-} simulate_cores;
-
 typedef struct simulate_machine {
-    sched_cost cost; /* of mixed steps on all cores; a step's weights are read at memory's speed,
-                        the rest is arithmetic */
-    double noise;    /* 0.1: a step takes 0.9 to 1.1 of its cost */
-    double stall;    /* probability that it takes ten times as long */
-    simulate_cores split;
-    uint32_t cores, decode_cores;
-    double core_bandwidth; /* one core's part of what all cores together read */
+    sched_cost cost;  /* of mixed steps on all cores; a step's weights are read at memory's speed,
+                         the rest is arithmetic */
+    double noise;     /* 0.1: a step takes 0.9 to 1.1 of its cost */
+    double stall;     /* probability that it takes ten times as long */
+    cores_mode split; /* decoding and prompts on cores of their own; the scheduler's own rules */
+    uint32_t cores, decode_cores; /* decode_cores: where static */
+    double core_bandwidth;        /* one core's part of what all cores together read */
 } simulate_machine;
 
 typedef struct simulate_options {

@@ -108,10 +108,21 @@ static uint64_t deadline_at(const simulation *s, uint32_t index) {
     return least > 0 ? item->arrival_ns + least : UINT64_MAX;
 }
 
-/* The shortest time to the first token, with the machine to itself and nothing cached. */
-static double first_token_ns(const simulation *s, const simulate_item *item) {
-    const sched_cost *cost = &s->options->machine.cost;
-    double rows = item->prompt_tokens;
+/* Of steps with prompts, where nothing else is computed. */
+static sched_cost prompt_cost(const simulation *s) {
+    const simulate_machine *machine = &s->options->machine;
+    return simulate_cost(machine, machine->split == CORES_STATIC
+                                      ? machine->cores - machine->decode_cores
+                                      : machine->cores);
+}
+
+/* The shortest time to the first token, with the machine to itself and what was cached when it
+ * came. */
+static double first_token_ns(const simulation *s, uint32_t index) {
+    const simulate_item *item = &s->items[index];
+    sched_cost own = prompt_cost(s);
+    const sched_cost *cost = &own;
+    double rows = item->prompt_tokens - s->users[index].reusable;
     double steps = ceil(rows / s->options->sched.rows_max);
     return steps * (cost->step + cost->adapter * item->adapters) + cost->prefill_row * rows +
            cost->context_token * rows * (rows + 1) / 2;
@@ -126,8 +137,7 @@ static bool is_hopeless(const simulation *s, uint32_t index, uint64_t now, uint6
     if (deadline == UINT64_MAX || (deadline > now && s->result->steps < options->sched.trust_steps))
         return false;
     double left = deadline > now ? (double)(deadline - now) : 0;
-    double needed =
-        first_token_ns(s, &s->items[index]) + options->machine.cost.prefill_row * (double)ahead;
+    double needed = first_token_ns(s, index) + prompt_cost(s).prefill_row * (double)ahead;
     return left <= needed * (options->learn ? LEARNED_FACTOR : 1 + 1e-9) + 2;
 }
 
@@ -179,7 +189,7 @@ void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_pla
     }
     if (!right)
         wrong(s, "request %u ends as %d after %u tokens", index, (int)outcome, user->tokens);
-    if (s->planned_once && s->last_plan >= deadline)
+    if (s->planned_once && s->last_plan >= deadline && !user->landed)
         wrong(s, "request %u has outlived its deadline", index);
 }
 
@@ -295,6 +305,8 @@ static void check_entry(simulation *s, const sched_entry *entry) {
     else if (entry->rows == 0 || entry->first != place->computed)
         wrong(s, "request %u computes %u rows from %u, and has %u", index, entry->rows,
               entry->first, place->computed);
+    else if (place->flies)
+        wrong(s, "request %u is computed twice at the same time", index);
     else if (place->served == s->plans)
         wrong(s, "request %u is twice in a step", index);
     else if (deadline_at(s, index) <= s->now)
@@ -343,6 +355,8 @@ static void check_turns(simulation *s) {
     for (uint32_t i = 0; i < options->running_max && options->adapters_max > 0; i++)
         lanes += first_of_adapter(s, i);
     uint32_t most = options->adapters_max > 0 ? (lanes + 1) * (PREFILL_SKIPS_MAX + 1) : 0;
+    if (s->flying && pages_available(s->pages) == 0)
+        return; /* pages of what flies may be waited for */
     for (uint32_t i = 0; i < options->running_max; i++) {
         const place *place = &s->places[i];
         if (place->item == UINT32_MAX || place->served == s->plans || place->since == s->plans ||
@@ -375,8 +389,11 @@ static void check_target(simulation *s, const sched_plan *plan) {
 void check_plan(simulation *s, const sched_plan *plan) {
     uint64_t rows = 0, decoding = 0;
     s->plans++;
-    if (s->cancelled > 0)
-        wrong(s, "%u cancelled requests live on", s->cancelled);
+    uint32_t excused = 0;
+    for (uint32_t i = 0; s->flying && i < s->flight.plan.entry_count; i++)
+        excused += s->users[s->flight.plan.entries[i].request - 1].cancelled;
+    if (s->cancelled > excused)
+        wrong(s, "%u cancelled requests live on", s->cancelled - excused);
     for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++) {
         rows += plan->entries[i].rows;
         check_entry(s, &plan->entries[i]);
@@ -390,8 +407,10 @@ void check_plan(simulation *s, const sched_plan *plan) {
     if (is_wrong(s) || !s->options->check)
         return;
     check_adapters(s, plan);
-    check_turns(s);
-    check_target(s, plan);
+    if (plan->side != SCHED_PREFILL)
+        check_turns(s);
+    if (plan->side == SCHED_BOTH)
+        check_target(s, plan);
     check_shares(s);
 }
 

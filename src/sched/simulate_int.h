@@ -34,6 +34,8 @@ typedef struct user {
     uint32_t charged;   /* positions paid for */
     bool begun;         /* its answer is promised */
     uint32_t unserved;  /* steps in a row in which it could have decoded and did not */
+    bool landed;        /* since the last plan: no plan could end it before */
+    uint32_t reusable;  /* of the prompt, cached when it was submitted */
     uint64_t sum;       /* of everything that he has: prompt and tokens */
     uint64_t event_ns;  /* arrival, next try, or cancellation */
     uint64_t last_ns;   /* when the last token came */
@@ -44,6 +46,7 @@ typedef struct user {
 typedef struct place {
     uint32_t item; /* UINT32_MAX: empty */
     bool begun;    /* in the plan that is being made */
+    bool flies;    /* is computed beside others */
     uint32_t computed, known;
     uint64_t served; /* the last plan that gave it rows */
     uint64_t since;  /* the plan in which it began */
@@ -53,6 +56,13 @@ typedef struct place {
     kv_table table;
     prefix_root root;
 } place;
+
+/* A step in the making: of both sides or of decoding, or of prompts beside others. */
+typedef struct step {
+    bool *finished, *failed; /* [running_max] */
+    sched_plan plan;
+    uint64_t planned_ns, end_ns;
+} step;
 
 /* What happened to memory while a plan was made: who was begun, in order. */
 typedef struct attempt {
@@ -93,6 +103,7 @@ typedef struct simulation {
     kv_pages *pages;
     uint64_t *content; /* [pages] sum up to the page's end */
     place *places;     /* [running_max] */
+    int32_t *probe;    /* [context_max] a prompt that is looked for */
     attempt *attempts; /* [running_max + 1] */
     uint32_t attempt_count;
     kv_table hog;
@@ -108,7 +119,9 @@ typedef struct simulation {
     uint32_t preempted;     /* requests that were, and have not come back */
     uint32_t prompt_max;
     uint64_t plans;
-    bool *finished, *failed;
+    cores cores;
+    step near, flight; /* the flight, while `flying` */
+    bool flying;
 } simulation;
 
 /* The first thing that is wrong stays. */
@@ -117,6 +130,8 @@ static inline bool is_wrong(const simulation *s) {
     return s->result->wrong[0] != '\0';
 }
 double draw_uniform(simulation *s);
+/* Of a step on so many cores; on fewer than all, others read beside them. */
+sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores);
 
 static inline uint64_t sum_add(uint64_t sum, int32_t token) {
     uint64_t x = (sum ^ (uint32_t)token) * 0x9E3779B97F4A7C15ull;
@@ -134,6 +149,8 @@ int32_t prompt_token(const simulate_item *item, uint32_t index, uint32_t positio
 /* ---- simulate_memory.c ---- */
 bool places_open(simulation *s);
 sched_memory places_memory(simulation *s);
+/* Tokens of an item's prompt that are cached now. */
+uint32_t places_cached(simulation *s, uint32_t item);
 /* Computes an entry's rows; returns the sum behind them. */
 uint64_t places_compute(simulation *s, const sched_entry *entry);
 void places_index(simulation *s, const sched_entry *entry);

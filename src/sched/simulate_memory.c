@@ -17,9 +17,11 @@ bool places_open(simulation *s) {
     s->content = arena_take_array(&s->arena, options->pages, sizeof(uint64_t));
     s->places = arena_take_array(&s->arena, options->running_max, sizeof(place));
     s->attempts = arena_take_array(&s->arena, (size_t)options->running_max + 1, sizeof(attempt));
+    s->probe = arena_take_array(&s->arena, options->context_max, sizeof(int32_t));
     s->hog.capacity = options->pages;
     s->hog.pages = arena_take_array(&s->arena, options->pages, sizeof(uint32_t));
-    if (s->content == NULL || s->places == NULL || s->attempts == NULL || s->hog.pages == NULL)
+    if (s->content == NULL || s->places == NULL || s->attempts == NULL || s->hog.pages == NULL ||
+        s->probe == NULL)
         return false;
     for (uint32_t i = 0; i < options->running_max; i++) {
         place *place = &s->places[i];
@@ -48,6 +50,20 @@ static void place_fill(simulation *s, place *place, uint32_t index) {
     }
 }
 
+static prefix_root root_of(const simulate_item *item) {
+    uint32_t key[2] = {item->tenant, item->adapter};
+    return prefix_root_of(key, sizeof(key));
+}
+
+uint32_t places_cached(simulation *s, uint32_t index) {
+    const simulate_item *item = &s->items[index];
+    if (item->prompt_tokens > s->options->sched.context_max)
+        return 0; /* it will not be taken */
+    for (uint32_t i = 0; i < item->prompt_tokens; i++)
+        s->probe[i] = prompt_token(item, index, i);
+    return pages_peek(s->pages, root_of(item), s->probe, item->prompt_tokens);
+}
+
 static uint32_t memory_begin(void *context, uint32_t slot, uint64_t request) {
     simulation *s = context;
     place *place = &s->places[slot];
@@ -60,8 +76,7 @@ static uint32_t memory_begin(void *context, uint32_t slot, uint64_t request) {
     place->begun = true;
     place_fill(s, place, index);
     const simulate_item *item = &s->items[index];
-    uint32_t key[2] = {item->tenant, item->adapter};
-    place->root = prefix_root_of(key, sizeof(key));
+    place->root = root_of(item);
     place->computed = pages_find(s->pages, place->root, place->tokens, place->known, &place->table);
     place->sum = sum_begin(item);
     for (uint32_t i = 0; i < place->table.count; i++) {
@@ -91,6 +106,8 @@ static void memory_end(void *context, uint32_t slot) {
     place *place = &s->places[slot];
     if (place->item == UINT32_MAX)
         wrong(s, "slot %u ends twice", slot);
+    if (place->flies)
+        wrong(s, "slot %u ends while it is computed", slot);
     if (place->begun)
         for (uint32_t i = 0; i < s->attempt_count; i++)
             if (s->attempts[i].slot == slot && s->attempts[i].item == place->item)

@@ -83,6 +83,12 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
     options->retry = chance(dice, 0.5);
     options->shortage = chance(dice, 0.2) ? 0.02 : 0;
     options->fair = chance(dice, 0.35);
+    simulate_machine *machine = &options->machine;
+    machine->split = chance(dice, 0.5)   ? CORES_MIXED
+                     : chance(dice, 0.5) ? CORES_STATIC
+                                         : CORES_ADAPTIVE;
+    machine->cores = between(dice, 2, 5);
+    machine->decode_cores = between(dice, 1, machine->cores - 1);
     shape->step_ns = cost.step;
 }
 

@@ -69,7 +69,7 @@ class Simulate(unittest.TestCase):
             self.assertEqual(len(those), count)
             self.assertEqual(sum(int(row["requests"]) for row in those), 120)
         self.assertIn("| all | 120 | 120 |", self.good(*flags))
-        for mode in ("split", "adaptive"):
+        for mode in ("static", "adaptive"):
             self.assertIn("| all | 120 | 120 |", self.good(*flags, "--cores-mode", mode))
 
     def test_a_small_pool_preempts_and_all_finish(self):
@@ -125,7 +125,7 @@ class Simulate(unittest.TestCase):
         self.refuse("--seeds", "3", "--csv")
         self.refuse("--zipf", "1", "--json", "--csv")
         self.refuse("--zipf", "1", "--rows", "4", "--running", "8")
-        self.refuse("--zipf", "1", "--cores-mode", "split", "--decode-cores", "2")
+        self.refuse("--zipf", "1", "--cores-mode", "static", "--decode-cores", "2")
         self.refuse("--zipf", "nan")
         self.refuse("--trace", "/no/such/file", status=FAILED)
         self.trace.write_text(TRACE.replace("318", "x"))
