@@ -7,8 +7,9 @@
 /* A step of both sides may take this much longer than one of decoding beside prompts would: it
  * computes prompts as well. */
 #define TOGETHER 1.25
-/* Steps of decoding that take less than half of the target before it gives a thread back. */
-#define KEPT_STEPS 32
+/* The part of the wanted time between tokens that a step of decoding beside prompts may take: steps
+ * vary, and one may come between that holds rows of prompts. */
+#define DECODE_PART 0.25
 
 static const char *const mode_names[] = {"mixed", "static", "adaptive"};
 
@@ -83,13 +84,20 @@ static bool together(sched *sched, const sched_demand *demand) {
            TOGETHER * sched_cost_of(sched_cost_model(sched, SCHED_DECODE), &decode);
 }
 
-/* By the roots of what waits on either side. */
-static uint32_t fair_share(const cores *cores, const sched_demand *demand) {
-    double decode = sqrt(demand->decoding), prompts = sqrt(demand->prompts + demand->waiting);
-    uint32_t share = (uint32_t)(cores->threads * prompts / (decode + prompts) + 0.5);
-    share = share > cores->withheld ? share - cores->withheld : 1;
-    share = share < cores->most ? share : cores->most;
-    return share > 0 ? share : 1;
+/* Decoding gets the fewest threads with which its step should keep its part of the target; half of
+ * them where there is none. */
+static uint32_t share_of(const cores *cores, sched *sched, const sched_demand *demand) {
+    uint32_t decode = cores->threads / 2;
+    if (cores->target_ns > 0) {
+        sched_load load = {.decode_rows = demand->decoding};
+        double now = sched_cost_of(sched_cost_model(sched, SCHED_DECODE), &load);
+        double wanted =
+            now * (cores->threads - cores->prompts) / (DECODE_PART * (double)cores->target_ns);
+        decode = wanted < cores->threads ? (uint32_t)ceil(wanted) : cores->threads;
+    }
+    decode = decode < 1 ? 1 : decode;
+    uint32_t share = decode < cores->threads ? cores->threads - decode : 1;
+    return share < cores->most ? share : cores->most;
 }
 
 uint32_t cores_choose(cores *cores, sched *sched) {
@@ -98,7 +106,7 @@ uint32_t cores_choose(cores *cores, sched *sched) {
     sched_demand demand = sched_demands(sched);
     if (demand.decoding == 0 || demand.prompts + demand.waiting == 0 || together(sched, &demand))
         return 0;
-    uint32_t share = fair_share(cores, &demand);
+    uint32_t share = share_of(cores, sched, &demand);
     if (share != cores->prompts) {
         scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
         scale(sched_cost_model(sched, SCHED_DECODE),
@@ -106,17 +114,4 @@ uint32_t cores_choose(cores *cores, sched *sched) {
         cores->prompts = share;
     }
     return share;
-}
-
-void cores_decoded(cores *cores, double nanoseconds) {
-    double target = (double)cores->target_ns;
-    if (cores->mode != CORES_ADAPTIVE || target == 0)
-        return;
-    if (nanoseconds > target && cores->withheld + 1 < cores->threads) {
-        cores->withheld++;
-        cores->kept = 0;
-    } else if (nanoseconds < target / 2 && cores->withheld > 0 && ++cores->kept >= KEPT_STEPS) {
-        cores->withheld--;
-        cores->kept = 0;
-    }
 }

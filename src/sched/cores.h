@@ -5,10 +5,9 @@
  * static    prompts have `prompts` threads, decoding the others, whether there is work or not.
  * adaptive  where only one kind of work is there, all threads do it. Where both are, and the rows
  * of prompts are more than a step of decoding hides, prompts get a flight of their own: a chunk
- * that is computed beside steps of decoding. How many threads it gets follows the load: if n
- * sequences decode and m prompts wait, n/d + m/p is smallest with d : p = √n : √m (time goes with
- * one over threads, and everybody counts alike); steps of decoding that miss the target take
- * threads back.
+ * that is computed beside steps of decoding. Decoding keeps as few threads as it needs to stay well
+ * within the wanted time between tokens, by what its steps have taken lately; all others compute
+ * prompts, since everybody's first token waits for these.
  */
 #ifndef AVO_SCHED_CORES_H
 #define AVO_SCHED_CORES_H
@@ -26,8 +25,6 @@ typedef struct cores {
     uint32_t threads;
     uint32_t most;    /* threads that prompts may have: static, have */
     uint32_t prompts; /* that the last flight had; the costs of both sides are those with as many */
-    uint32_t withheld; /* adaptive: because decoding missed the target */
-    uint32_t kept;     /* steps of decoding since that kept it well */
     uint64_t target_ns;
 } cores;
 
@@ -41,7 +38,5 @@ void cores_guess(const cores *cores, sched *sched);
 /* Threads for a flight of prompts that may begin now; 0: there shall be none, and the next step is
  * one of both sides by all threads. The sides' costs are brought to that number. */
 uint32_t cores_choose(cores *cores, sched *sched);
-/* A step of decoding beside prompts took so long. */
-void cores_decoded(cores *cores, double nanoseconds);
 
 #endif

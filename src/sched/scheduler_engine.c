@@ -296,8 +296,6 @@ void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
     }
     s->steps++;
     s->step_ns += ns;
-    if (s->flying)
-        cores_decoded(&s->cores, (double)ns);
 }
 
 void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {

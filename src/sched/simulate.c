@@ -253,8 +253,6 @@ static void step_run(simulation *s, uint32_t cores) {
     events_run(s, s->now + taken); /* who comes and goes meanwhile */
     s->now += taken;
     s->clock = s->now > s->clock ? s->now : s->clock;
-    if (s->flying)
-        cores_decoded(&s->cores, (double)taken);
     step_land(s, &s->near, taken);
     s->result->busy_ns += taken;
 }
