@@ -7,6 +7,9 @@
 /* A step of both sides may take this much longer than one of decoding beside prompts would: it
  * computes prompts as well. */
 #define TOGETHER 1.25
+/* Prompts fly while at most one for so many threads waits. Where more do, there is more work than
+ * time, and steps of both sides do the most of it: they read the weights once. */
+#define THREADS_OF_PROMPT 4
 /* The part of the wanted time between tokens that a step of decoding beside prompts may take: steps
  * vary, and one may come between that holds rows of prompts. */
 #define DECODE_PART 0.25
@@ -104,7 +107,10 @@ uint32_t cores_choose(cores *cores, sched *sched) {
     if (cores->mode != CORES_ADAPTIVE)
         return cores->mode == CORES_STATIC ? cores->most : 0;
     sched_demand demand = sched_demands(sched);
-    if (demand.decoding == 0 || demand.prompts + demand.waiting == 0 || together(sched, &demand))
+    uint32_t prompts = demand.prompts + demand.waiting;
+    if (demand.decoding == 0 || prompts == 0 ||
+        prompts > (cores->threads + THREADS_OF_PROMPT - 1) / THREADS_OF_PROMPT ||
+        together(sched, &demand))
         return 0;
     uint32_t share = share_of(cores, sched, &demand);
     if (share != cores->prompts) {

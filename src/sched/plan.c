@@ -216,9 +216,11 @@ static bool may_join(const sched *sched, const draft *draft, const request *requ
     sched_load all = {.decode_rows = sched->running_count + 1};
     if (sched->running_count == 0 || target == 0 || cost->step >= target)
         return true;
+    wish wish = {.pending = request_known(request),
+                 .adapters = request->given.adapters,
+                 .scored = request->given.scored};
     return sched_cost_of(cost, &all) <= target &&
-           chunk_of(sched, draft, 0, request_known(request), request->given.adapters,
-                    prefill_due(sched, draft)) > 0;
+           chunk_of(sched, draft, &wish, prefill_due(sched, draft)) > 0;
 }
 
 /* One whose prompt is in memory but for its last token has a row like one that decodes; where it

@@ -152,6 +152,7 @@ sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
     cost.decode_row /= part;
     cost.prefill_row /= part;
     cost.context_token /= part;
+    cost.scored_row /= part;
     return cost;
 }
 
