@@ -172,7 +172,10 @@ export class TimeChart {
 
     drawLegend() {
         const last = this.samples[this.samples.length - 1];
-        const shown = [...this.series, ...(this.options.limit ? [{...this.options.limit, limit: true}] : [])];
+        const {limit} = this.options;
+        const shown = [...this.series];
+        if (limit && last && this.value(last, limit.key) !== null)
+            shown.push({...limit, limit: true});
         const text = (key) => last ? this.options.format(this.value(last, key)) : "–";
         const keys = shown.map(({key, label}) => key + label).join();
         if (this.legendKeys !== keys) {
@@ -263,7 +266,7 @@ export class BarTable {
     constructor(options) {
         this.options = options;
         this.rows = el("tbody");
-        this.node = el("section", {class: "card bars", "aria-label": options.title},
+        this.node = el("section", {class: `card bars${options.wide ? " wide" : ""}`, "aria-label": options.title},
             el("header", {}, el("h3", {}, options.title), el("p", {class: "note"}, options.note)),
             el("table", {}, el("caption", {class: "hidden"}, options.title),
                 el("thead", {}, el("tr", {}, options.columns.map((name) => el("th", {scope: "col"}, name)))),
@@ -276,7 +279,7 @@ export class BarTable {
             this.rows.lastChild.remove();
         while (this.rows.children.length < rows.length)
             this.rows.append(el("tr", {}, el("th", {scope: "row"}),
-                el("td", {class: "bar"}, el("i", {"aria-hidden": "true"}), el("span")),
+                el("td", {class: "amount"}, el("i", {"aria-hidden": "true"}), el("span")),
                 this.options.columns.slice(2).map(() => el("td"))));
         rows.forEach((row, i) => {
             const [name, bar, ...rest] = this.rows.children[i].children;

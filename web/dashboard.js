@@ -9,6 +9,9 @@ const TIMEOUT_MS = 5000;
 const WINDOW_SECONDS = 10; /* over which rates of growing totals are taken */
 const ADAPTERS_MAX = 7;    /* named in the chart; the rest is one area */
 
+/* A request's way; what else is named are the phases of a step. */
+const STAGES = ["tokenise", "queue", "prefill", "decode", "sample", "deliver"];
+
 const seconds = (value) => formatSeconds(value);
 const count = (value) => formatNumber(value, value !== null && value % 1 !== 0 ? 1 : 0);
 const percent = (value) => value === null ? "–" : `${formatNumber(value * 100, 0)} %`;
@@ -113,13 +116,15 @@ export class Dashboard {
         this.charts = makeCharts();
         this.stages = new BarTable({title: "Time by stage", note: "of each second, last 10 s",
             columns: ["Stage", "Time per second", "Each", "Calls/s"]});
+        this.phases = new BarTable({title: "Inside a step", note: "of each second, last 10 s", wide: true,
+            columns: ["Phase", "Time per second", "Each", "Calls/s"]});
         this.root.replaceChildren(el("div", {class: "dashboard-body"},
             el("header", {class: "dashboard-head"}, this.state, this.about, this.pauseButton),
             el("div", {class: "tiles"}, tile("rate", "New tokens"), tile("first", "First token"),
                 tile("inter", "Between tokens"), tile("requests", "Requests"), tile("kv", "KV pages"),
                 tile("bandwidth", "Memory bandwidth")),
             el("div", {class: "charts"}, Object.values(this.charts).map((chart) => chart.node),
-                this.stages.node)));
+                this.stages.node, this.phases.node)));
         this.drawPause();
         this.drawState("", "Waiting for the first figures");
     }
@@ -182,9 +187,6 @@ export class Dashboard {
         const queried = growth(this.samples, (said) => said.prefix?.queried_tokens);
         const hit = growth(this.samples, (said) => said.prefix?.hit_tokens);
         last.hits = queried > 0 && hit !== null ? Math.min(1, hit / queried) : null;
-        if (last.resident !== null) /* what of the process is none of the named parts */
-            last.other = Math.max(0, last.resident - (last.weights || 0) - (last.kvBytes || 0) -
-                (last.scratch || 0));
         for (const sample of this.samples.slice(0, -2))
             sample.said = {prefix: sample.said.prefix, uptime: sample.said.uptime, stages: sample.said.stages};
         for (const key of Object.keys(last)) {
@@ -258,10 +260,16 @@ export class Dashboard {
             const calls = growth(this.samples, (said) => find(said)?.count);
             return {name, busy: busy || 0, calls: calls || 0};
         });
-        const most = Math.max(1e-9, ...stages.map(({busy}) => busy));
-        this.stages.set(stages.map(({name, busy, calls}) => ({name, share: busy / most,
-            cells: [busy > 0 ? formatSeconds(busy) : "0", calls > 0 ? formatSeconds(busy / calls) : "–",
-                formatNumber(calls, calls < 10 ? 1 : 0)]})));
+        const set = (table, rows) => {
+            const most = Math.max(1e-9, ...rows.map(({busy}) => busy));
+            table.set(rows.map(({name, busy, calls}) => ({name: String(name).replace(/_/g, " "),
+                share: busy / most, cells: [busy > 0 ? formatSeconds(busy) : "0",
+                    calls > 0 ? formatSeconds(busy / calls) : "–",
+                    formatNumber(calls, calls < 10 ? 1 : 0)]})));
+            table.node.hidden = rows.length === 0;
+        };
+        set(this.stages, stages.filter(({name}) => STAGES.includes(name)));
+        set(this.phases, stages.filter(({name}) => !STAGES.includes(name)));
     }
 }
 
@@ -285,9 +293,10 @@ function makeCharts() {
         hits: new TimeChart({title: "Prefix hits", note: "share of prompt tokens found, last 10 s",
             series: [{key: "hits", label: "found"}], format: percent,
             tick: (value) => `${Math.round(value * 100)} %`, least: 0.95}),
-        memory: new TimeChart({title: "Memory", note: "bytes resident", stacked: true,
-            series: [{key: "weights", label: "weights"}, {key: "kvBytes", label: "KV", colour: 9},
-                {key: "scratch", label: "scratch", colour: 5}, {key: "other", label: "other", colour: 8}],
+        memory: new TimeChart({title: "Memory", note: "resident, and what is planned for",
+            series: [{key: "resident", label: "resident"}, {key: "weights", label: "weights", dash: "6 3"},
+                {key: "kvBytes", label: "KV pool", dash: "2 3"},
+                {key: "scratch", label: "scratch", dash: "8 3 2 3"}],
             format: formatBytes, tick: bytesTick}),
         bandwidth: new TimeChart({title: "Memory bandwidth", note: "bytes per second",
             series: [{key: "bandwidth", label: "read"}], limit: {key: "bandwidthLimit", label: "limit"},

@@ -134,7 +134,7 @@ class Hostile(World):
             "latency": {"first_token": {"p50": "x"}, "inter_token": None},
             "memory": "x", "rates": {"new_tokens": 1e308, "prompt_tokens": -5}}
         self.open("/?d#/dashboard")
-        self.browser.wait("return document.querySelectorAll('.bars tbody tr').length === 1")
+        self.browser.wait("return document.querySelectorAll('.bars.wide tbody tr').length === 1")
         self.assertEqual(self.browser.run(
             "return [document.querySelectorAll('#dashboard img').length, window.hacked]"),
                          [0, None])
