@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy install clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy install uninstall clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -87,6 +87,11 @@ lint: ## clang-tidy over all C files, and the house rules
 
 install: build ## into PREFIX=/usr/local (DESTDIR is honoured)
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig; fi
+
+uninstall: ## what the last install put there (the list stands in build/install_manifest.txt)
+	@test -e $(BUILD)/install_manifest.txt || { echo "nothing was installed from $(BUILD)/"; exit 1; }
+	@while read -r file || [ -n "$$file" ]; do rm -fv "$(DESTDIR)$$file"; done <$(BUILD)/install_manifest.txt
 
 clean: ## remove the build folders
 	rm -rf build build-asan build-tsan build-fuzz build-clang

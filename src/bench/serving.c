@@ -333,7 +333,7 @@ static int by_size(const void *a, const void *b) {
     return left < right ? -1 : left > right;
 }
 
-static serving_spread spread_of(double *values, size_t count) {
+serving_spread serving_spread_of(double *values, size_t count) {
     serving_spread spread = {.count = count};
     if (count == 0)
         return spread;
@@ -415,10 +415,10 @@ static avo_status sum_up(serving *run, serving_result *result, avo_error *error)
         for (uint32_t n = 0; n < last; n++)
             result->between_seconds[result->between_count++] = clock_seconds(at[n], at[n + 1]);
     }
-    result->first = spread_of(result->first_seconds, result->first_count);
-    result->whole = spread_of(result->whole_seconds, result->whole_count);
-    result->between = spread_of(result->between_seconds, result->between_count);
-    result->queue = spread_of(queue, result->first_count);
+    result->first = serving_spread_of(result->first_seconds, result->first_count);
+    result->whole = serving_spread_of(result->whole_seconds, result->whole_count);
+    result->between = serving_spread_of(result->between_seconds, result->between_count);
+    result->queue = serving_spread_of(queue, result->first_count);
     size_t ignored;
     AVO_TRY(
         group_fairness(run, true, options->tenants, 1, &result->tenant_fairness, &ignored, error));

@@ -32,6 +32,9 @@ typedef struct serving_spread {
     size_t count;
 } serving_spread;
 
+/* Sorts the values. */
+serving_spread serving_spread_of(double *values, size_t count);
+
 typedef struct serving_result {
     uint32_t requests, finished, failed, different; /* different: of those checked */
     bool checked;

@@ -106,6 +106,23 @@ bool serving_flags_given(const serving_flags *flags);
 int bench_serving_run(const char *model, const serving_flags *flags, const adapter_flags *adapter,
                       const bench_engine_options *engine, const char *plot, bool json, bool csv);
 
+/* ---- A server ---- */
+
+/* As written; 0 or NULL: the default. */
+typedef struct http_flags {
+    const char *url; /* NULL: none of this is asked for */
+    const char *clients, *model, *key;
+    double timeout;
+    bool chat, whole, any_length;
+} http_flags;
+#define HTTP_OPTION_COUNT 8
+void http_flags_specs(http_flags *flags, option_spec *specs);
+/* Some of them besides --http were given. */
+bool http_flags_given(const http_flags *flags);
+/* Measures and prints; the exit status. `serving` has requests, rate and seed. */
+int bench_http_run(const http_flags *flags, const serving_flags *serving,
+                   const bench_engine_options *engine, const char *plot, bool json, bool csv);
+
 /* ---- The ladder ---- */
 
 typedef struct rung_options {

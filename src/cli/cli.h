@@ -18,6 +18,7 @@ typedef struct cli_command {
     const char *usage;                 /* "avocet pack SRC -o FILE.avo [options]" */
     const char *examples;              /* lines for --help */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns an exit status */
+    const struct cli_command *const *children; /* subcommands, NULL-terminated; NULL: none */
 } cli_command;
 
 /* All of them, NULL-terminated, in the order of `avocet help` (commands.c). */
@@ -59,6 +60,12 @@ typedef struct option_spec {
 typedef enum options_result { OPTIONS_OK, OPTIONS_HELP, OPTIONS_WRONG } options_result;
 options_result options_parse(const cli_command *command, const option_spec *specs, int argc,
                              char **argv, int *positional);
+
+/* Shows the option table of a command to somebody: completion and manual pages are made from what
+ * options_parse really takes. */
+typedef void (*options_function)(void *context, const cli_command *command,
+                                 const option_spec *specs);
+void options_see(const cli_command *command, options_function see, void *context);
 
 /* Whether `text` is one of the words in `choices`, "auto|on|off"; false after an error was printed
  * that lists them. For options that take several; options_parse asks it of OPTION_CHOICE. */

@@ -282,11 +282,12 @@ const cli_command command_adapter_merge = {
 
 /* ---- adapter ---- */
 
+static const cli_command *const parts[] = {&command_adapter_inspect, &command_adapter_pack,
+                                           &command_adapter_merge, NULL};
+
 static int run_adapter(int argc, char **argv) {
-    static const cli_command *const parts[] = {&command_adapter_inspect, &command_adapter_pack,
-                                               &command_adapter_merge};
     const option_spec specs[] = {{0}};
-    for (size_t i = 0; argc > 1 && i < sizeof(parts) / sizeof(parts[0]); i++)
+    for (size_t i = 0; argc > 1 && parts[i] != NULL; i++)
         if (strcmp(argv[1], strchr(parts[i]->name, ' ') + 1) == 0)
             return parts[i]->run(argc - 1, argv + 1);
     int words = 0;
@@ -306,4 +307,5 @@ const cli_command command_adapter = {
                 "avocet adapter pack ./my-lora smollm2 -o my-lora.avoa\n"
                 "avocet adapter merge smollm2 ./my-lora:0.8 -o merged.avo --type q8",
     .run = run_adapter,
+    .children = parts,
 };

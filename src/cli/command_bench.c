@@ -17,6 +17,7 @@ typedef struct bench_flags {
     kernel_flags kernel;
     adapter_flags adapter;
     serving_flags serving;
+    http_flags http;
     uint32_t limits_mib;
     bool json, csv;
     bench_engine_options engine;
@@ -25,8 +26,12 @@ typedef struct bench_flags {
 static bool parse_lists(bench_flags *flags) {
     bench_engine_options *engine = &flags->engine;
     bool kernels = flags->kernels;
-    const char *prompt = flags->prompt != NULL ? flags->prompt : kernels ? KERNEL_PROMPT : "128";
-    const char *generate = flags->generate != NULL ? flags->generate : "32";
+    bool http = flags->http.url != NULL;
+    const char *prompt = flags->prompt != NULL ? flags->prompt
+                         : kernels             ? KERNEL_PROMPT
+                         : http                ? "64"
+                                               : "128";
+    const char *generate = flags->generate != NULL ? flags->generate : http ? "64" : "32";
     const char *batch = flags->batch != NULL ? flags->batch : kernels ? KERNEL_ROWS : "1";
     const char *depth = flags->depth != NULL ? flags->depth : kernels ? KERNEL_DEPTHS : "0";
     return bench_parse_list("prompt", prompt, 0, 1048576, &engine->prompt) &&
@@ -183,6 +188,21 @@ static bool check_cases(const bench_flags *flags, const kernel_bench *kernels, i
     return false;
 }
 
+/* Flags that mean nothing to a server somewhere else; NULL: none. */
+static const char *wrong_with_http(const bench_flags *flags, int words) {
+    const serving_flags *serving = &flags->serving;
+    if (words > 0 || flags->kernels || flags->rung != NULL || flags->adapter.adapters != NULL ||
+        serving->zipf >= 0.0)
+        return "--http takes no MODEL, and neither --kernels, --rung, --adapters nor --zipf";
+    if (serving->concurrency > 0 || serving->tenants > 0 || serving->kv_tokens > 0 ||
+        serving->token_ms != 0.0 || serving->no_prefix_cache || serving->adapter_root != NULL ||
+        serving->check)
+        return "--http takes --clients, --requests, --rate, --seed, -p and -n";
+    if (serving->rate > 0.0 && flags->http.clients != NULL)
+        return "--rate (an open loop) or --clients (a closed one), not both";
+    return NULL;
+}
+
 /* What is wrong with flags that each are right; false after an error was printed. */
 static bool check_flags(const bench_flags *flags, int words) {
     uint32_t sum = 0;
@@ -195,8 +215,8 @@ static bool check_flags(const bench_flags *flags, int words) {
     const char *wrong = NULL;
     if (flags->json && flags->csv)
         wrong = "--json or --csv, not both";
-    else if (words == 0 && !flags->kernels && flags->rung == NULL)
-        wrong = "which MODEL? or --kernels, or --rung";
+    else if (words == 0 && !flags->kernels && flags->rung == NULL && flags->http.url == NULL)
+        wrong = "which MODEL? or --kernels, --rung or --http";
     else if (flags->kernels && flags->rung != NULL)
         wrong = "--kernels or --rung, not both";
     else if (words > 0 && flags->rung != NULL)
@@ -218,7 +238,12 @@ static bool check_flags(const bench_flags *flags, int words) {
         wrong = "--rung-shape goes with --rung";
     const adapter_flags *adapter = &flags->adapter;
     bool serving = flags->serving.zipf >= 0.0;
-    if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
+    if (wrong == NULL && flags->http.url != NULL)
+        wrong = wrong_with_http(flags, words);
+    else if (wrong == NULL && http_flags_given(&flags->http))
+        wrong = "--clients, --model, --key, --chat, --whole, --any-length and --timeout go with "
+                "--http";
+    else if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
         wrong = "--requests, --rate, --concurrency, --tenants, --seed, --kv-tokens, --token-ms, "
                 "--no-prefix-cache, --adapter-root, --check and --cores go with --zipf";
     else if (wrong == NULL && serving && (flags->kernels || flags->rung != NULL || words != 1))
@@ -240,6 +265,8 @@ static bool check_flags(const bench_flags *flags, int words) {
 }
 
 #define OWN_OPTION_COUNT 25
+#define ALL_OPTION_COUNT                                                                           \
+    (OWN_OPTION_COUNT + SERVING_OPTION_COUNT + HTTP_OPTION_COUNT + PLACE_OPTION_COUNT)
 
 static void make_specs(bench_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
@@ -304,15 +331,17 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
     };
     memcpy(specs, own, sizeof(own));
     serving_flags_specs(&flags->serving, specs + OWN_OPTION_COUNT);
-    place_flags_specs(&flags->engine.place, specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT);
-    specs[OWN_OPTION_COUNT + SERVING_OPTION_COUNT + PLACE_OPTION_COUNT] = (option_spec){0};
+    http_flags_specs(&flags->http, specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT);
+    place_flags_specs(&flags->engine.place,
+                      specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT + HTTP_OPTION_COUNT);
+    specs[ALL_OPTION_COUNT] = (option_spec){0};
 }
 
 static int run(int argc, char **argv) {
     static bench_flags flags = {.threads = "0",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
-    option_spec specs[OWN_OPTION_COUNT + SERVING_OPTION_COUNT + PLACE_OPTION_COUNT + 1];
+    option_spec specs[ALL_OPTION_COUNT + 1];
     make_specs(&flags, specs);
     int words = 0;
     kernel_bench kernels = {0};
@@ -335,6 +364,9 @@ static int run(int argc, char **argv) {
     if (flags.plot != NULL && bench_plot_folder(flags.plot) != EXIT_GOOD)
         return EXIT_FAILED;
     cli_interrupt_catch();
+    if (flags.http.url != NULL)
+        return bench_http_run(&flags.http, &flags.serving, &flags.engine, flags.plot, flags.json,
+                              flags.csv);
     if (flags.serving.zipf >= 0.0)
         return bench_serving_run(argv[1], &flags.serving, &flags.adapter, &flags.engine, flags.plot,
                                  flags.json, flags.csv);
@@ -351,6 +383,7 @@ const cli_command command_bench = {
         "       avocet bench --kernels [MODEL] [--op OP,…] [options]\n"
         "       avocet bench MODEL --adapters N,… [--rank N,…] [--targets qv,qkvo,all]\n"
         "       avocet bench MODEL --zipf S [--adapters N] [--requests N] [--rate X] [--check]\n"
+        "       avocet bench --http URL [--clients N,…|--rate X] [--requests N] [-p N] [-n N]\n"
         "       avocet bench --rung NAME|all|list",
     .examples =
         "avocet bench smollm2\n"
@@ -360,6 +393,7 @@ const cli_command command_bench = {
         "avocet bench --kernels --op attention --heads 9x3x64 -d 8192,32768 --kv-type int8\n"
         "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"
         "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8\n"
-        "avocet bench smollm2 --zipf 1 --adapters 64 --requests 200 --tenants 4 --check",
+        "avocet bench smollm2 --zipf 1 --adapters 64 --requests 200 --tenants 4 --check\n"
+        "avocet bench --http http://127.0.0.1:8080 --clients 1,4,8,16 -p 64 -n 64",
     .run = run,
 };

@@ -216,8 +216,8 @@ const cli_command command_eval_logits = {
 /* ---- eval ---- */
 
 static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_kl,
-                                                 &command_eval_logits};
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+                                                 &command_eval_logits, NULL};
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]) - 1)
 
 static const char *short_name(const cli_command *command) {
     return command->name + strlen("eval ");
@@ -255,4 +255,5 @@ const cli_command command_eval = {
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",
     .run = run,
+    .children = subcommands,
 };

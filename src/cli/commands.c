@@ -18,6 +18,8 @@
     X(pull)                                                                                        \
     X(list)                                                                                        \
     X(remove)                                                                                      \
+    X(completion)                                                                                  \
+    X(manual)                                                                                      \
     X(version)                                                                                     \
     X(licenses)
 

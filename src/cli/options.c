@@ -277,9 +277,28 @@ static options_result take_option(const cli_command *command, const option_spec 
     return set_value(command, spec, value);
 }
 
+/* Whoever wants the tables; a command is then run for them alone. */
+static struct {
+    options_function see;
+    void *context;
+} watcher;
+
+void options_see(const cli_command *command, options_function see, void *context) {
+    char name[] = "";
+    char *words[] = {name, NULL};
+    watcher.see = see;
+    watcher.context = context;
+    (void)command->run(1, words);
+    watcher.see = NULL;
+}
+
 options_result options_parse(const cli_command *command, const option_spec *specs, int argc,
                              char **argv, int *positional) {
     int kept = 0;
+    if (watcher.see != NULL) {
+        watcher.see(watcher.context, command, specs);
+        return OPTIONS_HELP;
+    }
     bool only_words = false;
     for (int at = 1; at < argc; at++) {
         char *word = argv[at];

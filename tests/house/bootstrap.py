@@ -65,7 +65,8 @@ class Bootstrap(unittest.TestCase):
         brought = {"libpcre2-8": "libpcre2-dev", "libutf8proc": "libutf8proc-dev",
                    "libxxhash": "libxxhash-dev", "libcurl": "libcurl4-openssl-dev",
                    "libcrypto": "libssl-dev", "zlib": "zlib1g-dev", "cmocka": "libcmocka-dev",
-                   "libmicrohttpd": "libmicrohttpd-dev", "libseccomp": "libseccomp-dev"}
+                   "libmicrohttpd": "libmicrohttpd-dev", "libseccomp": "libseccomp-dev",
+                   "ncursesw": "libncurses-dev", "md4c": "libmd4c-dev"}
         for file in ("CMakeLists.txt", "tests/CMakeLists.txt"):
             for name in re.findall(r"pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET (\S+)\)",
                                    (ROOT / file).read_text()):

@@ -48,7 +48,8 @@ class Install(unittest.TestCase):
         headers = {name for name in names if name.endswith(".h")}
         self.assertEqual(headers, {"include/avocet.h"})
         for part in ("bin/avocet", "libavocet.a", "libavocet.so", "libavocet.so.0", "avocet.pc",
-                     "LICENSE"):
+                     "LICENSE", "bash-completion/completions/avocet", "site-functions/_avocet",
+                     "vendor_completions.d/avocet.fish"):
             self.assertTrue(any(name.endswith(part) for name in names), part)
         self.assertEqual(list(self.stage.rglob("*.*")), [])
 

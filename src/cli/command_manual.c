@@ -1,0 +1,147 @@
+/* `avocet manual`: the manual page of a command in scdoc's language, from the tables that the
+ * command itself reads; the build turns it into man pages. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+extern const cli_command command_manual;
+
+/* Plain text for scdoc: what it would take for markup is escaped. */
+static void print_escaped(const char *text) {
+    for (; *text != '\0'; text++) {
+        if (strchr("*_\\`<>#[]", *text) != NULL)
+            putchar('\\');
+        putchar(*text);
+    }
+}
+
+/* Lines as they are. */
+static void print_literal(const char *text) {
+    printf("```\n%s\n```\n\n", text);
+}
+
+static void print_option(const option_spec *spec) {
+    if (spec->letter != 0)
+        printf("*-%c*, ", spec->letter);
+    printf("*--%s*", spec->name);
+    if (spec->value != NULL) {
+        printf(spec->kind == OPTION_OPTIONAL_TEXT ? "\\[=" : " ");
+        print_escaped(spec->value);
+        printf(spec->kind == OPTION_OPTIONAL_TEXT ? "\\]" : "");
+    }
+    printf("\n\t");
+    print_escaped(spec->help);
+    printf("\n\n");
+}
+
+static void print_page(void *context, const cli_command *command, const option_spec *specs) {
+    (void)context;
+    char name[64];
+    snprintf(name, sizeof(name), "avocet-%s", command->name);
+    for (char *at = name; *at != '\0'; at++)
+        *at = *at == ' ' ? '-' : *at;
+    printf("%s(1)\n\n# NAME\n\n%s - ", name, name);
+    print_escaped(command->summary);
+    printf("\n\n# SYNOPSIS\n\n");
+    print_literal(command->usage);
+    if (command->children != NULL) {
+        printf("# COMMANDS\n\n");
+        for (const cli_command *const *child = command->children; *child != NULL; child++) {
+            printf("*avocet %s*\n\t", (*child)->name);
+            print_escaped((*child)->summary);
+            printf("\n\n");
+        }
+    }
+    printf("# OPTIONS\n\n");
+    for (; specs->name != NULL; specs++)
+        if (specs->help != NULL)
+            print_option(specs);
+    printf("*--help*\n\tPrint the help and leave.\n\n# EXAMPLES\n\n");
+    print_literal(command->examples);
+    printf("# EXIT STATUS\n\n0 good, 1 failed, 2 wrong usage, 130 interrupted.\n\n"
+           "# SEE ALSO\n\n*avocet*(1)\n");
+}
+
+static void print_main(void) {
+    printf("avocet(1)\n\n# NAME\n\navocet - runs language models on your own machine\n\n"
+           "# SYNOPSIS\n\n*avocet* COMMAND \\[options\\]\n\n# DESCRIPTION\n\n"
+           "Avocet is an inference engine for language models: one base model, many adapters in "
+           "one batch, quantised weights, the same bytes for the same request whatever runs beside "
+           "it. MODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin file, or a name "
+           "that *avocet list* knows.\n\n# COMMANDS\n\n");
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
+        printf("*avocet-%s*(1)\n\t", (*command)->name);
+        print_escaped((*command)->summary);
+        printf("\n\n");
+    }
+    printf("# ENVIRONMENT\n\n*AVO\\_ISA*\n\tInstruction set: ref, avx2, avx512 or amx.\n\n"
+           "*AVOCET\\_HOME*\n\tWhere pulled models lie.\n\n"
+           "*NO\\_COLOR*\n\tNo colours in *avocet chat*.\n\n"
+           "# EXIT STATUS\n\n0 good, 1 failed, 2 wrong usage, 130 interrupted.\n");
+}
+
+/* "eval", "eval-kl" or "eval kl" as two words. */
+static const cli_command *find(int words, char **argv) {
+    char wanted[64];
+    snprintf(wanted, sizeof(wanted), "%s%s%s", argv[1], words > 1 ? " " : "",
+             words > 1 ? argv[2] : "");
+    char *dash = strchr(wanted, '-');
+    if (dash != NULL)
+        *dash = ' ';
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
+        if (strcmp((*command)->name, wanted) == 0)
+            return *command;
+        for (const cli_command *const *child = (*command)->children;
+             child != NULL && *child != NULL; child++)
+            if (strcmp((*child)->name, wanted) == 0)
+                return *child;
+    }
+    return NULL;
+}
+
+static void list_pages(void) {
+    printf("avocet\n");
+    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
+        printf("%s\n", (*command)->name);
+        for (const cli_command *const *child = (*command)->children;
+             child != NULL && *child != NULL; child++)
+            printf("%.*s-%s\n", (int)(strchr((*child)->name, ' ') - (*child)->name), (*child)->name,
+                   strchr((*child)->name, ' ') + 1);
+    }
+}
+
+static int run(int argc, char **argv) {
+    bool list = false;
+    const option_spec specs[] = {
+        {"list", 0, OPTION_FLAG, &list, NULL, "print the names of all pages", 0, 0}, {0}};
+    int words = 0;
+    options_result parsed = options_parse(&command_manual, specs, argc, argv, &words);
+    if (parsed != OPTIONS_OK)
+        return options_exit(parsed);
+    if (list) {
+        list_pages();
+        return EXIT_GOOD;
+    }
+    if (words > 2)
+        return cli_usage(&command_manual, "one command, please");
+    if (words == 0 || strcmp(argv[1], "avocet") == 0) {
+        print_main();
+        return EXIT_GOOD;
+    }
+    const cli_command *command = find(words, argv);
+    if (command == NULL)
+        return cli_usage(&command_manual, "there is no command \"%.80s\"", argv[1]);
+    options_see(command, print_page, NULL);
+    return EXIT_GOOD;
+}
+
+const cli_command command_manual = {
+    .name = "manual",
+    .summary = "print a manual page in scdoc's language",
+    .usage = "avocet manual [COMMAND]\n\n"
+             "make install puts the pages where man looks for them, if scdoc is there.",
+    .examples = "avocet manual run | scdoc > avocet-run.1\n"
+                "avocet manual eval kl | scdoc | man -l -\n"
+                "avocet manual --list",
+    .run = run,
+};
