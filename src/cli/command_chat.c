@@ -1,6 +1,6 @@
 /* `avocet chat`: opens what a conversation needs and hands it to tui/. */
 #include "bench/bench.h"
-#include "cli/cli.h"
+#include "cli/bench_int.h"
 #include "cli/engine_flags.h"
 #include "cli/sampling_options.h"
 #include "tui/tui.h"
@@ -119,11 +119,13 @@ static double measure_reading(const avo_plan *plan) {
 static avo_status talk(const chat_flags *flags, const char *model_name, const chat_parts *parts,
                        const avo_plan *plan, const avo_generate_request *request,
                        avo_error *error) {
+    char name[64];
+    bench_short_name(model_name, name, sizeof(name));
     tui_options options = {
         .model = parts->model,
         .scheduler = parts->scheduler,
         .registry = parts->registry,
-        .model_name = model_name,
+        .model_name = name,
         .sampling = *request->sampling,
         .stop = request->stop,
         .stop_count = request->stop_count,

@@ -382,7 +382,7 @@ const cli_command command_run = {
         "name or\n{\"name\", \"weight\"}) or adapters (an array of such), max_new_tokens, "
         "temperature, top_k, top_p,\nmin_p, typical_p, repetition_penalty, presence_penalty, "
         "frequency_penalty, seed, logprobs,\nstop, stop_tokens, ignore_eos, tenant, priority, "
-        "deadline, first_token_deadline, cache_salt, json_schema, grammar, json_object.\nWhat a "
+        "deadline, first_token_deadline, cache_salt,\njson_schema, grammar, json_object. What a "
         "line does not say, the flags do "
         "(docs/scheduler.md).",
     .examples =
