@@ -22,7 +22,7 @@
 #define MASK_ENDS_MAX        65536u               /* nodes at which a rule may have ended */
 #define MASK_BYTES_MAX       ((size_t)128 << 20)  /* kept for one grammar */
 #define MASK_VISITS_MAX      ((uint64_t)16 << 20) /* nodes and places looked at for one */
-#define MASK_VISITS_PREPARED ((uint64_t)16 << 20) /* nodes looked at when a grammar is opened */
+#define MASK_VISITS_PREPARED ((uint64_t)48 << 20) /* nodes looked at when a grammar is opened */
 
 typedef struct grammar_masks grammar_masks;
 
