@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define EVENTS_MAX 64
@@ -155,15 +156,18 @@ static void leave_address(server *server, connection *entry) {
 /* A connection is refused in one breath: it may not have said anything yet. */
 static void refuse(server *server, int descriptor, unsigned status, const char *reason,
                    const char *text) {
-    char answer[512], body[256];
+    char answer[600], body[256];
+    uint64_t id = 0;
+    (void)!getrandom(&id, sizeof(id), GRND_NONBLOCK);
     int body_bytes = snprintf(body, sizeof(body),
                               "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
                               "\"code\":\"connections\"}}",
                               text, status == 429 ? "rate_limit_error" : "server_error");
     int bytes = snprintf(answer, sizeof(answer),
                          "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-                         "Connection: close\r\nContent-Length: %d\r\n\r\n%s",
-                         status, reason, body_bytes, body);
+                         "Connection: close\r\nX-Request-Id: %016llx\r\nContent-Length: %d\r\n\r\n"
+                         "%s",
+                         status, reason, (unsigned long long)id, body_bytes, body);
     if (server->options.certificate == NULL)
         (void)!send(descriptor, answer, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     linger(server, descriptor);

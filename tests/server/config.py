@@ -1,6 +1,8 @@
 """--config: every option is a key, wrong ones are refused by name, options given win."""
 import json
 import re
+import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -91,6 +93,15 @@ class Config(unittest.TestCase):
         self.assertIn("--tls-key", text)
         self.assert_read({"model": "/nowhere/model", "host": "no such host!"},
                          "--host", "127.0.0.1")
+
+    def test_units(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("SKIPPED: systemd-analyze is not here (apt-get install systemd)")
+        units = [ROOT / "deploy" / name for name in ("avocet.service", "avocet.socket")]
+        said = subprocess.run(["systemd-analyze", "verify", *units], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False).stdout
+        for line in said.splitlines():  # what is not installed here is no fault of theirs
+            self.assertRegex(line, "is not executable|man avocet-serve|^$", said)
 
     def test_examples(self):
         known = schema()["properties"]

@@ -167,6 +167,12 @@ class Requests(unittest.TestCase):
                     pass
                 self.assertLess(time.monotonic() - begin, 8)
 
+    def test_clients_that_say_nothing_are_closed(self):
+        with self.server.connect() as client:
+            client.settimeout(10)
+            left = client.recv(1000)
+            self.assertTrue(left == b"" or b" 408 " in left)
+
     def test_idle_connections_are_closed(self):
         with self.server.connect() as client:
             client.sendall(head("GET", "/health"))
@@ -232,6 +238,7 @@ class Places(unittest.TestCase):
                 answer = server.raw(head("GET", "/health"))
                 self.assertEqual(answer[0], status)
                 self.assertIn("retry-after", answer[1])
+                self.assertIn("x-request-id", answer[1])
                 self.assertIn("error", json.loads(answer[2]))
                 for client in held:
                     client.close()
