@@ -188,6 +188,8 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     server_options *server = &flags->server;
     AVO_TRY(activation_sockets(server->listen_sockets, SERVER_SOCKETS_MAX, &server->listen_count,
                                error));
+    if (server->listen_count > 0)
+        server->unix_socket = NULL; /* systemd's sockets are what counts, and are not removed */
     serving->notifier = activation_notifier_open();
     serving->watchdog_seconds = activation_watchdog_seconds();
     AVO_TRY(server_bind(server, error));
@@ -230,10 +232,6 @@ static void close_all(serve_flags *flags, serving *serving) {
     avo_scheduler_close(serving->scheduler);
     avo_registry_close(serving->registry);
     avo_engine_close(serving->engine);
-    if (serving->telemetry != NULL && flags->trace != NULL) {
-        avo_telemetry_trace_end(serving->telemetry);
-        serve_trace_write(serving->telemetry, flags->trace, flags->trace_seconds);
-    }
     avo_telemetry_close(serving->telemetry);
     avo_model_close(serving->model);
     activation_notifier_close(serving->notifier);
@@ -314,6 +312,10 @@ static void serve(const serve_flags *flags, serving *serving) {
     drain(serving);
     if (flags->telemetry != NULL)
         serve_telemetry_write(serving->telemetry, flags->telemetry);
+    if (flags->trace != NULL) { /* before the threads go whose spans these are */
+        avo_telemetry_trace_end(serving->telemetry);
+        serve_trace_write(serving->telemetry, flags->trace, flags->trace_seconds);
+    }
 }
 
 static int run_server(serve_flags *flags, serving *serving) {

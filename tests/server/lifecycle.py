@@ -165,6 +165,18 @@ class Lifecycle(unittest.TestCase):
                                 {"lora_name": "good", "lora_path": "good"})
             self.assertIn(answer[0], (401, 403))
 
+    def test_telemetry_and_trace_are_written(self):
+        place = self.folder / "written"
+        place.mkdir()
+        with Serving(self.tiny, "--telemetry", place / "t.csv", "--telemetry-seconds", 0.1,
+                     "--trace", place / "trace.json") as server:
+            self.assertEqual(server.ask("POST", "/v1/completions", completion(9))[0], 200)
+            self.assertTrue(server.wait_for((place / "t.csv").exists))
+            self.assertEqual(server.end(), 0)
+        self.assertGreater(len((place / "t.csv").read_text().splitlines()), 10)
+        events = json.loads((place / "trace.json").read_text())["traceEvents"]
+        self.assertGreater(len(events), 10)
+
     def test_the_sandbox_can_be_left_out(self):
         with Serving(self.tiny, "--no-sandbox") as server:
             self.assertIn("off (--no-sandbox)", "".join(server.lines))
