@@ -185,7 +185,8 @@ static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
     return AVO_OK;
 }
 
-/* Choices of one prompt wait until the first has it computed: they find its pages. */
+/* Choices of one prompt wait until the first has it computed and find its pages: four answers of
+ * 32 tokens to 521 take 1.03 s, four requests at once 1.30 s (smollm2, two Zen 4 cores). */
 static bool may_submit(const answer *a, const choice *c) {
     return c->state == CHOICE_HELD &&
            (c->index % a->g->best_of == 0 || a->choices[c->index - c->index % a->g->best_of].begun);
@@ -197,6 +198,8 @@ static void pump(answer *a) {
         choice *c = &a->choices[i];
         if (!may_submit(a, c))
             continue;
+        if (a->in_flight >= API_IN_FLIGHT_MAX)
+            return;
         if (atomic_load(&a->gone)) {
             c->state = CHOICE_OVER;
             a->over++;

@@ -10,6 +10,7 @@
 #define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
 #define API_PROMPTS_MAX       2048
 #define API_ANSWERS_MAX       4096 /* of all prompts together */
+#define API_IN_FLIGHT_MAX     32   /* of one request at once: long lists leave room for others */
 #define API_MESSAGES_MAX      4096
 #define API_PARTS_MAX         4096 /* of one message's content */
 #define API_TOOLS_MAX         128

@@ -1,0 +1,364 @@
+/* Answers on exchanges of the test's own (AVO_TEST_THREADS): clients that go and that read too
+ * slowly, a scheduler that is full or is closed in the middle, lists that are longer than its
+ * queue. Whatever happens, there is exactly one end. */
+#include "support/support.h"
+
+#include "server/api_int.h"
+#include "server/keys.h"
+#include "support/tiny_model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- Exchanges that only keep what they are given ---- */
+
+struct exchange {
+    atomic_int references;
+    exchange_request asked;
+    pthread_mutex_t lock;
+    unsigned status;
+    int sends, streams, ends;
+    uint32_t writes, writes_max; /* then the reader is too slow; 0: never */
+    buffer body;
+    bool retry_after;
+    void (*gone)(void *context);
+    void *gone_context;
+};
+
+static server_options settings;
+static struct api *the_api;
+
+const exchange_request *exchange_asked(const exchange *exchange) {
+    return &exchange->asked;
+}
+
+server *exchange_server(exchange *exchange) {
+    (void)exchange;
+    return NULL;
+}
+
+struct api *exchange_api(exchange *exchange) {
+    (void)exchange;
+    return the_api;
+}
+
+bool exchange_may_administer(const exchange *exchange) {
+    (void)exchange;
+    return false;
+}
+
+const char *exchange_header(exchange *exchange, const char *name) {
+    (void)exchange;
+    (void)name;
+    return NULL;
+}
+
+const char *exchange_query(exchange *exchange, const char *name) {
+    return exchange_header(exchange, name);
+}
+
+exchange *exchange_share(exchange *exchange) {
+    atomic_fetch_add(&exchange->references, 1);
+    return exchange;
+}
+
+void exchange_release(exchange *exchange) {
+    atomic_fetch_sub(&exchange->references, 1);
+}
+
+void exchange_set_header(exchange *exchange, const char *name, const char *value) {
+    (void)value;
+    exchange->retry_after = exchange->retry_after || strcmp(name, "Retry-After") == 0;
+}
+
+void exchange_send(exchange *exchange, unsigned status, const char *content_type, text_view body) {
+    (void)content_type;
+    pthread_mutex_lock(&exchange->lock);
+    exchange->status = status;
+    exchange->sends++;
+    exchange->gone = NULL;
+    assert_ok(buffer_append(&exchange->body, body.data, body.size));
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_stream(exchange *exchange, unsigned status, const char *content_type) {
+    (void)content_type;
+    pthread_mutex_lock(&exchange->lock);
+    exchange->status = status;
+    exchange->streams++;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+bool exchange_write(exchange *exchange, text_view bytes) {
+    pthread_mutex_lock(&exchange->lock);
+    exchange->writes++;
+    bool works = exchange->writes_max == 0 || exchange->writes <= exchange->writes_max;
+    if (works)
+        assert_ok(buffer_append(&exchange->body, bytes.data, bytes.size));
+    pthread_mutex_unlock(&exchange->lock);
+    return works;
+}
+
+void exchange_end(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    exchange->ends++;
+    exchange->gone = NULL;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *context) {
+    pthread_mutex_lock(&exchange->lock);
+    exchange->gone = gone;
+    exchange->gone_context = context;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
+    (void)exchange;
+    (void)usage;
+}
+
+void exchange_set_prompt(exchange *exchange, text_view prompt) {
+    (void)exchange;
+    (void)prompt;
+}
+
+const server_options *server_settings(const server *server) {
+    (void)server;
+    return &settings;
+}
+
+bool server_draining(const server *server) {
+    (void)server;
+    return false;
+}
+
+bool server_alive(const server *server, double *seconds) {
+    (void)server;
+    if (seconds != NULL)
+        *seconds = 0.0;
+    return true;
+}
+
+void server_say(const server *server, const char *format, ...) {
+    (void)server;
+    (void)format;
+}
+
+/* ---- The world ---- */
+
+typedef struct world {
+    avo_model *model;
+    avo_engine *engine;
+    avo_scheduler *scheduler;
+} world;
+
+static void open_world(world *w, uint32_t sessions, uint32_t waiting) {
+    avo_error error;
+    const char *path = tiny_model_write(test_scratch_folder(), 1);
+    assert_ok_error(avo_model_open(path, NULL, &w->model, &error), &error);
+    avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
+    engine.threads = 1;
+    engine.sessions_max = sessions;
+    assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &error), &error);
+    avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
+    scheduler.waiting_max = waiting;
+    assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &error), &error);
+    settings = (server_options){.model = w->model,
+                                .engine = w->engine,
+                                .scheduler = w->scheduler,
+                                .model_name = "tiny",
+                                .choices_max = 16};
+    assert_ok_error(api_open(NULL, &the_api, &error), &error);
+}
+
+static void close_scheduler(world *w) {
+    avo_scheduler_close(w->scheduler);
+    w->scheduler = NULL;
+}
+
+static void close_world(world *w) {
+    if (w->scheduler != NULL)
+        close_scheduler(w);
+    api_close(the_api);
+    avo_engine_close(w->engine);
+    avo_model_close(w->model);
+}
+
+static void ask(exchange *exchange, const char *body) {
+    memset(exchange, 0, sizeof(*exchange));
+    atomic_init(&exchange->references, 1);
+    pthread_mutex_init(&exchange->lock, NULL);
+    buffer_init(&exchange->body, NULL, SIZE_MAX);
+    exchange->asked = (exchange_request){
+        .method = "POST", .path = "/v1/completions", .body = text_from(body), .id = "test"};
+}
+
+static bool ended(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool over = exchange->sends + exchange->ends > 0;
+    pthread_mutex_unlock(&exchange->lock);
+    return over && atomic_load(&exchange->references) == 1;
+}
+
+/* Waits for the end, of which there must be one. */
+static void finish(exchange *exchange) {
+    const struct timespec tick = {0, 1000000};
+    for (int i = 0; i < 20000 && !ended(exchange); i++)
+        nanosleep(&tick, NULL);
+    assert_true(ended(exchange));
+    assert_int_equal(exchange->sends + exchange->ends, 1);
+    assert_int_equal(exchange->ends, exchange->streams);
+    assert_ok(buffer_terminate(&exchange->body));
+}
+
+static void done(exchange *exchange) {
+    buffer_free(&exchange->body);
+    pthread_mutex_destroy(&exchange->lock);
+}
+
+static void nothing_left(world *w) {
+    const struct timespec tick = {0, 1000000};
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    for (int i = 0; i < 20000; i++) {
+        avo_scheduler_describe(w->scheduler, &info);
+        if (info.running == 0 && info.waiting == 0)
+            return;
+        nanosleep(&tick, NULL);
+    }
+    fail_msg("%u run and %u wait", info.running, info.waiting);
+}
+
+#define LONG "\"prompt\":\"hello\",\"ignore_eos\":true,\"max_tokens\":150"
+
+/* ---- Tests ---- */
+
+static void test_closed_in_the_middle(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 4, 64);
+    exchange streamed[3], whole;
+    for (int i = 0; i < 3; i++) {
+        ask(&streamed[i], "{" LONG ",\"stream\":true,\"n\":4}");
+        api_handle(&streamed[i]);
+    }
+    ask(&whole, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\"],\"n\":8}");
+    api_handle(&whole);
+    const struct timespec tick = {0, 200000};
+    for (int i = 0; i < 20000; i++) { /* until the first speaks */
+        pthread_mutex_lock(&streamed[0].lock);
+        bool speaks = streamed[0].writes > 2;
+        pthread_mutex_unlock(&streamed[0].lock);
+        if (speaks)
+            break;
+        nanosleep(&tick, NULL);
+    }
+    close_scheduler(&w);
+    for (int i = 0; i < 3; i++) {
+        finish(&streamed[i]);
+        const char *error = strstr(streamed[i].body.data, "shutting_down");
+        if (streamed[i].streams > 0 && error == NULL) /* it was faster */
+            assert_non_null(strstr(streamed[i].body.data, "[DONE]"));
+        if (streamed[i].streams > 0 && error != NULL)
+            assert_null(strstr(streamed[i].body.data, "[DONE]"));
+        if (streamed[i].streams == 0)
+            assert_int_equal(streamed[i].status, 503);
+        done(&streamed[i]);
+    }
+    finish(&whole);
+    assert_true(whole.status == 503 || whole.status == 200);
+    done(&whole);
+    close_world(&w);
+}
+
+static void test_slow_reader_is_cancelled(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    exchange slow;
+    ask(&slow, "{" LONG ",\"stream\":true,\"n\":8}");
+    slow.writes_max = 3;
+    api_handle(&slow);
+    finish(&slow);
+    assert_null(strstr(slow.body.data, "[DONE]"));
+    nothing_left(&w);
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    avo_scheduler_describe(w.scheduler, &info);
+    assert_true(info.new_tokens < 8 * 150);
+    done(&slow);
+    close_world(&w);
+}
+
+static void test_client_goes(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    for (int round = 0; round < 20; round++) {
+        exchange gone;
+        ask(&gone, round % 2 == 0 ? "{" LONG ",\"n\":6}" : "{" LONG ",\"n\":6,\"stream\":true}");
+        api_handle(&gone);
+        const struct timespec pause = {0, round * 300000L};
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&gone.lock); /* as the HTTP half does: no end while this runs */
+        if (gone.gone != NULL)
+            gone.gone(gone.gone_context);
+        pthread_mutex_unlock(&gone.lock);
+        finish(&gone);
+        done(&gone);
+    }
+    nothing_left(&w);
+    close_world(&w);
+}
+
+static void test_full(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 1, 2);
+    exchange many[12];
+    int refused = 0;
+    for (int i = 0; i < 12; i++) {
+        ask(&many[i], "{" LONG "}");
+        api_handle(&many[i]);
+    }
+    for (int i = 0; i < 12; i++) {
+        finish(&many[i]);
+        assert_true(many[i].status == 200 || many[i].status == 503);
+        refused += many[i].status == 503;
+        assert_int_equal(many[i].retry_after, many[i].status == 503);
+        done(&many[i]);
+    }
+    assert_true(refused > 0 && refused < 12);
+    close_world(&w);
+}
+
+static void test_list_longer_than_the_queue(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 2);
+    char body[1024] = "{\"max_tokens\":3,\"n\":2,\"seed\":1,\"prompt\":[\"p\"";
+    for (int i = 0; i < 40; i++)
+        memcpy(body + strlen(body), ",\"p\"", 5);
+    memcpy(body + strlen(body), "]}", 3);
+    exchange long_list;
+    ask(&long_list, body);
+    api_handle(&long_list);
+    finish(&long_list);
+    assert_int_equal(long_list.status, 200);
+    assert_non_null(strstr(long_list.body.data, "\"index\":81,"));
+    assert_null(strstr(long_list.body.data, "\"index\":82,"));
+    done(&long_list);
+    close_world(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_closed_in_the_middle),
+        cmocka_unit_test(test_slow_reader_is_cancelled),
+        cmocka_unit_test(test_client_goes),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_list_longer_than_the_queue),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
