@@ -6,8 +6,8 @@ import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass, fields, replace
-from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass, field as dataclass_field, fields, replace
+from typing import TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._library import Owned, call, check, encoded, ids_of, library
@@ -18,6 +18,9 @@ from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import chat_options, messages_of
 from .sampling import Sampling, struct_of
 
+if TYPE_CHECKING:
+    import numpy
+
 Prompt = Union[str, Sequence[int]]
 
 
@@ -26,7 +29,10 @@ class Request:
     """One request. The prompt is text to be continued, token ids, or messages for the model's own
     chat template. Adapters are Adapter objects or names of the scheduler's registry, plain or as
     (adapter, weight). `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may
-    be; a Grammar is compiled once, the others with every request."""
+    be; a Grammar is compiled once, the others with every request. `prompt_logprobs`: the result has
+    the prompt's tokens, each with its logprob given those before it (the first has NaN) and
+    sampling's top_logprobs. `answer=False` computes the prompt alone; `pooling` ("mean" or "last",
+    see Scheduler.embed) needs that."""
     prompt: Optional[Prompt] = None
     messages: Optional[Sequence[Mapping[str, str]]] = None
     adapters: Sequence[Union[AdapterLike, NameLike]] = ()
@@ -45,6 +51,9 @@ class Request:
     chat_variables: Optional[Mapping[str, object]] = None
     grammar: GrammarLike = None
     schema: SchemaLike = None
+    prompt_logprobs: bool = False
+    answer: bool = True
+    pooling: Optional[str] = None
 
 
 @dataclass
@@ -60,9 +69,12 @@ class Result:
     queue_seconds: float
     first_token_seconds: float
     total_seconds: float
+    prompt: List[Token] = dataclass_field(default_factory=list)  # where prompt_logprobs is wanted
+    embedding: Optional["numpy.ndarray"] = None  # float32, where pooling is wanted
 
 
-_TIMES = [field.name for field in fields(Result)][3:]
+_TIMES = [field.name for field in fields(Result)][3:-2]
+_POOLING = {None: 0, "mean": 1, "last": 2}
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,7 @@ class Answer:
         self._done = threading.Event()
         self._outcome: Union[Result, AvocetError, None] = None
         self._tokens: List[Token] = []
+        self._prompt: List[Token] = []
 
     def _see(self, event: _abi.Event) -> None:
         if event.kind == 0:
@@ -125,12 +138,16 @@ class Answer:
             self._tokens.append(token)
             self._events.put(token)
             return
+        if event.kind == 3:
+            self._prompt.append(Token._of(event.token.contents))
+            return
         if event.kind == 1:
             result = event.result.contents
             values = {name: getattr(result, name) for name in _TIMES}
             self._outcome = Result("".join(token.text for token in self._tokens),
                                    [token for token in self._tokens if token.id >= 0],
-                                   FINISH[result.finish], **values)
+                                   FINISH[result.finish], prompt=self._prompt,
+                                   embedding=_embedding_of(result), **values)
         else:
             error = event.error.contents
             self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
@@ -227,7 +244,7 @@ class Scheduler(Owned):
                 answer._break(error)
                 self._answers.pop(key, None)
                 return False
-            if event.contents.kind != 0:
+            if event.contents.kind in (1, 2):  # the last one
                 self._answers.pop(key, None)
             return True
         except Exception:
@@ -335,6 +352,29 @@ class Scheduler(Owned):
             for answer in waiting.values():
                 answer.cancel()
 
+    def embed(self, prompts: Union[Prompt, Iterable[Union[Request, Prompt]]], *,
+              pooling: str = "mean", normalise: bool = False, **shared) -> "numpy.ndarray":
+        """Hidden states behind the last norm, pooled over each prompt, as float32: [width] for one
+        prompt (a text, or ids), [count, width] for many. Needs NumPy. Raises what the first one
+        that fails says. `normalise`: each of length 1."""
+        import numpy
+        if pooling not in ("mean", "last"):
+            raise ValueError(f"pooling is \"mean\" or \"last\", not {pooling!r}")
+        one = _is_prompt(prompts)
+        results = self.batch([prompts] if one else prompts, answer=False, pooling=pooling, **shared)
+        for result in results:
+            if isinstance(result, AvocetError):
+                raise result
+            if result.embedding is None:
+                raise CancelledError("the request was ended before its prompt was computed")
+        if not results:
+            return numpy.zeros((0, self.engine.model.info.width), numpy.float32)
+        rows = numpy.stack([result.embedding for result in results])
+        if normalise:
+            lengths = numpy.linalg.norm(rows, axis=1, keepdims=True)
+            rows = rows / numpy.where(lengths > 0, lengths, 1)
+        return rows[0] if one else rows
+
     def drain(self, seconds: float) -> bool:
         """Takes nothing new and waits until all is done; False: time was up."""
         self._draining = True
@@ -354,6 +394,24 @@ class Scheduler(Owned):
             library.avo_scheduler_describe(handle, ctypes.byref(info))
         return SchedulerInfo(**{name: getattr(info, name)
                                 for name in SchedulerInfo.__dataclass_fields__})
+
+
+def _embedding_of(result: _abi.RequestResult):
+    """A copy: the library's own lives for the call only."""
+    if result.embedding_width == 0:
+        return None
+    import numpy
+    data = ctypes.string_at(result.embedding, 4 * result.embedding_width)
+    return numpy.frombuffer(data, numpy.float32).copy()
+
+
+def _is_prompt(given) -> bool:
+    if isinstance(given, (str, bytes, Request)):
+        return True
+    try:
+        return len(given) > 0 and all(hasattr(entry, "__index__") for entry in given)
+    except TypeError:
+        return False
 
 
 def _ended(waiting, seconds: Optional[float]):
@@ -381,7 +439,11 @@ def _struct_of(request: Request):
         max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
         tenant=encoded(request.tenant), tenant_weight=request.tenant_weight,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
-        deadline=request.deadline, cache_salt=encoded(request.cache_salt))
+        deadline=request.deadline, cache_salt=encoded(request.cache_salt),
+        prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer)
+    if request.pooling not in _POOLING:
+        raise ValueError(f"pooling is \"mean\" or \"last\", not {request.pooling!r}")
+    struct.pooling = _POOLING[request.pooling]
     keep = [_set_prompt(struct, request), _set_adapters(struct, request.adapters)]
     stops = (ctypes.c_char_p * len(request.stop))(*[encoded(text) for text in request.stop])
     struct.stop, struct.stop_count = stops, len(stops)
