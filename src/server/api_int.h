@@ -157,6 +157,11 @@ AVO_MUST_USE bool call_write(buffer *out, text_view id, text_view name, const js
 AVO_MUST_USE bool turns_finish(const turn_list *list, const char *tools, const json_value *kwargs,
                                generation *g, api_fault *fault);
 
+/* ---- api_described.c ---- */
+/* Calls, their results and tools become text, for a template that knows nothing of them; *tools is
+ * NULL then. */
+AVO_MUST_USE bool turns_describe(turn_list *list, const char **tools, api_fault *fault);
+
 /* ---- api_responses_read.c, api_messages_read.c ---- */
 AVO_MUST_USE bool response_input_read(const json_value *input, turn_list *list, api_fault *fault);
 AVO_MUST_USE bool anthropic_messages_read(const json_value *messages, const json_value *system,

@@ -306,7 +306,9 @@ static bool read_conversation(api *api, const api_values *values, generation *g,
         return false;
     }
     const char *tools = NULL;
+    bool described = api->tools != NULL && tool_format_describes(api->tools);
     if (!tools_read(api, values, g, scratch, &tools, fault) ||
+        (described && !turns_describe(&list, &tools, fault)) ||
         !turns_finish(&list, tools, values->kwargs, g, fault))
         return false;
     avo_error error = {0};

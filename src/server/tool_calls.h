@@ -2,7 +2,8 @@
  *
  * Which form that is follows from the model's own template: it is rendered once with a call in it,
  * and what stands around the call says the form (<tool_call>{…}</tool_call>, [TOOL_CALLS] […],
- * <|python_tag|>{…}, a plain JSON object …). A model whose template ignores tools is refused.
+ * <|python_tag|>{…}, a plain JSON object …). Where a template ignores tools, they are described in
+ * the system's message, and calls have the form of Hermes ("described").
  * Besides its own form, every model may write the plain one: an answer that begins with
  * {"name": …, "arguments" or "parameters": {…}} is a call. docs/tools.md has them all.
  */
@@ -14,13 +15,19 @@
 
 typedef struct tool_format tool_format;
 
-/* AVO_ERROR_UNSUPPORTED with the reason where the model's template knows no tools. The model must
- * outlive it. Any number of threads may use it afterwards. */
+/* AVO_ERROR_UNSUPPORTED with the reason where the model's template writes calls in a form that is
+ * not known. The model must outlive it. Any number of threads may use it afterwards. */
 AVO_MUST_USE avo_status tool_format_open(const avo_model *model, tool_format **out,
                                          avo_error *error);
 void tool_format_close(tool_format *format);
 /* "hermes", "mistral", "llama3", "json", …: for /version and the log. */
 const char *tool_format_name(const tool_format *format);
+/* The template shows neither tools nor calls: tool_describe says what stands in the system's
+ * message instead of tools, tool_describe_calls what an assistant's message with calls (an array as
+ * templates expect it) has for its text. */
+bool tool_format_describes(const tool_format *format);
+AVO_MUST_USE avo_status tool_describe(const json_value *tools, buffer *out);
+AVO_MUST_USE avo_status tool_describe_calls(const json_value *calls, buffer *out);
 /* One of these by its name, for tests: no model, so that every marker comes as text. */
 AVO_MUST_USE avo_status tool_format_named(const char *name, tool_format **out, avo_error *error);
 /* The form that a rendered conversation shows, in which the value of an argument of a call is

@@ -10,21 +10,26 @@
 #define BEFORE_MAX   400 /* bytes before the argument in which a call may have begun */
 
 const tool_form tool_forms[] = {
-    {"hermes", {{"<tool_call>", "</tool_call>", false}}, "arguments", false},
-    {"mistral", {{"[TOOL_CALLS]", NULL, true}}, "arguments", false},
-    {"granite",
-     {{"<|tool_call|>", "<|/tool_call|>", false}, {"<tool_call>", NULL, false}},
-     "arguments",
-     false},
-    {"functools", {{"functools", NULL, false}}, "arguments", false},
-    {"llama3", {{"<|python_tag|>", NULL, false}}, "parameters", true},
-    {"fenced",
-     {{"```tool_code\n", "```", false},
-      {"```tool_call\n", "```", false},
-      {"```json\n", "```", false}},
-     "arguments",
-     false},
-    {"json", {{NULL, NULL, false}}, "arguments", true},
+    {.name = "hermes", .openers = {{"<tool_call>", "</tool_call>", false}}, .key = "arguments"},
+    {.name = "described",
+     .openers = {{"<tool_call>", "</tool_call>", false}, {"```json\n", "```", false}},
+     .key = "arguments",
+     .described = true},
+    {.name = "mistral", .openers = {{"[TOOL_CALLS]", NULL, true}}, .key = "arguments"},
+    {.name = "granite",
+     .openers = {{"<|tool_call|>", "<|/tool_call|>", false}, {"<tool_call>", NULL, false}},
+     .key = "arguments"},
+    {.name = "functools", .openers = {{"functools", NULL, false}}, .key = "arguments"},
+    {.name = "llama3",
+     .openers = {{"<|python_tag|>", NULL, false}},
+     .key = "parameters",
+     .bare = true},
+    {.name = "fenced",
+     .openers = {{"```tool_code\n", "```", false},
+                 {"```tool_call\n", "```", false},
+                 {"```json\n", "```", false}},
+     .key = "arguments"},
+    {.name = "json", .key = "arguments", .bare = true},
 };
 const size_t tool_form_count = sizeof(tool_forms) / sizeof(tool_forms[0]);
 
@@ -156,10 +161,11 @@ static avo_status find_form(const avo_model *model, const tool_form **form, avo_
     buffer_free(&rendered);
     if (status == AVO_ERROR_MEMORY)
         return status;
-    if (name == NULL)
+    if (name == NULL && listed)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           listed ? "its template writes calls in a form that is not known here"
-                                  : "its template does not show tools to the model");
+                           "its template writes calls in a form that is not known here");
+    if (name == NULL)
+        name = "described";
     *form = form_named(name);
     return AVO_OK;
 }
@@ -224,6 +230,47 @@ const char *tool_format_name(const tool_format *format) {
     return format->form->name;
 }
 
+/* ---- Described ---- */
+
+bool tool_format_describes(const tool_format *format) {
+    return format->form->described;
+}
+
+avo_status tool_describe(const json_value *tools, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "You can call functions. These are there, one in a line:\n"
+                                    "<tools>\n"));
+    for (size_t i = 0; tools->kind == JSON_ARRAY && i < tools->array.count; i++) {
+        AVO_TRY(json_write_value(out, &tools->array.items[i]));
+        AVO_TRY(buffer_append_text(out, "\n"));
+    }
+    return buffer_append_text(out, "</tools>\nTo call one, answer with nothing but its name and "
+                                   "arguments as JSON inside of tags:\n<tool_call>\n{\"name\": "
+                                   "\"the function\", \"arguments\": {\"its\": \"arguments\"}}"
+                                   "\n</tool_call>\nWhat it returns comes in <tool_response> "
+                                   "tags.");
+}
+
+avo_status tool_describe_calls(const json_value *calls, buffer *out) {
+    for (size_t i = 0; calls->kind == JSON_ARRAY && i < calls->array.count; i++) {
+        const json_value *function = json_find(&calls->array.items[i], "function");
+        const json_value *name = json_find(function, "name");
+        const json_value *arguments = json_find(function, "arguments");
+        if (name == NULL || name->kind != JSON_STRING)
+            continue;
+        AVO_TRY(buffer_format(out, "%s<tool_call>\n{\"name\": ", out->size > 0 ? "\n" : ""));
+        AVO_TRY(json_write_string(out, name->string));
+        AVO_TRY(buffer_append_text(out, ", \"arguments\": "));
+        if (arguments != NULL && arguments->kind == JSON_STRING)
+            AVO_TRY(buffer_append(out, arguments->string.data, arguments->string.size));
+        else if (arguments != NULL)
+            AVO_TRY(json_write_value(out, arguments));
+        else
+            AVO_TRY(buffer_append_text(out, "{}"));
+        AVO_TRY(buffer_append_text(out, "}\n</tool_call>"));
+    }
+    return AVO_OK;
+}
+
 /* ---- Grammars ---- */
 
 static bool wanted(const json_value *function, const tool_choice *choice) {
@@ -273,7 +320,7 @@ static bool any_strict(const json_value *tools) {
 /* A text that shows, behind which a JSON object stands. */
 static const char *visible_opener(const tool_format *format) {
     const char *text = format->form->openers[0].text;
-    bool object = strcmp(format->form->name, "hermes") == 0;
+    bool object = text != NULL && strcmp(text, "<tool_call>") == 0;
     for (size_t i = 0; i < format->marker_count; i++)
         object = object && format->markers[i].text != text;
     return object ? text : NULL;

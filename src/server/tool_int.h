@@ -16,6 +16,7 @@ typedef struct tool_form {
     const char *name;
     tool_opener openers[4]; /* `text` NULL behind the last */
     const char *key;        /* of the arguments: what its grammar asks for */
+    bool described;         /* in the system's message */
     bool bare;              /* calls without an opener may follow one another, with ';' between */
 } tool_form;
 

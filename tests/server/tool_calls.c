@@ -256,10 +256,52 @@ static void grammars_ask_for_calls(void **state) {
         AVO_ERROR_ARGUMENT);
 }
 
+/* ---- Described ---- */
+
+static void tools_can_be_described(void **state) {
+    (void)state;
+    static const char calls[] =
+        "[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}"
+        "}"
+        ",{\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"h\"}},{}]";
+    arena arena;
+    json_value value;
+    buffer text;
+    tool_format *format;
+    arena_init(&arena, NULL, SIZE_MAX);
+    buffer_init(&text, NULL, SIZE_MAX);
+    assert_ok(tool_format_named("hermes", &format, NULL));
+    assert_false(tool_format_describes(format));
+    tool_format_close(format);
+    assert_ok(tool_format_named("described", &format, NULL));
+    assert_true(tool_format_describes(format));
+    assert_ok(json_parse(&arena, text_from(TOOLS), &value, NULL));
+    assert_ok(tool_describe(&value, &text));
+    assert_ok(buffer_terminate(&text));
+    assert_non_null(strstr(text.data, "\"name\":\"f\""));
+    assert_non_null(strstr(text.data, "<tool_call>"));
+    text.size = 0;
+    assert_ok(json_parse(&arena, text_from(calls), &value, NULL));
+    assert_ok(tool_describe_calls(&value, &text));
+    /* What is written is what is read. */
+    tool_parser *parser;
+    text_view shown;
+    assert_ok(tool_parser_open(format, &parser, NULL));
+    assert_ok(tool_parser_push(parser, -1, buffer_text(&text), &shown, NULL));
+    assert_int_equal(shown.size, 0);
+    assert_int_equal(tool_parser_count(parser), 3);
+    assert_true(text_is(tool_parser_call(parser, 0)->arguments, "{\"a\":1}"));
+    assert_true(text_is(tool_parser_call(parser, 2)->name, "h"));
+    tool_parser_close(parser);
+    tool_format_close(format);
+    buffer_free(&text);
+    arena_free(&arena);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form_cut_at_every_byte),
-                                       cmocka_unit_test(too_many_calls_are_text),
-                                       cmocka_unit_test(forms_are_seen_in_what_templates_write),
-                                       cmocka_unit_test(grammars_ask_for_calls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_cut_at_every_byte), cmocka_unit_test(too_many_calls_are_text),
+        cmocka_unit_test(forms_are_seen_in_what_templates_write),
+        cmocka_unit_test(grammars_ask_for_calls), cmocka_unit_test(tools_can_be_described)};
     return cmocka_run_group_tests_name("server/tool_calls", tests, NULL, NULL);
 }
