@@ -689,8 +689,9 @@ typedef struct avo_generate_result {
 
 /* Appends the request's tokens (none: goes on with the answer) to the session and generates. The
  * session keeps prompt and answer, so that the next turn of a conversation continues it. Draws are
- * keyed by seed and position in the timeline; penalties see the whole timeline. `result` may be
- * NULL. */
+ * keyed by seed and position in the timeline, in ring mode by the place among all tokens that it
+ * ever had, which never comes again; penalties see the whole timeline, and nothing that a ring has
+ * forgotten. `result` may be NULL. */
 AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
                                              const avo_generate_request *request,
                                              avo_generate_result *result, avo_error *error);
@@ -725,7 +726,8 @@ typedef struct avo_scheduler_options {
 #define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
     { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0, NULL, 0 }
 
-/* AVO_ERROR_ARGUMENT where sessions of the engine are open; its batches must not be used either. */
+/* AVO_ERROR_ARGUMENT where sessions or batches of the engine are open; none can be opened until the
+ * scheduler is closed. */
 AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
                                                    const avo_scheduler_options *options,
                                                    avo_scheduler **scheduler, avo_error *error);
@@ -867,11 +869,14 @@ typedef struct avo_scheduler_info {
     uint64_t prefill_steps;
     double prefill_seconds;
     uint32_t prefill_threads;
+    /* After preemption a request finds tokens that it had computed itself in the cache: these, not
+     * among reused_tokens; or computes them again: recomputed_tokens. */
+    uint64_t resumed_tokens;
 } avo_scheduler_info;
 #define AVO_SCHEDULER_INFO_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0,    \
-            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0                                                          \
+            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0                                                       \
     }
 AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
 

@@ -3,8 +3,8 @@
  *
  * Entries are kept sorted by name. An entry that is open holds one reference of its adapter; taking
  * gives another. Replacing and unloading give the registry's own reference back: whoever still
- * uses that version keeps it alive. Least recently used is told by a counter: the search for it is
- * linear, and happens only when something is opened past the limit.
+ * uses that version keeps it alive. Entries that are open stand in a list, the least recently used
+ * first: whoever needs memory walks it as far as he must.
  */
 #include "adapters/registry.h"
 
@@ -18,9 +18,10 @@ typedef struct entry {
     size_t name_bytes, path_bytes; /* as taken */
     bool pinned;
     bool opening; /* somebody does; others wait */
-    uint64_t version, used;
-    avo_adapter *adapter; /* NULL: not open */
-    uint64_t digest[2];   /* of the version when last open */
+    uint64_t version;
+    avo_adapter *adapter;        /* NULL: not open */
+    struct entry *newer, *older; /* among those that are open, by use */
+    uint64_t digest[2];          /* of the version when last open */
 } entry;
 
 struct adapter_registry {
@@ -35,7 +36,8 @@ struct adapter_registry {
     entry **entries; /* sorted by name */
     size_t count, capacity;
     struct registry_meter *meter;
-    uint64_t versions, clock;
+    uint64_t versions;
+    entry *oldest, *newest; /* of those that are open */
 };
 
 /* ---- Names ---- */
@@ -140,6 +142,18 @@ static void close_counted(avo_adapter *adapter) {
     meter_release(meter);
 }
 
+static void used_unlink(adapter_registry *registry, entry *e) {
+    *(e->older != NULL ? &e->older->newer : &registry->oldest) = e->newer;
+    *(e->newer != NULL ? &e->newer->older : &registry->newest) = e->older;
+}
+
+static void used_append(adapter_registry *registry, entry *e) {
+    e->newer = NULL;
+    e->older = registry->newest;
+    *(registry->newest != NULL ? &registry->newest->newer : &registry->oldest) = e;
+    registry->newest = e;
+}
+
 /* The entry's from now on, and counted until its last reference is given back. */
 static void attach(adapter_registry *registry, entry *e, avo_adapter *adapter) {
     struct adapter_storage *storage = adapter->storage;
@@ -149,6 +163,7 @@ static void attach(adapter_registry *registry, entry *e, avo_adapter *adapter) {
     storage->close = adapter->close;
     adapter->close = close_counted;
     e->adapter = adapter;
+    used_append(registry, e);
     memcpy(e->digest, adapter->view.digest, sizeof(e->digest));
 }
 
@@ -175,7 +190,7 @@ static void release_all(avo_adapter *list) {
 
 /* Takes the adapter out of an entry and into `closed`. One that nobody else has is as good as
  * closed; any other counts on. */
-static void detach(entry *e, avo_adapter **closed) {
+static void detach(adapter_registry *registry, entry *e, avo_adapter **closed) {
     avo_adapter *adapter = e->adapter;
     if (adapter == NULL)
         return;
@@ -185,24 +200,14 @@ static void detach(entry *e, avo_adapter **closed) {
         __atomic_sub_fetch(&storage->meter->bytes, cost_of(adapter), __ATOMIC_RELAXED);
         meter_release(storage->meter);
     }
+    used_unlink(registry, e);
     e->adapter = NULL;
     push(closed, adapter);
 }
 
 /* What may be closed for its memory; `except` is being replaced or opened. */
 static bool is_idle(const entry *e, const entry *except) {
-    return e != except && e->adapter != NULL && !e->pinned && users_of(e) == 0;
-}
-
-/* The least recently used one that nobody needs; NULL: none. */
-static entry *find_idle(const adapter_registry *registry, const entry *except) {
-    entry *oldest = NULL;
-    for (size_t i = 0; i < registry->count; i++) {
-        entry *e = registry->entries[i];
-        if (is_idle(e, except) && (oldest == NULL || e->used < oldest->used))
-            oldest = e;
-    }
-    return oldest;
+    return e != except && !e->pinned && users_of(e) == 0;
 }
 
 /* Makes room for what takes the place of `except`, whose own adapter is given back anyway. Looks
@@ -217,19 +222,21 @@ static avo_status make_room(adapter_registry *registry, const entry *except, con
         used -= cost_of(except->adapter);
     if (used + needed <= most)
         return AVO_OK;
-    for (size_t i = 0; i < registry->count; i++)
-        if (is_idle(registry->entries[i], except))
-            idle += cost_of(registry->entries[i]->adapter);
+    for (entry *e = registry->oldest; e != NULL && used - idle + needed > most; e = e->newer)
+        if (is_idle(e, except))
+            idle += cost_of(e->adapter);
     if (used - idle + needed > most)
         return status_fail(error, AVO_ERROR_FULL,
                            "adapter \"%s\" takes %llu bytes, of %llu in all %llu are in use: none "
                            "of them is idle",
                            name, (unsigned long long)needed, (unsigned long long)most,
                            (unsigned long long)(used - idle));
-    while (used + needed > most) {
-        entry *oldest = find_idle(registry, except); /* only more of them become idle meanwhile */
-        used -= cost_of(oldest->adapter);
-        detach(oldest, closed);
+    for (entry *e = registry->oldest, *next; used + needed > most; e = next) {
+        next = e->newer; /* only more of them become idle meanwhile, so there are enough */
+        if (!is_idle(e, except))
+            continue;
+        used -= cost_of(e->adapter);
+        detach(registry, e, closed);
     }
     return AVO_OK;
 }
@@ -327,7 +334,6 @@ static avo_status reserve(adapter_registry *registry, avo_error *error) {
 static entry *put(adapter_registry *registry, entry *fresh) {
     size_t at;
     fresh->version = ++registry->versions;
-    fresh->used = ++registry->clock;
     if (find(registry, fresh->name, &at)) {
         entry *before = registry->entries[at];
         registry->entries[at] = fresh;
@@ -361,7 +367,7 @@ static avo_status load_locked(adapter_registry *registry, entry *fresh, avo_adap
     }
     *before = put(registry, fresh);
     if (*before != NULL)
-        detach(*before, closed);
+        detach(registry, *before, closed);
     return AVO_OK;
 }
 
@@ -395,7 +401,7 @@ avo_status registry_unload(adapter_registry *registry, const char *name, avo_err
     avo_adapter *closed = NULL;
     if (find(registry, name, &at)) {
         gone = registry->entries[at];
-        detach(gone, &closed);
+        detach(registry, gone, &closed);
         registry->count--;
         memmove(registry->entries + at, registry->entries + at + 1,
                 (registry->count - at) * sizeof(*registry->entries));
@@ -428,33 +434,57 @@ static avo_status open_entry(adapter_registry *registry, entry *e, avo_adapter *
     return status;
 }
 
+/* A reference of what the name means, opened where it must be. *looked: its files may have been
+ * written over since. */
+static avo_status take_locked(adapter_registry *registry, const char *name, avo_adapter **out,
+                              bool *looked, avo_adapter **closed, avo_error *error) {
+    size_t at;
+    wait_for_opening(registry, name);
+    if (!find(registry, name, &at))
+        return not_found(name, error);
+    entry *e = registry->entries[at];
+    *looked = e->adapter == NULL;
+    if (e->adapter == NULL)
+        AVO_TRY(open_entry(registry, e, closed, error));
+    used_unlink(registry, e);
+    used_append(registry, e);
+    *out = adapter_share(e->adapter);
+    return AVO_OK;
+}
+
+/* Written over: what lies there now is another version. */
+static void forget(adapter_registry *registry, const char *name, const avo_adapter *adapter,
+                   avo_adapter **closed) {
+    size_t at;
+    if (!find(registry, name, &at) || registry->entries[at]->adapter != adapter)
+        return; /* somebody else has seen it */
+    detach(registry, registry->entries[at], closed);
+    registry->entries[at]->version = ++registry->versions;
+}
+
+/* The file system is asked without the mutex: a slow one holds up nobody else. */
 avo_status registry_take(adapter_registry *registry, const char *name, avo_adapter **out,
                          avo_error *error) {
     *out = NULL;
     AVO_TRY(check_name(name, error));
-    avo_adapter *closed = NULL;
-    size_t at;
-    avo_status status = AVO_OK;
-    (void)pthread_mutex_lock(&registry->mutex);
-    wait_for_opening(registry, name);
-    if (!find(registry, name, &at)) {
-        status = not_found(name, error);
-    } else {
-        entry *e = registry->entries[at];
-        if (e->adapter != NULL && adapter_check_file(e->adapter, NULL) != AVO_OK) {
-            detach(e, &closed); /* written over: what lies there now is another version */
-            e->version = ++registry->versions;
+    for (;;) {
+        avo_adapter *adapter = NULL, *closed = NULL;
+        bool looked = false;
+        (void)pthread_mutex_lock(&registry->mutex);
+        avo_status status = take_locked(registry, name, &adapter, &looked, &closed, error);
+        (void)pthread_mutex_unlock(&registry->mutex);
+        release_all(closed);
+        if (status != AVO_OK || looked || adapter_check_file(adapter, NULL) == AVO_OK) {
+            *out = adapter;
+            return status;
         }
-        if (e->adapter == NULL)
-            status = open_entry(registry, e, &closed, error);
-        if (status == AVO_OK) {
-            e->used = ++registry->clock;
-            *out = adapter_share(e->adapter);
-        }
+        closed = NULL;
+        (void)pthread_mutex_lock(&registry->mutex);
+        forget(registry, name, adapter, &closed);
+        (void)pthread_mutex_unlock(&registry->mutex);
+        release_all(closed);
+        adapter_release(adapter);
     }
-    (void)pthread_mutex_unlock(&registry->mutex);
-    release_all(closed);
-    return status;
 }
 
 void registry_list(adapter_registry *registry,

@@ -44,7 +44,12 @@ avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out,
 }
 
 avo_status avo_batch_open(avo_engine *engine, avo_batch **out, avo_error *error) {
-    return engine_batch_open(engine, 0, out, error);
+    *out = NULL;
+    AVO_TRY(engine_check_free(engine, error));
+    AVO_TRY(engine_batch_open(engine, 0, out, error));
+    (*out)->counted = true;
+    engine->batches++;
+    return AVO_OK;
 }
 
 void avo_batch_close(avo_batch *batch) {
@@ -54,6 +59,7 @@ void avo_batch_close(avo_batch *batch) {
     avo_engine *engine = batch->engine;
     const avo_allocator *allocator = engine->allocator;
     size_t rows = engine->plan.rows_max;
+    engine->batches -= batch->counted;
     allocator_give(allocator, batch->entries, engine->plan.sessions_max * sizeof(*batch->entries));
     allocator_give(allocator, batch->segments,
                    engine->plan.sessions_max * sizeof(*batch->segments));

@@ -27,10 +27,10 @@ typedef struct engine_limits {
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
     uint32_t threads, lanes;
-    uint32_t sessions_open;   /* now */
-    avo_telemetry *telemetry; /* NULL: none */
-    telemetry_track *track;   /* of the thread that leads; NULL: none */
-    avo_log_function log;     /* NULL: nobody listens */
+    uint32_t sessions_open, batches_open; /* now */
+    avo_telemetry *telemetry;             /* NULL: none */
+    telemetry_track *track;               /* of the thread that leads; NULL: none */
+    avo_log_function log;                 /* NULL: nobody listens */
     void *log_context;
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
@@ -56,6 +56,11 @@ void engine_step_end(avo_batch *batch);
 /* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
  * there are none. A batch that adds no more than that then finds its pages. */
 bool engine_session_reserve(avo_session *session, uint32_t length);
+
+/* Until it is taken back only those who call engine_… open batches and sessions. */
+void engine_lead(avo_engine *engine, bool led);
+AVO_MUST_USE avo_status engine_session_open(avo_engine *engine, const avo_session_options *options,
+                                            avo_session **session, avo_error *error);
 
 /* Tokens of a prompt that a session with these adapters and this salt would find in the prefix
  * cache now (avo_session_reuse); nothing is taken. */

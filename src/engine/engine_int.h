@@ -88,6 +88,8 @@ struct avo_engine {
     engine_lane lane[ENGINE_LANES_MAX];
     kv_pool *kv;
     uint32_t sessions;           /* open now */
+    uint32_t batches;            /* of callers, open now */
+    bool led;                    /* by a scheduler: nobody else may open either */
     avo_session *session;        /* [sessions_max] */
     int32_t *session_tokens;     /* [sessions_max][context_max] */
     uint32_t *session_pages;     /* [sessions_max][pages of a context] */
@@ -117,6 +119,7 @@ struct avo_session {
     bool alone;       /* its pages are not for others: they were not computed by this engine */
     bool open;
     uint32_t ring_window, ring_keep; /* 0: no ring */
+    uint64_t forgotten;              /* tokens that turns have left out, behind ring_keep */
     avo_session *next_closed;
 };
 
@@ -141,6 +144,9 @@ void answer_notes_begin(answer_notes *notes, const avo_session *session, size_t 
 void answer_notes_stage(answer_notes *notes, span_kind kind, uint64_t begin_ns);
 void answer_notes_token(answer_notes *notes);
 void answer_notes_end(answer_notes *notes, avo_finish finish, bool failed);
+
+/* No scheduler leads it. */
+AVO_MUST_USE avo_status engine_check_free(const avo_engine *engine, avo_error *error);
 
 /* ---- Sessions ---- */
 
@@ -198,6 +204,7 @@ typedef struct batch_entry {
 
 struct avo_batch {
     avo_engine *engine;
+    bool counted; /* among the engine's */
     engine_lane *lane;
     avo_error error;
     bool computed;        /* by a step; must be cleared before it is filled again */

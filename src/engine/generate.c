@@ -19,6 +19,7 @@ typedef struct generation {
     buffer text_room;
     size_t prompt_count; /* tokens of the request that are not part of the timeline already */
     uint32_t drawn;
+    uint64_t answer_from; /* place of the first token drawn, among all that the timeline ever had */
     uint64_t begin_ns, prefill_ns, first_ns;
     avo_generate_result result;
     answer_notes notes;
@@ -92,19 +93,39 @@ static bool tell(generation *g, const sample_choice *choice, text_view text) {
     return g->request.on_token(g->request.on_token_context, &event);
 }
 
-/* Draws, delivers, and says whether to go on. */
+/* A ring has turned: penalties see what is left of the timeline, and of the answer in it. */
+static void see_again(generation *g) {
+    const avo_session *session = g->session;
+    sampler_see_nothing(g->sampler);
+    for (uint32_t i = 0; i < session->count; i++) {
+        uint64_t place = i < session->ring_keep ? i : i + session->forgotten;
+        if (place < g->answer_from)
+            sampler_see_prompt(g->sampler, &session->tokens[i], 1);
+        else
+            sampler_see_output(g->sampler, session->tokens[i]);
+    }
+}
+
+/* Draws, delivers, and says whether to go on. The place that keys a draw never comes again, however
+ * often a ring turns. */
 static avo_status one_token(generation *g, bool *more) {
     sample_choice choice;
     uint64_t begin = clock_now_ns();
+    uint64_t forgotten = g->session->forgotten, place = g->session->count + forgotten;
     AVO_TRY(answer_constrain(g->matcher, g->sampler, g->error));
-    AVO_TRY(batch_draw(g->batch, g->session, g->sampler, g->session->count, &choice, g->error));
+    AVO_TRY(batch_draw(g->batch, g->session, g->sampler, place, &choice, g->error));
     answer_notes_stage(&g->notes, SPAN_SAMPLE, begin);
     answer_notes_token(&g->notes);
-    if (g->drawn++ == 0)
+    if (g->drawn++ == 0) {
         g->first_ns = clock_now_ns();
+        g->answer_from = place;
+    }
     if (g->session->count < g->limits.context_max)
         session_append(g->session, &choice.token, 1);
-    sampler_see_output(g->sampler, choice.token);
+    if (g->session->forgotten == forgotten)
+        sampler_see_output(g->sampler, choice.token);
+    else
+        see_again(g);
     answer_state state = {.ended = answer_token_stops(&g->limits, choice.token),
                           .drawn = g->drawn,
                           .computed = g->session->computed};

@@ -6,6 +6,7 @@
  * When a turn happens depends on the tokens alone, never on how many are added at once: adding many
  * gives the timeline that adding them one by one would have given.
  */
+#include "engine/engine.h"
 #include "engine/engine_int.h"
 
 #include <assert.h>
@@ -24,7 +25,7 @@ avo_status ring_check(avo_engine *engine, const avo_session_options *options, av
                            "ring_keep: %u of a window of %u leave less than two tokens to turn",
                            options->ring_keep, window);
     if (engine->ring_batch == NULL) /* for what is computed again; kept for the next one */
-        return avo_batch_open(engine, &engine->ring_batch, error);
+        return engine_batch_open(engine, 0, &engine->ring_batch, error);
     return AVO_OK;
 }
 
@@ -54,6 +55,7 @@ uint32_t ring_lay(avo_session *session, const int32_t *tokens, size_t count,
         return (uint32_t)count;
     }
     uint32_t keep = session->ring_keep;
+    session->forgotten += turn->forgotten;
     uint32_t stays = 0; /* of the tokens it had */
     /* Timeline and new tokens make one sequence, of which the part behind `keep` is left out. */
     for (uint32_t i = 0; i < turn->length; i++) {

@@ -17,8 +17,13 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
                            .sessions_open = engine->sessions,
+                           .batches_open = engine->batches,
                            .telemetry = engine->plan.telemetry,
                            .track = telemetry_engine_track(engine->lane[0].telemetry)};
+}
+
+void engine_lead(avo_engine *engine, bool led) {
+    engine->led = led;
 }
 
 void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads) {

@@ -97,8 +97,22 @@ static prefix_root session_root(const avo_session *session, const char *salt) {
     return prefix_root_of(&content, offsetof(__typeof__(content), adapters) + bytes);
 }
 
+avo_status engine_check_free(const avo_engine *engine, avo_error *error) {
+    if (!engine->led)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "a scheduler has the engine to itself: close it first");
+}
+
 avo_status avo_session_open(avo_engine *engine, const avo_session_options *options,
                             avo_session **out, avo_error *error) {
+    *out = NULL;
+    AVO_TRY(engine_check_free(engine, error));
+    return engine_session_open(engine, options, out, error);
+}
+
+avo_status engine_session_open(avo_engine *engine, const avo_session_options *options,
+                               avo_session **out, avo_error *error) {
     *out = NULL;
     avo_session_options own = AVO_SESSION_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_session_options", error));
@@ -169,6 +183,8 @@ avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error
         return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is more than the session's %u",
                            length, session->count);
     session->count = length;
+    if (length == 0)
+        session->forgotten = 0; /* it begins anew */
     if (session->computed > length)
         session->computed = length;
     pages_shrink(kv_pool_pages(session->engine->kv), &session->table, session->computed);
@@ -185,6 +201,7 @@ avo_status avo_session_fork(const avo_session *session, avo_session **out, avo_e
     fork->alone = session->alone;
     fork->ring_window = session->ring_window;
     fork->ring_keep = session->ring_keep;
+    fork->forgotten = session->forgotten;
     fork->count = session->count;
     fork->computed = session->computed;
     memcpy(fork->tokens, session->tokens, session->count * sizeof(int32_t));

@@ -46,7 +46,8 @@ static void describe(const avo_session *session, session_header *header) {
                                .page_bytes = kv_pool_view(engine->kv)->page_bytes,
                                .tokens = session->count,
                                .computed = session->computed,
-                               .adapters = session->adapter_count};
+                               .adapters = session->adapter_count,
+                               .forgotten = session->forgotten};
     bool reference = strcmp(avo_engine_isa(engine), "ref") == 0;
     snprintf(header->kv_type, sizeof(header->kv_type), "%s", kv_type_name(engine->plan.kv_type));
     snprintf(header->arithmetic, sizeof(header->arithmetic), "%s", reference ? "ref" : "fast");
@@ -238,6 +239,7 @@ static avo_status take(avo_session *session, const session_header *header, const
     memcpy(session->tokens, data + parts->tokens, header->tokens * sizeof(int32_t));
     session->count = header->tokens;
     session->computed = header->computed;
+    session->forgotten = header->forgotten;
     /* A sum is no proof of who computed this: nobody else gets pages that come from a file. */
     session->alone = true;
     return AVO_OK;

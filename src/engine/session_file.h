@@ -33,9 +33,11 @@ typedef struct session_header {
     uint64_t page_bytes;
     uint32_t tokens, computed; /* of the timeline; of these, how many have K and V */
     uint32_t adapters;
-    uint8_t reserved[164]; /* zero */
-    uint64_t body_sum;     /* of everything behind the header */
-    uint64_t header_sum;   /* of everything before this field */
+    uint32_t reserved_word; /* zero */
+    uint64_t forgotten;     /* tokens that a ring's turns have left out: draws go on behind them */
+    uint8_t reserved[152];  /* zero */
+    uint64_t body_sum;      /* of everything behind the header */
+    uint64_t header_sum;    /* of everything before this field */
 } session_header;
 _Static_assert(sizeof(session_header) == 256, "the header's size is part of the format");
 

@@ -47,6 +47,8 @@ AVO_MUST_USE avo_status sampler_open_in(sampler_room *room, const avo_sampling *
 /* Tokens that penalties look at: the prompt first, then each token that was chosen. */
 void sampler_see_prompt(sampler *sampler, const int32_t *tokens, size_t count);
 void sampler_see_output(sampler *sampler, int32_t token);
+/* As if it had seen none of either. */
+void sampler_see_nothing(sampler *sampler);
 
 typedef struct sample_choice {
     int32_t token;

@@ -226,6 +226,15 @@ void sampler_see_output(sampler *sampler, int32_t token) {
         sampler->output_counts[token]++;
 }
 
+void sampler_see_nothing(sampler *sampler) {
+    for (uint32_t i = 0; i < sampler->seen_count; i++) {
+        int32_t token = sampler->seen_ids[i];
+        sampler->seen[token] = 0;
+        sampler->output_counts[token] = 0;
+    }
+    sampler->seen_count = 0;
+}
+
 /* ---- Drawing ---- */
 
 static avo_status check_logits(const float *logits, uint32_t vocabulary, float *highest,

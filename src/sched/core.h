@@ -242,6 +242,7 @@ typedef struct sched_counts {
     uint64_t waiting_tokens;
     uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
     uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;
+    uint64_t resumed_tokens; /* found again after preemption: neither reused nor recomputed */
 } sched_counts;
 sched_counts sched_count(const sched *sched);
 /* Every invariant, for tests and simulation; NULL or what is wrong. */

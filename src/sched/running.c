@@ -148,7 +148,9 @@ bool running_admit(sched *sched, uint32_t index) {
     request->state = REQUEST_RUNNING;
     request->slot = number;
     request->computed = reused;
-    sched->counts.reused_tokens += reused;
+    uint32_t known_before = request->seen < reused ? request->seen : reused;
+    sched->counts.reused_tokens += reused - known_before;
+    sched->counts.resumed_tokens += known_before; /* its own, after preemption */
     if (request->seen < reused)
         request->seen = reused;
     if (request->charged < reused)

@@ -376,10 +376,16 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
                            "%u sessions of the engine are open: close them before a scheduler "
                            "leads it",
                            limits.sessions_open);
+    if (limits.batches_open > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%u batches of the engine are open: close them before a scheduler leads "
+                           "it",
+                           limits.batches_open);
     avo_scheduler *s = allocator_take_array(limits.allocator, 1, sizeof(*s));
     if (s == NULL)
         return status_no_memory(error, "the scheduler", sizeof(*s));
     s->engine = engine;
+    engine_lead(engine, true);
     s->engine_limits = limits;
     s->allocator = limits.allocator;
     s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
@@ -452,6 +458,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     give_threads(s);
     close_lane(s, &s->lane[0]);
     close_lane(s, &s->lane[1]);
+    engine_lead(s->engine, false);
     sampler_room_close(s->room);
     encode_cache_close(s->encodings);
     buffer_free(&s->watch_room);

@@ -278,6 +278,7 @@ static void publish_counts(avo_scheduler *s) {
     info->reused_tokens = counts.reused_tokens;
     info->new_tokens = counts.new_tokens;
     info->recomputed_tokens = counts.recomputed_tokens;
+    info->resumed_tokens = counts.resumed_tokens;
     info->steps = s->steps + s->flights;
     info->step_seconds = (double)s->step_ns * 1e-9;
     info->prefill_steps = s->flights;

@@ -14,7 +14,7 @@ avo_session_options slot_options(const job *job) {
 
 static avo_status open_session(avo_scheduler *s, job *job, avo_session **session) {
     avo_session_options options = slot_options(job);
-    return avo_session_open(s->engine, &options, session, &job->error);
+    return engine_session_open(s->engine, &options, session, &job->error);
 }
 
 static uint32_t slot_begin(void *context, uint32_t index, uint64_t number) {

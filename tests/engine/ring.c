@@ -3,8 +3,10 @@
  * constant. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "sample/sample.h"
 #include "support/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +204,104 @@ static void answers_have_no_end(void **state) {
     place_close(&p);
 }
 
+/* ---- Drawing in a ring ---- */
+
+typedef struct drawing {
+    int32_t tokens[4 * WINDOW];
+    uint32_t count;
+} drawing;
+
+static bool on_drawn(void *context, const avo_token_event *event) {
+    drawing *d = context;
+    if (event->token >= 0)
+        d->tokens[d->count++] = event->token;
+    return true;
+}
+
+static void draw_tokens(place *p, avo_session *session, const int32_t *prompt, size_t count,
+                        uint32_t tokens, const avo_sampling *sampling, drawing *d) {
+    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    request.tokens = prompt;
+    request.token_count = count;
+    request.max_new_tokens = tokens;
+    request.sampling = sampling;
+    request.ignore_end = true;
+    request.on_token = on_drawn;
+    request.on_token_context = d;
+    d->count = 0;
+    assert_ok_error(avo_generate(p->engine, session, &request, NULL, &p->error), &p->error);
+}
+
+/* What a sampler that has seen the line draws at a place. */
+static int32_t drawn_at(place *p, const int32_t *line, uint32_t length, uint64_t place_of_token,
+                        const avo_sampling *sampling) {
+    float logits[PLACE_VOCABULARY_MAX];
+    sampler *sampler = NULL;
+    sample_choice choice;
+    compute_fresh(p, line, length, logits);
+    assert_ok(sampler_open(sampling, p->vocabulary, NULL, &sampler, NULL));
+    sampler_see_prompt(sampler, line, length);
+    assert_ok(sampler_draw(sampler, logits, place_of_token, &choice, NULL));
+    sampler_close(sampler);
+    return choice.token;
+}
+
+/* A draw is keyed by the place among all tokens there ever were; penalties see what is left. */
+static void draws_go_on_and_penalties_forget(void **state) {
+    (void)state;
+    place p;
+    place_open(&p, "models/llama2.gguf", options_of(2, 0));
+    avo_sampling sampling = AVO_SAMPLING_INIT;
+    sampling.temperature = 1.5f;
+    sampling.seed = 9;
+    sampling.repetition_penalty = 1.8f;
+    int32_t prompt[10], line[WINDOW];
+    uint32_t length = 0, as_if_nothing = 0;
+    for (uint32_t i = 0; i < 10; i++) {
+        prompt[i] = token_at(&p, i);
+        length = turn_naively(line, length, WINDOW, 4, prompt[i]);
+    }
+    avo_session *session = open_ring(&p, WINDOW, 4, NULL);
+    drawing *d = malloc(sizeof(*d));
+    draw_tokens(&p, session, prompt, 10, 3 * WINDOW, &sampling, d);
+    assert_int_equal(d->count, 3 * WINDOW);
+    for (uint32_t i = 0; i < d->count; i++) {
+        assert_int_equal(d->tokens[i], drawn_at(&p, line, length, 10 + i, &sampling));
+        as_if_nothing += d->tokens[i] != drawn_at(&p, line, length, length, &sampling);
+        length = turn_naively(line, length, WINDOW, 4, d->tokens[i]);
+    }
+    assert_true(as_if_nothing > 10); /* the places in the window would have given others */
+    avo_session_close(session);
+    free(d);
+    place_close(&p);
+}
+
+/* Saved and restored, a ring draws on as if nothing had been. */
+static void a_restored_ring_draws_on(void **state) {
+    (void)state;
+    place p;
+    place_open(&p, "models/llama2.gguf", options_of(2, 0));
+    avo_sampling sampling = AVO_SAMPLING_INIT;
+    sampling.temperature = 1.5f;
+    int32_t prompt[10];
+    for (uint32_t i = 0; i < 10; i++)
+        prompt[i] = token_at(&p, i);
+    avo_session *session = open_ring(&p, WINDOW, 4, NULL), *other = open_ring(&p, WINDOW, 4, NULL);
+    drawing *d = malloc(2 * sizeof(*d));
+    char path[512];
+    snprintf(path, sizeof(path), "%s/ring.session", test_scratch_folder());
+    draw_tokens(&p, session, prompt, 10, 2 * WINDOW, &sampling, &d[0]);
+    assert_ok_error(avo_session_save(session, path, &p.error), &p.error);
+    assert_ok_error(avo_session_restore(other, path, &p.error), &p.error);
+    draw_tokens(&p, session, prompt, 3, WINDOW, &sampling, &d[0]);
+    draw_tokens(&p, other, prompt, 3, WINDOW, &sampling, &d[1]);
+    assert_memory_equal(&d[0], &d[1], sizeof(*d));
+    avo_session_close(session);
+    avo_session_close(other);
+    free(d);
+    place_close(&p);
+}
+
 static void wrong_rings_are_refused(void **state) {
     (void)state;
     place p;
@@ -283,6 +383,8 @@ int main(void) {
         cmocka_unit_test(turning_equals_starting_afresh),
         cmocka_unit_test(chunks_do_not_matter),
         cmocka_unit_test(answers_have_no_end),
+        cmocka_unit_test(draws_go_on_and_penalties_forget),
+        cmocka_unit_test(a_restored_ring_draws_on),
         cmocka_unit_test(wrong_rings_are_refused),
         cmocka_unit_test(a_turn_without_pages_is_none),
     };

@@ -239,6 +239,52 @@ static void refuse(const world *w, avo_engine *engine, const char *cores, uint32
     assert_null(scheduler);
 }
 
+/* A scheduler has the engine to itself. */
+static void nobody_else_uses_the_engine(void **state) {
+    (void)state;
+    world w;
+    world_options options = WORLD_OPTIONS;
+    world_open(&w, &options);
+    avo_session *session = NULL;
+    avo_batch *batch = NULL;
+    assert_refused(avo_session_open(w.engine, NULL, &session, &w.error), AVO_ERROR_ARGUMENT,
+                   &w.error, "a scheduler has the engine");
+    assert_refused(avo_batch_open(w.engine, &batch, &w.error), AVO_ERROR_ARGUMENT, &w.error,
+                   "a scheduler has the engine");
+    avo_scheduler_close(w.scheduler);
+    w.scheduler = NULL;
+    assert_ok(avo_batch_open(w.engine, &batch, NULL));
+    refuse(&w, w.engine, NULL, 0, "1 batches of the engine are open");
+    avo_batch_close(batch);
+    assert_ok(avo_scheduler_open(w.engine, NULL, &w.scheduler, NULL));
+    world_close(&w);
+}
+
+/* What was found again after preemption is said apart: prompts are reused by others only. */
+static void own_tokens_are_not_reused_ones(void **state) {
+    (void)state;
+    uint64_t preemptions = 0, resumed = 0;
+    for (uint64_t seed = 0; seed < 40 && (preemptions == 0 || resumed == 0); seed++) {
+        world w;
+        world_options options = WORLD_OPTIONS;
+        options.sessions = 8;
+        options.kv_tokens = 2 * TINY_CONTEXT;
+        world_open(&w, &options);
+        exam e = exam_make(&w, 30, 600 + seed);
+        for (size_t i = 0; i < e.count; i++) /* nobody begins like another */
+            e.q[i].tokens[0] = (int32_t)(3 + i);
+        exam_submit(&w, &e);
+        assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+        avo_scheduler_info info = info_of(&w);
+        assert_int_equal(info.reused_tokens, 0);
+        preemptions += info.preemptions;
+        resumed += info.resumed_tokens;
+        exam_free(&e);
+        world_close(&w);
+    }
+    assert_true(preemptions > 0 && resumed > 0);
+}
+
 static void what_cannot_be_is_refused(void **state) {
     (void)state;
     world w;
@@ -263,6 +309,8 @@ int main(void) {
                                        cmocka_unit_test(pool_four_times_oversubscribed),
                                        cmocka_unit_test(closing_waits_for_what_flies),
                                        cmocka_unit_test(flights_allocate_nothing),
+                                       cmocka_unit_test(nobody_else_uses_the_engine),
+                                       cmocka_unit_test(own_tokens_are_not_reused_ones),
                                        cmocka_unit_test(what_cannot_be_is_refused)};
     return cmocka_run_group_tests_name("sched/scheduler_cores", tests, NULL, NULL);
 }

@@ -249,7 +249,8 @@ class SchedulerInfo(Structure):
                 ("pages_free", c.c_uint32), ("pages_cached", c.c_uint32),
                 ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
                 ("prefix_hit_tokens", c.c_uint64), ("prefill_steps", c.c_uint64),
-                ("prefill_seconds", c.c_double), ("prefill_threads", c.c_uint32)]
+                ("prefill_seconds", c.c_double), ("prefill_threads", c.c_uint32),
+                ("resumed_tokens", c.c_uint64)]
 
 
 # The C name of every structure, for those who compare.

@@ -106,6 +106,7 @@ class SchedulerInfo:
     prefill_steps: int
     prefill_seconds: float
     prefill_threads: int
+    resumed_tokens: int
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of
