@@ -100,7 +100,9 @@ static size_t add_scheduler(serve_flags *flags, option_spec *specs, size_t count
         {"allow-adapter-loading", 0, OPTION_FLAG, &flags->server.allow_adapter_loading, NULL,
          "without keys: clients on this machine may load adapters of --adapter-root", 0, 0},
     };
-    return add(specs, count, own, sizeof(own) / sizeof(own[0]));
+    count = add(specs, count, own, sizeof(own) / sizeof(own[0]));
+    cores_flags_specs(scheduler, specs + count);
+    return count + CORES_OPTION_COUNT;
 }
 
 static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
@@ -170,6 +172,7 @@ bool serve_flags_settle(serve_flags *flags) {
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
     flags->scheduler.token_seconds = flags->token_ms / 1e3;
+    cores_flags_apply(&flags->scheduler, &flags->engine);
     if ((server->certificate == NULL) != (server->certificate_key == NULL)) {
         cli_usage(&command_serve, "--tls-cert and --tls-key go together");
         return false;
