@@ -82,6 +82,7 @@ struct team {
     bool stop;
     uint32_t crossing; /* barriers crossed, works begun before the task at hand */
     uint32_t works;
+    uint32_t signals;    /* the same of signals */
     uint32_t called_all; /* `crossing` at the last roll call */
     team_word crossed;   /* gathering: raised when all have come */
     team_worker workers[];
@@ -204,13 +205,13 @@ void team_barrier(team *team, uint32_t worker) {
 
 void team_signal(team *team, uint32_t worker) {
     team_worker *self = &team->workers[worker];
-    if (team->threads > 1)
+    if (team->active > 1)
         word_raise(&self->signal, ++self->signals);
 }
 
 void team_await(team *team, uint32_t worker) {
     team_worker *self = &team->workers[worker];
-    for (uint32_t i = 0; i < team->threads; i++)
+    for (uint32_t i = 0; i < team->active; i++)
         if (i != worker)
             word_wait(self, &team->workers[i].signal, self->signals);
 }
@@ -296,6 +297,7 @@ static void *team_worker_main(void *argument) {
             return NULL;
         worker->crossing = team->crossing;
         worker->works = team->works;
+        worker->signals = team->signals;
         team->task(team->context, worker->index, team->active);
         team_barrier(team, worker->index);
     }
@@ -417,24 +419,24 @@ static void run_task(team *team, team_task task, void *context) {
     team->context = context;
     team->crossing = team->workers[0].crossing;
     team->works = team->workers[0].works;
+    team->signals = team->workers[0].signals;
     team_call(team, team->active);
     task(context, 0, team->active);
     team_barrier(team, 0);
 }
 
-static void do_nothing(void *context, uint32_t worker, uint32_t workers) {
-    (void)context;
-    (void)worker;
+static void report(void *context, uint32_t worker, uint32_t workers) {
     (void)workers;
+    team_signal(context, worker);
 }
 
 /* Both forms of the barrier: each has words of its own. */
 static void roll_call(team *team) {
     uint32_t active = team->active;
     team_resize(team, team->threads);
-    run_task(team, do_nothing, NULL);
+    run_task(team, report, team);
     team_resize(team, team->threads < DISSEMINATION_MAX ? team->threads : DISSEMINATION_MAX);
-    run_task(team, do_nothing, NULL);
+    run_task(team, report, team);
     team_resize(team, active);
     team->called_all = team->workers[0].crossing;
 }

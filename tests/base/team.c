@@ -286,6 +286,8 @@ static void take_all(void *context, uint32_t worker, uint32_t workers) {
             labour->done[item]++;
         }
         team_barrier(labour->team, worker);
+        team_signal(labour->team, worker);
+        team_await(labour->team, worker);
     }
 }
 
