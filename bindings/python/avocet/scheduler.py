@@ -7,7 +7,8 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field as dataclass_field, fields, replace
-from typing import TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple,
+                    Union)
 
 from . import _abi
 from ._library import Owned, call, check, encoded, ids_of, library
