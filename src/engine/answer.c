@@ -30,7 +30,7 @@ avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sam
         if (!batch->logits_whole)
             batch_logits_again(batch);
         if (sampler_draw_allowed(sampler, batch_top(batch, session),
-                                 avo_batch_logits(batch, session, 0), choice))
+                                 avo_batch_logits(batch, session, 0), position, choice))
             return AVO_OK;
     }
     avo_status status =

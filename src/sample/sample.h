@@ -78,10 +78,10 @@ bool sampler_constrained(const sampler *sampler);
 /* Those of the next draws: a bit for each token, which must stay until then; NULL: all. They count
  * behind bias and penalties, and before everything that filters. Logprobs do not know of them. */
 void sampler_allow(sampler *sampler, const uint64_t *allowed);
-/* The greedy choice where sampler_draw_top was undecided because none of the highest is allowed:
- * without a look at the others. False: draw from all. */
+/* Where sampler_draw_top was undecided because too few of the highest are allowed: without a look
+ * at what is not. False: draw from all. */
 bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
-                          sample_choice *choice);
+                          uint64_t position, sample_choice *choice);
 
 /* log Σ e^(logit − highest), where `highest` is the highest of them: a token's logprob is
  * logit − highest − this. */

@@ -396,9 +396,6 @@ static int32_t highest_allowed(const sampler *sampler, const float *logits) {
 
 /* ---- Drawing from the highest alone ---- */
 
-/* Of a constrained draw more are looked at: the highest are often not allowed. */
-#define CONSTRAINED_TOP 32u
-
 uint32_t sampler_top(const sampler *sampler) {
     const avo_sampling *options = &sampler->options;
     if (sampler->penalises || options->bias_count > 0)
@@ -408,8 +405,8 @@ uint32_t sampler_top(const sampler *sampler) {
     uint32_t wanted = greedy ? 1 : options->top_k + 1;
     if ((!greedy && options->top_k == 0) || options->top_k >= LOGIT_TOP_MAX)
         return 0;
-    if (sampler->constrained && wanted < CONSTRAINED_TOP)
-        wanted = CONSTRAINED_TOP;
+    if (sampler->constrained && !greedy)
+        wanted = LOGIT_TOP_MAX; /* some of the highest are not allowed */
     return wanted > options->top_logprobs ? wanted : options->top_logprobs;
 }
 
@@ -488,12 +485,37 @@ void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
     choice->top = sampler->top;
 }
 
+/* The allowed ones as candidates; the highest of their logits, −infinity: none. */
+static float take_allowed(sampler *sampler, const float *logits) {
+    candidate_set *set = &sampler->set;
+    float highest = -INFINITY;
+    set->count = 0;
+    for (uint32_t w = 0; w * 64 < sampler->vocabulary; w++)
+        for (uint64_t bits = sampler->allowed[w]; bits != 0; bits &= bits - 1) {
+            uint32_t token = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (token >= sampler->vocabulary || !(logits[token] > -INFINITY))
+                continue;
+            set->ids[set->count] = (int32_t)token;
+            set->scores[set->count++] = logits[token];
+            highest = logits[token] > highest ? logits[token] : highest;
+        }
+    return highest;
+}
+
 bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
-                          sample_choice *choice) {
-    if (sampler->options.temperature > 0.0f || sampler->allowed == NULL ||
-        !(top->log_sum <= DBL_MAX) || top->count == 0)
+                          uint64_t position, sample_choice *choice) {
+    if (sampler->allowed == NULL || !(top->log_sum <= DBL_MAX) || top->count == 0)
         return false;
-    int32_t token = highest_allowed(sampler, logits);
+    int32_t token = -1;
+    if (sampler->options.temperature > 0.0f) {
+        float highest_of = take_allowed(sampler, logits);
+        if (!(highest_of > -INFINITY))
+            return false;
+        candidates_top_k(&sampler->set, sampler->options.top_k);
+        token = draw_kept(sampler, highest_of, position);
+    } else {
+        token = highest_allowed(sampler, logits);
+    }
     if (token < 0)
         return false;
     double highest = (double)top->logit[0];

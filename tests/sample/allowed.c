@@ -63,7 +63,7 @@ static void draw(sampler *sampler, const float *logits, uint64_t position, sampl
         tally->from_top += !undecided;
         if (!undecided)
             return;
-        if (sampler_draw_allowed(sampler, &top, logits, choice)) {
+        if (sampler_draw_allowed(sampler, &top, logits, position, choice)) {
             tally->from_allowed++;
             return;
         }
