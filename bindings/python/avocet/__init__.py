@@ -31,6 +31,6 @@ def library_version() -> str:
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
            "Batch", "CancelledError", "ContextError", "Engine", "EngineOptions", "FormatError",
            "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo", "LimitError",
-           "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
-           "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session",
-           "TemplateError", "Token", "UnsupportedError", "library_version", "plan"]
+           "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
+           "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo",
+           "Session", "TemplateError", "Token", "UnsupportedError", "library_version", "plan"]
