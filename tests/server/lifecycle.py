@@ -32,6 +32,11 @@ class Lifecycle(unittest.TestCase):
         cls.slow = write_slow_model(cls.folder)
         (cls.folder / "tiny").mkdir()
         cls.tiny = tiny_model.write(cls.folder / "tiny")
+        with Serving(cls.slow) as server:  # builds with sanitizers are many times slower
+            begin = time.monotonic()
+            server.ask("POST", "/v1/completions", completion(40))
+            each = (time.monotonic() - begin) / 40
+        cls.long = max(60, min(4000, int(2 / each)))  # tokens of some seconds
 
     @classmethod
     def tearDownClass(cls):
@@ -41,7 +46,7 @@ class Lifecycle(unittest.TestCase):
         with Serving(self.slow, "--sessions", 4) as server:
             answers = []
             clients = [threading.Thread(target=lambda: answers.append(
-                server.ask("POST", "/v1/completions", completion(1500)))) for _ in range(3)]
+                server.ask("POST", "/v1/completions", completion(self.long // 2)))) for _ in range(3)]
             for client in clients:
                 client.start()
             self.assertTrue(server.wait_for(lambda: server.running() >= 3))
@@ -59,7 +64,8 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.process.wait(timeout=60), 0)
             self.assertEqual([answer[0] for answer in answers], [200] * 3)
             for answer in answers:
-                self.assertEqual(json.loads(answer[2])["usage"]["completion_tokens"], 1500)
+                self.assertEqual(json.loads(answer[2])["usage"]["completion_tokens"],
+                                 self.long // 2)
 
     def test_what_takes_too_long_is_ended(self):
         with Serving(self.slow, "--drain-seconds", 0.2) as server:
@@ -102,7 +108,7 @@ class Lifecycle(unittest.TestCase):
         with Serving(self.slow, "--max-unread", 16) as server:
             slow = server.connect()
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            slow.sendall(post(completion(4000, stream=True, n=8)))
+            slow.sendall(post(completion(self.long, stream=True, n=4)))
             answer = server.ask("POST", "/v1/completions", completion(50))
             self.assertEqual(answer[0], 200)
             self.assertTrue(server.wait_for(lambda: server.running() == 0, 60))
