@@ -45,8 +45,9 @@ class Lifecycle(unittest.TestCase):
     def test_what_runs_may_finish(self):
         with Serving(self.slow, "--sessions", 4) as server:
             answers = []
+            request = completion(self.long // 2)
             clients = [threading.Thread(target=lambda: answers.append(
-                server.ask("POST", "/v1/completions", completion(self.long // 2)))) for _ in range(3)]
+                server.ask("POST", "/v1/completions", request))) for _ in range(3)]
             for client in clients:
                 client.start()
             self.assertTrue(server.wait_for(lambda: server.running() >= 3))
