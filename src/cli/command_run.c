@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_OPTION_COUNT 18
+#define OWN_OPTION_COUNT 19
 #define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
 static void make_specs(run_flags *flags, option_spec *specs) {
@@ -53,6 +53,8 @@ static void make_specs(run_flags *flags, option_spec *specs) {
          0},
         {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE",
          "append a CSV row with times, rates and memory to FILE (default: standard error)", 0, 0},
+        {"trace", 0, OPTION_TEXT, &flags->trace, "FILE",
+         "write what was computed when to FILE, for Perfetto and chrome://tracing", 0, 0},
         {0},
     };
     size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
@@ -245,7 +247,7 @@ static avo_status go_on(avo_error *error) {
  * wrong and that this was printed. AVO_ERROR_CANCELLED: Ctrl-C before generation began. */
 static avo_status answer(const run_flags *flags, const buffer *prompt, run_record *record,
                          avo_model **model, run_adapters *adapters, avo_engine **engine,
-                         buffer *ids, bool *wrong, avo_error *error) {
+                         avo_telemetry **telemetry, buffer *ids, bool *wrong, avo_error *error) {
     uint64_t begin = clock_now_ns();
     AVO_TRY(cli_model_open(record->model_name, model, error));
     AVO_TRY(go_on(error));
@@ -266,6 +268,8 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     avo_engine_options options = flags->engine;
     options.rope_context = flags->context;
     options.rows_max = ROWS_MAX;
+    AVO_TRY(run_trace_open(flags->trace, telemetry, error));
+    options.telemetry = *telemetry;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(go_on(error));
     AVO_TRY(cli_engine_open(*model, &options, engine, error));
@@ -289,6 +293,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
 
     avo_model *model = NULL;
     avo_engine *engine = NULL;
+    avo_telemetry *telemetry = NULL;
     run_adapters adapters = {.count = 0};
     bool wrong = false;
     avo_status status = AVO_OK;
@@ -300,7 +305,8 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     if (status == AVO_OK) {
         cli_interrupt_catch();
         uint64_t begin = clock_now_ns();
-        status = answer(flags, &prompt, &record, &model, &adapters, &engine, &ids, &wrong, &error);
+        status = answer(flags, &prompt, &record, &model, &adapters, &engine, &telemetry, &ids,
+                        &wrong, &error);
         if (status == AVO_ERROR_CANCELLED) { /* an answer too, if an empty one */
             record.result.finish = AVO_FINISH_CANCELLED;
             if (record.load_seconds == 0.0)
@@ -309,9 +315,12 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
         }
         if (status == AVO_OK)
             status = write_results(flags, &record, &error);
+        if (status == AVO_OK)
+            status = run_trace_write(flags->trace, telemetry, &error);
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);
+    avo_telemetry_close(telemetry);
     run_adapters_close(&adapters);
     avo_model_close(model);
     buffer_free(&ids);
@@ -393,6 +402,7 @@ const cli_command command_run = {
         "avocet run smollm2 \"Yes or no?\" -n 1 --json --logprobs 5\n"
         "avocet run smollm2 \"Hello\" --telemetry=times.csv\n"
         "avocet run smollm2 \"Describe Ada Lovelace as JSON.\" --json-schema person.json\n"
+        "avocet run smollm2 \"Hello\" --trace trace.json\n"
         "avocet run smollm2 \"Hello\" --adapter pirate=adapters/pirate:0.8\n"
         "avocet run smollm2 --prompts questions.jsonl --adapter a=one --adapter b=two > "
         "answers.jsonl",

@@ -80,12 +80,22 @@ AVO_MUST_USE avo_status run_telemetry_check(const char *path, avo_error *error);
 AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *record,
                                             avo_error *error);
 
+/* ---- Traces; a NULL path asks for none ---- */
+
+/* Spans are recorded from now on. */
+AVO_MUST_USE avo_status run_trace_open(const char *path, avo_telemetry **telemetry,
+                                       avo_error *error);
+/* While engine and scheduler are open: their spans go with them. */
+AVO_MUST_USE avo_status run_trace_write(const char *path, avo_telemetry *telemetry,
+                                        avo_error *error);
+
 /* ---- Many prompts: `--prompts` ---- */
 
 typedef struct run_flags {
     sampling_flags sampling;
     const char *system;
     const char *telemetry; /* NULL: none */
+    const char *trace;     /* NULL: none */
     bool raw, special, ignore_end, json;
     uint32_t max_new_tokens;
     uint32_t context;

@@ -30,6 +30,7 @@ typedef struct prompt_run {
     avo_model *model;
     avo_engine *engine;
     avo_scheduler *scheduler;
+    avo_telemetry *telemetry; /* NULL: none */
     run_adapters adapters;
     avo_grammar *grammar; /* of the flags */
     buffer text;          /* the file */
@@ -232,6 +233,8 @@ static avo_status open_engine(prompt_run *run, avo_error *error) {
     uint64_t most = context > KV_TOKENS_DEFAULT ? context : KV_TOKENS_DEFAULT;
     options.kv_tokens = flags->kv_tokens > 0 ? flags->kv_tokens : all < most ? all : most;
     cores_flags_apply(&flags->scheduler, &options);
+    AVO_TRY(run_trace_open(flags->trace, &run->telemetry, error));
+    options.telemetry = run->telemetry;
     AVO_TRY(cli_engine_open(run->model, &options, &run->engine, error));
     return avo_scheduler_open(run->engine, &flags->scheduler, &run->scheduler, error);
 }
@@ -260,7 +263,7 @@ static void submit(prompt_run *run, prompt_job *job) {
     pthread_mutex_unlock(&run->lock);
 }
 
-static void answer_all(prompt_run *run) {
+static avo_status answer_all(prompt_run *run, avo_error *error) {
     pthread_mutex_lock(&run->lock);
     for (size_t i = 0; i < run->count && run->flags->stream; i++)
         if (run->job[i].ended)
@@ -272,6 +275,7 @@ static void answer_all(prompt_run *run) {
             submit(run, &run->job[i]);
     while (!cli_interrupted() && !avo_scheduler_drain(run->scheduler, WATCH_SECONDS))
         ;
+    avo_status status = run_trace_write(run->flags->trace, run->telemetry, error);
     avo_scheduler_close(run->scheduler); /* whatever is left is cancelled, and told to be */
     run->scheduler = NULL;
     for (size_t i = 0; i < run->count; i++)
@@ -279,6 +283,7 @@ static void answer_all(prompt_run *run) {
             run->job[i].record.result.finish = AVO_FINISH_CANCELLED;
             on_job_end(&run->job[i], NULL);
         }
+    return status;
 }
 
 /* `wrong`: a flag was, and that was printed. */
@@ -305,7 +310,7 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     defaults.chat = !flags->raw && avo_chat_check(run->model, error) != AVO_ERROR_NOT_FOUND;
     AVO_TRY(read_lines(run, &defaults, error));
     AVO_TRY(open_engine(run, error));
-    answer_all(run);
+    AVO_TRY(answer_all(run, error));
     if (run->failure != AVO_OK)
         return status_no_memory(error, "the answers", run->count * sizeof(prompt_job));
     return AVO_OK;
@@ -322,6 +327,7 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     avo_status status = run_all(&run, model_name, &wrong, &error);
     avo_scheduler_close(run.scheduler);
     avo_engine_close(run.engine);
+    avo_telemetry_close(run.telemetry);
     for (size_t i = 0; i < run.count; i++) {
         run_record_free(&run.job[i].record);
         prompt_line_free(&run.job[i].line);

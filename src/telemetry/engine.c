@@ -151,6 +151,11 @@ void telemetry_engine_hardware(const telemetry_engine *engine, char *text, size_
 
 /* ---- Steps ---- */
 
+void telemetry_engine_limit(telemetry_engine *engine, double bytes_per_second) {
+    if (engine != NULL)
+        atomic_store(&engine->telemetry->read_limit, bytes_per_second);
+}
+
 void telemetry_engine_pages(telemetry_engine *engine, const telemetry_pages *pages) {
     if (engine == NULL)
         return;

@@ -6,6 +6,7 @@
 #include "base/allocator.h"
 
 #define LENGTH_MAX (((uint64_t)1 << 56) - 1)
+#define READ_TRIES 100 /* of a reader that is overtaken each time */
 
 avo_status span_ring_open(span_ring *ring, uint32_t size, const avo_allocator *allocator,
                           avo_error *error) {
@@ -48,7 +49,7 @@ static void slot_read(_Atomic uint64_t *slot, telemetry_span *span) {
 }
 
 uint32_t span_ring_read(span_ring *ring, uint64_t *from, telemetry_span *spans, uint32_t capacity) {
-    for (;;) {
+    for (int try = 0; try < READ_TRIES; try++) {
         uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
         uint64_t oldest = written > ring->size ? written - ring->size : 0;
         uint64_t first = *from > oldest ? *from : oldest;
@@ -70,4 +71,5 @@ uint32_t span_ring_read(span_ring *ring, uint64_t *from, telemetry_span *spans, 
             spans[i - lost] = spans[i];
         return count - lost;
     }
+    return 0;
 }

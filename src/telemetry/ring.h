@@ -26,7 +26,8 @@ AVO_MUST_USE avo_status span_ring_open(span_ring *ring, uint32_t size,
 void span_ring_close(span_ring *ring, const avo_allocator *allocator);
 void span_ring_add(span_ring *ring, const telemetry_span *span);
 /* Spans from `*from` on (0: the oldest there is), up to `capacity` of them, oldest first; raises
- * *from to where the next call goes on. Returns how many; 0: there are no more. Spans that were
+ * *from to where the next call goes on. Returns how many; 0: there are no more, or
+ * the writer is too fast for any. Spans that were
  * overwritten while they were read are left out. */
 uint32_t span_ring_read(span_ring *ring, uint64_t *from, telemetry_span *spans, uint32_t capacity);
 

@@ -159,6 +159,9 @@ avo_telemetry *telemetry_engine_of(telemetry_engine *engine);
 void telemetry_engine_count(telemetry_engine *engine, uint32_t worker);
 void telemetry_engine_hardware(const telemetry_engine *engine, char *text, size_t capacity);
 
+/* What the machine can read, bytes a second. */
+void telemetry_engine_limit(telemetry_engine *engine, double bytes_per_second);
+
 typedef struct telemetry_pages {
     uint32_t free, cached, used;
     uint64_t queried_tokens, hit_tokens;

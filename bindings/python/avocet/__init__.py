@@ -19,6 +19,7 @@ from .grammar import Grammar
 from .model import Model, ModelInfo
 from .sampling import Sampling
 from .scheduler import Answer, Request, Result, Scheduler, SchedulerInfo
+from .telemetry import Telemetry
 
 __version__ = "0.1.0"
 
@@ -33,4 +34,5 @@ __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError",
            "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo", "LimitError",
            "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
            "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo",
-           "Session", "TemplateError", "Token", "UnsupportedError", "library_version", "plan"]
+           "Session", "Telemetry", "TemplateError", "Token", "UnsupportedError", "library_version",
+           "plan"]

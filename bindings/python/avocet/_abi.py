@@ -43,6 +43,7 @@ class Error(Structure):
 
 PROGRESS = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+WRITE = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_void_p, c.c_size_t)
 
 
 class ModelOptions(Structure):
@@ -90,7 +91,7 @@ class Plan(Structure):
 
 class TelemetryOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("spans_max", c.c_uint32), ("adapters_max", c.c_uint32),
-                ("hardware", c.c_bool)]
+                ("hardware", c.c_bool), ("model_name", c.c_char_p)]
 
 
 class GrammarOptions(Structure):
@@ -337,4 +338,11 @@ FUNCTIONS = {
                                       c.POINTER(c.c_double), _ERROR]),
     "avo_scheduler_cancel": (c.c_bool, [Handle, c.c_uint64]),
     "avo_scheduler_describe": (None, [Handle, c.POINTER(SchedulerInfo)]),
+    "avo_engine_measure": (STATUS, [Handle, c.POINTER(c.c_double), _ERROR]),
+    "avo_telemetry_open": (STATUS, [c.POINTER(TelemetryOptions), c.c_void_p, _OUT, _ERROR]),
+    "avo_telemetry_close": (None, [Handle]),
+    "avo_telemetry_export": (STATUS, [Handle, c.c_int, WRITE, c.c_void_p, _ERROR]),
+    "avo_telemetry_trace_begin": (None, [Handle]),
+    "avo_telemetry_trace_end": (None, [Handle]),
+    "avo_telemetry_trace_write": (STATUS, [Handle, c.c_double, WRITE, c.c_void_p, _ERROR]),
 }

@@ -1,0 +1,83 @@
+"""Counters, histograms and spans of engines and their schedulers."""
+import contextlib
+import ctypes
+import json
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from . import _abi
+from ._library import Owned, call, encoded, library
+
+PROMETHEUS, JSON, CSV = range(3)
+
+
+class Telemetry(Owned):
+    """Given to engines (`Engine(model, telemetry=…)`), which record into it, and so do their
+    schedulers. Any thread may ask at any time.
+
+        telemetry = avocet.Telemetry()
+        engine = avocet.Engine(model, telemetry=telemetry)
+        …
+        print(telemetry.snapshot()["rates"])
+        with telemetry.tracing():
+            …
+        telemetry.write_trace("trace.json")
+    """
+
+    _close = "avo_telemetry_close"
+
+    def __init__(self, *, spans_max: int = 0, adapters_max: int = 0, hardware: bool = False,
+                 model_name: Optional[str] = None):
+        options = _abi.TelemetryOptions(spans_max=spans_max, adapters_max=adapters_max,
+                                        hardware=hardware, model_name=encoded(model_name))
+        handle = _abi.Handle()
+        call(library.avo_telemetry_open, ctypes.byref(options), None, ctypes.byref(handle))
+        super().__init__(handle)
+
+    @staticmethod
+    def _collect(function: Callable, *arguments) -> str:
+        pieces = []
+
+        @_abi.WRITE
+        def write(_, text, size):
+            pieces.append(ctypes.string_at(text, size))
+            return True
+
+        call(function, *arguments, write, None)
+        return b"".join(pieces).decode("utf-8")
+
+    def _export(self, form: int) -> str:
+        return self._collect(library.avo_telemetry_export, self.handle, form)
+
+    def prometheus(self) -> str:
+        """Prometheus's text format 0.0.4: vLLM's names and our own."""
+        return self._export(PROMETHEUS)
+
+    def csv(self) -> str:
+        """Every counter and histogram, a line each: name, labels, value."""
+        return self._export(CSV)
+
+    def snapshot(self) -> Dict[str, Any]:
+        """What a dashboard shows; docs/telemetry.md has its members."""
+        return json.loads(self._export(JSON))
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """While this lasts, spans within steps are recorded, too."""
+        library.avo_telemetry_trace_begin(self.handle)
+        try:
+            yield
+        finally:
+            library.avo_telemetry_trace_end(self.handle)
+
+    def trace(self, seconds: float = 1e9) -> Dict[str, Any]:
+        """The spans of the last seconds as a Chrome trace."""
+        return json.loads(self._collect(library.avo_telemetry_trace_write, self.handle, seconds))
+
+    def write_trace(self, path, seconds: float = 1e9) -> None:
+        """The same as a file for Perfetto and chrome://tracing."""
+        text = self._collect(library.avo_telemetry_trace_write, self.handle, seconds)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+__all__ = ["Telemetry"]

@@ -1,0 +1,44 @@
+/* `--trace FILE`: what was computed when, for chrome://tracing and Perfetto. */
+#include "cli/run_int.h"
+
+#include "base/file.h"
+
+#define TRACE_SPANS   (1u << 18) /* a thread: 8 MiB; some 1,700 steps of 30 layers */
+#define TRACE_SECONDS 1e9        /* all there is */
+
+avo_status run_trace_open(const char *path, avo_telemetry **telemetry, avo_error *error) {
+    if (path == NULL)
+        return AVO_OK;
+    avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
+    options.spans_max = TRACE_SPANS;
+    options.hardware = true;
+    AVO_TRY(avo_telemetry_open(&options, NULL, telemetry, error));
+    avo_telemetry_trace_begin(*telemetry);
+    return AVO_OK;
+}
+
+typedef struct trace_file {
+    file_writer writer;
+    avo_status status;
+    avo_error *error;
+} trace_file;
+
+static bool append(void *context, const char *text, size_t bytes) {
+    trace_file *file = context;
+    file->status = file_writer_append(&file->writer, text, bytes, file->error);
+    return file->status == AVO_OK;
+}
+
+avo_status run_trace_write(const char *path, avo_telemetry *telemetry, avo_error *error) {
+    if (path == NULL || telemetry == NULL)
+        return AVO_OK;
+    static trace_file file;
+    file.error = error;
+    AVO_TRY(file_writer_open(&file.writer, path, error));
+    avo_error own = {0};
+    avo_status status = avo_telemetry_trace_write(telemetry, TRACE_SECONDS, append, &file, &own);
+    if (status == AVO_OK)
+        return file_writer_commit(&file.writer, error);
+    file_writer_abort(&file.writer);
+    return file.status != AVO_OK ? file.status : status_fail(error, status, "%s", own.text);
+}
