@@ -116,6 +116,17 @@ typedef void (*avo_log_function)(void *context, const char *line);
 /* Takes a piece of an export; false ends it (AVO_ERROR_CANCELLED). */
 typedef bool (*avo_write_function)(void *context, const char *text, size_t bytes);
 
+/* ---- How an answer ends ----------------------------------------------------------------- */
+
+typedef enum avo_finish {
+    AVO_FINISH_STOP_TOKEN = 0, /* a token that ends generation */
+    AVO_FINISH_STOP_STRING = 1,
+    AVO_FINISH_LENGTH = 2,    /* max_new_tokens reached */
+    AVO_FINISH_CONTEXT = 3,   /* the context is full */
+    AVO_FINISH_CANCELLED = 4, /* the callback said so */
+    AVO_FINISH_DEADLINE = 5   /* a deadline has passed */
+} avo_finish;
+
 /* ---- Telemetry -------------------------------------------------------------------------- */
 
 /* Counters, histograms and spans of everything that it was given to: engines and schedulers. Fixed
@@ -153,10 +164,39 @@ AVO_API AVO_MUST_USE avo_status avo_telemetry_export(avo_telemetry *telemetry,
 /* Spans within steps are recorded only while tracing is on; calls are counted. */
 AVO_API void avo_telemetry_trace_begin(avo_telemetry *telemetry);
 AVO_API void avo_telemetry_trace_end(avo_telemetry *telemetry);
-/* Spans of the last `seconds` as a Chrome trace, which Perfetto reads, too. */
+/* Spans of the last `seconds` as a Chrome trace, which Perfetto reads, too. Those of an engine or
+ * scheduler that has closed are there until the next one opens. */
 AVO_API AVO_MUST_USE avo_status avo_telemetry_trace_write(avo_telemetry *telemetry, double seconds,
                                                           avo_write_function write, void *context,
                                                           avo_error *error);
+
+/* How one answer came, for tables of answers. What is negative is not known. */
+typedef struct avo_answer_times {
+    size_t size; /* sizeof(avo_answer_times) */
+    const char *model_name;
+    avo_finish finish;
+    uint32_t prompt_tokens, new_tokens;
+    double load_seconds, tokenize_seconds, prefill_seconds, first_token_seconds;
+    double prefill_rate, decode_rate; /* tokens a second */
+    const double *token_seconds;      /* [token_count] what each took; the first: since the begin */
+    size_t token_count;
+} avo_answer_times;
+#define AVO_ANSWER_TIMES_INIT                                                                      \
+    {                                                                                              \
+        sizeof(avo_answer_times), NULL, AVO_FINISH_STOP_TOKEN, 0, 0, -1.0, -1.0, -1.0, -1.0, -1.0, \
+            -1.0, NULL, 0                                                                          \
+    }
+
+/* Appends a row of CSV to a file, which gets a header when it is new; a file with another first
+ * line is refused. Rows of several processes stay whole. Without times: makes sure that it can be
+ * written. */
+AVO_API AVO_MUST_USE avo_status avo_telemetry_append(const char *path,
+                                                     const avo_answer_times *times,
+                                                     avo_error *error);
+/* The header and the row. */
+AVO_API AVO_MUST_USE avo_status avo_telemetry_row(const avo_answer_times *times,
+                                                  avo_write_function write, void *context,
+                                                  avo_error *error);
 
 /* ---- Model ------------------------------------------------------------------------------ */
 
@@ -631,15 +671,6 @@ AVO_API avo_grammar *avo_grammar_share(avo_grammar *grammar);
 AVO_API void avo_grammar_close(avo_grammar *grammar);
 
 /* ---- Generation --------------------------------------------------------------------------- */
-
-typedef enum avo_finish {
-    AVO_FINISH_STOP_TOKEN = 0, /* a token that ends generation */
-    AVO_FINISH_STOP_STRING = 1,
-    AVO_FINISH_LENGTH = 2,    /* max_new_tokens reached */
-    AVO_FINISH_CONTEXT = 3,   /* the context is full */
-    AVO_FINISH_CANCELLED = 4, /* the callback said so */
-    AVO_FINISH_DEADLINE = 5   /* a deadline has passed */
-} avo_finish;
 
 /* One generated token. `text` holds whole characters only and may be empty while one is
  * incomplete or a stop string may be forming. Text that was held back and turns out to be text

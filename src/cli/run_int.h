@@ -85,7 +85,6 @@ AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *
 /* Spans are recorded from now on. */
 AVO_MUST_USE avo_status run_trace_open(const char *path, avo_telemetry **telemetry,
                                        avo_error *error);
-/* While engine and scheduler are open: their spans go with them. */
 AVO_MUST_USE avo_status run_trace_write(const char *path, avo_telemetry *telemetry,
                                         avo_error *error);
 

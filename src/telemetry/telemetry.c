@@ -52,6 +52,8 @@ static void open_histograms(avo_telemetry *t) {
 
 /* ---- Opening ---- */
 
+static void free_closed(avo_telemetry *t);
+
 void name_copy(char name[TELEMETRY_NAME_BYTES], const char *text) {
     size_t bytes = strnlen(text, TELEMETRY_NAME_BYTES - 1);
     memcpy(name, text, bytes);
@@ -127,6 +129,7 @@ avo_status avo_telemetry_open(const avo_telemetry_options *options, const avo_al
 void avo_telemetry_close(avo_telemetry *t) {
     if (t == NULL)
         return;
+    free_closed(t);
     for (int i = 0; i < TIMES; i++)
         allocator_give(t->allocator, t->latency[i], sizeof(window));
     allocator_give(t->allocator, t->labels, labels_of(t) * sizeof(*t->labels));
@@ -150,11 +153,34 @@ bool telemetry_tracing(const avo_telemetry *t) {
 
 /* ---- Tracks ---- */
 
+static void track_free(telemetry_track *track) {
+    avo_telemetry *t = track->telemetry;
+    span_ring_close(&track->ring, t->allocator);
+    allocator_give(t->allocator, track, sizeof(*track));
+}
+
+/* Those that nobody writes to: an engine that has closed can still be looked at, until the next one
+ * opens. */
+static void free_closed(avo_telemetry *t) {
+    pthread_mutex_lock(&t->lock);
+    for (telemetry_track **at = &t->tracks; *at != NULL;) {
+        telemetry_track *track = *at;
+        if (!track->closed) {
+            at = &track->next;
+            continue;
+        }
+        *at = track->next;
+        track_free(track);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
 avo_status telemetry_track_open(avo_telemetry *t, const char *name, telemetry_track **out,
                                 avo_error *error) {
     *out = NULL;
     if (t == NULL)
         return AVO_OK;
+    free_closed(t);
     telemetry_track *track = allocator_take_array(t->allocator, 1, sizeof(*track));
     if (track == NULL)
         return status_no_memory(error, "a track", sizeof(*track));
@@ -181,13 +207,8 @@ void telemetry_track_close(telemetry_track *track) {
         return;
     avo_telemetry *t = track->telemetry;
     pthread_mutex_lock(&t->lock);
-    telemetry_track **at = &t->tracks;
-    while (*at != track)
-        at = &(*at)->next;
-    *at = track->next;
+    track->closed = true;
     pthread_mutex_unlock(&t->lock);
-    span_ring_close(&track->ring, t->allocator);
-    allocator_give(t->allocator, track, sizeof(*track));
 }
 
 void telemetry_track_add(telemetry_track *track, const telemetry_span *span) {

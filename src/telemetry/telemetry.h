@@ -51,6 +51,7 @@ typedef struct telemetry_track telemetry_track;
 /* `name` is copied. */
 AVO_MUST_USE avo_status telemetry_track_open(avo_telemetry *t, const char *name,
                                              telemetry_track **out, avo_error *error);
+/* Its spans can be read until another track is opened. */
 void telemetry_track_close(telemetry_track *track);
 void telemetry_track_add(telemetry_track *track, const telemetry_span *span);
 uint32_t telemetry_track_number(const telemetry_track *track);

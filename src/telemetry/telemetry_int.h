@@ -30,6 +30,7 @@ struct telemetry_track {
     avo_telemetry *telemetry;
     telemetry_track *next;
     uint32_t number; /* in traces */
+    bool closed;     /* nobody writes any more; its spans stay until another one is opened */
     uint32_t of;     /* the track beside whose spans these are shown; its own number otherwise */
     char name[TELEMETRY_NAME_BYTES];
     span_ring ring;

@@ -1,23 +1,18 @@
 """`python -m avocet run MODEL [PROMPT|-]`: the command's `run`, from Python."""
 import argparse
-import csv
 import dataclasses
-import fcntl
 import json
 import os
-import resource
 import sys
 import time
 from typing import List, Optional, Sequence, Tuple
 
 from . import Adapter, AvocetError, Engine, Model, Request, Result, Sampling, Scheduler
 from . import __version__, library_version
+from .telemetry import append_row
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 FINISH_NAMES = {"stop_token": "stop", "stop_string": "stop"}
-TELEMETRY = ("time,model,finish_reason,load_ms,tokenise_ms,prefill_ms,ttft_ms,token_p50_ms,"
-             "token_p95_ms,token_max_ms,prompt_tokens,new_tokens,prefill_tps,decode_tps,"
-             "peak_memory_bytes,token_ms")
 
 EXAMPLES = """examples:
   python -m avocet run model.gguf "Why is the sky blue?" -n 100
@@ -199,33 +194,17 @@ def record_of(flags, prompt, result: Result, load_ms: float) -> dict:
 
 
 def telemetry(path: str, flags, result: Result, load_ms: float, arrivals: List[float]) -> None:
-    """The row that the command writes; tokenise_ms, which no one here sees, stays empty."""
-    times = [1e3 * (b - a) for a, b in zip(arrivals, arrivals[1:])]
-    ordered = sorted(times[1:]) or [0.0]  # without the first, which is ttft
+    """The row that the command writes, by the same function; tokenise_ms, which no one here sees,
+    stays empty."""
+    times = [b - a for a, b in zip(arrivals, arrivals[1:])]
     prefill = result.first_token_seconds - result.queue_seconds
-    spent = sum(times[1:]) * 1e-3
-    row = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), flags.model,
-           FINISH_NAMES.get(result.finish, result.finish), f"{load_ms:.3f}", "",
-           f"{prefill * 1e3:.3f}", f"{result.first_token_seconds * 1e3:.3f}",
-           f"{ordered[len(ordered) // 2]:.3f}", f"{ordered[int(len(ordered) * 0.95)]:.3f}",
-           f"{ordered[-1]:.3f}", result.prompt_tokens, result.new_tokens,
-           f"{result.prompt_tokens / prefill if prefill > 0 else 0:.3f}",
-           f"{(len(times) - 1) / spent if spent > 0 else 0:.3f}",
-           resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-           ";".join(f"{value:.3f}" for value in times)]
-    if path == "":
-        sys.stderr.write(TELEMETRY + "\n")
-        csv.writer(sys.stderr, lineterminator="\n").writerow(row)
-        return
-    with open(path, "a+", encoding="utf-8", newline="") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        first = file.readline().rstrip("\n")
-        if first not in ("", TELEMETRY):
-            raise ValueError(f"{path}: is not a telemetry file of this version; name a new file")
-        if first == "":
-            file.write(TELEMETRY + "\n")
-        csv.writer(file, lineterminator="\n").writerow(row)
+    spent = sum(times[1:])
+    append_row(path or None, model_name=flags.model, finish=result.finish,
+               prompt_tokens=result.prompt_tokens, new_tokens=result.new_tokens,
+               load_seconds=load_ms * 1e-3, prefill_seconds=prefill,
+               first_token_seconds=result.first_token_seconds,
+               prefill_rate=result.prompt_tokens / prefill if prefill > 0 else 0.0,
+               decode_rate=(len(times) - 1) / spent if spent > 0 else 0.0, token_seconds=times)
 
 
 def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_ms: float) -> int:

@@ -94,6 +94,15 @@ class TelemetryOptions(Structure):
                 ("hardware", c.c_bool), ("model_name", c.c_char_p)]
 
 
+class AnswerTimes(Structure):
+    _fields_ = [("size", c.c_size_t), ("model_name", c.c_char_p), ("finish", c.c_int),
+                ("prompt_tokens", c.c_uint32), ("new_tokens", c.c_uint32),
+                ("load_seconds", c.c_double), ("tokenize_seconds", c.c_double),
+                ("prefill_seconds", c.c_double), ("first_token_seconds", c.c_double),
+                ("prefill_rate", c.c_double), ("decode_rate", c.c_double),
+                ("token_seconds", c.POINTER(c.c_double)), ("token_count", c.c_size_t)]
+
+
 class GrammarOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("trigger", c.c_char_p)]
 
@@ -267,6 +276,7 @@ STRUCTURES = {
     "avo_scheduler_options": SchedulerOptions, "avo_request_result": RequestResult,
     "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
+    "avo_answer_times": AnswerTimes,
     "avo_grammar_options": GrammarOptions,
 }
 
@@ -341,6 +351,8 @@ FUNCTIONS = {
     "avo_engine_measure": (STATUS, [Handle, c.POINTER(c.c_double), _ERROR]),
     "avo_telemetry_open": (STATUS, [c.POINTER(TelemetryOptions), c.c_void_p, _OUT, _ERROR]),
     "avo_telemetry_close": (None, [Handle]),
+    "avo_telemetry_append": (STATUS, [c.c_char_p, c.POINTER(AnswerTimes), _ERROR]),
+    "avo_telemetry_row": (STATUS, [c.POINTER(AnswerTimes), WRITE, c.c_void_p, _ERROR]),
     "avo_telemetry_export": (STATUS, [Handle, c.c_int, WRITE, c.c_void_p, _ERROR]),
     "avo_telemetry_trace_begin": (None, [Handle]),
     "avo_telemetry_trace_end": (None, [Handle]),

@@ -2,12 +2,14 @@
 import contextlib
 import ctypes
 import json
-from typing import Any, Callable, Dict, Iterator, Optional
+import sys
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from . import _abi
 from ._library import Owned, call, encoded, library
 
 PROMETHEUS, JSON, CSV = range(3)
+FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
 
 
 class Telemetry(Owned):
@@ -80,4 +82,21 @@ class Telemetry(Owned):
             file.write(text)
 
 
-__all__ = ["Telemetry"]
+def append_row(path, *, model_name: str, finish: str, token_seconds: Sequence[float],
+               **numbers) -> None:
+    """A row of a CSV table of answers, as `avocet run --telemetry` writes it: appended to a file
+    (which gets a header when it is new), or with the header to standard error where `path` is
+    None. Numbers that are not given stay empty."""
+    unknown = dict.fromkeys(("load_seconds", "tokenize_seconds", "prefill_seconds",
+                             "first_token_seconds", "prefill_rate", "decode_rate"), -1.0)
+    seconds = (ctypes.c_double * len(token_seconds))(*token_seconds)
+    times = _abi.AnswerTimes(model_name=encoded(model_name), finish=FINISH.index(finish),
+                             token_seconds=seconds, token_count=len(seconds),
+                             **{**unknown, **numbers})
+    if path is None:
+        sys.stderr.write(Telemetry._collect(library.avo_telemetry_row, ctypes.byref(times)))
+    else:
+        call(library.avo_telemetry_append, encoded(path), ctypes.byref(times))
+
+
+__all__ = ["Telemetry", "append_row"]
