@@ -190,7 +190,10 @@ static avo_status write_body(const load *load, uint32_t number, buffer *body) {
     return status;
 }
 
-static avo_status begin_request(load *load, load_client *client, avo_error *error) {
+/* `due_ns`: when it should begin. Waiting for a free client is part of what a request sees, or an
+ * open loop would forgive a server that does not keep up. */
+static avo_status begin_request(load *load, load_client *client, uint64_t due_ns,
+                                avo_error *error) {
     if (write_body(load, load->begun, &client->body) != AVO_OK)
         return status_no_memory(error, "a request", load->options->prompt);
     client->line.size = 0;
@@ -200,7 +203,7 @@ static avo_status begin_request(load *load, load_client *client, avo_error *erro
     client->failure[0] = client->curl_text[0] = '\0';
     curl_easy_setopt(client->easy, CURLOPT_POSTFIELDS, client->body.data);
     curl_easy_setopt(client->easy, CURLOPT_POSTFIELDSIZE, (long)client->body.size);
-    client->begin_ns = clock_now_ns();
+    client->begin_ns = due_ns;
     if (curl_multi_add_handle(load->multi, client->easy) != CURLM_OK)
         return status_fail(error, AVO_ERROR_NETWORK, "libcurl takes no more transfers");
     client->busy = true;
@@ -296,11 +299,13 @@ static avo_status begin_due(load *load, int *wait_ms, avo_error *error) {
         load_client *client = idle_client(load);
         if (client == NULL)
             return AVO_OK;
+        uint64_t due_ns = clock_now_ns();
         if (options->rate > 0.0) {
+            due_ns = load->start_ns + (uint64_t)(load->next_seconds * 1e9);
             double uniform = random_uniform_at(options->seed, STREAM_ARRIVAL, load->begun);
             load->next_seconds -= log(1.0 - uniform) / options->rate;
         }
-        AVO_TRY(begin_request(load, client, error));
+        AVO_TRY(begin_request(load, client, due_ns, error));
     }
     return AVO_OK;
 }

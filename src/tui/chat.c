@@ -100,9 +100,8 @@ static void note_rate(chat *chat, uint32_t tokens, uint64_t now) {
 static void conclude(chat *chat) {
     chat->busy = false;
     chat->ended_ns = chat->result.finish == AVO_FINISH_CANCELLED ? 0 : clock_now_ns();
-    message *last = &chat->conversation.messages[chat->conversation.count - 1];
-    if (last->text.size == 0 && chat->failure.status != AVO_OK)
-        conversation_cut(&chat->conversation, chat->conversation.count - 1);
+    if (chat->conversation.messages[chat->answer].text.size == 0 && chat->failure.status != AVO_OK)
+        conversation_remove(&chat->conversation, chat->answer);
     if (chat->failure.status != AVO_OK) {
         chat_note(chat, "The request failed: %s", chat->failure.text);
         return;
@@ -131,7 +130,7 @@ bool chat_collect(chat *chat) {
         return false;
     }
     pthread_mutex_lock(&chat->lock);
-    message *last = &chat->conversation.messages[chat->conversation.count - 1];
+    message *last = &chat->conversation.messages[chat->answer]; /* notes may stand behind it */
     bool changed = chat->incoming.size > 0;
     bool over = chat->over;
     if (changed && message_append(last, buffer_text(&chat->incoming)) != AVO_OK)
@@ -201,6 +200,7 @@ static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
     chat->rates_ns = 0;
     chat->asked_ns = clock_now_ns();
     /* The answer's place is made first: events may come before this returns. */
+    chat->answer = chat->conversation.count;
     if (conversation_add(&chat->conversation, SPEAKER_ASSISTANT) == NULL)
         return status_fail(error, AVO_ERROR_LIMIT,
                            "no room for another message (at most %u): /clear begins anew",

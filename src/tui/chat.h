@@ -27,6 +27,7 @@ typedef struct chat {
 
     /* The answer on its way. */
     bool busy;
+    size_t answer; /* the message that it becomes */
     uint64_t request;
     uint64_t asked_ns;
     uint64_t ended_ns;    /* when the last answer ended by itself; 0: it was stopped, or none yet */

@@ -50,6 +50,13 @@ void conversation_cut(conversation *conversation, size_t count) {
         buffer_free(&conversation->messages[--conversation->count].text);
 }
 
+void conversation_remove(conversation *conversation, size_t index) {
+    buffer_free(&conversation->messages[index].text);
+    conversation->count--;
+    memmove(conversation->messages + index, conversation->messages + index + 1,
+            (conversation->count - index) * sizeof(conversation->messages[0]));
+}
+
 avo_status conversation_set_system(conversation *conversation, text_view text) {
     buffer replaced;
     buffer_init(&replaced, NULL, CONVERSATION_BYTES_MAX);

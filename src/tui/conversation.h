@@ -29,6 +29,7 @@ message *conversation_add(conversation *conversation, speaker speaker);
 /* Appends to the message and terminates it. */
 AVO_MUST_USE avo_status message_append(message *message, text_view text);
 void conversation_cut(conversation *conversation, size_t count);
+void conversation_remove(conversation *conversation, size_t index);
 AVO_MUST_USE avo_status conversation_set_system(conversation *conversation, text_view text);
 
 /* What the model is given: system and all messages but notes. `out` has room for count + 1;

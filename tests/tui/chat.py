@@ -126,6 +126,24 @@ class FullScreen(unittest.TestCase):
         screen.keys("Enter")
         screen.wait("> hi", "Loaded 2 messages")
 
+    def test_a_command_does_not_cut_the_answer(self):
+        screen = self.open("-n", "40", "--ctx", "64")
+        saved = self.folder / "whole.json"
+        screen.type("hi")
+        screen.keys("Enter")
+        screen.type("/set")
+        screen.keys("Enter")
+        screen.wait("temperature = 0")
+        while "answering" in screen.text():
+            time.sleep(0.05)
+        screen.type(f"/save {saved}")
+        screen.keys("Enter")
+        screen.wait("Saved to")
+        answer = json.loads(saved.read_text())["messages"][-1]
+        self.assertEqual(answer["role"], "assistant")
+        whole = call("run", self.folder, "hi", "-n", "40", "--ctx", "64").stdout.decode()
+        self.assertEqual(answer["content"] + "\n", whole)
+
     def test_editing_wide_characters_and_lines(self):
         screen = self.open("-n", "2")
         screen.type("ab日本")
