@@ -219,7 +219,9 @@ static uint32_t type_of(const json_value *value) {
     static const uint32_t types[] = {TYPE_NULL,   TYPE_BOOLEAN, TYPE_INTEGER | TYPE_NUMBER,
                                      TYPE_NUMBER, TYPE_STRING,  TYPE_ARRAY,
                                      TYPE_OBJECT};
-    if (value->kind == JSON_NUMBER && value->number == (double)(int64_t)value->number)
+    /* From 2^53 on every double is whole; more than an int64_t holds must not become one. */
+    if (value->kind == JSON_NUMBER && (value->number >= 0x1p53 || value->number <= -0x1p53 ||
+                                       value->number == (double)(int64_t)value->number))
         return TYPE_INTEGER | TYPE_NUMBER;
     return types[value->kind];
 }

@@ -158,6 +158,67 @@ static avo_status check_closed(schema *s, const keywords *closed, const keywords
     return AVO_OK;
 }
 
+static bool is_boolean(const json_value *value, bool boolean) {
+    return value->kind == JSON_BOOLEAN && value->boolean == boolean;
+}
+
+/* What both say of one item. */
+static avo_status both_items(schema *s, const json_value *a, const json_value *b, json_value *out) {
+    static const json_value anything = {.kind = JSON_BOOLEAN, .boolean = true};
+    a = a == NULL ? &anything : a;
+    b = b == NULL ? &anything : b;
+    if (is_boolean(b, true) || is_boolean(a, false) || same_value(s, a, b))
+        *out = *a;
+    else if (is_boolean(a, true) || is_boolean(b, false))
+        *out = *b;
+    else
+        return both_of(s, a, b, out);
+    return AVO_OK;
+}
+
+static const json_value *item_at(const keywords *k, size_t i) {
+    const json_value *prefix = k->value[KEY_PREFIX_ITEMS];
+    return prefix != NULL && i < prefix->array.count ? &prefix->array.items[i]
+                                                     : k->value[KEY_ITEMS];
+}
+
+/* items speaks of those behind its own prefixItems, so the two are merged together: place by
+ * place, then the rest. */
+static avo_status merge_items(schema *s, keywords *a, keywords *b) {
+    const uint32_t both = KEY_BIT(KEY_ITEMS) | KEY_BIT(KEY_PREFIX_ITEMS);
+    size_t count = 0;
+    keywords *sides[] = {a, b};
+    if ((a->present & both) == 0 || (b->present & both) == 0)
+        return AVO_OK;
+    for (int i = 0; i < 2; i++) {
+        const json_value *prefix = sides[i]->value[KEY_PREFIX_ITEMS];
+        const json_value *items = sides[i]->value[KEY_ITEMS];
+        if (prefix != NULL &&
+            (prefix->kind != JSON_ARRAY || prefix->array.count > SCHEMA_PREFIX_MAX))
+            return schema_refuse(s, prefix, "prefixItems must be a list of at most %u schemas",
+                                 SCHEMA_PREFIX_MAX);
+        if (items != NULL && items->kind != JSON_OBJECT && items->kind != JSON_BOOLEAN)
+            return schema_refuse(s, items, "items must be a schema; a list is prefixItems today");
+        if (prefix != NULL && prefix->array.count > count)
+            count = prefix->array.count;
+    }
+    json_value *values = arena_take_array(s->rules->arena, count + 2, sizeof(*values));
+    if (values == NULL)
+        return no_memory(s);
+    for (size_t i = 0; i < count; i++)
+        AVO_TRY(both_items(s, item_at(a, i), item_at(b, i), &values[i]));
+    json_value *prefix = &values[count];
+    json_value *rest = &values[count + 1];
+    *prefix = (json_value){.kind = JSON_ARRAY, .line = a->source->line};
+    prefix->array.items = values;
+    prefix->array.count = count;
+    AVO_TRY(both_items(s, a->value[KEY_ITEMS], b->value[KEY_ITEMS], rest));
+    a->value[KEY_PREFIX_ITEMS] = count > 0 ? prefix : NULL;
+    a->value[KEY_ITEMS] = rest;
+    b->value[KEY_PREFIX_ITEMS] = b->value[KEY_ITEMS] = NULL;
+    return AVO_OK;
+}
+
 /* A schema that is only a reference stands for what it refers to. */
 static avo_status follow(schema *s, const json_value **value, keywords *k) {
     for (uint32_t i = 0; i < SCHEMA_MERGE_DEPTH; i++) {
@@ -183,6 +244,7 @@ avo_status schema_merge(schema *s, const json_value *a, const json_value *b, jso
     AVO_TRY(follow(s, &b, &kb));
     AVO_TRY(check_closed(s, &ka, &kb));
     AVO_TRY(check_closed(s, &kb, &ka));
+    AVO_TRY(merge_items(s, &ka, &kb));
     *out = (json_value){.kind = JSON_OBJECT, .line = b->line};
     size_t most = a->object.count + b->object.count + 1;
     out->object.members = arena_take_array(s->rules->arena, most, sizeof(json_member));

@@ -164,6 +164,7 @@ static bool write_tool(buffer *out, const json_value *function, const char *sche
     const json_value *name = json_find(function, "name");
     const json_value *description = json_find(function, "description");
     const json_value *schema = json_find(function, schema_key);
+    const json_value *strict = json_find(function, "strict");
     if (name == NULL || name->kind != JSON_STRING || !good_name(name->string))
         return FAULT_FIELD(fault, param,
                            "%s: a function has a name of 1 to %d letters, digits, _, - and .",
@@ -173,6 +174,8 @@ static bool write_tool(buffer *out, const json_value *function, const char *sche
     if (schema != NULL && schema->kind != JSON_OBJECT && schema->kind != JSON_NULL)
         return fault_set(fault, 400, param, "invalid_type", "%s: %s is an object", param,
                          schema_key);
+    if (strict != NULL && strict->kind != JSON_BOOLEAN && strict->kind != JSON_NULL)
+        return fault_set(fault, 400, param, "invalid_type", "%s: strict is true or false", param);
     bool good =
         buffer_append_text(out, "{\"type\":\"function\",\"function\":{\"name\":") == AVO_OK &&
         json_write_string(out, name->string) == AVO_OK;
@@ -184,6 +187,8 @@ static bool write_tool(buffer *out, const json_value *function, const char *sche
         good = json_write_value(out, schema) == AVO_OK;
     else if (good)
         good = buffer_append_text(out, "{\"type\":\"object\",\"properties\":{}}") == AVO_OK;
+    if (good && strict != NULL && strict->kind == JSON_BOOLEAN && strict->boolean)
+        good = buffer_append_text(out, ",\"strict\":true") == AVO_OK;
     return (good && buffer_append_text(out, "}}") == AVO_OK) || fault_no_memory(fault);
 }
 
@@ -260,14 +265,14 @@ static bool names_tool(const json_value *tools, const char *name) {
     return false;
 }
 
-/* A grammar for what was asked: calls that are demanded cannot do without one. */
+/* A grammar for what was asked: for calls that are demanded, and for those of strict functions. */
 static bool constrain(api *api, const json_value *tools, const choice_read *read, generation *g,
                       api_fault *fault) {
     tool_grammar grammar = {0};
     avo_error error = {0};
     avo_status status = tool_grammar_write(api->tools, tools, &read->choice, &grammar, &error);
     if (status == AVO_ERROR_UNSUPPORTED && !read->choice.required)
-        return true;
+        return true; /* free to call, as well as the model can */
     if (status == AVO_ERROR_MEMORY)
         return fault_no_memory(fault);
     if (status != AVO_OK)
@@ -275,10 +280,6 @@ static bool constrain(api *api, const json_value *tools, const choice_read *read
     bool good = grammar_take(api, grammar.kind, grammar.text.data, grammar.trigger, "tools",
                              &g->grammar, fault);
     buffer_free(&grammar.text);
-    if (!good && !read->choice.required && fault->status == 400) {
-        fault->status = 0; /* free to call, as well as the model can */
-        good = true;
-    }
     return good;
 }
 

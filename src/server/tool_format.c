@@ -279,9 +279,15 @@ static bool wanted(const json_value *function, const tool_choice *choice) {
            (choice->function == NULL || text_is(name->string, choice->function));
 }
 
-static avo_status write_schema(const tool_form *form, const json_value *function, bool first,
-                               buffer *out) {
-    const json_value *parameters = json_find(function, "parameters");
+static bool is_strict(const json_value *function) {
+    const json_value *strict = json_find(function, "strict");
+    return strict != NULL && strict->kind == JSON_BOOLEAN && strict->boolean;
+}
+
+/* Arguments are any object where nothing was promised of them. */
+static avo_status write_schema(const tool_form *form, const json_value *function, bool promised,
+                               bool first, buffer *out) {
+    const json_value *parameters = promised ? json_find(function, "parameters") : NULL;
     AVO_TRY(buffer_format(
         out, "%s{\"type\":\"object\",\"properties\":{\"name\":{\"const\":", first ? "" : ","));
     AVO_TRY(json_write_string(out, json_find(function, "name")->string));
@@ -301,19 +307,17 @@ static avo_status write_schemas(const tool_form *form, const json_value *tools,
     for (size_t i = 0; i < tools->array.count; i++) {
         const json_value *function = json_find(&tools->array.items[i], "function");
         if (wanted(function, choice))
-            AVO_TRY(write_schema(form, function, (*written)++ == 0, out));
+            AVO_TRY(write_schema(form, function, choice->required || is_strict(function),
+                                 (*written)++ == 0, out));
     }
     AVO_TRY(buffer_append_text(out, "]}"));
     return buffer_terminate(out);
 }
 
 static bool any_strict(const json_value *tools) {
-    for (size_t i = 0; i < tools->array.count; i++) {
-        const json_value *strict =
-            json_find(json_find(&tools->array.items[i], "function"), "strict");
-        if (strict != NULL && strict->kind == JSON_BOOLEAN && strict->boolean)
+    for (size_t i = 0; i < tools->array.count; i++)
+        if (is_strict(json_find(&tools->array.items[i], "function")))
             return true;
-    }
     return false;
 }
 

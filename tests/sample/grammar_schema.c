@@ -104,6 +104,21 @@ static const grammar_case cases[] = {
     {"{\"allOf\":[{\"type\":[\"integer\",\"string\"]},{\"type\":[\"number\",\"null\"]}]}",
      {"1"},
      {"\"x\"", "null", "1.5"}},
+    /* items speaks of what stands behind its own prefixItems, not behind the other's. */
+    {"{\"allOf\":[{\"prefixItems\":[{\"type\":[\"string\",\"integer\"]}]},{\"items\":{\"type\":"
+     "\"integer\"}}]}",
+     {"[]", "[1]", "[1,2]"},
+     {"[\"hero\",2]", "[1,\"x\"]"}},
+    {"{\"allOf\":[{\"prefixItems\":[{\"const\":1}],\"items\":{\"type\":\"integer\"}},{"
+     "\"prefixItems\":[{\"type\":\"integer\"},{\"enum\":[2,3]}],\"items\":true}]}",
+     {"[1]", "[1]", "[1,2]", "[1,3,4]"},
+     {"[2]", "[1,4]", "[1,2,\"x\"]"}},
+    {"{\"allOf\":[{\"items\":false},{\"items\":{\"type\":\"integer\"}}]}", {"[]"}, {"[1]"}},
+    {"{\"allOf\":[{\"items\":{\"type\":\"integer\"}},{\"items\":{\"minimum\":5}}]}",
+     {"[5,6]"},
+     {"[4]", "[5.5]", "[\"x\"]"}},
+    /* A whole number that no int64_t holds */
+    {"{\"type\":\"integer\",\"enum\":[1e300,2.5]}", {"1e+300"}, {"2.5"}},
     /* References */
     {"{\"$ref\":\"#/$defs/a~1b\",\"$defs\":{\"a/b\":{\"type\":\"null\"}}}", {"null"}, {"1"}},
     {"{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{"
@@ -255,6 +270,11 @@ static const struct {
     {"{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"properties\":{"
      "\"b\":{}}}]}",
      AVO_ERROR_UNSUPPORTED, "additionalProperties beside"},
+    {"{\"allOf\":[{\"prefixItems\":[{\"type\":\"string\"}],\"minItems\":1},{\"items\":{\"type\":"
+     "\"integer\"}}]}",
+     AVO_ERROR_UNSUPPORTED, "no type fits"},
+    {"{\"allOf\":[{\"prefixItems\":[{}]},{\"items\":[{}]}]}", AVO_ERROR_UNSUPPORTED,
+     "items must be a schema"},
     {"{\"allOf\":[true,{\"type\":\"null\"}]}", AVO_ERROR_UNSUPPORTED, "true and false"},
     {"{\"$ref\":\"http://example.org/x\"}", AVO_ERROR_UNSUPPORTED, "must point into this"},
     {"{\"$ref\":\"#/$defs/none\"}", AVO_ERROR_UNSUPPORTED, "nothing is there"},

@@ -515,6 +515,74 @@ static void test_no_template(void **state) {
         "modalities");
 }
 
+/* ---- Tools ---- */
+
+static bool read_tools(desk *desk, const char *text, generation *g, const char **tools,
+                       api_fault *fault) {
+    arena scratch;
+    json_value list = {0};
+    api_values values = {0};
+    arena_init(&scratch, NULL, SIZE_MAX);
+    arena_init(&g->arena, NULL, SIZE_MAX);
+    assert_ok(json_parse(&scratch, text_from(text), &list, NULL));
+    values.tools = &list;
+    *fault = (api_fault){0};
+    bool good = tools_read(&desk->api, &values, g, &scratch, tools, fault);
+    arena_free(&scratch);
+    return good;
+}
+
+#define PARAMETERS(more)                                                                           \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"boolean\"" more "}}}"
+#define FUNCTION(inside) "{\"type\":\"function\",\"function\":{" inside "}}"
+
+/* A strict function's calls are kept to its schema, also where the model is free not to call; a
+ * schema that cannot be kept is refused. */
+static void test_strict_tools(void **state) {
+    desk *desk = *state;
+    static const struct {
+        const char *tools;
+        api_family family;
+        bool good, grammar;
+        const char *says; /* the tools, or the fault */
+    } cases[] = {
+        {"[" FUNCTION("\"name\":\"f\"," PARAMETERS("")) "]", FAMILY_CHAT, true, false, "\"f\""},
+        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "]", FAMILY_CHAT, true,
+         true, "\"strict\":true"},
+        {"[{\"type\":\"function\",\"name\":\"f\",\"strict\":true," PARAMETERS("") "}]",
+         FAMILY_RESPONSE, true, true, "\"strict\":true"},
+        {"[" FUNCTION("\"name\":\"f\",\"strict\":false," PARAMETERS(",\"x-mine\":1")) "]",
+         FAMILY_CHAT, true, false, "x-mine"},
+        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS(",\"x-mine\":1")) "]",
+         FAMILY_CHAT, false, false, "\"x-mine\" is not supported"},
+        /* What was promised of one is not asked of the others. */
+        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "," FUNCTION(
+             "\"name\":\"g\"," PARAMETERS(",\"x-mine\":1")) "]",
+         FAMILY_CHAT, true, true, "x-mine"},
+        {"[" FUNCTION("\"name\":\"f\",\"strict\":1") "]", FAMILY_CHAT, false, false,
+         "strict is true or false"},
+    };
+    assert_ok(tool_format_named("hermes", &desk->api.tools, NULL));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        generation g = {.family = cases[i].family, .parallel_calls = true};
+        const char *tools = NULL;
+        api_fault fault;
+        bool good = read_tools(desk, cases[i].tools, &g, &tools, &fault);
+        const char *said = good ? tools : fault.text;
+        if (good != cases[i].good || (g.grammar != NULL) != cases[i].grammar ||
+            strstr(said, cases[i].says) == NULL)
+            fail_msg("%s: %s, %s grammar: %s", cases[i].tools, good ? "taken" : "refused",
+                     g.grammar != NULL ? "a" : "no", said);
+        if (!good)
+            assert_int_equal(fault.status, 400);
+        avo_grammar_close(g.grammar);
+        arena_free(&g.arena);
+    }
+    tool_format_close(desk->api.tools);
+    desk->api.tools = NULL;
+    grammars_forget(&desk->api);
+}
+
 /* ---- The document ---- */
 
 static void test_document_has_every_route_and_field(void **state) {
@@ -572,6 +640,7 @@ int main(void) {
         cmocka_unit_test(test_anthropic_messages),
         cmocka_unit_test(test_response_items),
         cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_strict_tools),
         cmocka_unit_test(test_document_has_every_route_and_field),
     };
     return cmocka_run_group_tests(tests, open_desk, close_desk);
