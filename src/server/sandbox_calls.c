@@ -72,7 +72,7 @@ static int allow_threads(scmp_filter_ctx filter) {
         fault = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     if (fault == 0)
         fault = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-                                 SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+                                 SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME, 0));
     return fault;
 }
 
