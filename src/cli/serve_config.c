@@ -135,8 +135,6 @@ static avo_status set_value(const option_spec *spec, const json_value *value, ar
 
 static avo_status unknown_key(const option_spec *specs, text_view key, avo_error *error) {
     char wanted[65], name[64];
-    const char *best = NULL;
-    size_t distance = 0;
     snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
     nearest near = {.wanted = wanted};
     char names[SERVE_OPTION_MAX + 1][64];
@@ -147,12 +145,9 @@ static avo_status unknown_key(const option_spec *specs, text_view key, avo_error
     snprintf(names[count++], sizeof(name), "model");
     for (size_t i = 0; i < count; i++)
         nearest_consider(&near, names[i]);
-    best = near.best;
-    distance = near.distance;
-    (void)distance;
-    if (best != NULL)
+    if (near.best != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "there is no such key; did you mean \"%s\"?",
-                           best);
+                           near.best);
     return status_fail(error, AVO_ERROR_ARGUMENT,
                        "there is no such key; avocet serve --config-schema lists them");
 }

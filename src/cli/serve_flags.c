@@ -74,7 +74,7 @@ static size_t add_scheduler(serve_flags *flags, option_spec *specs, size_t count
     avo_scheduler_options *scheduler = &flags->scheduler;
     const option_spec own[] = {
         {"waiting", 0, OPTION_U32, &scheduler->waiting_max, "N",
-         "requests that may wait; more get 429 (default 1024)", 1, 1048576},
+         "requests that may wait; more get 503 (default 1024)", 1, 1048576},
         {"waiting-tokens", 0, OPTION_U64, &scheduler->waiting_tokens_max, "N",
          "tokens that may wait (default: 16 times the KV pool)", 0, 1e15},
         {"token-ms", 0, OPTION_NUMBER, &flags->token_ms, "MS",

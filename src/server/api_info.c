@@ -100,14 +100,15 @@ void endpoint_model(api *api, exchange *exchange) {
 /* ---- Health ---- */
 
 static avo_status write_state(const api *api, const char *status, double seconds, buffer *out) {
-    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
-    avo_scheduler_describe(api->scheduler, &info);
+    uint32_t running = 0, waiting = 0;
+    uint64_t steps = 0;
+    server_figures(api->server, &running, &waiting, &steps);
     char still[NUMBER_TEXT_MAX * 2];
     number_to_text(still, sizeof(still), 'f', 3, seconds);
     return buffer_format(out,
                          "{\"status\":\"%s\",\"running\":%u,\"waiting\":%u,\"steps\":%llu,"
                          "\"still_seconds\":%s}",
-                         status, info.running, info.waiting, (unsigned long long)info.steps, still);
+                         status, running, waiting, (unsigned long long)steps, still);
 }
 
 void endpoint_health(api *api, exchange *exchange) {

@@ -173,7 +173,7 @@ avo_status server_open(const server_options *options, server **out, avo_error *e
     pthread_mutex_init(&server->table_lock, NULL);
     pthread_mutex_init(&server->live_lock, NULL);
     pthread_cond_init(&server->live_cond, NULL);
-    pthread_mutex_init(&server->pulse_lock, NULL);
+    pulse_init(server);
     avo_status status = open_parts(server, error);
     if (status != AVO_OK) {
         server_close(server);
@@ -218,7 +218,6 @@ void server_close(server *server) {
     pthread_mutex_destroy(&server->live_lock);
     pthread_mutex_destroy(&server->table_lock);
     pthread_mutex_destroy(&server->keys_lock);
-    pthread_mutex_destroy(&server->pulse_lock);
     free(server);
 }
 

@@ -1,18 +1,22 @@
-/* Is the decode loop alive? A thread asks the scheduler now and then how many steps it has done.
- * It is a thread of its own because a scheduler that hangs may hang whoever asks it: then its
- * silence is the answer. */
+/* Is the decode loop alive? A thread asks the scheduler now and then how many steps it has done,
+ * and keeps what it said for /health and /ready, which ask nobody. It is a thread of its own
+ * because a scheduler that hangs may hang whoever asks it: then its silence is the answer. */
 #include "server/server_int.h"
 
 #include "base/clock.h"
 
 #include <time.h>
 
-#define PULSE_SECONDS 1
+#define PULSE_NS 100000000 /* figures are no older than that */
 
 static bool wait_a_while(server *server) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += PULSE_SECONDS;
+    until.tv_nsec += PULSE_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
     pthread_mutex_lock(&server->pulse_lock);
     if (server->pulse_runs)
         pthread_cond_timedwait(&server->pulse_cond, &server->pulse_lock, &until);
@@ -31,18 +35,24 @@ static void *ask(void *context) {
         if (info.steps != steps || (info.running == 0 && info.waiting == 0))
             atomic_store(&server->pulse_moved_ns, now);
         steps = info.steps;
+        atomic_store(&server->pulse_running, info.running);
+        atomic_store(&server->pulse_waiting, info.waiting);
+        atomic_store(&server->pulse_steps, info.steps);
         atomic_store(&server->pulse_checked_ns, now);
     } while (wait_a_while(server));
     return NULL;
 }
 
-avo_status pulse_begin(server *server, avo_error *error) {
+void pulse_init(server *server) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->pulse_cond, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&server->pulse_lock, NULL);
+}
+
+avo_status pulse_begin(server *server, avo_error *error) {
     atomic_store(&server->pulse_checked_ns, clock_now_ns());
     atomic_store(&server->pulse_moved_ns, clock_now_ns());
     server->pulse_runs = true;
@@ -61,6 +71,14 @@ void pulse_end(server *server) {
     pthread_mutex_unlock(&server->pulse_lock);
     if (ran)
         pthread_join(server->pulse, NULL);
+    pthread_cond_destroy(&server->pulse_cond);
+    pthread_mutex_destroy(&server->pulse_lock);
+}
+
+void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps) {
+    *running = atomic_load(&server->pulse_running);
+    *waiting = atomic_load(&server->pulse_waiting);
+    *steps = atomic_load(&server->pulse_steps);
 }
 
 bool server_alive(const server *server, double *seconds) {

@@ -116,12 +116,16 @@ static void refuse_body(exchange *exchange) {
                   (unsigned long long)exchange->server->options.body_bytes_max);
 }
 
-/* Bodies that are being read share a maximum. */
+/* Bodies that are being read share a maximum; false, and nothing is claimed, where it is full. */
 static bool claim_body(exchange *exchange, uint64_t bytes) {
     server *server = exchange->server;
     uint64_t before = atomic_fetch_add(&server->body_bytes, bytes);
+    if (before + bytes > server->options.body_bytes_max * SERVER_BODY_SHARE) {
+        atomic_fetch_sub(&server->body_bytes, bytes);
+        return false;
+    }
     exchange->body_counted += bytes;
-    return before + bytes <= server->options.body_bytes_max * SERVER_BODY_SHARE;
+    return true;
 }
 
 static void check_length(exchange *exchange, uint64_t announced) {
@@ -180,27 +184,34 @@ static enum MHD_Result begin(exchange *exchange) {
 
 /* ---- The body ---- */
 
+/* What is thrown away takes no memory, and so nothing of what bodies share: clients that are
+ * refused cannot use it up. */
+static void discard_body(exchange *exchange) {
+    buffer_free(&exchange->body);
+    atomic_fetch_sub(&exchange->server->body_bytes, exchange->body_counted);
+    exchange->body_counted = 0;
+    exchange->discarding = true;
+}
+
 static enum MHD_Result take_body(exchange *exchange, const char *bytes, size_t size) {
     watch_body(exchange->server, exchange->descriptor, size);
     if (exchange->discarding) {
         /* libmicrohttpd takes answers before the body or after it only; a body without end has
          * had its chance. */
-        exchange->body_counted += size;
-        atomic_fetch_add(&exchange->server->body_bytes, size);
-        return exchange->body_counted <= exchange->server->options.body_bytes_max * 4 ? MHD_YES
-                                                                                      : MHD_NO;
+        exchange->discarded += size;
+        return exchange->discarded <= exchange->server->options.body_bytes_max * 4 ? MHD_YES
+                                                                                   : MHD_NO;
     }
     bool chunked = header(exchange, "Transfer-Encoding") != NULL;
     if (chunked && !claim_body(exchange, size)) {
         exchange_refuse(exchange, 503, 1.0, "too many large requests are being read");
-        exchange->discarding = true;
+        discard_body(exchange);
         return MHD_YES;
     }
     avo_status status = buffer_append(&exchange->body, bytes, size);
     if (status == AVO_OK)
         return MHD_YES;
-    buffer_free(&exchange->body);
-    exchange->discarding = true;
+    discard_body(exchange);
     if (status == AVO_ERROR_LIMIT)
         refuse_body(exchange);
     else

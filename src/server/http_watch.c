@@ -236,7 +236,8 @@ static void take_connection(server *server, int descriptor, const struct sockadd
     }
     set_socket(server, descriptor, address->sa_family);
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = key};
-    if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0 ||
+    bool watched = epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+    if (!watched ||
         MHD_add_connection(server->daemon, descriptor, address, address_bytes) != MHD_YES) {
         pthread_mutex_lock(&server->table_lock);
         connection *entry = entry_of(server, descriptor);
@@ -246,6 +247,8 @@ static void take_connection(server *server, int descriptor, const struct sockadd
             server->connected--;
         }
         pthread_mutex_unlock(&server->table_lock);
+        if (!watched) /* else libmicrohttpd has closed it */
+            close(descriptor);
     }
 }
 

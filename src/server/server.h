@@ -84,6 +84,9 @@ bool server_draining(const server *server);
 /* The decode loop has nothing to do, or has moved within stall_seconds. `seconds` (may be NULL):
  * since it last moved while it had work. */
 bool server_alive(const server *server, double *seconds);
+/* Requests and steps as the scheduler said within the last tenth of a second, or, where it hangs,
+ * before that: never waits for it. */
+void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps);
 double server_uptime(const server *server);
 
 /* Exchanges not yet answered. */

@@ -103,6 +103,8 @@ struct server {
     pthread_mutex_t pulse_lock;
     pthread_cond_t pulse_cond;
     atomic_ullong pulse_checked_ns, pulse_moved_ns;
+    atomic_uint pulse_running, pulse_waiting; /* as the scheduler last said */
+    atomic_ullong pulse_steps;
 
     atomic_bool draining;
     atomic_bool closing;        /* nothing is suspended any more */
@@ -137,7 +139,9 @@ void watch_closed(server *server, int descriptor);
 void watch_lose_all(server *server);
 
 /* ---- http_pulse.c ---- */
+void pulse_init(server *server);
 AVO_MUST_USE avo_status pulse_begin(server *server, avo_error *error);
+/* After pulse_init, whether or not it began. */
 void pulse_end(server *server);
 
 /* ---- http_request.c ---- */
@@ -180,6 +184,7 @@ struct exchange {
     uint64_t begun_ns;
     buffer body;
     uint64_t body_counted; /* in the server's body_bytes */
+    uint64_t discarded;    /* bytes of the body, while discarding */
 
     pthread_mutex_t lock;
     pthread_cond_t cond;

@@ -338,6 +338,7 @@ class Endpoints(unittest.TestCase):
             connection.request("POST", TEXT, json.dumps({"prompt": ["abc"] * 200, "stream": stream,
                                                          "max_tokens": 60, "ignore_eos": True}))
             connection.close()
+        time.sleep(0.25)  # what /health says is up to a tenth of a second old
         for _ in range(500):
             state = self.server.get("/health")
             if state["running"] + state["waiting"] == 0:

@@ -1,4 +1,5 @@
 """Keys: who may ask, how often, how much; reading them again while it serves."""
+import contextlib
 import hashlib
 import json
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import tiny_model
 from command import FAILED, call
-from serving import Serving
+from serving import Serving, head, read_answer
 
 ADMIN, PLAIN, SLOW, SMALL = ("admin-key-1", "plain-key-22", "slow-key-333", "small-key-444")
 
@@ -65,6 +66,51 @@ class Keys(unittest.TestCase):
         self.assertEqual(json.loads(seen[4][2])["error"]["type"], "rate_limit_error")
         self.assertEqual(server.ask("POST", "/nowhere", {}, bearer(PLAIN))[0], 404)
 
+    def test_bodies_of_the_refused_take_no_room(self):
+        self.write({"name": "plain", "key": PLAIN})
+        server = self.serve("--max-body", 64)  # all bodies together: 1 MiB
+        good = f"Authorization: Bearer {PLAIN}"
+        body = b"x" * 60000
+        asked = head("POST", "/nowhere", good, "Content-Length: 60000") + body
+        with contextlib.ExitStack() as held:
+            for _ in range(8):  # the last bytes do not come: they stay
+                client = held.enter_context(server.connect())
+                client.sendall(head("POST", "/x", "x-api-key: wrong-key", "Content-Length: 250000")
+                               + b"x" * 249000)
+            self.settle(server)
+            self.assertEqual(server.raw(asked)[0], 404)
+
+    def test_bodies_that_found_no_room_take_none(self):
+        self.write({"name": "plain", "key": PLAIN})
+        server = self.serve("--max-body", 64)
+        good = f"Authorization: Bearer {PLAIN}"
+        asked = head("POST", "/nowhere", good, "Content-Length: 65536")
+        with contextlib.ExitStack() as held:
+            readers = [held.enter_context(server.connect()) for _ in range(16)]
+            for client in readers:
+                client.sendall(asked)
+            self.settle(server)
+            late = held.enter_context(server.connect())
+            late.sendall(asked + b"x" * 65000)
+            self.settle(server)
+            answer = server.raw(asked + b"x" * 65536)
+            self.assertEqual((answer[0], "retry-after" in answer[1]), (503, True))
+            readers[0].close()
+            self.assertTrue(server.wait_for(lambda: server.raw(asked + b"x" * 65536)[0] == 404, 5))
+            late.sendall(b"x" * 536)
+            self.assertEqual(read_answer(late)[0], 503)
+
+    def settle(self, server):
+        """What was sent has been read: the sockets' queues are empty, as the kernel says."""
+        ours = f":{server.port:04X}"
+
+        def unread():
+            lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+            fields = [line.split() for line in lines]
+            return sum(int(field[4].split(":")[0], 16) + int(field[4].split(":")[1], 16)
+                       for field in fields if field[1].endswith(ours) or field[2].endswith(ours))
+        self.assertTrue(server.wait_for(lambda: unread() == 0))
+
     def test_quotas(self):
         self.write({"name": "small", "key": SMALL, "token_quota": 12, "quota_seconds": 3600})
         server = self.serve()
@@ -114,7 +160,8 @@ class Keys(unittest.TestCase):
                            ([{**good, "token_quota": 1.5}], "token_quota"),
                            ([{**good, "adapters": "all"}], "adapters"),
                            ([{**good, "admin": 1}], "admin"), ([{**good, "rate": 5}], "rate"),
-                           (["key"], "object")):
+                           ([{**good, "name": "a\nb"}], "control"),
+                           ([{**good, "name": "a\x7fb"}], "control"), (["key"], "object")):
             self.path.write_text(json.dumps({"keys": keys} if keys is not None else {}))
             done = call("serve", self.model, "--port", 0, "--keys", self.path)
             self.assertEqual(done.returncode, FAILED, done.stderr)
