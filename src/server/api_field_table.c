@@ -42,7 +42,7 @@ const api_field api_field_table[] = {
      "a text, a list of texts, a list of token ids or a list of such lists"},
     {"prompt", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, AT(prompt), "{\"type\":[\"string\",\"null\"]}",
      "the text, as vLLM calls it"},
-    {"content", BODY_TOKENIZE, FIELD_STRING, 0, TEXT_MAX, AT(content), NULL,
+    {"content", BODY_TOKENIZE, FIELD_STRING, 0, API_TOKENIZE_BYTES_MAX, AT(content), NULL,
      "the text, as llama.cpp calls it"},
     {"input", RESPONSE, FIELD_VALUE, NO_RANGE, AT(input),
      "{\"type\":[\"string\",\"array\"],\"items\":{\"type\":\"object\"}}",

@@ -50,3 +50,34 @@ bool helper_start(api *api, void (*run)(struct api *api, void *context), void *c
     }
     return started;
 }
+
+/* ---- Answers that take their time ---- */
+
+typedef struct answer_job {
+    exchange *exchange;
+    void (*answer)(struct api *api, exchange *exchange);
+} answer_job;
+
+static void answer_run(api *api, void *context) {
+    answer_job job = *(answer_job *)context;
+    free(context);
+    job.answer(api, job.exchange);
+    exchange_release(job.exchange);
+}
+
+void helper_answer(api *api, exchange *exchange,
+                   void (*answer)(struct api *api, struct exchange *exchange)) {
+    if (exchange_asked(exchange)->body.size <= API_AT_ONCE_BYTES_MAX) {
+        answer(api, exchange);
+        return;
+    }
+    answer_job *job = malloc(sizeof(*job));
+    if (job != NULL) {
+        *job = (answer_job){exchange_share(exchange), answer};
+        if (helper_start(api, answer_run, job))
+            return;
+        exchange_release(job->exchange);
+        free(job);
+    }
+    exchange_refuse(exchange, 503, 1.0, "other long texts are being read");
+}

@@ -2,10 +2,13 @@
 #ifndef AVO_SERVER_API_LIMITS_H
 #define AVO_SERVER_API_LIMITS_H
 
-#define API_TEXT_BYTES_MAX    ((size_t)64 << 20) /* the body's own limit is smaller as a rule */
+#define API_TEXT_BYTES_MAX     ((size_t)64 << 20) /* the body's own limit is smaller as a rule */
+#define API_TOKENIZE_BYTES_MAX ((size_t)1 << 20)  /* /tokenize, counting: nothing else limits them \
+                                                   */
+#define API_AT_ONCE_BYTES_MAX 8192 /* bodies of these that the connections' own threads read */
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
-#define API_GRAMMAR_BYTES_MAX ((size_t)1 << 20)
+#define API_GRAMMAR_BYTES_MAX ((size_t)64 << 10) /* compiled on a connections' thread */
 #define API_TOKENS_MAX        16777216.0
 #define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
 #define API_PROMPTS_MAX       2048

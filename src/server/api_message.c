@@ -1,5 +1,6 @@
 /* /v1/messages and /v1/messages/count_tokens, as Anthropic's clients know them. */
 #include "server/api_answer.h"
+#include "server/api_helpers.h"
 
 #include <stdlib.h>
 
@@ -219,7 +220,7 @@ static bool count(api *api, text_view body, size_t *tokens, api_fault *fault) {
     return good;
 }
 
-void endpoint_count(api *api, exchange *exchange) {
+static void answer_count(api *api, exchange *exchange) {
     api_fault fault = {0};
     size_t tokens = 0;
     if (!count(api, exchange_asked(exchange)->body, &tokens, &fault)) {
@@ -231,4 +232,8 @@ void endpoint_count(api *api, exchange *exchange) {
     (void)!buffer_format(&out, "{\"input_tokens\":%zu}", tokens);
     exchange_send(exchange, 200, "application/json", buffer_text(&out));
     buffer_free(&out);
+}
+
+void endpoint_count(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_count);
 }

@@ -1,5 +1,5 @@
 /* /tokenize and /detokenize, with the names of llama.cpp's fields and of vLLM's. */
-#include "server/api_int.h"
+#include "server/api_helpers.h"
 
 static int32_t *ids_of(buffer *ids) {
     return (int32_t *)(void *)ids->data;
@@ -29,6 +29,13 @@ bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, a
 
 bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buffer *ids,
                        api_fault *fault) {
+    size_t bytes = g->variables == NULL ? 0 : strlen(g->variables);
+    for (size_t i = 0; i < g->message_count; i++)
+        bytes += g->messages[i].content == NULL ? 0 : strlen(g->messages[i].content);
+    if (bytes > API_TOKENIZE_BYTES_MAX)
+        return fault_set(fault, 400, "messages", "string_above_max_length",
+                         "messages: %zu bytes; at most %zu are counted", bytes,
+                         API_TOKENIZE_BYTES_MAX);
     avo_error error = {0};
     avo_chat_options options = AVO_CHAT_OPTIONS_INIT;
     options.variables = g->variables;
@@ -118,7 +125,7 @@ static bool tokenize(api *api, const api_values *values, arena *scratch, buffer 
     }
     const char *text = values->content;
     if (text == NULL && values->prompt != NULL &&
-        !api_read_string(values->prompt, "prompt", API_TEXT_BYTES_MAX, scratch, &text, fault))
+        !api_read_string(values->prompt, "prompt", API_TOKENIZE_BYTES_MAX, scratch, &text, fault))
         return false;
     if (text == NULL)
         return fault_set(fault, 400, "content", "missing_required_parameter",
@@ -128,7 +135,7 @@ static bool tokenize(api *api, const api_values *values, arena *scratch, buffer 
     return api_tokenize(api, text_from(text), flags, ids, fault);
 }
 
-void endpoint_tokenize(api *api, exchange *exchange) {
+static void answer_tokenize(api *api, exchange *exchange) {
     api_fault fault = {0};
     arena scratch;
     json_value root = {0};
@@ -152,6 +159,10 @@ void endpoint_tokenize(api *api, exchange *exchange) {
     buffer_free(&piece);
     buffer_free(&out);
     arena_free(&scratch);
+}
+
+void endpoint_tokenize(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_tokenize);
 }
 
 /* ---- /detokenize ---- */
@@ -184,7 +195,7 @@ static bool detokenize(api *api, const json_value *tokens, arena *scratch, buffe
     return good || fault_no_memory(fault);
 }
 
-void endpoint_detokenize(api *api, exchange *exchange) {
+static void answer_detokenize(api *api, exchange *exchange) {
     api_fault fault = {0};
     arena scratch;
     json_value root = {0};
@@ -199,4 +210,8 @@ void endpoint_detokenize(api *api, exchange *exchange) {
         api_fail(exchange, &fault);
     buffer_free(&out);
     arena_free(&scratch);
+}
+
+void endpoint_detokenize(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_detokenize);
 }

@@ -68,6 +68,11 @@ bool grammar_take(api *api, avo_grammar_kind kind, const char *text, const char 
     *out = find_kept(api, kind, text, trigger);
     if (*out != NULL)
         return true;
+    size_t bytes = text == NULL ? 0 : strlen(text);
+    if (bytes > API_GRAMMAR_BYTES_MAX)
+        return fault_set(fault, 400, param, "invalid_grammar",
+                         "%s: the schema or grammar has %zu bytes; at most %zu are compiled", param,
+                         bytes, API_GRAMMAR_BYTES_MAX);
     avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
     options.trigger = trigger;
     avo_error error = {0};

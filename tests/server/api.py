@@ -273,6 +273,19 @@ class Endpoints(unittest.TestCase):
         self.refused("/detokenize", "tokens", tokens=[1, 97])
         self.refused("/detokenize", "tokens", tokens="abc")
         self.refused("/tokenize", "content")
+        # Long ones are read by another thread, and have an end.
+        long = "hello" * 4000
+        self.assertEqual(self.post("/tokenize", content=long)["tokens"], ids * 4000)
+        self.assertEqual(self.post("/detokenize", tokens=ids * 4000)["content"], long)
+        self.assertEqual(self.post("/tokenize", messages=user(long))["count"], 20003)
+        self.assertEqual(self.post("/v1/messages/count_tokens", messages=user(long)),
+                         {"input_tokens": 20003})
+        endless = "a" * ((1 << 20) + 1)
+        for field in ("content", "prompt"):
+            error = self.refused("/tokenize", field, **{field: endless})
+            self.assertIn("1048577 bytes; at most 1048576", error["message"])
+        error = self.refused("/tokenize", "messages", messages=user(endless))
+        self.assertIn("1048577 bytes; at most 1048576", error["message"])
 
     # ---- About the server ----
 

@@ -580,6 +580,18 @@ static void test_strict_tools(void **state) {
     }
     tool_format_close(desk->api.tools);
     desk->api.tools = NULL;
+    char *long_text = calloc(1, API_GRAMMAR_BYTES_MAX + 2);
+    avo_grammar *grammar = NULL;
+    api_fault fault = {0};
+    assert_non_null(long_text);
+    memset(long_text, ' ', API_GRAMMAR_BYTES_MAX + 1);
+    memcpy(long_text, "{}", 2);
+    assert_false(grammar_take(&desk->api, AVO_GRAMMAR_JSON_SCHEMA, long_text, NULL, "tools",
+                              &grammar, &fault));
+    assert_null(grammar);
+    assert_int_equal(fault.status, 400);
+    assert_non_null(strstr(fault.text, "65537 bytes; at most 65536"));
+    free(long_text);
     grammars_forget(&desk->api);
 }
 
