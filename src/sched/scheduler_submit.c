@@ -47,9 +47,27 @@ static bool take_bytes(const char *text, size_t *left) {
     return true;
 }
 
+/* What the caller's version of the options says; NULL where it says nothing. */
+static avo_status take_variables(const avo_request *request, const char **variables,
+                                 avo_error *error) {
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    AVO_TRY(options_take(&chat, sizeof(chat), request->chat, "avo_chat_options", error));
+    *variables = chat.variables;
+    return AVO_OK;
+}
+
+/* Variables may repeat the messages: they have a limit of their own. */
 static avo_status check_bytes(const avo_scheduler *s, const avo_request *request,
                               avo_error *error) {
+    const char *variables = NULL;
+    AVO_TRY(take_variables(request, &variables, error));
     size_t left = s->text_max;
+    if (!take_bytes(variables, &left))
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "the variables of the conversation have more than %zu bytes, which no "
+                           "context of %u tokens can hold",
+                           s->text_max, s->context);
+    left = s->text_max;
     bool fits = take_bytes(request->text, &left);
     for (size_t i = 0; i < request->message_count && fits; i++)
         fits = take_bytes(request->messages[i].role, &left) &&
@@ -168,6 +186,11 @@ static uint64_t estimate_charge(const avo_scheduler *s, const avo_request *reque
     uint64_t bytes = request->text == NULL ? 0 : strlen(request->text);
     for (size_t i = 0; i < request->message_count; i++)
         bytes += strlen(request->messages[i].content);
+    const char *variables = NULL;
+    if (take_variables(request, &variables, NULL) == AVO_OK && variables != NULL) {
+        uint64_t more = strlen(variables); /* where they repeat the messages, these count once */
+        bytes = more > bytes ? more : bytes;
+    }
     uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
     if (request->no_answer)
         return prompt;

@@ -14,7 +14,6 @@ static void choice_close(choice *c) {
         buffer_free(&c->entries[i]);
     tool_parser_close(c->parser);
     free(c->tail);
-    free(c->embedding);
 }
 
 static void answer_release(answer *a) {
@@ -200,10 +199,9 @@ static void pump(answer *a) {
             continue;
         if (a->in_flight >= API_IN_FLIGHT_MAX)
             return;
-        if (atomic_load(&a->gone)) {
-            c->state = CHOICE_OVER;
-            a->over++;
-            continue;
+        if (atomic_load(&a->gone)) { /* those that wait for this one would wait for ever */
+            answer_fail(a);
+            return;
         }
         avo_error error = {0};
         double retry = 0.0;
@@ -303,8 +301,6 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
 
 static avo_status on_finished(choice *c, const avo_request_result *result) {
     answer *a = c->answer;
-    c->result = *result;
-    c->result.embedding = NULL;
     if (result->finish == AVO_FINISH_CANCELLED) {
         if (!atomic_load(&a->gone) && a->fault.status == 0)
             (void)fault_set(&a->fault, 503, NULL, "shutting_down", "the server is shutting down");
@@ -312,14 +308,8 @@ static avo_status on_finished(choice *c, const avo_request_result *result) {
     }
     if (result->finish == AVO_FINISH_DEADLINE && c->tokens_seen == 0)
         return AVO_OK;
-    if (a->g->pooling != AVO_POOLING_NONE) {
-        size_t bytes = result->embedding_width * sizeof(float);
-        c->embedding = result->embedding == NULL ? NULL : malloc(bytes);
-        if (c->embedding == NULL)
-            return AVO_ERROR_MEMORY;
-        memcpy(c->embedding, result->embedding, bytes);
-        return AVO_OK;
-    }
+    if (a->g->pooling != AVO_POOLING_NONE)
+        return a->writer->vector(a, c, result);
     AVO_TRY(begin_stream(a));
     AVO_TRY(echo_prompt(c));
     if (c->parser != NULL) {
@@ -356,6 +346,10 @@ static bool on_event(void *context, const avo_event *event) {
     bool last = event->kind == AVO_EVENT_FINISHED || event->kind == AVO_EVENT_FAILED;
     pthread_mutex_lock(&a->lock);
     a->out.size = 0;
+    if (event->kind == AVO_EVENT_FINISHED) { /* counts, whether anybody still reads it or not */
+        c->result = *event->result;
+        c->result.embedding = NULL;
+    }
     bool sound = a->fault.status == 0 && !atomic_load(&a->gone);
     if (sound && take_event(c, event) != AVO_OK && a->fault.status == 0)
         (void)fault_no_memory(&a->fault);
@@ -427,6 +421,7 @@ static answer *answer_open(api *api, exchange *exchange, generation *g,
     pthread_mutex_init(&a->lock, NULL);
     buffer_init(&a->out, NULL, API_ANSWER_BYTES_MAX);
     a->created = api_now();
+    a->number = api_random(api);
     api_make_id(api, writer->id_prefix, a->id, sizeof(a->id));
     bool good = true;
     for (; good && a->choice_count < count; a->choice_count++)

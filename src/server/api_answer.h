@@ -32,7 +32,6 @@ typedef struct choice {
     uint64_t tokens_seen;
     double logprob_sum;
     avo_request_result result;
-    float *embedding;
 } choice;
 
 #define CHOICE_TAIL 1024 /* a power of two; a stop text has no more bytes than that */
@@ -52,6 +51,9 @@ typedef struct answer_writer {
     avo_status (*error)(answer *a, const api_fault *fault, buffer *out);
     /* Without a stream. */
     avo_status (*whole)(answer *a, buffer *out);
+    /* An embedding into the choice's text, as soon as it is there: at the end of a long list
+     * writing all of them would keep everybody's streams waiting. */
+    avo_status (*vector)(answer *a, choice *c, const avo_request_result *result);
 } answer_writer;
 
 /* A part of a streamed output: text, or a call. */
@@ -70,6 +72,7 @@ struct answer {
     atomic_bool gone;
     pthread_mutex_t lock;
     char id[64];
+    uint64_t number; /* what the ids of its calls are made from */
     int64_t created;
     choice *choices;
     uint32_t choice_count, over, in_flight;

@@ -1,16 +1,16 @@
 /* /v1/embeddings: hidden states of prompts as vectors. */
 #include "server/api_answer.h"
 
+#include "base/number.h"
+
 #include <math.h>
 #include <stdlib.h>
 
-static void make_unit(float *numbers, uint32_t width) {
+static double unit_scale(const float *numbers, uint32_t width) {
     double sum = 0.0;
     for (uint32_t i = 0; i < width; i++)
         sum += (double)numbers[i] * (double)numbers[i];
-    double scale = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
-    for (uint32_t i = 0; i < width; i++)
-        numbers[i] = (float)((double)numbers[i] * scale);
+    return sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
 }
 
 static avo_status write_base64(const unsigned char *bytes, size_t count, buffer *out) {
@@ -31,22 +31,41 @@ static avo_status write_base64(const unsigned char *bytes, size_t count, buffer 
     return buffer_append_text(out, "\"");
 }
 
-static avo_status write_vector(const answer *a, choice *c, buffer *out) {
-    const generation *g = a->g;
-    uint32_t width = c->result.embedding_width;
-    if (g->dimensions > 0 && g->dimensions < width)
-        width = g->dimensions;
-    if (g->normalize)
-        make_unit(c->embedding, width);
-    if (g->base64)
-        return write_base64((const unsigned char *)c->embedding, width * sizeof(float), out);
+/* Nine digits give the same float again; to look for fewer costs several times as much. */
+static avo_status write_number(float number, buffer *out) {
+    if (!isfinite(number))
+        return write_float(out, number);
+    char text[NUMBER_TEXT_MAX];
+    number_to_text(text, sizeof(text), 'g', 9, (double)number);
+    return buffer_append_text(out, text);
+}
+
+static avo_status write_numbers(const float *numbers, uint32_t width, bool base64, buffer *out) {
+    if (base64)
+        return write_base64((const unsigned char *)numbers, width * sizeof(float), out);
     AVO_TRY(buffer_append_text(out, "["));
     for (uint32_t i = 0; i < width; i++) {
         if (i > 0)
             AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_float(out, c->embedding[i]));
+        AVO_TRY(write_number(numbers[i], out));
     }
     return buffer_append_text(out, "]");
+}
+
+static avo_status embedding_vector(answer *a, choice *c, const avo_request_result *result) {
+    const generation *g = a->g;
+    uint32_t width = result->embedding_width;
+    if (g->dimensions > 0 && g->dimensions < width)
+        width = g->dimensions;
+    float *numbers = result->embedding == NULL ? NULL : malloc(width * sizeof(*numbers));
+    if (numbers == NULL)
+        return AVO_ERROR_MEMORY;
+    double scale = g->normalize ? unit_scale(result->embedding, width) : 1.0;
+    for (uint32_t i = 0; i < width; i++)
+        numbers[i] = (float)((double)result->embedding[i] * scale);
+    avo_status status = write_numbers(numbers, width, g->base64, &c->text);
+    free(numbers);
+    return status;
 }
 
 static avo_status embedding_whole(answer *a, buffer *out) {
@@ -54,7 +73,8 @@ static avo_status embedding_whole(answer *a, buffer *out) {
     for (uint32_t i = 0; i < a->choice_count; i++) {
         AVO_TRY(buffer_format(
             out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "", i));
-        AVO_TRY(write_vector(a, &a->choices[i], out));
+        text_view vector = buffer_text(&a->choices[i].text);
+        AVO_TRY(buffer_append(out, vector.data, vector.size));
         AVO_TRY(buffer_append_text(out, "}"));
     }
     answer_usage usage = usage_of(a);
@@ -68,7 +88,8 @@ static avo_status embedding_whole(answer *a, buffer *out) {
 }
 
 /* Never streamed. */
-static const answer_writer embedding_writer = {.id_prefix = "emb-", .whole = embedding_whole};
+static const answer_writer embedding_writer = {
+    .id_prefix = "emb-", .whole = embedding_whole, .vector = embedding_vector};
 
 void endpoint_embedding(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);

@@ -8,35 +8,53 @@ static text_view text_of(const json_value *object, const char *key) {
     return value != NULL && value->kind == JSON_STRING ? value->string : (text_view){"", 0};
 }
 
+/* More of an array that grows: room is doubled, so that a list costs what it is long. */
+static bool grow_calls(turn *turn, text_view more, arena *arena, api_fault *fault) {
+    size_t needed = turn->calls_size + more.size + 1;
+    if (needed > turn->calls_capacity) {
+        size_t larger = needed < 128 ? 256 : needed * 2;
+        char *moved = arena_take(arena, larger);
+        if (moved == NULL)
+            return fault_no_memory(fault);
+        if (turn->calls_size > 0)
+            memcpy(moved, turn->calls_room, turn->calls_size);
+        turn->calls_room = moved;
+        turn->calls_capacity = larger;
+    }
+    memcpy(turn->calls_room + turn->calls_size, more.data, more.size);
+    turn->calls_size += more.size;
+    turn->calls_room[turn->calls_size] = '\0';
+    turn->calls = turn->calls_room;
+    turn->call_count++;
+    return true;
+}
+
 /* One call as a turn of its own, or onto the assistant's turn before it. */
 static bool add_call(turn_list *list, text_view id, text_view name, const json_value *arguments,
                      const char *param, api_fault *fault) {
     turn *last = list->count > 0 ? &list->turns[list->count - 1] : NULL;
-    bool onto = last != NULL && strcmp(last->role, "assistant") == 0;
     if (name.size == 0)
         return fault_set(fault, 400, param, "missing_required_parameter", "%s: a call has a name",
                          param);
+    if (last == NULL || strcmp(last->role, "assistant") != 0) {
+        if (!turn_add(list, (turn){.role = "assistant", .content = ""}, fault))
+            return false;
+        last = &list->turns[list->count - 1];
+    }
+    if (last->call_count >= TOOL_CALLS_MAX)
+        return FAULT_FIELD(fault, param, "%s: a turn has at most %d calls", param, TOOL_CALLS_MAX);
     buffer text;
     buffer_init(&text, NULL, API_TEXT_BYTES_MAX);
-    size_t before = onto && last->calls != NULL ? strlen(last->calls) : 0;
-    bool good = (before > 0 ? buffer_append(&text, last->calls, before - 1)
-                            : buffer_append_text(&text, "[")) == AVO_OK ||
+    bool good = buffer_append_text(&text, last->call_count > 0 ? "," : "[") == AVO_OK ||
                 fault_no_memory(fault);
     good = good && call_write(&text, id, name, arguments, param, list->arena, fault);
-    const char *calls = NULL;
-    if (good) {
-        good = buffer_append_text(&text, "]") == AVO_OK &&
-               (calls = arena_copy_text(list->arena, text.data, text.size)) != NULL;
-        if (!good)
-            (void)fault_no_memory(fault);
-    }
+    if (good && buffer_append_text(&text, "]") != AVO_OK)
+        good = fault_no_memory(fault);
+    if (good && last->call_count > 0)
+        last->calls_size--; /* its bracket goes to the end */
+    good = good && grow_calls(last, buffer_text(&text), list->arena, fault);
     buffer_free(&text);
-    if (!good)
-        return false;
-    if (!onto)
-        return turn_add(list, (turn){.role = "assistant", .content = "", .calls = calls}, fault);
-    last->calls = calls;
-    return true;
+    return good;
 }
 
 static bool add_result(turn_list *list, text_view id, const json_value *output, const char *types,

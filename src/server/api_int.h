@@ -94,7 +94,6 @@ typedef struct generation {
     bool logprobs, echo, stream, include_usage;
     avo_grammar *grammar; /* a reference of ours */
     bool calls;           /* calls of tools are looked for in the answer */
-    bool call_required;   /* tool_choice asked for one */
     bool parallel_calls;
     const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
     const char *instructions, *format_json, *metadata_json;
@@ -114,9 +113,11 @@ AVO_MUST_USE bool generation_read(api *api, api_family family, const server_key 
                                   text_view body, generation **out, api_fault *fault);
 void generation_free(generation *generation);
 
-/* A conversation alone, for counting its tokens: `values` are of its body. */
+/* A conversation alone, for counting its tokens: `values` are of its body, which has that many
+ * bytes. */
 AVO_MUST_USE bool conversation_read(api *api, api_family family, const api_values *values,
-                                    arena *scratch, generation **out, api_fault *fault);
+                                    size_t body_bytes, arena *scratch, generation **out,
+                                    api_fault *fault);
 
 /* ---- api_request.c ---- */
 /* The body as a tree. `scratch` is initialised here, with a limit that follows from the size. */
@@ -137,6 +138,9 @@ AVO_MUST_USE bool token_list_read(const api *api, const json_value *value, const
 typedef struct turn {
     const char *role, *content, *name, *call_id;
     const char *calls; /* an array as JSON, as templates expect it; NULL: none */
+    char *calls_room;  /* of calls that come one by one: the same, with room for more */
+    size_t calls_size, calls_capacity;
+    uint32_t call_count;
 } turn;
 typedef struct turn_list {
     turn *turns;
@@ -162,7 +166,7 @@ AVO_MUST_USE bool turns_finish(const turn_list *list, const char *tools, const j
  * NULL then. */
 AVO_MUST_USE bool turns_describe(turn_list *list, const char **tools, api_fault *fault);
 
-/* ---- api_responses_read.c, api_messages_read.c ---- */
+/* ---- api_forms_read.c ---- */
 AVO_MUST_USE bool response_input_read(const json_value *input, turn_list *list, api_fault *fault);
 AVO_MUST_USE bool anthropic_messages_read(const json_value *messages, const json_value *system,
                                           turn_list *list, api_fault *fault);

@@ -207,7 +207,7 @@ static bool count(api *api, text_view body, size_t *tokens, api_fault *fault) {
     api_values values;
     bool good = api_parse_body(body, &scratch, &root, fault) &&
                 api_values_read(&root, BODY_COUNT, &scratch, &values, fault) &&
-                conversation_read(api, FAMILY_MESSAGE, &values, &scratch, &g, fault);
+                conversation_read(api, FAMILY_MESSAGE, &values, body.size, &scratch, &g, fault);
     arena_free(&scratch);
     if (!good)
         return false;

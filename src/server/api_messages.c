@@ -93,7 +93,10 @@ bool call_write(buffer *out, text_view id, text_view name, const json_value *arg
         text_view text = arguments->string;
         if (text.size == 0)
             text = TEXT_LITERAL("{}");
-        if (json_parse(arena, text, &parsed, &error) != AVO_OK)
+        avo_status status = json_parse(arena, text, &parsed, &error);
+        if (status == AVO_ERROR_MEMORY)
+            return fault_no_memory(fault);
+        if (status != AVO_OK)
             return FAULT_FIELD(fault, param, "%s: arguments are no JSON: %s", param, error.text);
         arguments = &parsed;
     }

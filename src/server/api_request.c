@@ -8,6 +8,9 @@
 
 #define PARSE_BYTES_FIXED ((size_t)64 << 20)
 #define PARSE_BYTES_EACH  16 /* of tree for one byte of text: more is a body made to be large */
+/* Of what is kept of it: texts, and trees of the arguments of calls. */
+#define REQUEST_BYTES_FIXED ((size_t)8 << 20)
+#define REQUEST_BYTES_EACH  64
 
 bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault *fault) {
     arena_init(scratch, NULL, PARSE_BYTES_FIXED + PARSE_BYTES_EACH * body.size);
@@ -408,41 +411,51 @@ static bool read_all(api *api, const server_key *key, const json_value *root, ar
            read_said_back(root, &values, g, fault);
 }
 
-bool conversation_read(api *api, api_family family, const api_values *values, arena *scratch,
-                       generation **out, api_fault *fault) {
-    *out = NULL;
+static generation *generation_open(api_family family, size_t body_bytes) {
     generation *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return fault_no_memory(fault);
+        return NULL;
     g->family = family;
-    g->prompt_count = 1;
-    arena_init(&g->arena, NULL, SIZE_MAX);
-    if (read_conversation(api, values, g, scratch, fault)) {
+    arena_init(&g->arena, NULL, REQUEST_BYTES_FIXED + REQUEST_BYTES_EACH * body_bytes);
+    return g;
+}
+
+/* What was read, or nothing and why. */
+static bool give(generation *g, bool good, generation **out, api_fault *fault) {
+    if (good) {
         *out = g;
         return true;
     }
+    if (g->arena.limit_hit)
+        (void)fault_set(fault, 413, NULL, "too_complex",
+                        "the request needs more than %zu bytes, which is too much for its size",
+                        g->arena.limit_bytes);
     generation_free(g);
     return false;
+}
+
+bool conversation_read(api *api, api_family family, const api_values *values, size_t body_bytes,
+                       arena *scratch, generation **out, api_fault *fault) {
+    *out = NULL;
+    generation *g = generation_open(family, body_bytes);
+    if (g == NULL)
+        return fault_no_memory(fault);
+    g->prompt_count = 1;
+    return give(g, read_conversation(api, values, g, scratch, fault), out, fault);
 }
 
 bool generation_read(api *api, api_family family, const server_key *key, text_view body,
                      generation **out, api_fault *fault) {
     *out = NULL;
-    generation *g = calloc(1, sizeof(*g));
+    generation *g = generation_open(family, body.size);
     if (g == NULL)
         return fault_no_memory(fault);
-    g->family = family;
-    arena_init(&g->arena, NULL, SIZE_MAX);
     arena scratch;
     json_value root = {0};
     bool good = api_parse_body(body, &scratch, &root, fault) &&
                 read_all(api, key, &root, &scratch, g, fault);
     arena_free(&scratch);
-    if (good)
-        *out = g;
-    else
-        generation_free(g);
-    return good;
+    return give(g, good, out, fault);
 }
 
 void generation_free(generation *g) {

@@ -113,11 +113,11 @@ static avo_status write_tokens(const api *api, const api_values *values, const i
     return buffer_append_text(out, "}");
 }
 
-static bool tokenize(api *api, const api_values *values, arena *scratch, buffer *ids,
-                     api_fault *fault) {
+static bool tokenize(api *api, const api_values *values, size_t body_bytes, arena *scratch,
+                     buffer *ids, api_fault *fault) {
     if (values->messages != NULL) {
         generation *g = NULL;
-        if (!conversation_read(api, FAMILY_CHAT, values, scratch, &g, fault))
+        if (!conversation_read(api, FAMILY_CHAT, values, body_bytes, scratch, &g, fault))
             return false;
         bool good = api_tokenize_chat(api, g, values->add_generation_prompt, ids, fault);
         generation_free(g);
@@ -146,7 +146,7 @@ static void answer_tokenize(api *api, exchange *exchange) {
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     bool good = api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
                 api_values_read(&root, BODY_TOKENIZE, &scratch, &values, &fault) &&
-                tokenize(api, &values, &scratch, &ids, &fault);
+                tokenize(api, &values, exchange_asked(exchange)->body.size, &scratch, &ids, &fault);
     if (good)
         good = write_tokens(api, &values, ids_of(&ids), ids.size / sizeof(int32_t), &piece, &out) ==
                    AVO_OK ||

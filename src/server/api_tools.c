@@ -305,7 +305,6 @@ static bool offer(api *api, buffer *text, choice_read *read, generation *g, aren
                            read->choice.function);
     read->choice.parallel = g->parallel_calls;
     g->calls = true;
-    g->call_required = read->choice.required;
     if (g->grammar != NULL && read->choice.required)
         return FAULT_FIELD(fault, "tool_choice",
                            "tool_choice: an answer cannot be a call and follow response_format "

@@ -20,8 +20,7 @@ const tool_call *choice_call(const choice *c, size_t index) {
 
 void choice_call_id(const choice *c, size_t index, const char *prefix, char *id, size_t capacity) {
     const answer *a = c->answer;
-    random_block block = random_at(a->api->secret, (uint64_t)(uintptr_t)a ^ (uint64_t)a->created,
-                                   (uint64_t)c->index << 32 | index);
+    random_block block = random_at(a->api->secret, a->number, (uint64_t)c->index << 32 | index);
     snprintf(id, capacity, "%s%08x%08x%08x", prefix, block.words[0], block.words[1],
              block.words[2]);
 }

@@ -306,6 +306,11 @@ static void a_text_that_cannot_fit(void **state) {
     request.messages = messages;
     request.message_count = 2;
     refuse(&w, &request, AVO_ERROR_CONTEXT, "which no context of 192 tokens can hold");
+    messages[0].content = "short";
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    chat.variables = text;
+    request.chat = &chat;
+    refuse(&w, &request, AVO_ERROR_CONTEXT, "the variables of the conversation have more than");
     assert_int_equal(slow_allocation_ms, 1);
     slow_allocation_ms = 0;
     seen longest = {0};

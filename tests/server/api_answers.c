@@ -23,6 +23,8 @@ struct exchange {
     uint32_t writes, writes_max; /* then the reader is too slow; 0: never */
     buffer body;
     bool retry_after;
+    bool gone_already; /* before anybody wants to know */
+    exchange_usage usage;
     void (*gone)(void *context);
     void *gone_context;
 };
@@ -113,11 +115,14 @@ void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *con
     exchange->gone = gone;
     exchange->gone_context = context;
     pthread_mutex_unlock(&exchange->lock);
+    if (exchange->gone_already)
+        gone(context);
 }
 
 void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
-    (void)exchange;
-    (void)usage;
+    pthread_mutex_lock(&exchange->lock);
+    exchange->usage = *usage;
+    pthread_mutex_unlock(&exchange->lock);
 }
 
 void exchange_set_prompt(exchange *exchange, text_view prompt) {
@@ -310,6 +315,7 @@ static void test_slow_reader_is_cancelled(void **state) {
     api_handle(&slow);
     finish(&slow);
     assert_null(strstr(slow.body.data, "[DONE]"));
+    assert_true(slow.usage.prompt_tokens > 0 && slow.usage.new_tokens > 0); /* they were computed */
     nothing_left(&w);
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(w.scheduler, &info);
@@ -336,6 +342,29 @@ static void test_client_goes(void **state) {
         done(&gone);
     }
     nothing_left(&w);
+    close_world(&w);
+}
+
+/* Before anything was submitted: choices that wait for the first one have their end, too. */
+static void test_client_has_gone(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    const char *const bodies[] = {"{" LONG "}", "{" LONG ",\"n\":2}",
+                                  "{" LONG ",\"n\":6,\"stream\":true}",
+                                  "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":3}"};
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        exchange gone;
+        ask(&gone, bodies[i]);
+        gone.gone_already = true;
+        api_handle(&gone);
+        finish(&gone);
+        assert_int_equal(gone.status, 499);
+        done(&gone);
+    }
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    avo_scheduler_describe(w.scheduler, &info);
+    assert_int_equal(info.submitted, 0);
     close_world(&w);
 }
 
@@ -385,6 +414,7 @@ int main(void) {
         cmocka_unit_test(test_closed_in_the_middle),
         cmocka_unit_test(test_slow_reader_is_cancelled),
         cmocka_unit_test(test_client_goes),
+        cmocka_unit_test(test_client_has_gone),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_list_longer_than_the_queue),
     };

@@ -488,6 +488,84 @@ static void test_response_items(void **state) {
              "input[0]");
 }
 
+/* Calls one by one, all of one turn. */
+static char *list_of_calls(bool anthropic, int count, size_t argument_bytes) {
+    size_t capacity = (size_t)count * (argument_bytes + 128) + 128;
+    char *text = malloc(capacity), *argument = calloc(1, argument_bytes + 1);
+    assert_true(text != NULL && argument != NULL);
+    memset(argument, 'x', argument_bytes);
+    size_t used = (size_t)snprintf(text, capacity, "%s",
+                                   anthropic ? "[{\"role\":\"assistant\",\"content\":[" : "[");
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(
+            text + used, capacity - used,
+            "%s{\"type\":\"%s\",\"%s\":\"c%d\",\"name\":\"f\",\"%s\":{\"x\":\"%s\"}}",
+            i > 0 ? "," : "", anthropic ? "tool_use" : "function_call",
+            anthropic ? "id" : "call_id", i, anthropic ? "input" : "arguments", argument);
+    snprintf(text + used, capacity - used, "%s", anthropic ? "]}]" : "]");
+    free(argument);
+    return text;
+}
+
+static void test_many_calls_in_one_turn(void **state) {
+    (void)state;
+    for (int anthropic = 0; anthropic < 2; anthropic++) {
+        form form = anthropic ? as_anthropic : response_input_read;
+        char *text = list_of_calls(anthropic, TOOL_CALLS_MAX + 1, 1);
+        no_turns(form, text, anthropic ? "messages[0]" : "input[128]");
+        free(text);
+        /* As many as there may be, and large ones: what is kept follows from their size. */
+        text = list_of_calls(anthropic, TOOL_CALLS_MAX, 4096);
+        arena tree, kept;
+        json_value root = {0}, calls = {0};
+        api_fault fault = {0};
+        assert_true(api_parse_body(text_from(text), &tree, &root, &fault));
+        arena_init(&kept, NULL, SIZE_MAX);
+        turn_list list = {.arena = &kept};
+        assert_true(form(&root, &list, &fault));
+        assert_int_equal(list.count, 1);
+        assert_true(kept.used_bytes < 8 * strlen(text));
+        assert_ok(json_parse(&tree, text_from(list.turns[0].calls), &calls, NULL));
+        assert_int_equal(calls.array.count, TOOL_CALLS_MAX);
+        for (size_t i = 0; i < calls.array.count; i++) {
+            char id[24];
+            snprintf(id, sizeof(id), "c%zu", i);
+            assert_true(text_is(json_find(&calls.array.items[i], "id")->string, id));
+        }
+        arena_free(&kept);
+        arena_free(&tree);
+        free(text);
+    }
+}
+
+/* What is kept of a body has a limit that follows from the body's size; this one lies about it. */
+static void test_more_than_the_body_allows(void **state) {
+    desk *desk = *state;
+    size_t bytes = (size_t)9 << 20;
+    char *text = malloc(bytes + 128);
+    assert_non_null(text);
+    size_t used = (size_t)snprintf(text, 128, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    memset(text + used, 'x', bytes);
+    memcpy(text + used + bytes, "\"}]}", 5);
+    arena tree;
+    json_value root = {0};
+    api_values values;
+    api_fault fault = {0};
+    generation *g = NULL;
+    assert_true(api_parse_body(text_from(text), &tree, &root, &fault));
+    assert_true(api_values_read(&root, BODY_COUNT, &tree, &values, &fault));
+    assert_false(conversation_read(&desk->api, FAMILY_MESSAGE, &values, 1, &tree, &g, &fault));
+    assert_null(g);
+    assert_int_equal(fault.status, 413);
+    assert_string_equal(fault.code, "too_complex");
+    /* As it is there is room, and the next thing is wrong: this model has no template. */
+    assert_false(
+        conversation_read(&desk->api, FAMILY_MESSAGE, &values, strlen(text), &tree, &g, &fault));
+    assert_string_equal(fault.code, "no_chat_template");
+    arena_free(&tree);
+    free(text);
+}
+
 static void test_no_template(void **state) {
     desk *desk = *state;
     generation *g = NULL;
@@ -651,6 +729,8 @@ int main(void) {
         cmocka_unit_test(test_chat_messages),
         cmocka_unit_test(test_anthropic_messages),
         cmocka_unit_test(test_response_items),
+        cmocka_unit_test(test_many_calls_in_one_turn),
+        cmocka_unit_test(test_more_than_the_body_allows),
         cmocka_unit_test(test_no_template),
         cmocka_unit_test(test_strict_tools),
         cmocka_unit_test(test_document_has_every_route_and_field),

@@ -105,6 +105,14 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
             self.assertEqual(server.end(), 0)
 
+    def test_clients_that_do_not_wait_for_anything(self):
+        with Serving(self.slow, "--sessions", 2) as server:
+            for i in range(40):
+                with server.connect() as client:
+                    client.sendall(post(completion(4000, stream=i % 2 == 0, n=2)))
+            self.assertTrue(server.wait_for(lambda: server.running() == 0, 30))
+            self.assertEqual(server.end(), 0)
+
     def test_slow_readers_harm_nobody(self):
         with Serving(self.slow, "--max-unread", 16) as server:
             slow = server.connect()
