@@ -40,6 +40,11 @@ static size_t add_place(serve_flags *flags, option_spec *specs, size_t count) {
          "JSON file of keys that clients need; SIGHUP reads it again (default: no keys)", 0, 0},
         {"cors", 0, OPTION_TEXT, &server->cors_origin, "ORIGIN",
          "pages of this origin (\"*\": of any) may ask from browsers (default: none)", 0, 0},
+        {"allow-host", 0, OPTION_TEXT_LIST, &flags->allowed_hosts, "NAME",
+         "without keys: a name (\"*\": any) that clients may call this server by, besides "
+         "addresses "
+         "and localhost; may be repeated",
+         0, 0},
         {"no-page", 0, OPTION_FLAG, &server->no_page, NULL, "no web page at /", 0, 0},
         {"access-log", 0, OPTION_TEXT, &server->access_log, "FILE",
          "a JSON line for every request (- for standard error); SIGUSR1 opens it anew", 0, 0},
@@ -171,12 +176,22 @@ bool serve_flags_settle(serve_flags *flags) {
     server->body_bytes_max = flags->body_kib << 10;
     server->header_bytes_max = flags->header_kib << 10;
     server->unread_bytes_max = flags->unread_kib << 10;
+    server->allowed_hosts = flags->allowed_hosts.items;
+    server->allowed_host_count = flags->allowed_hosts.count;
     flags->scheduler.token_seconds = flags->token_ms / 1e3;
     cores_flags_apply(&flags->scheduler, &flags->engine);
     if ((server->certificate == NULL) != (server->certificate_key == NULL)) {
         cli_usage(&command_serve, "--tls-cert and --tls-key go together");
         return false;
     }
+    for (size_t i = 0; i < server->allowed_host_count; i++)
+        if (server->allowed_hosts[i][0] == '\0' ||
+            strpbrk(server->allowed_hosts[i], ":/") != NULL) {
+            cli_usage(&command_serve,
+                      "--allow-host wants a name without scheme and port, not \"%s\"",
+                      server->allowed_hosts[i]);
+            return false;
+        }
     if (server->allow_adapter_loading && flags->adapter_root == NULL) {
         cli_usage(&command_serve, "--allow-adapter-loading wants an --adapter-root to load from");
         return false;

@@ -21,6 +21,7 @@ typedef struct serve_flags {
     uint32_t header_kib;
     double token_ms;
     option_list adapters; /* NAME=PATH */
+    option_list allowed_hosts;
     const char *adapter_root, *adapter_type;
     bool no_sandbox;
     const char *telemetry; /* CSV file */

@@ -139,6 +139,9 @@ static void check_length(exchange *exchange, uint64_t announced) {
 
 static void check_head(exchange *exchange, uint64_t announced) {
     const char *method = exchange->asked.method;
+    host_check(exchange);
+    if (exchange_answered(exchange))
+        return;
     if (strcmp(method, "OPTIONS") == 0) {
         answer_options(exchange);
         return;

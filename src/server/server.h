@@ -55,8 +55,12 @@ typedef struct server_options {
     uint64_t unread_bytes_max; /* answer waiting for a slow reader */
     uint32_t choices_max;      /* `n` */
 
-    const char *keys_path;      /* JSON file of keys; NULL: everybody may */
-    const char *cors_origin;    /* "*" or one origin; NULL: off */
+    const char *keys_path;   /* JSON file of keys; NULL: everybody may */
+    const char *cors_origin; /* "*" or one origin; NULL: off */
+    /* Without keys: names in Host besides addresses, localhost, `address` and that of cors_origin.
+     */
+    const char *const *allowed_hosts; /* "*": any; NULL: none */
+    size_t allowed_host_count;
     const char *access_log;     /* JSON lines; "-": stderr; NULL: none */
     bool log_prompts;           /* texts of requests into the access log, too */
     bool allow_adapter_loading; /* without keys: who asks from this machine may load adapters */

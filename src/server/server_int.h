@@ -144,6 +144,10 @@ AVO_MUST_USE avo_status pulse_begin(server *server, avo_error *error);
 /* After pulse_init, whether or not it began. */
 void pulse_end(server *server);
 
+/* ---- http_host.c ---- */
+/* Answers 403 where the request's Host is no name of this server. */
+void host_check(exchange *exchange);
+
 /* ---- http_request.c ---- */
 enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,

@@ -197,6 +197,40 @@ class Requests(unittest.TestCase):
             answer = server.ask("POST", "/nowhere", {}, refused)
             self.assertEqual(answer[0], 403)
 
+    def status_of(self, server, host, method="POST", path="/nowhere"):
+        data = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
+        return server.raw(data.encode())
+
+    def test_names_of_others_are_refused(self):
+        """A page whose name points here is one origin with us: Origin says nothing."""
+        foreign = ("evil.example", f"evil.example:{self.server.port}", "localhost.evil.example",
+                   "127.0.0.1.evil.example", "1.2.3", "xlocalhost", "[::1", "[evil.example]",
+                   "256.0.0.1", "::1", "localhost@evil.example")
+        for host in foreign:
+            for method, path in (("POST", "/nowhere"), ("GET", "/v1/models"), ("OPTIONS", "/")):
+                answer = self.status_of(self.server, host, method, path)
+                self.assert_error(answer, 403)
+                self.assertIn(b"--allow-host", answer[2])
+        for host in ("localhost", "LocalHost:8080", "localhost.", "127.0.0.1", "[::1]:80",
+                     "192.0.2.7:8080", "[2001:db8::1]"):
+            self.assert_error(self.status_of(self.server, host), 404)
+        with self.server.connect() as client:  # HTTP/1.0 needs none, and no browser is so old
+            client.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            self.assertEqual(read_answer(client)[0], 200)
+
+    def test_names_that_are_allowed(self):
+        with Serving(self.model, "--allow-host", "llm.example", "--allow-host", "service", "--cors",
+                     "https://good.example:444") as server:
+            for host in ("LLM.example:80", "service", "good.example"):
+                self.assertEqual(self.status_of(server, host)[0], 404, host)
+            self.assertEqual(self.status_of(server, "evil.example")[0], 403)
+        for flags in (("--allow-host", "*"), ("--cors", "*")):
+            with Serving(self.model, *flags) as server:
+                self.assertEqual(self.status_of(server, "any.example")[0], 404)
+        for bad in ("http://name", "name:80", ""):
+            with self.assertRaisesRegex(AssertionError, "--allow-host"):
+                Serving(self.model, "--allow-host", bad)
+
     def test_access_log(self):
         secret = "a very private prompt"
         self.server.ask("POST", "/v1/completions", {"prompt": secret, "max_tokens": 2},
@@ -259,7 +293,7 @@ class Places(unittest.TestCase):
                 self.assertEqual(server.url, f"unix:{path}")
                 with socket.socket(socket.AF_UNIX) as client:
                     client.connect(str(path))
-                    client.sendall(head("GET", "/health"))
+                    client.sendall(b"GET /health HTTP/1.1\r\nHost: any.example\r\n\r\n")
                     self.assertEqual(read_answer(client)[0], 200)
                 server.process.kill()
 
@@ -278,7 +312,7 @@ class Places(unittest.TestCase):
                 with socket.create_connection(("127.0.0.1", server.port)) as plain:
                     with context.wrap_socket(plain, server_hostname="localhost") as client:
                         for _ in range(3):
-                            client.sendall(head("GET", "/health"))
+                            client.sendall(b"GET /health HTTP/1.1\r\nHost: any.example\r\n\r\n")
                             self.assertEqual(read_answer(client)[0], 200)
             with server.connect() as client:  # no TLS: closed, and nothing worse
                 client.sendall(head("GET", "/health"))

@@ -2,7 +2,7 @@
  * while answers wait. AVO_TEST_THREADS */
 #include "http_world.h"
 
-#define GET(path) "GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 static char text[1 << 20];
 
@@ -11,7 +11,7 @@ static void answers_come_now_and_later(void **state) {
     world world = {0};
     world_open(&world, (server_options){0});
     int client = client_open(&world);
-    client_send(client, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"
+    client_send(client, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
                         "X-Request-Id: mine-1\r\n\r\nhello");
     client_read(client, text, sizeof(text), "\r\n\r\nhello");
     assert_non_null(strstr(text, "HTTP/1.1 200"));
@@ -90,10 +90,11 @@ static void pipelined_requests_are_answered_in_order(void **state) {
     world world = {0};
     world_open(&world, (server_options){0});
     int client = client_open(&world);
-    client_send(client,
-                GET("/later?ms=50&bytes=11")
-                    GET("/stream?pieces=2&ms=20&bytes=12") "POST /echo HTTP/1.1\r\nHost: "
-                                                           "a\r\nContent-Length: 4\r\n\r\nlast");
+    client_send(
+        client,
+        GET("/later?ms=50&bytes=11")
+            GET("/stream?pieces=2&ms=20&bytes=12") "POST /echo HTTP/1.1\r\nHost: "
+                                                   "localhost\r\nContent-Length: 4\r\n\r\nlast");
     client_read(client, text, sizeof(text), "\r\n\r\nlast");
     const char *first = strstr(text, "\r\n\r\nxxxxxxxxxxx");
     const char *second = strstr(text, "xxxxxxxxxxxx\n");
@@ -121,7 +122,7 @@ static void closing_ends_answers_that_wait(void **state) {
     server_drain(world.server);
     assert_true(server_draining(world.server));
     int late = client_open(&world);
-    client_send(late, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab");
+    client_send(late, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab");
     client_read(late, text, sizeof(text), "}}");
     assert_non_null(strstr(text, "HTTP/1.1 503"));
     assert_non_null(strstr(text, "Retry-After: "));

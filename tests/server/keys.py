@@ -49,6 +49,7 @@ class Keys(unittest.TestCase):
             self.assertEqual(json.loads(body)["error"]["type"], "authentication_error")
             self.assertEqual(server.ask("GET", "/metrics", None, headers)[0], 401)
         for headers in (bearer(PLAIN), {"x-api-key": PLAIN}, bearer(ADMIN),
+                        {"Host": "any.example", **bearer(PLAIN)},
                         {"authorization": f"bearer   {PLAIN}"}):
             self.assertEqual(server.ask("POST", "/nowhere", {}, headers)[0], 404, headers)
         self.assertTrue(server.wait_for(

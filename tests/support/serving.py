@@ -175,4 +175,4 @@ def parse_answer(file, body=True):
 
 
 def head(method, path, *lines):
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: a", *lines, "", ""]).encode()
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
