@@ -139,6 +139,9 @@ static avo_status load_adapters(const serve_flags *flags, serving *serving, avo_
                                spec);
         memcpy(name, spec, length);
         name[length] = '\0';
+        if (strcmp(name, "base") == 0)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "--adapter: \"base\" means the model itself, choose another name");
         AVO_TRY(avo_registry_load(serving->registry, name, spec + length + 1, AVO_REGISTRY_PINNED,
                                   error));
     }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define ADAPTER_BASE "base" /* what keys and metrics call the model without adapters */
+
 /* ---- What there is ---- */
 
 typedef struct name_search {
@@ -195,8 +197,8 @@ static bool add_defaults(api *api, const server_key *key, generation *g, api_fau
     pthread_mutex_unlock(&api->lock);
     if (!good)
         return fault_no_memory(fault);
-    for (size_t i = 0; i < count; i++)
-        if (adapter_known(api, wanted[i].name) &&
+    for (size_t i = 0; i < count; i++) /* a key that may not use one has the base without it */
+        if (adapter_known(api, wanted[i].name) && server_key_allows_adapter(key, wanted[i].name) &&
             !add_adapter(api, wanted[i].name, (double)wanted[i].weight, "model", key, g, fault))
             return false;
     return true;
@@ -275,10 +277,11 @@ static bool read_load(api *api, exchange *exchange, api_body body, load_job **ou
                          "this server was started without a "
                          "folder of adapters");
     if (good &&
-        (values.lora_name[0] == '\0' || strcmp(values.lora_name, api->options->model_name) == 0))
+        (values.lora_name[0] == '\0' || strcmp(values.lora_name, api->options->model_name) == 0 ||
+         strcmp(values.lora_name, ADAPTER_BASE) == 0))
         good = FAULT_FIELD(fault, "lora_name",
-                           "lora_name: it must be neither empty nor the base "
-                           "model's name");
+                           "lora_name: it must be neither empty nor the base model's name nor "
+                           "\"" ADAPTER_BASE "\", which means the base model");
     if (good) {
         job = calloc(1, sizeof(*job));
         char *name = strdup(values.lora_name);

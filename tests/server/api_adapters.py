@@ -80,6 +80,7 @@ class Adapters(unittest.TestCase):
                     ("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "../model.bin"}, 400),
                     ("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "nothing"}, 404),
                     ("/v1/load_lora_adapter", {"lora_name": "tiny", "lora_path": "one"}, 400),
+                    ("/v1/load_lora_adapter", {"lora_name": "base", "lora_path": "one"}, 400),
                     ("/v1/load_lora_adapter", {"lora_name": "x"}, 400),
                     ("/v1/unload_lora_adapter", {"lora_name": "x"}, 404),
                     ("/lora-adapters", [{"id": 9, "scale": 1}], 400),
