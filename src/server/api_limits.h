@@ -2,9 +2,10 @@
 #ifndef AVO_SERVER_API_LIMITS_H
 #define AVO_SERVER_API_LIMITS_H
 
-#define API_TEXT_BYTES_MAX     ((size_t)64 << 20) /* the body's own limit is smaller as a rule */
-#define API_TOKENIZE_BYTES_MAX ((size_t)1 << 20)  /* /tokenize, counting: nothing else limits them \
-                                                   */
+#define API_TEXT_BYTES_MAX ((size_t)64 << 20) /* the body's own limit is smaller as a rule */
+#define API_TOKENIZE_BYTES_MAX                                                                     \
+    ((size_t)1 << 20)              /* /tokenize, counting: nothing else limits them                \
+                                    */
 #define API_AT_ONCE_BYTES_MAX 8192 /* bodies of these that the connections' own threads read */
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096

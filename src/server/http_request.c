@@ -110,6 +110,22 @@ static uint64_t announced_bytes(const exchange *exchange) {
     return bytes;
 }
 
+static enum MHD_Result count_length(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
+    (void)kind;
+    (void)value;
+    *(unsigned *)context += strcasecmp(name, "Content-Length") == 0;
+    return MHD_YES;
+}
+
+/* Two lengths, or a length and chunks: whoever stands in front of this server may have read another
+ * one, and what is the end of this body here would be a request of its own there. */
+static bool is_length_ambiguous(exchange *exchange) {
+    unsigned lengths = 0;
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_length, &lengths);
+    return lengths > 1 || (lengths > 0 && header(exchange, "Transfer-Encoding") != NULL);
+}
+
 static void refuse_body(exchange *exchange) {
     exchange_fail(exchange, 413, NULL, "body_too_large",
                   "the body has more than %llu bytes, the most that is read here",
@@ -167,14 +183,19 @@ static void check_head(exchange *exchange, uint64_t announced) {
 static enum MHD_Result begin(exchange *exchange) {
     uint64_t announced = announced_bytes(exchange);
     const char *expect = header(exchange, "Expect");
-    check_head(exchange, announced);
+    bool ambiguous = is_length_ambiguous(exchange);
+    if (ambiguous)
+        exchange_fail(exchange, 400, NULL, "ambiguous_length",
+                      "the body has one Content-Length, or comes in chunks");
+    else
+        check_head(exchange, announced);
     if (!exchange_answered(exchange)) {
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
         return MHD_YES;
     }
     /* A small body is read to its end, so that the connection can be used again: libmicrohttpd ends
      * a connection that is answered before that. */
-    if (announced <= SERVER_DISCARD_BYTES && expect == NULL) {
+    if (announced <= SERVER_DISCARD_BYTES && expect == NULL && !ambiguous) {
         exchange->discarding = true;
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
         return MHD_YES;

@@ -63,7 +63,14 @@ class Requests(unittest.TestCase):
             self.assertIn(answer[0], (400, 413), value)
         both = self.server.raw(head("POST", "/x", "Content-Length: 3", "Transfer-Encoding: chunked")
                                + b"0\r\n\r\n")
-        self.assertGreaterEqual(both[0], 400)
+        self.assertEqual(both[0], 400)
+        for lengths in (("Content-Length: 30", "Content-Length: 5"),
+                        ("Content-Length: 5", "Content-Length: 5"),
+                        ("Content-Length: 5", "Transfer-Encoding: chunked")):
+            with self.server.connect() as client:  # nothing behind it is taken for a request
+                client.sendall(head("POST", "/x", *lengths) + b"hello" + head("GET", "/health"))
+                self.assert_error(read_answer(client), 400)
+                self.assertEqual(client.recv(4096), b"")
         with self.server.connect() as client:  # shorter than announced, then gone
             client.sendall(head("POST", "/x", "Content-Length: 50") + b"short")
         with self.server.connect() as client:  # no body at all
