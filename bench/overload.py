@@ -85,7 +85,8 @@ def resident(process):
 def run(port, arguments, process):
     body = json.dumps({"prompt": "Once upon a time", "max_tokens": arguments.tokens,
                        "stream": True, "ignore_eos": True}).encode()
-    request = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+               f"Content-Type: application/json\r\n"
                f"Content-Length: {len(body)}\r\n\r\n").encode() + body
     tally = {"refused": [], "accepted": [], "failed": 0, "without Retry-After": 0}
     clients = [Client(port, request, tally, arguments.rounds) for _ in range(arguments.connections)]
