@@ -20,6 +20,9 @@ import tiny_model
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ["AVO_BINARY_FOLDER"])
+if "AVO_SANITIZE:STRING=\n" not in (BUILD / "CMakeCache.txt").read_text(encoding="utf-8"):
+    print("skipped: Python does not load a library with sanitizers")
+    sys.exit(77)
 os.environ["AVOCET_LIBRARY"] = str(BUILD / "libavocet.so")
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 import avocet  # noqa: E402
