@@ -110,5 +110,44 @@ class Fuzzing(unittest.TestCase):
             self.assertFalse(self.entry(body)["good"], body)
 
 
+class Again(unittest.TestCase):
+    """A failure by chance is tried once more; what a sanitizer says, and many failures, stand."""
+
+    def case(self, name, status, output=""):
+        case = ElementTree.Element("testcase", name=name, status=status)
+        ElementTree.SubElement(case, "system-out").text = output
+        return case
+
+    def try_again(self, cases, second):
+        asked = []
+        original = check.call_ctest
+
+        def answer(_, selection):
+            asked.append(selection)
+            return 0 if second == "run" else 8, "", [self.case("a/b", second)]
+        check.call_ctest = answer
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                status, counted = check.try_again("normal", 8, cases)
+        finally:
+            check.call_ctest = original
+        return status, [case.get("status") for case in counted], asked, said.getvalue()
+
+    def test_by_chance(self):
+        cases = [self.case("x/y", "run"), self.case("a/b", "fail", "boom")]
+        status, counted, asked, said = self.try_again(cases, "run")
+        self.assertEqual((status, counted, len(asked)), (0, ["run", "run"], 1))
+        self.assertIn("UNSTABLE a/b", said)
+        self.assertEqual(self.try_again(cases, "fail")[:2], (8, ["run", "fail"]))
+
+    def test_what_stands(self):
+        for cases in ([self.case("a/b", "fail", "==1==ERROR: AddressSanitizer: heap")],
+                      [self.case("a/b", "fail", "WARNING: ThreadSanitizer: data race")],
+                      [self.case(f"a/{number}", "fail") for number in range(check.AGAIN_MAX + 1)]):
+            status, counted, asked, _ = self.try_again(cases, "run")
+            self.assertEqual((status, asked), (8, []))
+            self.assertIn("fail", counted)
+
+
 if __name__ == "__main__":
     unittest.main()
