@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/topology.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,4 +323,21 @@ uint64_t memory_peak_bytes(void) {
     if (getrusage(RUSAGE_SELF, &usage) != 0)
         return 0;
     return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+/* The second number of /proc/self/statm, in pages. */
+uint64_t process_resident_bytes(void) {
+    char text[128];
+    int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    ssize_t bytes = read(file, text, sizeof(text) - 1);
+    close(file);
+    ssize_t at = 0;
+    while (at < bytes && text[at] != ' ')
+        at++;
+    uint64_t pages = 0;
+    for (at++; at < bytes && text[at] >= '0' && text[at] <= '9'; at++)
+        pages = pages * 10 + (uint64_t)(text[at] - '0');
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }

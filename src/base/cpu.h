@@ -52,4 +52,7 @@ memory_limit memory_limit_detect(void);
 /* Largest resident size so far, in bytes. */
 uint64_t memory_peak_bytes(void);
 
+/* Memory that this process has in RAM now; 0 where that is not said. */
+uint64_t process_resident_bytes(void);
+
 #endif

@@ -206,16 +206,10 @@ avo_status write_logprob_entry(const answer *a, const avo_token_event *token, bu
 
 /* ---- Errors and small parts ---- */
 
-static const char *error_type(unsigned status) {
-    return status == 429   ? "rate_limit_error"
-           : status >= 500 ? "server_error"
-                           : "invalid_request_error";
-}
-
 avo_status write_error(const api_fault *fault, buffer *out) {
     AVO_TRY(buffer_append_text(out, "{\"error\":{\"message\":"));
     AVO_TRY(json_write_string(out, text_from(fault->text)));
-    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", error_type(fault->status)));
+    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", exchange_error_type(fault->status)));
     AVO_TRY(fault->param[0] == '\0' ? buffer_append_text(out, "null")
                                     : json_write_string(out, text_from(fault->param)));
     AVO_TRY(buffer_append_text(out, ",\"code\":"));

@@ -75,6 +75,8 @@ void exchange_set_prompt(exchange *exchange, text_view prompt);
  * from the status: 401 authentication_error, 403 permission_error, 404 not_found_error, 429
  * rate_limit_error, 5xx server_error, else invalid_request_error. Paths under /v1/messages get
  * Anthropic's shape. */
+/* The type that a status has in that shape. */
+const char *exchange_error_type(unsigned status);
 void exchange_fail(exchange *exchange, unsigned status, const char *param, const char *code,
                    const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* The same with Retry-After, in whole seconds, at least 1. */

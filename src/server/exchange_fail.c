@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const char *openai_type(unsigned status) {
+const char *exchange_error_type(unsigned status) {
     switch (status) {
     case 401:
         return "authentication_error";
@@ -30,7 +30,7 @@ static const char *anthropic_type(unsigned status) {
     case 529:
         return "overloaded_error";
     default:
-        return status >= 500 ? "api_error" : openai_type(status);
+        return status >= 500 ? "api_error" : exchange_error_type(status);
     }
 }
 
@@ -50,7 +50,7 @@ static avo_status write_error(buffer *out, const exchange_request *asked, unsign
     }
     AVO_TRY(buffer_append_text(out, "{\"error\":{\"message\":"));
     AVO_TRY(json_write_string(out, text_from(text)));
-    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", openai_type(status)));
+    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", exchange_error_type(status)));
     AVO_TRY(write_optional(out, param));
     AVO_TRY(buffer_append_text(out, ",\"code\":"));
     AVO_TRY(write_optional(out, code));

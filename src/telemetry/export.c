@@ -1,9 +1,9 @@
 /* What exporters share: the door, names, and how texts and numbers are written. */
 #include "telemetry/export_int.h"
 
+#include "base/cpu.h"
 #include "base/json.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,26 +117,9 @@ static double seconds_of(struct timeval time) {
     return (double)time.tv_sec + (double)time.tv_usec * 1e-6;
 }
 
-/* The second number of /proc/self/statm, in pages. */
-static uint64_t resident_now(void) {
-    char text[128];
-    int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    ssize_t bytes = read(file, text, sizeof(text) - 1);
-    close(file);
-    ssize_t at = 0;
-    while (at < bytes && text[at] != ' ')
-        at++;
-    uint64_t pages = 0;
-    for (at++; at < bytes && text[at] >= '0' && text[at] <= '9'; at++)
-        pages = pages * 10 + (uint64_t)(text[at] - '0');
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 process_facts process_facts_now(void) {
     struct rusage usage;
-    process_facts facts = {.resident_bytes = resident_now()};
+    process_facts facts = {.resident_bytes = process_resident_bytes()};
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         facts.cpu_seconds = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
         facts.faults = (uint64_t)usage.ru_majflt + (uint64_t)usage.ru_minflt;

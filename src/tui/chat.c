@@ -2,6 +2,7 @@
 #include "tui/chat.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -279,20 +280,6 @@ void chat_stop(chat *chat) {
 
 /* ---- Figures ---- */
 
-static uint64_t resident_bytes(void) {
-    unsigned long long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    char line[128];
-    if (file == NULL)
-        return 0;
-    if (fgets(line, sizeof(line), file) != NULL) {
-        const char *second = strchr(line, ' ');
-        pages = second == NULL ? 0 : strtoull(second, NULL, 10);
-    }
-    fclose(file);
-    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 void chat_measure(chat *chat, chat_figures *figures) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(chat->options.scheduler, &info);
@@ -303,7 +290,7 @@ void chat_measure(chat *chat, chat_figures *figures) {
                               .pages_used = info.pages_used,
                               .pages_cached = info.pages_cached,
                               .pages = info.pages_used + info.pages_cached + info.pages_free,
-                              .resident_bytes = resident_bytes(),
+                              .resident_bytes = process_resident_bytes(),
                               .bandwidth = chat->rate * (double)chat->options.step_bytes,
                               .bandwidth_share = -1.0};
     if (chat->options.read_limit > 0.0)

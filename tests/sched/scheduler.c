@@ -117,24 +117,6 @@ static void adapters_are_the_requests_own(void **state) {
 
 /* ---- Memory ---- */
 
-typedef struct frugal {
-    world *world;
-    size_t second, last; /* allocations when these tokens came */
-    uint32_t tokens;
-} frugal;
-
-static bool on_frugal_event(void *context, const avo_event *event) {
-    frugal *f = context;
-    if (event->kind != AVO_EVENT_TOKEN)
-        return true;
-    pthread_mutex_lock(&f->world->counting.lock);
-    f->last = f->world->counting.counter.allocations;
-    pthread_mutex_unlock(&f->world->counting.lock);
-    if (++f->tokens == 2)
-        f->second = f->last;
-    return true;
-}
-
 /* From its second token to its last a request allocates nothing, on any thread. */
 static void steps_allocate_nothing(void **state) {
     (void)state;

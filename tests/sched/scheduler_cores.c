@@ -176,24 +176,6 @@ static void closing_waits_for_what_flies(void **state) {
         }
 }
 
-typedef struct frugal {
-    world *world;
-    size_t second, last; /* allocations when these tokens came */
-    uint32_t tokens;
-} frugal;
-
-static bool on_frugal_event(void *context, const avo_event *event) {
-    frugal *f = context;
-    if (event->kind != AVO_EVENT_TOKEN)
-        return true;
-    pthread_mutex_lock(&f->world->counting.lock);
-    f->last = f->world->counting.counter.allocations;
-    pthread_mutex_unlock(&f->world->counting.lock);
-    if (++f->tokens == 2)
-        f->second = f->last;
-    return true;
-}
-
 /* A long prompt is computed in many flights beside one that decodes: nothing is allocated. */
 static void flights_allocate_nothing(void **state) {
     (void)state;

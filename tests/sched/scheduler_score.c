@@ -418,14 +418,14 @@ static void wrong_wishes_are_refused(void **state) {
 
 /* ---- Memory ---- */
 
-typedef struct frugal {
+typedef struct frugal_scored {
     world *world;
     size_t first, last; /* allocations when these tokens of the prompt came */
     uint32_t tokens;
-} frugal;
+} frugal_scored;
 
-static bool on_frugal_event(void *context, const avo_event *event) {
-    frugal *f = context;
+static bool on_scored_event(void *context, const avo_event *event) {
+    frugal_scored *f = context;
     if (event->kind != AVO_EVENT_PROMPT)
         return true;
     pthread_mutex_lock(&f->world->counting.lock);
@@ -442,7 +442,7 @@ static void steps_allocate_nothing(void **state) {
     world_options options = WORLD_OPTIONS;
     options.rows = 8;
     world_open(&w, &options);
-    frugal f = {.world = &w};
+    frugal_scored f = {.world = &w};
     int32_t tokens[TINY_CONTEXT];
     for (size_t i = 0; i < TINY_CONTEXT; i++)
         tokens[i] = (int32_t)(3 + i % 300);
@@ -454,7 +454,7 @@ static void steps_allocate_nothing(void **state) {
     request.sampling = &sampling;
     request.prompt_logprobs = request.no_answer = true;
     request.pooling = AVO_POOLING_MEAN;
-    request.on_event = on_frugal_event;
+    request.on_event = on_scored_event;
     request.on_event_context = &f;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
     assert_true(avo_scheduler_drain(w.scheduler, 60.0));

@@ -398,4 +398,23 @@ static inline avo_scheduler_info info_of(world *w) {
     return info;
 }
 
+/* A request that counts what is allocated between its tokens. */
+typedef struct frugal {
+    world *world;
+    size_t second, last; /* allocations when these tokens came */
+    uint32_t tokens;
+} frugal;
+
+static inline bool on_frugal_event(void *context, const avo_event *event) {
+    frugal *f = context;
+    if (event->kind != AVO_EVENT_TOKEN)
+        return true;
+    pthread_mutex_lock(&f->world->counting.lock);
+    f->last = f->world->counting.counter.allocations;
+    pthread_mutex_unlock(&f->world->counting.lock);
+    if (++f->tokens == 2)
+        f->second = f->last;
+    return true;
+}
+
 #endif
