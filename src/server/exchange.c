@@ -45,6 +45,14 @@ static enum MHD_Result copy_header(void *context, enum MHD_ValueKind kind, const
     return MHD_YES;
 }
 
+void exchange_make_id(char id[static 25]) {
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        random[0] = clock_now_ns();
+    snprintf(id, 25, "%016llx%08llx", (unsigned long long)random[0],
+             (unsigned long long)(random[1] & 0xFFFFFFFFu));
+}
+
 /* The client's own id where it is harmless in a header and in a log. */
 static void choose_id(exchange *exchange) {
     const char *given = exchange_list_find(&exchange->headers, "X-Request-Id");
@@ -52,28 +60,39 @@ static void choose_id(exchange *exchange) {
     bool good = length > 0 && length <= EXCHANGE_ID_MAX;
     for (size_t i = 0; good && i < length; i++)
         good = given[i] > ' ' && given[i] < 0x7F && given[i] != '"' && given[i] != '\\';
-    if (good) {
+    if (good)
         memcpy(exchange->id, given, length + 1);
-        return;
-    }
-    uint64_t random[2] = {0};
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        random[0] = clock_now_ns();
-    snprintf(exchange->id, sizeof(exchange->id), "%016llx%08llx", (unsigned long long)random[0],
-             (unsigned long long)(random[1] & 0xFFFFFFFFu));
 }
 
-static void fill_request(exchange *exchange, struct MHD_Connection *mhd, const char *url,
-                         const char *method) {
+/* "http://host/path", as proxies ask (RFC 9112, 3.2.2): the path is what is asked for, and the host
+ * there counts instead of the header. */
+static const char *take_authority(exchange *exchange, const char *url) {
+    size_t scheme = strncasecmp(url, "http://", 7) == 0    ? 7
+                    : strncasecmp(url, "https://", 8) == 0 ? 8
+                                                           : 0;
+    if (scheme == 0)
+        return url;
+    size_t size = strcspn(url + scheme, "/");
+    const char *host = arena_copy_text(&exchange->arena, url + scheme, size);
+    for (exchange_header_item *item = exchange->headers.first; item != NULL; item = item->next)
+        if (strcasecmp(item->name, "Host") == 0 && host != NULL)
+            item->value = host;
+    const char *path = url + scheme + size;
+    return path[0] == '\0' ? "/" : path;
+}
+
+bool exchange_begin(exchange *exchange, const char *url, const char *method) {
+    struct MHD_Connection *mhd = exchange->connection;
+    exchange->begun = true;
     MHD_get_connection_values(mhd, MHD_HEADER_KIND, copy_header, exchange);
     MHD_get_connection_values(mhd, MHD_GET_ARGUMENT_KIND, copy_header, exchange);
     exchange->keep_head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const char *seen = exchange->keep_head ? MHD_HTTP_METHOD_GET : method;
+    url = take_authority(exchange, url);
     exchange->asked.method = arena_copy_text(&exchange->arena, seen, strlen(seen));
     exchange->asked.path = arena_copy_text(&exchange->arena, url, strlen(url));
-    exchange->asked.id = exchange->id;
-    exchange->asked.peer = exchange->peer;
     choose_id(exchange);
+    return exchange->asked.method != NULL && exchange->asked.path != NULL;
 }
 
 static void free_exchange(exchange *exchange) {
@@ -89,8 +108,7 @@ static void free_exchange(exchange *exchange) {
     free(exchange);
 }
 
-exchange *exchange_open(server *server, struct MHD_Connection *mhd, const char *url,
-                        const char *method) {
+exchange *exchange_open(server *server, struct MHD_Connection *mhd, const char *target) {
     exchange *exchange = calloc(1, sizeof(*exchange));
     if (exchange == NULL)
         return NULL;
@@ -105,8 +123,13 @@ exchange *exchange_open(server *server, struct MHD_Connection *mhd, const char *
     pthread_cond_init(&exchange->cond, NULL);
     exchange->connection = mhd;
     exchange->descriptor = -1;
-    fill_request(exchange, mhd, url, method);
-    if (exchange->asked.method == NULL || exchange->asked.path == NULL) {
+    exchange_make_id(exchange->id);
+    exchange->asked.id = exchange->id;
+    exchange->asked.peer = exchange->peer;
+    exchange->asked.method = "";
+    exchange->asked.path = arena_copy_text(&exchange->arena, target, strcspn(target, "?"));
+    exchange->hides = exchange->asked.path != NULL && strstr(exchange->asked.path, "%00") != NULL;
+    if (exchange->asked.path == NULL) {
         free_exchange(exchange);
         return NULL;
     }
@@ -397,6 +420,24 @@ void exchange_lose(exchange *exchange) {
         exchange->gone_running = false;
         pthread_cond_broadcast(&exchange->cond);
     }
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void exchange_expire(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool waits = exchange->phase == EXCHANGE_WAITING;
+    int descriptor = exchange->descriptor;
+    char id[EXCHANGE_ID_MAX + 1];
+    if (waits) {
+        gate_answer answer = {408,          "too_slow",           "the request came too slowly",
+                              exchange->id, exchange->asked.path, false};
+        exchange->late = true;
+        exchange->status = 408;
+        if (descriptor >= 0 && exchange->server->options.certificate == NULL)
+            exchange->sent_bytes = gate_send(descriptor, &answer, id);
+    }
+    if (descriptor >= 0)
+        shutdown(descriptor, SHUT_RDWR);
     pthread_mutex_unlock(&exchange->lock);
 }
 

@@ -79,6 +79,10 @@ void exchange_set_prompt(exchange *exchange, text_view prompt);
 const char *exchange_error_type(unsigned status);
 void exchange_fail(exchange *exchange, unsigned status, const char *param, const char *code,
                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* That body alone. */
+AVO_MUST_USE avo_status exchange_write_error(buffer *out, const exchange_request *asked,
+                                             unsigned status, const char *param, const char *code,
+                                             const char *text);
 /* The same with Retry-After, in whole seconds, at least 1. */
 void exchange_refuse(exchange *exchange, unsigned status, double retry_seconds, const char *text);
 

@@ -38,8 +38,8 @@ static avo_status write_optional(buffer *out, const char *text) {
     return text == NULL ? buffer_append_text(out, "null") : json_write_string(out, text_from(text));
 }
 
-static avo_status write_error(buffer *out, const exchange_request *asked, unsigned status,
-                              const char *param, const char *code, const char *text) {
+avo_status exchange_write_error(buffer *out, const exchange_request *asked, unsigned status,
+                                const char *param, const char *code, const char *text) {
     if (text_starts(text_from(asked->path), TEXT_LITERAL("/v1/messages"))) {
         AVO_TRY(buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                               anthropic_type(status)));
@@ -66,7 +66,8 @@ void exchange_fail(exchange *exchange, unsigned status, const char *param, const
     va_end(arguments);
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
-    bool written = write_error(&out, exchange_asked(exchange), status, param, code, text) == AVO_OK;
+    bool written =
+        exchange_write_error(&out, exchange_asked(exchange), status, param, code, text) == AVO_OK;
     exchange_send(exchange, status, "application/json",
                   written ? buffer_text(&out) : TEXT_LITERAL("{\"error\":null}"));
     buffer_free(&out);

@@ -32,7 +32,7 @@ static double microseconds(double seconds) {
     return (double)(uint64_t)(seconds * 1e6 + 0.5) / 1e6;
 }
 
-static avo_status write_line(buffer *out, const exchange *exchange) {
+static avo_status write_beginning(buffer *out, const refusal_line *line, const char *key) {
     struct timespec now;
     struct tm parts;
     char time_text[40];
@@ -40,20 +40,40 @@ static avo_status write_line(buffer *out, const exchange *exchange) {
     gmtime_r(&now.tv_sec, &parts);
     strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
     AVO_TRY(buffer_format(out, "{\"time\":\"%s.%03ldZ\"", time_text, now.tv_nsec / 1000000));
-    AVO_TRY(write_member(out, "id", exchange->id));
-    AVO_TRY(write_member(out, "peer", exchange->peer));
-    if (exchange->asked.key != NULL)
-        AVO_TRY(write_member(out, "key", server_key_name(exchange->asked.key)));
-    AVO_TRY(write_member(out, "method", exchange->keep_head ? "HEAD" : exchange->asked.method));
-    AVO_TRY(write_member(out, "path", exchange->asked.path));
-    AVO_TRY(buffer_format(out, ",\"status\":%u,\"bytes\":%llu", exchange->status,
-                          (unsigned long long)exchange->sent_bytes));
-    AVO_TRY(write_number(out, "seconds",
-                         microseconds(clock_seconds(exchange->begun_ns, clock_now_ns()))));
-    AVO_TRY(write_member(out, "end",
-                         exchange->cut    ? "slow reader"
-                         : exchange->gone ? "client gone"
-                                          : "complete"));
+    AVO_TRY(write_member(out, "id", line->id));
+    AVO_TRY(write_member(out, "peer", line->peer));
+    if (key != NULL)
+        AVO_TRY(write_member(out, "key", key));
+    AVO_TRY(buffer_append_text(out, ",\"method\":"));
+    AVO_TRY(json_write_string(out, line->method));
+    AVO_TRY(buffer_append_text(out, ",\"path\":"));
+    AVO_TRY(json_write_string(out, line->path));
+    AVO_TRY(buffer_format(out, ",\"status\":%u,\"bytes\":%zu", line->status, line->bytes));
+    return write_number(out, "seconds",
+                        microseconds(clock_seconds(line->begun_ns, clock_now_ns())));
+}
+
+static const char *end_of(const exchange *exchange) {
+    if (exchange->late)
+        return "too slow";
+    if (exchange->refused)
+        return "refused";
+    if (exchange->cut)
+        return "slow reader";
+    return exchange->gone ? "client gone" : "complete";
+}
+
+static avo_status write_line(buffer *out, const exchange *exchange) {
+    const exchange_request *asked = &exchange->asked;
+    refusal_line line = {.id = exchange->id,
+                         .peer = exchange->peer,
+                         .method = text_from(exchange->keep_head ? "HEAD" : asked->method),
+                         .path = text_from(asked->path),
+                         .status = exchange->status,
+                         .bytes = (size_t)exchange->sent_bytes,
+                         .begun_ns = exchange->begun_ns};
+    AVO_TRY(write_beginning(out, &line, asked->key == NULL ? NULL : server_key_name(asked->key)));
+    AVO_TRY(write_member(out, "end", end_of(exchange)));
     if (exchange->has_usage)
         AVO_TRY(write_usage(out, exchange));
     if (exchange->prompt.size > 0) {
@@ -71,4 +91,15 @@ void exchange_log(exchange *exchange) {
     if (write_line(&line, exchange) == AVO_OK)
         log_write(exchange->server->log, buffer_text(&line));
     buffer_free(&line);
+}
+
+void refusal_log(const server *server, const refusal_line *line) {
+    if (server->log == NULL)
+        return;
+    buffer out;
+    buffer_init(&out, NULL, LOG_QUEUE_BYTES);
+    if (write_beginning(&out, line, NULL) == AVO_OK &&
+        buffer_append_text(&out, ",\"end\":\"refused\"}\n") == AVO_OK)
+        log_write(server->log, buffer_text(&out));
+    buffer_free(&out);
 }

@@ -11,7 +11,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define POOL_SLACK_BYTES 4096u /* libmicrohttpd's own part of a connection's memory */
+/* libmicrohttpd's own part of a connection's memory: records of HEAD_FIELDS_MAX fields and the head
+ * of the answer. Cookies are copied, so a head may need its size twice. */
+#define POOL_SLACK_BYTES 16384u
 #define CERTIFICATE_MAX  ((size_t)1 << 20)
 
 /* ---- Settings ---- */
@@ -65,7 +67,8 @@ static avo_status make_table(server *server, avo_error *error) {
     server->connections = calloc(count, sizeof(*server->connections));
     server->connection_count = (uint32_t)count;
     server->addresses = addresses_open(server->options.connections_max);
-    if (server->connections == NULL || server->addresses == NULL)
+    server->gate_bytes = malloc(SERVER_GATE_BYTES);
+    if (server->connections == NULL || server->addresses == NULL || server->gate_bytes == NULL)
         return status_no_memory(error, "the connections", count * sizeof(connection));
     return AVO_OK;
 }
@@ -131,9 +134,9 @@ static avo_status start_daemon(server *server, avo_error *error) {
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_THREAD_POOL_SIZE,
         options->threads > 1 ? options->threads : 0u, MHD_OPTION_CONNECTION_LIMIT,
         server->connection_count, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)options->header_bytes_max + POOL_SLACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        (size_t)options->header_bytes_max * 2 + POOL_SLACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(options->idle_seconds + 0.999), MHD_OPTION_THREAD_STACK_SIZE, SERVER_STACK_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, request_named, server, MHD_OPTION_END);
     if (server->daemon == NULL)
         return status_fail(error, AVO_ERROR_IO, "cannot start the HTTP threads%s",
                            options->certificate != NULL ? ": do certificate and key fit each other?"
@@ -212,6 +215,7 @@ void server_close(server *server) {
     server_keys_release(server->keys);
     addresses_close(server->addresses);
     free(server->connections);
+    free(server->gate_bytes);
     free(server->certificate);
     free(server->certificate_key);
     pthread_cond_destroy(&server->live_cond);

@@ -110,20 +110,51 @@ static uint64_t announced_bytes(const exchange *exchange) {
     return bytes;
 }
 
-static enum MHD_Result count_length(void *context, enum MHD_ValueKind kind, const char *name,
-                                    const char *value) {
-    (void)kind;
-    (void)value;
-    *(unsigned *)context += strcasecmp(name, "Content-Length") == 0;
-    return MHD_YES;
+static unsigned count(const exchange *exchange, const char *name) {
+    unsigned found = 0;
+    for (const exchange_header_item *item = exchange->headers.first; item != NULL;
+         item = item->next)
+        found += strcasecmp(item->name, name) == 0;
+    return found;
 }
 
-/* Two lengths, or a length and chunks: whoever stands in front of this server may have read another
- * one, and what is the end of this body here would be a request of its own there. */
-static bool is_length_ambiguous(exchange *exchange) {
-    unsigned lengths = 0;
-    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_length, &lengths);
-    return lengths > 1 || (lengths > 0 && header(exchange, "Transfer-Encoding") != NULL);
+static void refuse_form(exchange *exchange, unsigned status, const char *code, const char *text) {
+    exchange_set_header(exchange, "Connection", "close");
+    exchange_fail(exchange, status, NULL, code, "%s", text);
+}
+
+/* What makes it doubtful where this request ends or to whom it goes: whoever stands in front of
+ * this server may have read it otherwise, and what is the end of this body here would be a request
+ * of its own there. Nothing behind it is read. libmicrohttpd takes all of it, and the gate sees the
+ * first head of a connection only. */
+static void check_form(exchange *exchange, const char *version) {
+    const char *coding = header(exchange, "Transfer-Encoding");
+    unsigned lengths = count(exchange, "Content-Length"), hosts = count(exchange, "Host");
+    const union MHD_ConnectionInfo *size =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    for (const exchange_header_item *item = exchange->headers.first; item != NULL;
+         item = item->next)
+        if (!head_name_good(text_from(item->name))) {
+            refuse_form(exchange, 400, "bad_header",
+                        "a line of the head is no name, colon and value");
+            return;
+        }
+    if (exchange->hides)
+        refuse_form(exchange, 400, "bad_target", "the path has a zero byte");
+    else if (size != NULL && size->header_size > exchange->server->options.header_bytes_max)
+        refuse_form(exchange, 431, "head_too_large", "the head is longer than --max-header allows");
+    else if (lengths > 1 || (lengths > 0 && coding != NULL))
+        refuse_form(exchange, 400, "ambiguous_length",
+                    "the body has one Content-Length, or comes in chunks");
+    else if (coding != NULL &&
+             (strcasecmp(coding, "chunked") != 0 || count(exchange, "Transfer-Encoding") > 1))
+        refuse_form(exchange, 501, "transfer_coding",
+                    "the only transfer coding known here is chunked");
+    else if (coding != NULL && strcmp(version, "HTTP/1.0") == 0)
+        refuse_form(exchange, 400, "transfer_coding", "HTTP/1.0 knows no chunks");
+    else if (hosts > 1 || (strcmp(version, "HTTP/1.0") != 0 &&
+                           (hosts == 0 || header(exchange, "Host")[0] == '\0')))
+        refuse_form(exchange, 400, "host", "a request has one Host, with a name");
 }
 
 static void refuse_body(exchange *exchange) {
@@ -180,14 +211,12 @@ static void check_head(exchange *exchange, uint64_t announced) {
 }
 
 /* The first call of a request: its head is complete. */
-static enum MHD_Result begin(exchange *exchange) {
+static enum MHD_Result begin(exchange *exchange, const char *version) {
     uint64_t announced = announced_bytes(exchange);
     const char *expect = header(exchange, "Expect");
-    bool ambiguous = is_length_ambiguous(exchange);
-    if (ambiguous)
-        exchange_fail(exchange, 400, NULL, "ambiguous_length",
-                      "the body has one Content-Length, or comes in chunks");
-    else
+    check_form(exchange, version);
+    bool doubtful = exchange_answered(exchange);
+    if (!doubtful)
         check_head(exchange, announced);
     if (!exchange_answered(exchange)) {
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
@@ -195,7 +224,7 @@ static enum MHD_Result begin(exchange *exchange) {
     }
     /* A small body is read to its end, so that the connection can be used again: libmicrohttpd ends
      * a connection that is answered before that. */
-    if (announced <= SERVER_DISCARD_BYTES && expect == NULL && !ambiguous) {
+    if (announced <= SERVER_DISCARD_BYTES && expect == NULL && !doubtful) {
         exchange->discarding = true;
         watch_state(exchange->server, exchange->descriptor, CONNECTION_BODY);
         return MHD_YES;
@@ -261,22 +290,27 @@ static void complete(exchange *exchange) {
 
 /* ---- libmicrohttpd's calls ---- */
 
+void *request_named(void *context, const char *uri, struct MHD_Connection *connection) {
+    exchange *exchange = exchange_open(context, connection, uri == NULL ? "" : uri);
+    if (exchange == NULL)
+        return NULL;
+    const union MHD_ConnectionInfo *socket =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    exchange->descriptor = socket->connect_fd;
+    watch_exchange(exchange->server, exchange->descriptor, exchange);
+    return exchange;
+}
+
 enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_bytes, void **own) {
-    (void)version;
+    (void)context;
+    (void)connection;
     exchange *exchange = *own;
-    if (exchange == NULL) {
-        exchange = exchange_open(context, connection, url, method);
-        if (exchange == NULL)
-            return MHD_NO;
-        const union MHD_ConnectionInfo *socket =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        exchange->descriptor = socket->connect_fd;
-        *own = exchange;
-        watch_exchange(exchange->server, exchange->descriptor, exchange);
-        return begin(exchange);
-    }
+    if (exchange == NULL) /* no memory */
+        return MHD_NO;
+    if (!exchange->begun)
+        return exchange_begin(exchange, url, method) ? begin(exchange, version) : MHD_NO;
     if (*upload_bytes > 0) {
         size_t size = *upload_bytes;
         *upload_bytes = 0;
@@ -287,15 +321,28 @@ enum MHD_Result request_handle(void *context, struct MHD_Connection *connection,
     return exchange_queue(exchange);
 }
 
+/* libmicrohttpd has answered by itself: a head or a chunk that it could not read. */
+static void take_refusal(exchange *exchange, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *status =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_HTTP_STATUS);
+    if (exchange->queued || status == NULL || status->http_status == 0)
+        return;
+    watch_linger(exchange->server, exchange->descriptor);
+    pthread_mutex_lock(&exchange->lock);
+    exchange->refused = true;
+    exchange->status = status->http_status;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
 void request_completed(void *context, struct MHD_Connection *connection, void **own,
                        enum MHD_RequestTerminationCode code) {
     (void)context;
-    (void)connection;
     (void)code;
     exchange *exchange = *own;
     if (exchange == NULL)
         return;
     *own = NULL;
+    take_refusal(exchange, connection);
     watch_exchange(exchange->server, exchange->descriptor, NULL);
     watch_state(exchange->server, exchange->descriptor, CONNECTION_HEAD);
     exchange_over(exchange);

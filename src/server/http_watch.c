@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define EVENTS_MAX 64
@@ -92,8 +91,7 @@ void watch_linger(server *server, int descriptor) {
 
 /* ---- Lingering ---- */
 
-/* Takes the socket: what comes is thrown away until the client closes, or has had its time. */
-static void linger(server *server, int descriptor) {
+void watch_take(server *server, int descriptor) {
     shutdown(descriptor, SHUT_WR);
     connection *entry = entry_of(server, descriptor);
     pthread_mutex_lock(&server->table_lock);
@@ -147,30 +145,28 @@ static void linger_read(server *server, int descriptor) {
 
 /* ---- Accepting ---- */
 
-static void leave_address(server *server, connection *entry) {
+void watch_leave(server *server, connection *entry) {
     if (entry->counted)
         addresses_leave(server->addresses, entry->address);
     entry->counted = false;
+    entry->state = CONNECTION_NONE;
+    entry->exchange = NULL;
+    server->connected--;
 }
 
 /* A connection is refused in one breath: it may not have said anything yet. */
-static void refuse(server *server, int descriptor, unsigned status, const char *reason,
+static void refuse(server *server, int descriptor, const struct sockaddr *address, unsigned status,
                    const char *text) {
-    char answer[600], body[256];
-    uint64_t id = 0;
-    (void)!getrandom(&id, sizeof(id), GRND_NONBLOCK);
-    int body_bytes = snprintf(body, sizeof(body),
-                              "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
-                              "\"code\":\"connections\"}}",
-                              text, status == 429 ? "rate_limit_error" : "server_error");
-    int bytes = snprintf(answer, sizeof(answer),
-                         "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-                         "Connection: close\r\nX-Request-Id: %016llx\r\nContent-Length: %d\r\n\r\n"
-                         "%s",
-                         status, reason, (unsigned long long)id, body_bytes, body);
+    char id[EXCHANGE_ID_MAX + 1], peer[64];
+    gate_answer answer = {status, "connections", text, NULL, "", true};
+    refusal_line line = {.id = id, .peer = peer, .status = status, .begun_ns = clock_now_ns()};
+    listen_peer(descriptor, address, peer, sizeof(peer));
     if (server->options.certificate == NULL)
-        (void)!send(descriptor, answer, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-    linger(server, descriptor);
+        line.bytes = gate_send(descriptor, &answer, id);
+    else
+        exchange_make_id(id);
+    refusal_log(server, &line);
+    watch_take(server, descriptor);
 }
 
 static void set_socket(const server *server, int descriptor, int family) {
@@ -195,16 +191,15 @@ static bool enter(server *server, int descriptor, const struct sockaddr *address
     bool room = entry != NULL && server->connected < server->options.connections_max;
     if (room) {
         /* One that libmicrohttpd could not take at all leaves no word. */
-        if (entry->state != CONNECTION_NONE) {
-            leave_address(server, entry);
-            server->connected--;
-        }
+        if (entry->state != CONNECTION_NONE)
+            watch_leave(server, entry);
         uint32_t generation = (entry->generation + 1) & GENERATION;
-        *entry = (connection){.state = CONNECTION_HEAD, .generation = generation};
+        *entry = (connection){.state = CONNECTION_GATE, .generation = generation};
         entry->counted = counted;
         entry->address = address_of(address);
         entry->local = address_is_loopback(address);
-        entry->deadline_ns = after(clock_now_ns(), server->options.header_seconds);
+        entry->begun_ns = clock_now_ns();
+        entry->deadline_ns = after(entry->begun_ns, server->options.header_seconds);
         listen_peer(descriptor, address, entry->peer, sizeof(entry->peer));
         *key = (uint64_t)generation << 32 | (uint32_t)descriptor;
         server->connected++;
@@ -213,8 +208,7 @@ static bool enter(server *server, int descriptor, const struct sockaddr *address
     return room;
 }
 
-static void take_connection(server *server, int descriptor, const struct sockaddr *address,
-                            socklen_t address_bytes) {
+static void take_connection(server *server, int descriptor, const struct sockaddr *address) {
     const server_options *options = &server->options;
     uint32_t maximum = options->connections_per_address_max;
     bool counted = address->sa_family != AF_UNIX;
@@ -223,33 +217,18 @@ static void take_connection(server *server, int descriptor, const struct sockadd
         maximum = SERVER_PER_ADDRESS;
     }
     if (counted && !addresses_enter(server->addresses, address_of(address), maximum)) {
-        refuse(server, descriptor, 429, "Too Many Requests",
-               "too many connections from this address");
+        refuse(server, descriptor, address, 429, "too many connections from this address");
         return;
     }
     uint64_t key = 0;
     if (!enter(server, descriptor, address, counted, &key)) {
         if (counted)
             addresses_leave(server->addresses, address_of(address));
-        refuse(server, descriptor, 503, "Service Unavailable", "too many connections");
+        refuse(server, descriptor, address, 503, "too many connections");
         return;
     }
     set_socket(server, descriptor, address->sa_family);
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = key};
-    bool watched = epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
-    if (!watched ||
-        MHD_add_connection(server->daemon, descriptor, address, address_bytes) != MHD_YES) {
-        pthread_mutex_lock(&server->table_lock);
-        connection *entry = entry_of(server, descriptor);
-        if (entry->state != CONNECTION_NONE) {
-            leave_address(server, entry);
-            entry->state = CONNECTION_NONE;
-            server->connected--;
-        }
-        pthread_mutex_unlock(&server->table_lock);
-        if (!watched) /* else libmicrohttpd has closed it */
-            close(descriptor);
-    }
+    gate_enter(server, descriptor, key);
 }
 
 /* No descriptor is left: the spare one is given up to say so to one client. */
@@ -268,7 +247,7 @@ static void accept_all(server *server, int listener) {
         int descriptor =
             accept4(listener, (struct sockaddr *)&address, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (descriptor >= 0)
-            take_connection(server, descriptor, (const struct sockaddr *)&address, bytes);
+            take_connection(server, descriptor, (const struct sockaddr *)&address);
         else if (errno == EMFILE || errno == ENFILE)
             refuse_without_descriptor(server, listener);
         else if (errno != EINTR && errno != ECONNABORTED)
@@ -278,7 +257,7 @@ static void accept_all(server *server, int listener) {
 
 /* ---- Hang-ups and deadlines ---- */
 
-static void hang_up(server *server, uint64_t key) {
+static void hang_up(server *server, uint64_t key, bool ended) {
     int descriptor = (int)(uint32_t)key;
     exchange *answering = NULL;
     pthread_mutex_lock(&server->table_lock);
@@ -286,7 +265,8 @@ static void hang_up(server *server, uint64_t key) {
     bool current = entry != NULL && entry->state != CONNECTION_NONE &&
                    entry->generation == (uint32_t)(key >> 32);
     bool lingers = current && entry->state == CONNECTION_LINGER;
-    if (current && !lingers) {
+    bool waits = current && entry->state == CONNECTION_GATE;
+    if (current && !lingers && !waits) {
         entry->hung_up = true;
         if (entry->exchange != NULL)
             answering = exchange_share(entry->exchange);
@@ -294,44 +274,45 @@ static void hang_up(server *server, uint64_t key) {
     pthread_mutex_unlock(&server->table_lock);
     if (lingers)
         linger_read(server, descriptor);
+    if (waits)
+        gate_read(server, descriptor, ended);
     if (answering != NULL) {
         exchange_lose(answering);
         exchange_release(answering);
     }
 }
 
-/* Too slow: it is told so where nothing was said yet, and libmicrohttpd sees the end. */
-static void expire(const server *server, int descriptor) {
-    static const char answer[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n"
-                                 "Content-Length: 0\r\n\r\n";
-    if (server->options.certificate == NULL)
-        (void)!send(descriptor, answer, sizeof(answer) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    shutdown(descriptor, SHUT_RDWR);
-}
-
-static void keep_deadlines(server *server, uint64_t now) {
-    for (uint32_t i = 0; i < server->connection_count; i++) {
-        pthread_mutex_lock(&server->table_lock);
-        connection *entry = &server->connections[i];
-        bool late = now > entry->deadline_ns;
-        bool ends = late && entry->state == CONNECTION_LINGER;
-        if (late && (entry->state == CONNECTION_HEAD || entry->state == CONNECTION_BODY)) {
-            expire(server, (int)i);
-            entry->deadline_ns = UINT64_MAX;
-        }
-        pthread_mutex_unlock(&server->table_lock);
-        if (ends)
-            linger_end(server, (int)i);
+/* Too slow: where a request has begun its client is told so, and libmicrohttpd sees the end. */
+static void keep_deadline(server *server, int descriptor, uint64_t now) {
+    connection *entry = &server->connections[descriptor];
+    exchange *answering = NULL;
+    pthread_mutex_lock(&server->table_lock);
+    connection_state state = now > entry->deadline_ns ? entry->state : CONNECTION_NONE;
+    if (state == CONNECTION_HEAD || state == CONNECTION_BODY) {
+        entry->deadline_ns = UINT64_MAX;
+        if (entry->exchange != NULL)
+            answering = exchange_share(entry->exchange);
+        else
+            shutdown(descriptor, SHUT_RDWR); /* under the lock: the descriptor is still its own */
     }
+    pthread_mutex_unlock(&server->table_lock);
+    if (answering != NULL) {
+        exchange_expire(answering);
+        exchange_release(answering);
+    } else if (state == CONNECTION_LINGER)
+        linger_end(server, descriptor);
+    else if (state == CONNECTION_GATE)
+        gate_late(server, descriptor);
 }
 
 /* ---- The thread ---- */
 
-static void handle(server *server, uint64_t key) {
+static void handle(server *server, const struct epoll_event *event) {
+    uint64_t key = event->data.u64;
     if ((key & EVENT_LISTEN) != 0)
         accept_all(server, server->options.listen_sockets[key & ~EVENT_LISTEN]);
     else if ((key & EVENT_WAKE) == 0)
-        hang_up(server, key);
+        hang_up(server, key, (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
 }
 
 static void *watch(void *context) {
@@ -343,22 +324,25 @@ static void *watch(void *context) {
         /* Hang-ups first: the descriptor of one who left may be the next one's. */
         for (int i = 0; i < count; i++)
             if ((events[i].data.u64 & EVENT_LISTEN) == 0)
-                handle(server, events[i].data.u64);
+                handle(server, &events[i]);
         for (int i = 0; i < count; i++)
             if ((events[i].data.u64 & EVENT_LISTEN) != 0)
-                handle(server, events[i].data.u64);
+                handle(server, &events[i]);
         uint64_t now = clock_now_ns();
         if (now - ticked > (uint64_t)TICK_MS * 1000000u) {
             ticked = now;
-            keep_deadlines(server, now);
+            for (uint32_t i = 0; i < server->connection_count; i++)
+                keep_deadline(server, (int)i, now);
         }
     }
     for (uint32_t i = 0; i < server->connection_count; i++) {
         pthread_mutex_lock(&server->table_lock);
-        bool lingers = server->connections[i].state == CONNECTION_LINGER;
+        connection_state state = server->connections[i].state;
         pthread_mutex_unlock(&server->table_lock);
-        if (lingers)
+        if (state == CONNECTION_LINGER)
             linger_end(server, (int)i);
+        else if (state == CONNECTION_GATE)
+            gate_close(server, (int)i);
     }
     return NULL;
 }
@@ -399,16 +383,13 @@ void watch_closed(server *server, int descriptor) {
     bool lingers = false;
     if (entry != NULL && entry->state != CONNECTION_NONE) {
         lingers = entry->linger && !entry->hung_up;
-        leave_address(server, entry);
-        entry->state = CONNECTION_NONE;
-        entry->exchange = NULL;
-        server->connected--;
+        watch_leave(server, entry);
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, descriptor, NULL);
     }
     pthread_mutex_unlock(&server->table_lock);
     int copy = lingers ? fcntl(descriptor, F_DUPFD_CLOEXEC, 3) : -1;
     if (copy >= 0)
-        linger(server, copy);
+        watch_take(server, copy);
 }
 
 void watch_lose_all(server *server) {

@@ -1,8 +1,9 @@
 /* Inside the HTTP half: the server, its table of connections, and the exchange.
  *
  * Threads:
- *   watcher   accepts connections, sees clients that have gone, ends those that take too long, and
- *             lingers on refused ones until they have read why (http_watch.c)
+ *   watcher   accepts connections, looks at their first head (http_gate.c), sees clients that have
+ *             gone, ends those that take too long, and lingers on refused ones until they have read
+ *             why (http_watch.c)
  *   HTTP      libmicrohttpd's own: parse, call the endpoint, send (http_request.c, exchange.c)
  *   pulse     asks the scheduler now and then whether its loop still moves (http_pulse.c)
  *   log       writes the access log (log.c)
@@ -21,6 +22,7 @@
 #include "base/buffer.h"
 #include "server/api.h"
 #include "server/exchange.h"
+#include "server/head.h"
 #include "server/keys.h"
 #include "server/limits.h"
 #include "server/log.h"
@@ -45,6 +47,7 @@
 #define SERVER_BODY_SHARE      16u   /* bodies of all requests together: so many of the largest */
 #define SERVER_BODY_RATE       8192u /* bytes a second that a body must come with */
 #define SERVER_DISCARD_BYTES   ((uint64_t)256 << 10) /* of a refused body, to keep a connection */
+#define SERVER_GATE_BYTES      ((size_t)32 << 10)    /* of a first head that are looked at */
 #define SERVER_LINGER_SECONDS  2.0
 #define SERVER_LINGER_BYTES    ((uint64_t)4 << 20)
 #define SERVER_LINGERING_MAX   1024u
@@ -57,6 +60,7 @@
 
 typedef enum connection_state {
     CONNECTION_NONE,
+    CONNECTION_GATE,  /* the watcher's alone: its first head is awaited, and nobody else knows it */
     CONNECTION_HEAD,  /* a request's head is awaited: must be there by the deadline */
     CONNECTION_BODY,  /* then its body: faster than SERVER_BODY_RATE */
     CONNECTION_BUSY,  /* answered; no deadline of ours */
@@ -73,7 +77,7 @@ typedef struct connection {
     char peer[64];
     bool local;         /* from this machine */
     exchange *exchange; /* being answered */
-    uint64_t deadline_ns;
+    uint64_t begun_ns, deadline_ns;
     uint64_t body_bytes; /* received of the body; or thrown away while lingering */
 } connection;
 
@@ -97,6 +101,7 @@ struct server {
     address_table *addresses;
 
     int epoll, wake, spare;
+    char *gate_bytes; /* a head being looked at; the watcher's */
     pthread_t watcher, pulse;
     bool watcher_runs, pulse_runs;
 
@@ -121,7 +126,32 @@ void listen_describe(server *server);
 /* "192.0.2.1:5000", "unix:uid=1000". */
 void listen_peer(int descriptor, const struct sockaddr *address, char *text, size_t capacity);
 
+/* ---- http_gate.c ---- */
+/* A connection that was accepted: it stays here until its first head has come. */
+void gate_enter(server *server, int descriptor, uint64_t key);
+/* Something has come, or nothing more will (`ended`). */
+void gate_read(server *server, int descriptor, bool ended);
+/* Its time is over. */
+void gate_late(server *server, int descriptor);
+/* Ends it without a word. */
+void gate_close(server *server, int descriptor);
+/* An answer in one breath, written past libmicrohttpd: JSON, X-Request-Id, Connection: close. Never
+ * into a connection that has begun to speak TLS. */
+typedef struct gate_answer {
+    unsigned status;
+    const char *code, *text;
+    const char *id;   /* NULL: one is made */
+    const char *path; /* decides the error's shape */
+    bool retry;       /* Retry-After */
+} gate_answer;
+/* `id` has room for EXCHANGE_ID_MAX + 1; the bytes of the body. */
+size_t gate_send(int descriptor, const gate_answer *answer, char *id);
+
 /* ---- http_watch.c ---- */
+/* The table's entry is free again; the lock is held. */
+void watch_leave(server *server, connection *entry);
+/* Takes the socket: what comes is thrown away until the client closes, or has had its time. */
+void watch_take(server *server, int descriptor);
 AVO_MUST_USE avo_status watch_begin(server *server, avo_error *error);
 void watch_end(server *server);
 /* The state and deadline of a client's connection. */
@@ -149,6 +179,8 @@ void pulse_end(server *server);
 void host_check(exchange *exchange);
 
 /* ---- http_request.c ---- */
+/* A request's first line has come. */
+void *request_named(void *context, const char *uri, struct MHD_Connection *connection);
 enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_bytes, void **own);
@@ -182,6 +214,8 @@ struct exchange {
     char id[EXCHANGE_ID_MAX + 1];
     char peer[64];
     bool local, keep_head; /* HEAD: answered as GET, without the body */
+    bool begun;            /* its head is complete */
+    bool hides;            /* its path goes on behind a zero byte, where nobody sees it */
     bool handled;          /* the endpoint was called */
     bool discarding;       /* answered already; the rest of the body is thrown away */
     bool counted;          /* in open_exchanges */
@@ -196,9 +230,11 @@ struct exchange {
     struct MHD_Connection *connection; /* NULL: over */
     int descriptor;
     bool suspended;
-    bool queued; /* libmicrohttpd has the response */
-    bool gone;   /* the client, or the server is closing */
-    bool cut;    /* it read too slowly */
+    bool queued;  /* libmicrohttpd has the response */
+    bool gone;    /* the client, or the server is closing */
+    bool cut;     /* it read too slowly */
+    bool late;    /* it asked too slowly */
+    bool refused; /* by libmicrohttpd */
     struct MHD_Response *response;
     unsigned status;
     exchange_header_list answer_headers;
@@ -215,9 +251,13 @@ struct exchange {
     buffer prompt;
 };
 
-/* With one reference; NULL without memory. */
-exchange *exchange_open(server *server, struct MHD_Connection *connection, const char *url,
-                        const char *method);
+/* With one reference, for the target of a first line; NULL without memory. */
+exchange *exchange_open(server *server, struct MHD_Connection *connection, const char *target);
+/* Its head is complete. */
+AVO_MUST_USE bool exchange_begin(exchange *exchange, const char *url, const char *method);
+void exchange_make_id(char id[static 25]);
+/* The deadline of its body has passed. */
+void exchange_expire(exchange *exchange);
 /* Hands the answer to libmicrohttpd, or suspends the connection until there is one. */
 enum MHD_Result exchange_queue(exchange *exchange);
 /* The client is gone: whoever answers is told, and the connection ended. */
@@ -231,5 +271,14 @@ const char *exchange_list_find(const exchange_header_list *list, const char *nam
 
 /* ---- exchange_log.c ---- */
 void exchange_log(exchange *exchange);
+/* The same for what never became one. */
+typedef struct refusal_line {
+    const char *id, *peer;
+    text_view method, path;
+    unsigned status;
+    size_t bytes;
+    uint64_t begun_ns;
+} refusal_line;
+void refusal_log(const server *server, const refusal_line *line);
 
 #endif
