@@ -670,6 +670,19 @@ AVO_API AVO_MUST_USE avo_status avo_grammar_open(const avo_model *model, avo_gra
 AVO_API avo_grammar *avo_grammar_share(avo_grammar *grammar);
 AVO_API void avo_grammar_close(avo_grammar *grammar);
 
+typedef struct avo_grammar_info {
+    size_t size; /* sizeof(avo_grammar_info), set by the caller */
+    uint32_t states;
+    uint64_t memory_bytes; /* now: masks are added while answers are written, up to 128 MiB */
+} avo_grammar_info;
+#define AVO_GRAMMAR_INFO_INIT                                                                      \
+    { sizeof(avo_grammar_info), 0, 0 }
+/* Any thread. */
+AVO_API void avo_grammar_describe(avo_grammar *grammar, avo_grammar_info *info);
+
+/* Opens a grammar, or finds one that is open already; *grammar is a reference for the caller. */
+typedef avo_status (*avo_grammar_function)(void *context, avo_grammar **grammar, avo_error *error);
+
 /* ---- Generation --------------------------------------------------------------------------- */
 
 /* One generated token. `text` holds whole characters only and may be empty while one is
@@ -859,12 +872,16 @@ typedef struct avo_request {
     bool prompt_logprobs;
     bool no_answer;      /* the prompt alone is computed; ends with AVO_FINISH_LENGTH */
     avo_pooling pooling; /* the result has an embedding of the prompt; needs no_answer */
+    /* In the place of `grammar`, where it must still be compiled: called once, by a tokenizer
+     * thread, when there was room for the request. What it fails with, the request fails with. */
+    avo_grammar_function open_grammar;
+    void *open_grammar_context;
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
             NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE                                                                       \
+            AVO_POOLING_NONE, NULL, NULL                                                           \
     }
 
 /* AVO_ERROR_FULL: queue or tokens are at their maximum; *retry_seconds (may be NULL) says when to

@@ -184,6 +184,14 @@ avo_status grammar_check(const avo_grammar *grammar, const avo_model *model, avo
     return status_fail(error, AVO_ERROR_ARGUMENT, "the grammar was opened for another model");
 }
 
+void avo_grammar_describe(avo_grammar *grammar, avo_grammar_info *info) {
+    grammar_counts counts = grammar_count(grammar);
+    avo_grammar_info now = {.size = sizeof(now),
+                            .states = counts.states,
+                            .memory_bytes = grammar->arena.used_bytes + counts.mask_bytes};
+    options_give(info, &now, sizeof(now));
+}
+
 grammar_counts grammar_count(avo_grammar *grammar) {
     grammar_counts counts = {.states = grammar->net.state_count};
     pthread_mutex_lock(&grammar->mutex);

@@ -86,6 +86,19 @@ static void key_adapters(job *job) {
     job->adapter_key = job->use_count > 0 && sum == 0 ? 1 : sum;
 }
 
+/* ---- Grammars ---- */
+
+/* Compiling takes longer than tokenising: a request that is refused has not had it done. */
+static avo_status take_grammar(job *job, avo_error *error) {
+    avo_request *given = &job->given;
+    if (given->open_grammar == NULL)
+        return AVO_OK;
+    AVO_TRY(given->open_grammar(given->open_grammar_context, &given->grammar, error));
+    if (given->grammar == NULL) /* an answer that shall be bound is never free */
+        return status_fail(error, AVO_ERROR_ARGUMENT, "open_grammar gave no grammar");
+    return grammar_check(given->grammar, job->scheduler->engine_limits.model, error);
+}
+
 /* ---- The thread ---- */
 
 static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
@@ -98,6 +111,7 @@ static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
         AVO_TRY(take_tokens(job, ids->ids, ids->count, error));
     }
     AVO_TRY(take_adapters(job, error));
+    AVO_TRY(take_grammar(job, error));
     key_adapters(job);
     arena_free(&job->texts);
     return AVO_OK;

@@ -169,6 +169,9 @@ static avo_status check_scoring(const avo_request *request, avo_error *error) {
 
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
+    if (request->grammar != NULL && request->open_grammar != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a request has a grammar or opens one, not both");
     if (request->grammar != NULL)
         AVO_TRY(grammar_check(request->grammar, s->engine_limits.model, error));
     AVO_TRY(check_arrays(request, sampling, error));

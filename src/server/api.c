@@ -141,7 +141,8 @@ avo_status api_open(server *server, api **out, avo_error *error) {
     pthread_mutex_init(&opened->lock, NULL);
     pthread_cond_init(&opened->idle, NULL);
     avo_status status = tool_format_open(opened->model, &opened->tools, &opened->tools_error);
-    if (status == AVO_ERROR_MEMORY) {
+    if (status == AVO_ERROR_MEMORY || grammar_cache_open(opened->model, API_GRAMMARS_BYTES_MAX,
+                                                         &opened->grammars, error) != AVO_OK) {
         api_close(opened);
         return status_no_memory(error, "the endpoints", sizeof(*opened));
     }
@@ -156,7 +157,7 @@ void api_close(api *api) {
     while (api->helpers > 0)
         pthread_cond_wait(&api->idle, &api->lock);
     pthread_mutex_unlock(&api->lock);
-    grammars_forget(api);
+    grammar_cache_close(api->grammars);
     adapters_forget(api);
     tool_format_close(api->tools);
     pthread_cond_destroy(&api->idle);

@@ -137,6 +137,19 @@ static const char *prompt_param(const generation *g) {
 
 static bool on_event(void *context, const avo_event *event);
 
+/* On a tokenizer thread of the scheduler, which has room for the request. */
+static avo_status open_grammar(void *context, avo_grammar **grammar, avo_error *error) {
+    answer *a = ((choice *)context)->answer;
+    api_fault fault = {0};
+    if (grammar_take(a->api, &a->g->grammar, grammar, error, &fault))
+        return AVO_OK;
+    pthread_mutex_lock(&a->lock);
+    if (a->fault.status == 0)
+        a->fault = fault;
+    pthread_mutex_unlock(&a->lock);
+    return error->status == AVO_OK ? AVO_ERROR_ARGUMENT : error->status;
+}
+
 static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
     answer *a = c->answer;
     const generation *g = a->g;
@@ -170,7 +183,10 @@ static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
     request.first_token_deadline = g->first_token_deadline;
     request.deadline = g->deadline;
     request.cache_salt = g->cache_salt;
-    request.grammar = g->grammar;
+    if (g->grammar.param != NULL) {
+        request.open_grammar = open_grammar;
+        request.open_grammar_context = c;
+    }
     request.prompt_logprobs = g->echo && g->logprobs;
     request.no_answer = g->no_answer;
     request.pooling = g->pooling;

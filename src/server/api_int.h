@@ -6,21 +6,13 @@
 #include "server/api.h"
 #include "server/api_fields.h"
 #include "server/api_limits.h"
+#include "server/grammar_cache.h"
 #include "server/tool_calls.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- State between requests ---- */
-
-#define API_GRAMMARS_KEPT 32
-
-typedef struct kept_grammar {
-    avo_grammar *grammar;
-    avo_grammar_kind kind;
-    char *text, *trigger;
-    uint64_t used; /* when last */
-} kept_grammar;
 
 typedef struct numbered_adapter {
     char *name;
@@ -38,6 +30,7 @@ struct api {
     int64_t opened_at; /* Unix time */
     tool_format *tools;
     avo_error tools_error; /* why there are none */
+    grammar_cache *grammars;
     atomic_ullong counter; /* of ids and seeds by chance */
     uint64_t secret;
 
@@ -45,8 +38,6 @@ struct api {
     pthread_cond_t idle;
     uint32_t helpers; /* threads at work */
     bool tracing;
-    kept_grammar grammars[API_GRAMMARS_KEPT];
-    uint64_t grammar_clock;
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
 };
@@ -66,6 +57,14 @@ typedef struct api_prompt {
     size_t token_count;
     const char *text;
 } api_prompt;
+
+/* What an answer may be, to be compiled when there is room for the request; `text` and `trigger`
+ * as avo_grammar_open wants them. */
+typedef struct api_grammar {
+    avo_grammar_kind kind;
+    const char *text, *trigger;
+    const char *param; /* of the request, which errors name; NULL: there is no grammar */
+} api_grammar;
 
 typedef struct generation {
     api_family family;
@@ -92,8 +91,8 @@ typedef struct generation {
     bool ignore_eos;
 
     bool logprobs, echo, stream, include_usage;
-    avo_grammar *grammar; /* a reference of ours */
-    bool calls;           /* calls of tools are looked for in the answer */
+    api_grammar grammar;
+    bool calls; /* calls of tools are looked for in the answer */
     bool parallel_calls;
     const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
     const char *instructions, *format_json, *metadata_json;
@@ -179,11 +178,9 @@ AVO_MUST_USE bool tools_read(api *api, const api_values *values, generation *g, 
 /* response_format, text.format, grammar. */
 AVO_MUST_USE bool format_read(api *api, const api_values *values, generation *g, arena *scratch,
                               api_fault *fault);
-/* Compiled, or found among those that were lately. */
-AVO_MUST_USE bool grammar_take(api *api, avo_grammar_kind kind, const char *text,
-                               const char *trigger, const char *param, avo_grammar **out,
-                               api_fault *fault);
-void grammars_forget(api *api);
+/* Compiles, or finds what was compiled lately. Takes its time: not on a connections' thread. */
+AVO_MUST_USE bool grammar_take(api *api, const api_grammar *source, avo_grammar **out,
+                               avo_error *error, api_fault *fault);
 
 /* ---- api_adapters.c ---- */
 /* model, adapters and lora: what answers. */

@@ -9,7 +9,9 @@
 #define API_AT_ONCE_BYTES_MAX 8192 /* bodies of these that the connections' own threads read */
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
-#define API_GRAMMAR_BYTES_MAX ((size_t)64 << 10) /* compiled on a connections' thread */
+#define API_GRAMMAR_BYTES_MAX ((size_t)64 << 10)
+#define API_GRAMMARS_BYTES_MAX                                                                     \
+    ((uint64_t)256 << 20) /* compiled ones that are kept, with their masks */
 #define API_TOKENS_MAX        16777216.0
 #define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
 #define API_PROMPTS_MAX       2048

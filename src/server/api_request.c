@@ -461,7 +461,6 @@ bool generation_read(api *api, api_family family, const server_key *key, text_vi
 void generation_free(generation *g) {
     if (g == NULL)
         return;
-    avo_grammar_close(g->grammar);
     arena_free(&g->arena);
     free(g);
 }

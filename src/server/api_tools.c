@@ -4,90 +4,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- Grammars, kept compiled ---- */
+/* ---- Grammars ---- */
 
-static bool same(const char *a, const char *b) {
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-static void drop(kept_grammar *kept) {
-    avo_grammar_close(kept->grammar);
-    free(kept->text);
-    free(kept->trigger);
-    *kept = (kept_grammar){0};
-}
-
-void grammars_forget(api *api) {
-    for (size_t i = 0; i < API_GRAMMARS_KEPT; i++)
-        drop(&api->grammars[i]);
-}
-
-static avo_grammar *find_kept(api *api, avo_grammar_kind kind, const char *text,
-                              const char *trigger) {
-    avo_grammar *found = NULL;
-    pthread_mutex_lock(&api->lock);
-    for (size_t i = 0; i < API_GRAMMARS_KEPT && found == NULL; i++) {
-        kept_grammar *kept = &api->grammars[i];
-        if (kept->grammar != NULL && kept->kind == kind && same(kept->text, text) &&
-            same(kept->trigger, trigger)) {
-            kept->used = ++api->grammar_clock;
-            found = avo_grammar_share(kept->grammar);
-        }
-    }
-    pthread_mutex_unlock(&api->lock);
-    return found;
-}
-
-/* In the place of the one that was not used for longest. Without memory it is not kept. */
-static void keep(api *api, avo_grammar_kind kind, const char *text, const char *trigger,
-                 avo_grammar *grammar) {
-    char *text_copy = text == NULL ? NULL : strdup(text);
-    char *trigger_copy = trigger == NULL ? NULL : strdup(trigger);
-    if ((text != NULL && text_copy == NULL) || (trigger != NULL && trigger_copy == NULL)) {
-        free(text_copy);
-        free(trigger_copy);
-        return;
-    }
-    pthread_mutex_lock(&api->lock);
-    kept_grammar *oldest = &api->grammars[0];
-    for (size_t i = 1; i < API_GRAMMARS_KEPT; i++)
-        if (api->grammars[i].used < oldest->used)
-            oldest = &api->grammars[i];
-    kept_grammar dropped = *oldest;
-    *oldest = (kept_grammar){.grammar = avo_grammar_share(grammar),
-                             .kind = kind,
-                             .text = text_copy,
-                             .trigger = trigger_copy,
-                             .used = ++api->grammar_clock};
-    pthread_mutex_unlock(&api->lock);
-    drop(&dropped);
-}
-
-bool grammar_take(api *api, avo_grammar_kind kind, const char *text, const char *trigger,
-                  const char *param, avo_grammar **out, api_fault *fault) {
-    *out = find_kept(api, kind, text, trigger);
-    if (*out != NULL)
+bool grammar_take(api *api, const api_grammar *source, avo_grammar **out, avo_error *error,
+                  api_fault *fault) {
+    avo_status status =
+        grammar_cache_take(api->grammars, source->kind, source->text, source->trigger, out, error);
+    if (status == AVO_OK)
         return true;
+    if (status == AVO_ERROR_MEMORY)
+        return fault_no_memory(fault);
+    return fault_set(fault, 400, source->param, "invalid_grammar", "%s: %s", source->param,
+                     error->text);
+}
+
+/* Remembered with the request; whether it can be compiled turns out when there is room. */
+static bool note_grammar(avo_grammar_kind kind, const char *text, const char *trigger,
+                         const char *param, generation *g, api_fault *fault) {
     size_t bytes = text == NULL ? 0 : strlen(text);
     if (bytes > API_GRAMMAR_BYTES_MAX)
         return fault_set(fault, 400, param, "invalid_grammar",
                          "%s: the schema or grammar has %zu bytes; at most %zu are compiled", param,
                          bytes, API_GRAMMAR_BYTES_MAX);
-    avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
-    options.trigger = trigger;
-    avo_error error = {0};
-    avo_status status = avo_grammar_open(api->model, kind, text, &options, out, &error);
-    if (status == AVO_ERROR_MEMORY)
+    const char *copy = text == NULL ? NULL : arena_copy_text(&g->arena, text, bytes);
+    if (text != NULL && copy == NULL)
         return fault_no_memory(fault);
-    if (status != AVO_OK)
-        return fault_set(fault, 400, param, "invalid_grammar", "%s: %s", param, error.text);
-    keep(api, kind, text, trigger, *out);
+    g->grammar = (api_grammar){kind, copy, trigger, param};
     return true;
 }
 
 /* ---- response_format ---- */
 
-static bool take_schema(api *api, const json_value *schema, const char *param, generation *g,
+static bool take_schema(const json_value *schema, const char *param, generation *g,
                         api_fault *fault) {
     if (schema == NULL || (schema->kind != JSON_OBJECT && schema->kind != JSON_BOOLEAN))
         return fault_set(fault, 400, param, "missing_required_parameter",
@@ -103,13 +51,12 @@ static bool take_schema(api *api, const json_value *schema, const char *param, g
                           (size_t)API_GRAMMAR_BYTES_MAX);
     else if (!good)
         (void)fault_no_memory(fault);
-    good = good &&
-           grammar_take(api, AVO_GRAMMAR_JSON_SCHEMA, text.data, NULL, param, &g->grammar, fault);
+    good = good && note_grammar(AVO_GRAMMAR_JSON_SCHEMA, text.data, NULL, param, g, fault);
     buffer_free(&text);
     return good;
 }
 
-static bool read_format(api *api, const json_value *format, const char *param, generation *g,
+static bool read_format(const json_value *format, const char *param, generation *g,
                         api_fault *fault) {
     const json_value *type = json_find(format, "type");
     if (format->kind != JSON_OBJECT || type == NULL || type->kind != JSON_STRING)
@@ -120,19 +67,20 @@ static bool read_format(api *api, const json_value *format, const char *param, g
     if (text_is(type->string, "json_object")) {
         const json_value *schema = json_find(format, "schema"); /* llama.cpp's short form */
         if (schema != NULL && schema->kind == JSON_OBJECT)
-            return take_schema(api, schema, param, g, fault);
-        return grammar_take(api, AVO_GRAMMAR_JSON, NULL, NULL, param, &g->grammar, fault);
+            return take_schema(schema, param, g, fault);
+        return note_grammar(AVO_GRAMMAR_JSON, NULL, NULL, param, g, fault);
     }
     if (!text_is(type->string, "json_schema"))
         return FAULT_FIELD(fault, param,
                            "%s: type \"%.*s\" is none of text, json_object, json_schema", param,
                            TEXT_ARGUMENT(type->string));
     const json_value *inner = json_find(format, "json_schema");
-    return take_schema(api, json_find(inner != NULL ? inner : format, "schema"), param, g, fault);
+    return take_schema(json_find(inner != NULL ? inner : format, "schema"), param, g, fault);
 }
 
 bool format_read(api *api, const api_values *values, generation *g, arena *scratch,
                  api_fault *fault) {
+    (void)api;
     (void)scratch;
     const json_value *format = values->response_format;
     const char *param = "response_format";
@@ -142,14 +90,13 @@ bool format_read(api *api, const api_values *values, generation *g, arena *scrat
         format = json_find(values->text, "format");
         param = "text.format";
     }
-    if (format != NULL && format->kind != JSON_NULL && !read_format(api, format, param, g, fault))
+    if (format != NULL && format->kind != JSON_NULL && !read_format(format, param, g, fault))
         return false;
     if (values->grammar == NULL || values->grammar[0] == '\0')
         return true;
-    if (g->grammar != NULL)
+    if (g->grammar.param != NULL)
         return FAULT_FIELD(fault, "grammar", "grammar: there is a %s already", param);
-    return grammar_take(api, AVO_GRAMMAR_GBNF, values->grammar, NULL, "grammar", &g->grammar,
-                        fault);
+    return note_grammar(AVO_GRAMMAR_GBNF, values->grammar, NULL, "grammar", g, fault);
 }
 
 /* ---- Tools ---- */
@@ -282,8 +229,7 @@ static bool constrain(api *api, const json_value *tools, const choice_read *read
         return fault_no_memory(fault);
     if (status != AVO_OK)
         return FAULT_FIELD(fault, "tools", "tools: %s", error.text);
-    bool good = grammar_take(api, grammar.kind, grammar.text.data, grammar.trigger, "tools",
-                             &g->grammar, fault);
+    bool good = note_grammar(grammar.kind, grammar.text.data, grammar.trigger, "tools", g, fault);
     buffer_free(&grammar.text);
     return good;
 }
@@ -305,11 +251,11 @@ static bool offer(api *api, buffer *text, choice_read *read, generation *g, aren
                            read->choice.function);
     read->choice.parallel = g->parallel_calls;
     g->calls = true;
-    if (g->grammar != NULL && read->choice.required)
+    if (g->grammar.param != NULL && read->choice.required)
         return FAULT_FIELD(fault, "tool_choice",
                            "tool_choice: an answer cannot be a call and follow response_format "
                            "or grammar, too");
-    if (g->grammar != NULL) { /* the format decides, so there is no room for calls */
+    if (g->grammar.param != NULL) { /* the format decides, so there is no room for calls */
         g->calls = false;
         return true;
     }

@@ -101,11 +101,94 @@ static void failures_stay_alone(void **state) {
     world_close(&w);
 }
 
+/* ---- Grammars that are opened when there is room ---- */
+
+typedef struct opener {
+    const avo_model *model;
+    const char *text;
+    atomic_uint calls;
+} opener;
+
+static avo_status open_late(void *context, avo_grammar **grammar, avo_error *error) {
+    opener *opener = context;
+    atomic_fetch_add(&opener->calls, 1);
+    if (opener->text == NULL)
+        return AVO_OK; /* which must not leave the answer free */
+    return avo_grammar_open(opener->model, AVO_GRAMMAR_GBNF, opener->text, NULL, grammar, error);
+}
+
+static void opened_by_tokenizer_threads(void **state) {
+    (void)state;
+    world w;
+    world_options options = WORLD_OPTIONS;
+    world_open(&w, &options);
+    exam e = exam_make(&w, 8, 9);
+    opener openers[3] = {{w.model, list, 0}, {w.model, "root ::= nothing", 0}, {w.model, NULL, 0}};
+    avo_grammar *same = NULL;
+    assert_ok(avo_grammar_open(w.model, AVO_GRAMMAR_GBNF, list, NULL, &same, &w.error));
+    for (size_t i = 0; i < e.count; i++) {
+        avo_request request = request_of(&e.q[i], &e.seen[i]);
+        request.open_grammar = open_late;
+        request.open_grammar_context = &openers[i == 3 ? 1 : i == 5 ? 2 : 0];
+        assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
+                        &w.error);
+        request.grammar = same;
+        assert_int_equal(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
+                         AVO_ERROR_ARGUMENT);
+        e.q[i].grammar = same;
+        if (i != 3 && i != 5)
+            generate_alone(&w, &e.q[i], &e.alone[i]);
+    }
+    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    for (size_t i = 0; i < e.count; i++) {
+        if (i == 3)
+            assert_non_null(strstr(e.seen[i].error.text, "nothing"));
+        else if (i == 5)
+            assert_non_null(strstr(e.seen[i].error.text, "gave no grammar"));
+        else
+            same_answer(&e.seen[i], &e.alone[i]);
+    }
+    assert_int_equal(atomic_load(&openers[0].calls), 6);
+    assert_int_equal(atomic_load(&openers[1].calls), 1);
+    avo_grammar_close(same);
+    exam_free(&e);
+    world_close(&w);
+}
+
+/* Where there is no room, nothing is compiled. */
+static void a_full_scheduler_compiles_nothing(void **state) {
+    (void)state;
+    world w;
+    world_options options = WORLD_OPTIONS;
+    options.scheduler.waiting_max = 2;
+    options.scheduler.running_max = 1;
+    world_open(&w, &options);
+    exam e = exam_make(&w, 40, 10);
+    opener opener = {w.model, list, 0};
+    size_t taken = 0, refused = 0;
+    for (size_t i = 0; i < e.count; i++) {
+        avo_request request = request_of(&e.q[i], &e.seen[i]);
+        request.open_grammar = open_late;
+        request.open_grammar_context = &opener;
+        avo_status status = avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error);
+        taken += status == AVO_OK;
+        refused += status == AVO_ERROR_FULL;
+    }
+    assert_int_equal(taken + refused, e.count);
+    assert_true(refused > 0);
+    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_int_equal(atomic_load(&opener.calls), taken);
+    exam_free(&e);
+    world_close(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bytes_as_alone),
         cmocka_unit_test(after_preemption),
         cmocka_unit_test(failures_stay_alone),
+        cmocka_unit_test(opened_by_tokenizer_threads),
+        cmocka_unit_test(a_full_scheduler_compiles_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

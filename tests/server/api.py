@@ -48,6 +48,21 @@ class Endpoints(unittest.TestCase):
         self.assertIn("message", error)
         return error
 
+    # ---- Grammars ----
+
+    def test_wrong_grammars_are_told(self):
+        """They are compiled when there is room for the request, and still refused by name."""
+        for stream in (False, True):
+            error = self.refused(CHAT, "response_format", messages=user("x"), stream=stream, n=2,
+                                 response_format={"type": "json_schema", "json_schema": {
+                                     "name": "x", "schema": {"type": "object", "not": {}}}})
+            self.assertEqual(error["code"], "invalid_grammar")
+            self.assertIn('"not"', error["message"])
+            error = self.refused(TEXT, "grammar", prompt="x", stream=stream, grammar="root ::= a")
+            self.assertEqual(error["code"], "invalid_grammar")
+        said = self.post(TEXT, prompt="x", grammar='root ::= "yes" | "no"', n=3, max_tokens=8)
+        self.assertTrue({c["text"] for c in said["choices"]} <= {"yes", "no"}, said)
+
     # ---- The same bytes ----
 
     def run_alone(self, text, *flags):

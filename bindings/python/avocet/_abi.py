@@ -241,7 +241,8 @@ class Request(Structure):
                 ("first_token_deadline", c.c_double), ("deadline", c.c_double),
                 ("cache_salt", c.c_char_p), ("on_event", EVENT), ("on_event_context", c.c_void_p),
                 ("grammar", Handle), ("prompt_logprobs", c.c_bool), ("no_answer", c.c_bool),
-                ("pooling", c.c_int)]
+                ("pooling", c.c_int), ("open_grammar", c.c_void_p),
+                ("open_grammar_context", c.c_void_p)]
 
     def __init__(self, **fields):  # AVO_REQUEST_INIT
         super().__init__(**{"priority": 8, **fields})
