@@ -492,13 +492,13 @@ static void test_strict_tools(void **state) {
     desk->api.tools = NULL;
     grammar_cache_close(desk->api.grammars);
     desk->api.grammars = NULL;
-    char *long_text = calloc(1, API_GRAMMAR_BYTES_MAX + 128);
-    assert_non_null(long_text);
-    int head = sprintf(long_text, "{\"prompt\":\"a\",\"grammar\":\"");
-    memset(long_text + head, ' ', API_GRAMMAR_BYTES_MAX + 1);
-    strcat(long_text, "\"}");
-    bad(desk, FAMILY_COMPLETION, long_text, 400, "grammar");
-    free(long_text);
+    buffer body;
+    buffer_init(&body, NULL, SIZE_MAX);
+    assert_ok(buffer_format(&body, "{\"prompt\":\"a\",\"grammar\":\"%*s\"}",
+                            (int)API_GRAMMAR_BYTES_MAX + 1, ""));
+    assert_ok(buffer_terminate(&body));
+    bad(desk, FAMILY_COMPLETION, body.data, 400, "grammar");
+    buffer_free(&body);
 }
 
 /* ---- The document ---- */

@@ -1,7 +1,6 @@
 """lm-eval's local-completions against the server, unchanged: its log-likelihoods are those that
 `avocet eval logits` gives in process. Skipped, visibly, without lm-eval (pip install "lm-eval[api]"
 transformers numpy)."""
-import importlib.util
 import json
 import os
 import subprocess
@@ -16,8 +15,9 @@ from command import ROOT, call
 sys.path.insert(0, str(ROOT / "tests" / "cli"))
 from chat import write_model  # noqa: E402
 
-MISSING = [name for name in ("lm_eval", "transformers", "numpy")
-           if importlib.util.find_spec(name) is None]
+from clients import needs  # noqa: E402
+
+needs("lm_eval", "transformers", "numpy")
 QUESTIONS = [("Which?", ["abc", "xyz", "no"]), ("How,then:", ["a", "bb"]), ("2+2=", ["4", "five"]),
              ("Say-so", ["yes!", "maybe", "never", "?"]), ("end", ["of", "all"])]
 TASK = """task: local_choice
@@ -33,7 +33,6 @@ metric_list: [{metric: acc}]
 """
 
 
-@unittest.skipIf(MISSING, f"not installed: {', '.join(MISSING)}")
 class Scored(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="avocet-scored-")

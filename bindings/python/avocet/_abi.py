@@ -107,6 +107,10 @@ class GrammarOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("trigger", c.c_char_p)]
 
 
+class GrammarInfo(Structure):
+    _fields_ = [("size", c.c_size_t), ("states", c.c_uint32), ("memory_bytes", c.c_uint64)]
+
+
 class AdapterUse(Structure):
     _fields_ = [("adapter", Handle), ("weight", c.c_float)]
 
@@ -278,7 +282,7 @@ STRUCTURES = {
     "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
     "avo_answer_times": AnswerTimes,
-    "avo_grammar_options": GrammarOptions,
+    "avo_grammar_options": GrammarOptions, "avo_grammar_info": GrammarInfo,
 }
 
 _ERROR = c.POINTER(Error)
@@ -329,6 +333,7 @@ FUNCTIONS = {
     "avo_grammar_open": (STATUS, [Handle, c.c_int, c.c_char_p, c.POINTER(GrammarOptions), _OUT,
                                   _ERROR]),
     "avo_grammar_close": (None, [Handle]),
+    "avo_grammar_describe": (None, [Handle, c.POINTER(GrammarInfo)]),
     "avo_adapter_open": (STATUS, [Handle, c.c_char_p, c.POINTER(AdapterOptions), _OUT, _ERROR]),
     "avo_adapter_close": (None, [Handle]),
     "avo_adapter_describe": (None, [Handle, c.POINTER(AdapterInfo)]),

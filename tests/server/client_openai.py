@@ -1,60 +1,15 @@
-"""Clients that others wrote, unchanged: openai and anthropic from PyPI, and curl. Each is skipped,
-visibly, where it is absent (pip install openai anthropic)."""
-import importlib.util
+"""The openai client from PyPI, unchanged. Skipped where it is absent (pip install openai)."""
 import json
-import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-from command import ROOT
-from api_server import Server
+from clients import HELLO, TOOL, Clients, needs
 
-sys.path.insert(0, str(ROOT / "tests" / "cli"))
-from chat import write_model  # noqa: E402
-
-# Says back calls and results and lists tools, in the form that Qwen and Hermes have.
-TEMPLATE = (
-    "{% if tools %}<|system|>{% for t in tools %}{{ t.function.name }}{% endfor %}<|end|>"
-    "{% endif %}"
-    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{% else %}<|system|>{% endif %}"
-    "{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
-    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
-    "</tool_call>{% endfor %}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {
-    "type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"],
-    "additionalProperties": False}}}
-HELLO = [{"role": "user", "content": "hi"}]
+needs("openai")
+import openai  # noqa: E402
 
 
-def absent(name):
-    return importlib.util.find_spec(name) is None
-
-
-class Clients(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-clients-")
-        folder = write_model(Path(cls.scratch.name), template=TEMPLATE,
-                             generation={"do_sample": True, "temperature": 1.0})
-        cls.server = Server(folder, "--name", "tiny", "--threads", "1", "--sessions", "4",
-                            "--rows", "64")
-
-    @classmethod
-    def tearDownClass(cls):
-        with cls.server:
-            pass
-        cls.scratch.cleanup()
-
-
-@unittest.skipIf(absent("openai"), "openai is not installed")
 class OpenAI(Clients):
     def setUp(self):
-        import openai
-        self.openai = openai
         self.client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none",
                                     max_retries=0, timeout=60)
 
@@ -128,49 +83,11 @@ class OpenAI(Clients):
     def test_models_and_errors(self):
         self.assertEqual([model.id for model in self.client.models.list()], ["tiny"])
         self.assertEqual(self.client.models.retrieve("tiny").id, "tiny")
-        with self.assertRaises(self.openai.NotFoundError):
+        with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model="none", messages=HELLO)
-        with self.assertRaises(self.openai.BadRequestError) as caught:
+        with self.assertRaises(openai.BadRequestError) as caught:
             self.client.chat.completions.create(model="tiny", messages=HELLO, temperature=-3)
         self.assertEqual(caught.exception.param, "temperature")
-
-
-@unittest.skipIf(absent("anthropic"), "anthropic is not installed")
-class Anthropic(Clients):
-    def test_messages(self):
-        import anthropic
-        client = anthropic.Anthropic(base_url=self.server.url, api_key="none", max_retries=0,
-                                     timeout=60)
-        told = client.messages.create(model="tiny", max_tokens=6, messages=HELLO, system="b")
-        self.assertEqual(told.content[0].type, "text")
-        with client.messages.stream(model="tiny", max_tokens=6, messages=HELLO) as stream:
-            text = "".join(stream.text_stream)
-            final = stream.get_final_message()
-        self.assertEqual(final.content[0].text, text)
-        self.assertEqual(client.messages.count_tokens(model="tiny", messages=HELLO).input_tokens, 5)
-        with self.assertRaises(anthropic.BadRequestError):
-            client.messages.create(model="tiny", max_tokens=6, messages=[])
-        asked = {"model": "tiny", "max_tokens": 50, "messages": HELLO,
-                 "tool_choice": {"type": "any"},
-                 "tools": [{"name": "f", "input_schema": TOOL["function"]["parameters"]}]}
-        told = client.messages.create(**asked)
-        self.assertEqual((told.stop_reason, told.content[-1].name), ("tool_use", "f"))
-        self.assertIsInstance(told.content[-1].input["x"], bool)
-        with client.messages.stream(**asked) as stream:
-            final = stream.get_final_message()
-        self.assertEqual((final.stop_reason, final.content[-1].type), ("tool_use", "tool_use"))
-        client.close()
-
-
-@unittest.skipIf(shutil.which("curl") is None, "curl is not installed")
-class Curl(Clients):
-    def test_stream(self):
-        body = json.dumps({"messages": HELLO, "max_tokens": 4, "stream": True})
-        done = subprocess.run(["curl", "-sN", "--max-time", "30", "-H",
-                               "Content-Type: application/json", "-d", body,
-                               self.server.url + "/v1/chat/completions"],
-                              stdout=subprocess.PIPE, check=True, text=True)
-        self.assertTrue(done.stdout.endswith("data: [DONE]\n\n"), done.stdout)
 
 
 if __name__ == "__main__":
