@@ -21,6 +21,7 @@ typedef struct parser {
     const char *end;
     uint32_t line;
     uint32_t depth;
+    text_view member; /* of the outermost object, whose value is being read */
     avo_error *error;
 } parser;
 
@@ -312,7 +313,11 @@ static avo_status parse_object(parser *p, json_value *value) {
         skip_space(p);
         if (!take_word(p, ":"))
             return fail(p, "expected ':'");
+        if (p->depth == 1)
+            p->member = members[count].key;
         AVO_TRY(parse_value(p, &members[count].value));
+        if (p->depth == 1)
+            p->member = (text_view){NULL, 0};
         count++;
         skip_space(p);
         if (take_word(p, "}"))
@@ -368,7 +373,19 @@ static avo_status parse_value(parser *p, json_value *value) {
     return fail(p, "expected a value");
 }
 
+static avo_status parse_text(parser *p, json_value *root) {
+    AVO_TRY(parse_value(p, root));
+    skip_space(p);
+    return p->at == p->end ? AVO_OK : fail(p, "something follows the value");
+}
+
 avo_status json_parse(arena *arena, text_view text, json_value *root, avo_error *error) {
+    text_view ignored;
+    return json_parse_named(arena, text, root, &ignored, error);
+}
+
+avo_status json_parse_named(arena *arena, text_view text, json_value *root, text_view *member,
+                            avo_error *error) {
     parser p = {.arena = arena,
                 .at = text.size == 0 ? "" : text.data,
                 .end = text.size == 0 ? NULL : text.data + text.size,
@@ -378,11 +395,9 @@ avo_status json_parse(arena *arena, text_view text, json_value *root, avo_error 
         p.end = p.at;
     if (text_starts(text, TEXT_LITERAL("\xEF\xBB\xBF")))
         p.at += 3; /* a byte order mark, which some editors write */
-    AVO_TRY(parse_value(&p, root));
-    skip_space(&p);
-    if (p.at != p.end)
-        return fail(&p, "something follows the value");
-    return AVO_OK;
+    avo_status status = parse_text(&p, root);
+    *member = p.member;
+    return status;
 }
 
 const json_value *json_find_text(const json_value *object, text_view key) {

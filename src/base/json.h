@@ -58,6 +58,11 @@ struct json_member {
 AVO_MUST_USE avo_status json_parse(arena *arena, text_view text, json_value *root,
                                    avo_error *error);
 
+/* The same; where the text is no JSON inside the value of a member of the outermost object, *member
+ * is that member's name, else empty. */
+AVO_MUST_USE avo_status json_parse_named(arena *arena, text_view text, json_value *root,
+                                         text_view *member, avo_error *error);
+
 /* NULL when `object` is NULL, is no object or has no such key. O(1). */
 const json_value *json_find(const json_value *object, const char *key);
 const json_value *json_find_text(const json_value *object, text_view key);

@@ -1,4 +1,5 @@
-/* "PATH" or "PATH:WEIGHT", as every command takes adapters. */
+/* "PATH" or "PATH:WEIGHT", and "NAME=PATH" or "NAME=PATH:WEIGHT", as every command takes adapters.
+ */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -54,6 +55,26 @@ avo_status cli_adapter_path(const char *text, char *path, size_t capacity, float
     path[length] = '\0';
     *weight = (float)number;
     return AVO_OK;
+}
+
+bool cli_adapter_spec_good(const char *text) {
+    size_t name = strcspn(text, "=");
+    return name > 0 && text[name] == '=' && text[name + 1] != '\0';
+}
+
+avo_status cli_adapter_spec_read(const char *text, cli_adapter_spec *spec, avo_error *error) {
+    size_t name = strcspn(text, "=");
+    if (!cli_adapter_spec_good(text))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--adapter: \"%.200s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                           text);
+    if (name >= sizeof(spec->name))
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "--adapter: the name in \"%.200s\" has more than %zu bytes", text,
+                           sizeof(spec->name) - 1);
+    memcpy(spec->name, text, name);
+    spec->name[name] = '\0';
+    return cli_adapter_path(text + name + 1, spec->path, sizeof(spec->path), &spec->weight, error);
 }
 
 avo_status cli_adapter_open(const avo_model *model, const char *path, const char *type,

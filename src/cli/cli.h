@@ -142,11 +142,21 @@ const char *cli_bytes_text(uint64_t bytes, char *text);
 /* MODEL as the user wrote it, a path or a name known to `avocet list`, to a path. */
 AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capacity,
                                        avo_error *error);
-#define CLI_PATH_MAX 4096
+#define CLI_PATH_MAX         4096
+#define CLI_ADAPTER_NAME_MAX 256
 
 /* Takes "PATH" or "PATH:WEIGHT" apart; without a weight it is 1. */
 AVO_MUST_USE avo_status cli_adapter_path(const char *text, char *path, size_t capacity,
                                          float *weight, avo_error *error);
+/* Takes "NAME=PATH" or "NAME=PATH:WEIGHT" apart. */
+typedef struct cli_adapter_spec {
+    char name[CLI_ADAPTER_NAME_MAX], path[CLI_PATH_MAX];
+    float weight;
+} cli_adapter_spec;
+AVO_MUST_USE avo_status cli_adapter_spec_read(const char *text, cli_adapter_spec *spec,
+                                              avo_error *error);
+/* Whether it has that form at all. */
+bool cli_adapter_spec_good(const char *text);
 /* Opens it; `type` as the user gave it (NULL: not given) is refused where a packed file has
  * another.
  */

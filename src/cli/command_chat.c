@@ -12,7 +12,6 @@
 
 #define ROWS_MAX         512u
 #define OWN_OPTION_COUNT 7
-#define NAME_BYTES_MAX   128u
 
 typedef struct chat_flags {
     sampling_flags sampling;
@@ -53,7 +52,7 @@ typedef struct chat_parts {
     avo_engine *engine;
     avo_registry *registry;
     avo_scheduler *scheduler;
-    char adapter[NAME_BYTES_MAX]; /* the first that was given: it answers */
+    char adapter[CLI_ADAPTER_NAME_MAX]; /* the first that was given: it answers */
     float adapter_weight;
 } chat_parts;
 
@@ -69,21 +68,12 @@ static avo_status load_adapters(const chat_flags *flags, chat_parts *parts, avo_
     options.type = flags->adapter_type;
     AVO_TRY(avo_registry_open(parts->model, &options, &parts->registry, error));
     for (size_t i = 0; i < flags->adapters.count; i++) {
-        const char *spec = flags->adapters.items[i];
-        size_t name_bytes = strcspn(spec, "=");
-        char name[NAME_BYTES_MAX], path[CLI_PATH_MAX];
-        float weight;
-        if (name_bytes == 0 || spec[name_bytes] != '=' || name_bytes >= sizeof(name))
-            return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
-                               spec);
-        memcpy(name, spec, name_bytes);
-        name[name_bytes] = '\0';
-        AVO_TRY(cli_adapter_path(spec + name_bytes + 1, path, sizeof(path), &weight, error));
-        AVO_TRY(avo_registry_load(parts->registry, name, path, 0, error));
+        cli_adapter_spec spec;
+        AVO_TRY(cli_adapter_spec_read(flags->adapters.items[i], &spec, error));
+        AVO_TRY(avo_registry_load(parts->registry, spec.name, spec.path, 0, error));
         if (i == 0) {
-            memcpy(parts->adapter, name, sizeof(name));
-            parts->adapter_weight = weight;
+            memcpy(parts->adapter, spec.name, sizeof(spec.name));
+            parts->adapter_weight = spec.weight;
         }
     }
     return AVO_OK;

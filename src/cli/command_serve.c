@@ -99,6 +99,19 @@ static const char *folder_of(serving *serving, const char *path) {
     return arena_copy_text(&serving->texts, path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+static avo_status read_adapter(const char *text, cli_adapter_spec *spec, avo_error *error) {
+    AVO_TRY(cli_adapter_spec_read(text, spec, error));
+    if (strcmp(spec->name, "base") == 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--adapter: \"base\" means the model itself, choose another name");
+    if (spec->weight != 1.0f)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--adapter %.200s: here requests say the scale, in adapters or lora; "
+                           "POST /lora-adapters sets it for those that say none",
+                           text);
+    return AVO_OK;
+}
+
 static avo_status confine_files(const serve_flags *flags, serving *serving, avo_error *error) {
     sandbox_options *sandbox = &serving->sandbox;
     const server_options *server = &flags->server;
@@ -113,8 +126,10 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
     for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
         room = room && (written[i] == NULL || sandbox_write(sandbox, written[i]));
     for (size_t i = 0; flags->adapter_root == NULL && i < flags->adapters.count; i++) {
-        const char *path = strchr(flags->adapters.items[i], '=');
-        room = room && (path == NULL || sandbox_read(sandbox, path + 1));
+        cli_adapter_spec spec;
+        AVO_TRY(read_adapter(flags->adapters.items[i], &spec, error));
+        const char *path = arena_copy_text(&serving->texts, spec.path, strlen(spec.path));
+        room = room && path != NULL && sandbox_read(sandbox, path);
     }
     if (!room)
         return status_fail(error, AVO_ERROR_LIMIT,
@@ -128,27 +143,26 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
 
 /* ---- Opening ---- */
 
-static avo_status load_adapters(const serve_flags *flags, serving *serving, avo_error *error) {
+static avo_status load_adapters(serve_flags *flags, serving *serving, avo_error *error) {
+    const char **names =
+        arena_take(&serving->texts, (flags->adapters.count + 1) * sizeof(const char *));
+    if (names == NULL)
+        return status_no_memory(error, "the adapters", flags->adapters.count * sizeof(*names));
     for (size_t i = 0; i < flags->adapters.count; i++) {
-        const char *spec = flags->adapters.items[i];
-        size_t length = strcspn(spec, "=");
-        char name[256];
-        if (spec[length] != '=' || length == 0 || length >= sizeof(name) ||
-            spec[length + 1] == '\0')
-            return status_fail(error, AVO_ERROR_ARGUMENT, "--adapter wants NAME=PATH, not \"%s\"",
-                               spec);
-        memcpy(name, spec, length);
-        name[length] = '\0';
-        if (strcmp(name, "base") == 0)
-            return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "--adapter: \"base\" means the model itself, choose another name");
-        AVO_TRY(avo_registry_load(serving->registry, name, spec + length + 1, AVO_REGISTRY_PINNED,
-                                  error));
+        cli_adapter_spec spec;
+        AVO_TRY(read_adapter(flags->adapters.items[i], &spec, error));
+        AVO_TRY(
+            avo_registry_load(serving->registry, spec.name, spec.path, AVO_REGISTRY_PINNED, error));
+        names[i] = arena_copy_text(&serving->texts, spec.name, strlen(spec.name));
+        if (names[i] == NULL)
+            return status_no_memory(error, "the adapters", strlen(spec.name));
     }
+    flags->server.adapter_names = names;
+    flags->server.adapter_name_count = flags->adapters.count;
     return AVO_OK;
 }
 
-static avo_status open_registry(const serve_flags *flags, serving *serving, avo_error *error) {
+static avo_status open_registry(serve_flags *flags, serving *serving, avo_error *error) {
     avo_registry_options options = AVO_REGISTRY_OPTIONS_INIT;
     options.root = flags->adapter_root;
     options.type = flags->adapter_type;
@@ -252,6 +266,8 @@ static void hang_up(serving *serving) {
         cli_warn("keys read again");
 }
 
+#define CALL_OFF_SECONDS 1.0 /* for telling clients that their answers end here */
+
 static void drain(serving *serving) {
     double seconds = server_settings(serving->server)->drain_seconds;
     uint64_t begin = clock_now_ns();
@@ -263,8 +279,10 @@ static void drain(serving *serving) {
            clock_seconds(begin, clock_now_ns()) < seconds)
         next_signal(20);
     uint32_t left = server_open_exchanges(serving->server);
-    if (left > 0)
-        cli_warn("%u requests were not finished in time", left);
+    if (left == 0)
+        return;
+    cli_warn("%u requests were not finished in time", left);
+    (void)server_call_off(serving->server, CALL_OFF_SECONDS);
 }
 
 /* systemd hears of a loop that moves; of one that does not it hears nothing and acts. */

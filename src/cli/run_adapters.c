@@ -7,27 +7,20 @@
 #include <string.h>
 
 const char *run_adapters_malformed(const option_list *specs) {
-    for (size_t i = 0; i < specs->count; i++) {
-        const char *spec = specs->items[i];
-        size_t name = strcspn(spec, "=");
-        if (name == 0 || spec[name] != '=' || spec[name + 1] == '\0')
-            return spec;
-    }
+    for (size_t i = 0; i < specs->count; i++)
+        if (!cli_adapter_spec_good(specs->items[i]))
+            return specs->items[i];
     return NULL;
 }
 
 /* None of `specs` is malformed. */
 static avo_status open_one(const char *spec, const avo_adapter_options *options,
                            const avo_model *model, run_adapter *adapter, avo_error *error) {
-    size_t name = strcspn(spec, "=");
-    char path[CLI_PATH_MAX];
-    if (name >= sizeof(adapter->name))
-        return status_fail(error, AVO_ERROR_LIMIT, "--adapter: the name in \"%s\" is too long",
-                           spec);
-    AVO_TRY(cli_adapter_path(spec + name + 1, path, sizeof(path), &adapter->scale, error));
-    memcpy(adapter->name, spec, name);
-    adapter->name[name] = '\0';
-    return cli_adapter_open(model, path, options->type, &adapter->adapter, error);
+    cli_adapter_spec read;
+    AVO_TRY(cli_adapter_spec_read(spec, &read, error));
+    memcpy(adapter->name, read.name, sizeof(adapter->name));
+    adapter->scale = read.weight;
+    return cli_adapter_open(model, read.path, options->type, &adapter->adapter, error);
 }
 
 avo_status run_adapters_open(const option_list *specs, const char *type, const avo_model *model,

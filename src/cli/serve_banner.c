@@ -69,6 +69,9 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
     model_row(facts);
     engine_rows(flags, facts->plan);
     limit_rows(flags, settings);
+    if (settings->keys_path == NULL && server_exposed(facts->server))
+        row("warning", "other machines can reach this server, and it asks nobody for a key: give "
+                       "--keys FILE.json, or bind to --host 127.0.0.1");
     if (flags->no_sandbox)
         snprintf(text, sizeof(text), "off (--no-sandbox)");
     else

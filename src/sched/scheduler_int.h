@@ -242,6 +242,8 @@ void scheduler_enter(avo_scheduler *s);
 void scheduler_leave(avo_scheduler *s);
 
 /* ---- scheduler_submit.c ---- */
+/* Tokens of prompt and answer, as far as they can be known before the text is tokenised. */
+uint64_t scheduler_charge(const avo_scheduler *s, const avo_request *request);
 
 typedef struct submission {
     const avo_request *request;

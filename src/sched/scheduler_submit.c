@@ -184,16 +184,38 @@ static avo_status check(const avo_scheduler *s, const avo_request *request,
 
 /* ---- Room ---- */
 
-/* Tokens of prompt and answer, as far as they can be known before the text is tokenised. */
-static uint64_t estimate_charge(const avo_scheduler *s, const avo_request *request) {
+/* Whether variables bring the conversation along, which then replaces that of the request: a key
+ * "messages" of the outermost object. */
+static bool replaces_messages(const char *variables) {
+    static const char key[] = "\"messages\"";
+    uint32_t depth = 0;
+    for (const char *at = variables; *at != '\0'; at++) {
+        if (*at == '{' || *at == '[')
+            depth++;
+        else if ((*at == '}' || *at == ']') && depth > 0)
+            depth--;
+        if (*at != '"')
+            continue;
+        if (depth == 1 && strncmp(at, key, sizeof(key) - 1) == 0) {
+            const char *behind = at + sizeof(key) - 1;
+            if (behind[strspn(behind, " \t\r\n")] == ':')
+                return true;
+        }
+        for (at++; *at != '\0' && *at != '"'; at++) /* past the string */
+            at += *at == '\\' && at[1] != '\0';
+        if (*at == '\0')
+            return false;
+    }
+    return false;
+}
+
+uint64_t scheduler_charge(const avo_scheduler *s, const avo_request *request) {
     uint64_t bytes = request->text == NULL ? 0 : strlen(request->text);
     for (size_t i = 0; i < request->message_count; i++)
         bytes += strlen(request->messages[i].content);
     const char *variables = NULL;
-    if (take_variables(request, &variables, NULL) == AVO_OK && variables != NULL) {
-        uint64_t more = strlen(variables); /* where they repeat the messages, these count once */
-        bytes = more > bytes ? more : bytes;
-    }
+    if (take_variables(request, &variables, NULL) == AVO_OK && variables != NULL)
+        bytes = strlen(variables) + (replaces_messages(variables) ? 0 : bytes);
     uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
     if (request->no_answer)
         return prompt;
@@ -394,7 +416,7 @@ avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint
         *retry_seconds = 0.0;
     AVO_TRY(take_request(submission, &request, &sampling, error));
     AVO_TRY(check(s, &request, &sampling, error));
-    uint64_t charge = estimate_charge(s, &request);
+    uint64_t charge = scheduler_charge(s, &request);
     pthread_mutex_lock(&s->lock);
     avo_status status = take_room(s, charge, submission->waits, retry_seconds, error);
     pthread_mutex_unlock(&s->lock);

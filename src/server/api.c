@@ -15,7 +15,7 @@
 #define JSON          "application/json"
 #define TEXT          "text/plain"
 #define ANSWER_ERRORS "400,401,403,404,413,429,503,504"
-#define READ_ERRORS   "401,429,503"
+#define READ_ERRORS   "401,403,429,503"
 #define ADMIN_ERRORS  "400,401,403,404,413,429,503"
 #define MODEL_ID                                                                                   \
     "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","          \
@@ -36,7 +36,7 @@ const api_route api_routes[] = {
     {"GET", "/v1/models", endpoint_models, BODY_NONE, false, "OpenAI",
      "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
     {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI", "Describes one of them.",
-     JSON, "Model", "401,404,429,503", MODEL_ID},
+     JSON, "Model", "401,403,404,429,503", MODEL_ID},
     {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, false, "Anthropic",
      "Answers a conversation.", JSON, "Message", ANSWER_ERRORS, NULL},
     {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, false, "Anthropic",
@@ -56,17 +56,17 @@ const api_route api_routes[] = {
      "Sets these scales; adapters that are not named get 0.", JSON, "Success", ADMIN_ERRORS, NULL},
     {"GET", "/health", endpoint_health, BODY_NONE, false, "Operation",
      "Whether the server lives: its decode loop has nothing to do or has moved lately.", JSON,
-     "Health", "503", NULL},
+     "Health", "403,503", NULL},
     {"GET", "/ready", endpoint_ready, BODY_NONE, false, "Operation",
-     "Whether it takes requests: 503 while it drains.", JSON, "Health", "503", NULL},
+     "Whether it takes requests: 503 while it drains.", JSON, "Health", "403,503", NULL},
     {"GET", "/metrics", endpoint_metrics, BODY_NONE, false, "Operation",
-     "Counters and histograms for Prometheus.", TEXT, NULL, "401,404,429,503", NULL},
+     "Counters and histograms for Prometheus.", TEXT, NULL, "401,403,404,429,503", NULL},
     {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, false, "Operation",
-     "What the dashboard shows.", JSON, "Telemetry", "401,404,429,503", NULL},
+     "What the dashboard shows.", JSON, "Telemetry", "401,403,404,429,503", NULL},
     {"GET", "/version", endpoint_version, BODY_NONE, false, "Operation",
      "Version, model and limits.", JSON, "Version", READ_ERRORS, NULL},
     {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation", "This document.",
-     JSON, "Document", "503", NULL},
+     JSON, "Document", "403,503", NULL},
     {"POST", "/debug/trace", endpoint_trace, BODY_NONE, true, "Operation",
      "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS, TRACE_SECONDS},
 };
@@ -146,6 +146,7 @@ avo_status api_open(server *server, api **out, avo_error *error) {
         api_close(opened);
         return status_no_memory(error, "the endpoints", sizeof(*opened));
     }
+    adapters_number(opened);
     *out = opened;
     return AVO_OK;
 }

@@ -79,7 +79,14 @@ static void see_number(void *context, const avo_registry_entry *entry) {
     (void)number_of(context, entry->name, &ignored);
 }
 
-/* Whatever the registry knows has a number, which it keeps. The lock is held. */
+void adapters_number(api *api) {
+    uint32_t ignored;
+    for (size_t i = 0; i < api->options->adapter_name_count; i++)
+        (void)number_of(api, api->options->adapter_names[i], &ignored);
+}
+
+/* Whatever the registry knows has a number, which its name keeps, even while it is unloaded: those
+ * of the command line in their order, then as they are loaded. The lock is held. */
 static void number_all(api *api) {
     if (api->registry != NULL)
         avo_registry_list(api->registry, see_number, api);
@@ -250,6 +257,9 @@ static void load_run(api *api, void *context) {
         exchange_fail(job->exchange, http, job->path != NULL ? "lora_path" : "lora_name", NULL,
                       "%s", error.text);
     } else {
+        pthread_mutex_lock(&api->lock);
+        number_all(api);
+        pthread_mutex_unlock(&api->lock);
         char text[API_NAME_BYTES_MAX + 64];
         int length = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.",
                               job->name, job->path != NULL ? "added" : "removed");
@@ -330,8 +340,9 @@ void endpoint_unload(api *api, exchange *exchange) {
 typedef struct scale_list {
     api *api;
     const server_key *key;
-    bool paths; /* only administrators see where files lie */
-    buffer out;
+    bool paths;   /* only administrators see where files lie */
+    char **shown; /* [capacity], by number: a copy; NULL: not there, or not for this key */
+    uint32_t capacity;
     bool good;
 } scale_list;
 
@@ -339,36 +350,52 @@ static void see_scale(void *context, const avo_registry_entry *entry) {
     scale_list *list = context;
     uint32_t number = 0;
     if (!server_key_allows_adapter(list->key, entry->name) ||
-        !number_of(list->api, entry->name, &number))
+        !number_of(list->api, entry->name, &number) || number >= list->capacity)
         return;
-    buffer *out = &list->out;
-    list->good =
-        list->good &&
-        buffer_format(out, "%s{\"id\":%u,\"path\":", out->size > 1 ? "," : "", number) == AVO_OK &&
-        json_write_string(out, text_from(list->paths ? entry->path : entry->name)) == AVO_OK &&
-        buffer_append_text(out, ",\"name\":") == AVO_OK &&
-        json_write_string(out, text_from(entry->name)) == AVO_OK &&
-        buffer_append_text(out, ",\"scale\":") == AVO_OK &&
-        json_write_number(out, list->api->adapters[number].scale) == AVO_OK &&
-        buffer_append_text(out, "}") == AVO_OK;
+    list->shown[number] = strdup(list->paths ? entry->path : entry->name);
+    list->good = list->good && list->shown[number] != NULL;
+}
+
+static avo_status write_scales(const scale_list *list, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "["));
+    for (uint32_t i = 0; i < list->capacity; i++) {
+        if (list->shown[i] == NULL)
+            continue;
+        const numbered_adapter *adapter = &list->api->adapters[i];
+        AVO_TRY(buffer_format(out, "%s{\"id\":%u,\"path\":", out->size > 1 ? "," : "", i));
+        AVO_TRY(json_write_string(out, text_from(list->shown[i])));
+        AVO_TRY(buffer_append_text(out, ",\"name\":"));
+        AVO_TRY(json_write_string(out, text_from(adapter->name)));
+        AVO_TRY(buffer_append_text(out, ",\"scale\":"));
+        AVO_TRY(json_write_number(out, adapter->scale));
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    return buffer_append_text(out, "]");
 }
 
 void endpoint_scales(api *api, exchange *exchange) {
     scale_list list = {.api = api,
                        .key = exchange_asked(exchange)->key,
-                       .paths = exchange_may_administer(exchange),
-                       .good = true};
-    buffer_init(&list.out, NULL, API_ANSWER_BYTES_MAX);
-    list.good = buffer_append_text(&list.out, "[") == AVO_OK;
+                       .paths = exchange_may_administer(exchange)};
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     pthread_mutex_lock(&api->lock);
-    if (api->registry != NULL)
+    number_all(api);
+    list.capacity = api->adapter_count;
+    list.shown = calloc((size_t)list.capacity + 1, sizeof(*list.shown));
+    list.good = list.shown != NULL;
+    if (list.good && api->registry != NULL)
         avo_registry_list(api->registry, see_scale, &list);
+    list.good = list.good && write_scales(&list, &out) == AVO_OK;
     pthread_mutex_unlock(&api->lock);
-    if (list.good && buffer_append_text(&list.out, "]") == AVO_OK)
-        exchange_send(exchange, 200, "application/json", buffer_text(&list.out));
+    if (list.good)
+        exchange_send(exchange, 200, "application/json", buffer_text(&out));
     else
         exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
-    buffer_free(&list.out);
+    for (uint32_t i = 0; list.shown != NULL && i < list.capacity; i++)
+        free(list.shown[i]);
+    free(list.shown);
+    buffer_free(&out);
 }
 
 static bool set_scales(api *api, const json_value *root, api_fault *fault) {

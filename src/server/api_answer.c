@@ -40,9 +40,11 @@ static void cancel_all(answer *a) {
     }
 }
 
+/* Where the client is still there its requests end as cancelled, and that is told (on_finished). */
 static void on_gone(void *context) {
     answer *a = context;
-    atomic_store(&a->gone, true);
+    if (exchange_gone(a->exchange))
+        atomic_store(&a->gone, true);
     cancel_all(a);
 }
 

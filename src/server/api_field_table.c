@@ -72,10 +72,10 @@ const api_field api_field_table[] = {
      "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", "the ids"},
 
     /* How much, how many */
-    {"max_tokens", OPENAI, FIELD_INTEGER, 0, API_TOKENS_MAX, AT(max_tokens), NULL,
-     "tokens of the answer at most; completions: default 16, 0 answers with the prompt alone; "
-     "chat: "
-     "until the model ends"},
+    {"max_tokens", COMPLETION, FIELD_INTEGER, 0, API_TOKENS_MAX, AT(max_tokens), NULL,
+     "tokens of the answer at most; default 16; 0 answers with the prompt alone"},
+    {"max_tokens", CHAT, FIELD_INTEGER, 1, API_TOKENS_MAX, AT(max_tokens), NULL,
+     "tokens of the answer at most; absent: until the model ends"},
     {"max_tokens", MESSAGE, FIELD_INTEGER, 1, API_TOKENS_MAX, AT(max_tokens), NULL,
      "tokens of the answer at most"},
     {"max_completion_tokens", CHAT, FIELD_INTEGER, 1, API_TOKENS_MAX, AT(max_completion_tokens),

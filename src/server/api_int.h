@@ -186,6 +186,8 @@ AVO_MUST_USE bool grammar_take(api *api, const api_grammar *source, avo_grammar 
 /* model, adapters and lora: what answers. */
 AVO_MUST_USE bool adapters_read(api *api, const api_values *values, const server_key *key,
                                 generation *g, api_fault *fault);
+/* Numbers those of the command line, in its order. */
+void adapters_number(api *api);
 void adapters_forget(api *api);
 
 /* ---- api.c ---- */

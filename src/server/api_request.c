@@ -4,6 +4,7 @@
 #include "server/keys.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PARSE_BYTES_FIXED ((size_t)64 << 20)
@@ -15,15 +16,20 @@
 bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault *fault) {
     arena_init(scratch, NULL, PARSE_BYTES_FIXED + PARSE_BYTES_EACH * body.size);
     avo_error error = {0};
+    text_view member = {NULL, 0};
     if (body.size == 0)
         return fault_set(fault, 400, NULL, "invalid_json", "the body is empty; expected JSON");
-    if (json_parse(scratch, body, root, &error) == AVO_OK)
+    if (json_parse_named(scratch, body, root, &member, &error) == AVO_OK)
         return true;
     if (error.status == AVO_ERROR_MEMORY && scratch->limit_hit)
         return fault_set(fault, 413, NULL, "too_complex", "the body has too many values");
     if (error.status == AVO_ERROR_MEMORY)
         return fault_no_memory(fault);
-    return fault_set(fault, 400, NULL, "invalid_json", "%s", error.text);
+    if (member.size == 0)
+        return fault_set(fault, 400, NULL, "invalid_json", "%s", error.text);
+    char name[sizeof(fault->param)];
+    snprintf(name, sizeof(name), "%.*s", (int)(member.size < 64 ? member.size : 64), member.data);
+    return fault_set(fault, 400, name, "invalid_json", "%s: %s", name, error.text);
 }
 
 api_body api_body_of(api_family family) {
@@ -201,7 +207,7 @@ static bool read_stop_tokens(const api *api, const json_value *value, generation
                        API_STOP_TOKENS_MAX);
 }
 
-static bool read_length(const api_values *values, generation *g, api_fault *fault) {
+static void read_length(const api_values *values, generation *g) {
     int64_t wanted = values->max_tokens;
     if (g->family == FAMILY_CHAT && values->max_completion_tokens != FIELD_NOT_GIVEN)
         wanted = values->max_completion_tokens;
@@ -209,13 +215,9 @@ static bool read_length(const api_values *values, generation *g, api_fault *faul
         wanted = values->max_output_tokens;
     if (wanted == FIELD_NOT_GIVEN)
         wanted = g->family == FAMILY_COMPLETION ? 16 : 0;
-    else if (wanted == 0 && g->family != FAMILY_COMPLETION)
-        return FAULT_FIELD(fault, "max_tokens", "max_tokens: 0 is not between 1 and %d",
-                           (int)API_TOKENS_MAX);
-    else if (wanted == 0)
+    else if (wanted == 0) /* which completions alone may say */
         g->no_answer = true;
     g->max_tokens = (uint32_t)wanted;
-    return true;
 }
 
 /* ---- How many ---- */
@@ -395,14 +397,14 @@ static bool read_all(api *api, const server_key *key, const json_value *root, ar
     g->echo = values.echo;
     g->ignore_eos = values.ignore_eos;
     g->parallel_calls = values.parallel_tool_calls;
+    read_length(&values, g);
     bool stops = g->family == FAMILY_MESSAGE;
     if (!adapters_read(api, &values, key, g, fault) || !read_sampling(api, &values, g, fault) ||
         !read_logprobs(&values, g, fault) || !read_stream(&values, g, fault) ||
         !read_stop(stops ? values.stop_sequences : values.stop, stops ? "stop_sequences" : "stop",
                    g, fault) ||
         !read_stop_tokens(api, values.stop_token_ids, g, fault) ||
-        !read_length(&values, g, fault) || !read_choices(api, &values, g, fault) ||
-        !read_service(&values, key, g, fault))
+        !read_choices(api, &values, g, fault) || !read_service(&values, key, g, fault))
         return false;
     if (g->family == FAMILY_EMBEDDING && !read_pooling(api, &values, g, fault))
         return false;

@@ -399,8 +399,36 @@ enum MHD_Result exchange_queue(exchange *exchange) {
 
 /* ---- Clients that go ---- */
 
+bool exchange_gone(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool gone = exchange->gone;
+    pthread_mutex_unlock(&exchange->lock);
+    return gone;
+}
+
+/* With the lock held, which is let go meanwhile. */
+static void tell(exchange *exchange, void (*gone)(void *context), void *context) {
+    exchange->gone_running = true;
+    exchange->gone_thread = pthread_self();
+    pthread_mutex_unlock(&exchange->lock);
+    gone(context);
+    pthread_mutex_lock(&exchange->lock);
+    exchange->gone_running = false;
+    pthread_cond_broadcast(&exchange->cond);
+}
+
+void exchange_call_off(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool waits = exchange->phase != EXCHANGE_DONE && !exchange->gone && !exchange->gone_running;
+    if (waits && exchange->on_gone != NULL)
+        tell(exchange, exchange->on_gone, exchange->on_gone_context);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
 void exchange_lose(exchange *exchange) {
     pthread_mutex_lock(&exchange->lock);
+    while (exchange->gone_running && !pthread_equal(exchange->gone_thread, pthread_self()))
+        pthread_cond_wait(&exchange->cond, &exchange->lock);
     bool said = exchange->phase == EXCHANGE_DONE && exchange->pending.size == 0;
     if (exchange->gone || said) {
         pthread_mutex_unlock(&exchange->lock);
@@ -408,18 +436,10 @@ void exchange_lose(exchange *exchange) {
     }
     exchange->gone = true;
     resume(exchange);
-    void (*tell)(void *) = exchange->phase == EXCHANGE_DONE ? NULL : exchange->on_gone;
-    void *context = exchange->on_gone_context;
+    void (*gone)(void *) = exchange->phase == EXCHANGE_DONE ? NULL : exchange->on_gone;
     exchange->on_gone = NULL;
-    if (tell != NULL) {
-        exchange->gone_running = true;
-        exchange->gone_thread = pthread_self();
-        pthread_mutex_unlock(&exchange->lock);
-        tell(context);
-        pthread_mutex_lock(&exchange->lock);
-        exchange->gone_running = false;
-        pthread_cond_broadcast(&exchange->cond);
-    }
+    if (gone != NULL)
+        tell(exchange, gone, exchange->on_gone_context);
     pthread_mutex_unlock(&exchange->lock);
 }
 

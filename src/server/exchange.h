@@ -54,9 +54,11 @@ void exchange_stream(exchange *exchange, unsigned status, const char *content_ty
 bool exchange_write(exchange *exchange, text_view bytes);
 void exchange_end(exchange *exchange);
 
-/* Called once, by any thread, if the client goes before the answer has ended; at once where it has
- * gone already. Never called after exchange_end. NULL takes it back. */
+/* Called by any thread, once if the client goes before the answer has ended, at once where it has
+ * gone already; and, with the client still there (exchange_gone says false), whenever the server
+ * wants the answer to end now. Never called after exchange_end. NULL takes it back. */
 void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *context);
+bool exchange_gone(exchange *exchange);
 
 /* What the access log says besides: tokens and timings of this request. Its tokens count against
  * the key's quota. The last call counts; before the last release. */

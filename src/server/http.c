@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 /* libmicrohttpd's own part of a connection's memory: records of HEAD_FIELDS_MAX fields and the head
@@ -200,7 +201,7 @@ void server_close(server *server) {
     atomic_store(&server->draining, true);
     atomic_store(&server->closing, true); /* from here on nothing is suspended */
     watch_end(server);
-    watch_lose_all(server);
+    watch_tell_all(server, exchange_lose);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
     /* Whoever still answers was told that the clients are gone, and lets go within a step. */
@@ -245,6 +246,18 @@ double server_uptime(const server *server) {
 
 void server_drain(server *server) {
     atomic_store(&server->draining, true);
+}
+
+uint32_t server_call_off(server *server, double seconds) {
+    uint32_t left = atomic_load(&server->open_exchanges);
+    const struct timespec tick = {0, 10 * 1000 * 1000};
+    for (uint64_t begin = clock_now_ns();
+         left > 0 && clock_seconds(begin, clock_now_ns()) < seconds;
+         left = atomic_load(&server->open_exchanges)) {
+        watch_tell_all(server, exchange_call_off); /* again: one may just have been submitted */
+        nanosleep(&tick, NULL);
+    }
+    return left;
 }
 
 bool server_draining(const server *server) {

@@ -148,6 +148,19 @@ void listen_peer(int descriptor, const struct sockaddr *address, char *text, siz
         address_text(address, text, capacity, &port);
 }
 
+bool server_exposed(const server *server) {
+    bool exposed = false;
+    for (uint32_t i = 0; i < server->options.listen_count; i++) {
+        struct sockaddr_storage address = {0};
+        socklen_t bytes = sizeof(address);
+        if (getsockname(server->options.listen_sockets[i], (struct sockaddr *)&address, &bytes) ==
+            0)
+            exposed = exposed || (address.ss_family != AF_UNIX &&
+                                  !address_is_loopback((const struct sockaddr *)&address));
+    }
+    return exposed;
+}
+
 void listen_describe(server *server) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof(own);

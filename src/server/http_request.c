@@ -200,7 +200,8 @@ static void check_head(exchange *exchange, uint64_t announced) {
         return;
     }
     if (atomic_load(&exchange->server->draining) && strcmp(method, "GET") != 0) {
-        exchange_refuse(exchange, 503, 5.0, "the server is shutting down");
+        exchange_set_header(exchange, "Retry-After", "5");
+        exchange_fail(exchange, 503, NULL, "shutting_down", "the server is shutting down");
         return;
     }
     check_origin(exchange);

@@ -392,7 +392,7 @@ void watch_closed(server *server, int descriptor) {
         watch_take(server, copy);
 }
 
-void watch_lose_all(server *server) {
+void watch_tell_all(server *server, void (*tell)(exchange *exchange)) {
     for (uint32_t i = 0; i < server->connection_count; i++) {
         exchange *answering = NULL;
         pthread_mutex_lock(&server->table_lock);
@@ -401,7 +401,7 @@ void watch_lose_all(server *server) {
         pthread_mutex_unlock(&server->table_lock);
         if (answering == NULL)
             continue;
-        exchange_lose(answering);
+        tell(answering);
         exchange_release(answering);
     }
 }

@@ -30,6 +30,9 @@ typedef struct server_options {
     avo_telemetry *telemetry; /* NULL: no /metrics */
     const char *model_name;   /* what clients call the base model */
     const char *model_path;
+    /* Adapters as the operator named them, loaded already: llama.cpp's clients number them so. */
+    const char *const *adapter_names;
+    size_t adapter_name_count;
     uint32_t context; /* tokens of one request, prompt and answer; 0: the model's own */
 
     /* Where it listens. */
@@ -82,9 +85,16 @@ const server_options *server_settings(const server *server);
 /* "http://127.0.0.1:8080", "unix:PATH"; lives as long as the server. */
 const char *server_url(const server *server);
 
+/* Whether other machines can reach it: one of its sockets is neither a unix socket nor bound to
+ * loopback. */
+bool server_exposed(const server *server);
+
 /* No new work: /ready says 503, requests are refused, what runs goes on. */
 void server_drain(server *server);
 bool server_draining(const server *server);
+/* What still runs comes to an end now: streams get a last event that says why, other requests 503.
+ * Waits so long at most until all is sent; how many were not. */
+uint32_t server_call_off(server *server, double seconds);
 /* The decode loop has nothing to do, or has moved within stall_seconds. `seconds` (may be NULL):
  * since it last moved while it had work. */
 bool server_alive(const server *server, double *seconds);

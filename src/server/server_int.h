@@ -165,8 +165,8 @@ bool watch_hung_up(server *server, int descriptor);
 void watch_linger(server *server, int descriptor);
 /* Called by libmicrohttpd before it closes the socket. */
 void watch_closed(server *server, int descriptor);
-/* Calls exchange_lose for all. */
-void watch_lose_all(server *server);
+/* Calls exchange_lose, or another such function, for all. */
+void watch_tell_all(server *server, void (*tell)(exchange *exchange));
 
 /* ---- http_pulse.c ---- */
 void pulse_init(server *server);
@@ -262,6 +262,8 @@ void exchange_expire(exchange *exchange);
 enum MHD_Result exchange_queue(exchange *exchange);
 /* The client is gone: whoever answers is told, and the connection ended. */
 void exchange_lose(exchange *exchange);
+/* Whoever answers is told to come to an end, while the client can still hear of it. */
+void exchange_call_off(exchange *exchange);
 /* Nothing of it is with libmicrohttpd any more. */
 void exchange_over(exchange *exchange);
 bool exchange_answered(exchange *exchange);

@@ -325,6 +325,51 @@ static void a_text_that_cannot_fit(void **state) {
     world_close(&w);
 }
 
+/* ---- What a conversation is charged ---- */
+
+static uint64_t charge_of(world *w, const char *content, const char *variables) {
+    avo_message message = {"user", content};
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    chat.variables = variables;
+    avo_request request = AVO_REQUEST_INIT;
+    request.messages = &message;
+    request.message_count = 1;
+    request.chat = &chat;
+    request.max_new_tokens = 1;
+    return scheduler_charge(w->scheduler, &request) - 1;
+}
+
+/* Variables stand beside the messages, unless they bring their own. */
+static void variables_are_charged(void **state) {
+    (void)state;
+    world w;
+    world_options options = WORLD_OPTIONS;
+    world_open(&w, &options);
+    char content[81];
+    memset(content, 'a', 80);
+    content[80] = '\0';
+    uint64_t alone = charge_of(&w, content, NULL);
+    assert_int_equal(alone, 80 / SCHEDULER_BYTES_PER_TOKEN + 1);
+    static const struct {
+        const char *variables;
+        bool replaces;
+    } rows[] = {
+        {"{\"tools\":[{\"name\":\"something long enough to count\"}]}", false},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"another\"}]}", true},
+        {" { \"a\" : [1, {\"b\": \"}\\\"]\"}] , \"messages\" : []}", true},
+        {"{\"tools\":[{\"messages\":[\"inside, where it means nothing\"]}]}", false},
+        {"{\"note\":\"messages\",\"other\":\"\\\"messages\\\": is a text here\"}", false},
+        {"{\"note\":\"without an end", false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size_t bytes = strlen(rows[i].variables) + (rows[i].replaces ? 0 : 80);
+        assert_int_equal(charge_of(&w, content, rows[i].variables),
+                         bytes / SCHEDULER_BYTES_PER_TOKEN + 1);
+    }
+    world_close(&w);
+}
+
 /* ---- Deadlines and what steps are thought to cost ---- */
 
 static void set_cost(world *w, double ns) {
@@ -465,6 +510,7 @@ int main(void) {
                                        cmocka_unit_test(arrays_that_are_missing),
                                        cmocka_unit_test(empty_arrays_beside_a_text),
                                        cmocka_unit_test(a_text_that_cannot_fit),
+                                       cmocka_unit_test(variables_are_charged),
                                        cmocka_unit_test(deadlines_know_the_prefix_cache),
                                        cmocka_unit_test(a_deadline_that_passes_while_a_text_waits),
                                        cmocka_unit_test(pages_and_prefixes_are_told),

@@ -74,6 +74,34 @@ class Adapters(unittest.TestCase):
             self.assertEqual((error["param"], error["code"]), ("model", "model_not_found"))
             self.assertIn("tiny, one", error["message"])
 
+    def test_numbers(self):
+        """The command line's order, as in llama.cpp, then as they come; a name keeps its own."""
+        for name in ("zebra", "mouse", "ant"):
+            tiny_model.write_adapter(self.root / name, 3)
+        with Server(self.model, "--name", "tiny", "--threads", "1", "--adapter-root", self.root,
+                    "--adapter", "zebra=zebra", "--adapter", "mouse=mouse",
+                    "--allow-adapter-loading") as server:
+            def numbers():
+                return [(entry["id"], entry["name"]) for entry in server.get("/lora-adapters")]
+
+            def change(what, name, path=None):
+                body = {"lora_name": name} | ({"lora_path": path} if path else {})
+                self.assertEqual(server.ask("POST", f"/v1/{what}_lora_adapter", body)[0], 200)
+            self.assertEqual(numbers(), [(0, "zebra"), (1, "mouse")])
+            change("load", "two", "two")
+            change("load", "ant", "ant")
+            self.assertEqual(numbers(), [(0, "zebra"), (1, "mouse"), (2, "two"), (3, "ant")])
+            change("unload", "mouse")
+            self.assertEqual(numbers(), [(0, "zebra"), (2, "two"), (3, "ant")])
+            error = server.post(TEXT, {"prompt": "a", "lora": [{"id": 1, "scale": 1}]}, 404)
+            self.assertEqual(error["error"]["param"], "lora")
+            change("load", "one", "one")
+            change("load", "mouse", "mouse")
+            self.assertEqual(numbers(), [(0, "zebra"), (1, "mouse"), (2, "two"), (3, "ant"),
+                                         (4, "one")])
+            self.assertEqual(self.text(server, lora=[{"id": 2, "scale": 1}]),
+                             self.text(server, model="two"))
+
     def test_refused(self):
         with self.serve("--allow-adapter-loading") as server:
             for path, body, status in (

@@ -24,6 +24,7 @@ struct exchange {
     buffer body;
     bool retry_after;
     bool gone_already; /* before anybody wants to know */
+    atomic_bool left;  /* the client has gone, and does not only have to hear of an end */
     exchange_usage usage;
     void (*gone)(void *context);
     void *gone_context;
@@ -59,6 +60,10 @@ const char *exchange_header(exchange *exchange, const char *name) {
 
 const char *exchange_query(exchange *exchange, const char *name) {
     return exchange_header(exchange, name);
+}
+
+bool exchange_gone(exchange *exchange) {
+    return exchange->gone_already || atomic_load(&exchange->left);
 }
 
 exchange *exchange_share(exchange *exchange) {
@@ -334,12 +339,45 @@ static void test_client_goes(void **state) {
         api_handle(&gone);
         const struct timespec pause = {0, round * 300000L};
         nanosleep(&pause, NULL);
+        atomic_store(&gone.left, true);
         pthread_mutex_lock(&gone.lock); /* as the HTTP half does: no end while this runs */
         if (gone.gone != NULL)
             gone.gone(gone.gone_context);
         pthread_mutex_unlock(&gone.lock);
         finish(&gone);
         done(&gone);
+    }
+    nothing_left(&w);
+    close_world(&w);
+}
+
+/* The server ends it, and its client is there to hear why. */
+static void test_called_off(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    for (int round = 0; round < 20; round++) {
+        exchange asked;
+        bool stream = round % 2 == 1;
+        ask(&asked, stream ? "{" LONG ",\"n\":6,\"stream\":true}" : "{" LONG ",\"n\":6}");
+        api_handle(&asked);
+        const struct timespec pause = {0, round * 300000L}, tick = {0, 100000};
+        nanosleep(&pause, NULL);
+        while (!ended(&asked)) {
+            pthread_mutex_lock(&asked.lock);
+            if (asked.gone != NULL)
+                asked.gone(asked.gone_context);
+            pthread_mutex_unlock(&asked.lock);
+            nanosleep(&tick, NULL);
+        }
+        finish(&asked);
+        assert_int_not_equal(asked.status, 499);
+        const char *error = strstr(asked.body.data, "shutting_down");
+        if (asked.streams > 0) /* or it was faster */
+            assert_true((error != NULL) != (strstr(asked.body.data, "[DONE]") != NULL));
+        else
+            assert_int_equal(asked.status, error != NULL ? 503 : 200);
+        done(&asked);
     }
     nothing_left(&w);
     close_world(&w);
@@ -414,6 +452,7 @@ int main(void) {
         cmocka_unit_test(test_closed_in_the_middle),
         cmocka_unit_test(test_slow_reader_is_cancelled),
         cmocka_unit_test(test_client_goes),
+        cmocka_unit_test(test_called_off),
         cmocka_unit_test(test_client_has_gone),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_list_longer_than_the_queue),

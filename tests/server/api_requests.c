@@ -243,12 +243,55 @@ static void test_no_json(void **state) {
                                  "{\"prompt\":\"\xff\"}",
                                  "{\"prompt\":\"a\"} more",
                                  "{\"temperature\":-Infinity}"};
+    static const char *const params[] = {"",       "", "",       "", "",           "",
+                                         "prompt", "", "prompt", "", "temperature"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        bad(desk, FAMILY_COMPLETION, wrong[i], 400, "");
+        bad(desk, FAMILY_COMPLETION, wrong[i], 400, params[i]);
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":1e999}", 400, "top_p");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":Infinity}", 400, "top_p");
+    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"3\":NaN}}", 400,
+        "logit_bias");
+    bad(desk, FAMILY_CHAT, "{\"messages\":[{\"role\":NaN}]}", 400, "messages");
+    bad(desk, FAMILY_CHAT, "{\"messages\":[{\"role\":\"user\"}],oops}", 400, "");
     char deep[2001];
     memset(deep, '[', 2000);
     deep[2000] = '\0';
     bad(desk, FAMILY_COMPLETION, deep, 400, "");
+}
+
+/* What an endpoint takes is what its errors say. */
+static void test_lengths(void **state) {
+    desk *desk = *state;
+    const char *const chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"%s\":%d}";
+    static const struct {
+        api_family family;
+        const char *name;
+        int lowest;
+    } rows[] = {{FAMILY_CHAT, "max_tokens", 1},
+                {FAMILY_CHAT, "max_completion_tokens", 1},
+                {FAMILY_MESSAGE, "max_tokens", 1},
+                {FAMILY_COMPLETION, "max_tokens", 0},
+                {FAMILY_RESPONSE, "max_output_tokens", 1}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *form = rows[i].family == FAMILY_COMPLETION ? "{\"prompt\":\"a\",\"%s\":%d}"
+                           : rows[i].family == FAMILY_RESPONSE ? "{\"input\":\"a\",\"%s\":%d}"
+                                                               : chat;
+        for (int given = -1; given <= 1; given++) {
+            char body[200], said[100];
+            snprintf(body, sizeof(body), form, rows[i].name, given);
+            snprintf(said, sizeof(said), "%s: %d is not between %d and %lld", rows[i].name, given,
+                     rows[i].lowest, (long long)API_TOKENS_MAX);
+            if (given >= rows[i].lowest && rows[i].family == FAMILY_COMPLETION) {
+                generation_free(good(desk, rows[i].family, body));
+            } else if (given < rows[i].lowest) { /* the model here has no template to chat with */
+                api_fault fault;
+                generation *g = NULL;
+                assert_false(read_text(desk, rows[i].family, body, &g, &fault));
+                assert_string_equal(fault.param, rows[i].name);
+                assert_string_equal(fault.text, said);
+            }
+        }
+    }
 }
 
 static void test_prompts(void **state) {
@@ -550,6 +593,7 @@ int main(void) {
         cmocka_unit_test(test_no_field_twice_in_a_body),
         cmocka_unit_test(test_required_fields),
         cmocka_unit_test(test_no_json),
+        cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_sampling),

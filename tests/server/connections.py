@@ -431,6 +431,19 @@ class Places(unittest.TestCase):
                     lambda server=server: server.raw(head("GET", "/health"))[0] == 200))
                 self.assertEqual(server.end(), 0)
 
+    def test_without_keys_other_machines_are_warned_of(self):
+        keys = self.folder / "keys.json"
+        keys.write_text(json.dumps({"keys": [{"name": "a", "key": "secret-key"}]}))
+        keys.chmod(0o600)
+        for flags, warned in ((("--host", "0.0.0.0"), True), (("--host", "::"), True),
+                              (("--host", "127.0.0.2"), False), ((), False),
+                              (("--host", "0.0.0.0", "--keys", keys), False)):
+            if "::" in flags and not os.path.exists("/proc/net/if_inet6"):
+                continue
+            with Serving(self.model, *flags) as server:
+                said = "".join(server.lines)
+                self.assertEqual("other machines can reach this server" in said, warned, said)
+
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]

@@ -59,6 +59,7 @@ class Lifecycle(unittest.TestCase):
             refused = read_answer(waiting)
             self.assertEqual(refused[0], 503)
             self.assertIn("retry-after", refused[1])
+            self.assertEqual(json.loads(refused[2])["error"]["code"], "shutting_down")
             waiting.close()
             for client in clients:
                 client.join()
@@ -69,13 +70,25 @@ class Lifecycle(unittest.TestCase):
                                  self.long // 2)
 
     def test_what_takes_too_long_is_ended(self):
+        """And told so: a stream by its last event, others by 503."""
         with Serving(self.slow, "--drain-seconds", 0.2) as server:
-            with server.connect() as client:
-                client.sendall(post(completion(4000, stream=True)))
-                client.recv(100)
+            with server.connect() as client, server.connect() as other:
+                client.sendall(post(completion(4000, stream=True, n=2)))
+                other.sendall(post(completion(4000)))
+                self.assertIn(b"200", client.recv(100))
+                self.assertTrue(server.wait_for(lambda: server.running() >= 3))
                 begin = time.monotonic()
                 self.assertEqual(server.end(signal.SIGINT), 0)
                 self.assertLess(time.monotonic() - begin, 20)
+                said = b""
+                while piece := client.recv(65536):
+                    said += piece
+                self.assertTrue(said.endswith(b"\r\n0\r\n\r\n"), said[-200:])  # complete
+                last = [line for line in said.splitlines() if line.startswith(b"data: ")][-1]
+                self.assertEqual(json.loads(last[6:])["error"]["code"], "shutting_down")
+                answer = read_answer(other)
+                self.assertEqual(answer[0], 503)
+                self.assertEqual(json.loads(answer[2])["error"]["code"], "shutting_down")
             self.assertTrue(server.said("not finished in time"))
 
     def test_a_second_signal_ends_at_once(self):
