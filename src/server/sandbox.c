@@ -106,7 +106,7 @@ avo_status sandbox_files(const sandbox_options *options, char *report, size_t ca
                          avo_error *error) {
     long abi = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_ASK);
     if (abi < 1) {
-        snprintf(report, capacity, "no Landlock in this kernel (%s): files are not confined",
+        snprintf(report, capacity, "no Landlock here (%s): files are not confined",
                  strerror(errno));
         return AVO_OK;
     }

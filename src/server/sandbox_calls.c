@@ -96,7 +96,7 @@ static int fill(scmp_filter_ctx filter, const sandbox_options *options) {
 avo_status sandbox_calls(const sandbox_options *options, char *report, size_t capacity,
                          avo_error *error) {
     if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0) {
-        snprintf(report, capacity, "no seccomp in this kernel: system calls are not confined");
+        snprintf(report, capacity, "no seccomp here: system calls are not confined");
         return AVO_OK;
     }
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));

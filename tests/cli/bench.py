@@ -159,7 +159,7 @@ class Bench(unittest.TestCase):
 
     def test_operations(self):
         done = call("bench", "--kernels", "--type", "q8b,f32", "--shape", "40x64", "-b", "1,3",
-                    *SHORT, "--json")
+                    "--heads", "6x2x16", "-d", "0,64", "-p", "33", *SHORT, "--json")
         self.assertEqual((done.returncode, done.stderr), (GOOD, b""))
         results = json.loads(done.stdout)["results"]
         names = [(r["model"], r["tokens"]) for r in results]

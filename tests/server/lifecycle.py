@@ -1,4 +1,5 @@
 """Beginning and ending: drain, signals, clients that go, systemd, sandbox."""
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import tiny_model
 from command import AVOCET
+from refused_calls import LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, SECCOMP, refusing
 from serving import Serving, head, read_answer, write_slow_model
 
 
@@ -172,6 +174,29 @@ class Lifecycle(unittest.TestCase):
                 self.assertIn("Seccomp:\t2", facts)
                 self.assertIn("NoNewPrivs:\t1", facts)
             self.assertEqual(server.end(), 0)
+
+    def test_kernels_without_landlock(self):
+        """The banner says so, and the rest of the sandbox stands."""
+        for reason in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+            with Serving(None, command=refusing({LANDLOCK_CREATE_RULESET: reason}, AVOCET, "serve",
+                                                self.tiny, "--port", 0)) as server:
+                self.assertRegex(server.lines[-1], r"no Landlock here \(" + os.strerror(reason) +
+                                 r"\): files are not confined, seccomp")
+                self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
+                self.assertEqual(server.end(), 0)
+
+    def test_a_sandbox_that_is_refused(self):
+        """Half a confinement is none that was asked for: it does not start, and says what helps."""
+        for call, name in ((SECCOMP, "seccomp"), (LANDLOCK_RESTRICT_SELF, "Landlock")):
+            for reason in (errno.EPERM, errno.ENOSYS):
+                def command(*flags, call=call, reason=reason):
+                    return refusing({call: reason}, AVOCET, "serve", self.tiny, "--port", 0, *flags)
+                with self.assertRaisesRegex(AssertionError,
+                                            f"sandbox: {name} refuses: .*; --no-sandbox"):
+                    Serving(None, command=command())
+                with Serving(None, command=command("--no-sandbox")) as server:
+                    self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
+
     def test_adapters_load_inside_the_sandbox_and_nothing_else_does(self):
         root = self.folder / "adapters"
         root.mkdir()
