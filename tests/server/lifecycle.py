@@ -2,8 +2,11 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import socket
+import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -120,6 +123,43 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
             self.assertEqual(server.end(), 0)
 
+    def test_clients_that_are_killed_or_half_open(self):
+        """By their process's end, by a reset, by closing the sending side: free at once."""
+        def killed(server):
+            code = ("import socket, sys, time; s = socket.create_connection(('127.0.0.1', "
+                    f"{server.port})); s.sendall({post(completion(4000, stream=True))!r}); "
+                    "s.recv(100); print('reads', flush=True); time.sleep(600)")
+            with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+                self.assertEqual(process.stdout.readline(), b"reads\n")
+                process.kill()
+
+        def reset(server):
+            client = server.connect()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(post(completion(4000, stream=True)))
+            client.recv(100)
+            client.close()
+
+        def half_open(server):
+            client = server.connect()
+            self.addCleanup(client.close)
+            client.sendall(post(completion(4000, stream=True)))
+            client.recv(100)
+            client.shutdown(socket.SHUT_WR)
+
+        log = self.folder / "gone.jsonl"
+        with Serving(self.slow, "--sessions", 1, "--access-log", log) as server:
+            for number, leave in enumerate((killed, reset, half_open), 1):
+                leave(server)
+                self.assertTrue(server.wait_for(lambda: server.running() == 0, 3), leave)
+                self.assertTrue(server.wait_for(
+                    lambda: log.read_text().count('"end":"client gone"') == number, 5), leave)
+                self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
+            self.assertEqual(server.end(), 0)
+        for line in map(json.loads, log.read_text().splitlines()):
+            if line["end"] == "client gone":  # far from what was asked for
+                self.assertLess(line["usage"]["new_tokens"], 3000, line)
+
     def test_clients_that_do_not_wait_for_anything(self):
         with Serving(self.slow, "--sessions", 2) as server:
             for i in range(40):
@@ -161,6 +201,28 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.process.wait(timeout=30), 0)
         notices.close()
         listener.close()
+
+    def test_the_real_socket_activation(self):
+        """systemd's own program holds the socket and starts the server when a client comes."""
+        if shutil.which("systemd-socket-activate") is None:
+            self.skipTest("SKIPPED: systemd-socket-activate is not here (apt-get install systemd)")
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            port = found.getsockname()[1]
+        process = subprocess.Popen(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", AVOCET,
+                                    "serve", self.tiny], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        try:
+            self.assertIn(b"Listening", process.stderr.readline())
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+                client.sendall(post(completion(3)))  # waits in the queue of the socket
+                self.assertEqual(read_answer(client)[0], 200)
+            process.send_signal(signal.SIGTERM)  # it has become the server
+            said = process.communicate(timeout=60)[1].decode()
+            self.assertEqual(process.returncode, 0, said)
+            self.assertIn(f"at http://127.0.0.1:{port}\n", said)
+        finally:
+            process.kill()
+            process.wait()
 
     def test_the_sandbox_holds_all_threads(self):
         with Serving(self.tiny) as server:
