@@ -14,9 +14,9 @@
 
 #define JSON          "application/json"
 #define TEXT          "text/plain"
-#define ANSWER_ERRORS "400,401,403,404,413,429,503,504"
+#define ANSWER_ERRORS "400,401,403,404,408,413,415,429,503,504"
 #define READ_ERRORS   "401,403,429,503"
-#define ADMIN_ERRORS  "400,401,403,404,413,429,503"
+#define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
 #define MODEL_ID                                                                                   \
     "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","          \
     "\"minLength\":1},\"description\":\"the base model or an adapter\"}"
@@ -79,17 +79,24 @@ static bool path_matches(const char *pattern, const char *path) {
     return strncmp(pattern, path, fixed) == 0 && path[fixed] != '\0';
 }
 
-static void refuse_method(exchange *exchange, const char *path) {
-    char allowed[64] = "";
-    size_t used = 0;
+void api_allowed(const api *api, const char *path, char *text, size_t capacity) {
+    static const char *const methods[] = {"GET", "POST"};
+    bool known = !api->options->no_page && page_find(path) != NULL;
+    bool takes[2] = {known, false};
     for (size_t i = 0; i < api_route_count; i++)
-        if (path_matches(api_routes[i].path, path) && used + 16 < sizeof(allowed))
-            used += (size_t)snprintf(allowed + used, sizeof(allowed) - used, "%s%s",
-                                     used > 0 ? ", " : "", api_routes[i].method);
-    if (used == 0)
-        snprintf(allowed, sizeof(allowed), "GET");
+        for (size_t m = 0; m < 2; m++)
+            if (path_matches(api_routes[i].path, path) &&
+                strcmp(api_routes[i].method, methods[m]) == 0)
+                known = takes[m] = true;
+    snprintf(text, capacity, "%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
+             takes[1] || !known ? "POST, " : "");
+}
+
+static void refuse_method(const api *api, exchange *exchange, const char *path) {
+    char allowed[64];
+    api_allowed(api, path, allowed, sizeof(allowed));
     exchange_set_header(exchange, "Allow", allowed);
-    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%s takes %s", path, allowed);
+    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%.200s takes %s", path, allowed);
 }
 
 void api_handle(exchange *exchange) {
@@ -114,7 +121,7 @@ void api_handle(exchange *exchange) {
     if (page && strcmp(asked->method, "GET") == 0)
         endpoint_page(api, exchange);
     else if (page || known)
-        refuse_method(exchange, asked->path);
+        refuse_method(api, exchange, asked->path);
     else
         exchange_fail(exchange, 404, NULL, "not_found", "there is no %s", asked->path);
 }

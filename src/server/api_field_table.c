@@ -45,7 +45,7 @@ const api_field api_field_table[] = {
     {"content", BODY_TOKENIZE, FIELD_STRING, 0, API_TOKENIZE_BYTES_MAX, AT(content), NULL,
      "the text, as llama.cpp calls it"},
     {"input", RESPONSE, FIELD_VALUE, NO_RANGE, AT(input),
-     "{\"type\":[\"string\",\"array\"],\"items\":{\"type\":\"object\"}}",
+     "{\"type\":[\"string\",\"array\"],\"minItems\":1,\"items\":{\"type\":\"object\"}}",
      "a text, or items: messages, function_call, function_call_output"},
     {"input", BODY_EMBEDDING, FIELD_VALUE, NO_RANGE, AT(input), PROMPTS,
      "a text, a list of texts, a list of token ids or a list of such lists"},
@@ -69,7 +69,7 @@ const api_field api_field_table[] = {
     {"return_token_strs", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(return_token_strs), NULL,
      "token_strs beside the ids (vLLM)"},
     {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, AT(tokens),
-     "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}", "the ids"},
+     "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}", "the ids"},
 
     /* How much, how many */
     {"max_tokens", COMPLETION, FIELD_INTEGER, 0, API_TOKENS_MAX, AT(max_tokens), NULL,

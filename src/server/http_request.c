@@ -78,9 +78,11 @@ static void check_origin(exchange *exchange) {
 }
 
 static void answer_options(exchange *exchange) {
-    exchange_set_header(exchange, "Allow", "GET, HEAD, POST, DELETE, OPTIONS");
+    char allowed[64];
+    api_allowed(exchange->server->api, exchange->asked.path, allowed, sizeof(allowed));
+    exchange_set_header(exchange, "Allow", allowed);
     if (exchange->server->options.cors_origin != NULL) {
-        exchange_set_header(exchange, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+        exchange_set_header(exchange, "Access-Control-Allow-Methods", allowed);
         exchange_set_header(exchange, "Access-Control-Allow-Headers",
                             "Authorization, Content-Type, X-Api-Key, X-Request-Id, "
                             "Anthropic-Version, Anthropic-Beta");
@@ -207,6 +209,10 @@ static void check_head(exchange *exchange, uint64_t announced) {
     check_origin(exchange);
     if (!exchange_answered(exchange))
         check_key(exchange);
+    const char *coding = header(exchange, "Content-Encoding");
+    if (!exchange_answered(exchange) && coding != NULL && strcasecmp(coding, "identity") != 0)
+        exchange_fail(exchange, 415, NULL, "content_encoding",
+                      "the body comes as %.40s, which is not known here: send it as it is", coding);
     if (!exchange_answered(exchange))
         check_length(exchange, announced);
 }

@@ -314,7 +314,7 @@ class Endpoints(unittest.TestCase):
                          "model_not_found")
         self.assertEqual(self.server.get("/version")["model"], "tiny")
         status, headers, _ = self.server.ask("PUT", "/v1/models")
-        self.assertEqual((status, headers["Allow"]), (405, "GET"))
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD, OPTIONS"))
         self.assertEqual(self.server.ask("GET", "/nothing")[0], 404)
         status, headers, page = self.server.ask("GET", "/")
         self.assertEqual(status, 200)

@@ -244,6 +244,13 @@ class Requests(unittest.TestCase):
             self.assertGreater(int(headers["content-length"]), 0)
             client.sendall(head("OPTIONS", "/health"))  # no body came in between
             self.assertEqual(read_answer(client)[0], 204)
+        for path, allowed in (("/health", "GET, HEAD, OPTIONS"), ("/tokenize", "POST, OPTIONS"),
+                              ("/lora-adapters", "GET, HEAD, POST, OPTIONS"),
+                              ("/", "GET, HEAD, OPTIONS"), ("*", "GET, HEAD, POST, OPTIONS")):
+            answer = self.server.raw(head("OPTIONS", path))
+            self.assertEqual((answer[0], answer[1]["allow"]), (204, allowed), path)
+        answer = self.server.raw(head("PUT", "/tokenize"))
+        self.assertEqual((answer[0], answer[1]["allow"]), (405, "POST, OPTIONS"))
         for method in ("TRACE", "CONNECT", "BREW"):
             answer = self.server.raw(head(method, "/health"))
             self.assertGreaterEqual(answer[0], 400, method)
@@ -259,6 +266,16 @@ class Requests(unittest.TestCase):
             status, headers, _ = ask(connection, "POST", "/nowhere", body)
             self.assertEqual(status, 404)
             self.assertNotEqual(headers.get("connection"), "close")
+        connection.close()
+
+    def test_codings_of_bodies(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        for coding, status in (("gzip", 415), ("identity", 200), ("br", 415)):
+            answer = ask(connection, "POST", "/v1/completions", {"prompt": "ab", "max_tokens": 1},
+                         {"Content-Encoding": coding})
+            self.assertEqual(answer[0], status, coding)
+            if status == 415:
+                self.assertIn(coding, json.loads(answer[2])["error"]["message"])
         connection.close()
 
     def test_pipelines(self):
@@ -340,7 +357,7 @@ class Requests(unittest.TestCase):
         own = {"Origin": f"http://127.0.0.1:{self.server.port}"}
         self.assert_error(self.server.ask("POST", "/nowhere", {}, own), 404)
         with Serving(self.model, "--cors", "https://good.example") as server:
-            answer = server.ask("OPTIONS", "/v1/models", None, {"Origin": "https://good.example",
+            answer = server.ask("OPTIONS", "/v1/messages", None, {"Origin": "https://good.example",
                                 "Access-Control-Request-Method": "POST"})
             self.assertEqual(answer[0], 204)
             self.assertEqual(answer[1]["access-control-allow-origin"], "https://good.example")

@@ -106,6 +106,12 @@ avo_status api_open(server *server, api **out, avo_error *error) {
     return AVO_OK;
 }
 
+void api_allowed(const api *api, const char *path, char *text, size_t capacity) {
+    (void)api;
+    (void)path;
+    snprintf(text, capacity, "GET, POST, OPTIONS");
+}
+
 void api_close(api *api) {
     free(api);
 }
