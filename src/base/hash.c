@@ -13,7 +13,7 @@ uint64_t hash_bytes(const void *data, size_t bytes) {
 }
 
 /* Sixteen random bytes that the kernel gives every process: a seed without any state. */
-static uint64_t process_seed(void) {
+uint64_t hash_key_seed(void) {
     uint64_t seed = 0;
     const void *random = (const void *)(uintptr_t)getauxval(AT_RANDOM);
     if (random != NULL)
@@ -21,12 +21,16 @@ static uint64_t process_seed(void) {
     return seed;
 }
 
+uint64_t hash_key_seeded(const void *data, size_t bytes, uint64_t seed) {
+    return XXH3_64bits_withSeed(data, bytes, seed);
+}
+
 uint64_t hash_key(const void *data, size_t bytes) {
-    return XXH3_64bits_withSeed(data, bytes, process_seed());
+    return hash_key_seeded(data, bytes, hash_key_seed());
 }
 
 void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]) {
-    XXH128_hash_t sum = XXH3_128bits_withSeed(data, bytes, process_seed());
+    XXH128_hash_t sum = XXH3_128bits_withSeed(data, bytes, hash_key_seed());
     key[0] = sum.low64;
     key[1] = sum.high64;
 }

@@ -10,6 +10,9 @@ uint64_t hash_bytes(const void *data, size_t bytes);
 /* For tables of keys that come from files: differs from process to process, so that nobody can make
  * a file whose keys all fall into one slot. Never written down, never the order of anything. */
 uint64_t hash_key(const void *data, size_t bytes);
+/* The same sum for tables that ask often: they take the seed once and keep it. */
+uint64_t hash_key_seed(void);
+uint64_t hash_key_seeded(const void *data, size_t bytes, uint64_t seed);
 
 /* The same with 128 bits, for keys that stand for what they were made of. */
 void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]);

@@ -1,6 +1,8 @@
 /* States of pages: free, used, cached. The index of prefixes is prefix.c's. */
 #include "memory/pages_int.h"
 
+#include "base/hash.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -45,6 +47,7 @@ avo_status pages_open(uint32_t count, const avo_allocator *allocator, kv_pages *
     pages->free_count = count;
     pages->cached_oldest = PAGE_NONE;
     pages->cached_newest = PAGE_NONE;
+    pages->key_seed = hash_key_seed();
     pages->key_mask = UINT64_MAX;
     *out = pages;
     return AVO_OK;

@@ -39,6 +39,7 @@ struct kv_pages {
     uint64_t references;
     uint64_t serial; /* the newest */
     uint64_t queried_tokens, hit_tokens, evicted_pages;
+    uint64_t key_seed; /* of the hash */
     uint64_t key_mask; /* all ones, but for tests of collisions */
 };
 

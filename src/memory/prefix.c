@@ -32,7 +32,7 @@ static uint64_t key_of(const kv_pages *pages, const prefix_parent *parent, const
     } content;
     content.parent = *parent;
     memcpy(content.tokens, tokens, PAGE_BYTES);
-    return hash_key(&content, sizeof(content)) & pages->key_mask;
+    return hash_key_seeded(&content, sizeof(content), pages->key_seed) & pages->key_mask;
 }
 
 static bool is_page(const kv_pages *pages, uint32_t page, const prefix_parent *parent,

@@ -7,7 +7,7 @@ bool keys_init(keys *keys, arena *arena, uint32_t capacity) {
     uint64_t size = 4;
     while (size < 2 * (uint64_t)capacity)
         size *= 2;
-    *keys = (struct keys){.mask = (uint32_t)(size - 1)};
+    *keys = (struct keys){.mask = (uint32_t)(size - 1), .seed = hash_key_seed()};
     keys->entry = arena_take_array(arena, size, sizeof(keys_entry));
     if (keys->entry == NULL)
         return false;
@@ -17,7 +17,7 @@ bool keys_init(keys *keys, arena *arena, uint32_t capacity) {
 }
 
 static uint32_t home_of(const keys *keys, const uint64_t key[2]) {
-    return (uint32_t)hash_key(key, 2 * sizeof(uint64_t)) & keys->mask;
+    return (uint32_t)hash_key_seeded(key, 2 * sizeof(uint64_t), keys->seed) & keys->mask;
 }
 
 /* Where the key is, or where it would go. */

@@ -17,6 +17,7 @@ typedef struct keys {
     keys_entry *entry; /* [mask + 1], a power of two, at most half full */
     uint32_t mask;
     uint32_t count;
+    uint64_t seed; /* of the hash */
 } keys;
 
 /* Room for `capacity`; false: no memory. */

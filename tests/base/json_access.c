@@ -217,6 +217,7 @@ static void numbers_stop_where_strtod_does(void **state) {
 static void keys_have_a_hash_of_their_own(void **state) {
     (void)state;
     assert_true(hash_key("abc", 3) == hash_key("abc", 3));
+    assert_true(hash_key("abc", 3) == hash_key_seeded("abc", 3, hash_key_seed()));
     assert_true(hash_key("abc", 3) != hash_key("abd", 3));
     assert_true(hash_key("abc", 3) != hash_bytes("abc", 3)); /* fails once in 2^64 processes */
 }
