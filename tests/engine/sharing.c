@@ -191,7 +191,12 @@ static void sharing_changes_no_bit(void **state) {
     for (size_t i = 0; i < isas.count; i++) {
         if (i > 0 && i + 1 < isas.count)
             continue; /* the reference and the best; all others have the best one's bits */
-        for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+        size_t count = sizeof(types) / sizeof(types[0]);
+#ifdef __SANITIZE_THREAD__ /* ten times slower: plain loops with one type are enough for a race */
+        if (i == 0)
+            count = 1;
+#endif
+        for (size_t t = 0; t < count; t++)
             every_property("models/llama2.gguf", isas.name[i], types[t]);
     }
     every_property("models/gemma3.gguf", NULL, NULL); /* windowed layers */

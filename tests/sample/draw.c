@@ -87,7 +87,7 @@ static void softmax(const double *scores, int count, double *shares) {
 static void reference_top_k(double *scores, int count, uint32_t k) {
     if (k == 0 || k >= (uint32_t)count)
         return;
-    double negated[VOCABULARY_MAX];
+    double negated[VOCABULARY_MAX] = {0};
     int order[VOCABULARY_MAX];
     for (int i = 0; i < count; i++)
         negated[i] = -scores[i];
