@@ -70,7 +70,7 @@ static inline int fuzz_grammar(const uint8_t *data, size_t size, bool schema) {
     if (status == AVO_OK)
         status = schema ? grammar_read_schema(&rules, text) : grammar_read_gbnf(&rules, text);
     if (status == AVO_OK)
-        status = network_build(&rules, &kept, 32, (text_view){"", 0}, &net);
+        status = network_build(&rules, &kept, 32, (text_view){"", 0}, false, &net);
     if (status == AVO_OK)
         fuzz_walk(&net, data, size);
     else if (error.text[0] == '\0' || status == AVO_ERROR_MEMORY)

@@ -1,15 +1,25 @@
 /* Answers with calls of functions: the first byte is the form, the second how the rest is cut. What
  * comes out in pieces is what comes out of the whole, and text that has no calls is all there. */
+#include "base/arena.h"
+#include "base/json.h"
 #include "server/tool_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const forms[] = {"hermes", "mistral", "granite", "functools",
-                                    "llama3", "fenced",  "json"};
+static const char *const forms[] = {
+    "hermes",  "mistral",  "granite",     "functools",   "llama3",        "fenced",   "json",
+    "kimi",    "deepseek", "command",     "apertus",     "gigachat",      "nemotron", "glm",
+    "minimax", "hunyuan",  "qwen3_coder", "functionary", "deepseek_dsml", "atem",     "minicpm",
+    "gemma4",  "lfm",      "pythonic",    "described"};
+
+static const char offered[] =
+    "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":\"string\"},"
+    "\"n\":{\"$ref\":\"#/properties/s\"},\"r\":{\"$ref\":\"#/properties/r\"},\"i\":{\"type\":"
+    "\"integer\"}}}}},{\"function\":{\"name\":\"g\"}}]";
 
 typedef struct outcome {
-    buffer text;
+    buffer text, arguments;
     size_t calls, malformed;
 } outcome;
 
@@ -18,13 +28,38 @@ static void keep(outcome *o, text_view text) {
         abort();
 }
 
-static void read_all(const char *form, text_view answer, size_t step, outcome *o) {
+/* Arguments are JSON objects, whatever the model wrote; with `eager`, those that turned out not to
+ * be have been told before. */
+static void keep_calls(outcome *o, tool_parser *parser, bool eager, arena *arena) {
+    for (size_t i = 0; i < tool_parser_count(parser); i++) {
+        const tool_call *call = tool_parser_call(parser, i);
+        json_value value;
+        if (!call->complete || call->name.size == 0)
+            abort();
+        if (!eager && (json_parse(arena, call->arguments, &value, NULL) != AVO_OK ||
+                       value.kind != JSON_OBJECT))
+            abort();
+        if (buffer_append(&o->arguments, call->name.data, call->name.size) != AVO_OK ||
+            buffer_append(&o->arguments, call->arguments.data, call->arguments.size) != AVO_OK ||
+            buffer_append(&o->arguments, "\n", 1) != AVO_OK)
+            abort();
+    }
+}
+
+static void read_all(const char *form, text_view answer, size_t step, bool eager, outcome *o) {
+    arena arena;
+    json_value tools;
+    arena_init(&arena, NULL, SIZE_MAX);
+    if (json_parse(&arena, (text_view){offered, sizeof(offered) - 1}, &tools, NULL) != AVO_OK)
+        abort();
+    tool_parser_options options = {.tools = &tools, .eager = eager};
+    buffer_init(&o->arguments, NULL, SIZE_MAX);
     tool_format *format = NULL;
     tool_parser *parser = NULL;
     text_view text;
     buffer_init(&o->text, NULL, SIZE_MAX);
     if (tool_format_named(form, &format, NULL) != AVO_OK ||
-        tool_parser_open(format, &parser, NULL) != AVO_OK)
+        tool_parser_open(format, &options, &parser, NULL) != AVO_OK)
         abort();
     for (size_t at = 0; at < answer.size; at += step) {
         size_t bytes = answer.size - at < step ? answer.size - at : step;
@@ -36,10 +71,16 @@ static void read_all(const char *form, text_view answer, size_t step, outcome *o
     if (tool_parser_finish(parser, &text, NULL) != AVO_OK)
         abort();
     keep(o, text);
+    keep_calls(o, parser, eager, &arena);
+    arena_free(&arena);
     o->calls = tool_parser_count(parser);
     o->malformed = tool_parser_malformed(parser);
     tool_parser_close(parser);
     tool_format_close(format);
+}
+
+static bool same(const buffer *a, const buffer *b) {
+    return a->size == b->size && (a->size == 0 || memcmp(a->data, b->data, a->size) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -47,18 +88,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     const char *form = forms[data[0] % (sizeof(forms) / sizeof(forms[0]))];
     text_view answer = {(const char *)data + 2, size - 2};
-    outcome whole, cut;
-    read_all(form, answer, answer.size + 1, &whole);
-    read_all(form, answer, 1 + data[1] % 7, &cut);
+    outcome whole, cut, told;
+    read_all(form, answer, answer.size + 1, false, &whole);
+    read_all(form, answer, 1 + data[1] % 7, false, &cut);
+    read_all(form, answer, 1 + data[1] % 5, true, &told);
     if (whole.calls != cut.calls || whole.malformed != cut.malformed ||
-        whole.text.size != cut.text.size ||
-        (whole.text.size > 0 && memcmp(whole.text.data, cut.text.data, whole.text.size) != 0))
+        !same(&whole.text, &cut.text) || !same(&whole.arguments, &cut.arguments))
         abort();
-    if (whole.calls == 0 &&
+    /* What a stream tells is the same, where all of it is good. */
+    if (whole.malformed == 0 && told.malformed == 0 &&
+        (!same(&whole.text, &told.text) || !same(&whole.arguments, &told.arguments)))
+        abort();
+    bool all = strcmp(form, "functionary") != 0; /* whose "all" says that text follows */
+    if (all && whole.calls == 0 &&
         (whole.text.size != answer.size ||
          (answer.size > 0 && memcmp(whole.text.data, answer.data, answer.size) != 0)))
         abort();
-    buffer_free(&whole.text);
-    buffer_free(&cut.text);
+    outcome *outcomes[] = {&whole, &cut, &told};
+    for (size_t i = 0; i < 3; i++) {
+        buffer_free(&outcomes[i]->text);
+        buffer_free(&outcomes[i]->arguments);
+    }
     return 0;
 }

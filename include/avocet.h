@@ -656,9 +656,12 @@ typedef struct avo_grammar_options {
     /* The answer is free until this text appears in it, and what comes after it follows the
      * grammar; when that is complete, the answer is free again. NULL: constrained throughout. */
     const char *trigger;
+    /* The answer follows the grammar where it begins, behind white space, with '{' or '[', and is
+     * free where it begins with anything else. Not beside a trigger. */
+    bool json_or_text;
 } avo_grammar_options;
 #define AVO_GRAMMAR_OPTIONS_INIT                                                                   \
-    { sizeof(avo_grammar_options), NULL }
+    { sizeof(avo_grammar_options), NULL, false }
 
 /* Refused by name: what is not understood (a keyword of a schema that would be ignored included),
  * what has no end, what is larger than the limits. The model must outlive it. */

@@ -9,6 +9,10 @@
 static const char *const known_keys[] = {"id",
                                          "prompt",
                                          "messages",
+                                         "tokens",
+                                         "prompt_logprobs",
+                                         "pooling",
+                                         "no_answer",
                                          "system",
                                          "raw",
                                          "adapter",
@@ -100,13 +104,34 @@ static avo_status read_messages(prompt_line *line, const json_value *messages) {
     return AVO_OK;
 }
 
+static avo_status read_ids(prompt_line *line, const json_value *tokens, const char *key,
+                           const int32_t **out, size_t *count) {
+    if (tokens->kind != JSON_ARRAY)
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s must be an array", key);
+    int32_t *ids = arena_take_array(&line->arena, tokens->array.count + 1, sizeof(*ids));
+    if (ids == NULL)
+        return status_no_memory(&line->error, key, tokens->array.count * sizeof(*ids));
+    for (size_t i = 0; i < tokens->array.count; i++) {
+        const json_value *id = json_item(tokens, i);
+        if (id->kind != JSON_INTEGER || id->integer < 0 || id->integer > INT32_MAX)
+            return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s: not a token's id", key);
+        ids[i] = (int32_t)id->integer;
+    }
+    *out = ids;
+    *count = tokens->array.count;
+    return AVO_OK;
+}
+
 static avo_status read_prompt(prompt_line *line, const json_value *root,
                               const prompt_defaults *defaults) {
     const json_value *messages = json_find(root, "messages");
     const json_value *prompt = json_find(root, "prompt");
-    if ((messages != NULL) == (prompt != NULL))
+    const json_value *tokens = json_find(root, "tokens");
+    if ((messages != NULL) + (prompt != NULL) + (tokens != NULL) != 1)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "a line has either \"prompt\" or \"messages\"");
+                           "a line has one of \"prompt\", \"messages\" and \"tokens\"");
+    if (tokens != NULL)
+        return read_ids(line, tokens, "tokens", &line->request.tokens, &line->request.token_count);
     bool raw = !defaults->chat;
     const char *system = defaults->flags->system;
     AVO_TRY(json_get_boolean(root, "raw", &raw, &line->error));
@@ -257,20 +282,8 @@ static avo_status read_stops(prompt_line *line, const json_value *root) {
     const json_value *tokens = json_find(root, "stop_tokens");
     if (tokens == NULL || tokens->kind == JSON_NULL)
         return AVO_OK;
-    if (tokens->kind != JSON_ARRAY)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "stop_tokens must be an array");
-    int32_t *ids = arena_take_array(&line->arena, tokens->array.count + 1, sizeof(*ids));
-    if (ids == NULL)
-        return status_no_memory(&line->error, "stop_tokens", tokens->array.count * sizeof(*ids));
-    for (size_t i = 0; i < tokens->array.count; i++) {
-        const json_value *id = json_item(tokens, i);
-        if (id->kind != JSON_INTEGER || id->integer < 0 || id->integer > INT32_MAX)
-            return status_fail(&line->error, AVO_ERROR_ARGUMENT, "stop_tokens: not a token's id");
-        ids[i] = (int32_t)id->integer;
-    }
-    line->request.stop_tokens = ids;
-    line->request.stop_token_count = tokens->array.count;
-    return AVO_OK;
+    return read_ids(line, tokens, "stop_tokens", &line->request.stop_tokens,
+                    &line->request.stop_token_count);
 }
 
 static avo_status read_service(prompt_line *line, const json_value *root) {
@@ -284,6 +297,23 @@ static avo_status read_service(prompt_line *line, const json_value *root) {
                             &line->error));
     AVO_TRY(optional_text(line, root, "tenant", &request->tenant));
     return optional_text(line, root, "cache_salt", &request->cache_salt);
+}
+
+/* What is wanted of the prompt itself. */
+static avo_status read_scoring(prompt_line *line, const json_value *root) {
+    avo_request *request = &line->request;
+    const char *pooling = NULL;
+    AVO_TRY(json_get_boolean(root, "prompt_logprobs", &request->prompt_logprobs, &line->error));
+    AVO_TRY(json_get_boolean(root, "no_answer", &request->no_answer, &line->error));
+    AVO_TRY(optional_text(line, root, "pooling", &pooling));
+    if (pooling == NULL)
+        return AVO_OK;
+    if (strcmp(pooling, "mean") != 0 && strcmp(pooling, "last") != 0)
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                           "pooling: \"%.40s\" is neither mean nor last", pooling);
+    request->pooling = pooling[0] == 'm' ? AVO_POOLING_MEAN : AVO_POOLING_LAST;
+    request->no_answer = true; /* an embedding is of the prompt alone */
+    return AVO_OK;
 }
 
 /* Whatever it is, it comes back as it was. */
@@ -313,6 +343,7 @@ static avo_status read_line(prompt_line *line, text_view text, const prompt_defa
     AVO_TRY(read_sampling(line, &root));
     AVO_TRY(read_stops(line, &root));
     AVO_TRY(prompt_line_grammar(line, &root, defaults));
+    AVO_TRY(read_scoring(line, &root));
     return read_service(line, &root);
 }
 

@@ -43,11 +43,12 @@ typedef struct run_record {
     const avo_model *model;
     text_view prompt;
     bool wants_logprobs;
-    buffer text;       /* all of the answer */
-    buffer ids;        /* int32_t each */
-    buffer logprobs;   /* JSON array items, ready */
-    buffer arrivals;   /* uint64_t each: when the token came, clock_now_ns */
-    uint64_t begin_ns; /* of avo_generate */
+    buffer text;                       /* all of the answer */
+    buffer ids;                        /* int32_t each */
+    buffer logprobs;                   /* JSON array items, ready */
+    buffer prompt_logprobs, embedding; /* likewise */
+    buffer arrivals;                   /* uint64_t each: when the token came, clock_now_ns */
+    uint64_t begin_ns;                 /* of avo_generate */
     double load_seconds, tokenize_seconds;
     uint64_t prefilled; /* tokens of the prompt that were computed */
     avo_generate_result result;
@@ -60,6 +61,10 @@ void run_record_init(run_record *record);
 void run_record_free(run_record *record);
 /* Notes a token. */
 AVO_MUST_USE avo_status run_record_token(run_record *record, const avo_token_event *event);
+/* Of the prompt: one of its tokens, and what it was pooled into. */
+AVO_MUST_USE avo_status run_record_prompt(run_record *record, const avo_token_event *event);
+AVO_MUST_USE avo_status run_record_embedding(run_record *record, const float *values,
+                                             uint32_t count);
 
 const char *run_finish_text(avo_finish finish);
 /* Tokens per second, 0 where there was nothing to measure. */

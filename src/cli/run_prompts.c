@@ -144,9 +144,16 @@ static bool on_event(void *context, const avo_event *event) {
     pthread_mutex_lock(&job->run->lock);
     if (event->kind == AVO_EVENT_TOKEN) {
         more = on_job_token(job, event->token);
-    } else if (event->kind != AVO_EVENT_PROMPT) {
+    } else if (event->kind == AVO_EVENT_PROMPT) {
+        if (run_record_prompt(&job->record, event->token) != AVO_OK)
+            job->run->failure = AVO_ERROR_MEMORY;
+        more = job->run->failure == AVO_OK && !cli_interrupted();
+    } else {
         if (event->kind == AVO_EVENT_FINISHED) {
             job->result = *event->result;
+            if (run_record_embedding(&job->record, event->result->embedding,
+                                     event->result->embedding_width) != AVO_OK)
+                job->run->failure = AVO_ERROR_MEMORY;
             job->record.result.finish = event->result->finish;
             job->record.result.prompt_tokens = event->result->prompt_tokens;
             job->record.result.new_tokens = event->result->new_tokens;

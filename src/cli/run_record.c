@@ -13,6 +13,8 @@ void run_record_init(run_record *record) {
     buffer_init(&record->text, NULL, SIZE_MAX);
     buffer_init(&record->ids, NULL, SIZE_MAX);
     buffer_init(&record->logprobs, NULL, SIZE_MAX);
+    buffer_init(&record->prompt_logprobs, NULL, SIZE_MAX);
+    buffer_init(&record->embedding, NULL, SIZE_MAX);
     buffer_init(&record->arrivals, NULL, SIZE_MAX);
 }
 
@@ -20,6 +22,8 @@ void run_record_free(run_record *record) {
     buffer_free(&record->text);
     buffer_free(&record->ids);
     buffer_free(&record->logprobs);
+    buffer_free(&record->prompt_logprobs);
+    buffer_free(&record->embedding);
     buffer_free(&record->arrivals);
 }
 
@@ -44,8 +48,8 @@ static avo_status write_logprob(const run_record *record, int32_t token, float l
     return json_write_number(out, (double)logprob);
 }
 
-static avo_status note_logprobs(run_record *record, const avo_token_event *event) {
-    buffer *out = &record->logprobs;
+static avo_status note_logprobs(const run_record *record, const avo_token_event *event,
+                                buffer *out) {
     if (out->size > 0)
         AVO_TRY(buffer_append_text(out, ","));
     AVO_TRY(write_logprob(record, event->token, event->logprob, out));
@@ -66,7 +70,20 @@ avo_status run_record_token(run_record *record, const avo_token_event *event) {
         return AVO_OK;
     AVO_TRY(buffer_append(&record->arrivals, &now, sizeof(now)));
     AVO_TRY(buffer_append(&record->ids, &event->token, sizeof(event->token)));
-    return record->wants_logprobs ? note_logprobs(record, event) : AVO_OK;
+    return record->wants_logprobs ? note_logprobs(record, event, &record->logprobs) : AVO_OK;
+}
+
+avo_status run_record_prompt(run_record *record, const avo_token_event *event) {
+    return note_logprobs(record, event, &record->prompt_logprobs);
+}
+
+avo_status run_record_embedding(run_record *record, const float *values, uint32_t count) {
+    buffer *out = &record->embedding;
+    for (uint32_t i = 0; i < count; i++) {
+        AVO_TRY(buffer_append_text(out, i > 0 ? "," : ""));
+        AVO_TRY(json_write_number(out, (double)values[i]));
+    }
+    return AVO_OK;
 }
 
 const char *run_finish_text(avo_finish finish) {
@@ -122,6 +139,16 @@ avo_status run_write_answer(const run_record *record, buffer *out) {
     if (record->wants_logprobs) {
         AVO_TRY(buffer_append_text(out, ",\"logprobs\":["));
         AVO_TRY(buffer_append(out, record->logprobs.data, record->logprobs.size));
+        AVO_TRY(buffer_append_text(out, "]"));
+    }
+    if (record->prompt_logprobs.size > 0) {
+        AVO_TRY(buffer_append_text(out, ",\"prompt_logprobs\":["));
+        AVO_TRY(buffer_append(out, record->prompt_logprobs.data, record->prompt_logprobs.size));
+        AVO_TRY(buffer_append_text(out, "]"));
+    }
+    if (record->embedding.size > 0) {
+        AVO_TRY(buffer_append_text(out, ",\"embedding\":["));
+        AVO_TRY(buffer_append(out, record->embedding.data, record->embedding.size));
         AVO_TRY(buffer_append_text(out, "]"));
     }
     AVO_TRY(buffer_format(out,

@@ -94,7 +94,11 @@ static avo_status read_text(grammar_rules *rules, avo_grammar_kind kind, const c
     }
 }
 
-static avo_status check_trigger(const char *trigger, avo_error *error) {
+static avo_status check_options(const avo_grammar_options *options, avo_error *error) {
+    const char *trigger = options->trigger;
+    if (trigger != NULL && options->json_or_text)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a grammar has a trigger or json_or_text, not both");
     size_t size = trigger == NULL ? 1 : strnlen(trigger, GRAMMAR_TRIGGER_MAX + 1);
     if (size == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the trigger of a grammar is empty");
@@ -107,7 +111,7 @@ static avo_status check_trigger(const char *trigger, avo_error *error) {
 }
 
 static avo_status compile(avo_grammar *g, avo_grammar_kind kind, const char *text,
-                          const char *trigger, avo_error *error) {
+                          const avo_grammar_options *options, avo_error *error) {
     arena scratch;
     grammar_rules rules;
     arena_init(&scratch, g->allocator, GRAMMAR_ARENA_MAX);
@@ -115,14 +119,15 @@ static avo_status compile(avo_grammar *g, avo_grammar_kind kind, const char *tex
     if (status == AVO_OK)
         status = read_text(&rules, kind, text, error);
     if (status == AVO_OK)
-        status = network_build(&rules, &g->arena, g->trie->depth_max, text_from(trigger), &g->net);
+        status = network_build(&rules, &g->arena, g->trie->depth_max, text_from(options->trigger),
+                               options->json_or_text, &g->net);
     arena_free(&scratch);
     return status;
 }
 
 static avo_status open_grammar(avo_grammar *g, avo_grammar_kind kind, const char *text,
-                               const char *trigger, avo_error *error) {
-    AVO_TRY(check_trigger(trigger, error));
+                               const avo_grammar_options *options, avo_error *error) {
+    AVO_TRY(check_options(options, error));
     if (g->model->tokenizer == NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "grammars need a tokenizer: %s",
                            g->model->tokenizer_error.status != AVO_OK
@@ -130,7 +135,7 @@ static avo_status open_grammar(avo_grammar *g, avo_grammar_kind kind, const char
                                : "the model has none");
     AVO_TRY(tokenizer_trie(g->model->tokenizer, &g->trie, error));
     AVO_TRY(sort_tokens(g, error));
-    AVO_TRY(compile(g, kind, text, trigger, error));
+    AVO_TRY(compile(g, kind, text, options, error));
     AVO_TRY(grammar_masks_open(&g->net, g->trie, g->vocabulary, g->allocator, &g->masks, error));
     return grammar_masks_prepare(g->masks, error);
 }
@@ -151,7 +156,7 @@ avo_status avo_grammar_open(const avo_model *model, avo_grammar_kind kind, const
     atomic_init(&g->references, 1);
     arena_init(&g->arena, g->allocator, SIZE_MAX);
     pthread_mutex_init(&g->mutex, NULL);
-    avo_status status = open_grammar(g, kind, text, own.trigger, &ours);
+    avo_status status = open_grammar(g, kind, text, &own, &ours);
     if (status != AVO_OK) {
         avo_grammar_close(g);
         if (error != NULL)

@@ -194,7 +194,7 @@ typedef struct network {
  * how far a mask looks ahead. `trigger`: free text before it; empty: none. Refused: rules that are
  * not defined, left recursion, nothing derived, too large. */
 AVO_MUST_USE avo_status network_build(grammar_rules *rules, arena *arena, uint32_t token_bytes_max,
-                                      text_view trigger, network *net);
+                                      text_view trigger, bool json_or_text, network *net);
 
 /* ---- Reading an answer: places in a network ---- */
 

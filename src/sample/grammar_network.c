@@ -297,6 +297,36 @@ static avo_status build_trigger(builder *b, text_view trigger) {
     return b->status;
 }
 
+/* The grammar, or text that begins with none of what JSON begins with. */
+static avo_status build_choice_of_text(builder *b) {
+    network *net = b->net;
+    uint32_t free_targets[] = {NET_END, NET_END};
+    uint32_t begin_targets[] = {NET_END, net->start, NET_END};
+    uint32_t text = builder_targets(b, NET_SPLIT, free_targets, 2);
+    uint32_t begin = builder_targets(b, NET_SPLIT, begin_targets, 3);
+    AVO_TRY(b->status);
+    net_edge any = {0, 255, text};
+    net_edge edges[256];
+    uint32_t count = 0;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        bool space = byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+        if (byte == '{' || byte == '[')
+            continue;
+        uint32_t next = space ? begin : text;
+        if (count > 0 && edges[count - 1].next == next && edges[count - 1].high + 1u == byte)
+            edges[count - 1].high = (uint8_t)byte;
+        else
+            edges[count++] = (net_edge){(uint8_t)byte, (uint8_t)byte, next};
+    }
+    uint32_t free_state = builder_edges(b, NET_FREE, &any, 1);
+    uint32_t guard = builder_edges(b, NET_BYTES, edges, count);
+    AVO_TRY(b->status);
+    net->targets[net->states[text].first] = free_state;
+    net->targets[net->states[begin].first] = guard;
+    net->start = begin;
+    return AVO_OK;
+}
+
 /* ---- The whole ---- */
 
 static void find_classes(network *net) {
@@ -334,7 +364,7 @@ static void *keep(arena *arena, const void *items, uint32_t count, size_t size) 
 }
 
 avo_status network_build(grammar_rules *rules, arena *arena, uint32_t token_bytes_max,
-                         text_view trigger, network *net) {
+                         text_view trigger, bool json_or_text, network *net) {
     *net = (network){0};
     builder b = {.rules = rules,
                  .net = net,
@@ -347,6 +377,8 @@ avo_status network_build(grammar_rules *rules, arena *arena, uint32_t token_byte
     AVO_TRY(network_check_left(&b));
     if (trigger.size > 0)
         AVO_TRY(build_trigger(&b, trigger));
+    else if (json_or_text)
+        AVO_TRY(build_choice_of_text(&b));
     find_classes(net);
     net->states = keep(arena, net->states, net->state_count, sizeof(*net->states));
     net->edges = keep(arena, net->edges, net->edge_count, sizeof(*net->edges));

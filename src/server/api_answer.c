@@ -263,18 +263,47 @@ static avo_status add_text(choice *c, text_view text) {
     return AVO_OK;
 }
 
+/* What has come of calls since the last time: of the one that is being told, or of all. */
+static avo_status tell_calls(choice *c, bool all) {
+    answer *a = c->answer;
+    size_t most = a->g->parallel_calls ? SIZE_MAX : 1;
+    while (a->streaming && (all || c->call_open) && c->calls_told < most) {
+        const tool_call *call = choice_call(c, c->calls_told);
+        if (call == NULL)
+            return AVO_OK;
+        if (!c->call_open)
+            AVO_TRY(a->writer->call_begin(a, c, c->calls_told, call, &a->out));
+        c->call_open = true;
+        text_view more = {call->arguments.data + c->arguments_told,
+                          call->arguments.size - c->arguments_told};
+        if (more.size > 0)
+            AVO_TRY(a->writer->call_piece(a, c, c->calls_told, more, &a->out));
+        c->arguments_told = call->arguments.size;
+        if (!call->complete)
+            return AVO_OK;
+        AVO_TRY(a->writer->call_end(a, c, c->calls_told, call, &a->out));
+        c->calls_told++;
+        c->call_open = false;
+        c->arguments_told = 0;
+    }
+    return AVO_OK;
+}
+
+/* Text stands behind a call that was begun before it, and before those that begin now. */
+static avo_status tell(choice *c, text_view text) {
+    AVO_TRY(tell_calls(c, false));
+    AVO_TRY(add_text(c, text));
+    return tell_calls(c, true);
+}
+
 /* Text through the parser of calls, where there is one. */
 static avo_status take_text(choice *c, int32_t token, text_view text) {
-    answer *a = c->answer;
     if (c->parser == NULL)
         return add_text(c, text);
     avo_error error = {0};
     text_view shown = {"", 0};
     AVO_TRY(tool_parser_push(c->parser, token, text, &shown, &error));
-    AVO_TRY(add_text(c, shown));
-    for (; a->streaming && c->calls_told < choice_calls(c); c->calls_told++)
-        AVO_TRY(a->writer->call(a, c, c->calls_told, &a->out));
-    return AVO_OK;
+    return tell(c, shown);
 }
 
 /* The prompt in front of the answer. */
@@ -334,9 +363,7 @@ static avo_status on_finished(choice *c, const avo_request_result *result) {
         avo_error error = {0};
         text_view rest = {"", 0};
         AVO_TRY(tool_parser_finish(c->parser, &rest, &error));
-        AVO_TRY(add_text(c, rest));
-        for (; a->streaming && c->calls_told < choice_calls(c); c->calls_told++)
-            AVO_TRY(a->writer->call(a, c, c->calls_told, &a->out));
+        AVO_TRY(tell(c, rest));
     }
     return a->streaming ? a->writer->finish(a, c, &a->out) : AVO_OK;
 }
@@ -409,7 +436,8 @@ static bool open_choice(answer *a, uint32_t index) {
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
     avo_error error = {0};
-    if (g->calls && tool_parser_open(a->api->tools, &c->parser, &error) != AVO_OK)
+    tool_parser_options calls = {.tools = g->tools, .eager = g->stream, .only = g->only_opener};
+    if (g->calls && tool_parser_open(a->api->tools, &calls, &c->parser, &error) != AVO_OK)
         return false;
     if (g->stop_count > 1) {
         c->tail = calloc(CHOICE_TAIL, sizeof(*c->tail));

@@ -26,9 +26,11 @@ typedef struct choice {
     buffer entries[4];
     uint64_t characters; /* of text that entries stand for */
     bool echoed;
-    tool_parser *parser; /* NULL: calls are text */
-    size_t calls_told;
-    int32_t *tail; /* last tokens, to find which stop text it was; NULL: not wanted */
+    tool_parser *parser;   /* NULL: calls are text */
+    size_t calls_told;     /* to their end */
+    bool call_open;        /* the next one has begun */
+    size_t arguments_told; /* bytes of its arguments */
+    int32_t *tail;         /* last tokens, to find which stop text it was; NULL: not wanted */
     uint64_t tokens_seen;
     double logprob_sum;
     avo_request_result result;
@@ -43,9 +45,13 @@ typedef struct answer_writer {
     avo_status (*begin)(answer *a, buffer *out);
     /* One token of prompt or answer into the choice's entries, where logprobs were asked for. */
     avo_status (*token)(answer *a, choice *c, const avo_token_event *token);
-    /* Of a stream: text, which may be empty while there are entries; a call; a choice's end. */
+    /* Of a stream: text, which may be empty while there are entries; a call (its name, pieces of
+     * its arguments, its end); a choice's end. */
     avo_status (*piece)(answer *a, choice *c, text_view text, buffer *out);
-    avo_status (*call)(answer *a, choice *c, size_t index, buffer *out);
+    avo_status (*call_begin)(answer *a, choice *c, size_t index, const tool_call *call,
+                             buffer *out);
+    avo_status (*call_piece)(answer *a, choice *c, size_t index, text_view arguments, buffer *out);
+    avo_status (*call_end)(answer *a, choice *c, size_t index, const tool_call *call, buffer *out);
     avo_status (*finish)(answer *a, choice *c, buffer *out);
     avo_status (*end)(answer *a, buffer *out);
     avo_status (*error)(answer *a, const api_fault *fault, buffer *out);

@@ -16,14 +16,14 @@ static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) 
     return buffer_append_text(out, "],\"refusal\":null}");
 }
 
-static avo_status write_call(const choice *c, size_t index, buffer *out) {
-    const tool_call *call = choice_call(c, index);
+static avo_status write_call(const choice *c, size_t index, const tool_call *call,
+                             text_view arguments, buffer *out) {
     char id[64];
     choice_call_id(c, index, "call_", id, sizeof(id));
     AVO_TRY(buffer_format(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{", id));
     AVO_TRY(write_member(out, "name", call->name));
     AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_member(out, "arguments", call->arguments));
+    AVO_TRY(write_member(out, "arguments", arguments));
     return buffer_append_text(out, "}}");
 }
 
@@ -38,7 +38,8 @@ static avo_status write_message(const answer *a, const choice *c, buffer *out) {
     AVO_TRY(buffer_append_text(out, ",\"refusal\":null"));
     for (size_t i = 0; i < calls; i++) {
         AVO_TRY(buffer_append_text(out, i == 0 ? ",\"tool_calls\":[{" : ",{"));
-        AVO_TRY(write_call(c, i, out));
+        const tool_call *call = choice_call(c, i);
+        AVO_TRY(write_call(c, i, call, call->arguments, out));
     }
     AVO_TRY(buffer_append_text(out, calls > 0 ? "]}" : "}"));
     AVO_TRY(write_logprobs(a, c, out));
@@ -99,12 +100,31 @@ static avo_status chat_piece(answer *a, choice *c, text_view text, buffer *out) 
     return chunk_close(a, ",\"finish_reason\":null", out);
 }
 
-static avo_status chat_call(answer *a, choice *c, size_t index, buffer *out) {
+static avo_status chat_call_begin(answer *a, choice *c, size_t index, const tool_call *call,
+                                  buffer *out) {
     AVO_TRY(chunk_open(a, c, out));
     AVO_TRY(chunk_role(c, out));
     AVO_TRY(buffer_format(out, "\"tool_calls\":[{\"index\":%zu,", index));
-    AVO_TRY(write_call(c, index, out));
+    AVO_TRY(write_call(c, index, call, (text_view){"", 0}, out));
     return chunk_close(a, "]},\"logprobs\":null,\"finish_reason\":null", out);
+}
+
+static avo_status chat_call_piece(answer *a, choice *c, size_t index, text_view arguments,
+                                  buffer *out) {
+    AVO_TRY(chunk_open(a, c, out));
+    AVO_TRY(buffer_format(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", index));
+    AVO_TRY(write_member(out, "arguments", arguments));
+    return chunk_close(a, "}}]},\"logprobs\":null,\"finish_reason\":null", out);
+}
+
+static avo_status chat_call_end(answer *a, choice *c, size_t index, const tool_call *call,
+                                buffer *out) {
+    (void)a;
+    (void)c;
+    (void)index;
+    (void)call;
+    (void)out;
+    return AVO_OK; /* the next one, or the finish, says so */
 }
 
 static avo_status chat_finish(answer *a, choice *c, buffer *out) {
@@ -133,7 +153,9 @@ static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
                                           .begin = stream_begin,
                                           .token = chat_token,
                                           .piece = chat_piece,
-                                          .call = chat_call,
+                                          .call_begin = chat_call_begin,
+                                          .call_piece = chat_call_piece,
+                                          .call_end = chat_call_end,
                                           .finish = chat_finish,
                                           .end = chat_end,
                                           .error = stream_error,

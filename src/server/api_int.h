@@ -63,6 +63,7 @@ typedef struct api_prompt {
 typedef struct api_grammar {
     avo_grammar_kind kind;
     const char *text, *trigger;
+    bool json_or_text;
     const char *param; /* of the request, which errors name; NULL: there is no grammar */
 } api_grammar;
 
@@ -94,6 +95,8 @@ typedef struct generation {
     api_grammar grammar;
     bool calls; /* calls of tools are looked for in the answer */
     bool parallel_calls;
+    const json_value *tools;                   /* as templates get them; NULL: none */
+    const char *only_opener;                   /* of tool_parser_options */
     const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
     const char *instructions, *format_json, *metadata_json;
 

@@ -46,8 +46,8 @@ static avo_status write_head(const answer *a, buffer *out) {
     return write_member(out, "model", text_from(a->g->model));
 }
 
-static avo_status write_tool_use(const choice *c, size_t index, bool open, buffer *out) {
-    const tool_call *call = choice_call(c, index);
+static avo_status write_tool_use(const choice *c, size_t index, const tool_call *call, bool open,
+                                 buffer *out) {
     char id[64];
     choice_call_id(c, index, "toolu_", id, sizeof(id));
     AVO_TRY(buffer_format(out, "{\"type\":\"tool_use\",\"id\":\"%s\",", id));
@@ -72,7 +72,7 @@ static avo_status message_whole(answer *a, buffer *out) {
     for (size_t i = 0; i < calls; i++) {
         if (i > 0 || text)
             AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_tool_use(c, i, false, out));
+        AVO_TRY(write_tool_use(c, i, choice_call(c, i), false, out));
     }
     AVO_TRY(buffer_append_text(out, "],"));
     AVO_TRY(write_reason(c, out));
@@ -139,14 +139,27 @@ static avo_status message_piece(answer *a, choice *c, text_view text, buffer *ou
     return block_delta(a, "text_delta", "text", text, out);
 }
 
-static avo_status message_call(answer *a, choice *c, size_t index, buffer *out) {
+static avo_status message_call_begin(answer *a, choice *c, size_t index, const tool_call *call,
+                                     buffer *out) {
     if (a->text_open)
         AVO_TRY(block_stop(a, out));
     AVO_TRY(block_start(a, out));
-    AVO_TRY(write_tool_use(c, index, true, out));
-    AVO_TRY(buffer_append_text(out, "}\n\n"));
-    AVO_TRY(
-        block_delta(a, "input_json_delta", "partial_json", choice_call(c, index)->arguments, out));
+    AVO_TRY(write_tool_use(c, index, call, true, out));
+    return buffer_append_text(out, "}\n\n");
+}
+
+static avo_status message_call_piece(answer *a, choice *c, size_t index, text_view arguments,
+                                     buffer *out) {
+    (void)c;
+    (void)index;
+    return block_delta(a, "input_json_delta", "partial_json", arguments, out);
+}
+
+static avo_status message_call_end(answer *a, choice *c, size_t index, const tool_call *call,
+                                   buffer *out) {
+    (void)c;
+    (void)index;
+    (void)call;
     return block_stop(a, out);
 }
 
@@ -182,7 +195,9 @@ static const answer_writer message_writer = {.id_prefix = "msg_",
                                              .begin = message_begin,
                                              .token = message_token,
                                              .piece = message_piece,
-                                             .call = message_call,
+                                             .call_begin = message_call_begin,
+                                             .call_piece = message_call_piece,
+                                             .call_end = message_call_end,
                                              .finish = message_finish,
                                              .end = message_end,
                                              .error = message_error,

@@ -34,17 +34,19 @@ static avo_status write_text_item(const answer *a, uint32_t index, text_view tex
     return buffer_append_text(out, "]}");
 }
 
-static avo_status write_call_item(const answer *a, uint32_t index, size_t call_index, bool open,
-                                  buffer *out) {
+static avo_status write_call_item(const answer *a, uint32_t index, size_t call_index,
+                                  const tool_call *call, bool open, buffer *out) {
     const choice *c = &a->choices[0];
-    const tool_call *call = choice_call(c, call_index);
     char id[96], call_id[64];
     item_id(a, index, "fc_", id, sizeof(id));
     choice_call_id(c, call_index, "call_", call_id, sizeof(call_id));
     AVO_TRY(buffer_format(out,
                           "{\"type\":\"function_call\",\"id\":\"%s\",\"call_id\":\"%s\",\"status\":"
                           "\"%s\",",
-                          id, call_id, open ? "in_progress" : "completed"));
+                          id, call_id,
+                          open        ? "in_progress"
+                          : call->cut ? "incomplete"
+                                      : "completed"));
     AVO_TRY(write_member(out, "name", call->name));
     AVO_TRY(buffer_append_text(out, ","));
     AVO_TRY(write_member(out, "arguments", open ? (text_view){"", 0} : call->arguments));
@@ -66,7 +68,8 @@ static avo_status write_streamed(const answer *a, buffer *out) {
         bool last = i + 1 == a->segment_count;
         if (i > 0)
             AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(segment->is_call ? write_call_item(a, i, segment->begin, false, out)
+        AVO_TRY(segment->is_call ? write_call_item(a, i, segment->begin,
+                                                   choice_call(c, segment->begin), false, out)
                                  : write_text_item(a, i, segment_text(c, segment), NULL,
                                                    last ? item_status(c) : "completed", out));
     }
@@ -85,7 +88,7 @@ static avo_status write_output(const answer *a, buffer *out) {
     for (size_t i = 0; i < calls; i++) {
         if (index > 0)
             AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_call_item(a, index++, i, false, out));
+        AVO_TRY(write_call_item(a, index++, i, choice_call(c, i), false, out));
     }
     return AVO_OK;
 }
@@ -281,19 +284,31 @@ static avo_status arguments_event(answer *a, const char *name, const char *membe
     return event_close(out);
 }
 
-static avo_status response_call(answer *a, choice *c, size_t index, buffer *out) {
+static avo_status response_call_begin(answer *a, choice *c, size_t index, const tool_call *call,
+                                      buffer *out) {
+    (void)c;
     AVO_TRY(close_text(a, "completed", out));
     if (a->segment_count >= SEGMENTS_MAX)
         return AVO_OK;
     a->segments[a->segment_count++] = (segment){true, index, index};
     AVO_TRY(item_event(a, "output_item.added", out));
-    AVO_TRY(write_call_item(a, a->segment_count - 1, index, true, out));
-    AVO_TRY(event_close(out));
-    text_view arguments = choice_call(c, index)->arguments;
-    AVO_TRY(arguments_event(a, "function_call_arguments.delta", "delta", arguments, out));
-    AVO_TRY(arguments_event(a, "function_call_arguments.done", "arguments", arguments, out));
+    AVO_TRY(write_call_item(a, a->segment_count - 1, index, call, true, out));
+    return event_close(out);
+}
+
+static avo_status response_call_piece(answer *a, choice *c, size_t index, text_view arguments,
+                                      buffer *out) {
+    (void)c;
+    (void)index;
+    return arguments_event(a, "function_call_arguments.delta", "delta", arguments, out);
+}
+
+static avo_status response_call_end(answer *a, choice *c, size_t index, const tool_call *call,
+                                    buffer *out) {
+    (void)c;
+    AVO_TRY(arguments_event(a, "function_call_arguments.done", "arguments", call->arguments, out));
     AVO_TRY(item_event(a, "output_item.done", out));
-    AVO_TRY(write_call_item(a, a->segment_count - 1, index, false, out));
+    AVO_TRY(write_call_item(a, a->segment_count - 1, index, call, false, out));
     return event_close(out);
 }
 
@@ -316,7 +331,9 @@ static const answer_writer response_writer = {.id_prefix = "resp_",
                                               .begin = response_begin,
                                               .token = response_token,
                                               .piece = response_piece,
-                                              .call = response_call,
+                                              .call_begin = response_call_begin,
+                                              .call_piece = response_call_piece,
+                                              .call_end = response_call_end,
                                               .finish = response_finish,
                                               .end = response_end,
                                               .error = response_error,

@@ -8,8 +8,11 @@
 
 bool grammar_take(api *api, const api_grammar *source, avo_grammar **out, avo_error *error,
                   api_fault *fault) {
+    avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
+    options.trigger = source->trigger;
+    options.json_or_text = source->json_or_text;
     avo_status status =
-        grammar_cache_take(api->grammars, source->kind, source->text, source->trigger, out, error);
+        grammar_cache_take(api->grammars, source->kind, source->text, &options, out, error);
     if (status == AVO_OK)
         return true;
     if (status == AVO_ERROR_MEMORY)
@@ -19,8 +22,8 @@ bool grammar_take(api *api, const api_grammar *source, avo_grammar **out, avo_er
 }
 
 /* Remembered with the request; whether it can be compiled turns out when there is room. */
-static bool note_grammar(avo_grammar_kind kind, const char *text, const char *trigger,
-                         const char *param, generation *g, api_fault *fault) {
+static bool note_grammar(avo_grammar_kind kind, const char *text, const char *param, generation *g,
+                         api_fault *fault) {
     size_t bytes = text == NULL ? 0 : strlen(text);
     if (bytes > API_GRAMMAR_BYTES_MAX)
         return fault_set(fault, 400, param, "invalid_grammar",
@@ -29,7 +32,7 @@ static bool note_grammar(avo_grammar_kind kind, const char *text, const char *tr
     const char *copy = text == NULL ? NULL : arena_copy_text(&g->arena, text, bytes);
     if (text != NULL && copy == NULL)
         return fault_no_memory(fault);
-    g->grammar = (api_grammar){kind, copy, trigger, param};
+    g->grammar = (api_grammar){.kind = kind, .text = copy, .param = param};
     return true;
 }
 
@@ -51,7 +54,7 @@ static bool take_schema(const json_value *schema, const char *param, generation 
                           (size_t)API_GRAMMAR_BYTES_MAX);
     else if (!good)
         (void)fault_no_memory(fault);
-    good = good && note_grammar(AVO_GRAMMAR_JSON_SCHEMA, text.data, NULL, param, g, fault);
+    good = good && note_grammar(AVO_GRAMMAR_JSON_SCHEMA, text.data, param, g, fault);
     buffer_free(&text);
     return good;
 }
@@ -68,7 +71,7 @@ static bool read_format(const json_value *format, const char *param, generation 
         const json_value *schema = json_find(format, "schema"); /* llama.cpp's short form */
         if (schema != NULL && schema->kind == JSON_OBJECT)
             return take_schema(schema, param, g, fault);
-        return note_grammar(AVO_GRAMMAR_JSON, NULL, NULL, param, g, fault);
+        return note_grammar(AVO_GRAMMAR_JSON, NULL, param, g, fault);
     }
     if (!text_is(type->string, "json_schema"))
         return FAULT_FIELD(fault, param,
@@ -96,7 +99,7 @@ bool format_read(api *api, const api_values *values, generation *g, arena *scrat
         return true;
     if (g->grammar.param != NULL)
         return FAULT_FIELD(fault, "grammar", "grammar: there is a %s already", param);
-    return note_grammar(AVO_GRAMMAR_GBNF, values->grammar, NULL, "grammar", g, fault);
+    return note_grammar(AVO_GRAMMAR_GBNF, values->grammar, "grammar", g, fault);
 }
 
 /* ---- Tools ---- */
@@ -229,24 +232,31 @@ static bool constrain(api *api, const json_value *tools, const choice_read *read
         return fault_no_memory(fault);
     if (status != AVO_OK)
         return FAULT_FIELD(fault, "tools", "tools: %s", error.text);
-    bool good = note_grammar(grammar.kind, grammar.text.data, grammar.trigger, "tools", g, fault);
+    bool good = note_grammar(grammar.kind, grammar.text.data, "tools", g, fault);
+    if (good && !read->choice.required) {
+        g->grammar.trigger = grammar.trigger;
+        g->grammar.json_or_text = grammar.trigger == NULL;
+        /* A call in another form would be free of what was promised. */
+        g->only_opener = grammar.trigger == NULL ? "" : grammar.trigger;
+    }
     buffer_free(&grammar.text);
     return good;
 }
 
-static bool offer(api *api, buffer *text, choice_read *read, generation *g, arena *scratch,
-                  const char **out, api_fault *fault) {
-    json_value tools = {0};
+static bool offer(api *api, buffer *text, choice_read *read, generation *g, const char **out,
+                  api_fault *fault) {
     if (buffer_append_text(text, "]") != AVO_OK ||
         (*out = arena_copy_text(&g->arena, text->data, text->size)) == NULL)
         return fault_no_memory(fault);
     avo_error error = {0};
-    if (json_parse(scratch, text_from(*out), &tools, &error) != AVO_OK)
+    json_value *kept = arena_take(&g->arena, sizeof(*kept));
+    if (kept == NULL || json_parse(&g->arena, text_from(*out), kept, &error) != AVO_OK)
         return fault_no_memory(fault);
+    g->tools = kept;
     if (api->tools == NULL)
         return fault_set(fault, 400, "tools", "unsupported_parameter",
                          "tools: this model cannot call functions: %s", api->tools_error.text);
-    if (read->choice.function != NULL && !names_tool(&tools, read->choice.function))
+    if (read->choice.function != NULL && !names_tool(g->tools, read->choice.function))
         return FAULT_FIELD(fault, "tool_choice", "tool_choice: there is no tool \"%s\"",
                            read->choice.function);
     read->choice.parallel = g->parallel_calls;
@@ -259,11 +269,12 @@ static bool offer(api *api, buffer *text, choice_read *read, generation *g, aren
         g->calls = false;
         return true;
     }
-    return constrain(api, &tools, read, g, fault);
+    return constrain(api, g->tools, read, g, fault);
 }
 
 bool tools_read(api *api, const api_values *values, generation *g, arena *scratch,
                 const char **tools, api_fault *fault) {
+    (void)scratch;
     *tools = NULL;
     choice_read read = {0};
     const json_value *list = values->tools;
@@ -286,7 +297,7 @@ bool tools_read(api *api, const api_values *values, generation *g, arena *scratc
     for (size_t i = 0; good && i < list->array.count; i++)
         good = read_tool(&list->array.items[i], i, g->family, &text, fault);
     if (good && !read.none)
-        good = offer(api, &text, &read, g, scratch, tools, fault);
+        good = offer(api, &text, &read, g, tools, fault);
     buffer_free(&text);
     return good;
 }

@@ -28,7 +28,8 @@ void choice_call_id(const choice *c, size_t index, const char *prefix, char *id,
 const char *finish_name(const choice *c) {
     bool stopped =
         c->result.finish == AVO_FINISH_STOP_TOKEN || c->result.finish == AVO_FINISH_STOP_STRING;
-    if (choice_calls(c) > 0)
+    size_t calls = choice_calls(c);
+    if (calls > 0 && !choice_call(c, calls - 1)->cut)
         return "tool_calls";
     return stopped ? "stop" : "length";
 }

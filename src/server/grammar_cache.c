@@ -48,8 +48,9 @@ void grammar_cache_close(grammar_cache *cache) {
 }
 
 /* What it stands for is not kept, so the digest has 128 bits and differs between processes. */
-static avo_status make_key(avo_grammar_kind kind, const char *text, const char *trigger,
-                           uint64_t key[2], avo_error *error) {
+static avo_status make_key(avo_grammar_kind kind, const char *text,
+                           const avo_grammar_options *options, uint64_t key[2], avo_error *error) {
+    const char *trigger = options == NULL ? NULL : options->trigger;
     size_t trigger_bytes = trigger == NULL ? 0 : strlen(trigger) + 1;
     size_t text_bytes = text == NULL ? 0 : strlen(text) + 1;
     size_t bytes = 2 + trigger_bytes + text_bytes;
@@ -57,7 +58,8 @@ static avo_status make_key(avo_grammar_kind kind, const char *text, const char *
     if (all == NULL)
         return status_no_memory(error, "the digest of a grammar", bytes);
     all[0] = (char)kind;
-    all[1] = (char)((trigger != NULL) + 2 * (text != NULL));
+    all[1] = (char)((trigger != NULL) + 2 * (text != NULL) +
+                    4 * (options != NULL && options->json_or_text));
     if (trigger != NULL)
         memcpy(all + 2, trigger, trigger_bytes);
     if (text != NULL)
@@ -129,11 +131,9 @@ static void trim(grammar_cache *cache) {
 /* ---- Taking ---- */
 
 static avo_status build(grammar_cache *cache, entry *e, avo_grammar_kind kind, const char *text,
-                        const char *trigger, avo_grammar **out, avo_error *error) {
-    avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
-    options.trigger = trigger;
+                        const avo_grammar_options *options, avo_grammar **out, avo_error *error) {
     pthread_mutex_unlock(&cache->lock);
-    avo_status status = avo_grammar_open(cache->model, kind, text, &options, out, error);
+    avo_status status = avo_grammar_open(cache->model, kind, text, options, out, error);
     pthread_mutex_lock(&cache->lock);
     cache->compiled++;
     if (e == NULL) /* all places are being compiled in: it is not kept */
@@ -148,10 +148,11 @@ static avo_status build(grammar_cache *cache, entry *e, avo_grammar_kind kind, c
 }
 
 avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind, const char *text,
-                              const char *trigger, avo_grammar **out, avo_error *error) {
+                              const avo_grammar_options *options, avo_grammar **out,
+                              avo_error *error) {
     uint64_t key[2];
     *out = NULL;
-    AVO_TRY(make_key(kind, text, trigger, key, error));
+    AVO_TRY(make_key(kind, text, options, key, error));
     avo_status status = AVO_OK;
     pthread_mutex_lock(&cache->lock);
     entry *e = find(cache, key);
@@ -168,7 +169,7 @@ avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind, const
         e = free_entry(cache);
         if (e != NULL)
             *e = (entry){.key = {key[0], key[1]}, .building = true};
-        status = build(cache, e, kind, text, trigger, out, error);
+        status = build(cache, e, kind, text, options, out, error);
     }
     pthread_mutex_unlock(&cache->lock);
     return status;

@@ -16,10 +16,10 @@ AVO_MUST_USE avo_status grammar_cache_open(const avo_model *model, uint64_t byte
 void grammar_cache_close(grammar_cache *cache);
 
 /* A reference to the grammar of this text. Whoever asks for one that another thread compiles waits
- * for that. `text` and `trigger` may be NULL as avo_grammar_open allows. */
+ * for that. `text` and `options` may be NULL as avo_grammar_open allows. */
 AVO_MUST_USE avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind,
-                                           const char *text, const char *trigger, avo_grammar **out,
-                                           avo_error *error);
+                                           const char *text, const avo_grammar_options *options,
+                                           avo_grammar **out, avo_error *error);
 
 typedef struct grammar_cache_counts {
     uint64_t compiled, found, dropped;

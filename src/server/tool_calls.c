@@ -4,51 +4,58 @@
  *   SPACE    in front of everything and behind a call: white space, which belongs to no text when a
  *            call, or the end, comes next
  *   TEXT     what may become an opener is held back
- *   PAYLOAD  behind an opener: a JSON value, to its end; what is none is text, opener and all
+ *   PAYLOAD  behind an opener: a JSON value, to its end, or what a reader understands, to its
+ *            closer; what is none is text, opener and all
  *   CLOSE    behind a call: white space and what closes it
+ *
+ * Arguments that are JSON are followed as they come: the bytes of the model without the white space
+ * between them. With `eager` a call is begun as soon as its name and the beginning of its arguments
+ * are there, and stays one.
  */
-#include "server/tool_int.h"
+#include "server/tool_parser_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BARE_NAME_MAX 128
+#define BEFORE_NAME_MAX 256
+#define CLOSERS_MAX     16 /* that stand in what a reader says has not ended */
 
-typedef enum parse_state { PARSE_SPACE, PARSE_TEXT, PARSE_PAYLOAD, PARSE_CLOSE } parse_state;
+static avo_status feed(tool_parser *p, char byte);
 
-struct tool_parser {
-    const tool_format *format;
-    parse_state state;
-    bool bare_may; /* a call may begin without an opener here */
-    bool bare;     /* this one has */
-    buffer out;    /* text for the user, of this push */
-    buffer space;  /* of PARSE_SPACE */
-    buffer held;   /* of PARSE_TEXT and PARSE_CLOSE */
-    buffer raw;    /* of PARSE_PAYLOAD, with its opener */
-    const tool_opener *opener;
-    size_t json_at; /* in raw, where the value begins; 0: not yet */
-    uint32_t depth;
-    bool in_string, escaped;
-    bool inside; /* of the value there is more than its first byte */
-    arena arena; /* names and arguments */
-    tool_call *calls;
-    size_t count, malformed;
-};
+static bool bare_allowed(const tool_parser *p) {
+    return p->options.only == NULL || p->options.only[0] == '\0';
+}
 
-avo_status tool_parser_open(const tool_format *format, tool_parser **out, avo_error *error) {
+avo_status tool_parser_open(const tool_format *format, const tool_parser_options *options,
+                            tool_parser **out, avo_error *error) {
     *out = NULL;
     tool_parser *p = calloc(1, sizeof(*p));
-    if (p == NULL || (p->calls = calloc(TOOL_CALLS_MAX, sizeof(*p->calls))) == NULL) {
+    tool_call *calls = calloc(2 * (size_t)TOOL_CALLS_MAX, sizeof(*calls));
+    if (p == NULL || calls == NULL) {
         free(p);
+        free(calls);
         return status_no_memory(error, "a parser of calls", sizeof(*p));
     }
+    p->calls = calls;
+    p->staged = calls + TOOL_CALLS_MAX;
     p->format = format;
-    p->bare_may = true;
+    if (options != NULL)
+        p->options = *options;
+    p->bare_may = bare_allowed(p);
     arena_init(&p->arena, NULL, SIZE_MAX);
     buffer_init(&p->out, NULL, SIZE_MAX);
     buffer_init(&p->space, NULL, SIZE_MAX);
     buffer_init(&p->held, NULL, SIZE_MAX);
     buffer_init(&p->raw, NULL, SIZE_MAX);
+    buffer_init(&p->arguments, NULL, SIZE_MAX);
+    avo_status status = AVO_OK;
+    for (const char *at = format->form->implied; status == AVO_OK && at != NULL && *at != '\0';
+         at++)
+        status = feed(p, *at);
+    if (status != AVO_OK) {
+        tool_parser_close(p);
+        return status_no_memory(error, "a parser of calls", sizeof(*p));
+    }
     *out = p;
     return AVO_OK;
 }
@@ -61,6 +68,7 @@ void tool_parser_close(tool_parser *p) {
     buffer_free(&p->space);
     buffer_free(&p->held);
     buffer_free(&p->raw);
+    buffer_free(&p->arguments);
     free(p->calls);
     free(p);
 }
@@ -69,8 +77,13 @@ size_t tool_parser_count(const tool_parser *p) {
     return p->count;
 }
 
-const tool_call *tool_parser_call(const tool_parser *p, size_t index) {
-    return index < p->count ? &p->calls[index] : NULL;
+const tool_call *tool_parser_call(tool_parser *p, size_t index) {
+    if (index < p->count)
+        return &p->calls[index];
+    if (index > p->count || !p->begun)
+        return NULL;
+    p->coming.arguments = buffer_text(&p->arguments);
+    return &p->coming;
 }
 
 size_t tool_parser_malformed(const tool_parser *p) {
@@ -96,111 +109,52 @@ static avo_status show(tool_parser *p, const char *data, size_t bytes) {
     return buffer_append(&p->out, data, bytes);
 }
 
-static bool is_space(char byte) {
-    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
+/* ---- The end of a payload ---- */
 
-/* ---- Calls ---- */
-
-static const json_value *member(const json_value *object, const char *a, const char *b) {
-    const json_value *found = json_find(object, a);
-    return found != NULL ? found : json_find(object, b);
-}
-
-/* The arguments as text of a JSON object: an object, a text that is one, or none at all. */
-static avo_status take_arguments(tool_parser *p, const json_value *value, text_view *out,
-                                 bool *good) {
-    buffer text;
-    buffer_init(&text, NULL, SIZE_MAX);
-    avo_status status = AVO_OK;
-    json_value inner;
-    *good = true;
-    if (value == NULL || value->kind == JSON_NULL)
-        status = buffer_append_text(&text, "{}");
-    else if (value->kind == JSON_OBJECT)
-        status = json_write_value(&text, value);
-    else if (value->kind == JSON_STRING &&
-             json_parse(&p->arena, value->string, &inner, NULL) == AVO_OK &&
-             inner.kind == JSON_OBJECT)
-        status = json_write_value(&text, &inner);
-    else
-        *good = false;
-    if (status == AVO_OK && *good) {
-        const char *copy = arena_copy_text(&p->arena, text.data, text.size);
-        *out = (text_view){copy, text.size};
-        status = copy == NULL ? AVO_ERROR_MEMORY : AVO_OK;
-    }
-    buffer_free(&text);
-    return status;
-}
-
-static avo_status add_call(tool_parser *p, text_view name, const json_value *arguments,
-                           bool *good) {
-    *good = name.size > 0 && p->count < TOOL_CALLS_MAX;
-    if (!*good)
-        return AVO_OK;
-    tool_call call = {0};
-    AVO_TRY(take_arguments(p, arguments, &call.arguments, good));
-    if (!*good)
-        return AVO_OK;
-    call.name.data = arena_copy_text(&p->arena, name.data, name.size);
-    call.name.size = name.size;
-    if (call.name.data == NULL)
-        return AVO_ERROR_MEMORY;
-    p->calls[p->count++] = call;
-    return AVO_OK;
-}
-
-static avo_status add_object(tool_parser *p, const json_value *value, bool *good) {
-    const json_value *function = json_find(value, "function");
-    if (function != NULL && function->kind == JSON_OBJECT)
-        value = function;
-    const json_value *name = json_find(value, "name");
-    const json_value *arguments = member(value, "arguments", "parameters");
-    /* Without its opener an object must say more to be a call. */
-    *good = name != NULL && name->kind == JSON_STRING && !(p->bare && arguments == NULL);
-    return *good ? add_call(p, name->string, arguments, good) : AVO_OK;
-}
-
-/* All of them, or none. */
-static avo_status add_value(tool_parser *p, const json_value *value, bool *good) {
-    size_t before = p->count;
-    *good = value->kind == JSON_OBJECT || (value->kind == JSON_ARRAY && value->array.count > 0);
-    if (value->kind == JSON_OBJECT)
-        return add_object(p, value, good);
-    for (size_t i = 0; value->kind == JSON_ARRAY && *good && i < value->array.count; i++)
-        AVO_TRY(add_object(p, &value->array.items[i], good));
-    if (!*good)
-        p->count = before;
-    return AVO_OK;
-}
-
-/* NAME[ARGS]{…} or NAME{…}: what stands between opener and value. */
+/* NAME before a value, with whatever the form has around it. */
 static text_view name_before(const tool_parser *p) {
     size_t begin = p->opener == NULL ? 0 : strlen(p->opener->text);
-    size_t end = p->json_at - 1;
-    const char *raw = p->raw.data;
-    while (begin < end && is_space(raw[begin]))
-        begin++;
-    if (end - begin >= 6 && memcmp(raw + end - 6, "[ARGS]", 6) == 0)
-        end -= 6;
-    while (end > begin && is_space(raw[end - 1]))
-        end--;
-    return (text_view){raw + begin, end - begin};
+    text_view text = tool_trim(raw_at(p, begin, p->value_at - begin));
+    const char *mark = p->format->form->marks[0];
+    const char *at =
+        mark == NULL || text.size == 0 ? NULL : memmem(text.data, text.size, mark, strlen(mark));
+    if (at != NULL && p->format->form->fenced) {
+        size_t after = (size_t)(at - text.data) + strlen(mark);
+        text_view behind = tool_trim((text_view){text.data + after, text.size - after});
+        const char *fence = behind.size == 0 ? NULL : memchr(behind.data, '`', behind.size);
+        behind.size = fence == NULL ? behind.size : (size_t)(fence - behind.data);
+        behind = tool_trim(behind);
+        if (behind.size > 0)
+            return behind;
+    }
+    if (at != NULL)
+        text.size = (size_t)(at - text.data);
+    const char *bracket = text.size == 0 ? NULL : memchr(text.data, '[', text.size);
+    if (bracket != NULL) /* [CALL_ID]…[ARGS] */
+        text.size = (size_t)(bracket - text.data);
+    (void)text_take(&text, "functions.");
+    const char *colon = text.size == 0 ? NULL : memchr(text.data, ':', text.size);
+    if (colon != NULL)
+        text.size = (size_t)(colon - text.data);
+    return tool_trim(text);
 }
 
-static avo_status payload_ends(tool_parser *p) {
-    text_view text = {p->raw.data + p->json_at - 1, p->raw.size - p->json_at + 1};
-    json_value value;
-    bool good = json_parse(&p->arena, text, &value, NULL) == AVO_OK;
-    text_view name = name_before(p);
-    if (good && name.size > 0) {
-        good = value.kind == JSON_OBJECT;
-        if (good)
-            AVO_TRY(add_call(p, name, &value, &good));
-    } else if (good) {
-        AVO_TRY(add_value(p, &value, &good));
+static bool good_name(text_view name) {
+    bool good = name.size > 0;
+    for (size_t i = 0; i < name.size; i++) {
+        char c = name.data[i];
+        good = good && (c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') ||
+                        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'));
     }
+    return good;
+}
+
+static bool has_name_before(const tool_parser *p) {
+    size_t begin = p->opener == NULL ? 0 : strlen(p->opener->text);
+    return tool_trim(raw_at(p, begin, p->value_at - begin)).size > 0;
+}
+
+static avo_status payload_is(tool_parser *p, bool good) {
     if (good) {
         p->state = PARSE_CLOSE;
         p->space.size = p->held.size = 0;
@@ -213,93 +167,245 @@ static avo_status payload_ends(tool_parser *p) {
     return AVO_OK;
 }
 
+static avo_status json_ends(tool_parser *p) {
+    json_value value;
+    text_view text = raw_at(p, p->value_at, p->raw.size - p->value_at);
+    bool good = json_parse(&p->arena, text, &value, NULL) == AVO_OK;
+    if (p->count > p->payload_calls) { /* calls that were told already stay */
+        p->malformed += !good || p->broken;
+        return payload_is(p, true);
+    }
+    bool named = has_name_before(p);
+    if (good && named) {
+        good = value.kind == JSON_OBJECT && good_name(name_before(p));
+        if (good)
+            AVO_TRY(parser_add_call(p, name_before(p), &value, &p->staged[0], &good));
+    } else if (good) {
+        AVO_TRY(parser_add_value(p, &value, &good));
+    }
+    return payload_is(p, good);
+}
+
+/* By a reader; *more: the closer was a part of it. */
+static avo_status read_payload(tool_parser *p, text_view text, bool *good, bool *more) {
+    tool_found found = {.calls = p->calls + p->count,
+                        .capacity = TOOL_CALLS_MAX - p->count,
+                        .arena = &p->arena,
+                        .tools = p->options.tools};
+    avo_status status = AVO_OK;
+    tool_outcome outcome = TOOL_BAD;
+    tool_reader reader = p->opener == NULL ? TOOL_PYTHON : p->opener->reader;
+    if (reader == TOOL_TAGS)
+        outcome = tool_read_tags(p->opener->markup, text, &found, &status);
+    else if (reader == TOOL_PAIRS)
+        outcome = tool_read_pairs(p->opener->markup, text, &found, &status);
+    else if (reader == TOOL_GEMMA)
+        outcome = tool_read_gemma(text, &found, &status);
+    else
+        outcome = tool_read_python(text, &found, &status);
+    *good = outcome == TOOL_GOOD && status == AVO_OK;
+    *more = outcome == TOOL_MORE;
+    if (*good)
+        p->count += found.count;
+    return status == AVO_ERROR_LIMIT ? AVO_OK : status;
+}
+
 /* ---- States ---- */
 
 static void payload_begins(tool_parser *p, const tool_opener *opener) {
     p->state = PARSE_PAYLOAD;
     p->opener = opener;
     p->bare = opener == NULL;
-    p->json_at = p->depth = 0;
-    p->in_string = p->escaped = p->inside = false;
+    p->scan = opener != NULL && opener->whole ? SCAN_CLOSER : SCAN_BEFORE;
+    p->value_at = p->depth = p->closers = 0;
+    p->quote = 0;
+    p->escaped = p->inside = p->broken = p->begun = false;
+    p->payload_calls = p->count;
+    p->follow = (follower){0};
+    p->staged[0] = (tool_call){0};
 }
-
-static avo_status feed(tool_parser *p, char byte);
 
 /* What began like a call is none; its last byte may begin another one. */
 static avo_status payload_fails(tool_parser *p) {
     char last = p->raw.data[p->raw.size - 1];
     p->malformed++;
     p->state = PARSE_TEXT;
-    AVO_TRY(show(p, p->raw.data, p->raw.size - 1));
+    if (p->begun)
+        AVO_TRY(begun_ends(p));
+    else
+        AVO_TRY(show(p, p->raw.data, p->raw.size - 1));
     p->raw.size = 0;
     return feed(p, last);
 }
 
+static avo_status value_begins(tool_parser *p, char byte) {
+    bool python = byte == '[' &&
+                  (p->opener == NULL ? p->format->form->python : p->opener->reader == TOOL_PYTHON);
+    p->scan = python ? SCAN_PYTHON : SCAN_JSON;
+    p->value_at = p->raw.size - 1;
+    p->depth = 1;
+    if (has_name_before(p) && good_name(name_before(p)))
+        return arguments_begin(p, name_before(p)); /* to the end of the value */
+    p->follow.members = byte == '[' ? 2 : 1;
+    return follow_open(p, byte);
+}
+
 /* Before the value: white space, or the name of a function. */
 static avo_status payload_before(tool_parser *p, char byte) {
+    const tool_form *form = p->format->form;
     bool named = p->opener != NULL && p->opener->named;
     size_t opened = p->opener == NULL ? 0 : strlen(p->opener->text);
     text_view sofar = {p->raw.data + opened, p->raw.size - opened};
-    bool blank = true;
-    for (size_t i = 0; i + 1 < sofar.size; i++)
-        blank = blank && is_space(sofar.data[i]);
-    bool args = named && !blank && (byte == '[' || byte == ']');
-    if (byte == '{' || (byte == '[' && blank)) {
-        p->json_at = p->raw.size;
-        p->depth = 1;
+    bool blank = tool_trim((text_view){sofar.data, sofar.size - 1}).size == 0;
+    if (byte == '{' || (byte == '[' && blank))
+        return value_begins(p, byte);
+    if (form->text_name != NULL && text_is(sofar, form->text_name)) {
+        p->state = PARSE_TEXT;
+        p->raw.size = 0;
+        return AVO_OK;
+    }
+    if (tool_is_space(byte) && sofar.size < BEFORE_NAME_MAX)
+        return AVO_OK;
+    bool reads = p->opener != NULL && p->opener->markup != NULL;
+    if (reads || (p->opener != NULL && p->opener->reader == TOOL_GEMMA)) {
+        p->scan = SCAN_CLOSER;
         return AVO_OK;
     }
     bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
                   (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.';
-    if (sofar.size < BARE_NAME_MAX && (is_space(byte) || args || (named && letter)))
+    bool mark = !blank && ((unsigned char)byte >= 0x80 || strchr("[]<>|:`", byte) != NULL);
+    if (sofar.size < BEFORE_NAME_MAX && named && (letter || (mark && byte != '\0')))
         return AVO_OK;
     return payload_fails(p);
 }
 
-static avo_status payload_byte(tool_parser *p, char byte) {
-    AVO_TRY(buffer_append(&p->raw, &byte, 1));
-    if (p->json_at == 0)
-        return payload_before(p, byte);
-    if (p->raw.size > TOOL_CALL_BYTES_MAX)
-        return payload_fails(p);
-    if (p->in_string) {
-        p->in_string = p->escaped || byte != '"';
+static avo_status json_byte(tool_parser *p, char byte) {
+    follower *f = &p->follow;
+    if (p->quote != 0 || (f->open && !tool_is_space(byte))) {
+        if (f->open)
+            AVO_TRY(buffer_append(&p->arguments, &byte, 1));
+    }
+    if (p->quote != 0) {
+        f->escapes = f->escapes || byte == '\\';
+        bool ends = !p->escaped && byte == '"';
         p->escaped = !p->escaped && byte == '\\';
+        p->quote = ends ? 0 : p->quote;
+        if (ends)
+            follow_string(p);
         return AVO_OK;
     }
-    /* Without an opener, what cannot be a call shall not be held back. */
-    bool likely = byte == (p->raw.data[0] == '[' ? '{' : '"');
-    if (p->bare && !p->inside && !is_space(byte) && !likely)
-        return payload_fails(p);
-    p->inside = p->inside || !is_space(byte);
-    p->in_string = byte == '"';
-    if (byte == '{' || byte == '[')
+    if (byte == '"') {
+        p->quote = byte;
+        f->string_at = p->raw.size;
+        f->escapes = false;
+    } else if (byte == '{' || byte == '[') {
         p->depth++;
-    if ((byte == '}' || byte == ']') && --p->depth == 0)
-        return payload_ends(p);
+        return follow_open(p, byte);
+    } else if (byte == '}' || byte == ']') {
+        p->depth--;
+        AVO_TRY(follow_close(p));
+        return p->depth == 0 ? json_ends(p) : AVO_OK;
+    } else if (p->depth == f->members && (byte == ':' || byte == ',')) {
+        f->value = byte == ':';
+    }
     return AVO_OK;
 }
 
-/* The opener that is `held`; *prefix: it may become one. */
-static const tool_opener *opener_of(const tool_parser *p, bool *prefix) {
-    const tool_opener *openers = p->format->form->openers;
-    *prefix = false;
-    for (size_t i = 0; i < 4 && openers[i].text != NULL; i++) {
-        size_t length = strlen(openers[i].text);
-        if (p->held.size > length || memcmp(openers[i].text, p->held.data, p->held.size) != 0)
+static avo_status python_byte(tool_parser *p, char byte) {
+    if (p->quote != 0) {
+        bool ends = !p->escaped && byte == p->quote;
+        p->escaped = !p->escaped && byte == '\\';
+        p->quote = ends ? 0 : p->quote;
+        return AVO_OK;
+    }
+    if (byte == '"' || byte == '\'')
+        p->quote = byte;
+    else if (byte == '{' || byte == '[' || byte == '(')
+        p->depth++;
+    else if ((byte == '}' || byte == ']' || byte == ')') && --p->depth == 0) {
+        bool good, more;
+        AVO_TRY(read_payload(p, raw_at(p, p->value_at, p->raw.size - p->value_at), &good, &more));
+        return payload_is(p, good);
+    }
+    return AVO_OK;
+}
+
+/* To the closer; one that stands inside of a value is none. */
+static avo_status closer_byte(tool_parser *p) {
+    text_view raw = buffer_text(&p->raw), close = text_from(p->opener->close);
+    size_t begin = p->opener->whole ? 0 : strlen(p->opener->text);
+    if (raw.size < begin + close.size || !text_ends(raw, close))
+        return AVO_OK;
+    size_t end = p->opener->whole ? raw.size : raw.size - close.size;
+    bool good, more;
+    AVO_TRY(read_payload(p, raw_at(p, begin, end - begin), &good, &more));
+    if (more && ++p->closers < CLOSERS_MAX)
+        return AVO_OK;
+    AVO_TRY(payload_is(p, good));
+    if (good) { /* it has been closed */
+        p->state = PARSE_SPACE;
+        p->bare_may = p->format->form->bare && bare_allowed(p);
+    }
+    return AVO_OK;
+}
+
+/* Without an opener, what cannot be a call shall not be held back. */
+static bool unlikely(const tool_parser *p, char byte) {
+    if (!p->bare || p->inside || tool_is_space(byte))
+        return false;
+    if (p->scan == SCAN_PYTHON)
+        return !((byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || byte == '_');
+    return byte != (p->raw.data[0] == '[' ? '{' : '"');
+}
+
+static avo_status payload_byte(tool_parser *p, char byte) {
+    AVO_TRY(buffer_append(&p->raw, &byte, 1));
+    if (p->scan == SCAN_BEFORE)
+        return payload_before(p, byte);
+    if (p->raw.size > TOOL_CALL_BYTES_MAX)
+        return payload_fails(p);
+    if (p->scan == SCAN_CLOSER)
+        return closer_byte(p);
+    if (p->quote == 0 && p->scan == SCAN_PYTHON && !p->inside && byte == '{') {
+        p->scan = SCAN_JSON; /* an array of objects after all */
+        p->follow.members = 2;
+    }
+    if (p->quote == 0 && unlikely(p, byte))
+        return payload_fails(p);
+    p->inside = p->inside || !tool_is_space(byte);
+    return p->scan == SCAN_PYTHON ? python_byte(p, byte) : json_byte(p, byte);
+}
+
+static bool may_open(const tool_parser *p, const tool_opener *opener) {
+    return p->options.only == NULL || strcmp(opener->text, p->options.only) == 0;
+}
+
+/* The opener that is `held`; *prefix: it may become one; *noise: it says nothing. */
+static const tool_opener *opener_of(const tool_parser *p, bool *prefix, bool *noise) {
+    const tool_form *form = p->format->form;
+    *prefix = *noise = false;
+    for (size_t i = 0; i < 2 && form->noise[i] != NULL; i++) {
+        bool begins = text_starts(text_from(form->noise[i]), buffer_text(&p->held));
+        *prefix = *prefix || begins;
+        *noise = *noise || (begins && form->noise[i][p->held.size] == '\0');
+    }
+    for (size_t i = 0; i < TOOL_OPENERS_MAX && form->openers[i].text != NULL; i++) {
+        const tool_opener *opener = &form->openers[i];
+        if (!may_open(p, opener) || !text_starts(text_from(opener->text), buffer_text(&p->held)))
             continue;
         *prefix = true;
-        if (p->held.size == length)
-            return &openers[i];
+        if (opener->text[p->held.size] == '\0')
+            return opener;
     }
     return NULL;
 }
 
 static avo_status text_byte(tool_parser *p, char byte) {
+    const tool_form *form = p->format->form;
     if (p->bare_may && p->held.size == 0 && (byte == '{' || byte == '[')) {
         /* An array without an opener must begin with an object; one with "[TOOL…" is an opener. */
-        bool array = byte == '[' && p->format->form->openers[0].text != NULL &&
-                     p->format->form->openers[0].text[0] == '[';
+        bool array =
+            byte == '[' && form->openers[0].text != NULL && form->openers[0].text[0] == '[';
         if (!array) {
             payload_begins(p, NULL);
             return payload_byte(p, byte);
@@ -307,12 +413,16 @@ static avo_status text_byte(tool_parser *p, char byte) {
     }
     AVO_TRY(buffer_append(&p->held, &byte, 1));
     while (p->held.size > 0) {
-        bool prefix;
-        const tool_opener *opener = opener_of(p, &prefix);
+        bool prefix, noise;
+        const tool_opener *opener = opener_of(p, &prefix, &noise);
         if (opener != NULL) {
             AVO_TRY(move_text(&p->held, &p->raw));
             payload_begins(p, opener);
             return AVO_OK;
+        }
+        if (noise) { /* is dropped where a call follows, as white space is */
+            p->state = PARSE_SPACE;
+            return move_text(&p->held, &p->space);
         }
         if (prefix)
             return AVO_OK;
@@ -324,7 +434,7 @@ static avo_status text_byte(tool_parser *p, char byte) {
 
 static avo_status space_byte(tool_parser *p, char byte) {
     bool between = p->count > 0 && p->format->form->bare && byte == ';';
-    if (is_space(byte) || between)
+    if (tool_is_space(byte) || between)
         return buffer_append(&p->space, &byte, 1);
     p->state = PARSE_TEXT;
     return text_byte(p, byte);
@@ -332,14 +442,15 @@ static avo_status space_byte(tool_parser *p, char byte) {
 
 static void call_ends(tool_parser *p) {
     p->state = PARSE_SPACE;
-    p->bare_may = p->format->form->bare;
+    p->bare_may = p->format->form->bare && bare_allowed(p);
     p->held.size = 0;
 }
 
 /* White space, then the closer; where something else comes, that is what comes next. */
 static avo_status close_byte(tool_parser *p, char byte) {
     const char *close = p->opener == NULL ? NULL : p->opener->close;
-    if (close != NULL && p->held.size == 0 && is_space(byte))
+    bool blank = tool_is_space(byte) || (p->format->form->fenced && byte == '`');
+    if (close != NULL && p->held.size == 0 && blank)
         return buffer_append(&p->space, &byte, 1);
     if (close == NULL || close[p->held.size] != byte) {
         buffer rest = p->held;
@@ -400,13 +511,36 @@ avo_status tool_parser_push(tool_parser *p, int32_t token, text_view piece, text
     return AVO_OK;
 }
 
-static avo_status finish(tool_parser *p) {
-    if (p->state == PARSE_PAYLOAD) {
+/* An answer that ends where only the closer is missing has called. */
+static avo_status payload_cut(tool_parser *p) {
+    bool good = false, more = false;
+    const tool_form *form = p->format->form;
+    size_t opened = p->opener == NULL ? 0 : strlen(p->opener->text);
+    if (p->begun) {
         p->malformed++;
-        AVO_TRY(show(p, p->raw.data, p->raw.size));
-    } else if (p->state == PARSE_TEXT || p->state == PARSE_CLOSE) {
-        AVO_TRY(show(p, p->held.data, p->held.size));
+        p->coming.cut = true;
+        return begun_ends(p);
     }
+    if (p->count > p->payload_calls) {
+        p->malformed++;
+        return AVO_OK;
+    }
+    if (p->scan == SCAN_CLOSER && p->opener->reader == TOOL_TAGS && !p->opener->whole)
+        AVO_TRY(read_payload(p, raw_at(p, opened, p->raw.size - opened), &good, &more));
+    if (good)
+        return AVO_OK;
+    bool implied = form->implied != NULL && p->raw.size == strlen(form->implied) && p->count == 0;
+    if (implied) /* nothing was said at all */
+        return AVO_OK;
+    p->malformed++;
+    return show(p, p->raw.data, p->raw.size);
+}
+
+static avo_status finish(tool_parser *p) {
+    if (p->state == PARSE_PAYLOAD)
+        AVO_TRY(payload_cut(p));
+    else if (p->state == PARSE_TEXT || p->state == PARSE_CLOSE)
+        AVO_TRY(show(p, p->held.data, p->held.size));
     p->raw.size = p->held.size = 0;
     p->state = PARSE_SPACE;
     if (p->count == 0)

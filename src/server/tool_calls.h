@@ -36,15 +36,30 @@ const char *tool_format_seen(text_view rendered, const char *value);
 
 typedef struct tool_call {
     text_view name;
-    text_view arguments; /* a JSON object as text */
+    text_view arguments; /* a JSON object as text; as much of it as has come */
+    bool complete;       /* nothing more comes */
+    bool cut;            /* because the answer has ended in them */
 } tool_call;
 
 #define TOOL_CALLS_MAX      128 /* of one answer; those that come after them are text */
 #define TOOL_CALL_BYTES_MAX ((size_t)1 << 20)
 
-/* One answer being read: text for the user in pieces, calls whole. */
+typedef struct tool_parser_options {
+    /* The tools as OpenAI has them, which must outlive the parser: types of values that a form
+     * writes as plain text follow from their schemas. NULL: not known. */
+    const json_value *tools;
+    /* A call of one of `tools` is begun when its name is known and its arguments begin, and can be
+     * told from then on; it stays one, even where its arguments turn out to be no JSON. */
+    bool eager;
+    /* The only text that calls begin with; "": they have none. NULL: all that the form knows. */
+    const char *only;
+} tool_parser_options;
+
+/* One answer being read: text for the user in pieces, calls as they come. */
 typedef struct tool_parser tool_parser;
-AVO_MUST_USE avo_status tool_parser_open(const tool_format *format, tool_parser **out,
+/* `options` may be NULL. */
+AVO_MUST_USE avo_status tool_parser_open(const tool_format *format,
+                                         const tool_parser_options *options, tool_parser **out,
                                          avo_error *error);
 void tool_parser_close(tool_parser *parser);
 /* The next event of the answer: its token (−1: none) and text, which may be empty. *text: what is
@@ -57,7 +72,9 @@ AVO_MUST_USE avo_status tool_parser_push(tool_parser *parser, int32_t token, tex
 AVO_MUST_USE avo_status tool_parser_finish(tool_parser *parser, text_view *text, avo_error *error);
 /* Calls that are complete, in order; they live as long as the parser. */
 size_t tool_parser_count(const tool_parser *parser);
-const tool_call *tool_parser_call(const tool_parser *parser, size_t index);
+/* One of these, or behind the last, with `eager`, the one that is coming, whose arguments live
+ * until the next push. NULL: there is none. */
+const tool_call *tool_parser_call(tool_parser *parser, size_t index);
 /* What began like a call and was none. */
 size_t tool_parser_malformed(const tool_parser *parser);
 
@@ -70,11 +87,14 @@ typedef struct tool_choice {
 typedef struct tool_grammar {
     avo_grammar_kind kind;
     buffer text;         /* terminated; freed by the caller */
-    const char *trigger; /* of avo_grammar_options; NULL: constrained from the beginning */
+    const char *trigger; /* of avo_grammar_options; NULL: constrained from the beginning, where
+                            calls are not required by json_or_text */
 } tool_grammar;
 /* `tools`: the array as OpenAI has it, [{"type":"function","function":{name, parameters, …}}].
- * kind and text only where AVO_OK. AVO_ERROR_UNSUPPORTED where calls need not be kept to a grammar:
- * they are not required, and no tool is `strict` or the form has no text that calls begin with. */
+ * kind and text only where AVO_OK. Calls that it describes are objects with a name and arguments,
+ * whatever form the model's own have: parsers take them behind `trigger` in the place of that.
+ * AVO_ERROR_UNSUPPORTED where calls need not be kept to a grammar: they are not required, and no
+ * tool is `strict`. */
 AVO_MUST_USE avo_status tool_grammar_write(const tool_format *format, const json_value *tools,
                                            const tool_choice *choice, tool_grammar *grammar,
                                            avo_error *error);

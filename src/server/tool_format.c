@@ -3,35 +3,13 @@
 
 #include "base/allocator.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RENDERED_MAX ((size_t)1 << 20)
+#define PROBE_NAME   "look_up"
 #define BEFORE_MAX   400 /* bytes before the argument in which a call may have begun */
-
-const tool_form tool_forms[] = {
-    {.name = "hermes", .openers = {{"<tool_call>", "</tool_call>", false}}, .key = "arguments"},
-    {.name = "described",
-     .openers = {{"<tool_call>", "</tool_call>", false}, {"```json\n", "```", false}},
-     .key = "arguments",
-     .described = true},
-    {.name = "mistral", .openers = {{"[TOOL_CALLS]", NULL, true}}, .key = "arguments"},
-    {.name = "granite",
-     .openers = {{"<|tool_call|>", "<|/tool_call|>", false}, {"<tool_call>", NULL, false}},
-     .key = "arguments"},
-    {.name = "functools", .openers = {{"functools", NULL, false}}, .key = "arguments"},
-    {.name = "llama3",
-     .openers = {{"<|python_tag|>", NULL, false}},
-     .key = "parameters",
-     .bare = true},
-    {.name = "fenced",
-     .openers = {{"```tool_code\n", "```", false},
-                 {"```tool_call\n", "```", false},
-                 {"```json\n", "```", false}},
-     .key = "arguments"},
-    {.name = "json", .key = "arguments", .bare = true},
-};
-const size_t tool_form_count = sizeof(tool_forms) / sizeof(tool_forms[0]);
 
 static const tool_form *form_named(const char *name) {
     for (size_t i = 0; i < tool_form_count; i++)
@@ -53,9 +31,33 @@ static const char *find_last(const char *text, const char *part) {
 static const char *form_in(const char *text) {
     static const struct {
         const char *text, *form;
-    } signs[] = {{"[TOOL_CALLS]", "mistral"}, {"<|tool_call|>", "granite"},
-                 {"<tool_call>", "hermes"},   {"<|python_tag|>", "llama3"},
-                 {"functools[", "functools"}, {"```tool_code", "fenced"}};
+    } signs[] = {{"[TOOL_CALLS]", "mistral"},
+                 {"<|tool_call|>", "granite"},
+                 {"<tool_call>", "hermes"},
+                 {"<|python_tag|>", "llama3"},
+                 {"functools[", "functools"},
+                 {"```tool_code", "fenced"},
+                 {"<\xef\xbd\x9ctool\xe2\x96\x81"
+                  "call\xe2\x96\x81"
+                  "begin\xef\xbd\x9c>",
+                  "deepseek"},
+                 {"<|tool_call_begin|>", "kimi"},
+                 {"<|START_ACTION|>", "command"},
+                 {"<|tools_prefix|>", "apertus"},
+                 {"<|function_call|>", "gigachat"},
+                 {"<TOOLCALL>", "nemotron"},
+                 {"<minimax:tool_call>", "minimax"},
+                 {"<\xef\xbd\x9c"
+                  "DSML\xef\xbd\x9c"
+                  "invoke",
+                  "deepseek_dsml"},
+                 {"<atem:function_calls>", "atem"},
+                 {"<function name=\"", "minicpm"},
+                 {"<tool_call:opensource>", "hunyuan"},
+                 {"<|tool_call>call:", "gemma4"},
+                 {"<|tool_call_start|>[", "lfm"},
+                 {">>>", "functionary"},
+                 {"<|open|>call tool=", NULL}};
     const char *best = NULL, *form = NULL;
     for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++) {
         const char *at = find_last(text, signs[i].text);
@@ -64,15 +66,21 @@ static const char *form_in(const char *text) {
             form = signs[i].form;
         }
     }
-    if (best != NULL && (strstr(best, "<function=") != NULL || strstr(best, "<arg_key>") != NULL))
-        return NULL; /* XML inside: another form */
-    return form;
+    if (best == NULL || form == NULL || strcmp(form, "hermes") != 0)
+        return form;
+    if (strstr(best, "<function=") != NULL)
+        return "qwen3_coder";
+    return strstr(best, "<arg_key>") != NULL ? "glm" : form;
 }
 
 static const char *form_around(const char *call) {
     const char *form = form_in(call);
-    if (form != NULL || strstr(call, "<function=") != NULL || strstr(call, "<arg_key>") != NULL)
+    if (form != NULL || strstr(call, "<|open|>call tool=") != NULL)
         return form;
+    if (strstr(call, "<function=") != NULL)
+        return "qwen3_coder";
+    if (strstr(call, "[" PROBE_NAME "(") != NULL)
+        return "pythonic";
     const char *name = find_last(call, "\"name\"");
     if (name == NULL)
         return NULL;
@@ -172,9 +180,11 @@ static avo_status find_form(const avo_model *model, const tool_form **form, avo_
 
 /* Tokens whose text an answer does not show: they are seen by their number. */
 static void find_markers(const avo_model *model, tool_format *format) {
-    const char *texts[TOOL_MARKERS_MAX + 2] = {"[ARGS]"};
-    size_t count = 1;
-    for (size_t i = 0; i < 4 && format->form->openers[i].text != NULL; i++) {
+    const char *texts[2 * TOOL_OPENERS_MAX + 2];
+    size_t count = 0;
+    for (size_t i = 0; i < 2 && format->form->marks[i] != NULL; i++)
+        texts[count++] = format->form->marks[i];
+    for (size_t i = 0; i < TOOL_OPENERS_MAX && format->form->openers[i].text != NULL; i++) {
         texts[count++] = format->form->openers[i].text;
         if (format->form->openers[i].close != NULL)
             texts[count++] = format->form->openers[i].close;
@@ -189,7 +199,7 @@ static void find_markers(const avo_model *model, tool_format *format) {
             bytes > 0)
             continue;
         bool opens = false;
-        for (size_t n = 0; n < 4 && format->form->openers[n].text != NULL; n++)
+        for (size_t n = 0; n < TOOL_OPENERS_MAX && format->form->openers[n].text != NULL; n++)
             opens = opens || texts[i] == format->form->openers[n].text;
         format->markers[format->marker_count++] = (tool_marker){ids[0], texts[i], opens};
     }
@@ -284,33 +294,83 @@ static bool is_strict(const json_value *function) {
     return strict != NULL && strict->kind == JSON_BOOLEAN && strict->boolean;
 }
 
+static const char *key_of(const tool_form *form) {
+    return form->key == NULL ? "arguments" : form->key;
+}
+
+static avo_status write_reference(text_view path, const char *place, buffer *out) {
+    buffer moved;
+    buffer_init(&moved, NULL, TOOL_CALL_BYTES_MAX);
+    avo_status status = buffer_append_text(&moved, place);
+    if (status == AVO_OK)
+        status = buffer_append(&moved, path.data + 1, path.size - 1);
+    if (status == AVO_OK)
+        status = json_write_string(out, buffer_text(&moved));
+    buffer_free(&moved);
+    return status;
+}
+
+/* A schema that stands inside of another: its references begin at its own root. */
+static avo_status write_moved(const json_value *value, const char *place, buffer *out) {
+    bool array = value->kind == JSON_ARRAY;
+    if (!array && value->kind != JSON_OBJECT)
+        return json_write_value(out, value);
+    size_t count = array ? value->array.count : value->object.count;
+    AVO_TRY(buffer_append_text(out, array ? "[" : "{"));
+    for (size_t i = 0; i < count; i++) {
+        const json_value *item = array ? &value->array.items[i] : &value->object.members[i].value;
+        AVO_TRY(buffer_append_text(out, i > 0 ? "," : ""));
+        bool reference = false;
+        if (!array) {
+            AVO_TRY(json_write_string(out, value->object.members[i].key));
+            AVO_TRY(buffer_append_text(out, ":"));
+            reference = text_is(value->object.members[i].key, "$ref") &&
+                        item->kind == JSON_STRING && item->string.size > 0 &&
+                        item->string.data[0] == '#';
+        }
+        AVO_TRY(reference ? write_reference(item->string, place, out)
+                          : write_moved(item, place, out));
+    }
+    return buffer_append_text(out, array ? "]" : "}");
+}
+
 /* Arguments are any object where nothing was promised of them. */
-static avo_status write_schema(const tool_form *form, const json_value *function, bool promised,
-                               bool first, buffer *out) {
+static avo_status write_schema(const char *key, const json_value *function, bool promised,
+                               const char *place, buffer *out) {
     const json_value *parameters = promised ? json_find(function, "parameters") : NULL;
-    AVO_TRY(buffer_format(
-        out, "%s{\"type\":\"object\",\"properties\":{\"name\":{\"const\":", first ? "" : ","));
+    AVO_TRY(buffer_append_text(out, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"));
     AVO_TRY(json_write_string(out, json_find(function, "name")->string));
-    AVO_TRY(buffer_format(out, "},\"%s\":", form->key));
+    AVO_TRY(buffer_format(out, "},\"%s\":", key));
     if (parameters != NULL && parameters->kind == JSON_OBJECT)
-        AVO_TRY(json_write_value(out, parameters));
+        AVO_TRY(write_moved(parameters, place, out));
     else
         AVO_TRY(buffer_append_text(out, "{\"type\":\"object\"}"));
     return buffer_format(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",
-                         form->key);
+                         key);
 }
 
+/* One call, or with `array` several in one. */
 static avo_status write_schemas(const tool_form *form, const json_value *tools,
-                                const tool_choice *choice, buffer *out, size_t *written) {
+                                const tool_choice *choice, bool array, buffer *out,
+                                size_t *written) {
     *written = 0;
+    if (array)
+        AVO_TRY(buffer_format(out, "{\"type\":\"array\",\"minItems\":1%s,\"items\":",
+                              choice->parallel ? "" : ",\"maxItems\":1"));
     AVO_TRY(buffer_append_text(out, "{\"anyOf\":["));
     for (size_t i = 0; i < tools->array.count; i++) {
         const json_value *function = json_find(&tools->array.items[i], "function");
-        if (wanted(function, choice))
-            AVO_TRY(write_schema(form, function, choice->required || is_strict(function),
-                                 (*written)++ == 0, out));
+        char place[96];
+        if (!wanted(function, choice))
+            continue;
+        snprintf(place, sizeof(place), "#%s/anyOf/%zu/properties/%s", array ? "/items" : "",
+                 *written, key_of(form));
+        if ((*written)++ > 0)
+            AVO_TRY(buffer_append_text(out, ","));
+        AVO_TRY(write_schema(key_of(form), function, choice->required || is_strict(function), place,
+                             out));
     }
-    AVO_TRY(buffer_append_text(out, "]}"));
+    AVO_TRY(buffer_append_text(out, array ? "]}}" : "]}"));
     return buffer_terminate(out);
 }
 
@@ -321,28 +381,20 @@ static bool any_strict(const json_value *tools) {
     return false;
 }
 
-/* A text that shows, behind which a JSON object stands. */
-static const char *visible_opener(const tool_format *format) {
-    const char *text = format->form->openers[0].text;
-    bool object = text != NULL && strcmp(text, "<tool_call>") == 0;
-    for (size_t i = 0; i < format->marker_count; i++)
-        object = object && format->markers[i].text != text;
-    return object ? text : NULL;
-}
-
 avo_status tool_grammar_write(const tool_format *format, const json_value *tools,
                               const tool_choice *choice, tool_grammar *grammar, avo_error *error) {
     *grammar = (tool_grammar){.kind = AVO_GRAMMAR_JSON_SCHEMA};
     if (tools->kind != JSON_ARRAY || tools->array.count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "tools: there are none");
-    if (!choice->required) {
-        grammar->trigger = visible_opener(format);
-        if (grammar->trigger == NULL || !any_strict(tools))
-            return status_fail(error, AVO_ERROR_UNSUPPORTED, "calls are free");
-    }
+    if (!choice->required && !any_strict(tools))
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "calls are free");
+    const tool_form *form = format->form;
+    if (!choice->required && !form->bare && !form->python)
+        grammar->trigger = form->openers[0].text;
     size_t written;
     buffer_init(&grammar->text, NULL, TOOL_CALL_BYTES_MAX);
-    avo_status status = write_schemas(format->form, tools, choice, &grammar->text, &written);
+    avo_status status = write_schemas(form, tools, choice, form->array && grammar->trigger != NULL,
+                                      &grammar->text, &written);
     if (status == AVO_OK && written == 0)
         status = status_fail(error, AVO_ERROR_ARGUMENT, "tools: none is named %s",
                              choice->function == NULL ? "at all" : choice->function);

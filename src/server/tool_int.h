@@ -1,23 +1,55 @@
-/* Between the files of calls: what a form is. */
+/* Between the files of calls: what a form is, and an answer that is being read. */
 #ifndef AVO_SERVER_TOOL_INT_H
 #define AVO_SERVER_TOOL_INT_H
 
 #include "server/tool_calls.h"
 
-#define TOOL_MARKERS_MAX 8
+#define TOOL_MARKERS_MAX 12
+#define TOOL_OPENERS_MAX 4
+
+/* ---- Forms ---- */
+
+typedef enum tool_reader {
+    TOOL_JSON = 0, /* a JSON value, or NAME and a JSON object */
+    TOOL_TAGS,     /* <function=NAME><parameter=KEY>VALUE</parameter></function> */
+    TOOL_PAIRS,    /* NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> */
+    TOOL_PYTHON,   /* [NAME(KEY=VALUE, …), …] */
+    TOOL_GEMMA     /* call:NAME{KEY:VALUE,…} */
+} tool_reader;
+
+/* How calls are written in tags. A name ends at the quote, or at '>' where it has none. */
+typedef struct tool_markup {
+    const char *call, *call_close;   /* TOOL_TAGS: "<function=", "</function>" */
+    const char *key, *key_close;     /* "<parameter="; TOOL_PAIRS: "<arg_key>", "</arg_key>" */
+    const char *value, *value_close; /* TOOL_PAIRS: "<arg_value>"; both: what ends a value */
+    const char *separator;           /* TOOL_PAIRS: may stand behind the name; NULL: none */
+    bool quoted;                     /* names stand in quotes, attributes may follow */
+    bool lines;                      /* a value stands on lines of its own */
+} tool_markup;
 
 /* A text that a call begins with, and what may stand behind it. */
 typedef struct tool_opener {
     const char *text, *close; /* close: NULL: nothing */
-    bool named;               /* NAME[ARGS]{…} may follow */
+    bool named;               /* NAME and more may stand before the value */
+    tool_reader reader;       /* of what begins with no '{' */
+    const tool_markup *markup;
+    bool whole; /* the opener is a part of what is read */
 } tool_opener;
 
 typedef struct tool_form {
     const char *name;
-    tool_opener openers[4]; /* `text` NULL behind the last */
-    const char *key;        /* of the arguments: what its grammar asks for */
-    bool described;         /* in the system's message */
-    bool bare;              /* calls without an opener may follow one another, with ';' between */
+    tool_opener openers[TOOL_OPENERS_MAX]; /* `text` NULL behind the last */
+    const char *key;       /* of the arguments: what its grammar asks for; NULL: "arguments" */
+    const char *noise[2];  /* stands around calls and says nothing */
+    const char *marks[2];  /* stand inside of calls, as special tokens, too */
+    const char *implied;   /* the prompt ends with this; NULL: nothing */
+    const char *text_name; /* what is no name but says that text follows */
+    bool described;        /* in the system's message */
+    bool bare;             /* calls without an opener may follow one another, with ';' between */
+    bool python;           /* calls without an opener are Python's */
+    bool keyed;            /* {"NAME": {…}} */
+    bool fenced;           /* ``` may stand around arguments */
+    bool array;            /* calls stand in an array */
 } tool_form;
 
 extern const tool_form tool_forms[];
@@ -35,5 +67,50 @@ struct tool_format {
     tool_marker markers[TOOL_MARKERS_MAX];
     size_t marker_count;
 };
+
+/* ---- Readers ---- */
+
+/* What a whole payload in tags or Python says: calls in order, in the arena. */
+typedef struct tool_found {
+    tool_call *calls; /* [capacity] */
+    size_t count, capacity;
+    arena *arena;
+    const json_value *tools; /* types of values follow from their schemas; NULL: not known */
+} tool_found;
+
+typedef enum tool_outcome { TOOL_GOOD, TOOL_BAD, TOOL_MORE } tool_outcome;
+
+/* TOOL_MORE: it has not ended. *status: AVO_ERROR_MEMORY, with TOOL_BAD. */
+tool_outcome tool_read_tags(const tool_markup *markup, text_view text, tool_found *found,
+                            avo_status *status);
+tool_outcome tool_read_pairs(const tool_markup *markup, text_view text, tool_found *found,
+                             avo_status *status);
+tool_outcome tool_read_python(text_view text, tool_found *found, avo_status *status);
+tool_outcome tool_read_gemma(text_view text, tool_found *found, avo_status *status);
+
+/* ---- tool_values.c ---- */
+
+/* The function's parameters; NULL: not known. */
+const json_value *tool_parameters(const json_value *tools, text_view name);
+bool tool_known(const json_value *tools, text_view name);
+/* A value that was written as plain text, as the JSON that the schema of `key` wants. */
+AVO_MUST_USE avo_status tool_write_value(const json_value *parameters, text_view key,
+                                         text_view text, arena *arena, buffer *out);
+/* A call whose arguments are the members in `object` ("{…" without its end); false: they are no
+ * JSON object, or there are too many calls. */
+AVO_MUST_USE bool tool_found_add(tool_found *found, text_view name, buffer *object,
+                                 avo_status *status);
+
+static inline bool tool_is_space(char byte) {
+    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static inline text_view tool_trim(text_view text) {
+    while (text.size > 0 && tool_is_space(text.data[0]))
+        text.data++, text.size--;
+    while (text.size > 0 && tool_is_space(text.data[text.size - 1]))
+        text.size--;
+    return text;
+}
 
 #endif

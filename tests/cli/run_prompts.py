@@ -1,5 +1,6 @@
 """`avocet run --prompts` and `--adapter` on a tiny model: order, overrides, bad lines, adapters."""
 import json
+import math
 import tempfile
 import unittest
 from pathlib import Path
@@ -36,6 +37,47 @@ class Prompts(unittest.TestCase):
         self.assertEqual(done.returncode, GOOD, done.stderr)
         return json.loads(done.stdout)
 
+    def test_of_the_prompt_itself(self):
+        ids = [1, 5, 9, 2, 30, 7]
+        scored, pooled, both = self.ask([
+            {"tokens": ids, "prompt_logprobs": True, "logprobs": 2, "max_new_tokens": 3},
+            {"tokens": ids, "pooling": "mean"},
+            {"tokens": ids, "pooling": "last", "prompt_logprobs": True}])
+        self.assertEqual([item["id"] for item in scored["prompt_logprobs"]], ids)
+        self.assertIsNone(scored["prompt_logprobs"][0]["logprob"])
+        for item in scored["prompt_logprobs"][1:]:
+            self.assertLess(item["logprob"], 0)
+            self.assertEqual(len(item["top"]), 2)
+        self.assertNotIn("embedding", scored)
+        self.assertGreater(len(pooled["embedding"]), 1)
+        self.assertEqual((pooled["text"], pooled["ids"]), ("", []))
+        self.assertNotEqual(pooled["embedding"], both["embedding"])
+        self.assertEqual([item["logprob"] for item in both["prompt_logprobs"]],
+                         [item["logprob"] for item in scored["prompt_logprobs"]])
+        wrong = self.ask([{"tokens": ids, "pooling": "most"}, {"tokens": [1, "x"]},
+                          {"tokens": ids, "prompt": "x"}, {"tokens": [10**9]}], status=FAILED)
+        for line, part in zip(wrong, ("most", "token's id", "one of", "1000000000")):
+            self.assertIn(part, line["error"])
+
+    def test_perplexity_is_that_of_prompt_logprobs(self):
+        """`eval perplexity` and the logprobs of the same windows, computed by the scheduler."""
+        text, context = self.folder / "text.txt", 32
+        text.write_text("the quick brown fox jumps over the lazy dog, once upon a time. " * 6)
+        told = json.loads(call("eval", "perplexity", self.model, "--file", text, "--ctx", context,
+                               "--json").stdout)
+        ids = json.loads(call("tokenize", self.model, "--json", "-",
+                              given=text.read_bytes()).stdout)["ids"]
+        ids = ids if ids[0] == 1 else [1] + ids  # the begin token
+        windows = [[1] + ids[at + 1:at + context]
+                   for at in range(0, len(ids) - context + 1, context)]
+        answers = self.ask([{"tokens": window, "prompt_logprobs": True, "no_answer": True}
+                            for window in windows])
+        scored = [item["logprob"] for answer in answers
+                  for item in answer["prompt_logprobs"][context // 2 + 1:]]
+        self.assertEqual(len(scored), told["tokens"])
+        self.assertAlmostEqual(math.exp(-sum(scored) / len(scored)) / told["perplexity"], 1,
+                               delta=1e-6)
+
     def test_the_same_as_alone_in_order(self):
         lines = [{"prompt": f"once upon {'a ' * (i % 5)}time {i}", "id": {"n": i},
                   "max_new_tokens": 3 + i % 7, "temperature": 0.3 * (i % 3), "seed": i}
@@ -69,7 +111,7 @@ class Prompts(unittest.TestCase):
                  '{"prompt":"a\\u0000b"}', '{"prompt":"upon","max_new_tokens":3}']
         answers = self.ask(lines, "--ignore-eos", status=FAILED)
         self.assertEqual([answer["line"] for answer in answers], [1] + list(range(3, 14)))
-        wanted = ["JSON", "prompt must be a string", "either", "did you mean \"temperature\"",
+        wanted = ["JSON", "prompt must be a string", "one of", "did you mean \"temperature\"",
                   "expected a JSON object", "top_p", "no --adapter", "context", "template",
                   "zero byte"]
         for answer, part in zip(answers[1:-1], wanted):

@@ -41,7 +41,8 @@ static avo_grammar *open_grammar(stage *s, avo_grammar_kind kind, const char *te
                                  const char *trigger) {
     avo_grammar *grammar = NULL;
     avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
-    options.trigger = trigger;
+    options.json_or_text = trigger != NULL && trigger[0] == '\0';
+    options.trigger = options.json_or_text ? NULL : trigger;
     avo_status status = avo_grammar_open(s->model, kind, text, &options, &grammar, &s->error);
     if (status != AVO_OK)
         fail_msg("%s: %s", text == NULL ? "JSON" : text, s->error.text);
@@ -52,9 +53,10 @@ static avo_grammar *open_grammar(stage *s, avo_grammar_kind kind, const char *te
 
 static const struct {
     avo_grammar_kind kind;
-    const char *text, *trigger;
+    const char *text, *trigger; /* "": json_or_text */
 } grammars[] = {
     {AVO_GRAMMAR_JSON, NULL, NULL},
+    {AVO_GRAMMAR_JSON, NULL, ""},
     {AVO_GRAMMAR_JSON, NULL, "{\""},
     {AVO_GRAMMAR_JSON, NULL, "aab"},
     {AVO_GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [a-z]{0,40} root2\nroot2 ::= \"!\"*", NULL},
@@ -425,6 +427,39 @@ static void test_trigger(void **state) {
     close_stage(&s);
 }
 
+static void test_json_or_text(void **state) {
+    (void)state;
+    stage s = open_stage();
+    avo_grammar *grammar = open_grammar(
+        &s, AVO_GRAMMAR_JSON_SCHEMA,
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"],"
+        "\"additionalProperties\":false}",
+        "");
+    static const struct {
+        const char *text;
+        bool fits, complete;
+    } texts[] = {
+        {"", true, true},          {" \n", true, true},           {"Hello {x}", true, true},
+        {"[", false, false},       {" {\"a\"", true, false},      {"{\"b\"", false, false},
+        {"{\"a\":1}", true, true}, {"{\"a\":1} x", false, false}, {"x{\"b\"", true, true}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        grammar_matcher *matcher = NULL;
+        assert_ok(grammar_matcher_open(grammar, NULL, 0, NULL, &matcher, &s.error));
+        bool fits = grammar_matcher_take(matcher, texts[i].text, strlen(texts[i].text));
+        if (fits != texts[i].fits ||
+            (fits && grammar_matcher_complete(matcher) != texts[i].complete))
+            fail_msg("\"%s\": %d", texts[i].text, fits);
+        grammar_matcher_close(matcher);
+    }
+    avo_grammar_close(grammar);
+    avo_grammar_options both = AVO_GRAMMAR_OPTIONS_INIT;
+    both.trigger = "x";
+    both.json_or_text = true;
+    assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_JSON, NULL, &both, &grammar, &s.error),
+                   AVO_ERROR_ARGUMENT, &s.error, "not both");
+    close_stage(&s);
+}
+
 static void test_refused(void **state) {
     (void)state;
     stage s = open_stage();
@@ -511,9 +546,10 @@ static void test_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),   cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_ends),    cmocka_unit_test(test_trigger),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_masks),        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_ends),         cmocka_unit_test(test_trigger),
+        cmocka_unit_test(test_json_or_text), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

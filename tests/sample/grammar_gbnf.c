@@ -178,7 +178,7 @@ static void test_no_memory(void **state) {
                 &rules,
                 TEXT_LITERAL("root ::= \"abc\" [a-z\xC3\xA9]{1,300} item*\nitem ::= \"x\""));
         if (status == AVO_OK)
-            status = network_build(&rules, &arena, 16, (text_view){"", 0}, &net);
+            status = network_build(&rules, &arena, 16, (text_view){"", 0}, false, &net);
         arena_free(&scratch);
         arena_free(&arena);
         assert_int_equal(counting.live, 0);

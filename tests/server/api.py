@@ -392,5 +392,72 @@ class Endpoints(unittest.TestCase):
             self.assertEqual(message, alone[seed])
 
 
+class Calls(unittest.TestCase):
+    """A model whose calls begin with a special token, which is what it says first."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-calls-")
+        folder = write_model(Path(cls.scratch.name), template=(
+            "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}<|user|>"
+            "{{ m.content }}{% for c in m.tool_calls or [] %}<|tool_call|>"
+            '[{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}]'
+            "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>"
+            "{% endif %}"), generation={"do_sample": True, "temperature": 1.0})
+        for path in folder.glob("*.json"):
+            path.write_text(path.read_text().replace("<|system|>", "<|tool_call|>"))
+        cls.server = Server(folder, "--name", "tiny", "--threads", "1", "--sessions", "4",
+                            "--rows", "64")
+        cls.opener = 3  # in the place of <|system|>
+
+    @classmethod
+    def tearDownClass(cls):
+        with cls.server:
+            pass
+        cls.scratch.cleanup()
+
+    TOOLS = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "required": ["x"],
+        "additionalProperties": False,
+        "$defs": {"n": {"type": "integer", "minimum": 3, "maximum": 40}}}}}]
+
+    def ask(self, **more):
+        return {"messages": user("x"), "tools": self.TOOLS, "max_tokens": 50,
+                "logit_bias": {str(self.opener): 100}, **more}
+
+    def test_strict_functions_in_auto(self):
+        self.assertEqual(self.server.get("/version")["tools"], "granite")
+        seen = 0
+        for seed in range(12):
+            choice = self.server.post(CHAT, self.ask(seed=seed), 200)["choices"][0]
+            for call in choice["message"].get("tool_calls", []):
+                arguments = json.loads(call["function"]["arguments"])
+                self.assertEqual(list(arguments), ["x"])
+                self.assertTrue(isinstance(arguments["x"], int) and 3 <= arguments["x"] <= 40)
+                seen += 1
+        self.assertGreater(seen, 8)
+
+    def test_streams_tell_arguments_as_they_come(self):
+        for seed in range(4):
+            whole = self.server.post(CHAT, self.ask(seed=seed), 200)["choices"][0]
+            calls, pieces = [], 0
+            events = [json.loads(data) for _, data in self.server.events(CHAT, self.ask(seed=seed))
+                      if data != "[DONE]"]
+            for event in events:
+                for choice in event["choices"]:
+                    for part in choice["delta"].get("tool_calls", []):
+                        if "id" in part:
+                            self.assertEqual(part["index"], len(calls))
+                            self.assertEqual(part["function"]["arguments"], "")
+                            calls.append([part["function"]["name"], ""])
+                        else:
+                            calls[part["index"]][1] += part["function"]["arguments"]
+                            pieces += 1
+            told = [[call["function"]["name"], call["function"]["arguments"]]
+                    for call in whole["message"]["tool_calls"]]
+            self.assertEqual(calls[:len(told)], told)  # the last may have been cut
+            self.assertGreater(pieces, 3 * len(told))
+
+
 if __name__ == "__main__":
     unittest.main()

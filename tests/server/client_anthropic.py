@@ -1,4 +1,5 @@
 """The anthropic client from PyPI, unchanged. Skipped where it is absent (pip install anthropic)."""
+import json
 import unittest
 
 from clients import HELLO, TOOL, Clients, needs
@@ -27,8 +28,13 @@ class Anthropic(Clients):
         self.assertEqual((told.stop_reason, told.content[-1].name), ("tool_use", "f"))
         self.assertIsInstance(told.content[-1].input["x"], bool)
         with client.messages.stream(**asked) as stream:
+            pieces = [event.delta.partial_json for event in stream
+                      if event.type == "content_block_delta"
+                      and event.delta.type == "input_json_delta"]
             final = stream.get_final_message()
         self.assertEqual((final.stop_reason, final.content[-1].type), ("tool_use", "tool_use"))
+        self.assertGreater(len(pieces), 3)
+        self.assertEqual(json.loads("".join(pieces)), final.content[-1].input)
         client.close()
 
 

@@ -59,6 +59,8 @@ class OpenAI(Clients):
                  if chunk.choices and chunk.choices[0].delta.tool_calls]
         self.assertEqual("".join(part.function.arguments for part in calls),
                          call.function.arguments)
+        self.assertEqual((calls[0].function.name, calls[0].function.arguments), ("f", ""))
+        self.assertGreater(len(calls), 3)
         after = create(model="tiny", max_tokens=2, tools=[TOOL], messages=[
             {"role": "user", "content": "h"}, {"role": "assistant", "tool_calls": [
                 {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},

@@ -35,12 +35,14 @@ static void compiled_once(void **state) {
     grammar_cache *cache;
     avo_grammar *a, *b, *c;
     avo_error error = {0};
+    avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
+    options.trigger = "x";
     assert_ok(grammar_cache_open(model, (uint64_t)1 << 30, &cache, &error));
     assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &a, &error));
     assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", NULL, &b, &error));
     assert_ptr_equal(a, b);
     avo_grammar_close(b);
-    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", "x", &b, &error));
+    assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_GBNF, "root ::= [a-z]", &options, &b, &error));
     assert_ptr_not_equal(a, b);
     assert_ok(grammar_cache_take(cache, AVO_GRAMMAR_JSON, NULL, NULL, &c, &error));
     assert_int_equal(grammar_cache_count(cache).compiled, 3);

@@ -15,6 +15,22 @@ typedef struct answer_case {
     size_t malformed;
 } answer_case;
 
+#define BAR  "\xef\xbd\x9c"
+#define LOW  "\xe2\x96\x81"
+#define DSML BAR "DSML" BAR
+#define DEEP(call)                                                                                 \
+    "<" BAR "tool" LOW "calls" LOW "begin" BAR "><" BAR "tool" LOW "call" LOW "begin" BAR ">" call \
+    "<" BAR "tool" LOW "call" LOW "end" BAR "><" BAR "tool" LOW "calls" LOW "end" BAR ">"
+
+/* What types the values in tags have. */
+static const char offered[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"s\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/whole\"},\"b\":{"
+    "\"type\":[\"boolean\",\"null\"]},\"l\":{\"anyOf\":[{\"type\":\"array\"},{\"type\":\"null\"}]}}"
+    ","
+    "\"$defs\":{\"whole\":{\"type\":\"integer\"}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]";
+
 static const answer_case cases[] = {
     {"hermes", "Hello.", "Hello.", "", 0},
     {"hermes", "", "", "", 0},
@@ -79,11 +95,111 @@ static const answer_case cases[] = {
     {"fenced", "```json\n{\"x\":1}\n```", "```json\n{\"x\":1}\n```", "", 1},
     {"fenced", "```c\nint x;\n```", "```c\nint x;\n```", "", 0},
     {"json", "{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}", "", "f {\"a\":1}\n", 0},
+    /* Arguments are the bytes of the model, without white space between them. */
+    {"hermes", "<tool_call>{\"name\":\"f\", \"arguments\": {\"s\" : \"\\u00e9 \\n\", \"n\": 1.50}}",
+     "", "f {\"s\":\"\\u00e9 \\n\",\"n\":1.50}\n", 0},
+    {"hermes", "<tool_call>{\"arguments\": {\"n\": 1}, \"name\":\"f\"}</tool_call>", "",
+     "f {\"n\":1}\n", 0},
+    {"mistral", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{\"n\": 1}", "", "f {\"n\":1}\n", 0},
+    {"deepseek", DEEP("f<" BAR "tool" LOW "sep" BAR ">{\"n\": 1}"), "", "f {\"n\":1}\n", 0},
+    {"deepseek", DEEP("function<" BAR "tool" LOW "sep" BAR ">f\n```json\n{\"n\": 1}\n```"), "",
+     "f {\"n\":1}\n", 0},
+    {"deepseek", "<" BAR "tool" LOW "calls" LOW "begin" BAR "> no",
+     "<" BAR "tool" LOW "calls" LOW "begin" BAR "> no", "", 0},
+    {"kimi",
+     "So: <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+     "{\"n\": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "So: ", "f {\"n\":1}\ng {}\n", 0},
+    {"command",
+     "<|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"n\": "
+     "1}}\n]<|END_ACTION|>",
+     "", "f {\"n\":1}\n", 0},
+    {"apertus", "<|tools_prefix|>[{\"f\": {\"n\": 1}}, {\"g\": {}}]<|tools_suffix|>", "",
+     "f {\"n\":1}\ng {}\n", 0},
+    {"gigachat", "<|function_call|>{\"name\": \"f\", \"arguments\": {\"n\": 1}}", "",
+     "f {\"n\":1}\n", 0},
+    {"nemotron", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"n\": 1}}]</TOOLCALL>", "",
+     "f {\"n\":1}\n", 0},
+    {"functionary", "all\nHello. >>> there", "Hello. >>> there", "", 1},
+    {"functionary", "f\n{\"n\": 1}", "", "f {\"n\":1}\n", 0},
+    {"functionary", "all\nI look.\n>>>f\n{\"n\": 1}>>>g\n{}", "I look.\n", "f {\"n\":1}\ng {}\n",
+     0},
+    {"functionary", "", "", "", 0},
+    {"qwen3_coder",
+     "I look.\n<tool_call>\n<function=f>\n<parameter=s>\n1\n</parameter>\n<parameter=n>\n42\n"
+     "</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=l>\n[1, \"x\"]\n</parameter>\n"
+     "</function>\n</tool_call>",
+     "I look.\n", "f {\"s\":\"1\",\"n\":42,\"b\":true,\"l\":[1,\"x\"]}\n", 0},
+    {"qwen3_coder",
+     "<tool_call><function=f><parameter=s>a</tool_call>\n\"<b>\"</parameter></function></"
+     "tool_call>",
+     "", "f {\"s\":\"a</tool_call>\\n\\\"<b>\\\"\"}\n", 0},
+    {"qwen3_coder", "<function=f>\n</function>", "", "f {}\n", 0},
+    {"qwen3_coder", "<tool_call>\n<function=f>\n</function>", "", "f {}\n", 0},
+    {"qwen3_coder", "<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call>", "",
+     "f {\"n\":1}\n", 0},
+    {"qwen3_coder",
+     "<tool_call><function=f><parameter=s>a</parameter><parameter=s>b</parameter></function>"
+     "</tool_call>",
+     "<tool_call><function=f><parameter=s>a</parameter><parameter=s>b</parameter></function>"
+     "</tool_call>",
+     "", 1},
+    {"qwen3_coder", "<tool_call><function=f><parameter=s>a",
+     "<tool_call><function=f><parameter=s>a", "", 1},
+    {"glm",
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>7</arg_value>\n<arg_key>n</arg_key>\n"
+     "<arg_value>7</arg_value>\n</tool_call>",
+     "", "f {\"s\":\"7\",\"n\":7}\n", 0},
+    {"glm",
+     "<tool_call>f</tool_call><tool_call>g<arg_key>x</arg_key><arg_value>y z</arg_value>"
+     "</tool_call>",
+     "", "f {}\ng {\"x\":\"y z\"}\n", 0},
+    {"glm", "<tool_call>no call at all</tool_call>", "<tool_call>no call at all</tool_call>", "",
+     1},
+    {"hunyuan",
+     "<tool_calls:opensource>\n<tool_call:opensource>f<tool_sep:opensource>\n<arg_key:opensource>n"
+     "</arg_key:opensource>\n<arg_value:opensource>7</arg_value:opensource>\n"
+     "</tool_call:opensource>\n</tool_calls:opensource>",
+     "", "f {\"n\":7}\n", 0},
+    {"minimax",
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">x y</parameter>\n<parameter "
+     "name=\"n\">42.0</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n"
+     "</minimax:tool_call>",
+     "", "f {\"s\":\"x y\",\"n\":42}\ng {}\n", 0},
+    {"atem",
+     "<atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter name=\"n\">42"
+     "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
+     "", "f {\"n\":42}\n", 0},
+    {"deepseek_dsml",
+     "<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">\n<" DSML "parameter name=\"x\" "
+     "string=\"true\">7</" DSML "parameter>\n<" DSML
+     "parameter name=\"y\" string=\"false\">[7]</" DSML "parameter>\n</" DSML "invoke>\n</" DSML
+     "tool_calls>",
+     "", "f {\"x\":\"7\",\"y\":[7]}\n", 0},
+    {"minicpm",
+     "<function name=\"f\"><param name=\"s\"><![CDATA[a<b]]></param><param name=\"n\">42</param>"
+     "</function>",
+     "", "f {\"s\":\"a<b\",\"n\":42}\n", 0},
+    {"gemma4", "<|tool_call>call:f{n:42,s:<|\"|>x \"y\"<|\"|>,l:[1,{k:true}]}<tool_call|>", "",
+     "f {\"n\":42,\"s\":\"x \\\"y\\\"\",\"l\":[1,{\"k\":true}]}\n", 0},
+    {"gemma4", "<|tool_call>call f<tool_call|>", "<|tool_call>call f<tool_call|>", "", 1},
+    {"lfm", "<|tool_call_start|>[f(s='a\\'b', n=-4.5e1), g()]<|tool_call_end|>", "",
+     "f {\"s\":\"a'b\",\"n\":-4.5e1}\ng {}\n", 0},
+    {"lfm", "<|tool_call_start|>{\"name\":\"f\",\"arguments\":{\"n\":1}}<|tool_call_end|>", "",
+     "f {\"n\":1}\n", 0},
+    {"pythonic", "[f(s=\"x\", b=True, l=[None, {'k': (1, 2)}])]", "",
+     "f {\"s\":\"x\",\"b\":true,\"l\":[null,{\"k\":[1,2]}]}\n", 0},
+    {"pythonic", "[f(\"x\", 7)]", "", "f {\"s\":\"x\",\"n\":7}\n", 0},
+    {"pythonic", "[1] is a source", "[1] is a source", "", 1},
+    {"pythonic", "[a list]", "[a list]", "", 1},
+    {"pythonic", "[f(n=1+1)]", "[f(n=1+1)]", "", 1},
+    {"pythonic", "[{\"name\":\"f\",\"arguments\":{}}]", "", "f {}\n", 0},
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 typedef struct outcome {
-    char text[512], calls[512];
+    char text[1024], calls[1024];
     size_t malformed;
 } outcome;
 
@@ -94,35 +210,65 @@ static void keep(outcome *o, text_view text) {
     o->text[at + text.size] = '\0';
 }
 
+/* What a stream tells: names when they begin, arguments in the pieces that come. */
+typedef struct teller {
+    size_t told, bytes;
+    bool open;
+} teller;
+
+static void tell(teller *t, tool_parser *parser, outcome *o) {
+    for (;;) {
+        const tool_call *call = tool_parser_call(parser, t->told);
+        size_t at = strlen(o->calls);
+        if (call == NULL)
+            return;
+        if (!t->open)
+            at += (size_t)snprintf(o->calls + at, sizeof(o->calls) - at, "%.*s ",
+                                   TEXT_ARGUMENT(call->name));
+        snprintf(o->calls + at, sizeof(o->calls) - at, "%.*s%s",
+                 (int)(call->arguments.size - t->bytes), call->arguments.data + t->bytes,
+                 call->complete ? "\n" : "");
+        t->open = !call->complete;
+        t->bytes = call->complete ? 0 : call->arguments.size;
+        t->told += call->complete;
+        if (!call->complete)
+            return;
+    }
+}
+
 /* In pieces that end at `cut` and `second`. */
-static void read_answer(const answer_case *c, size_t cut, size_t second, outcome *o) {
+static void read_answer(const answer_case *c, bool eager, size_t cut, size_t second, outcome *o) {
     tool_format *format;
     tool_parser *parser;
     avo_error error = {0};
+    arena arena;
+    json_value tools;
+    teller teller = {0};
+    arena_init(&arena, NULL, SIZE_MAX);
+    assert_ok(json_parse(&arena, text_from(offered), &tools, NULL));
+    tool_parser_options options = {.tools = &tools, .eager = eager};
     text_view text;
     memset(o, 0, sizeof(*o));
     assert_ok_error(tool_format_named(c->form, &format, &error), &error);
-    assert_ok_error(tool_parser_open(format, &parser, &error), &error);
+    assert_ok_error(tool_parser_open(format, &options, &parser, &error), &error);
     size_t bytes = strlen(c->answer), from = 0;
     const size_t ends[] = {cut, second, bytes};
     for (size_t i = 0; i < 3; i++) {
         text_view piece = {c->answer + from, ends[i] - from};
         assert_ok_error(tool_parser_push(parser, (int32_t)i, piece, &text, &error), &error);
+        tell(&teller, parser, o);
         keep(o, text);
         from = ends[i];
     }
     assert_ok_error(tool_parser_finish(parser, &text, &error), &error);
     keep(o, text);
-    for (size_t i = 0; i < tool_parser_count(parser); i++) {
-        const tool_call *call = tool_parser_call(parser, i);
-        size_t at = strlen(o->calls);
-        snprintf(o->calls + at, sizeof(o->calls) - at, "%.*s %.*s\n", TEXT_ARGUMENT(call->name),
-                 TEXT_ARGUMENT(call->arguments));
-    }
+    tell(&teller, parser, o);
+    assert_false(teller.open);
     assert_null(tool_parser_call(parser, tool_parser_count(parser)));
     o->malformed = tool_parser_malformed(parser);
     tool_parser_close(parser);
     tool_format_close(format);
+    arena_free(&arena);
 }
 
 static void every_form_cut_at_every_byte(void **state) {
@@ -131,9 +277,14 @@ static void every_form_cut_at_every_byte(void **state) {
         const answer_case *c = &cases[i];
         size_t bytes = strlen(c->answer);
         for (size_t cut = 0; cut <= bytes; cut++)
-            for (size_t second = cut; second <= bytes; second += 1 + bytes / 20) {
+            for (size_t at = cut; at <= 2 * bytes - cut + 1; at += 1 + bytes / 20) {
+                bool eager = at > bytes; /* both ways: whole, and as streams tell them */
+                size_t second = eager ? cut + at - bytes - 1 : at;
                 outcome o;
-                read_answer(c, cut, second, &o);
+                /* What was told cannot be taken back: those are looked at below. */
+                if (eager && c->malformed > 0 && strstr(c->text, "\"name\":\"f\"") != NULL)
+                    continue;
+                read_answer(c, eager, cut, second, &o);
                 if (strcmp(o.text, c->text) != 0 || strcmp(o.calls, c->calls) != 0 ||
                     o.malformed != c->malformed)
                     fail_msg("%s, %s cut at %zu and %zu:\ntext \"%s\", expected \"%s\"\ncalls "
@@ -141,6 +292,47 @@ static void every_form_cut_at_every_byte(void **state) {
                              c->form, c->answer, cut, second, o.text, c->text, o.calls, c->calls,
                              o.malformed, c->malformed);
             }
+    }
+}
+
+/* Of a stream: a call that has begun stays one, whatever comes. */
+static void what_was_told_stays(void **state) {
+    (void)state;
+    static const struct {
+        const char *answer, *calls, *text;
+        bool cut;
+    } cut_short[] = {
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\": \"ab", "f {\"s\":\"ab\n", "", true},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\": oops}}</tool_call>x", "f {\"s\":oops}\n",
+         "x", false},
+        /* Not one of the tools: nothing is told before it is complete. */
+        {"<tool_call>{\"name\":\"h\",\"arguments\":{\"s\": \"ab", "",
+         "<tool_call>{\"name\":\"h\",\"arguments\":{\"s\": \"ab", false},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        answer_case c = {.form = "hermes", .answer = cut_short[i].answer};
+        for (size_t cut = 0; cut <= strlen(c.answer); cut++) {
+            outcome o;
+            read_answer(&c, true, cut, strlen(c.answer), &o);
+            assert_string_equal(o.calls, cut_short[i].calls);
+            assert_string_equal(o.text, cut_short[i].text);
+            assert_int_equal(o.malformed, 1);
+        }
+    }
+    /* Only one opener, and none at all. */
+    static const char *const both = "{\"name\":\"f\",\"arguments\":{}}";
+    for (int bare = 0; bare < 2; bare++) {
+        tool_format *format;
+        tool_parser *parser;
+        text_view text;
+        tool_parser_options options = {.only = bare ? "" : "<tool_call>"};
+        assert_ok(tool_format_named(bare ? "llama3" : "hermes", &format, NULL));
+        assert_ok(tool_parser_open(format, &options, &parser, NULL));
+        assert_ok(tool_parser_push(parser, -1, text_from(both), &text, NULL));
+        assert_int_equal(tool_parser_count(parser), bare);
+        assert_int_equal(text.size, bare ? 0 : strlen(both));
+        tool_parser_close(parser);
+        tool_format_close(format);
     }
 }
 
@@ -152,7 +344,7 @@ static void too_many_calls_are_text(void **state) {
     text_view text;
     size_t shown = 0;
     assert_ok(tool_format_named("hermes", &format, NULL));
-    assert_ok(tool_parser_open(format, &parser, NULL));
+    assert_ok(tool_parser_open(format, NULL, &parser, NULL));
     for (size_t i = 0; i < TOOL_CALLS_MAX + 3; i++) {
         assert_ok(tool_parser_push(parser, -1, text_from(call), &text, NULL));
         shown += text.size;
@@ -186,8 +378,10 @@ static void forms_are_seen_in_what_templates_write(void **state) {
         {"respond only with <|tool_call|> followed by a JSON list of tools used: look_up",
          "granite"},
         {"answer with functools[{\"name\": ...}] look_up", "functools"},
-        {"<tool_call>\n<function=look_up>\n<parameter=what>\nVAL", NULL},
-        {"<tool_call>look_up\n<arg_key>what</arg_key>\n<arg_value>VAL", NULL},
+        {"<tool_call>\n<function=look_up>\n<parameter=what>\nVAL", "qwen3_coder"},
+        {"<tool_call>look_up\n<arg_key>what</arg_key>\n<arg_value>VAL", "glm"},
+        {"assistant\n[look_up(what='VAL", "pythonic"},
+        {"<|open|>call tool=\"look_up\" index=\"1\"<|sep|>VAL", NULL},
         {"user: Look.\nassistant: ", NULL},
         {"", NULL},
     };
@@ -244,9 +438,23 @@ static void grammars_ask_for_calls(void **state) {
     assert_ok(write_grammar("hermes", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
     assert_string_equal(grammar.trigger, "<tool_call>");
     buffer_free(&grammar.text);
-    assert_int_equal(
-        write_grammar("mistral", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error),
-        AVO_ERROR_UNSUPPORTED);
+    /* Openers that are special tokens, arrays, and calls without an opener. */
+    assert_ok(write_grammar("mistral", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
+    assert_string_equal(grammar.trigger, "[TOOL_CALLS]");
+    assert_non_null(strstr(grammar.text.data, "{\"type\":\"array\",\"minItems\":1,\"items\":"));
+    buffer_free(&grammar.text);
+    assert_ok(write_grammar("llama3", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
+    assert_null(grammar.trigger);
+    buffer_free(&grammar.text);
+    assert_int_equal(write_grammar("mistral",
+                                   "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+                                   (tool_choice){NULL, false, true}, &grammar, &error),
+                     AVO_ERROR_UNSUPPORTED);
+    /* References of a function's schema stay its own. */
+    assert_ok(write_grammar("hermes", offered, (tool_choice){"f", true, true}, &grammar, &error));
+    assert_non_null(
+        strstr(grammar.text.data, "{\"$ref\":\"#/anyOf/0/properties/arguments/$defs/whole\"}"));
+    buffer_free(&grammar.text);
     assert_int_equal(
         write_grammar("hermes", TOOLS, (tool_choice){"h", true, false}, &grammar, &error),
         AVO_ERROR_ARGUMENT);
@@ -286,7 +494,7 @@ static void tools_can_be_described(void **state) {
     /* What is written is what is read. */
     tool_parser *parser;
     text_view shown;
-    assert_ok(tool_parser_open(format, &parser, NULL));
+    assert_ok(tool_parser_open(format, NULL, &parser, NULL));
     assert_ok(tool_parser_push(parser, -1, buffer_text(&text), &shown, NULL));
     assert_int_equal(shown.size, 0);
     assert_int_equal(tool_parser_count(parser), 3);
@@ -299,9 +507,11 @@ static void tools_can_be_described(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_cut_at_every_byte), cmocka_unit_test(too_many_calls_are_text),
-        cmocka_unit_test(forms_are_seen_in_what_templates_write),
-        cmocka_unit_test(grammars_ask_for_calls), cmocka_unit_test(tools_can_be_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_form_cut_at_every_byte),
+                                       cmocka_unit_test(too_many_calls_are_text),
+                                       cmocka_unit_test(what_was_told_stays),
+                                       cmocka_unit_test(forms_are_seen_in_what_templates_write),
+                                       cmocka_unit_test(grammars_ask_for_calls),
+                                       cmocka_unit_test(tools_can_be_described)};
     return cmocka_run_group_tests_name("server/tool_calls", tests, NULL, NULL);
 }

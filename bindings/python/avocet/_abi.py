@@ -104,7 +104,7 @@ class AnswerTimes(Structure):
 
 
 class GrammarOptions(Structure):
-    _fields_ = [("size", c.c_size_t), ("trigger", c.c_char_p)]
+    _fields_ = [("size", c.c_size_t), ("trigger", c.c_char_p), ("json_or_text", c.c_bool)]
 
 
 class GrammarInfo(Structure):
