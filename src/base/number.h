@@ -11,6 +11,10 @@ double number_from_text(const char *text, char **end);
  * wanted, at most capacity − 1 of it written. */
 int number_to_text(char *text, size_t capacity, char kind, int precision, double number);
 
+/* A finite float with nine digits at most, which give the same float again; the text's length,
+ * below NUMBER_TEXT_MAX. For many at once: a fifteenth of number_to_text's time. */
+size_t number_write_float(char text[static 32], float number);
+
 /* Enough for kind g at any precision up to 17. */
 #define NUMBER_TEXT_MAX 32
 
