@@ -6,6 +6,13 @@
 #include <string.h>
 #include <strings.h>
 
+/* What a head costs besides its bytes: libmicrohttpd keeps a record of every field and a copy of
+ * cookies. */
+typedef struct head_tally {
+    uint32_t fields;
+    size_t copied;
+} head_tally;
+
 static void refuse(head *out, unsigned status, const char *code, const char *text) {
     out->state = HEAD_BAD;
     out->status = status;
@@ -68,7 +75,7 @@ static void check_version(text_view version, head *out) {
         refuse(out, 505, "http_version", "versions 1.0 and 1.1 of HTTP are spoken here");
 }
 
-static void check_first(text_view line, head *out, uint32_t *fields) {
+static void check_first(text_view line, head *out, head_tally *tally) {
     check_beginning(line, out);
     const char *end = line.size == 0 ? NULL : memchr(line.data, ' ', line.size);
     if (out->state == HEAD_BAD)
@@ -93,7 +100,8 @@ static void check_first(text_view line, head *out, uint32_t *fields) {
     check_version((text_view){space + 1, rest.size - target.size - 1}, out);
     out->method = method;
     out->target = target;
-    *fields += memchr(target.data, '?', target.size) == NULL ? 0 : 1 + count_of(target, '&');
+    if (memchr(target.data, '?', target.size) != NULL)
+        tally->fields += 1 + count_of(target, '&');
 }
 
 /* ---- Header fields ---- */
@@ -114,7 +122,7 @@ static bool is_named(text_view name, const char *wanted) {
     return name.size == strlen(wanted) && strncasecmp(name.data, wanted, name.size) == 0;
 }
 
-static void check_field(text_view line, head *out, uint32_t *fields) {
+static void check_field(text_view line, head *out, head_tally *tally) {
     const char *colon = memchr(line.data, ':', line.size);
     text_view name = {line.data, colon == NULL ? 0 : (size_t)(colon - line.data)};
     if (line.data[0] == ' ' || line.data[0] == '\t') {
@@ -136,18 +144,21 @@ static void check_field(text_view line, head *out, uint32_t *fields) {
             refuse(out, 400, "bad_header", "the value of a header has a control character");
             return;
         }
-    *fields += 1;
+    tally->fields += 1;
     if (is_named(name, "Content-Length"))
         check_length(value, out);
-    if (is_named(name, "Cookie"))
-        *fields += 1 + count_of(value, ';') + count_of(value, ',');
+    if (is_named(name, "Cookie")) {
+        tally->fields += 1 + count_of(value, ';') + count_of(value, ',');
+        tally->copied += value.size;
+    }
 }
 
 /* ---- All of it ---- */
 
-static void check_lines(text_view bytes, head *out) {
+static void check_lines(text_view bytes, size_t limit, head *out) {
     text_view left = bytes, line;
-    uint32_t fields = 0, empty = 0;
+    head_tally tally = {0};
+    uint32_t empty = 0;
     bool first = true;
     while (out->state == HEAD_PARTIAL) {
         if (!next_line(&left, &line)) {
@@ -159,22 +170,24 @@ static void check_lines(text_view bytes, head *out) {
             if (++empty > 1)
                 refuse(out, 400, "bad_request", "this is no HTTP request: it begins with nothing");
         } else if (first) {
-            check_first(line, out, &fields);
+            check_first(line, out, &tally);
             first = false;
         } else if (line.size == 0) {
             out->state = HEAD_GOOD;
         } else {
-            check_field(line, out, &fields);
+            check_field(line, out, &tally);
         }
-        if (out->state != HEAD_BAD && fields > HEAD_FIELDS_MAX)
+        if (out->state != HEAD_BAD && tally.fields > HEAD_FIELDS_MAX)
             refuse(out, 431, "head_too_large", "the head has more than 128 fields");
+        else if (out->state != HEAD_BAD && bytes.size - left.size + tally.copied > limit)
+            refuse(out, 431, "head_too_large", "the head has too many cookies");
     }
 }
 
 head head_check(text_view bytes, size_t limit) {
     head out = {.state = HEAD_PARTIAL};
     text_view seen = {bytes.data, bytes.size < limit ? bytes.size : limit};
-    check_lines(seen, &out);
+    check_lines(seen, limit, &out);
     if (out.state != HEAD_PARTIAL || bytes.size < limit)
         return out;
     if (out.target.size == 0)

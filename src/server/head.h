@@ -26,8 +26,8 @@ typedef struct head {
     text_view method, target; /* where the first line has come and is one; else empty */
 } head;
 
-/* Judges the bytes that have come; `limit`: of a head, its empty last line counted. The views of
- * the result are into `bytes`. */
+/* Judges the bytes that have come; `limit`: of a head, its empty last line counted, and its cookies
+ * twice. The views of the result are into `bytes`. */
 head head_check(text_view bytes, size_t limit);
 
 /* A name of a header: a token of RFC 9110, so no space before the colon. */

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* libmicrohttpd's own part of a connection's memory: records of HEAD_FIELDS_MAX fields and the head
- * of the answer. Cookies are copied, so a head may need its size twice. */
-#define POOL_SLACK_BYTES 16384u
+/* libmicrohttpd's own part of a connection's memory, all of which it touches: 64 bytes for each of
+ * HEAD_FIELDS_MAX fields, and the head of the answer. */
+#define POOL_SLACK_BYTES (HEAD_FIELDS_MAX * 64u + 4096u)
 #define CERTIFICATE_MAX  ((size_t)1 << 20)
 
 /* ---- Settings ---- */
@@ -135,7 +135,7 @@ static avo_status start_daemon(server *server, avo_error *error) {
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_THREAD_POOL_SIZE,
         options->threads > 1 ? options->threads : 0u, MHD_OPTION_CONNECTION_LIMIT,
         server->connection_count, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)options->header_bytes_max * 2 + POOL_SLACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        (size_t)options->header_bytes_max + POOL_SLACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(options->idle_seconds + 0.999), MHD_OPTION_THREAD_STACK_SIZE, SERVER_STACK_BYTES,
         MHD_OPTION_URI_LOG_CALLBACK, request_named, server, MHD_OPTION_END);
     if (server->daemon == NULL)

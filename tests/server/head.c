@@ -118,12 +118,25 @@ static void test_many_fields(void **state) {
     }
 }
 
+/* Cookies are copied, and so they count twice. */
+static void test_large_cookies(void **state) {
+    (void)state;
+    static char bytes[LIMIT + 100];
+    for (size_t size = 1; size < LIMIT; size += 7) {
+        size_t used = (size_t)snprintf(bytes, sizeof bytes, "GET / HTTP/1.1\r\ncookie: %*s\r\n\r\n",
+                                       (int)size, "x");
+        memset(bytes + 24, 'x', size);
+        head seen = check(bytes);
+        assert_int_equal(seen.state == HEAD_GOOD, used + size <= LIMIT);
+        assert_int_equal(seen.status, used + size <= LIMIT ? 0 : 431);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_ones),
-        cmocka_unit_test(test_bad_ones),
-        cmocka_unit_test(test_long_ones),
-        cmocka_unit_test(test_many_fields),
+        cmocka_unit_test(test_good_ones),     cmocka_unit_test(test_bad_ones),
+        cmocka_unit_test(test_long_ones),     cmocka_unit_test(test_many_fields),
+        cmocka_unit_test(test_large_cookies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
