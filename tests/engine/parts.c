@@ -65,7 +65,11 @@ static void check_type(const char *path, uint32_t rank, const fixture_isas *isas
     float *found = malloc(bytes);
     assert_true(wanted != NULL && found != NULL);
     assert_true(isas->count > 1);
+#ifdef __SANITIZE_THREAD__ /* where one thread shows nothing */
+    compute(path, rank, isas->name[1], 2, TOKENS, ids, wanted);
+#else
     compute(path, rank, isas->name[1], 1, 1, ids, wanted);
+#endif
     for (size_t isa = 1; isa < isas->count; isa++)
         for (size_t i = (isa + turn) % CUTS_EVERY; i < sizeof(cuts) / sizeof(cuts[0]);
              i += CUTS_EVERY) {
