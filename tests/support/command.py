@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 AVOCET = os.environ.get("AVOCET", str(ROOT / "build" / "avocet"))
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+# A shell starts its background jobs with SIGINT ignored; so would be what these begin.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def call(*arguments, given=b"", **options):
