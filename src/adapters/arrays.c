@@ -273,7 +273,7 @@ void adapter_digest(const adapter_view *view, uint32_t layer_count, const model_
     adapter_layer *layers = (adapter_layer *)(uintptr_t)view->layer; /* only read */
     hash_stream stream;
     hash_wide_begin(&stream);
-    const uint8_t *last = NULL;
+    weight_view last = {0};
     for (uint32_t i = 0; i < array_count(layer_count); i++) {
         adapter_array array = array_at(&own, layers, layer_count, i);
         array_head head = {.index = i};
@@ -288,8 +288,8 @@ void adapter_digest(const adapter_view *view, uint32_t layer_count, const model_
             head.scale = delta != NULL ? delta->scale : own.embedding.scale;
             data = array.matrix->data;
             bytes = (size_t)view_bytes(array.matrix);
-            head.shared = data != NULL && data == last;
-            last = data != NULL ? data : last;
+            head.shared = data != NULL && weight_same(array.matrix, &last);
+            last = data != NULL ? *array.matrix : last;
         } else {
             head.rows = array_floats(base, &array);
             data = *array.floats;

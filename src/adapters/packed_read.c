@@ -123,17 +123,32 @@ static avo_status read_matrix(packed_reader *reader, const packed_array *packed,
     return AVO_OK;
 }
 
-static avo_status read_array(packed_reader *reader, const packed_array *packed) {
+/* Every array has bytes of its own, behind those before it; only an A may be the one before it,
+ * whole: kernels then compute it once. */
+static bool well_placed(const packed_reader *reader, const packed_array *packed,
+                        const packed_array *before, adapter_part part) {
+    if (before == NULL || packed->offset >= before->offset + before->bytes)
+        return true;
+    adapter_array array = array_at(&reader->adapter->view, reader->adapter->storage->layers,
+                                   reader->base->view->layers, before->index);
+    return part == PART_DOWN && array.part == PART_DOWN && packed->offset == before->offset &&
+           packed->bytes == before->bytes && packed->type == before->type &&
+           packed->rows == before->rows && packed->k == before->k;
+}
+
+/* `before`: the array before it, checked; NULL: it is the first. */
+static avo_status read_array(packed_reader *reader, const packed_array *packed,
+                             const packed_array *before) {
     avo_adapter *adapter = reader->adapter;
     const model_view *base = reader->base->view;
     uint64_t end;
     if (packed->index >= array_count(base->layers))
         return bad(reader, "the number of an array");
-    if (packed->offset % 64 != 0 || !u64_add(packed->offset, packed->bytes, &end) ||
-        end > reader->header.data_bytes)
-        return bad(reader, "the place of an array");
     adapter_array array =
         array_at(&adapter->view, adapter->storage->layers, base->layers, packed->index);
+    if (packed->offset % 64 != 0 || !u64_add(packed->offset, packed->bytes, &end) ||
+        end > reader->header.data_bytes || !well_placed(reader, packed, before, array.part))
+        return bad(reader, "the place of an array");
     if (array.matrix != NULL) {
         AVO_TRY(read_matrix(reader, packed, &array));
         adapter_delta *delta = site_delta(
@@ -207,10 +222,13 @@ static avo_status read_arrays(packed_reader *reader) {
     adapter->view.embedding.scale = reader->header.embedding_scale;
     if (reader->header.array_count == 0)
         return bad(reader, "it holds nothing");
+    packed_array before = {0};
     for (uint32_t i = 0; i < reader->header.array_count; i++) {
-        if (i > 0 && reader->arrays[i].index <= reader->arrays[i - 1].index)
+        packed_array packed = reader->arrays[i]; /* a copy: the file may change while it is read */
+        if (i > 0 && packed.index <= before.index)
             return bad(reader, "the order of its arrays");
-        AVO_TRY(read_array(reader, &reader->arrays[i]));
+        AVO_TRY(read_array(reader, &packed, i > 0 ? &before : NULL));
+        before = packed;
     }
     return check_shapes(reader);
 }

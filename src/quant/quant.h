@@ -139,6 +139,12 @@ static inline size_t weight_panels(const weight_view *weight) {
     return ((size_t)weight->rows + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS;
 }
 
+/* The same matrix: not only the same first byte. */
+static inline bool weight_same(const weight_view *a, const weight_view *b) {
+    return a->data == b->data && a->type == b->type && a->layout == b->layout &&
+           a->rows == b->rows && a->k == b->k;
+}
+
 /* Rows [first, first + rows) as a view of their own; in PANELS, `first` is a multiple of 16. */
 weight_view weight_slice(const weight_view *weight, uint32_t first, uint32_t rows);
 

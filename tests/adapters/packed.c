@@ -316,6 +316,40 @@ static void numbers_that_are_none_are_refused(void **state) {
     }
 }
 
+/* Kernels compute an A once for all matrices that name it, so arrays are the same or apart. */
+static void arrays_that_overlap_are_refused(void **state) {
+    (void)state;
+    static const char *const adapters[][2] = {{"models/phi3", "adapters/fused"},
+                                              {"models/llama3", "adapters/patterns"}};
+    size_t moved = 0;
+    for (int i = 0; i < 2; i++) {
+        hostile h;
+        hostile_open(&h, adapters[i][0], adapters[i][1]);
+        packed_header header;
+        memcpy(&header, h.bytes, sizeof(header));
+        packed_array *arrays = (packed_array *)(void *)(h.bytes + sizeof(packed_header));
+        for (uint32_t j = 1; j < header.array_count; j++) {
+            uint64_t kept = arrays[j].offset;
+            const uint64_t places[] = {arrays[j - 1].offset, arrays[0].offset,
+                                       arrays[j - 1].offset + 64};
+            for (size_t place = 0; place < 3; place++) {
+                bool same = places[place] == arrays[j - 1].offset &&
+                            arrays[j].rows == arrays[j - 1].rows && arrays[j].k == arrays[j - 1].k;
+                if (same || places[place] >= kept)
+                    continue;
+                arrays[j].offset = places[place];
+                expect_refused(&h, head_bytes(&h), "the place of an array");
+                moved++;
+            }
+            arrays[j].offset = kept;
+        }
+        sum_again(h.bytes, head_bytes(&h));
+        assert_true(opens(&h, h.bytes, h.size));
+        hostile_close(&h);
+    }
+    assert_true(moved > 20);
+}
+
 /* What the file says of its modules must follow from its arrays. */
 static void modules_that_the_arrays_do_not_show_are_refused(void **state) {
     (void)state;
@@ -407,6 +441,7 @@ int main(void) {
         cmocka_unit_test(every_truncation_and_bit_is_seen),
         cmocka_unit_test(integers_at_their_extremes_with_right_sums),
         cmocka_unit_test(numbers_that_are_none_are_refused),
+        cmocka_unit_test(arrays_that_overlap_are_refused),
         cmocka_unit_test(modules_that_the_arrays_do_not_show_are_refused),
         cmocka_unit_test(packing_with_little_memory),
     };

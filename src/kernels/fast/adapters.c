@@ -75,7 +75,7 @@ static uint32_t first_sharer(const adapter_run *run, const fast_site *site, uint
     const adapter_delta *own = delta_of(run, site, slot);
     for (uint32_t i = 0; i < slot; i++) {
         const adapter_delta *other = delta_of(run, site, i);
-        if (other->down.data == own->down.data && other->up.data != NULL &&
+        if (weight_same(&other->down, &own->down) && other->up.data != NULL &&
             (!scale || (other->scale == own->scale && other->up.type == own->up.type)))
             return i;
     }
