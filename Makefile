@@ -92,6 +92,8 @@ install: build ## into PREFIX=/usr/local (DESTDIR is honoured)
 uninstall: ## what the last install put there (the list stands in build/install_manifest.txt)
 	@test -e $(BUILD)/install_manifest.txt || { echo "nothing was installed from $(BUILD)/"; exit 1; }
 	@while read -r file || [ -n "$$file" ]; do rm -fv "$(DESTDIR)$$file"; done <$(BUILD)/install_manifest.txt
+	@sed -n -E -e 's:^(.*/avocet/.+)/[^/]*$$:\1:p' -e 's:^(.*/avocet)/.*$$:\1:p' $(BUILD)/install_manifest.txt | sort -ru | \
+	while read -r folder; do rmdir -v "$(DESTDIR)$$folder" 2>/dev/null || true; done # those of our name, once empty
 
 clean: ## remove the build folders
 	rm -rf build build-asan build-tsan build-fuzz build-clang

@@ -170,6 +170,28 @@ AVO_API AVO_MUST_USE avo_status avo_telemetry_trace_write(avo_telemetry *telemet
                                                           avo_write_function write, void *context,
                                                           avo_error *error);
 
+/* Who gets a trace: asked now and then whether it is still wanted (NULL: always), then given it. */
+typedef struct avo_trace_reader {
+    bool (*wanted)(void *context);
+    avo_write_function write;
+    void *context;
+} avo_trace_reader;
+/* Traces for `seconds` and gives all spans of that time: rings are emptied while it lasts, up to
+ * `spans_max` of 40 bytes (0: no limit). What was lost is said in the trace: "spans_dropped" where
+ * there was no more room, "spans_overwritten" where a ring was faster. One at a time; another one
+ * is refused with AVO_ERROR_LIMIT. */
+AVO_API AVO_MUST_USE avo_status avo_telemetry_trace_record(avo_telemetry *telemetry, double seconds,
+                                                           uint64_t spans_max,
+                                                           const avo_trace_reader *reader,
+                                                           avo_error *error);
+
+/* Appends a row of everything to a CSV file, which gets a header when it is new; a file with
+ * another first line is refused. Rates are those since the row before, so let one file have a
+ * telemetry's rows. A file of more than `bytes_max` (0: of any size) becomes "path.1", replacing an
+ * older one, and a new one begins. Without telemetry: makes sure that it can be written. */
+AVO_API AVO_MUST_USE avo_status avo_telemetry_history(avo_telemetry *telemetry, const char *path,
+                                                      uint64_t bytes_max, avo_error *error);
+
 /* How one answer came, for tables of answers. What is negative is not known. */
 typedef struct avo_answer_times {
     size_t size; /* sizeof(avo_answer_times) */
@@ -357,8 +379,8 @@ AVO_API void avo_engine_close(avo_engine *engine);
 /* The instruction set it computes with. */
 AVO_API const char *avo_engine_isa(const avo_engine *engine);
 /* Measures how many bytes a second its threads can read from memory, which bounds decoding; its
- * telemetry shows that as the limit. Takes about half a second and up to 512 MiB, which are given
- * back. Before a scheduler has the engine. */
+ * telemetry shows that as the limit. Takes less than a tenth of a second and 128 MiB, which are
+ * given back. Before a scheduler has the engine. */
 AVO_API AVO_MUST_USE avo_status avo_engine_measure(avo_engine *engine, double *bytes_per_second,
                                                    avo_error *error);
 

@@ -1,5 +1,4 @@
 /* `avocet chat`: opens what a conversation needs and hands it to tui/. */
-#include "bench/bench.h"
 #include "cli/bench_int.h"
 #include "cli/engine_flags.h"
 #include "cli/sampling_options.h"
@@ -54,6 +53,7 @@ typedef struct chat_parts {
     avo_scheduler *scheduler;
     char adapter[CLI_ADAPTER_NAME_MAX]; /* the first that was given: it answers */
     float adapter_weight;
+    double read_limit; /* bytes a second that memory gives; 0: not known */
 } chat_parts;
 
 static void close_parts(chat_parts *parts) {
@@ -79,6 +79,10 @@ static avo_status load_adapters(const chat_flags *flags, chat_parts *parts, avo_
     return AVO_OK;
 }
 
+static bool is_full_screen(const chat_flags *flags) {
+    return !flags->plain && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
 static avo_status open_parts(const chat_flags *flags, const char *model_name, chat_parts *parts,
                              avo_plan *plan, avo_error *error) {
     AVO_TRY(cli_model_open(model_name, &parts->model, error));
@@ -88,22 +92,12 @@ static avo_status open_parts(const chat_flags *flags, const char *model_name, ch
     options.rows_max = ROWS_MAX;
     AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
     AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));
+    if (is_full_screen(flags) && /* shown as a share; where it is not known nothing is */
+        avo_engine_measure(parts->engine, &parts->read_limit, error) != AVO_OK)
+        parts->read_limit = 0.0;
     avo_scheduler_options scheduling = AVO_SCHEDULER_OPTIONS_INIT;
     scheduling.registry = parts->registry;
     return avo_scheduler_open(parts->engine, &scheduling, &parts->scheduler, error);
-}
-
-/* How fast this machine reads memory; 0 where that cannot be measured. Takes half a second. */
-static double measure_reading(const avo_plan *plan) {
-    bench_machine *machine;
-    machine_limits limits;
-    double bytes = 0.0;
-    if (bench_machine_open(LIMITS_READ_BYTES / 2, &machine, NULL) != AVO_OK)
-        return 0.0;
-    if (bench_machine_measure(machine, plan->isa, plan->threads, &limits, NULL) == AVO_OK)
-        bytes = limits.read_bytes;
-    bench_machine_close(machine);
-    return bytes;
 }
 
 static avo_status talk(const chat_flags *flags, const char *model_name, const chat_parts *parts,
@@ -129,11 +123,11 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
         .isa = plan->isa,
         .step_bytes = plan->weight_bytes + plan->repack_bytes,
     };
-    if (flags->plain || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+    if (!is_full_screen(flags)) {
         catch_interrupt();
         return tui_chat_plain(&options, take_interrupt, error);
     }
-    options.read_limit = measure_reading(plan);
+    options.read_limit = parts->read_limit;
     return tui_chat(&options, error);
 }
 

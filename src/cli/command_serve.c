@@ -179,6 +179,8 @@ static avo_status open_telemetry(serve_flags *flags, serving *serving, avo_error
     options.hardware = flags->telemetry_hardware;
     options.model_name = flags->model_name;
     AVO_TRY(avo_telemetry_open(&options, NULL, &serving->telemetry, error));
+    if (flags->telemetry != NULL) /* whether it can be written is known before a model is loaded */
+        AVO_TRY(avo_telemetry_history(NULL, flags->telemetry, 0, error));
     flags->engine.telemetry = serving->telemetry;
     flags->server.telemetry = serving->telemetry;
     if (flags->trace != NULL)
@@ -220,9 +222,19 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     return cli_engine_open(serving->model, &flags->engine, &serving->engine, error);
 }
 
+/* How fast memory can be read, so that dashboards show a share of it. Where that cannot be measured
+ * they say that it is not known. */
+static void measure_limit(serving *serving) {
+    avo_error error = {0};
+    double bytes_per_second = 0.0;
+    if (avo_engine_measure(serving->engine, &bytes_per_second, &error) != AVO_OK)
+        cli_warn("how fast memory can be read is not known: %s", error.text);
+}
+
 static avo_status open_all(serve_flags *flags, serving *serving, avo_error *error) {
     server_options *server = &flags->server;
     AVO_TRY(open_model(flags, serving, error));
+    measure_limit(serving);
     AVO_TRY(open_registry(flags, serving, error));
     flags->scheduler.registry = serving->registry;
     AVO_TRY(avo_scheduler_open(serving->engine, &flags->scheduler, &serving->scheduler, error));
@@ -307,7 +319,8 @@ static void serve(const serve_flags *flags, serving *serving) {
                          .plan = &serving->plan,
                          .server = serving->server,
                          .files_report = serving->files_report,
-                         .calls_report = serving->calls_report};
+                         .calls_report = serving->calls_report,
+                         .telemetry = serving->telemetry};
     avo_registry_list(serving->registry, count_adapter, &facts.adapters);
     serve_banner(flags, &facts);
     activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
@@ -327,12 +340,12 @@ static void serve(const serve_flags *flags, serving *serving) {
         if (flags->telemetry != NULL &&
             clock_seconds(written, clock_now_ns()) >= flags->telemetry_seconds) {
             written = clock_now_ns();
-            serve_telemetry_write(serving->telemetry, flags->telemetry);
+            serve_telemetry_write(flags, serving->telemetry);
         }
     }
     drain(serving);
     if (flags->telemetry != NULL)
-        serve_telemetry_write(serving->telemetry, flags->telemetry);
+        serve_telemetry_write(flags, serving->telemetry);
     if (flags->trace != NULL) { /* before the threads go whose spans these are */
         avo_telemetry_trace_end(serving->telemetry);
         serve_trace_write(serving->telemetry, flags->trace, flags->trace_seconds);

@@ -77,5 +77,9 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
     else
         snprintf(text, sizeof(text), "%s, %s", facts->files_report, facts->calls_report);
     row("sandbox", text);
+    if (flags->telemetry_hardware) {
+        serve_telemetry_counters(facts->telemetry, text, sizeof(text));
+        row("counters", text);
+    }
     fflush(stderr);
 }

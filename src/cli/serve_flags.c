@@ -11,6 +11,7 @@ void serve_flags_init(serve_flags *flags) {
     flags->engine.sessions_max = 16;
     flags->port = 8080;
     flags->telemetry_seconds = 10.0;
+    flags->telemetry_mib = 64;
     flags->trace_seconds = 60.0;
 }
 
@@ -142,9 +143,11 @@ static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
 static size_t add_telemetry(serve_flags *flags, option_spec *specs, size_t count) {
     const option_spec own[] = {
         {"telemetry", 0, OPTION_TEXT, &flags->telemetry, "FILE",
-         "write all counters as CSV to a file, again and again", 0, 0},
+         "append a row of all figures to a CSV file, again and again", 0, 0},
         {"telemetry-seconds", 0, OPTION_NUMBER, &flags->telemetry_seconds, "S",
          "how often (default 10)", 0.1, 86400},
+        {"telemetry-mib", 0, OPTION_U64, &flags->telemetry_mib, "MIB",
+         "a larger FILE becomes FILE.1 and a new one begins (default 64)", 1, 1048576},
         {"telemetry-hardware", 0, OPTION_FLAG, &flags->telemetry_hardware, NULL,
          "count cycles, instructions and cache misses where the kernel allows", 0, 0},
         {"trace", 0, OPTION_TEXT, &flags->trace, "FILE",

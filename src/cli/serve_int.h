@@ -26,6 +26,7 @@ typedef struct serve_flags {
     bool no_sandbox;
     const char *telemetry; /* CSV file */
     double telemetry_seconds;
+    uint64_t telemetry_mib;
     bool telemetry_hardware;
     const char *trace; /* file for the last trace_seconds, written at the end */
     double trace_seconds;
@@ -61,8 +62,11 @@ AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *ou
 
 /* ---- serve_telemetry.c ---- */
 
-/* Replace the file; a failure is a warning. */
-void serve_telemetry_write(avo_telemetry *telemetry, const char *path);
+/* Another row; a failure is a warning, once until it works again. */
+void serve_telemetry_write(const serve_flags *flags, avo_telemetry *telemetry);
+/* What counts cycles and the like, or why nothing does and what to do about it. */
+void serve_telemetry_counters(avo_telemetry *telemetry, char *text, size_t capacity);
+/* Replaces the file; a failure is a warning. */
 void serve_trace_write(avo_telemetry *telemetry, const char *path, double seconds);
 
 /* ---- serve_banner.c ---- */
@@ -74,6 +78,7 @@ typedef struct serve_facts {
     const server *server;
     const char *files_report, *calls_report; /* of the sandbox; "" where it is off */
     uint32_t adapters;
+    avo_telemetry *telemetry;
 } serve_facts;
 void serve_banner(const serve_flags *flags, const serve_facts *facts);
 

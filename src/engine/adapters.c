@@ -150,12 +150,14 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *f
             batch->factor[(*factors)++] = other->adapters[depth].weight;
         run->rows += batch->entries[i].rows;
     }
+    batch->adapter_bytes += own->adapter->bytes;
     *room += run->rows * run->row_room;
 }
 
 void batch_arrange(avo_batch *batch) {
     bool any = false;
     batch->runs = 0;
+    batch->adapter_bytes = 0;
     for (uint32_t i = 0; i < batch->entry_count; i++)
         any = any || batch->entries[i].session->adapter_count > 0;
     if (!any)

@@ -222,11 +222,12 @@ struct avo_batch {
     adapter_run *run; /* [sessions_max · AVO_ADAPTERS_MAX] of the step at hand */
     float *factor;    /* [rows_max · AVO_ADAPTERS_MAX] of these runs */
     uint32_t runs;
-    uint32_t top;        /* highest logits wanted of each scored row; 0: all of them */
-    bool whole;          /* all of them are wanted too */
-    bool logits_whole;   /* the newest step wrote them all */
-    bool scored;         /* rows were scored since: its own logits are gone */
-    uint32_t *score_row; /* [rows_max] rows that are scored or looked at behind the step */
+    uint64_t adapter_bytes; /* that these runs read, each adapter once for its run */
+    uint32_t top;           /* highest logits wanted of each scored row; 0: all of them */
+    bool whole;             /* all of them are wanted too */
+    bool logits_whole;      /* the newest step wrote them all */
+    bool scored;            /* rows were scored since: its own logits are gone */
+    uint32_t *score_row;    /* [rows_max] rows that are scored or looked at behind the step */
 };
 
 /* Before a step: where sessions have adapters, entries and rows are put into an order in which rows

@@ -1,7 +1,6 @@
 /* One step: the batch becomes views, the model walks them, the sessions grow. Allocates nothing. */
 #include "engine/engine_int.h"
 
-#include "base/clock.h"
 #include "base/float_mode.h"
 #include "engine/engine.h"
 
@@ -52,7 +51,7 @@ avo_status engine_step_begin(avo_batch *batch) {
 }
 
 void engine_step_compute(avo_batch *batch) {
-    uint64_t begin = batch->lane->telemetry == NULL ? 0 : clock_now_ns();
+    uint64_t begin = telemetry_engine_begin(batch->lane->telemetry);
     batch_view rows = batch_rows(batch);
     step_view step = step_of(batch, &rows);
     float_mode mode;

@@ -45,7 +45,10 @@ static void count_step(const avo_engine *engine, telemetry_facts *facts) {
 /* What is common to all lanes the first one says. */
 static telemetry_facts facts_of(const avo_engine *engine, uint32_t lane) {
     const engine_plan *plan = &engine->plan;
-    telemetry_facts facts = {.isa = plan->isa, .workers = lane_threads(plan, lane)};
+    telemetry_facts facts = {.isa = plan->isa,
+                             .workers = lane_threads(plan, lane),
+                             .context_max = plan->context_max,
+                             .lane = lane};
     if (lane == 0) {
         facts.model_path = engine->model->source->path;
         facts.threads = plan->threads;
@@ -103,7 +106,8 @@ void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns) {
                            .end_ns = clock_now_ns(),
                            .rows = batch->rows,
                            .read_bytes =
-                               telemetry_engine_weights(telemetry, batch->logit_rows > 0)};
+                               telemetry_engine_weights(telemetry, batch->logit_rows > 0) +
+                               batch->adapter_bytes};
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
         /* One row whose logits somebody draws from: a token of an answer. */

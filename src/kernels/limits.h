@@ -61,6 +61,10 @@ void limits_measure(const limit_table *table, team *team, const uint8_t *memory,
  * from one second to the next, and a figure wants the limits of its own moment. */
 void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limits *limits);
 
+/* Reading alone and in a hurry: each way once, then the best one again while `seconds` last; the
+ * fastest pass counts. For those who serve and want a figure at the beginning. */
+double limits_read(team *team, const uint8_t *memory, size_t bytes, double seconds);
+
 /* The shortest times that a piece of work can take, to read and to compute, and which of them
  * bounds it. Integers and floats share the ports, so their times add up; reading goes on beside
  * them. */

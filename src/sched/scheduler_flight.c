@@ -55,6 +55,7 @@ static void take_off(avo_scheduler *s, uint32_t threads) {
         step_done(s, lane, plan);
         return;
     }
+    note_stage(s, SPAN_PLAN, now, 0);
     engine_lane_resize(s->engine, 1, threads);
     s->flying = true;
     pthread_mutex_lock(&s->lock);

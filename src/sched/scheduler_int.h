@@ -92,6 +92,7 @@ typedef struct job {
     answer_limits limits;
     uint64_t adapter_key; /* identifies the set of adapters */
     uint32_t label;       /* of telemetry, for that set */
+    bool noted_waiting;   /* telemetry counts it among those that wait */
 
     /* Of the engine thread. */
     sampler *sampler;

@@ -79,6 +79,8 @@ void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns) {
         return;
     uint64_t now = clock_now_ns();
     job->label = label_of(job);
+    job->noted_waiting = true;
+    telemetry_waiting_add(t, job->label, 1);
     telemetry_stage_add(t, STAGE_TOKENISE, now - begin_ns, 1);
     telemetry_track_add(track, &(telemetry_span){.kind = SPAN_TOKENISE,
                                                  .begin_ns = begin_ns,
@@ -100,6 +102,12 @@ static void request_span(job *job, span_kind kind, uint64_t begin_ns, uint64_t e
                                           .b = tokens});
 }
 
+static void note_waits_no_more(job *job) {
+    if (job->noted_waiting)
+        telemetry_waiting_add(job->scheduler->engine_limits.telemetry, job->label, -1);
+    job->noted_waiting = false;
+}
+
 void note_begun(job *job) {
     avo_telemetry *t = job->scheduler->engine_limits.telemetry;
     if (t == NULL)
@@ -108,6 +116,7 @@ void note_begun(job *job) {
     telemetry_stage_add(t, STAGE_QUEUE, waited, 1);
     telemetry_time_add(t, TIME_QUEUE, waited, job->begun_ns);
     telemetry_running_add(t, job->label, 1);
+    note_waits_no_more(job);
     request_span(job, SPAN_QUEUE, job->submitted_ns, job->begun_ns, 0);
 }
 
@@ -136,10 +145,12 @@ void note_over(job *job) {
                                  .over_ns = job->over_ns,
                                  .prompt_tokens = job->prompt_tokens,
                                  .new_tokens = job->drawn,
+                                 .new_tokens_max = job->given.max_new_tokens,
                                  .adapter = job->label,
                                  .finish = job->finish,
                                  .failed = job->end != JOB_ENDS_FINISHED};
     telemetry_request_over(t, &request);
+    note_waits_no_more(job);
     if (job->begun_ns > 0)
         telemetry_running_add(t, job->label, -1);
     if (job->first_ns > 0)

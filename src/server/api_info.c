@@ -200,29 +200,34 @@ typedef struct trace_job {
     exchange *exchange;
     double seconds;
     atomic_bool gone;
+    buffer out;
 } trace_job;
 
 static void trace_gone(void *context) {
     atomic_store(&((trace_job *)context)->gone, true);
 }
 
+static bool trace_wanted(void *context) {
+    return !atomic_load(&((trace_job *)context)->gone);
+}
+
+static bool trace_piece(void *context, const char *text, size_t bytes) {
+    return write_into(&((trace_job *)context)->out, text, bytes);
+}
+
 static void trace_run(api *api, void *context) {
     trace_job *job = context;
-    avo_telemetry *telemetry = api->options->telemetry;
-    avo_telemetry_trace_begin(telemetry);
-    const struct timespec tick = {0, 50 * 1000 * 1000};
-    for (double waited = 0.0; waited < job->seconds && !atomic_load(&job->gone); waited += 0.05)
-        nanosleep(&tick, NULL);
-    avo_telemetry_trace_end(telemetry);
-    exchange_on_gone(job->exchange, NULL, NULL);
-    buffer out;
-    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     avo_error error = {0};
-    if (avo_telemetry_trace_write(telemetry, job->seconds, write_into, &out, &error) == AVO_OK)
-        exchange_send(job->exchange, 200, "application/json", buffer_text(&out));
+    avo_trace_reader reader = {trace_wanted, trace_piece, job};
+    buffer_init(&job->out, NULL, API_ANSWER_BYTES_MAX);
+    avo_status status = avo_telemetry_trace_record(api->options->telemetry, job->seconds,
+                                                   API_TRACE_SPANS_MAX, &reader, &error);
+    exchange_on_gone(job->exchange, NULL, NULL);
+    if (status == AVO_OK)
+        exchange_send(job->exchange, 200, "application/json", buffer_text(&job->out));
     else
         exchange_fail(job->exchange, 503, NULL, "trace_failed", "%s", error.text);
-    buffer_free(&out);
+    buffer_free(&job->out);
     exchange_release(job->exchange);
     free(job);
     pthread_mutex_lock(&api->lock);

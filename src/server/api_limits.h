@@ -27,7 +27,8 @@
 #define API_BIAS_MAX          1024
 #define API_BIAS_FORBIDS      -100.0
 #define API_TRACE_SECONDS_MAX 60.0
-#define API_ADAPTERS_KNOWN    16384 /* numbered for /lora-adapters */
+#define API_TRACE_SPANS_MAX   1000000u /* 40 MB, and some 150 as text */
+#define API_ADAPTERS_KNOWN    16384    /* numbered for /lora-adapters */
 #define API_ANSWER_BYTES_MAX  ((size_t)256 << 20)
 #define API_HELPERS_MAX       4
 

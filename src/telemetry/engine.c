@@ -17,10 +17,11 @@ static avo_status open_workers(telemetry_engine *engine, avo_error *error) {
     engine->workers = allocator_take_array(t->allocator, count, sizeof(*engine->workers));
     if (engine->workers == NULL)
         return status_no_memory(error, "workers' counters", count * sizeof(*engine->workers));
-    AVO_TRY(telemetry_track_open(t, "engine", &engine->leader, error));
+    bool first = engine->facts.lane == 0;
+    AVO_TRY(telemetry_track_open(t, first ? "engine" : "prompts", &engine->leader, error));
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
-        snprintf(name, sizeof(name), "worker %u", i);
+        snprintf(name, sizeof(name), first ? "worker %u" : "prompts, worker %u", i);
         AVO_TRY(telemetry_track_open(t, name, &engine->workers[i].track, error));
     }
     /* Worker 0 is the thread that leads. */
@@ -180,6 +181,40 @@ uint64_t telemetry_engine_reads(const telemetry_engine *engine, uint32_t length,
     return bytes;
 }
 
+/* ---- Time in which steps ran ---- */
+
+#define BUSY_COUNT_BITS 8
+#define BUSY_COUNT_MASK ((uint64_t)255)
+
+static uint64_t busy_time(const avo_telemetry *t, uint64_t ns) {
+    return ns > t->opened_ns ? ns - t->opened_ns : 0;
+}
+
+uint64_t telemetry_engine_begin(telemetry_engine *engine) {
+    if (engine == NULL)
+        return 0;
+    avo_telemetry *t = engine->telemetry;
+    uint64_t now = clock_now_ns(), before = atomic_look(&t->busy), after;
+    do {
+        uint64_t count = before & BUSY_COUNT_MASK;
+        uint64_t since = count == 0 ? busy_time(t, now) : before >> BUSY_COUNT_BITS;
+        after = since << BUSY_COUNT_BITS | (count + 1);
+    } while (!atomic_compare_exchange_weak(&t->busy, &before, after));
+    return now;
+}
+
+/* A step has ended: what was not counted yet, up to now. Whoever still runs is counted from here.
+ */
+static uint64_t busy_end(avo_telemetry *t, uint64_t end_ns) {
+    uint64_t end = busy_time(t, end_ns), before = atomic_look(&t->busy), after, since;
+    do {
+        since = before >> BUSY_COUNT_BITS;
+        uint64_t count = before & BUSY_COUNT_MASK;
+        after = (end > since ? end : since) << BUSY_COUNT_BITS | (count > 0 ? count - 1 : 0);
+    } while (!atomic_compare_exchange_weak(&t->busy, &before, after));
+    return end > since ? end - since : 0;
+}
+
 void telemetry_engine_step(telemetry_engine *engine, const telemetry_step *step) {
     if (engine == NULL)
         return;
@@ -192,14 +227,16 @@ void telemetry_engine_step(telemetry_engine *engine, const telemetry_step *step)
     histogram_add(&t->steps[class], ns);
     histogram_add(&t->step_tokens, step->rows);
     telemetry_stage_add(t, prefill > 0 ? STAGE_PREFILL : STAGE_DECODE, ns, 1);
-    rate_add(&t->step_ns, ns, step->end_ns);
+    uint64_t busy = busy_end(t, step->end_ns);
+    rate_add(&t->busy_ns, busy, step->end_ns);
+    atomic_fetch_add_explicit(&t->busy_total, busy, memory_order_relaxed);
     rate_add(&t->read_bytes, step->read_bytes, step->end_ns);
     atomic_fetch_add_explicit(&t->read_total, step->read_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->decode_rows, step->decode_rows, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->prefill_rows, prefill, memory_order_relaxed);
-    atomic_store_explicit(&t->batch.rows, step->rows, memory_order_relaxed);
-    atomic_store_explicit(&t->batch.decode_rows, step->decode_rows, memory_order_relaxed);
-    atomic_store_explicit(&t->batch.end_ns, step->end_ns, memory_order_relaxed);
+    atomic_store_explicit(&engine->batch.rows, step->rows, memory_order_relaxed);
+    atomic_store_explicit(&engine->batch.decode_rows, step->decode_rows, memory_order_relaxed);
+    atomic_store_explicit(&engine->batch.end_ns, step->end_ns, memory_order_relaxed);
     telemetry_track_add(engine->leader, &(telemetry_span){.kind = SPAN_STEP,
                                                           .begin_ns = step->begin_ns,
                                                           .end_ns = step->end_ns,

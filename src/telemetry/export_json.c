@@ -7,8 +7,6 @@
 #include <math.h>
 #include <time.h>
 
-#define STEP_NEW_NS ((uint64_t)1000000000) /* an older step is no longer the batch of now */
-
 static void member(export_out *out, const char *name, double value) {
     out_format(out, "%s\"%s\":", out_begins(out, '{') ? "" : ",", name);
     out_number(out, value, "null");
@@ -83,15 +81,11 @@ static void adapter(export_out *out, telemetry_label *label, bool first) {
 }
 
 /* The base, and every adapter that has a request now. */
-static void batch(export_out *out, avo_telemetry *t, uint64_t now) {
-    uint64_t end = atomic_look(&t->batch.end_ns);
-    bool moves = end > 0 && now - end < STEP_NEW_NS;
-    uint32_t rows = moves ? atomic_load(&t->batch.rows) : 0;
-    uint32_t decode = moves ? atomic_load(&t->batch.decode_rows) : 0;
+static void batch(export_out *out, avo_telemetry *t, const telemetry_totals *totals) {
     out_format(out, ",\"batch\":{");
-    count(out, "rows", rows);
-    count(out, "decode", decode < rows ? decode : rows);
-    count(out, "prefill", decode < rows ? rows - decode : 0);
+    count(out, "rows", totals->rows);
+    count(out, "decode", totals->decode_rows);
+    count(out, "prefill", totals->rows - totals->decode_rows);
     out_format(out, ",\"adapters\":[");
     adapter(out, &t->labels[0], true);
     uint32_t named = atomic_load(&t->label_count), last = t->options.adapters_max + 1;
@@ -135,8 +129,9 @@ static void stages(export_out *out, avo_telemetry *t, const telemetry_totals *to
         stage(out, phase_name((span_kind)i), totals->phase_ns[i], steps);
         waited += totals->wait_ns[i];
     }
-    uint32_t workers = totals->workers > 0 ? totals->workers : 1;
-    stage(out, "wait", waited / workers, steps);
+    /* Not the workers of all lanes: together they run on these threads. */
+    uint32_t threads = totals->threads > 0 ? totals->threads : 1;
+    stage(out, "wait", waited / threads, steps);
     out_format(out, "]");
 }
 
@@ -185,7 +180,7 @@ avo_status export_json(avo_telemetry *t, buffer *text) {
     requests(&out, &totals.counts);
     rates(&out, t, now);
     latencies(&out, t, now);
-    batch(&out, t, now);
+    batch(&out, t, &totals);
     pages(&out, &totals);
     stages(&out, t, &totals);
     resources(&out, t, &totals, now);

@@ -9,7 +9,11 @@
 #include "base/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#define ADAPTERS_TEXT_MAX 4096
 
 typedef struct metrics {
     export_out out;
@@ -58,11 +62,13 @@ static void quote_labels(metrics *m, size_t begin) {
     }
 }
 
-/* Up to two labels; NULL: none. `suffix` is a histogram's. */
-static void sample_of(metrics *m, const char *suffix, const char *const labels[2][2],
-                      double value) {
+/* `suffix` is a histogram's; a label without a key is none. */
+static void sample_labels(metrics *m, const char *suffix, const char *const labels[][2],
+                          size_t count, double value) {
     export_out *out = &m->out;
-    bool any = m->model || labels[0][0] != NULL || labels[1][0] != NULL;
+    bool any = m->model;
+    for (size_t i = 0; i < count; i++)
+        any = any || labels[i][0] != NULL;
     out_format(out, "%s%s%s", m->family, suffix, m->csv ? ",\"" : "");
     size_t begin = out->text->size;
     out_format(out, any ? "{" : "");
@@ -70,7 +76,7 @@ static void sample_of(metrics *m, const char *suffix, const char *const labels[2
         label(m, "model_name", m->t->name);
         label(m, "engine", "0");
     }
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < count; i++)
         if (labels[i][0] != NULL)
             label(m, labels[i][0], labels[i][1]);
     out_format(out, any ? "}" : "");
@@ -79,6 +85,11 @@ static void sample_of(metrics *m, const char *suffix, const char *const labels[2
     out_format(out, m->csv ? "\"," : " ");
     out_number(out, value, m->csv ? "" : "NaN");
     out_format(out, "\n");
+}
+
+static void sample_of(metrics *m, const char *suffix, const char *const labels[2][2],
+                      double value) {
+    sample_labels(m, suffix, labels, 2, value);
 }
 
 static void sample(metrics *m, double value) {
@@ -110,22 +121,30 @@ static void border_text(double border, char *text, size_t capacity) {
     buffer_free(&number);
 }
 
-/* Values are what was counted, `unit` of which are one. */
-static void buckets(metrics *m, histogram *histogram, double unit, const char *key,
-                    const char *text) {
+/* Values are what was counted, `unit` of which are one; borders above `most` are left out: nothing
+ * can lie there. */
+static void buckets_to(metrics *m, histogram *histogram, uint64_t most, double unit,
+                       const char *const label[2]) {
     uint64_t cumulative[HISTOGRAM_BORDERS_MAX + 1];
     uint64_t sum = histogram_read(histogram, cumulative);
     uint32_t count = histogram->count;
     for (uint32_t i = 0; i <= count; i++) {
         char border[32] = "+Inf";
+        if (i < count && histogram->borders[i] > most)
+            continue;
         if (i < count)
             border_text((double)histogram->borders[i] / unit, border, sizeof(border));
-        sample_of(m, "_bucket", (const char *const[2][2]){{key, text}, {"le", border}},
+        sample_of(m, "_bucket", (const char *const[2][2]){{label[0], label[1]}, {"le", border}},
                   (double)cumulative[i]);
     }
-    const char *const labels[2][2] = {{key, text}, {NULL, NULL}};
+    const char *const labels[2][2] = {{label[0], label[1]}, {NULL, NULL}};
     sample_of(m, "_sum", labels, (double)sum / unit);
     sample_of(m, "_count", labels, (double)cumulative[count]);
+}
+
+static void buckets(metrics *m, histogram *histogram, double unit, const char *key,
+                    const char *text) {
+    buckets_to(m, histogram, UINT64_MAX, unit, (const char *const[2]){key, text});
 }
 
 static void seconds(metrics *m, const char *name, histogram *histogram, const char *help) {
@@ -136,6 +155,13 @@ static void seconds(metrics *m, const char *name, histogram *histogram, const ch
 static void tokens(metrics *m, const char *name, histogram *histogram, const char *help) {
     family(m, name, HISTOGRAM, help);
     buckets(m, histogram, 1.0, NULL, NULL);
+}
+
+/* With the borders that vLLM has for a model of this context: up to it. */
+static void context_tokens(metrics *m, const char *name, histogram *histogram, const char *help) {
+    uint64_t most = m->totals.context_max > 0 ? m->totals.context_max : UINT64_MAX;
+    family(m, name, HISTOGRAM, help);
+    buckets_to(m, histogram, most, 1.0, (const char *const[2]){NULL, NULL});
 }
 
 /* ---- vLLM's ---- */
@@ -157,6 +183,8 @@ static void vllm_state(metrics *m) {
     counter(m, "vllm:num_preemptions_total", counts->preemptions,
             "Requests that lost their pages to others and began again.");
     counter(m, "vllm:prompt_tokens_total", counts->prompt_tokens, "Tokens of prompts.");
+    counter(m, "vllm:prompt_tokens_cached_total", counts->reused_tokens,
+            "Tokens of prompts that the prefix cache spared.");
     counter(m, "vllm:generation_tokens_total", counts->new_tokens, "Tokens of answers.");
     family(m, "vllm:request_success_total", COUNTER, "Requests that ended, by how.");
     for (int i = 0; i < FINISH_CLASSES; i++)
@@ -172,17 +200,68 @@ static void vllm_times(metrics *m) {
             "Between two tokens of one request.");
     seconds(m, "vllm:time_per_output_token_seconds", &times[TIME_INTER_TOKEN],
             "The same by its older name.");
+    seconds(m, "vllm:request_time_per_output_token_seconds", &times[TIME_PER_TOKEN],
+            "Of a request, the mean between two of its tokens.");
     seconds(m, "vllm:e2e_request_latency_seconds", &times[TIME_TOTAL],
             "From submission to the end.");
     seconds(m, "vllm:request_queue_time_seconds", &times[TIME_QUEUE],
             "From submission to the first step.");
+    seconds(m, "vllm:request_inference_time_seconds", &times[TIME_RUNNING],
+            "From the first step to the end.");
     seconds(m, "vllm:request_prefill_time_seconds", &times[TIME_PREFILL],
             "From the first step to the first token.");
     seconds(m, "vllm:request_decode_time_seconds", &times[TIME_DECODE],
             "From the first token to the end.");
-    tokens(m, "vllm:request_prompt_tokens", &m->t->prompt_tokens, "Tokens of a request's prompt.");
-    tokens(m, "vllm:request_generation_tokens", &m->t->new_tokens, "Tokens of a request's answer.");
+    context_tokens(m, "vllm:request_prompt_tokens", &m->t->prompt_tokens,
+                   "Tokens of a request's prompt.");
+    context_tokens(m, "vllm:request_generation_tokens", &m->t->new_tokens,
+                   "Tokens of a request's answer.");
+    context_tokens(m, "vllm:request_params_max_tokens", &m->t->asked_tokens,
+                   "Tokens that a request wanted at most, where it said so.");
+    context_tokens(m, "vllm:request_max_num_generation_tokens", &m->t->asked_tokens,
+                   "The same, since every choice is a request.");
     tokens(m, "vllm:iteration_tokens_total", &m->t->step_tokens, "Tokens of a step.");
+}
+
+/* Names of adapters that have a request now, joined by commas, as vLLM does it. */
+static void adapter_list(metrics *m, bool waiting, char *text, size_t capacity) {
+    avo_telemetry *t = m->t;
+    uint32_t named = atomic_load(&t->label_count);
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 1; i < named; i++) {
+        const telemetry_label *label = &t->labels[i];
+        size_t bytes = strlen(label->name);
+        if (atomic_load(waiting ? &label->waiting : &label->running) <= 0 ||
+            used + bytes + 2 > capacity)
+            continue;
+        if (used > 0)
+            text[used++] = ',';
+        memcpy(text + used, label->name, bytes + 1);
+        used += bytes;
+    }
+}
+
+/* What gateways that choose a server by its adapters look at; its value is the time. */
+static void vllm_adapters(metrics *m) {
+    char running[ADAPTERS_TEXT_MAX], waiting[ADAPTERS_TEXT_MAX], most[16], pages[24], tokens[24];
+    adapter_list(m, false, running, sizeof(running));
+    adapter_list(m, true, waiting, sizeof(waiting));
+    snprintf(most, sizeof(most), "%u", m->t->options.adapters_max);
+    family(m, "vllm:lora_requests_info", GAUGE, "Adapters that run and wait; the time.");
+    m->model = false;
+    const char *const lora[][2] = {
+        {"max_lora", most}, {"waiting_lora_adapters", waiting}, {"running_lora_adapters", running}};
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    sample_labels(m, "", lora, 3, (double)now.tv_sec);
+    snprintf(pages, sizeof(pages), "%llu", (unsigned long long)m->totals.pages);
+    snprintf(tokens, sizeof(tokens), "%llu", (unsigned long long)m->totals.page_tokens);
+    family(m, "vllm:cache_config_info", GAUGE, "Pages of the KV pool and tokens of each; 1.");
+    m->model = false;
+    const char *const cache[][2] = {
+        {"block_size", tokens}, {"num_gpu_blocks", pages}, {"engine", "0"}};
+    sample_labels(m, "", cache, 3, 1.0);
 }
 
 /* ---- Our own ---- */
@@ -334,6 +413,7 @@ static avo_status export_all(avo_telemetry *t, buffer *text, bool csv) {
         out_format(&m.out, "name,labels,value\n");
     vllm_state(&m);
     vllm_times(&m);
+    vllm_adapters(&m);
     own_build(&m);
     own_requests(&m);
     own_steps(&m);

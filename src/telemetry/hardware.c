@@ -2,8 +2,10 @@
 #include "telemetry/hardware.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,11 +74,37 @@ bool hardware_read(const hardware_counters *counters, hardware_event event, uint
     return descriptor != 0 || past > 0;
 }
 
+/* kernel.perf_event_paranoid; −2: not to be read. */
+static int paranoid_level(void) {
+    char text[16] = "";
+    int file = open("/proc/sys/kernel/perf_event_paranoid", O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? -1 : read(file, text, sizeof(text) - 1);
+    if (file >= 0)
+        close(file);
+    return got > 0 ? (int)strtol(text, NULL, 10) : -2;
+}
+
+/* 2 is enough for a process's own counters in user space, which is all that is asked for. */
+void hardware_refusal(int paranoid, char *text, size_t capacity) {
+    if (paranoid > 2)
+        snprintf(text, capacity,
+                 "no hardware counters: the kernel does not allow it (kernel.perf_event_paranoid "
+                 "is %d); \"sysctl kernel.perf_event_paranoid=2\" or CAP_PERFMON would",
+                 paranoid);
+    else
+        snprintf(text, capacity,
+                 "no hardware counters: perf_event_open is refused, by the seccomp filter of a "
+                 "container mostly; let it through there, or see that kernel.perf_event_paranoid "
+                 "is at most 2");
+}
+
 void hardware_reason(int failure, char *text, size_t capacity) {
     const char *why = strerror(failure);
-    if (failure == EACCES || failure == EPERM)
-        why = "the kernel does not allow it (perf_event_paranoid, or a container's seccomp filter)";
-    else if (failure == ENOENT || failure == EOPNOTSUPP || failure == ENODEV)
+    if (failure == EACCES || failure == EPERM) {
+        hardware_refusal(paranoid_level(), text, capacity);
+        return;
+    }
+    if (failure == ENOENT || failure == EOPNOTSUPP || failure == ENODEV)
         why = "this machine shows no counters (a virtual machine without a PMU?)";
     else if (failure == ENOSYS)
         why = "the kernel was built without perf_event";

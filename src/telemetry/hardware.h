@@ -32,5 +32,7 @@ bool hardware_read(const hardware_counters *counters, hardware_event event, uint
 const char *hardware_name(hardware_event event);
 /* Why there are none, in words, for an errno of perf_event_open. */
 void hardware_reason(int failure, char *text, size_t capacity);
+/* Where the kernel refuses it, with what to do; `paranoid` is kernel.perf_event_paranoid. */
+void hardware_refusal(int paranoid, char *text, size_t capacity);
 
 #endif

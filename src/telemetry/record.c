@@ -2,6 +2,7 @@
 #include "telemetry/telemetry_int.h"
 
 #include "base/allocator.h"
+#include "base/clock.h"
 
 #include <string.h>
 
@@ -62,6 +63,11 @@ void telemetry_running_add(avo_telemetry *t, uint32_t adapter, int change) {
         atomic_fetch_add_explicit(&t->labels[adapter].running, change, memory_order_relaxed);
 }
 
+void telemetry_waiting_add(avo_telemetry *t, uint32_t adapter, int change) {
+    if (t != NULL)
+        atomic_fetch_add_explicit(&t->labels[adapter].waiting, change, memory_order_relaxed);
+}
+
 /* ---- Requests ---- */
 
 static finish_class class_of(avo_finish finish) {
@@ -90,13 +96,21 @@ void telemetry_request_over(avo_telemetry *t, const telemetry_request *request) 
         raise_by(&label->prompt_tokens, request->prompt_tokens);
         histogram_add(&t->prompt_tokens, request->prompt_tokens);
         histogram_add(&t->new_tokens, request->new_tokens);
+        if (request->new_tokens_max > 0)
+            histogram_add(&t->asked_tokens, request->new_tokens_max);
     }
     if (request->failed)
         return;
     raise_by(&t->finished[class_of(request->finish)], 1);
     telemetry_time_add(t, TIME_TOTAL, now - request->submitted_ns, now);
-    if (request->first_ns > 0)
-        telemetry_time_add(t, TIME_DECODE, now - request->first_ns, now);
+    if (request->begun_ns > 0)
+        telemetry_time_add(t, TIME_RUNNING, now - request->begun_ns, now);
+    if (request->first_ns == 0)
+        return;
+    telemetry_time_add(t, TIME_DECODE, now - request->first_ns, now);
+    if (request->new_tokens > 1)
+        telemetry_time_add(t, TIME_PER_TOKEN, (now - request->first_ns) / (request->new_tokens - 1),
+                           now);
 }
 
 /* ---- Requests without a scheduler ---- */
@@ -201,9 +215,23 @@ static void sum_requests(avo_telemetry *t, telemetry_counts *sum) {
 
 /* ---- Everything, for exporters ---- */
 
+#define STEP_NEW_NS ((uint64_t)1000000000) /* an older step is no longer the batch of now */
+
+static void sum_batch(const telemetry_engine *engine, telemetry_totals *totals) {
+    uint64_t end = atomic_look(&engine->batch.end_ns), now = clock_now_ns();
+    if (end == 0 || (now > end && now - end >= STEP_NEW_NS))
+        return;
+    uint32_t rows = atomic_load(&engine->batch.rows);
+    uint32_t decode = atomic_load(&engine->batch.decode_rows);
+    totals->rows += rows;
+    totals->decode_rows += decode < rows ? decode : rows;
+}
+
 static void sum_engine(const telemetry_engine *engine, telemetry_totals *totals) {
     const telemetry_facts *facts = &engine->facts;
-    totals->workers += facts->workers;
+    sum_batch(engine, totals);
+    if (facts->context_max > totals->context_max)
+        totals->context_max = facts->context_max;
     totals->threads += facts->threads;
     totals->isa = engine->isa;
     totals->pages += facts->pages;
@@ -252,7 +280,7 @@ void telemetry_sum_up(avo_telemetry *t, telemetry_totals *totals) {
 }
 
 double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns) {
-    uint64_t ns = rate_read(&t->step_ns, TELEMETRY_RATE_NS, now_ns);
+    uint64_t ns = rate_read(&t->busy_ns, TELEMETRY_RATE_NS, now_ns);
     uint64_t bytes = rate_read(&t->read_bytes, TELEMETRY_RATE_NS, now_ns);
     return ns == 0 ? -1.0 : (double)bytes * 1e9 / (double)ns;
 }

@@ -4,69 +4,14 @@
 #include "base/cpu.h"
 #include "base/number.h"
 #include "base/options.h"
+#include "telemetry/table.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char header[] =
     "time,model,finish_reason,load_ms,tokenise_ms,prefill_ms,ttft_ms,token_p50_ms,token_p95_ms,"
     "token_max_ms,prompt_tokens,new_tokens,prefill_tps,decode_tps,peak_memory_bytes,token_ms\n";
-
-/* Opens for appending and says whether the header is still missing. Closes on failure. */
-static avo_status open_log(const char *path, int *descriptor, bool *needs_header,
-                           avo_error *error) {
-    int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0)
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot open for telemetry: %s", path,
-                           strerror(errno));
-    struct stat facts;
-    char first[sizeof(header)];
-    ssize_t got = -1;
-    bool regular = fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
-    if (regular)
-        got = pread(file, first, sizeof(header) - 1, 0);
-    *needs_header = !regular || got == 0;
-    if (regular && got != 0 &&
-        (got != (ssize_t)sizeof(header) - 1 || memcmp(first, header, sizeof(header) - 1) != 0)) {
-        close(file);
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: is not a telemetry file of this version (its first line differs); "
-                           "name a new file",
-                           path);
-    }
-    *descriptor = file;
-    return AVO_OK;
-}
-
-/* One write, under a lock, so that rows of several processes stay whole. An empty row leaves a file
- * with its header. */
-static avo_status append_row(const char *path, const buffer *row, avo_error *error) {
-    int descriptor = -1;
-    bool needs_header = false;
-    AVO_TRY(open_log(path, &descriptor, &needs_header, error));
-    bool locked = flock(descriptor, LOCK_EX) == 0;
-    struct stat facts;
-    if (locked && fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode))
-        needs_header = facts.st_size == 0; /* somebody else may have been first */
-    else if (row->size == 0)
-        needs_header = false; /* pipes get theirs with the row */
-    bool good = !needs_header ||
-                write(descriptor, header, sizeof(header) - 1) == (ssize_t)sizeof(header) - 1;
-    if (good && row->size > 0)
-        good = write(descriptor, row->data, row->size) == (ssize_t)row->size;
-    int reason = errno;
-    close(descriptor);
-    if (good)
-        return AVO_OK;
-    return status_fail(error, AVO_ERROR_IO, "%s: cannot write telemetry: %s", path,
-                       strerror(reason));
-}
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a;
@@ -170,7 +115,10 @@ avo_status avo_telemetry_append(const char *path, const avo_answer_times *times,
     buffer_init(&row, NULL, SIZE_MAX);
     avo_status status = times == NULL ? AVO_OK : write_row(times, &row, error);
     if (status == AVO_OK)
-        status = append_row(path, &row, error);
+        status = table_append(&(table_file){.path = path,
+                                            .header = {header, sizeof(header) - 1},
+                                            .first = times != NULL},
+                              buffer_text(&row), error);
     buffer_free(&row);
     return status;
 }

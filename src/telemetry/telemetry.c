@@ -32,8 +32,10 @@ static const uint64_t step_borders[] = {MS / 4,  MS / 2,  1 * MS,  3 * MS / 2, 2
                                         1 * S,   2 * S,   5 * S};
 static const uint64_t step_token_borders[] = {1,   8,    16,   32,   64,   128,  256,
                                               512, 1024, 2048, 4096, 8192, 16384};
+/* Those above the longest context are not shown. */
 static const uint64_t request_token_borders[] = {
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+    1,    2,     5,     10,    20,     50,     100,    200,     500,     1000,    2000,
+    5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000, 10000000};
 
 #define OPEN(histogram, borders)                                                                   \
     histogram_open(histogram, borders, (uint32_t)(sizeof(borders) / sizeof((borders)[0])))
@@ -43,11 +45,13 @@ static void open_histograms(avo_telemetry *t) {
         OPEN(&t->times[i], request_borders);
     OPEN(&t->times[TIME_FIRST_TOKEN], first_token_borders);
     OPEN(&t->times[TIME_INTER_TOKEN], inter_token_borders);
+    OPEN(&t->times[TIME_PER_TOKEN], inter_token_borders);
     for (int i = 0; i < STEP_CLASSES; i++)
         OPEN(&t->steps[i], step_borders);
     OPEN(&t->step_tokens, step_token_borders);
     OPEN(&t->prompt_tokens, request_token_borders);
     OPEN(&t->new_tokens, request_token_borders);
+    OPEN(&t->asked_tokens, request_token_borders);
 }
 
 /* ---- Opening ---- */

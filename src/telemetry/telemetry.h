@@ -82,8 +82,10 @@ typedef enum telemetry_time {
     TIME_INTER_TOKEN,
     TIME_TOTAL,
     TIME_QUEUE,
-    TIME_PREFILL, /* from the first step to the first token */
-    TIME_DECODE,  /* from the first token to the end */
+    TIME_PREFILL,   /* from the first step to the first token */
+    TIME_DECODE,    /* from the first token to the end */
+    TIME_RUNNING,   /* from the first step to the end */
+    TIME_PER_TOKEN, /* of a request: its decode time over its tokens but the first */
     TIMES
 } telemetry_time;
 void telemetry_time_add(avo_telemetry *t, telemetry_time time, uint64_t ns, uint64_t now_ns);
@@ -93,13 +95,15 @@ void telemetry_time_add(avo_telemetry *t, telemetry_time time, uint64_t ns, uint
 /* The number of an adapter's counters: 0 is the base, names beyond the limit share one. Names are
  * kept for good: ask once the adapter is known to be there. */
 uint32_t telemetry_adapter(avo_telemetry *t, const char *name);
-/* One more, or one less, of these runs now. */
+/* One more, or one less, of these runs now, or waits. */
 void telemetry_running_add(avo_telemetry *t, uint32_t adapter, int change);
+void telemetry_waiting_add(avo_telemetry *t, uint32_t adapter, int change);
 
 typedef struct telemetry_request {
     uint64_t number;
     uint64_t submitted_ns, begun_ns, first_ns, over_ns; /* 0: never */
     uint32_t prompt_tokens, new_tokens;
+    uint32_t new_tokens_max; /* asked for; 0: no limit */
     uint32_t adapter;
     avo_finish finish;
     bool failed; /* `finish` says nothing */
@@ -141,6 +145,8 @@ typedef struct telemetry_facts {
     /* What a step reads: matrices, the head where logits are wanted, and of K and V for each
      * position that a session's rows see. */
     uint64_t step_bytes, head_bytes;
+    uint32_t context_max; /* of a session */
+    uint32_t lane;        /* 0: the first, whose leader plans and draws; others have names of it */
     struct {
         uint32_t window; /* 0: all */
         uint64_t position_bytes;
@@ -174,6 +180,9 @@ typedef struct telemetry_step {
     uint32_t rows, decode_rows;
     uint64_t read_bytes;
 } telemetry_step;
+/* The step that begins now; its time, for whom telemetry_engine_step is told of it. Steps of two
+ * lanes may overlap: what they read a second is counted over the time in which any of them ran. */
+uint64_t telemetry_engine_begin(telemetry_engine *engine);
 void telemetry_engine_step(telemetry_engine *engine, const telemetry_step *step);
 /* Of K and V, bytes that rows of one session read whose last one sees `length` positions and whose
  * first one sees `rows` − 1 less. */

@@ -34,6 +34,10 @@ struct telemetry_track {
     uint32_t of;     /* the track beside whose spans these are shown; its own number otherwise */
     char name[TELEMETRY_NAME_BYTES];
     span_ring ring;
+    /* Under the lock: what a recording has taken so far, what was overwritten before it could, and
+     * what it had no room for. */
+    uint64_t record_from, record_lost, record_dropped;
+    struct record_chunk *record_chunk;
 };
 
 /* ---- Adapters ---- */
@@ -41,7 +45,7 @@ struct telemetry_track {
 typedef struct telemetry_label {
     char name[TELEMETRY_NAME_BYTES];
     _Atomic uint64_t requests, prompt_tokens, new_tokens;
-    _Atomic int64_t running;
+    _Atomic int64_t running, waiting;
 } telemetry_label;
 
 /* ---- Engines ---- */
@@ -54,6 +58,12 @@ typedef struct telemetry_worker {
     hardware_counters hardware;
 } telemetry_worker;
 
+/* Of the newest step. */
+typedef struct telemetry_batch {
+    _Atomic uint64_t end_ns;
+    _Atomic uint32_t rows, decode_rows;
+} telemetry_batch;
+
 struct telemetry_engine {
     avo_telemetry *telemetry;
     telemetry_engine *next;
@@ -62,6 +72,7 @@ struct telemetry_engine {
     telemetry_track *leader; /* steps; phases of worker 0 are shown beside them */
     telemetry_worker *workers;
     uint64_t steps;
+    telemetry_batch batch;
     _Atomic uint32_t pages_free, pages_cached, pages_used;
     _Atomic uint64_t queried_tokens, hit_tokens;
     _Atomic int64_t leader_thread; /* whose cycles count as worker 0's */
@@ -74,11 +85,11 @@ struct telemetry_source {
     void *context;
 };
 
-/* Of the newest step. */
-typedef struct telemetry_batch {
-    _Atomic uint64_t end_ns;
-    _Atomic uint32_t rows, decode_rows;
-} telemetry_batch;
+/* What there was when the last row of a history was written. */
+typedef struct history_mark {
+    uint64_t ns; /* 0: none was */
+    uint64_t prompt_tokens, new_tokens, read_bytes, busy_ns;
+} history_mark;
 
 typedef enum finish_class { FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_CLASSES } finish_class;
 
@@ -102,18 +113,23 @@ struct avo_telemetry {
     uint64_t past_phase_ns[SPAN_PHASES], past_wait_ns[SPAN_PHASES];
     uint64_t past_queried_tokens, past_hit_tokens;
     uint64_t past_hardware[HARDWARE_EVENTS];
+    history_mark history;
+    bool recording; /* a trace */
 
     telemetry_sum stages[STAGES];
     histogram times[TIMES];
     histogram steps[STEP_CLASSES];
-    histogram step_tokens, prompt_tokens, new_tokens;
+    histogram step_tokens, prompt_tokens, new_tokens, asked_tokens;
     window *latency[TIMES]; /* NULL: nobody shows its last seconds */
     rate rates[RATES];
-    rate read_bytes, step_ns;
+    rate read_bytes, busy_ns; /* busy: while any step ran */
+    /* Steps that run now (8 bits) and, above, since when that time was not counted yet:
+     * nanoseconds since opened_ns. */
+    _Atomic uint64_t busy;
+    _Atomic uint64_t busy_total; /* nanoseconds */
     _Atomic uint64_t read_total;
     _Atomic uint64_t decode_rows, prefill_rows;
     _Atomic uint64_t finished[FINISH_CLASSES];
-    telemetry_batch batch;
     _Atomic double read_limit; /* bytes a second; 0: not measured */
 
     /* Requests of those that have no source. */
@@ -139,8 +155,10 @@ typedef struct telemetry_totals {
     uint64_t pages, pages_free, pages_cached, pages_used, page_tokens;
     uint64_t queried_tokens, hit_tokens;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
-    uint32_t workers, threads;
-    const char *isa; /* of the newest engine; NULL: none is open */
+    uint32_t threads;
+    uint32_t rows, decode_rows; /* of the newest step of each lane, where it is new */
+    uint32_t context_max;       /* 0: not known */
+    const char *isa;            /* of the newest engine; NULL: none is open */
     uint64_t hardware[HARDWARE_EVENTS];
     bool hardware_known[HARDWARE_EVENTS];
     char hardware_text[256]; /* why there is none; empty: there is, or nobody asked */

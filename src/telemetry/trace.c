@@ -1,7 +1,7 @@
 /* A Chrome trace (JSON), which Perfetto reads, too: every track a thread with its spans, requests
  * as asynchronous spans of their own, arrows from where a request was tokenised to the plan that
  * began it. Written piece by piece, so that a long trace takes no memory. */
-#include "telemetry/export_int.h"
+#include "telemetry/trace_int.h"
 
 #include "base/allocator.h"
 #include "base/clock.h"
@@ -10,16 +10,6 @@
 
 #define PIECE_SPANS ((uint32_t)256)
 #define PIECE_BYTES ((size_t)64 << 10)
-
-typedef struct tracer {
-    avo_telemetry *t;
-    export_out out;
-    avo_write_function write;
-    void *context;
-    bool refused;
-    uint64_t from_ns;
-    bool first;
-} tracer;
 
 static void flush(tracer *tracer) {
     buffer *text = tracer->out.text;
@@ -93,32 +83,43 @@ static void write_arguments(tracer *tracer, const telemetry_span *span) {
         out_format(out, ",\"cat\":\"stage\",\"args\":{\"tokens\":%u}}", span->a);
 }
 
-static void write_span(tracer *tracer, const telemetry_track *track, const telemetry_span *span) {
+void trace_span(tracer *tracer, uint32_t track, const telemetry_span *span) {
     if (span->end_ns < tracer->from_ns || span->kind >= SPAN_KINDS)
         return;
     if (is_request(span->kind)) {
         write_request(tracer, span);
         return;
     }
-    event(tracer, "X", span_name(span->kind), track->of);
+    event(tracer, "X", span_name(span->kind), track);
     event_time(tracer, "ts", since_open(tracer, span->begin_ns));
     event_time(tracer, "dur", span->end_ns - span->begin_ns);
     write_arguments(tracer, span);
     if (span->kind == SPAN_TOKENISE)
-        arrow(tracer, "s", span, track->of, span->begin_ns);
+        arrow(tracer, "s", span, track, span->begin_ns);
+}
+
+void trace_track(tracer *tracer, const telemetry_track *track) {
+    if (track->of != track->number)
+        return;
+    event(tracer, "M", "thread_name", track->number);
+    out_format(&tracer->out, ",\"args\":{\"name\":");
+    out_json_text(&tracer->out, track->name);
+    out_format(&tracer->out, "}}");
+    event(tracer, "M", "thread_sort_index", track->number);
+    out_format(&tracer->out, ",\"args\":{\"sort_index\":%u}}", track->number);
+}
+
+void trace_lost(tracer *tracer, const char *what, const telemetry_track *track, uint64_t count) {
+    event(tracer, "M", what, track->of);
+    out_format(&tracer->out, ",\"args\":{\"track\":");
+    out_json_text(&tracer->out, track->name);
+    out_format(&tracer->out, ",\"count\":%llu}}", (unsigned long long)count);
 }
 
 static void write_track(tracer *tracer, telemetry_track *track) {
     telemetry_span spans[PIECE_SPANS];
     uint64_t from = 0, seen = 0;
-    if (track->of == track->number) {
-        event(tracer, "M", "thread_name", track->number);
-        out_format(&tracer->out, ",\"args\":{\"name\":");
-        out_json_text(&tracer->out, track->name);
-        out_format(&tracer->out, "}}");
-        event(tracer, "M", "thread_sort_index", track->number);
-        out_format(&tracer->out, ",\"args\":{\"sort_index\":%u}}", track->number);
-    }
+    trace_track(tracer, track);
     uint64_t written = atomic_load(&track->ring.written); /* no more: others write on */
     while (from < written && tracer->out.status == AVO_OK && !tracer->refused) {
         uint32_t count = span_ring_read(&track->ring, &from, spans, PIECE_SPANS);
@@ -126,30 +127,40 @@ static void write_track(tracer *tracer, telemetry_track *track) {
             break;
         seen += count;
         for (uint32_t i = 0; i < count; i++)
-            write_span(tracer, track, &spans[i]);
+            trace_span(tracer, track->of, &spans[i]);
     }
-    if (written > seen) { /* the oldest have been overwritten: whoever looks shall know */
-        event(tracer, "M", "spans_overwritten", track->of);
-        out_format(&tracer->out, ",\"args\":{\"track\":");
-        out_json_text(&tracer->out, track->name);
-        out_format(&tracer->out, ",\"count\":%llu}}", (unsigned long long)(written - seen));
-    }
+    if (written > seen) /* the oldest have been overwritten: whoever looks shall know */
+        trace_lost(tracer, "spans_overwritten", track, written - seen);
 }
 
-static void write_trace(tracer *tracer) {
+void trace_begin(tracer *tracer) {
     avo_telemetry *t = tracer->t;
     out_format(
         &tracer->out,
         "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"%s\",\"model\":", avo_version());
     out_json_text(&tracer->out, t->name);
     out_format(&tracer->out, "},\"traceEvents\":[");
-    tracer->first = true;
     event(tracer, "M", "process_name", 0);
     out_format(&tracer->out, ",\"args\":{\"name\":\"avocet\"}}");
-    for (telemetry_track *track = t->tracks; track != NULL; track = track->next)
-        write_track(tracer, track);
+}
+
+avo_status trace_end(tracer *tracer, avo_error *error) {
     out_format(&tracer->out, "\n]}\n");
     flush(tracer);
+    buffer_free(tracer->out.text);
+    if (tracer->out.status != AVO_OK)
+        return status_fail(error, tracer->out.status, "trace: %s",
+                           avo_status_text(tracer->out.status));
+    if (tracer->refused)
+        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
+    return AVO_OK;
+}
+
+void trace_open(tracer *tracer, avo_telemetry *t, buffer *text, avo_write_function write,
+                void *context) {
+    buffer_init(text, t->allocator, 2 * PIECE_BYTES);
+    *tracer = (struct tracer){
+        .t = t, .out = {text, AVO_OK}, .write = write, .context = context, .first = true};
 }
 
 /* The lock is held while it is written: tracks must not go away, and nothing that computes takes
@@ -159,19 +170,15 @@ avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write
     if (!(seconds > 0.0))
         return status_fail(error, AVO_ERROR_ARGUMENT, "trace: %g seconds; more than 0", seconds);
     buffer text;
-    buffer_init(&text, t->allocator, 2 * PIECE_BYTES);
-    tracer tracer = {.t = t, .out = {&text, AVO_OK}, .write = write, .context = context};
+    tracer tracer;
+    trace_open(&tracer, t, &text, write, context);
     uint64_t now = clock_now_ns();
     double most = (double)now * 1e-9;
     tracer.from_ns = seconds < most ? now - (uint64_t)(seconds * 1e9) : 0;
     pthread_mutex_lock(&t->lock);
-    write_trace(&tracer);
+    trace_begin(&tracer);
+    for (telemetry_track *track = t->tracks; track != NULL; track = track->next)
+        write_track(&tracer, track);
     pthread_mutex_unlock(&t->lock);
-    buffer_free(&text);
-    if (tracer.out.status != AVO_OK)
-        return status_fail(error, tracer.out.status, "trace: %s",
-                           avo_status_text(tracer.out.status));
-    if (tracer.refused)
-        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
-    return AVO_OK;
+    return trace_end(&tracer, error);
 }

@@ -268,7 +268,9 @@ avo_status chat_retry(chat *chat, avo_error *error) {
         count--;
     if (count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "nothing was asked yet");
-    conversation_cut(&chat->conversation, count);
+    for (size_t i = chat->conversation.count; i > count; i--) /* notes stay */
+        if (chat->conversation.messages[i - 1].speaker != SPEAKER_NOTE)
+            conversation_remove(&chat->conversation, i - 1);
     chat->sampling.seed++;
     return ask(chat, error);
 }

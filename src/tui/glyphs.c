@@ -31,9 +31,20 @@ static glyph replaced(size_t bytes) {
     return (glyph){bytes, 1, false, false, {replacement, sizeof(replacement) - 1}};
 }
 
-/* Bytes of what belongs to the character before `at`, and their columns. */
-static size_t attached(text_view text, size_t begin, size_t at, uint32_t first, unsigned *columns) {
+/* Joiners of emoji, choosers of their looks, skin tones: one terminal makes one picture of the
+ * cluster, another shows its parts side by side, and nobody can ask which. What stands before them
+ * has the same width everywhere. */
+static bool is_drawn_differently(uint32_t c) {
+    return c == 0x200D || c == 0xFE0E || c == 0xFE0F || (c >= 0x1F3FB && c <= 0x1F3FF);
+}
+
+/* Bytes of what belongs to the character before `at`; `*shown` of them are drawn, in so many more
+ * columns. */
+static size_t attached(text_view text, size_t begin, size_t at, uint32_t first, size_t *shown,
+                       unsigned *columns) {
     utf8proc_int32_t state = 0;
+    bool draws = true;
+    *shown = at - begin;
     utf8proc_int32_t before = (utf8proc_int32_t)first;
     while (at < text.size && at - begin < GLYPH_BYTES_MAX) {
         uint32_t next;
@@ -44,9 +55,11 @@ static size_t attached(text_view text, size_t begin, size_t at, uint32_t first, 
         int width = wcwidth((wchar_t)next);
         if (width < 0)
             break;
-        *columns += (unsigned)width;
+        draws = draws && !is_drawn_differently(next);
+        *columns += draws ? (unsigned)width : 0;
         before = (utf8proc_int32_t)next;
         at += bytes;
+        *shown = draws ? at - begin : *shown;
     }
     return at - begin;
 }
@@ -65,8 +78,9 @@ glyph glyph_at(text_view text, size_t at) {
     if (width < 0 || (width == 0 && first != 0x200B))
         return replaced(bytes); /* a mark with nothing to stand on, too */
     unsigned columns = (unsigned)width;
-    size_t all = attached(text, at, at + bytes, first, &columns);
-    return (glyph){all, columns, false, first == ' ', {here, all}};
+    size_t shown;
+    size_t all = attached(text, at, at + bytes, first, &shown, &columns);
+    return (glyph){all, columns, false, first == ' ', {here, shown}};
 }
 
 size_t glyph_before(text_view text, size_t at) {

@@ -17,7 +17,7 @@ typedef struct glyph {
     size_t bytes;     /* of the text */
     unsigned columns; /* on the screen; 0 of a newline */
     bool newline, space;
-    text_view shown; /* what is drawn: the text itself, spaces, or a replacement */
+    text_view shown; /* what is drawn: the text itself or its beginning, spaces, a replacement */
 } glyph;
 
 /* Sets a locale in which wcwidth knows UTF-8; false: this system has none. */

@@ -122,7 +122,8 @@ static void on_function_key(view *view, wint_t key) {
         scroll_by(view, key == KEY_SF ? -1 : -page);
     else if (key == KEY_PASTE || key == KEY_PASTE_END)
         view->pasting = key == KEY_PASTE;
-    /* KEY_RESIZE: everything is drawn anew anyway. */
+    else if (key == KEY_RESIZE)
+        clearok(stdscr, TRUE); /* whatever the terminal has made of the old screen */
 }
 
 static void insert_character(view *view, wint_t key) {

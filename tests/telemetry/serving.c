@@ -126,6 +126,20 @@ static void a_schedulers_counts_are_those_of_its_results(void **state) {
         assert_int_equal(
             metric(&text, "vllm:e2e_request_latency_seconds_bucket" VLLM ",le=\"+Inf\"}"),
             REQUESTS);
+        assert_int_equal(metric(&text, "vllm:request_inference_time_seconds_count" VLLM "}"),
+                         REQUESTS);
+        assert_int_equal(metric(&text, "vllm:request_time_per_output_token_seconds_count" VLLM "}"),
+                         REQUESTS);
+        assert_int_equal(metric(&text, "vllm:request_params_max_tokens_count" VLLM "}"), REQUESTS);
+        assert_int_equal(metric(&text, "vllm:request_params_max_tokens_bucket" VLLM ",le=\"5.0\"}"),
+                         REQUESTS * 3 / 4); /* 3, 4, 5 and 6 tokens were asked for */
+        /* Borders of tokens end with the context. */
+        assert_int_equal(metric(&text, "vllm:request_prompt_tokens_bucket" VLLM ",le=\"100.0\"}"),
+                         REQUESTS);
+        assert_null(strstr(text.data, "le=\"200.0\"}"));
+        assert_true(metric(&text, "vllm:lora_requests_info{max_lora=\"64\",waiting_lora_adapters="
+                                  "\"\",running_lora_adapters=\"\"}") > 1.7e9);
+        assert_non_null(strstr(text.data, "\nvllm:cache_config_info{block_size=\""));
         assert_int_equal(metric(&text, "avocet_stage_events_total{stage=\"sample\"}"), fresh);
         assert_int_equal(metric(&text, "avocet_stage_events_total{stage=\"deliver\"}"), fresh);
         assert_int_equal(metric(&text, "avocet_stage_events_total{stage=\"tokenise\"}"), REQUESTS);
@@ -195,6 +209,7 @@ static void adapters_beyond_the_limit_share_their_counters(void **state) {
     assert_ok_error(avo_telemetry_open(&options, NULL, &telemetry, &error), &error);
     assert_int_equal(telemetry_adapter(telemetry, NULL), 0);
     assert_int_equal(telemetry_adapter(telemetry, ""), 0);
+    telemetry_waiting_add(telemetry, 0, 1); /* the base is none of vLLM's adapters */
     uint32_t hostile = telemetry_adapter(telemetry, "a\"} 1\nfake{b=\"\\\x01\xff\t");
     uint32_t second = telemetry_adapter(telemetry, "second");
     assert_int_equal(telemetry_adapter(telemetry, "second"), second);
@@ -208,7 +223,13 @@ static void adapters_beyond_the_limit_share_their_counters(void **state) {
                                                                .begun_ns = 2,
                                                                .over_ns = 3,
                                                                .prompt_tokens = 10});
+    telemetry_running_add(telemetry, hostile, 1);
+    telemetry_running_add(telemetry, second, 2);
+    telemetry_waiting_add(telemetry, second, 1);
     buffer text = exported(telemetry, AVO_TELEMETRY_PROMETHEUS);
+    assert_non_null(strstr(text.data, "\nvllm:lora_requests_info{max_lora=\"3\","
+                                      "waiting_lora_adapters=\"second\",running_lora_adapters="
+                                      "\"a\\\"} 1\\nfake{b=\\\"\\\\ "));
     assert_null(strstr(text.data, "\nfake"));
     assert_int_equal(metric(&text, "avocet_adapter_prompt_tokens_total{adapter=\"other\"}"), 20);
     assert_int_equal(metric(&text, "avocet_adapter_prompt_tokens_total{adapter=\"second\"}"), 10);

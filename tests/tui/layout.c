@@ -51,6 +51,11 @@ static void widths(void **state) {
     assert_int_equal(glyph_at(family, 0).bytes, family.size - 1); /* one key deletes it */
     assert_int_equal(glyph_before(family, family.size), family.size - 1);
     assert_int_equal(glyph_before(family, family.size - 1), 0);
+    /* What terminals draw differently is not drawn: the width is the same everywhere. */
+    assert_int_equal(glyph_columns(family), 3);
+    assert_int_equal(glyph_at(family, 0).shown.size, strlen("👩"));
+    assert_int_equal(glyph_columns(text_from("\xE2\x9D\xA4\xEF\xB8\x8Fx")), 2); /* a heart, red */
+    assert_int_equal(glyph_columns(text_from("👍🏽x")), 3);
     text_view lines = text_from("ab\ncd");
     assert_int_equal(glyph_before(lines, 3), 2);
 }

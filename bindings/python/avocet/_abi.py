@@ -94,6 +94,11 @@ class TelemetryOptions(Structure):
                 ("hardware", c.c_bool), ("model_name", c.c_char_p)]
 
 
+class TraceReader(c.Structure):
+    _fields_ = [("wanted", c.CFUNCTYPE(c.c_bool, c.c_void_p)), ("write", WRITE),
+                ("context", c.c_void_p)]
+
+
 class AnswerTimes(Structure):
     _fields_ = [("size", c.c_size_t), ("model_name", c.c_char_p), ("finish", c.c_int),
                 ("prompt_tokens", c.c_uint32), ("new_tokens", c.c_uint32),
@@ -357,6 +362,9 @@ FUNCTIONS = {
     "avo_engine_measure": (STATUS, [Handle, c.POINTER(c.c_double), _ERROR]),
     "avo_telemetry_open": (STATUS, [c.POINTER(TelemetryOptions), c.c_void_p, _OUT, _ERROR]),
     "avo_telemetry_close": (None, [Handle]),
+    "avo_telemetry_trace_record": (STATUS, [Handle, c.c_double, c.c_uint64,
+                                            c.POINTER(TraceReader), _ERROR]),
+    "avo_telemetry_history": (STATUS, [Handle, c.c_char_p, c.c_uint64, _ERROR]),
     "avo_telemetry_append": (STATUS, [c.c_char_p, c.POINTER(AnswerTimes), _ERROR]),
     "avo_telemetry_row": (STATUS, [c.POINTER(AnswerTimes), WRITE, c.c_void_p, _ERROR]),
     "avo_telemetry_export": (STATUS, [Handle, c.c_int, WRITE, c.c_void_p, _ERROR]),

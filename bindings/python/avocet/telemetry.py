@@ -62,6 +62,11 @@ class Telemetry(Owned):
         """What a dashboard shows; docs/telemetry.md has its members."""
         return json.loads(self._export(JSON))
 
+    def append_history(self, path, bytes_max: int = 0) -> None:
+        """A row of everything, appended to a CSV file as `avocet serve --telemetry` does it;
+        docs/telemetry.md has its columns."""
+        call(library.avo_telemetry_history, self.handle, encoded(path), bytes_max)
+
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
         """While this lasts, spans within steps are recorded, too."""
@@ -74,6 +79,20 @@ class Telemetry(Owned):
     def trace(self, seconds: float = 1e9) -> Dict[str, Any]:
         """The spans of the last seconds as a Chrome trace."""
         return json.loads(self._collect(library.avo_telemetry_trace_write, self.handle, seconds))
+
+    def record(self, seconds: float, spans_max: int = 0) -> Dict[str, Any]:
+        """A trace of the seconds to come, with all spans of that time, however many."""
+        pieces = []
+
+        @_abi.WRITE
+        def write(_, text, size):
+            pieces.append(ctypes.string_at(text, size))
+            return True
+
+        reader = _abi.TraceReader(write=write)
+        call(library.avo_telemetry_trace_record, self.handle, seconds, spans_max,
+             ctypes.byref(reader))
+        return json.loads(b"".join(pieces))
 
     def write_trace(self, path, seconds: float = 1e9) -> None:
         """The same as a file for Perfetto and chrome://tracing."""
