@@ -386,12 +386,15 @@ export class Chat {
     /* ---- Scrolling ---- */
 
     scrolled() {
-        const {scrollTop, scrollHeight, clientHeight} = this.scroller;
+        const {scrollTop, scrollHeight, clientHeight, clientWidth} = this.scroller;
         const left = scrollHeight - scrollTop - clientHeight;
+        const size = `${clientWidth} ${clientHeight}`; /* turning a telephone is not going up */
+        const resized = size !== this.lastSize;
+        this.lastSize = size;
         /* Only who goes up stops following: the answer may have grown since the last look. */
         if (left < NEAR_BOTTOM)
             this.follow = true;
-        else if (scrollTop < this.lastTop - 2)
+        else if (scrollTop < this.lastTop - 2 && !resized)
             this.follow = false;
         this.lastTop = scrollTop;
         byId("jump").hidden = this.follow || left < NEAR_BOTTOM;

@@ -144,6 +144,23 @@ class FullScreen(unittest.TestCase):
         whole = call("run", self.folder, "hi", "-n", "40", "--ctx", "64").stdout.decode()
         self.assertEqual(answer["content"] + "\n", whole)
 
+    def test_retry_leaves_notes_where_they_are(self):
+        screen = self.open("-n", "2")
+        screen.type("hi")
+        screen.keys("Enter")
+        screen.wait("Ended after 2 tokens")
+        screen.type("/set top_k 7")
+        screen.keys("Enter")
+        screen.wait("top_k = 7")
+        screen.type("/retry")
+        screen.keys("Enter")
+        end = time.monotonic() + 60
+        while screen.text().count("Ended after 2 tokens") < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        shown = screen.wait("top_k = 7")
+        self.assertEqual(shown.count("Ended after 2 tokens"), 2)
+        self.assertEqual(shown.count("> hi"), 1)
+
     def test_editing_wide_characters_and_lines(self):
         screen = self.open("-n", "2")
         screen.type("ab日本")

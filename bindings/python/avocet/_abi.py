@@ -286,7 +286,7 @@ STRUCTURES = {
     "avo_scheduler_options": SchedulerOptions, "avo_request_result": RequestResult,
     "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
-    "avo_answer_times": AnswerTimes,
+    "avo_answer_times": AnswerTimes, "avo_trace_reader": TraceReader,
     "avo_grammar_options": GrammarOptions, "avo_grammar_info": GrammarInfo,
 }
 
