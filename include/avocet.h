@@ -379,7 +379,7 @@ AVO_API void avo_engine_close(avo_engine *engine);
 /* The instruction set it computes with. */
 AVO_API const char *avo_engine_isa(const avo_engine *engine);
 /* Measures how many bytes a second its threads can read from memory, which bounds decoding; its
- * telemetry shows that as the limit. Takes less than a tenth of a second and 128 MiB, which are
+ * telemetry shows that as the limit. Takes about a tenth of a second and up to 512 MiB, which are
  * given back. Before a scheduler has the engine. */
 AVO_API AVO_MUST_USE avo_status avo_engine_measure(avo_engine *engine, double *bytes_per_second,
                                                    avo_error *error);

@@ -14,6 +14,7 @@
 #define REPEATS_AGAIN  3
 #define REPEAT_SECONDS 0.004
 #define BARRIERS       1000
+#define PAGE_BYTES     4096
 
 /* ---- Plain C ---- */
 
@@ -185,7 +186,8 @@ static void task_touch(void *context, uint32_t worker, uint32_t workers) {
     const touching *t = context;
     size_t first, last;
     team_share(t->bytes / 64, worker, workers, &first, &last);
-    memset(t->memory + first * 64, 1, (last - first) * 64);
+    for (size_t at = first * 64; at < last * 64; at += PAGE_BYTES) /* the kernel writes the rest */
+        ((volatile uint8_t *)t->memory)[at] = 1;
 }
 
 static void task_read(void *context, uint32_t worker, uint32_t workers) {
@@ -287,11 +289,15 @@ double limits_read(team *team, const uint8_t *memory, size_t bytes, double secon
     uint64_t begin_ns = clock_now_ns();
     size_t best = 0;
     double fastest = 0.0;
+    m.bytes = bytes / 128 * 64; /* by turns one half and the other: nothing is read from caches */
     for (size_t i = 0; i < READ_WAYS; i++) {
+        m.memory = memory + i % 2 * m.bytes;
         double rate = read_rate(&m, i, 1);
         best = rate > fastest ? i : best;
         fastest = rate > fastest ? rate : fastest;
     }
+    m.memory = memory;
+    m.bytes = bytes / 64 * 64;
     for (int i = 0; i < REPEATS && clock_seconds(begin_ns, clock_now_ns()) < seconds; i++) {
         double rate = read_rate(&m, best, 1);
         fastest = rate > fastest ? rate : fastest;

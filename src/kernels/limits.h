@@ -50,8 +50,9 @@ typedef struct machine_limits {
 /* Bytes that a measurement of reading should be given: well past every cache. */
 #define LIMITS_READ_BYTES ((size_t)512 << 20)
 
-/* Writes the memory that is to be read, each worker the share that it will read: pages then lie
- * near it. `bytes` is a multiple of 64; the memory begins at one, and should lie in huge pages. */
+/* Writes to every page of the memory that is to be read, each worker to the share that it will
+ * read: pages then lie near it. `bytes` is a multiple of 64; the memory begins at one, and should
+ * lie in huge pages. */
 void limits_touch(team *team, uint8_t *memory, size_t bytes);
 /* Takes about half a second with LIMITS_READ_BYTES. */
 void limits_measure(const limit_table *table, team *team, const uint8_t *memory, size_t bytes,
@@ -61,8 +62,9 @@ void limits_measure(const limit_table *table, team *team, const uint8_t *memory,
  * from one second to the next, and a figure wants the limits of its own moment. */
 void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limits *limits);
 
-/* Reading alone and in a hurry: each way once, then the best one again while `seconds` last; the
- * fastest pass counts. For those who serve and want a figure at the beginning. */
+/* Reading alone and in a hurry: each way once in a half of the memory, then the best one in all of
+ * it while `seconds` last; the fastest pass counts. For those who serve and want a figure at the
+ * beginning. */
 double limits_read(team *team, const uint8_t *memory, size_t bytes, double seconds);
 
 /* The shortest times that a piece of work can take, to read and to compute, and which of them

@@ -130,7 +130,7 @@ class Served(unittest.TestCase):
 
     def test_a_trace_holds_all_phases_of_its_seconds(self):
         with Serving(self.model, "--threads", 2, *self.administrator) as server:
-            events = self.trace(server, 2)
+            events = self.trace(server, 0.7)  # a model this small fills a million spans in two
         spans = [event for event in events if event["ph"] == "X"]
         steps = [event for event in spans if event["name"] == "step"]
         embeds = [event for event in spans if event["name"] == "embed"]
@@ -138,7 +138,7 @@ class Served(unittest.TestCase):
         phases = sum(event["cat"] == "phase" for event in spans)
         # each step has its phases in both workers, but for those that began before or end behind
         self.assertLessEqual(abs(len(embeds) - 2 * len(steps)), 8)
-        self.assertGreater(max(e["ts"] for e in embeds) - min(e["ts"] for e in embeds), 1.5e6)
+        self.assertGreater(max(e["ts"] for e in embeds) - min(e["ts"] for e in embeds), 0.5e6)
         self.assertGreater(phases, len(embeds) * 8)
 
     def test_two_lanes_are_seen(self):
