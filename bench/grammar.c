@@ -1,7 +1,10 @@
 /* What constrained output costs: opening a grammar, the mask of every step, and a whole answer with
  * and without. For the default model the masks should stay below 5 % of a decode step.
  *
- *   ninja bench_grammar && bench/bench_grammar MODEL [TOKENS]
+ * Answers with and without follow each other, and which comes first alternates; the cost is the
+ * median of their ratios, with half of them in brackets.
+ *
+ *   ninja bench_grammar && bench/bench_grammar MODEL [TOKENS [PAIRS]]
  */
 #include "sample/grammar.h"
 #include "base/clock.h"
@@ -12,6 +15,7 @@
 #include <string.h>
 
 #define STEPS_MAX 4096
+#define PAIRS_MAX 101
 
 typedef struct grammar_sample {
     const char *name;
@@ -152,11 +156,33 @@ static double measure_answer(avo_engine *engine, const avo_model *model, avo_gra
     return result.decode_seconds * 1e3 / (double)(result.new_tokens - 1);
 }
 
+static void measure_pairs(avo_engine *engine, const avo_model *model, avo_grammar *grammar,
+                          uint32_t tokens, uint32_t pairs, double temperature) {
+    double cost[PAIRS_MAX], ms[2][PAIRS_MAX];
+    for (uint32_t pair = 0; pair <= pairs; pair++) { /* the first one warms up */
+        uint32_t at = pair == 0 ? 0 : pair - 1;
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t with = (pair + i) % 2;
+            ms[with][at] =
+                measure_answer(engine, model, with == 1 ? grammar : NULL, tokens, temperature);
+        }
+        cost[at] = (ms[1][at] / ms[0][at] - 1.0) * 100.0;
+    }
+    qsort(cost, pairs, sizeof(*cost), compare);
+    qsort(ms[0], pairs, sizeof(*ms[0]), compare);
+    qsort(ms[1], pairs, sizeof(*ms[1]), compare);
+    printf("    temperature %.1f: %.3f ms a token without, %.3f with: %+.1f %% (%+.1f ... %+.1f)\n",
+           temperature, ms[0][pairs / 2], ms[1][pairs / 2], cost[pairs / 2], cost[pairs / 4],
+           cost[pairs - 1 - pairs / 4]);
+}
+
 int main(int count, char **arguments) {
     avo_error error;
     avo_model *model = NULL;
     avo_engine *engine = NULL;
     uint32_t tokens = count > 2 ? (uint32_t)strtoul(arguments[2], NULL, 10) : 128;
+    uint32_t pairs = count > 3 ? (uint32_t)strtoul(arguments[3], NULL, 10) : 9;
+    pairs = pairs < 1 ? 1 : pairs > PAIRS_MAX ? PAIRS_MAX : pairs;
     if (count < 2 || avo_model_open(arguments[1], NULL, &model, &error) != AVO_OK)
         die("bench_grammar MODEL [TOKENS]", &error);
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
@@ -177,13 +203,8 @@ int main(int count, char **arguments) {
                counts.masks, (double)counts.mask_bytes * 1e-6, (double)counts.visits * 1e-6);
         measure_masks(model, &samples[i], grammar, "first");
         measure_masks(model, &samples[i], grammar, "again");
-        for (int warm = 0; warm < 2; warm++) {
-            double temperature = warm == 0 ? 0.0 : 0.8;
-            double without = measure_answer(engine, model, NULL, tokens, temperature);
-            double with = measure_answer(engine, model, grammar, tokens, temperature);
-            printf("    temperature %.1f: %.3f ms a token without, %.3f with: %+.1f %%\n",
-                   temperature, without, with, (with / without - 1.0) * 100.0);
-        }
+        measure_pairs(engine, model, grammar, tokens, pairs, 0.0);
+        measure_pairs(engine, model, grammar, tokens, pairs, 0.8);
         avo_grammar_close(grammar);
     }
     avo_engine_close(engine);
