@@ -380,7 +380,7 @@ AVO_API void avo_engine_close(avo_engine *engine);
 AVO_API const char *avo_engine_isa(const avo_engine *engine);
 /* Measures how many bytes a second its threads can read from memory, which bounds decoding; its
  * telemetry shows that as the limit. Takes about a tenth of a second and up to 512 MiB, which are
- * given back. Before a scheduler has the engine. */
+ * given back. AVO_ERROR_ARGUMENT while a scheduler has the engine. */
 AVO_API AVO_MUST_USE avo_status avo_engine_measure(avo_engine *engine, double *bytes_per_second,
                                                    avo_error *error);
 
@@ -405,7 +405,7 @@ typedef struct avo_plan {
     uint32_t numa_nodes;
     bool lock;
     const char *isa_from;   /* who chose it: "option", "AVO_ISA", "best" */
-    uint64_t session_bytes; /* timelines of all sessions, books of the KV pages */
+    uint64_t session_bytes; /* timelines of all sessions, books of the KV pages, rings' batch */
     uint32_t lanes;
     uint64_t lane_bytes; /* of scratch_bytes, what the second lane takes */
 } avo_plan;
@@ -800,8 +800,8 @@ typedef struct avo_scheduler_options {
 #define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
     { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0, NULL, 0 }
 
-/* AVO_ERROR_ARGUMENT where sessions or batches of the engine are open; none can be opened until the
- * scheduler is closed. */
+/* AVO_ERROR_ARGUMENT where sessions or batches of the engine are open or another scheduler has it;
+ * none can be opened until the scheduler is closed. */
 AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
                                                    const avo_scheduler_options *options,
                                                    avo_scheduler **scheduler, avo_error *error);

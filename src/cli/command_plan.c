@@ -140,7 +140,8 @@ static void print_table(const plan_facts *facts) {
              plan->lanes > 1 ? cli_bytes_text(plan->lane_bytes, lane) : "",
              plan->lanes > 1 ? " for prompts beside decoding" : "");
     print_row("scratch", plan->scratch_bytes, note);
-    print_row("sessions", plan->session_bytes, "timelines, books of the KV pages");
+    print_row("sessions", plan->session_bytes,
+              "timelines, books of the KV pages, a batch for rings");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all that --adapter names");
     print_row("total", plan_total(facts), "");

@@ -9,6 +9,27 @@
 #include <assert.h>
 #include <string.h>
 
+/* Bytes of a batch's arrays. The plan's limits keep them far below what would wrap. */
+typedef struct batch_sizes {
+    size_t entries, segments, row, logit_row, run, factor;
+} batch_sizes;
+
+static batch_sizes batch_measure(const engine_plan *plan) {
+    size_t sessions = plan->sessions_max, rows = plan->rows_max;
+    return (batch_sizes){.entries = sessions * sizeof(batch_entry),
+                         .segments = sessions * sizeof(batch_segment),
+                         .row = rows * sizeof(uint32_t),
+                         .logit_row = plan->logits_max * sizeof(uint32_t),
+                         .run = sessions * AVO_ADAPTERS_MAX * sizeof(adapter_run),
+                         .factor = rows * AVO_ADAPTERS_MAX * sizeof(float)};
+}
+
+uint64_t batch_bytes(const engine_plan *plan) {
+    batch_sizes sizes = batch_measure(plan);
+    return sizeof(avo_batch) + sizes.entries + sizes.segments + 4 * sizes.row + sizes.logit_row +
+           sizes.run + sizes.factor;
+}
+
 avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out, avo_error *error) {
     *out = NULL;
     assert(lane < engine->plan.lanes);
@@ -16,28 +37,23 @@ avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out,
     avo_batch *batch = allocator_take_array(allocator, 1, sizeof(*batch));
     if (batch == NULL)
         return status_no_memory(error, "a batch", sizeof(*batch));
-    size_t rows = engine->plan.rows_max;
+    batch_sizes sizes = batch_measure(&engine->plan);
     batch->engine = engine;
     batch->lane = &engine->lane[lane];
-    batch->entries =
-        allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->entries));
-    batch->segments =
-        allocator_take_array(allocator, engine->plan.sessions_max, sizeof(*batch->segments));
-    batch->token = allocator_take_array(allocator, rows, sizeof(*batch->token));
-    batch->position = allocator_take_array(allocator, rows, sizeof(*batch->position));
-    batch->row_segment = allocator_take_array(allocator, rows, sizeof(*batch->row_segment));
-    batch->logit_row =
-        allocator_take_array(allocator, engine->plan.logits_max, sizeof(*batch->logit_row));
-    batch->score_row = allocator_take_array(allocator, rows, sizeof(*batch->score_row));
-    batch->run = allocator_take_array(allocator, engine->plan.sessions_max,
-                                      AVO_ADAPTERS_MAX * sizeof(*batch->run));
-    batch->factor =
-        allocator_take_array(allocator, rows, AVO_ADAPTERS_MAX * sizeof(*batch->factor));
+    batch->entries = allocator_take_array(allocator, 1, sizes.entries);
+    batch->segments = allocator_take_array(allocator, 1, sizes.segments);
+    batch->token = allocator_take_array(allocator, 1, sizes.row);
+    batch->position = allocator_take_array(allocator, 1, sizes.row);
+    batch->row_segment = allocator_take_array(allocator, 1, sizes.row);
+    batch->score_row = allocator_take_array(allocator, 1, sizes.row);
+    batch->logit_row = allocator_take_array(allocator, 1, sizes.logit_row);
+    batch->run = allocator_take_array(allocator, 1, sizes.run);
+    batch->factor = allocator_take_array(allocator, 1, sizes.factor);
     if (batch->entries == NULL || batch->segments == NULL || batch->token == NULL ||
         batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL ||
         batch->score_row == NULL || batch->run == NULL || batch->factor == NULL) {
         avo_batch_close(batch);
-        return status_no_memory(error, "a batch", rows * 4 * sizeof(uint32_t));
+        return status_no_memory(error, "a batch", (size_t)batch_bytes(&engine->plan));
     }
     *out = batch;
     return AVO_OK;
@@ -58,20 +74,17 @@ void avo_batch_close(avo_batch *batch) {
     avo_batch_clear(batch);
     avo_engine *engine = batch->engine;
     const avo_allocator *allocator = engine->allocator;
-    size_t rows = engine->plan.rows_max;
+    batch_sizes sizes = batch_measure(&engine->plan);
     engine->batches -= batch->counted;
-    allocator_give(allocator, batch->entries, engine->plan.sessions_max * sizeof(*batch->entries));
-    allocator_give(allocator, batch->segments,
-                   engine->plan.sessions_max * sizeof(*batch->segments));
-    allocator_give(allocator, batch->token, rows * sizeof(*batch->token));
-    allocator_give(allocator, batch->position, rows * sizeof(*batch->position));
-    allocator_give(allocator, batch->row_segment, rows * sizeof(*batch->row_segment));
-    allocator_give(allocator, batch->logit_row,
-                   engine->plan.logits_max * sizeof(*batch->logit_row));
-    allocator_give(allocator, batch->score_row, rows * sizeof(*batch->score_row));
-    allocator_give(allocator, batch->run,
-                   engine->plan.sessions_max * AVO_ADAPTERS_MAX * sizeof(*batch->run));
-    allocator_give(allocator, batch->factor, rows * AVO_ADAPTERS_MAX * sizeof(*batch->factor));
+    allocator_give(allocator, batch->entries, sizes.entries);
+    allocator_give(allocator, batch->segments, sizes.segments);
+    allocator_give(allocator, batch->token, sizes.row);
+    allocator_give(allocator, batch->position, sizes.row);
+    allocator_give(allocator, batch->row_segment, sizes.row);
+    allocator_give(allocator, batch->score_row, sizes.row);
+    allocator_give(allocator, batch->logit_row, sizes.logit_row);
+    allocator_give(allocator, batch->run, sizes.run);
+    allocator_give(allocator, batch->factor, sizes.factor);
     allocator_give(allocator, batch, sizeof(*batch));
 }
 

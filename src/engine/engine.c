@@ -1,4 +1,5 @@
 /* The engine: everything that computing needs, allocated once. */
+#include "engine/engine.h"
 #include "engine/engine_int.h"
 
 #include "base/allocator.h"
@@ -54,6 +55,7 @@ static avo_status open_parts(avo_engine *engine, avo_error *error) {
     AVO_TRY(sessions_open(engine, error));
     AVO_TRY(kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
                          &engine->plan.panels.region, engine->allocator, &engine->kv, error));
+    AVO_TRY(engine_batch_open(engine, 0, &engine->ring_batch, error));
     return engine_telemetry_open(engine, error);
 }
 

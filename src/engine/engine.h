@@ -27,10 +27,9 @@ typedef struct engine_limits {
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
     uint32_t threads, lanes;
-    uint32_t sessions_open, batches_open; /* now */
-    avo_telemetry *telemetry;             /* NULL: none */
-    telemetry_track *track;               /* of the thread that leads; NULL: none */
-    avo_log_function log;                 /* NULL: nobody listens */
+    avo_telemetry *telemetry; /* NULL: none */
+    telemetry_track *track;   /* of the thread that leads; NULL: none */
+    avo_log_function log;     /* NULL: nobody listens */
     void *log_context;
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
@@ -57,8 +56,10 @@ void engine_step_end(avo_batch *batch);
  * there are none. A batch that adds no more than that then finds its pages. */
 bool engine_session_reserve(avo_session *session, uint32_t length);
 
-/* Until it is taken back only those who call engine_… open batches and sessions. */
-void engine_lead(avo_engine *engine, bool led);
+/* Until engine_leave only those who call engine_… open batches and sessions. Refused where somebody
+ * leads it already, and where sessions or batches are open. */
+AVO_MUST_USE avo_status engine_lead(avo_engine *engine, avo_error *error);
+void engine_leave(avo_engine *engine);
 AVO_MUST_USE avo_status engine_session_open(avo_engine *engine, const avo_session_options *options,
                                             avo_session **session, avo_error *error);
 

@@ -94,7 +94,7 @@ struct avo_engine {
     int32_t *session_tokens;     /* [sessions_max][context_max] */
     uint32_t *session_pages;     /* [sessions_max][pages of a context] */
     avo_session *session_closed; /* a list */
-    avo_batch *ring_batch;       /* NULL until a session with a ring was opened */
+    avo_batch *ring_batch;       /* for what turns of a ring compute again */
     uint64_t session_serial;     /* of the newest session */
 };
 
@@ -167,8 +167,8 @@ AVO_MUST_USE avo_status session_catch_up(avo_session *session, uint32_t rows, av
 
 /* ---- Ring mode ---- */
 
-/* Refuses what makes no ring, and makes ready for one. */
-AVO_MUST_USE avo_status ring_check(avo_engine *engine, const avo_session_options *options,
+/* Refuses what makes no ring. */
+AVO_MUST_USE avo_status ring_check(const avo_engine *engine, const avo_session_options *options,
                                    avo_error *error);
 /* What adding tokens does to a timeline. */
 typedef struct ring_turn {
@@ -230,6 +230,8 @@ struct avo_batch {
     uint32_t *score_row;    /* [rows_max] rows that are scored or looked at behind the step */
 };
 
+/* Bytes of one batch. */
+uint64_t batch_bytes(const engine_plan *plan);
 /* Before a step: where sessions have adapters, entries and rows are put into an order in which rows
  * under the same adapters stand together, and the runs are made. Allocates nothing. */
 void batch_arrange(avo_batch *batch);

@@ -9,6 +9,7 @@
 
 avo_status avo_engine_measure(avo_engine *engine, double *bytes_per_second, avo_error *error) {
     *bytes_per_second = 0.0;
+    AVO_TRY(engine_check_free(engine, error)); /* its team is at work */
     /* A quarter of what is free is enough to be no bother. */
     uint64_t room = memory_limit_detect().available_bytes / 4;
     size_t bytes = LIMITS_READ_BYTES;

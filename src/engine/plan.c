@@ -124,7 +124,8 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const backe
         return false;
     plan->kv_bytes = kv_bytes;
     return sessions_bytes(plan, &plan->session_bytes) &&
-           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes);
+           u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes) &&
+           u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes);
 }
 
 static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const backend *backend,

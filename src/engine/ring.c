@@ -12,7 +12,8 @@
 #include <assert.h>
 #include <string.h>
 
-avo_status ring_check(avo_engine *engine, const avo_session_options *options, avo_error *error) {
+avo_status ring_check(const avo_engine *engine, const avo_session_options *options,
+                      avo_error *error) {
     uint32_t window = options->ring_window;
     if (window == 0 && options->ring_keep == 0)
         return AVO_OK;
@@ -24,8 +25,6 @@ avo_status ring_check(avo_engine *engine, const avo_session_options *options, av
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "ring_keep: %u of a window of %u leave less than two tokens to turn",
                            options->ring_keep, window);
-    if (engine->ring_batch == NULL) /* for what is computed again; kept for the next one */
-        return engine_batch_open(engine, 0, &engine->ring_batch, error);
     return AVO_OK;
 }
 

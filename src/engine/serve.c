@@ -16,14 +16,28 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .lanes = engine->plan.lanes,
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
-                           .sessions_open = engine->sessions,
-                           .batches_open = engine->batches,
                            .telemetry = engine->plan.telemetry,
                            .track = telemetry_engine_track(engine->lane[0].telemetry)};
 }
 
-void engine_lead(avo_engine *engine, bool led) {
-    engine->led = led;
+avo_status engine_lead(avo_engine *engine, avo_error *error) {
+    AVO_TRY(engine_check_free(engine, error));
+    if (engine->sessions > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%u sessions of the engine are open: close them before a scheduler "
+                           "leads it",
+                           engine->sessions);
+    if (engine->batches > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%u batches of the engine are open: close them before a scheduler leads "
+                           "it",
+                           engine->batches);
+    engine->led = true;
+    return AVO_OK;
+}
+
+void engine_leave(avo_engine *engine) {
+    engine->led = false;
 }
 
 void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads) {

@@ -370,22 +370,14 @@ static void open_locks(avo_scheduler *s) {
 avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *options,
                               avo_scheduler **out, avo_error *error) {
     *out = NULL;
+    AVO_TRY(engine_lead(engine, error));
     engine_limits limits = engine_limits_of(engine);
-    if (limits.sessions_open > 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%u sessions of the engine are open: close them before a scheduler "
-                           "leads it",
-                           limits.sessions_open);
-    if (limits.batches_open > 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%u batches of the engine are open: close them before a scheduler leads "
-                           "it",
-                           limits.batches_open);
     avo_scheduler *s = allocator_take_array(limits.allocator, 1, sizeof(*s));
-    if (s == NULL)
+    if (s == NULL) {
+        engine_leave(engine);
         return status_no_memory(error, "the scheduler", sizeof(*s));
+    }
     s->engine = engine;
-    engine_lead(engine, true);
     s->engine_limits = limits;
     s->allocator = limits.allocator;
     s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
@@ -458,7 +450,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     give_threads(s);
     close_lane(s, &s->lane[0]);
     close_lane(s, &s->lane[1]);
-    engine_lead(s->engine, false);
+    engine_leave(s->engine);
     sampler_room_close(s->room);
     encode_cache_close(s->encodings);
     buffer_free(&s->watch_room);

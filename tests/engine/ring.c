@@ -379,6 +379,37 @@ static void a_turn_without_pages_is_none(void **state) {
     }
 }
 
+/* Everything that a ring needs was allocated, and planned, with the engine. */
+static void the_first_ring_allocates_nothing(void **state) {
+    (void)state;
+    test_allocator counting;
+    test_allocator_init(&counting);
+    avo_model_options with = AVO_MODEL_OPTIONS_INIT;
+    with.allocator = &counting.allocator;
+    avo_error error = {0};
+    avo_model *model;
+    avo_engine *engine;
+    avo_session *session;
+    avo_engine_options options = options_of(2, 0);
+    assert_ok_error(avo_model_open(test_fixture_path("models/llama2.gguf"), &with, &model, &error),
+                    &error);
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    size_t before = counting.allocations;
+    avo_session_options ring = AVO_SESSION_OPTIONS_INIT;
+    ring.ring_window = WINDOW;
+    assert_ok_error(avo_session_open(engine, &ring, &session, &error), &error);
+    assert_int_equal(counting.allocations, before);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    avo_plan few = AVO_PLAN_INIT, many = AVO_PLAN_INIT;
+    assert_ok(avo_engine_plan(model, &options, &few, &error));
+    options.rows_max += 100; /* only its batch depends on rows */
+    assert_ok(avo_engine_plan(model, &options, &many, &error));
+    assert_true(many.session_bytes >= few.session_bytes + 100 * 4 * sizeof(uint32_t));
+    avo_model_close(model);
+    assert_int_equal(counting.live, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turning_equals_starting_afresh),
@@ -387,6 +418,7 @@ int main(void) {
         cmocka_unit_test(draws_go_on_and_penalties_forget),
         cmocka_unit_test(a_restored_ring_draws_on),
         cmocka_unit_test(wrong_rings_are_refused),
+        cmocka_unit_test(the_first_ring_allocates_nothing),
         cmocka_unit_test(a_turn_without_pages_is_none),
     };
     return cmocka_run_group_tests_name("engine/ring", tests, NULL, NULL);

@@ -233,6 +233,12 @@ static void nobody_else_uses_the_engine(void **state) {
                    &w.error, "a scheduler has the engine");
     assert_refused(avo_batch_open(w.engine, &batch, &w.error), AVO_ERROR_ARGUMENT, &w.error,
                    "a scheduler has the engine");
+    double rate = 1.0;
+    assert_refused(avo_engine_measure(w.engine, &rate, &w.error), AVO_ERROR_ARGUMENT, &w.error,
+                   "a scheduler has the engine");
+    refuse(&w, w.engine, NULL, 0, "a scheduler has the engine"); /* nor does a second one */
+    assert_refused(avo_session_open(w.engine, NULL, &session, &w.error), AVO_ERROR_ARGUMENT,
+                   &w.error, "a scheduler has the engine"); /* and the first one has it still */
     avo_scheduler_close(w.scheduler);
     w.scheduler = NULL;
     assert_ok(avo_batch_open(w.engine, &batch, NULL));
