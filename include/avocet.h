@@ -884,7 +884,7 @@ typedef struct avo_request {
     size_t stop_token_count;
     bool ignore_end;
     const char *tenant;          /* fairness is between tenants, and between adapters of one */
-    float tenant_weight;         /* 0: 1 */
+    float tenant_weight;         /* 0: 1; otherwise 0.001 to 1e9 */
     uint32_t priority;           /* 0…15, 0 is served first; default 8 */
     double first_token_deadline; /* seconds from submission; 0: none */
     double deadline;             /* for the whole answer */

@@ -462,6 +462,40 @@ static void forget(adapter_registry *registry, const char *name, const avo_adapt
     registry->entries[at]->version = ++registry->versions;
 }
 
+/* The mutex is not held. What `name` means shall be opened again, if it still is that. */
+static void forget_written(adapter_registry *registry, const char *name, avo_adapter *adapter) {
+    avo_adapter *closed = NULL;
+    (void)pthread_mutex_lock(&registry->mutex);
+    forget(registry, name, adapter, &closed);
+    (void)pthread_mutex_unlock(&registry->mutex);
+    release_all(closed);
+    adapter_release(adapter);
+}
+
+avo_status registry_take_open(adapter_registry *registry, const char *name, avo_adapter **out,
+                              avo_error *error) {
+    size_t at;
+    avo_adapter *adapter = NULL;
+    *out = NULL;
+    AVO_TRY(check_name(name, error));
+    (void)pthread_mutex_lock(&registry->mutex);
+    bool found = find(registry, name, &at);
+    entry *e = found ? registry->entries[at] : NULL;
+    if (found && e->adapter != NULL) {
+        used_unlink(registry, e);
+        used_append(registry, e);
+        adapter = adapter_share(e->adapter);
+    }
+    (void)pthread_mutex_unlock(&registry->mutex);
+    if (!found)
+        return not_found(name, error);
+    if (adapter != NULL && adapter_check_file(adapter, NULL) != AVO_OK)
+        forget_written(registry, name, adapter);
+    else
+        *out = adapter;
+    return AVO_OK;
+}
+
 /* The file system is asked without the mutex: a slow one holds up nobody else. */
 avo_status registry_take(adapter_registry *registry, const char *name, avo_adapter **out,
                          avo_error *error) {
@@ -478,12 +512,7 @@ avo_status registry_take(adapter_registry *registry, const char *name, avo_adapt
             *out = adapter;
             return status;
         }
-        closed = NULL;
-        (void)pthread_mutex_lock(&registry->mutex);
-        forget(registry, name, adapter, &closed);
-        (void)pthread_mutex_unlock(&registry->mutex);
-        release_all(closed);
-        adapter_release(adapter);
+        forget_written(registry, name, adapter);
     }
 }
 

@@ -38,6 +38,9 @@ AVO_MUST_USE avo_status registry_unload(adapter_registry *registry, const char *
  * opened. */
 AVO_MUST_USE avo_status registry_take(adapter_registry *registry, const char *name,
                                       avo_adapter **out, avo_error *error);
+/* The same, never waiting for files that must be opened first: *out is NULL then. */
+AVO_MUST_USE avo_status registry_take_open(adapter_registry *registry, const char *name,
+                                           avo_adapter **out, avo_error *error);
 
 typedef struct registry_entry {
     const char *name, *path;

@@ -26,7 +26,7 @@ static avo_status check_use(const avo_session *session, const avo_adapter_use *u
     if (!isfinite(use->weight))
         return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu].weight: %g is no number",
                            index, (double)use->weight);
-    return adapter_check_file(use->adapter, error);
+    return AVO_OK;
 }
 
 /* Into its place by digest. */

@@ -108,7 +108,15 @@ avo_status avo_session_open(avo_engine *engine, const avo_session_options *optio
                             avo_session **out, avo_error *error) {
     *out = NULL;
     AVO_TRY(engine_check_free(engine, error));
-    return engine_session_open(engine, options, out, error);
+    AVO_TRY(engine_session_open(engine, options, out, error));
+    avo_status status = AVO_OK;
+    for (uint32_t i = 0; i < (*out)->adapter_count && status == AVO_OK; i++)
+        status = adapter_check_file((*out)->adapters[i].adapter, error);
+    if (status != AVO_OK) {
+        avo_session_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 avo_status engine_session_open(avo_engine *engine, const avo_session_options *options,

@@ -98,7 +98,7 @@ uint32_t pages_peek(const kv_pages *pages, prefix_root root, const int32_t *toke
  * change. */
 void pages_index(kv_pages *pages, prefix_root root, const int32_t *tokens, uint32_t computed,
                  kv_table *table);
-/* Forgets all cached pages. */
+/* Forgets all cached pages: for tests and benches. */
 void pages_drop_cache(kv_pages *pages);
 
 typedef struct pages_counts {

@@ -144,6 +144,11 @@ avo_status avo_registry_take(avo_registry *registry, const char *name, avo_adapt
     return registry_take(registry->inner, name, adapter, error);
 }
 
+avo_status model_registry_take_open(avo_registry *registry, const char *name, avo_adapter **adapter,
+                                    avo_error *error) {
+    return registry_take_open(registry->inner, name, adapter, error);
+}
+
 typedef struct list_context {
     void (*see)(void *context, const avo_registry_entry *entry);
     void *context;

@@ -8,4 +8,9 @@
 /* Views and digest of the model, which outlives what is opened with it. */
 adapter_base model_adapter_base(const avo_model *model);
 
+/* Like avo_registry_take, never waiting for files that must be opened first: *adapter is NULL then.
+ */
+AVO_MUST_USE avo_status model_registry_take_open(avo_registry *registry, const char *name,
+                                                 avo_adapter **adapter, avo_error *error);
+
 #endif

@@ -138,9 +138,10 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
     if (given->priority >= SCHED_PRIORITIES)
         return status_fail(error, AVO_ERROR_ARGUMENT, "priority is %u: 0 to %u", given->priority,
                            SCHED_PRIORITIES - 1);
-    if (!(given->weight > 0) || !(given->weight <= 1e9f))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "weight is %g: more than 0",
-                           (double)given->weight);
+    if (!(given->weight >= SCHED_WEIGHT_MIN) || !(given->weight <= SCHED_WEIGHT_MAX))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "weight is %g: %g to %g",
+                           (double)given->weight, (double)SCHED_WEIGHT_MIN,
+                           (double)SCHED_WEIGHT_MAX);
     if (given->reusable_tokens >= given->prompt_tokens)
         return status_fail(error, AVO_ERROR_ARGUMENT, "%u of %u tokens of a prompt are reusable",
                            given->reusable_tokens, given->prompt_tokens);
@@ -166,17 +167,15 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
     return AVO_OK;
 }
 
-/* Its prompt, and those of its own queue before it, with the whole machine to themselves. */
-static avo_status check_deadline(sched *sched, const sched_request *given, uint32_t pair,
-                                 avo_error *error) {
+/* Its prompt, with the whole machine to itself. What waits before it does not count: who that is,
+ * what of it will be cached by then, or cancelled, nobody knows yet; what waits too long is refused
+ * when that is sure (deadline.c). */
+static avo_status check_deadline(sched *sched, const sched_request *given, avo_error *error) {
     uint64_t first = given->first_deadline_ns, whole = given->deadline_ns;
     uint64_t deadline = first == 0 || (whole > 0 && whole < first) ? whole : first;
     if (deadline == 0)
         return AVO_OK;
-    double ahead = (double)sched->pair[pair].queue[given->priority].tokens *
-                   sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH].prefill_row;
     double needed =
-        ahead +
         deadline_prefill_ns(sched, given->prompt_tokens - given->reusable_tokens, given->adapters);
     if (deadline > sched->now_ns &&
         (needed <= (double)(deadline - sched->now_ns) || !deadline_believed(sched)))
@@ -207,7 +206,7 @@ avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_n
                            sched->counts.waiting, (unsigned long long)sched->counts.waiting_tokens,
                            options->waiting_max, (unsigned long long)options->waiting_tokens_max);
     }
-    AVO_TRY(check_deadline(sched, given, pair, error));
+    AVO_TRY(check_deadline(sched, given, error));
     uint32_t index = sched->request_free;
     request *request = &sched->request[index];
     sched->request_free = request->next;

@@ -53,6 +53,8 @@
 #define SCHED_PAIRS_MAX    65536   /* (tenant, adapter) pairs with work */
 #define SCHED_REQUESTS_MAX 1048576 /* waiting */
 #define SCHED_RUNNING_MAX  4096
+#define SCHED_WEIGHT_MIN   1e-3f /* of a tenant: its counters stay numbers that differ */
+#define SCHED_WEIGHT_MAX   1e9f
 #define REFUSALS_MAX       16
 #define PREFILL_SKIPS_MAX  8 /* steps in which prefill may get nothing while others decode */
 
@@ -155,7 +157,7 @@ typedef struct sched_request {
     uint64_t adapter;  /* identifies the set of adapters; 0: none */
     uint32_t adapters; /* how many adapters that is */
     uint32_t priority; /* 0…SCHED_PRIORITIES − 1, 0 is served first */
-    float weight;      /* of the tenant, > 0 */
+    float weight;      /* of the tenant, SCHED_WEIGHT_MIN to SCHED_WEIGHT_MAX */
     uint32_t prompt_tokens;
     uint32_t new_tokens_max;
     uint64_t arrival_ns;
@@ -182,8 +184,6 @@ AVO_MUST_USE avo_status sched_submit(sched *sched, const sched_request *request,
                                      uint64_t *retry_ns, avo_error *error);
 /* Takes effect with the next plan; false: no such request. */
 bool sched_cancel(sched *sched, uint64_t id);
-/* Of a tenant that has, or had lately, requests here; others bring theirs with a request. */
-void sched_set_weight(sched *sched, uint64_t tenant, float weight);
 
 /* ---- Steps ---- */
 
@@ -216,9 +216,8 @@ typedef struct sched_plan {
 
 /* A plan with entries must be done (sched_step_done) before the next one is asked for; requests may
  * come and be cancelled meanwhile. A plan without entries while something waits: there is nothing
- * to do before something arrives, or pages that others hold come free. */
-void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan);
-/* The same, of one side. A plan of SCHED_PREFILL may be on its way, its entries valid, while plans
+ * to do before something arrives, or pages that others hold come free.
+ * Of one side: a plan of SCHED_PREFILL may be on its way, its entries valid, while plans
  * of SCHED_DECODE are made and done; else nothing may be. Requests are admitted by plans that hold
  * prompts. */
 void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan);

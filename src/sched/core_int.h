@@ -52,7 +52,6 @@ typedef struct queue {
     uint32_t class_now; /* raised by ageing */
     uint64_t served_ns; /* when one of it was last begun, or when it was last empty */
     uint64_t raise_ns;  /* when it next rises; NEVER in class 0 */
-    uint64_t tokens;    /* of prompts */
 } queue;
 
 typedef struct pair {

@@ -147,9 +147,3 @@ void fairness_charge(sched *sched, uint32_t index, uint32_t tokens) {
     heap_put(&sched->by_counter, index);
     queue_moved(sched, index);
 }
-
-void sched_set_weight(sched *sched, uint64_t name, float weight) {
-    uint32_t index = keys_find(&sched->tenants, name, 0);
-    if (index != KEYS_NONE && weight > 0)
-        sched->tenant[index].weight = weight;
-}

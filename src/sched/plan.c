@@ -328,10 +328,6 @@ static void plan_cancelled(sched *sched) {
     }
 }
 
-void sched_plan_step(sched *sched, uint64_t now_ns, sched_plan *plan) {
-    sched_plan_side(sched, SCHED_BOTH, now_ns, plan);
-}
-
 void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan) {
     assert(!sched->in_step && (side == SCHED_DECODE || !sched->flying));
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;

@@ -74,7 +74,6 @@ void queue_append(sched *sched, uint32_t index) {
     request->previous = queue->tail;
     if (pair->waiting++ == 0)
         fairness_waits(sched, request->pair);
-    queue->tokens += request->given.prompt_tokens;
     if (queue->tail != NONE) {
         sched->request[queue->tail].next = index;
         queue->tail = index;
@@ -102,7 +101,6 @@ void queue_remove(sched *sched, uint32_t index, bool begun) {
     else
         queue->tail = request->previous;
     request->next = request->previous = NONE;
-    queue->tokens -= request->given.prompt_tokens;
     if (queue->head == NONE) {
         pair->classes &= ~(1u << request->given.priority);
         heap_remove(&sched->by_precedence, number);

@@ -17,7 +17,9 @@ job *jobs_find(avo_scheduler *s, uint64_t number) {
 }
 
 void list_append(job_list *list, job *job) {
+    job->list = list;
     job->next = NULL;
+    job->previous = list->last;
     if (list->last == NULL)
         list->first = job;
     else
@@ -25,13 +27,18 @@ void list_append(job_list *list, job *job) {
     list->last = job;
 }
 
+void list_remove(job *job) {
+    job_list *list = job->list;
+    *(job->previous != NULL ? &job->previous->next : &list->first) = job->next;
+    *(job->next != NULL ? &job->next->previous : &list->last) = job->previous;
+    job->next = job->previous = NULL;
+    job->list = NULL;
+}
+
 job *list_take(job_list *list) {
     job *job = list->first;
-    if (job == NULL)
-        return NULL;
-    list->first = job->next;
-    if (list->first == NULL)
-        list->last = NULL;
+    if (job != NULL)
+        list_remove(job);
     return job;
 }
 
@@ -119,12 +126,14 @@ uint64_t job_deadline_ns(const job *job) {
     return absolute_ns(job, job->given.deadline);
 }
 
-bool job_late(const job *job) {
+uint64_t job_due_ns(const job *job) {
     uint64_t first = job_first_deadline_ns(job), whole = job_deadline_ns(job);
-    if (first == 0 && whole == 0)
-        return false;
-    uint64_t now = clock_now_ns();
-    return (first > 0 && now >= first) || (whole > 0 && now >= whole);
+    return first == 0 || (whole > 0 && whole < first) ? whole : first;
+}
+
+bool job_late(const job *job) {
+    uint64_t due = job_due_ns(job);
+    return due > 0 && clock_now_ns() >= due;
 }
 
 void job_expire(job *job) {
@@ -351,6 +360,13 @@ static avo_status open_threads(avo_scheduler *s, avo_error *error) {
         if (good)
             s->tokenizer_threads++;
     }
+    s->watch_started = good && pthread_create(&s->watch_thread, NULL, watch_main, s) == 0;
+    good = s->watch_started;
+    while (good && s->options.registry != NULL && s->opener_threads < SCHEDULER_OPENERS) {
+        good = pthread_create(&s->opener_thread[s->opener_threads], NULL, opener_main, s) == 0;
+        if (good)
+            s->opener_threads++;
+    }
     return good ? AVO_OK : status_fail(error, AVO_ERROR_LIMIT, "cannot start a thread");
 }
 
@@ -361,6 +377,8 @@ static void open_locks(avo_scheduler *s) {
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->pending_cond, NULL);
     pthread_cond_init(&s->flight_cond, NULL);
+    pthread_cond_init(&s->opening_cond, NULL);
+    pthread_cond_init(&s->watch_cond, &monotonic);
     pthread_cond_init(&s->engine_cond, &monotonic);
     pthread_cond_init(&s->ready_cond, NULL);
     pthread_cond_init(&s->gone_cond, &monotonic);
@@ -408,19 +426,26 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
 static void close_threads(avo_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     s->closing = true;
+    openings_cancel(s);
     pthread_cond_broadcast(&s->engine_cond);
     pthread_cond_broadcast(&s->gone_cond);
     while (s->inside > 0)
         pthread_cond_wait(&s->gone_cond, &s->lock);
     s->ending = true;
     pthread_cond_broadcast(&s->pending_cond);
+    pthread_cond_broadcast(&s->watch_cond);
     pthread_mutex_unlock(&s->lock);
     for (uint32_t i = 0; i < s->tokenizer_threads; i++)
         pthread_join(s->tokenizer_thread[i], NULL);
+    if (s->watch_started)
+        pthread_join(s->watch_thread, NULL);
     pthread_mutex_lock(&s->lock);
-    s->tokenizers_done = true;
+    s->tokenizers_done = s->openers_done = true;
     pthread_cond_broadcast(&s->engine_cond);
+    pthread_cond_broadcast(&s->opening_cond);
     pthread_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; i < s->opener_threads; i++)
+        pthread_join(s->opener_thread[i], NULL);
     if (s->engine_started)
         pthread_join(s->engine_thread, NULL);
     pthread_mutex_lock(&s->lock);
@@ -459,6 +484,8 @@ void avo_scheduler_close(avo_scheduler *s) {
     allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(job *));
     allocator_give(s->allocator, s->cancels, s->live_max * sizeof(uint64_t));
     allocator_give(s->allocator, s->slots, running * sizeof(serve_slot));
+    pthread_cond_destroy(&s->watch_cond);
+    pthread_cond_destroy(&s->opening_cond);
     pthread_cond_destroy(&s->flight_cond);
     pthread_cond_destroy(&s->gone_cond);
     pthread_cond_destroy(&s->ready_cond);

@@ -162,6 +162,7 @@ static void job_gone(avo_scheduler *s, job *gone) {
         at = &(*at)->chain;
     *at = gone->chain;
     s->live--;
+    s->unborn -= gone->unborn;
     pthread_cond_broadcast(&s->gone_cond);
     pthread_mutex_unlock(&s->lock);
     job_free(gone);

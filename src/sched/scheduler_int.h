@@ -1,9 +1,9 @@
 /* Inside the scheduler's driver: threads, requests in flight (jobs), and who may touch what.
  *
  *   caller ──submit──▶ pending ──tokenizer threads──▶ inbox ──engine thread──▶ ready ──delivery──▶
- * events
+ * events            resumed ◀──opener threads──┘ parked
  *
- * A job is one request from submission to its last event. Three lists of jobs, one lock; nobody
+ * A job is one request from submission to its last event. A few lists of jobs, one lock; nobody
  * holds it while working. Tokens do not travel through a queue: the engine thread appends them to
  * the job's own timeline, which has room for all there can be, and says how many there are. So a
  * slow listener delays deliveries but never the engine, and nothing is unbounded.
@@ -17,6 +17,11 @@
  * no row is computed in vain. That costs a fraction of a microsecond per token, and only where stop
  * strings were asked for. The delivery thread decodes the same tokens once more, with a matcher of
  * its own, to know which text may be shown.
+ *
+ * Nobody waits for an adapter that must be opened but those who asked for it: their jobs are parked
+ * at the opening, which threads of their own do, and no thread has them meanwhile. So whatever is
+ * pending or parked can end at once: cancelled by the caller, or late by the watch thread, which
+ * sleeps until the next deadline.
  *
  * Where prompts have cores of their own there is one thread more, which computes and does nothing
  * else: the engine thread plans a chunk of prompts, lays it into the batch of the engine's second
@@ -39,10 +44,14 @@
 
 /* ---- Limits ---- */
 #define SCHEDULER_WAITING_DEFAULT  1024u
-#define SCHEDULER_TOKENIZERS       2u /* one may be opening an adapter */
+#define SCHEDULER_TOKENIZERS       2u /* one may be compiling a grammar */
+#define SCHEDULER_OPENERS          2u /* of adapters: one may be slow */
+#define SCHEDULER_OPENING_BUCKETS  256u
+#define SCHEDULER_WATCH_NS         1000000u /* deadlines of who waits are looked at this often */
 #define SCHEDULER_TOKENIZERS_MAX   64u
 #define SCHEDULER_ENCODINGS_BYTES  ((size_t)16 << 20)
-#define SCHEDULER_BYTES_PER_TOKEN  4 /* of a text that is not tokenised yet */
+#define SCHEDULER_UNBORN_MAX       64u /* requests of batches that failed and were not told yet */
+#define SCHEDULER_BYTES_PER_TOKEN  4   /* of a text that is not tokenised yet */
 #define SCHEDULER_CHUNK_MIN        16u
 #define SCHEDULER_TOKEN_SECONDS    0.2
 #define SCHEDULER_AGEING_SECONDS   2.0
@@ -55,12 +64,17 @@
 typedef enum job_state {
     JOB_PENDING,   /* waits for a tokenizer thread */
     JOB_PREPARING, /* one has it */
+    JOB_PARKED,    /* waits for an adapter that is being opened */
     JOB_INBOX,     /* waits for the engine thread */
     JOB_TAKEN,     /* the engine thread has it */
     JOB_OVER       /* only its last events are left */
 } job_state;
 
 typedef enum job_end { JOB_ENDS_FINISHED, JOB_ENDS_FAILED, JOB_ENDS_REFUSED } job_end;
+
+typedef struct job_list {
+    struct job *first, *last;
+} job_list;
 
 typedef struct job {
     avo_scheduler *scheduler;
@@ -93,6 +107,8 @@ typedef struct job {
     uint64_t adapter_key; /* identifies the set of adapters */
     uint32_t label;       /* of telemetry, for that set */
     bool noted_waiting;   /* telemetry counts it among those that wait */
+    size_t named_taken;   /* leading named adapters that are in uses */
+    uint64_t prepare_ns;  /* of work before it was parked */
 
     /* Of the engine thread. */
     sampler *sampler;
@@ -110,15 +126,17 @@ typedef struct job {
     /* Under the lock. */
     job_state state;
     bool cancelled;
-    bool counted;           /* among those that wait */
-    uint64_t charge;        /* tokens that it counts for there */
-    struct job *next;       /* in pending or inbox */
-    struct job *next_ready; /* among those with something to deliver */
-    bool ready;             /* it is there */
-    struct job *chain;      /* of its number's bucket */
-    uint32_t produced;      /* tokens drawn and to be delivered */
-    uint32_t scored;        /* tokens of the prompt to be delivered */
-    job_end end;            /* how, when JOB_OVER */
+    bool unborn;                 /* it had failed before it was one, and takes nobody's room */
+    bool counted;                /* among those that wait */
+    uint64_t charge;             /* tokens that it counts for there */
+    job_list *list;              /* that it is in: pending, resumed, an opening's, inbox; or NULL */
+    struct job *next, *previous; /* there */
+    struct job *next_ready;      /* among those with something to deliver */
+    bool ready;                  /* it is there */
+    struct job *chain;           /* of its number's bucket */
+    uint32_t produced;           /* tokens drawn and to be delivered */
+    uint32_t scored;             /* tokens of the prompt to be delivered */
+    job_end end;                 /* how, when JOB_OVER */
 
     /* Of the delivery thread. */
     answer_text text;
@@ -129,9 +147,16 @@ typedef struct job {
     avo_error deliver_error; /* what broke there */
 } job;
 
-typedef struct job_list {
-    job *first, *last;
-} job_list;
+/* An adapter that somebody opens, and who waits for it. Those who come while it is being opened get
+ * what the name means after that: it may have been replaced meanwhile. */
+typedef struct opening {
+    job_list jobs, late;
+    bool runs;             /* one of the threads has it; else it is in the queue */
+    struct opening *next;  /* in the queue */
+    struct opening *chain; /* of its bucket */
+    size_t bytes;          /* as taken */
+    char name[];
+} opening;
 
 /* One running sequence. */
 typedef struct serve_slot {
@@ -168,10 +193,13 @@ struct avo_scheduler {
     pthread_cond_t gone_cond;   /* a job has gone, or begun: room, or the end of a drain; or a call
                                    has ended after closing began */
     pthread_cond_t flight_cond; /* a flight begins, or no more will */
-    pthread_t engine_thread, delivery_thread, flight_thread;
+    pthread_cond_t opening_cond, watch_cond;
+    pthread_t engine_thread, delivery_thread, flight_thread, watch_thread;
+    pthread_t opener_thread[SCHEDULER_OPENERS];
+    uint32_t opener_threads;
     pthread_t tokenizer_thread[SCHEDULER_TOKENIZERS_MAX];
     uint32_t tokenizer_threads;
-    bool engine_started, delivery_started, flight_started;
+    bool engine_started, delivery_started, flight_started, watch_started;
     encode_cache *encodings; /* NULL: the model has no tokenizer */
 
     /* Telemetry; all NULL where the engine has none. That of requests is written under the lock. */
@@ -182,6 +210,10 @@ struct avo_scheduler {
 
     /* Under the lock. */
     job_list pending, inbox;
+    job_list resumed; /* pending ones whose adapter is there now: they go first */
+    opening *opening_first, *opening_last;              /* to be opened */
+    opening *opening_bucket[SCHEDULER_OPENING_BUCKETS]; /* all of them by name */
+    uint64_t due_ns; /* no pending or parked job has a deadline before it; 0: none has one */
     job *ready_first, *ready_last;
     job **buckets; /* [bucket_count] by number */
     uint32_t bucket_count;
@@ -189,12 +221,13 @@ struct avo_scheduler {
     uint32_t cancel_count;
     uint64_t serial;
     uint32_t live;    /* jobs */
+    uint32_t unborn;  /* of these, those that had failed before they were any */
     uint32_t waiting; /* of these, those that were in no step yet */
     uint64_t waiting_tokens;
     uint32_t inside; /* calls of the interface that have not returned; closing waits for them */
     /* In this order: nothing new is taken, and all that lives ends; no call is inside any more, so
      * that the threads may end, one kind after the other. */
-    bool draining, closing, ending, tokenizers_done, engine_done;
+    bool draining, closing, ending, tokenizers_done, openers_done, engine_done;
     avo_scheduler_info info;
     sched_pace pace; /* of first steps */
     flight_state flight;
@@ -220,6 +253,8 @@ struct avo_scheduler {
 job *jobs_find(avo_scheduler *s, uint64_t number);
 void list_append(job_list *list, job *job);
 job *list_take(job_list *list);
+/* Out of the list that it is in. */
+void list_remove(job *job);
 /* The delivery thread shall look at it. */
 void job_ready(job *job);
 /* No more tokens will come. `end` and finish or error are the last event. */
@@ -232,13 +267,16 @@ void job_expire(job *job);
  */
 uint64_t job_first_deadline_ns(const job *job);
 uint64_t job_deadline_ns(const job *job);
+/* The earlier of both; 0: none. */
+uint64_t job_due_ns(const job *job);
 bool job_late(const job *job);
 /* Without the lock: gives everything back. */
 void job_free(job *job);
 
 /* How the KV pool stands, into s->info. Only while nobody else uses the engine. */
 void scheduler_count_pages(avo_scheduler *s);
-/* Around every function of the interface that touches the scheduler, closing excepted. */
+/* Around the functions of the interface that let the lock go before they are done: submission,
+ * batches, draining. The others hold it all the while, and closing waits for nobody but these. */
 void scheduler_enter(avo_scheduler *s);
 void scheduler_leave(avo_scheduler *s);
 
@@ -277,11 +315,25 @@ AVO_MUST_USE avo_status job_score(job *job, avo_batch *batch, const avo_session 
 /* Tokens of the prompt that may be delivered. */
 uint32_t job_scored(const job *job);
 
+/* ---- scheduler_openings.c: adapters that must be opened first; the lock is held ---- */
+
+/* The job waits until `name` was opened. */
+AVO_MUST_USE avo_status opening_park(job *job, const char *name, avo_error *error);
+/* A job that nobody works on ends at once: pending or parked. */
+bool job_waits(const job *job);
+void job_drop(job *job);
+/* Closing: those that are parked end. */
+void openings_cancel(avo_scheduler *s);
+/* It has begun to wait: its deadlines are watched until it is taken. */
+void job_watch(const job *job);
+
 /* ---- Threads ---- */
 
 void *tokenizer_main(void *scheduler);
 void *engine_main(void *scheduler);
 void *delivery_main(void *scheduler);
+void *opener_main(void *scheduler);
+void *watch_main(void *scheduler);
 void *flight_main(void *scheduler);
 
 /* ---- scheduler_engine.c: from a plan to tokens; on the engine thread ---- */

@@ -1,10 +1,12 @@
-/* Tokenizer threads: a request becomes tokens, its adapters are looked up (which may open files),
- * and the memory of its answer is taken. Each thread keeps an encoder; all share the encodings of
- * segments that came before. Nothing here touches the engine. */
+/* Tokenizer threads: a request becomes tokens, the memory of its answer is taken, its adapters are
+ * looked up. Where one must be opened first, the request is parked until it is there
+ * (scheduler_openings.c) and goes on behind that. Each thread keeps an encoder; all share the
+ * encodings of segments that came before. Nothing here touches the engine. */
 #include "sched/scheduler_int.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "model/adapters.h"
 
 #include <string.h>
 
@@ -61,12 +63,26 @@ static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo
 
 /* ---- Adapters ---- */
 
-static avo_status take_adapters(job *job, avo_error *error) {
+/* Adapters that the caller has opened, whose files may have been written over since. This is looked
+ * at once, here: whoever has begun goes on, and the engine thread asks no file system. */
+static avo_status check_handles(const job *job, avo_error *error) {
+    for (size_t i = 0; i < job->use_count; i++)
+        AVO_TRY(adapter_check_file(job->uses[i].adapter, error));
+    return AVO_OK;
+}
+
+/* *cold: the first one that must be opened before this can go on; NULL: all are there. */
+static avo_status take_adapters(job *job, const char **cold, avo_error *error) {
     const avo_request *given = &job->given;
-    for (size_t i = 0; i < given->named_adapter_count; i++) {
-        const avo_named_adapter *named = &given->named_adapters[i];
+    for (; job->named_taken < given->named_adapter_count; job->named_taken++) {
+        const avo_named_adapter *named = &given->named_adapters[job->named_taken];
         avo_adapter *adapter = NULL;
-        AVO_TRY(avo_registry_take(job->scheduler->options.registry, named->name, &adapter, error));
+        AVO_TRY(model_registry_take_open(job->scheduler->options.registry, named->name, &adapter,
+                                         error));
+        if (adapter == NULL) {
+            *cold = named->name;
+            return AVO_OK;
+        }
         job->uses[job->use_count++] = (avo_adapter_use){adapter, named->weight};
     }
     return AVO_OK;
@@ -101,7 +117,7 @@ static avo_status take_grammar(job *job, avo_error *error) {
 
 /* ---- The thread ---- */
 
-static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
+static avo_status prepare_tokens(job *job, encoder *encoder, id_list *ids) {
     avo_error *error = &job->error;
     const avo_request *given = &job->given;
     if (given->tokens != NULL) {
@@ -110,7 +126,17 @@ static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
         AVO_TRY(tokenise(job, encoder, ids, error));
         AVO_TRY(take_tokens(job, ids->ids, ids->count, error));
     }
-    AVO_TRY(take_adapters(job, error));
+    return check_handles(job, error);
+}
+
+/* From where it was parked, if it was; *cold: what it must wait for now. */
+static avo_status prepare(job *job, encoder *encoder, id_list *ids, const char **cold) {
+    avo_error *error = &job->error;
+    if (job->timeline == NULL)
+        AVO_TRY(prepare_tokens(job, encoder, ids));
+    AVO_TRY(take_adapters(job, cold, error));
+    if (*cold != NULL)
+        return AVO_OK;
     AVO_TRY(take_grammar(job, error));
     key_adapters(job);
     arena_free(&job->texts);
@@ -118,7 +144,7 @@ static avo_status prepare(job *job, encoder *encoder, id_list *ids) {
 }
 
 /* The lock is held. */
-static void hand_over(avo_scheduler *s, job *job, avo_status status) {
+static void hand_over(avo_scheduler *s, job *job, const char *cold, avo_status status) {
     if (status != AVO_OK) {
         job_over(job, JOB_ENDS_FAILED);
         return;
@@ -130,6 +156,11 @@ static void hand_over(avo_scheduler *s, job *job, avo_status status) {
     }
     if (job_late(job)) {
         job_expire(job);
+        return;
+    }
+    if (cold != NULL) {
+        if (opening_park(job, cold, &job->error) != AVO_OK)
+            job_over(job, JOB_ENDS_FAILED);
         return;
     }
     s->waiting_tokens += job->capacity - job->charge;
@@ -152,7 +183,7 @@ void *tokenizer_main(void *context) {
     pthread_mutex_lock(&s->lock);
     telemetry_track *track = s->tokenizer_track[s->tokenizers_begun++];
     for (;;) {
-        job *job = list_take(&s->pending);
+        job *job = list_take(s->resumed.first != NULL ? &s->resumed : &s->pending);
         if (job == NULL && s->ending)
             break;
         if (job == NULL) {
@@ -164,15 +195,17 @@ void *tokenizer_main(void *context) {
         pthread_mutex_unlock(&s->lock);
         uint64_t begin = clock_thread_ns(), begin_ns = clock_now_ns();
         bool prepares = wanted && !job_late(job);
-        avo_status status = prepares ? prepare(job, encoder, &ids) : AVO_OK;
+        const char *cold = NULL;
+        avo_status status = prepares ? prepare(job, encoder, &ids, &cold) : AVO_OK;
         double seconds = clock_seconds(begin, clock_thread_ns());
-        if (prepares && status == AVO_OK)
+        if (prepares && status == AVO_OK && cold == NULL)
             note_tokenised(job, track, begin_ns);
+        job->prepare_ns += clock_now_ns() - begin_ns;
         pthread_mutex_lock(&s->lock);
         s->info.tokenizer_seconds += seconds;
         if (!wanted)
             job->cancelled = true;
-        hand_over(s, job, status);
+        hand_over(s, job, cold, status);
     }
     pthread_mutex_unlock(&s->lock);
     id_list_free(&ids);

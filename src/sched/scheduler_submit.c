@@ -145,9 +145,11 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
     if (request->priority >= SCHED_PRIORITIES)
         return status_fail(error, AVO_ERROR_ARGUMENT, "priority %u; 0 to %d", request->priority,
                            SCHED_PRIORITIES - 1);
-    if (!(request->tenant_weight >= 0.0f) || !isfinite(request->tenant_weight))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "tenant_weight %g; it must be positive",
-                           (double)request->tenant_weight);
+    float weight = request->tenant_weight;
+    if (weight != 0.0f && !(weight >= SCHED_WEIGHT_MIN && weight <= SCHED_WEIGHT_MAX))
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "tenant_weight %g; 0 (as everybody has) or %g to %g", (double)weight,
+                           (double)SCHED_WEIGHT_MIN, (double)SCHED_WEIGHT_MAX);
     if (request->tenant != NULL &&
         strnlen(request->tenant, SCHEDULER_TENANT_BYTES_MAX + 1) > SCHEDULER_TENANT_BYTES_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "the tenant's name has more than %u bytes",
@@ -236,7 +238,7 @@ static double retry_after(const avo_scheduler *s, uint64_t charge) {
 /* A request that is larger than everything that may wait is taken when nobody else waits. */
 static bool has_room(const avo_scheduler *s, uint64_t charge) {
     const avo_scheduler_options *options = &s->options;
-    return s->waiting < options->waiting_max && s->live < s->live_max &&
+    return s->waiting < options->waiting_max && s->live - s->unborn < s->live_max &&
            (s->waiting == 0 || s->waiting_tokens + charge <= options->waiting_tokens_max);
 }
 
@@ -437,6 +439,7 @@ avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint
         if (number != NULL)
             *number = job->number;
         list_append(&s->pending, job);
+        job_watch(job);
         pthread_cond_signal(&s->pending_cond);
     }
     pthread_mutex_unlock(&s->lock);
@@ -450,7 +453,12 @@ avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submissio
     take_listener(job, submission, submission->request);
     job->error = *why;
     pthread_mutex_lock(&s->lock);
+    /* Listeners are called one by one and may be slow. Whoever listens will, so this ends. */
+    while (s->unborn >= SCHEDULER_UNBORN_MAX)
+        pthread_cond_wait(&s->gone_cond, &s->lock);
     s->live++;
+    s->unborn++;
+    job->unborn = true;
     s->info.submitted++;
     enter(s, job);
     bool cut_off = s->closing && why->status == AVO_ERROR_FULL;
@@ -478,7 +486,10 @@ bool avo_scheduler_cancel(avo_scheduler *s, uint64_t number) {
     pthread_mutex_lock(&s->lock);
     job *job = jobs_find(s, number);
     bool lives = job != NULL && job->state != JOB_OVER;
-    if (lives && !job->cancelled) {
+    if (lives && job_waits(job)) {
+        job->finish = AVO_FINISH_CANCELLED;
+        job_drop(job);
+    } else if (lives && !job->cancelled) {
         job->cancelled = true;
         if (job->state == JOB_TAKEN) {
             s->cancels[s->cancel_count++] = number;

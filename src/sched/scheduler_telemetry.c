@@ -51,8 +51,9 @@ void scheduler_telemetry_close(avo_scheduler *s) {
 /* ---- Adapters ---- */
 
 static const char *adapter_name(const job *job, size_t index) {
-    if (index < job->given.named_adapter_count)
-        return job->given.named_adapters[index].name;
+    size_t handles = job->given.adapter_count; /* these come first */
+    if (index >= handles)
+        return job->given.named_adapters[index - handles].name;
     const char *path = job->uses[index].adapter->path;
     const char *slash = path == NULL ? NULL : strrchr(path, '/');
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
@@ -81,7 +82,7 @@ void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns) {
     job->label = label_of(job);
     job->noted_waiting = true;
     telemetry_waiting_add(t, job->label, 1);
-    telemetry_stage_add(t, STAGE_TOKENISE, now - begin_ns, 1);
+    telemetry_stage_add(t, STAGE_TOKENISE, job->prepare_ns + now - begin_ns, 1);
     telemetry_track_add(track, &(telemetry_span){.kind = SPAN_TOKENISE,
                                                  .begin_ns = begin_ns,
                                                  .end_ns = now,

@@ -128,16 +128,16 @@ static double first_token_ns(const simulation *s, uint32_t index) {
            cost->context_token * rows * (rows + 1) / 2;
 }
 
-/* Whether a request may be told that it cannot be served in time, there being `ahead` tokens of
- * prompts before it. A scheduler that knows the machine is held to it exactly; one that learns may
- * be wrong, but not by much, and not before it has learned anything. */
-static bool is_hopeless(const simulation *s, uint32_t index, uint64_t now, uint64_t ahead) {
+/* Whether a request may be told that it cannot be served in time: not even with the machine to
+ * itself, whoever else is there. A scheduler that knows the machine is held to it exactly; one that
+ * learns may be wrong, but not by much, and not before it has learned anything. */
+static bool is_hopeless(const simulation *s, uint32_t index, uint64_t now) {
     const simulate_options *options = s->options;
     uint64_t deadline = deadline_at(s, index);
     if (deadline == UINT64_MAX || (deadline > now && s->result->steps < options->sched.trust_steps))
         return false;
     double left = deadline > now ? (double)(deadline - now) : 0;
-    double needed = first_token_ns(s, index) + prompt_cost(s).prefill_row * (double)ahead;
+    double needed = first_token_ns(s, index);
     return left <= needed * (options->learn ? LEARNED_FACTOR : 1 + 1e-9) + 2;
 }
 
@@ -145,18 +145,13 @@ void check_not_taken(simulation *s, uint32_t index, avo_status status) {
     const simulate_item *item = &s->items[index];
     const sched_options *options = &s->options->sched;
     uint64_t tokens = (uint64_t)item->prompt_tokens + item->new_tokens_max;
-    uint64_t ahead = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->users[i].state == USER_WAITING && s->users[i].pair == s->users[index].pair &&
-            s->items[i].priority == item->priority && !s->users[i].cancelled)
-            ahead += s->items[i].prompt_tokens;
     bool right = false;
     if (status == AVO_ERROR_CONTEXT)
         right = tokens > options->context_max || kv_pages_for(tokens) > options->pages;
     else if (status == AVO_ERROR_LIMIT)
         right = tokens > options->waiting_tokens_max ||
                 (options->adapters_max > 0 && item->adapters > options->adapters_max) ||
-                is_hopeless(s, index, s->clock, ahead);
+                is_hopeless(s, index, s->clock);
     if (!right)
         wrong(s, "request %u of %u tokens is not taken (%d) without need", index,
               item->prompt_tokens, (int)status);
@@ -181,7 +176,7 @@ void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_pla
         break;
     case SCHED_REFUSED:
         right = by_plan && deadline > s->now && user->state == USER_WAITING &&
-                is_hopeless(s, index, s->now, 0);
+                is_hopeless(s, index, s->now);
         break;
     case SCHED_FAILED:
         right = !by_plan && user->tokens == item->fails_at;

@@ -269,9 +269,6 @@ static void an_idle_tenant_is_remembered_and_forgotten(void **state) {
         request.tenant = id;
         request.adapter = id * 7;
         world_add(&world, request);
-        sched_set_weight(world.sched, id, 2.0f);
-        sched_set_weight(world.sched, id, -1.0f); /* refused */
-        sched_set_weight(world.sched, id + 1000000, 2.0f);
         world_check(&world);
         world_step(&world);
     }

@@ -252,6 +252,12 @@ static void arrays_that_are_missing(void **state) {
     sampling.bias_count = 1;
     bad.sampling = &sampling;
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "bias: ");
+    const float weights[] = {-1.0f, 1e-4f, 2e9f, 0.0f / 0.0f, 1.0f / 0.0f};
+    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
+        bad = good;
+        bad.tenant_weight = weights[i];
+        refuse(&w, &bad, AVO_ERROR_ARGUMENT, "tenant_weight ");
+    }
     assert_int_equal(info_of(&w).submitted, 0);
     exam_free(&e);
     world_close(&w);

@@ -243,7 +243,9 @@ typedef struct counting {
     avo_allocator allocator;
     pthread_mutex_t lock;
     test_allocator counter;
-    atomic_int slowed; /* an allocation that shall be slow has begun */
+    atomic_int slowed;        /* an allocation that shall be slow has begun */
+    atomic_size_t gate_bytes; /* allocations of that size wait at a gate; 0: there is none */
+    atomic_int at_gate;       /* how many do */
 } counting;
 
 static inline void *counting_take(void *context, size_t size, size_t alignment) {
@@ -253,6 +255,12 @@ static inline void *counting_take(void *context, size_t size, size_t alignment) 
     if (slow > 0) {
         atomic_store(&c->slowed, 1);
         pause_ms(slow);
+    }
+    if (atomic_load(&c->gate_bytes) == size) {
+        atomic_fetch_add(&c->at_gate, 1);
+        while (atomic_load(&c->gate_bytes) == size)
+            pause_ms(1);
+        atomic_fetch_sub(&c->at_gate, 1);
     }
     pthread_mutex_lock(&c->lock);
     void *memory = c->counter.allocator.allocate(&c->counter, size, alignment);

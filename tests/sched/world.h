@@ -122,7 +122,7 @@ static inline void world_add(world *world, sched_request request) {
 }
 
 static inline void world_plan(world *world) {
-    sched_plan_step(world->sched, world->now, &world->plan);
+    sched_plan_side(world->sched, SCHED_BOTH, world->now, &world->plan);
     world_check(world);
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define REQUESTS 12
 
@@ -158,6 +159,50 @@ static void a_schedulers_counts_are_those_of_its_results(void **state) {
 
 /* ---- Without a scheduler ---- */
 
+/* Adapters by handle come first, whatever the order of the request's fields. */
+static void adapters_are_labelled_as_they_are_used(void **state) {
+    (void)state;
+    world w = {0};
+    avo_error error;
+    avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
+    world_open(&w, &options);
+    char path[2][4096];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof(path[i]), "%s/label-%d", test_scratch_folder(), i);
+        mkdir(path[i], 0755);
+        tiny_adapter_write(path[i], (uint64_t)i + 1);
+    }
+    avo_registry *registry;
+    avo_adapter *handle;
+    assert_ok_error(avo_registry_open(w.model, NULL, &registry, &error), &error);
+    assert_ok_error(avo_registry_load(registry, "named", path[1], AVO_REGISTRY_LAZY, &error),
+                    &error);
+    assert_ok_error(avo_adapter_open(w.model, path[0], NULL, &handle, &error), &error);
+    avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
+    scheduler.registry = registry;
+    assert_ok_error(avo_scheduler_open(w.engine, &scheduler, &w.scheduler, &error), &error);
+    avo_adapter_use use = {handle, 1.0f};
+    avo_named_adapter named = {"named", 1.0f};
+    avo_request request = AVO_REQUEST_INIT;
+    request.text = "once upon a time";
+    request.max_new_tokens = 2;
+    request.adapters = &use;
+    request.adapter_count = 1;
+    request.named_adapters = &named;
+    request.named_adapter_count = 1;
+    assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &error), &error);
+    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    buffer text = exported(w.telemetry, AVO_TELEMETRY_PROMETHEUS);
+    if (strstr(text.data, "label-0+named") == NULL)
+        fail_msg("the label is not there: %s", text.data);
+    buffer_free(&text);
+    avo_scheduler_close(w.scheduler);
+    w.scheduler = NULL;
+    avo_adapter_close(handle);
+    avo_registry_close(registry);
+    world_close(&w);
+}
+
 static void an_answer_alone_counts_too(void **state) {
     (void)state;
     world w = {0};
@@ -294,6 +339,7 @@ static void exporters_disturb_nobody(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_schedulers_counts_are_those_of_its_results),
+        cmocka_unit_test(adapters_are_labelled_as_they_are_used),
         cmocka_unit_test(an_answer_alone_counts_too),
         cmocka_unit_test(adapters_beyond_the_limit_share_their_counters),
         cmocka_unit_test(exporters_disturb_nobody),
