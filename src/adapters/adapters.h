@@ -52,10 +52,17 @@ struct avo_adapter {
     uint64_t bytes;                  /* read by a step that uses it */
     uint64_t memory_bytes;           /* taken from the allocator; mapped files do not count */
     struct adapter_storage *storage; /* arena, region, mapped file */
+    uint64_t map_key; /* 0, or of a mapped file: which one, as it was when opened. Where it is
+                         written over, what is computed with it then is not what its digest says,
+                         and must not be found by whoever opens the file again */
 };
 
 typedef struct adapter_options {
     quant_type type; /* QUANT_Q8C (default: of 8 bits), QUANT_F16, QUANT_F32 */
+    /* NULL, or asked once with the bytes that the adapter will have, before they are taken or its
+     * numbers read; a failure ends the opening. */
+    avo_status (*admit)(void *context, uint64_t bytes, avo_error *error);
+    void *admit_context;
 } adapter_options;
 
 /* What a matrix of `k` inputs is kept as under that type. The halves of low rank are multiplied

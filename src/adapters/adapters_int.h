@@ -248,6 +248,9 @@ struct adapter_storage {
 
 AVO_MUST_USE avo_status adapter_build(const adapter_draft *draft, const adapter_options *options,
                                       avo_adapter *adapter, avo_error *error);
+/* Asks whoever counts memory (adapter_options.admit) for what the adapter has and `more` bytes. */
+AVO_MUST_USE avo_status adapter_admit(const adapter_options *options, const avo_adapter *adapter,
+                                      uint64_t more, avo_error *error);
 /* The index of the row in a file's tensor that belongs to row `row` of the base's matrix. */
 uint32_t draft_row(const adapter_draft *draft, adapter_site site, uint32_t row);
 

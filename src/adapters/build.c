@@ -266,6 +266,7 @@ avo_status adapter_build(const adapter_draft *draft, const adapter_options *opti
     AVO_TRY(place_all(&b, error));
     if (b.at == 0)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: the adapter changes nothing", draft->path);
+    AVO_TRY(adapter_admit(options, adapter, b.at, error));
     AVO_TRY(region_open(adapter->allocator, b.at,
                         &(region_options){.huge = b.at >= REGION_HUGE_BYTES}, "an adapter",
                         &storage->region, error));

@@ -2,11 +2,19 @@
 #include "adapters/adapters_int.h"
 
 #include "base/float_mode.h"
+#include "base/hash.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
 /* ---- One adapter from bytes ---- */
+
+avo_status adapter_admit(const adapter_options *options, const avo_adapter *adapter, uint64_t more,
+                         avo_error *error) {
+    const struct adapter_storage *storage = adapter->storage;
+    uint64_t bytes = sizeof(*adapter) + sizeof(*storage) + storage->arena.used_bytes + more;
+    return options->admit == NULL ? AVO_OK : options->admit(options->admit_context, bytes, error);
+}
 
 /* A zip archive as PyTorch writes it, or the protocol byte of a pickle; not the length of a
  * safetensors header that looks like one. */
@@ -55,8 +63,10 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
 
 static avo_status open_bytes(avo_adapter *adapter, bytes_view config, bytes_view weights,
                              const adapter_options *options, avo_error *error) {
-    if (packed_is(weights))
+    if (packed_is(weights)) {
+        AVO_TRY(adapter_admit(options, adapter, weights.size, error));
         return packed_open(adapter, weights, error);
+    }
     arena scratch;
     model_source *source = NULL;
     arena_init(&scratch, adapter->allocator, SIZE_MAX);
@@ -191,6 +201,7 @@ static avo_status keep_map(avo_adapter *adapter, const char *path, file_map *map
         count_memory(adapter);
     }
     storage->map = *map;
+    adapter->map_key = hash_bytes(&map->stamp, sizeof(map->stamp)) | 1;
     *map = (file_map){0};
     return AVO_OK;
 }

@@ -5,6 +5,7 @@
 
 #define CONFIG_TREE_MAX ((size_t)32 << 20)
 #define PATTERNS_MAX    1024
+#define NAMES_MAX       4096 /* each is compared with every module */
 #define ALPHA_MAX       1e9
 
 typedef struct config_reader {
@@ -107,9 +108,9 @@ static avo_status check_options(const config_reader *reader) {
 
 static avo_status check_strings(const config_reader *reader, const char *key,
                                 const json_value *list) {
-    if (list->array.count > ADAPTER_MODULES_MAX)
+    if (list->array.count > NAMES_MAX)
         return status_fail(reader->error, AVO_ERROR_LIMIT, "%s: %s has %zu entries, at most %d",
-                           reader->path, key, list->array.count, ADAPTER_MODULES_MAX);
+                           reader->path, key, list->array.count, NAMES_MAX);
     for (size_t i = 0; i < list->array.count; i++)
         if (list->array.items[i].kind != JSON_STRING)
             return bad(reader, key, "has an entry that is no string");

@@ -10,6 +10,7 @@
 
 #include "adapters/adapters_int.h"
 #include "adapters/beneath.h"
+#include "adapters/failure.h"
 
 #include <stdlib.h>
 
@@ -22,6 +23,7 @@ typedef struct entry {
     avo_adapter *adapter;        /* NULL: not open */
     struct entry *newer, *older; /* among those that are open, by use */
     uint64_t digest[2];          /* of the version when last open */
+    open_failure *failure;       /* NULL, or why it could not be opened: whoever opens it looks */
 } entry;
 
 struct adapter_registry {
@@ -87,6 +89,7 @@ static void free_entry(const adapter_registry *registry, entry *e) {
         return;
     allocator_give(registry->allocator, e->name, e->name_bytes);
     allocator_give(registry->allocator, e->path, e->path_bytes);
+    failure_forget(e->failure, registry->allocator);
     allocator_give(registry->allocator, e, sizeof(*e));
 }
 
@@ -243,13 +246,46 @@ static avo_status make_room(adapter_registry *registry, const entry *except, con
 
 /* ---- Opening and closing ---- */
 
-static avo_status open_files(adapter_registry *registry, const char *path, avo_adapter **out,
+/* Memory for an adapter that is being opened: made and counted before it is taken. */
+typedef struct reservation {
+    adapter_registry *registry;
+    const char *name; /* whose place it will have */
+    uint64_t bytes;
+} reservation;
+
+static avo_status reserve_bytes(void *context, uint64_t bytes, avo_error *error) {
+    reservation *own = context;
+    adapter_registry *registry = own->registry;
+    avo_adapter *closed = NULL;
+    size_t at;
+    (void)pthread_mutex_lock(&registry->mutex);
+    const entry *replaced = find(registry, own->name, &at) ? registry->entries[at] : NULL;
+    avo_status status = make_room(registry, replaced, own->name, bytes, &closed, error);
+    if (status == AVO_OK) {
+        own->bytes = bytes;
+        __atomic_add_fetch(&registry->meter->bytes, bytes, __ATOMIC_RELAXED);
+    }
+    (void)pthread_mutex_unlock(&registry->mutex);
+    release_all(closed);
+    return status;
+}
+
+/* What was reserved becomes room for the adapter itself, under one hold of the mutex. */
+static void unreserve(reservation *own) {
+    __atomic_sub_fetch(&own->registry->meter->bytes, own->bytes, __ATOMIC_RELAXED);
+    own->bytes = 0;
+}
+
+static avo_status open_files(reservation *own, const char *path, avo_adapter **out,
                              avo_error *error) {
+    adapter_registry *registry = own->registry;
+    adapter_options options = registry->options;
+    options.admit = reserve_bytes;
+    options.admit_context = own;
     if (registry->root == NULL)
-        return adapter_open(&registry->base, path, &registry->options, registry->allocator, out,
-                            error);
-    return beneath_open(registry->root, path, &registry->base, &registry->options,
-                        registry->allocator, out, error);
+        return adapter_open(&registry->base, path, &options, registry->allocator, out, error);
+    return beneath_open(registry->root, path, &registry->base, &options, registry->allocator, out,
+                        error);
 }
 
 avo_status registry_open(const adapter_base *base, const registry_options *options,
@@ -355,8 +391,10 @@ static void wait_for_opening(adapter_registry *registry, const char *name) {
 
 /* Under the mutex: everything that can fail comes first. */
 static avo_status load_locked(adapter_registry *registry, entry *fresh, avo_adapter *adapter,
-                              entry **before, avo_adapter **closed, avo_error *error) {
+                              reservation *own, entry **before, avo_adapter **closed,
+                              avo_error *error) {
     wait_for_opening(registry, fresh->name);
+    unreserve(own);
     size_t at;
     const entry *replaced = find(registry, fresh->name, &at) ? registry->entries[at] : NULL;
     if (replaced == NULL)
@@ -379,12 +417,13 @@ avo_status registry_load(adapter_registry *registry, const char *name, const cha
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
     AVO_TRY(make_entry(registry, name, path, pinned, &fresh, error));
-    avo_status status = lazy ? AVO_OK : open_files(registry, path, &adapter, error);
-    if (status == AVO_OK) {
-        (void)pthread_mutex_lock(&registry->mutex);
-        status = load_locked(registry, fresh, adapter, &before, &closed, error);
-        (void)pthread_mutex_unlock(&registry->mutex);
-    }
+    reservation own = {.registry = registry, .name = name};
+    avo_status status = lazy ? AVO_OK : open_files(&own, path, &adapter, error);
+    (void)pthread_mutex_lock(&registry->mutex);
+    if (status == AVO_OK)
+        status = load_locked(registry, fresh, adapter, &own, &before, &closed, error);
+    unreserve(&own);
+    (void)pthread_mutex_unlock(&registry->mutex);
     release_all(closed);
     free_entry(registry, status == AVO_OK ? before : fresh);
     if (status != AVO_OK)
@@ -414,15 +453,39 @@ avo_status registry_unload(adapter_registry *registry, const char *name, avo_err
 
 /* ---- Taking ---- */
 
+/* What could not be opened is not tried again before its files change: every request would pay for
+ * it. The entry is the caller's, the mutex is not held. */
+static avo_status open_unless_failed(reservation *own, entry *e, avo_adapter **out,
+                                     avo_error *error) {
+    adapter_registry *registry = own->registry;
+    failure_files files;
+    failure_look(registry->root, e->path, &files);
+    avo_error why = {0};
+    if (failure_holds(e->failure, &files, &why)) {
+        if (error != NULL)
+            *error = why;
+        return why.status;
+    }
+    avo_status status = open_files(own, e->path, out, &why);
+    why.status = status;
+    failure_forget(e->failure, registry->allocator);
+    e->failure = failure_remember(&files, &why, registry->allocator);
+    if (status != AVO_OK && error != NULL)
+        *error = why;
+    return status;
+}
+
 /* Opens an entry's files without the mutex; it is held again when this returns. */
 static avo_status open_entry(adapter_registry *registry, entry *e, avo_adapter **closed,
                              avo_error *error) {
     avo_adapter *adapter = NULL;
+    reservation own = {.registry = registry, .name = e->name};
     e->opening = true;
     (void)pthread_mutex_unlock(&registry->mutex);
-    avo_status status = open_files(registry, e->path, &adapter, error);
+    avo_status status = open_unless_failed(&own, e, &adapter, error);
     (void)pthread_mutex_lock(&registry->mutex);
     e->opening = false;
+    unreserve(&own);
     (void)pthread_cond_broadcast(&registry->opened);
     if (status != AVO_OK)
         return status;

@@ -22,7 +22,18 @@ static file_stamp stamp_of(const struct stat *info) {
                         .inode = (uint64_t)info->st_ino,
                         .size = (uint64_t)info->st_size,
                         .seconds = info->st_mtim.tv_sec,
-                        .nanoseconds = info->st_mtim.tv_nsec};
+                        .nanoseconds = info->st_mtim.tv_nsec,
+                        .changed_seconds = info->st_ctim.tv_sec,
+                        .changed_nanoseconds = info->st_ctim.tv_nsec};
+}
+
+bool file_stamp_read(const char *path, file_stamp *stamp) {
+    struct stat info;
+    *stamp = (file_stamp){0};
+    if (stat(path, &info) != 0)
+        return false;
+    *stamp = stamp_of(&info);
+    return true;
 }
 
 bool file_was_written(const char *path, const file_stamp *stamp) {

@@ -9,8 +9,13 @@
 /* Which file it is, and whether it was written since. */
 typedef struct file_stamp {
     uint64_t device, inode, size;
-    int64_t seconds, nanoseconds; /* of the last write */
+    int64_t seconds, nanoseconds;                 /* of the last write */
+    int64_t changed_seconds, changed_nanoseconds; /* of the last change of any kind, which nobody
+                                                     can set */
 } file_stamp;
+
+/* Follows links; false, and all zero: there is no such file. */
+bool file_stamp_read(const char *path, file_stamp *stamp);
 
 /* A read-only private mapping of a whole regular file. */
 typedef struct file_map {

@@ -91,6 +91,8 @@ size_t session_adapters_key(const avo_session *session, uint8_t *key) {
         const session_adapter *own = &session->adapters[i];
         memcpy(at, own->adapter->view.digest, sizeof(own->adapter->view.digest));
         at += sizeof(own->adapter->view.digest);
+        memcpy(at, &own->adapter->map_key, sizeof(own->adapter->map_key));
+        at += sizeof(own->adapter->map_key);
         memcpy(at, &own->weight, sizeof(own->weight));
         at += sizeof(own->weight);
     }
@@ -99,11 +101,19 @@ size_t session_adapters_key(const avo_session *session, uint8_t *key) {
 
 /* ---- Of a batch ---- */
 
+/* The same numbers: of one content and, where a file is mapped, of that very file. */
+static int compare_adapters(const avo_adapter *a, const avo_adapter *b) {
+    int order = compare_digests(&a->view, &b->view);
+    if (order != 0 || a->map_key == b->map_key)
+        return order;
+    return a->map_key < b->map_key ? -1 : 1;
+}
+
 /* Adapters that both have, from the first on. */
 static uint32_t common_adapters(const avo_session *a, const avo_session *b) {
     uint32_t most = a->adapter_count < b->adapter_count ? a->adapter_count : b->adapter_count;
     for (uint32_t i = 0; i < most; i++)
-        if (compare_digests(&a->adapters[i].adapter->view, &b->adapters[i].adapter->view) != 0)
+        if (compare_adapters(a->adapters[i].adapter, b->adapters[i].adapter) != 0)
             return i;
     return most;
 }
@@ -114,8 +124,7 @@ static bool stands_before(const avo_session *a, const avo_session *b) {
     uint32_t common = common_adapters(a, b);
     if (common == a->adapter_count || common == b->adapter_count)
         return a->adapter_count < b->adapter_count;
-    return compare_digests(&a->adapters[common].adapter->view, &b->adapters[common].adapter->view) <
-           0;
+    return compare_adapters(a->adapters[common].adapter, b->adapters[common].adapter) < 0;
 }
 
 /* By insertion: stable, without room of its own, and whoever fills a batch does it in much the same

@@ -189,9 +189,9 @@ AVO_MUST_USE avo_status session_adapters_take(avo_session *session,
 /* The same adapters for another session of the engine: a fork. */
 void session_adapters_share(const avo_session *from, avo_session *to);
 void session_adapters_give(avo_session *session);
-/* What K and V depend on: digests and weights, [SESSION_ADAPTERS_KEY_BYTES] at most; how many bytes
- * it took. */
-#define SESSION_ADAPTERS_KEY_BYTES (AVO_ADAPTERS_MAX * (2 * sizeof(uint64_t) + sizeof(float)))
+/* What K and V depend on: digests, keys of maps and weights, [SESSION_ADAPTERS_KEY_BYTES] at most;
+ * how many bytes it took. */
+#define SESSION_ADAPTERS_KEY_BYTES (AVO_ADAPTERS_MAX * (3 * sizeof(uint64_t) + sizeof(float)))
 size_t session_adapters_key(const avo_session *session, uint8_t *key);
 
 typedef struct batch_entry {

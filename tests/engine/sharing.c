@@ -3,13 +3,17 @@
  * bit for bit, for every type of K and V and every back end. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "base/file.h"
 #include "support/adapters.h"
 #include "support/models.h"
 #include "support/place.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 enum { CONTEXT = 160, SESSIONS = 6 };
 
@@ -274,6 +278,77 @@ static void adapters_keep_apart(void **state) {
     adapters_keep_apart_with(NULL);
 }
 
+static void write_bytes(const char *path, const uint8_t *bytes, size_t size, long seconds) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* A packed file is written over while a session computes with it, and then put back, its times
+ * included: what was computed from the other numbers is found by nobody. */
+static void pages_of_overwritten_files_are_not_found(void **state) {
+    (void)state;
+    place p;
+    place_open(&p, "models/llama2", options_for(NULL, NULL));
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/overwritten.avoa", test_scratch_folder());
+    avo_adapter *made;
+    assert_ok_error(
+        avo_adapter_open(p.model, test_fixture_path("adapters/plain"), NULL, &made, &p.error),
+        &p.error);
+    assert_ok_error(avo_adapter_pack(made, path, &p.error), &p.error);
+    avo_adapter_close(made);
+    file_map map;
+    assert_ok_error(file_map_open(path, &map, &p.error), &p.error);
+    size_t size = map.bytes.size;
+    uint8_t *bytes[2];
+    for (int i = 0; i < 2; i++) {
+        bytes[i] = malloc(size);
+        assert_non_null(bytes[i]);
+        memcpy(bytes[i], map.bytes.data, size);
+    }
+    memset(bytes[1] + size / 2, 0, size / 2);
+    file_map_close(&map);
+    write_bytes(path, bytes[0], size, 1000000);
+    int32_t tokens[CONTEXT];
+    float logits[PLACE_VOCABULARY_MAX], right[PLACE_VOCABULARY_MAX], again[PLACE_VOCABULARY_MAX];
+    make_tokens(&p, tokens, CONTEXT, 1);
+    float *results[] = {right, logits, again};
+    avo_adapter *adapter[3];
+    avo_session *session[3];
+    for (int i = 0; i < 3; i++) {
+        struct timespec tick = {0, 20000000}; /* times of changes are coarse */
+        nanosleep(&tick, NULL);
+        if (i == 2)
+            write_bytes(path, bytes[0], size, 1000000);
+        assert_ok_error(avo_adapter_open(p.model, path, NULL, &adapter[i], &p.error), &p.error);
+        avo_adapter_use use = {adapter[i], 1.0f};
+        avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+        options.adapters = &use;
+        options.adapter_count = 1;
+        options.cache_salt = i == 0 ? "apart" : NULL;
+        assert_ok_error(avo_session_open(p.engine, &options, &session[i], &p.error), &p.error);
+        if (i == 1)
+            write_bytes(path, bytes[1], size, 2000000);
+        size_t reused;
+        assert_ok(avo_session_reuse(session[i], tokens, 70, &reused, &p.error));
+        assert_int_equal(reused, 0);
+        extend(&p, session[i], tokens, 70, 24, results[i]);
+    }
+    assert_true(memcmp(right, logits, p.vocabulary * sizeof(float)) != 0); /* it was overwritten */
+    assert_same(&p, right, again, "a file that was put back");
+    for (int i = 0; i < 3; i++) {
+        avo_session_close(session[i]);
+        avo_adapter_close(adapter[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        free(bytes[i]);
+    place_close(&p);
+}
+
 static void wrong_use_is_refused(void **state) {
     (void)state;
     place p;
@@ -368,6 +443,7 @@ int main(void) {
         cmocka_unit_test(sharing_changes_no_bit),
         cmocka_unit_test(salts_keep_apart),
         cmocka_unit_test(adapters_keep_apart),
+        cmocka_unit_test(pages_of_overwritten_files_are_not_found),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(given_away_pages_are_computed_again),
         cmocka_unit_test(nothing_is_allocated),
