@@ -31,27 +31,29 @@ typedef struct simulate_flags {
 
 /* ---- What comes ---- */
 
-/* Adapters and tenants of a trace, which names none: as the flags say. */
-static void spread(const simulate_flags *flags, simulate_item *items, uint32_t count) {
-    simulate_zipf zipf = {flags->zipf, flags->adapters, flags->tenants, 1, 1,
-                          1,           flags->context,  flags->seed};
-    simulate_item *drawn = allocator_take_array(NULL, count, sizeof(simulate_item));
-    if (drawn == NULL)
-        return;
-    simulate_zipf_fill(&zipf, drawn, count);
-    for (uint32_t i = 0; i < count; i++) {
-        items[i].adapter = drawn[i].adapter;
-        items[i].adapters = drawn[i].adapters;
-        items[i].tenant = drawn[i].tenant;
-        items[i].arrival_ns = 1 + (uint64_t)((double)(items[i].arrival_ns - 1) / flags->speed);
-    }
-    allocator_give(NULL, drawn, count * sizeof(simulate_item));
-}
-
 static avo_status take_items(uint32_t count, simulate_item **items, avo_error *error) {
     *items = allocator_take_array(NULL, count, sizeof(simulate_item));
     return *items != NULL ? AVO_OK
                           : status_no_memory(error, "requests", count * sizeof(simulate_item));
+}
+
+/* Adapters and tenants of a trace, which names none: as the flags say; and its speed. */
+static avo_status spread(const simulate_flags *flags, simulate_item *items, uint32_t count,
+                         avo_error *error) {
+    simulate_zipf zipf = {flags->zipf, flags->adapters, flags->tenants, 1, 1,
+                          1,           flags->context,  flags->seed};
+    simulate_item *drawn = NULL;
+    AVO_TRY(take_items(count, &drawn, error));
+    avo_status status = simulate_zipf_fill(&zipf, drawn, count, error);
+    for (uint32_t i = 0; i < count && status == AVO_OK; i++) {
+        items[i].adapter = drawn[i].adapter;
+        items[i].adapters = drawn[i].adapters;
+        items[i].tenant = drawn[i].tenant;
+        double time = 1 + (double)(items[i].arrival_ns - 1) / flags->speed;
+        status = simulate_arrival(time, i, &items[i], error);
+    }
+    allocator_give(NULL, drawn, count * sizeof(simulate_item));
+    return status;
 }
 
 static avo_status read_trace(const simulate_flags *flags, simulate_item **items, uint32_t *capacity,
@@ -71,9 +73,7 @@ static avo_status read_trace(const simulate_flags *flags, simulate_item **items,
     if (status == AVO_OK && *count == 0)
         status = status_fail(error, AVO_ERROR_FORMAT, "%s: there are no requests", flags->trace);
     file_map_close(&map);
-    if (status == AVO_OK)
-        spread(flags, *items, *count);
-    return status;
+    return status == AVO_OK ? spread(flags, *items, *count, error) : status;
 }
 
 static avo_status make_items(const simulate_flags *flags, simulate_item **items, uint32_t *capacity,
@@ -84,8 +84,7 @@ static avo_status make_items(const simulate_flags *flags, simulate_item **items,
     AVO_TRY(take_items(*count, items, error));
     simulate_zipf zipf = {flags->zipf,   flags->adapters, flags->tenants, flags->rate,
                           flags->prompt, flags->answer,   flags->context, flags->seed};
-    simulate_zipf_fill(&zipf, *items, *count);
-    return AVO_OK;
+    return simulate_zipf_fill(&zipf, *items, *count, error);
 }
 
 /* ---- The machine ---- */

@@ -163,7 +163,8 @@ static uint64_t step_time(simulation *s, const sched_plan *plan, uint32_t cores)
         sched_cost_of(&own, &plan->load) * (1 + machine->noise * (2 * draw_uniform(s) - 1));
     if (machine->stall > 0 && draw_uniform(s) < machine->stall)
         cost *= STALL_FACTOR;
-    return (uint64_t)cost + 1;
+    return (uint64_t)(cost < (double)SIMULATE_CLOCK_NS_MAX ? cost : (double)SIMULATE_CLOCK_NS_MAX) +
+           1;
 }
 
 /* A token reaches its client, who knows what it must be. */
@@ -338,7 +339,8 @@ static bool wait_on(simulation *s) {
     return true;
 }
 
-static void run(simulation *s) {
+/* False: the clock has come to its end before the requests have. */
+static bool run(simulation *s) {
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < s->count; i++)
         tokens += (uint64_t)s->items[i].prompt_tokens + s->items[i].new_tokens_max;
@@ -352,11 +354,13 @@ static void run(simulation *s) {
         if (!is_wrong(s))
             make_plan(s, side, &s->near);
         if (is_wrong(s))
-            return;
+            return true;
         if (s->near.plan.entry_count > 0)
             step_run(s, cores);
         else if (!wait_on(s))
             break;
+        if (s->now > SIMULATE_CLOCK_NS_MAX)
+            return false;
         if (turn > steps_max)
             wrong(s, "%llu steps and no end", (unsigned long long)turn);
     }
@@ -364,6 +368,7 @@ static void run(simulation *s) {
         wrong(s, "%u of %u requests have ended", s->over, s->count);
     if (!is_wrong(s) && pages_count(s->pages).used > 0)
         wrong(s, "%u pages are left over", pages_count(s->pages).used);
+    return true;
 }
 
 /* A scheduler that knows the machine knows its sides, too. */
@@ -427,7 +432,11 @@ avo_status simulate_run(const simulate_options *options, const simulate_item *it
     arena_init(&s.arena, allocator, SIZE_MAX);
     avo_status status = open(&s, allocator, error);
     if (status == AVO_OK) {
-        run(&s);
+        if (!run(&s))
+            status = status_fail(error, AVO_ERROR_LIMIT,
+                                 "the work lasts longer than the clock's %.3g seconds: less of it, "
+                                 "or faster steps",
+                                 (double)SIMULATE_CLOCK_NS_MAX * 1e-9);
         result->counts = sched_count(s.sched);
     }
     sched_close(s.sched);

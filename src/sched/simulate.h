@@ -15,6 +15,10 @@
 
 #define SIMULATE_REQUESTS_MAX 1000000
 #define SIMULATE_WRONG_MAX    256
+/* The last request comes within 31 years, and all are done within 126: the clock counts ns in 64
+ * bits, and has room for a step, a deadline or a retry behind its end. */
+#define SIMULATE_ARRIVAL_NS_MAX 1000000000000000000u
+#define SIMULATE_CLOCK_NS_MAX   4000000000000000000u
 
 /* ---- What comes ---- */
 
@@ -119,6 +123,11 @@ typedef struct simulate_zipf {
     uint32_t context_max;
     uint64_t seed;
 } simulate_zipf;
-void simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, uint32_t count);
+/* Refuses what would last longer than SIMULATE_ARRIVAL_NS_MAX. */
+AVO_MUST_USE avo_status simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items,
+                                           uint32_t count, avo_error *error);
+/* When request `index` comes, from a time in ns that may be too large for the clock. */
+AVO_MUST_USE avo_status simulate_arrival(double time_ns, uint32_t index, simulate_item *item,
+                                         avo_error *error);
 
 #endif

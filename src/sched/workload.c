@@ -2,7 +2,9 @@
  * adapters. All of it is a function of the seed. */
 #include "sched/simulate.h"
 
+#include "base/allocator.h"
 #include "base/random.h"
+#include "base/status.h"
 #include "kernels/layer.h"
 
 #include <math.h>
@@ -170,18 +172,27 @@ uint32_t simulate_seed(uint64_t seed, simulate_options *options,
 
 /* ---- Zipf ---- */
 
-/* Which adapter, 1…count: by a sum, as counts are small. */
-static uint32_t zipf_draw(dice *dice, double exponent, uint32_t count) {
-    double total = 0, wanted = 0;
-    for (uint32_t k = 1; k <= count; k++)
-        total += pow(k, -exponent);
-    wanted = uniform(dice) * total;
-    for (uint32_t k = 1; k < count; k++) {
-        wanted -= pow(k, -exponent);
-        if (wanted < 0)
-            return k;
+/* sums[k − 1]: the weights of adapters 1…k. */
+static void zipf_sums(double exponent, double *sums, uint32_t count) {
+    double sum = 0;
+    for (uint32_t k = 1; k <= count; k++) {
+        sum += pow(k, -exponent);
+        sums[k - 1] = sum;
     }
-    return count;
+}
+
+/* Which adapter, 1…count: the first whose sum is more than what was drawn. */
+static uint32_t zipf_draw(dice *dice, const double *sums, uint32_t count) {
+    double wanted = uniform(dice) * sums[count - 1];
+    uint32_t low = 0, high = count - 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sums[middle] > wanted)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low + 1;
 }
 
 /* Lengths as people write: many short, few long. Of mean `mean`, log-normal with sigma 0.8. */
@@ -192,16 +203,25 @@ static uint32_t length_draw(dice *dice, uint32_t mean, uint32_t most) {
     return length < 1 ? 1 : length > most ? most : (uint32_t)length;
 }
 
-void simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, uint32_t count) {
+avo_status simulate_arrival(double time_ns, uint32_t index, simulate_item *item, avo_error *error) {
+    if (!(time_ns <= (double)SIMULATE_ARRIVAL_NS_MAX))
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "request %u would come after %.3g seconds, and the clock goes to %.3g: "
+                           "fewer requests, or faster ones",
+                           index + 1, time_ns * 1e-9, (double)SIMULATE_ARRIVAL_NS_MAX * 1e-9);
+    item->arrival_ns = (uint64_t)time_ns;
+    return AVO_OK;
+}
+
+static avo_status zipf_fill(const simulate_zipf *zipf, const double *sums, simulate_item *items,
+                            uint32_t count, avo_error *error) {
     dice dice = {zipf->seed, 0};
     double time = 1;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t prompt = length_draw(&dice, zipf->prompt_mean, zipf->context_max * 3 / 4);
         uint32_t answer = length_draw(&dice, zipf->answer_mean, zipf->context_max / 4);
-        uint32_t adapter =
-            zipf->adapters > 0 ? zipf_draw(&dice, zipf->exponent, zipf->adapters) : 0;
-        items[i] = (simulate_item){.arrival_ns = (uint64_t)time,
-                                   .tenant = between(&dice, 0, zipf->tenants - 1),
+        uint32_t adapter = zipf->adapters > 0 ? zipf_draw(&dice, sums, zipf->adapters) : 0;
+        items[i] = (simulate_item){.tenant = between(&dice, 0, zipf->tenants - 1),
                                    .adapter = adapter,
                                    .adapters = adapter > 0,
                                    .priority = 8,
@@ -209,6 +229,20 @@ void simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, uint32_
                                    .prompt_tokens = prompt,
                                    .new_tokens_max = answer,
                                    .answer_tokens = UINT32_MAX};
+        AVO_TRY(simulate_arrival(time, i, &items[i], error));
         time += exponential(&dice, 1e9 / zipf->rate);
     }
+    return AVO_OK;
+}
+
+avo_status simulate_zipf_fill(const simulate_zipf *zipf, simulate_item *items, uint32_t count,
+                              avo_error *error) {
+    size_t bytes = zipf->adapters * sizeof(double);
+    double *sums = allocator_take(NULL, bytes);
+    if (sums == NULL && zipf->adapters > 0)
+        return status_no_memory(error, "the weights of adapters", bytes);
+    zipf_sums(zipf->exponent, sums, zipf->adapters);
+    avo_status status = zipf_fill(zipf, sums, items, count, error);
+    allocator_give(NULL, sums, bytes);
+    return status;
 }

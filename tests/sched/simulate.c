@@ -108,7 +108,7 @@ static void splitting_cores_keeps_what_is_there(void **state) {
     static simulate_item items[300];
     static simulate_outcome outcomes[300];
     simulate_zipf zipf = {1, 4, 2, 60, 60, 20, 1024, 3};
-    simulate_zipf_fill(&zipf, items, 300);
+    assert_ok(simulate_zipf_fill(&zipf, items, 300, NULL));
     double seconds[3];
     for (int mode = CORES_MIXED; mode <= CORES_ADAPTIVE; mode++) {
         simulate_options options = plain_options();
@@ -131,8 +131,8 @@ static void zipf_is_skewed_and_repeatable(void **state) {
     (void)state;
     static simulate_item items[20000], again[20000];
     simulate_zipf zipf = {1, 10, 3, 5, 200, 50, 2048, 11};
-    simulate_zipf_fill(&zipf, items, 20000);
-    simulate_zipf_fill(&zipf, again, 20000);
+    assert_ok(simulate_zipf_fill(&zipf, items, 20000, NULL));
+    assert_ok(simulate_zipf_fill(&zipf, again, 20000, NULL));
     assert_memory_equal(items, again, sizeof(items));
     uint32_t of[11] = {0};
     double prompt = 0;
@@ -146,6 +146,40 @@ static void zipf_is_skewed_and_repeatable(void **state) {
     assert_in_range(of[10], 580, 790);
     assert_true(fabs(prompt / 20000 - 200) < 12);
     assert_true(fabs((double)items[19999].arrival_ns * 1e-9 - 4000) < 120); /* 5 a second */
+}
+
+/* A clock of 64 bits ends: what would come later is refused, what comes just before it is served.
+ */
+static void arrivals_are_bounded(void **state) {
+    (void)state;
+    static simulate_item items[20000];
+    static simulate_outcome outcomes[100];
+    avo_error error = {0};
+    simulate_zipf zipf = {1, 0, 1, 1e-6, 4, 2, 2048, 1};
+    assert_refused(simulate_zipf_fill(&zipf, items, 20000, &error), AVO_ERROR_LIMIT, &error,
+                   "the clock goes to 1e+09");
+    simulate_item item = {0};
+    assert_refused(simulate_arrival(NAN, 6, &item, &error), AVO_ERROR_LIMIT, &error, "request 7");
+    assert_refused(simulate_arrival(1e300, 6, &item, &error), AVO_ERROR_LIMIT, &error, "request 7");
+    zipf.rate = 1.5e-7; /* a hundred of them last 0.67e9 seconds */
+    assert_ok_error(simulate_zipf_fill(&zipf, items, 100, &error), &error);
+    assert_true(items[99].arrival_ns > SIMULATE_ARRIVAL_NS_MAX / 2);
+    items[99].arrival_ns = SIMULATE_ARRIVAL_NS_MAX;
+    simulate_options options = plain_options();
+    options.check = true;
+    options.sched.ageing_ns = 1000000;
+    simulate_result result;
+    assert_ok_error(simulate_run(&options, items, 100, NULL, NULL, NULL, outcomes, &result, &error),
+                    &error);
+    assert_string_equal(result.wrong, "");
+    assert_int_equal(result.counts.finished, 100);
+    /* Nor does the work last longer than the clock, be it many steps or one. */
+    for (uint32_t i = 0; i < 2; i++) {
+        options.machine.cost.step = i == 0 ? 1e17 : 1e30;
+        assert_refused(
+            simulate_run(&options, items, 100, NULL, NULL, NULL, outcomes, &result, &error),
+            AVO_ERROR_LIMIT, &error, "longer than the clock");
+    }
 }
 
 static void percentiles_are_right(void **state) {
@@ -218,6 +252,7 @@ int main(void) {
         cmocka_unit_test(times_are_those_of_the_cost_model),
         cmocka_unit_test(splitting_cores_keeps_what_is_there),
         cmocka_unit_test(zipf_is_skewed_and_repeatable),
+        cmocka_unit_test(arrivals_are_bounded),
         cmocka_unit_test(percentiles_are_right),
         cmocka_unit_test(nothing_and_too_much_are_refused),
     };
