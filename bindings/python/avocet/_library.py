@@ -2,9 +2,11 @@
 import ctypes
 import ctypes.util
 import os
+import threading
 import weakref
+from collections import deque
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional, Tuple
 
 from . import _abi
 from .errors import AvocetError, exception_of
@@ -62,7 +64,9 @@ def check(status: int, error: Optional[_abi.Error]) -> None:
 def call(function, *arguments) -> None:
     """A function whose last argument is an avo_error."""
     error = _abi.Error()
-    check(function(*arguments, ctypes.byref(error)), error)
+    status = function(*arguments, ctypes.byref(error))
+    del arguments  # a traceback keeps nothing open
+    check(status, error)
 
 
 def encoded(text) -> Optional[bytes]:
@@ -94,51 +98,117 @@ def ids_of(tokens):
     return ctypes.cast(array, _abi.IDS), len(tokens), array
 
 
+class Turn:
+    """One call at a time, of whichever thread. What must be closed in turn and was let go while
+    somebody is inside is closed as soon as he has left: letting go never waits, since the garbage
+    collector may do it anywhere."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+        self._late: "deque[tuple]" = deque()
+
+    def __enter__(self) -> "Turn":
+        self._lock.acquire()
+        self._close_late()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._lock.release()
+        self._settle()
+
+    def close(self, close, pointer, parents: tuple) -> None:
+        self._late.append((close, pointer, parents))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Whoever has the lock comes by here when he has given it back."""
+        while self._late and self._lock.acquire(blocking=False):
+            try:
+                self._close_late()
+            finally:
+                self._lock.release()
+
+    def _close_late(self) -> None:
+        while self._late:
+            try:
+                close, pointer, _parents = self._late.popleft()  # open until this one is closed
+            except IndexError:
+                return
+            close(pointer)
+
+
 class Native:
-    """What the library opened, closed when nobody holds it any more: neither its Owned, nor
-    whatever was opened from it, nor an array that shows its memory."""
+    """What the library opened, closed when nobody holds it any more: neither its Owned, nor a call
+    that got it as its argument (ctypes takes what `_as_parameter_` says, and the caller's frame
+    holds the argument), nor whatever was opened from it, nor an array that shows its memory."""
 
-    __slots__ = ("handle", "_close", "_parents")
+    __slots__ = ("_as_parameter_", "_close", "_parents", "_turn")
 
-    def __init__(self, handle, close: str, parents: tuple):
-        self.handle = handle
+    def __init__(self, handle, close: str, parents: tuple, turn: Optional[Turn]):
+        self._as_parameter_ = handle
         self._close = getattr(library, close)
         self._parents = parents
+        self._turn = turn
+
+    @property
+    def pointer(self):
+        """For structures; this must be held until the library has read them."""
+        return self._as_parameter_
 
     def __del__(self):
-        if self.handle:
-            self._close(self.handle)
+        if not self._as_parameter_:
+            return
+        if self._turn is None:
+            self._close(self._as_parameter_)
+        else:
+            self._turn.close(self._close, self._as_parameter_, self._parents)
 
 
 class Owned:
     """Something the library opened: closed by close(), a `with` block or the garbage collector.
-    Closing it closes first whatever was opened from it and is open still."""
+    Closing it closes first whatever was opened from it and is open still. Any thread may close it
+    at any time: calls that are inside end as if nothing had been, and the last of them frees it;
+    those that come later are refused."""
 
     _close = ""
 
-    def __init__(self, handle, *parents: "Owned"):
-        self._native: Optional[Native] = Native(
-            handle, self._close, tuple(parent._native for parent in parents))
+    def __init__(self, handle, natives: "Tuple[Native, ...]" = (), parents: "Tuple[Owned, ...]" = (),
+                 turn: Optional[Turn] = None):
+        """`natives`: what natives_of(*parents) said before the library was called."""
+        self._native: Optional[Native] = Native(handle, self._close, natives, turn)
         self._parents = parents  # alive as long as this is
         self._children: "weakref.WeakSet[Owned]" = weakref.WeakSet()
         for parent in parents:
             parent._children.add(self)
+        for parent in parents:
+            if parent.closed:  # meanwhile, and perhaps without having seen this child
+                self.close()
+                parent.handle
 
     @property
-    def handle(self):
-        if self._native is None:
+    def handle(self) -> Native:
+        native = self._native
+        if native is None:
             raise ValueError(f"this {type(self).__name__} is closed")
-        return self._native.handle
+        return native
 
     @property
     def closed(self) -> bool:
         return self._native is None
 
+    def _open_children(self) -> "List[Owned]":
+        while True:
+            try:
+                return [child for child in self._children if not child.closed]
+            except RuntimeError:  # another thread has opened one meanwhile
+                pass
+
     def close(self) -> None:
-        for child in list(self._children):
+        native, self._native = self._native, None
+        for child in self._open_children():
             child.close()
-        self._native = None
         self._parents = ()
+        del native
 
     def __enter__(self):
         return self
@@ -151,4 +221,10 @@ class Owned:
             self.close()
 
 
-__all__ = ["AvocetError", "Native", "Owned", "call", "check", "encoded", "ids_of", "library"]
+def natives_of(*owned: Owned) -> Tuple[Native, ...]:
+    """What keeps them open while something is opened from them; ValueError where one is closed."""
+    return tuple(one.handle for one in owned)
+
+
+__all__ = ["AvocetError", "Native", "Owned", "Turn", "call", "check", "encoded", "ids_of", "library",
+           "natives_of"]

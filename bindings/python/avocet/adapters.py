@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple, Union
 
 from . import _abi
-from ._library import Owned, call, encoded, library
+from ._library import Native, Owned, call, encoded, library, natives_of
 from .model import Model, PathLike
 
 
@@ -60,27 +60,30 @@ class Adapter(Owned):
     def __init__(self, model: Model, path: PathLike, *, type: Optional[str] = None):
         options = _abi.AdapterOptions(type=encoded(type))
         handle = _abi.Handle()
-        call(library.avo_adapter_open, model.handle, encoded(path), ctypes.byref(options),
+        natives = natives_of(model)
+        call(library.avo_adapter_open, natives[0], encoded(path), ctypes.byref(options),
              ctypes.byref(handle))
-        super().__init__(handle, model)
+        super().__init__(handle, natives, (model,))
 
     @classmethod
-    def _of(cls, handle, *parents) -> "Adapter":
+    def _of(cls, handle, natives, model: Model) -> "Adapter":
         adapter = cls.__new__(cls)
-        Owned.__init__(adapter, handle, *parents)
+        Owned.__init__(adapter, handle, natives, (model,))
         return adapter
 
     @property
     def info(self) -> AdapterInfo:
         info = _abi.AdapterInfo()
-        library.avo_adapter_describe(self.handle, ctypes.byref(info))
+        native = self.handle  # whose texts are read below
+        library.avo_adapter_describe(native, ctypes.byref(info))
         return AdapterInfo(**_values(info, AdapterInfo.__dataclass_fields__))
 
     @property
     def modules(self) -> List[AdapterModule]:
         found = []
         module = _abi.AdapterModule()
-        while library.avo_adapter_module_at(self.handle, len(found), ctypes.byref(module)):
+        native = self.handle
+        while library.avo_adapter_module_at(native, len(found), ctypes.byref(module)):
             found.append(AdapterModule(**_values(module, AdapterModule.__dataclass_fields__)))
         return found
 
@@ -94,13 +97,15 @@ NameLike = Union[str, Tuple[str, float]]
 
 
 def uses_of(adapters: Sequence[AdapterLike]):
-    """Adapters, plain or with weights, as a C array."""
+    """Adapters, plain or with weights, as a C array, and what must be held while it is used."""
     array = (_abi.AdapterUse * len(adapters))()
+    held: List[Native] = []
     for use, given in zip(array, adapters):
         adapter, weight = given if isinstance(given, tuple) else (given, 1.0)
-        use.adapter = adapter.handle
+        held.append(adapter.handle)
+        use.adapter = held[-1].pointer
         use.weight = weight
-    return array
+    return array, held
 
 
 def names_of(names: Sequence[NameLike]):
@@ -122,8 +127,10 @@ class Registry(Owned):
         options = _abi.RegistryOptions(root=encoded(root), memory_max=memory_max,
                                        type=encoded(type))
         handle = _abi.Handle()
-        call(library.avo_registry_open, model.handle, ctypes.byref(options), ctypes.byref(handle))
-        super().__init__(handle, model)
+        self.model = model
+        natives = natives_of(model)
+        call(library.avo_registry_open, natives[0], ctypes.byref(options), ctypes.byref(handle))
+        super().__init__(handle, natives, (model,))
 
     def load(self, name: str, path: PathLike, *, pinned: bool = False, lazy: bool = False) -> None:
         """Makes a name known, or replaces what it means. Requests in flight keep the version they
@@ -137,8 +144,9 @@ class Registry(Owned):
     def take(self, name: str) -> Adapter:
         """The version that the name means now."""
         handle = _abi.Handle()
+        natives = natives_of(self.model)
         call(library.avo_registry_take, self.handle, encoded(name), ctypes.byref(handle))
-        return Adapter._of(handle, *self._parents)
+        return Adapter._of(handle, natives, self.model)
 
     def list(self) -> List[RegistryEntry]:
         entries: List[RegistryEntry] = []

@@ -1,11 +1,11 @@
 """Engines, sessions and batches: the step by hand."""
+import contextlib
 import ctypes
-import threading
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
-from ._library import Owned, call, check, encoded, ids_of, library
+from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from .adapters import AdapterLike, uses_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import Model, PathLike
@@ -120,21 +120,26 @@ class Engine(Owned):
 
     def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None, **options):
         struct = EngineOptions(**options).as_struct()
+        parents = (model,) if telemetry is None else (model, telemetry)
+        natives = natives_of(*parents)
         if telemetry is not None:
-            struct.telemetry = telemetry.handle
-        handle = _abi.Handle()
-        call(library.avo_engine_open, model.handle, ctypes.byref(struct), ctypes.byref(handle))
-        super().__init__(handle, *((model,) if telemetry is None else (model, telemetry)))
+            struct.telemetry = natives[1].pointer
         self.model = model
         self.telemetry = telemetry
-        self._lock = threading.RLock()
+        self._turn = Turn()
         self._scheduler = None
         self._vocabulary = model.info.vocabulary
+        handle = _abi.Handle()
+        with model._telling():
+            call(library.avo_engine_open, natives[0], ctypes.byref(struct), ctypes.byref(handle))
+        super().__init__(handle, natives, parents)
 
+    @contextlib.contextmanager
     def _mine(self):
-        if self._scheduler is not None and not self._scheduler.closed:
-            raise ValueError("a Scheduler has this engine: close it first")
-        return self._lock
+        with self._turn:
+            if self._scheduler is not None:
+                raise ValueError("a Scheduler has this engine: close it first")
+            yield
 
     @property
     def isa(self) -> str:
@@ -175,27 +180,24 @@ class Session(Owned):
 
     def __init__(self, engine: Engine, adapters: Sequence[AdapterLike] = (), *,
                  cache_salt: Optional[str] = None, ring_window: int = 0, ring_keep: int = 0):
-        uses = uses_of(adapters)
+        uses, _held = uses_of(adapters)
         options = _abi.SessionOptions(adapters=uses, adapter_count=len(uses),
                                       cache_salt=encoded(cache_salt), ring_window=ring_window,
                                       ring_keep=ring_keep)
+        self.engine = engine
         handle = _abi.Handle()
         with engine._mine():
-            call(library.avo_session_open, engine.handle, ctypes.byref(options),
+            natives = natives_of(engine)
+            call(library.avo_session_open, natives[0], ctypes.byref(options),
                  ctypes.byref(handle))
-        super().__init__(handle, engine)
-        self.engine = engine
+            super().__init__(handle, natives, (engine,), engine._turn)
 
     @classmethod
-    def _of(cls, handle, engine: Engine) -> "Session":
+    def _of(cls, handle, natives, engine: Engine) -> "Session":
         session = cls.__new__(cls)
-        Owned.__init__(session, handle, engine)
         session.engine = engine
+        Owned.__init__(session, handle, natives, (engine,), engine._turn)
         return session
-
-    def close(self) -> None:
-        with self.engine._lock:
-            super().close()
 
     def __len__(self) -> int:
         return library.avo_session_length(self.handle)
@@ -215,8 +217,9 @@ class Session(Owned):
         """Another session with the same timeline; pages are shared until one of both writes."""
         handle = _abi.Handle()
         with self.engine._mine():
+            natives = natives_of(self.engine)
             call(library.avo_session_fork, self.handle, ctypes.byref(handle))
-        return Session._of(handle, self.engine)
+            return Session._of(handle, natives, self.engine)
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Fills the empty session with what is cached of `tokens`; how many that were."""
@@ -243,6 +246,7 @@ class Session(Owned):
         as it comes; returning False ends the answer, an exception ends it and is raised here.
         `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may be."""
         bound = grammar_of(self.engine.model, grammar, schema)
+        rules = None if bound is None else bound.handle
         array, count, _keep = ids_of(tokens)
         stop_array, stop_count, _keep_stop = ids_of(stop_tokens)
         stops = (ctypes.c_char_p * len(stop))(*[encoded(text) for text in stop])
@@ -262,7 +266,7 @@ class Session(Owned):
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
             stop_count=len(stop), stop_tokens=stop_array, stop_token_count=stop_count,
             ignore_end=ignore_end, on_token=_abi.TOKEN(see),
-            grammar=None if bound is None else bound.handle)
+            grammar=None if rules is None else rules.pointer)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
         result = _abi.GenerateResult()
@@ -283,20 +287,17 @@ class Batch(Owned):
     _close = "avo_batch_close"
 
     def __init__(self, engine: Engine):
-        handle = _abi.Handle()
-        with engine._mine():
-            call(library.avo_batch_open, engine.handle, ctypes.byref(handle))
-        super().__init__(handle, engine)
         self.engine = engine
         self._scored = {}
+        handle = _abi.Handle()
+        with engine._mine():
+            natives = natives_of(engine)
+            call(library.avo_batch_open, natives[0], ctypes.byref(handle))
+            super().__init__(handle, natives, (engine,), engine._turn)
 
     def _check(self, status: int) -> None:
         if status != 0:
             check(status, library.avo_batch_error(self.handle).contents)
-
-    def close(self) -> None:
-        with self.engine._lock:
-            super().close()
 
     def clear(self) -> None:
         with self.engine._mine():
@@ -311,19 +312,20 @@ class Batch(Owned):
         with self.engine._mine():
             self._check(library.avo_batch_add_scored(self.handle, session.handle, array, count,
                                                      wanted))
-        self._scored[session.handle.value] = wanted
+            self._scored[session.handle.pointer.value] = wanted
 
     def logits(self, session: Session):
         """Logits of the session's scored tokens in the step just done, as a read-only NumPy array
         [tokens, vocabulary] without a copy: its numbers change with the engine's next step."""
         import numpy
-        count = self._scored.get(session.handle.value, 0)
+        owner = self.engine.handle  # open as long as the array lives
+        count = self._scored.get(session.handle.pointer.value, 0)
         first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None
         if not first:
             raise LookupError("the session has no logits in the last step")
         size = count * self.engine._vocabulary
         memory = (ctypes.c_float * size).from_address(ctypes.addressof(first.contents))
-        memory.owner = self.engine._native  # stays open as long as the array lives
+        memory.owner = owner
         array = numpy.frombuffer(memory, dtype=numpy.float32).reshape(count, -1)
         array.flags.writeable = False
         return array

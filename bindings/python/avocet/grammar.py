@@ -4,7 +4,7 @@ import json
 from typing import Optional, Union
 
 from . import _abi
-from ._library import Owned, call, encoded, library
+from ._library import Owned, call, encoded, library, natives_of
 from .model import Model
 
 _GBNF, _SCHEMA, _JSON = 0, 1, 2
@@ -32,10 +32,11 @@ class Grammar(Owned):
             text = encoded(schema if isinstance(schema, str) else json.dumps(schema))
         options = _abi.GrammarOptions(trigger=encoded(trigger))
         handle = _abi.Handle()
-        call(library.avo_grammar_open, model.handle, kind, text, ctypes.byref(options),
-             ctypes.byref(handle))
-        super().__init__(handle, model)
         self.model = model
+        natives = natives_of(model)
+        call(library.avo_grammar_open, natives[0], kind, text, ctypes.byref(options),
+             ctypes.byref(handle))
+        super().__init__(handle, natives, (model,))
 
 
 GrammarLike = Union[Grammar, str, None]

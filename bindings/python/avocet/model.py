@@ -1,4 +1,5 @@
 """Models: weights, tokenizer and chat template of one file or folder."""
+import contextlib
 import ctypes
 import json
 from dataclasses import dataclass
@@ -6,6 +7,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Union
 
 from . import _abi
 from ._library import Owned, call, check, encoded, ids_of, library
+from .errors import CancelledError
 
 PathLike = Union[str, bytes, "os.PathLike[str]"]  # noqa: F821
 
@@ -51,22 +53,42 @@ class Model(Owned):
 
     def __init__(self, path: PathLike,
                  progress: Optional[Callable[[str, int, int], bool]] = None):
+        """`progress` sees what is done, also by the first Engine; returning False ends the opening,
+        and so does an exception, which is raised here or there."""
         options = _abi.ModelOptions()
         self._progress = None
+        self._raised: List[BaseException] = []
+        raised = self._raised
         if progress is not None:
             def tell(_, what, done, total):
-                return bool(progress(what.decode(), done, total))
+                try:
+                    return bool(progress(what.decode(), done, total))
+                except BaseException as error:  # not through C
+                    raised.append(error)
+                    return False
             self._progress = _abi.PROGRESS(tell)
             options.progress = self._progress
         handle = _abi.Handle()
-        call(library.avo_model_open, encoded(path), ctypes.byref(options), ctypes.byref(handle))
+        with self._telling():
+            call(library.avo_model_open, encoded(path), ctypes.byref(options), ctypes.byref(handle))
         super().__init__(handle)
         self.path = path
+
+    @contextlib.contextmanager
+    def _telling(self):
+        """Around calls that `progress` may end."""
+        try:
+            yield
+        except CancelledError:
+            if self._raised:
+                raise self._raised.pop()
+            raise
 
     @property
     def info(self) -> ModelInfo:
         info = _abi.ModelInfo()
-        library.avo_model_describe(self.handle, ctypes.byref(info))
+        native = self.handle  # whose texts are read below
+        library.avo_model_describe(native, ctypes.byref(info))
         values = {name: getattr(info, name) for name in ModelInfo.__dataclass_fields__}
         for name in ("architecture", "format"):
             values[name] = values[name].decode()

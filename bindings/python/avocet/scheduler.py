@@ -11,7 +11,7 @@ from typing import (TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, 
                     Union)
 
 from . import _abi
-from ._library import Owned, call, check, encoded, ids_of, library
+from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .engine import FINISH, Engine, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
@@ -208,23 +208,16 @@ class Scheduler(Owned):
                  adapters_max: int = 0, cores: Optional[str] = None,
                  prefill_threads: int = 0):
         """`cores`: "mixed", "static" or "adaptive"; the latter two want an Engine with lanes=2."""
+        parents = (engine,) if registry is None else (engine, registry)
+        natives = natives_of(*parents)
         options = _abi.SchedulerOptions(
             running_max=running_max, waiting_max=waiting_max,
             waiting_tokens_max=waiting_tokens_max, token_seconds=token_seconds,
             ageing_seconds=ageing_seconds, tokenizer_threads=tokenizer_threads,
             no_prefix_cache=not prefix_cache,
-            registry=None if registry is None else registry.handle,
+            registry=None if registry is None else natives[1].pointer,
             adapters_max=adapters_max, cores=None if cores is None else encoded(cores),
             prefill_threads=prefill_threads)
-        handle = _abi.Handle()
-        with engine._mine():
-            if any(not child.closed for child in engine._children):
-                raise ValueError("the engine has open sessions or batches: close them first")
-            call(library.avo_scheduler_open, engine.handle, ctypes.byref(options),
-                 ctypes.byref(handle))
-            parents = [engine] if registry is None else [engine, registry]
-            super().__init__(handle, *parents)
-            engine._scheduler = self
         self.engine = engine
         self._answers = {}  # by the number that the callback gets as its context
         self._calls = threading.Condition()
@@ -232,7 +225,15 @@ class Scheduler(Owned):
         self._closing = self._draining = False
         self._keys = itertools.count(1)
         self._on_event = _abi.EVENT(self._see)
-        _OPEN.add(self)
+        handle = _abi.Handle()
+        with engine._mine():
+            if engine._open_children():
+                raise ValueError("the engine has open sessions or batches: close them first")
+            call(library.avo_scheduler_open, natives[0], ctypes.byref(options),
+                 ctypes.byref(handle))
+            engine._scheduler = self
+            _OPEN.add(self)
+            super().__init__(handle, natives, parents)
 
     def _see(self, key, event) -> bool:
         """Called by the library's delivery thread; nothing may be raised from here."""
@@ -260,7 +261,7 @@ class Scheduler(Owned):
                 raise ValueError("this Scheduler is closed")
             self._inside += 1
         try:
-            yield self.handle
+            yield self.handle.pointer  # nobody else holds the native: close() frees it
         finally:
             with self._calls:
                 self._inside -= 1
@@ -273,7 +274,9 @@ class Scheduler(Owned):
                 return
             self._closing = True
             self._calls.wait_for(lambda: self._inside == 0)
-        super().close()
+        with self.engine._turn:
+            super().close()
+            self.engine._scheduler = None
         _OPEN.discard(self)
 
     def submit(self, request: Optional[Request] = None, **fields) -> Answer:
@@ -281,10 +284,11 @@ class Scheduler(Owned):
         request = Request(**fields) if request is None else replace(request, **fields)
         answer = Answer(self, request)
         key = next(self._keys)
-        struct, _keep = _struct_of(request)
+        struct, held = _struct_of(request)
         bound = grammar_of(self.engine.model, request.grammar, request.schema)
         if bound is not None:
-            struct.grammar = bound.handle
+            held.append(bound.handle)
+            struct.grammar = held[-1].pointer
         struct.on_event = self._on_event
         struct.on_event_context = key
         number = ctypes.c_uint64()
@@ -295,6 +299,7 @@ class Scheduler(Owned):
             status = library.avo_scheduler_submit(handle, ctypes.byref(struct),
                                                   ctypes.byref(number), ctypes.byref(retry),
                                                   ctypes.byref(error))
+        del held  # by the library from here on
         if status != 0:
             self._answers.pop(key, None)
             try:
@@ -436,7 +441,7 @@ def _with_defaults(given, sampling: Optional[Sampling], shared) -> Request:
 
 
 def _struct_of(request: Request):
-    """The C structure, and what must stay alive until it was submitted."""
+    """The C structure, and a list of what must stay alive until it was submitted."""
     struct = _abi.Request(
         max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
         tenant=encoded(request.tenant), tenant_weight=request.tenant_weight,
@@ -480,10 +485,10 @@ def _set_prompt(struct: _abi.Request, request: Request):
 def _set_adapters(struct: _abi.Request, adapters):
     def first(given):
         return given[0] if isinstance(given, tuple) else given
-    objects = uses_of([given for given in adapters if isinstance(first(given), Adapter)])
+    objects, held = uses_of([given for given in adapters if isinstance(first(given), Adapter)])
     names = names_of([given for given in adapters if isinstance(first(given), str)])
     if len(objects) + len(names) != len(adapters):
         raise TypeError("an adapter is an Adapter, a name, or (either, weight)")
     struct.adapters, struct.adapter_count = objects, len(objects)
     struct.named_adapters, struct.named_adapter_count = names, len(names)
-    return objects, names
+    return objects, held, names

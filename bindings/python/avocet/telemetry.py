@@ -70,11 +70,12 @@ class Telemetry(Owned):
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
         """While this lasts, spans within steps are recorded, too."""
-        library.avo_telemetry_trace_begin(self.handle)
+        native = self.handle
+        library.avo_telemetry_trace_begin(native)
         try:
             yield
         finally:
-            library.avo_telemetry_trace_end(self.handle)
+            library.avo_telemetry_trace_end(native)
 
     def trace(self, seconds: float = 1e9) -> Dict[str, Any]:
         """The spans of the last seconds as a Chrome trace."""
