@@ -1,6 +1,9 @@
 """include/avocet.h in ctypes: structures and functions, nothing else. tests/test_abi.py compares
 every size and offset with what a C compiler says."""
 import ctypes as c
+import numbers
+
+from ._arguments import shown
 
 ERROR_TEXT_MAX = 1024
 FLOATS = c.POINTER(c.c_float)
@@ -25,13 +28,25 @@ def in_range(kind, name: str, value) -> int:
     return int(value)
 
 
+def _fitting(kind, name: str, value):
+    """What a field of this kind may get: ctypes would take numbers for addresses."""
+    if kind in RANGES:
+        return in_range(kind, name, value)
+    if kind in (c.c_float, c.c_double) and (isinstance(value, bool) or
+                                            not isinstance(value, numbers.Real)):
+        raise TypeError(f"{name} must be a number, not {shown(value)}")
+    if kind is c.c_char_p and not (value is None or isinstance(value, bytes)):
+        raise TypeError(f"{name} must be a text, not {shown(value)}")
+    return value
+
+
 class Structure(c.Structure):
     """One that begins with its own size gets it filled in. Integers must fit their fields."""
 
     def __init__(self, **fields):
         for name, kind in self._fields_:
-            if kind in RANGES and name in fields:
-                fields[name] = in_range(kind, name, fields[name])
+            if name in fields:
+                fields[name] = _fitting(kind, name, fields[name])
         super().__init__(**fields)
         if self._fields_[0][0] == "size":
             self.size = c.sizeof(self)

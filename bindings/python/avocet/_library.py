@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from . import _abi
+from ._arguments import shown
 from .errors import AvocetError, exception_of
 
 _FOLDER = Path(__file__).resolve().parent
@@ -73,7 +74,10 @@ def encoded(text) -> Optional[bytes]:
     """A str or path as the library takes it."""
     if text is None:
         return None
-    data = text if isinstance(text, bytes) else os.fspath(text).encode("utf-8")  # or ValueError
+    if not isinstance(text, (str, bytes, os.PathLike)):
+        raise TypeError(f"a text or a path is wanted, not {shown(text)}")
+    given = os.fspath(text)
+    data = given if isinstance(given, bytes) else given.encode("utf-8")  # or ValueError
     if b"\0" in data:
         raise ValueError("the text holds a zero byte")
     return data
@@ -91,7 +95,12 @@ def ids_of(tokens):
             return array.ctypes.data_as(_abi.IDS), array.size, array
     except ImportError:
         pass
+    if isinstance(tokens, (str, bytes, dict)) or not hasattr(tokens, "__iter__"):
+        raise TypeError(f"token ids must be a list of integers, not {shown(tokens)}")
     tokens = list(tokens)
+    for token in tokens:
+        if isinstance(token, bool) or not hasattr(token, "__index__"):
+            raise TypeError(f"token ids are integers, not {shown(token)}")
     if any(not -2**31 <= token < 2**31 for token in tokens):  # ctypes would cut them
         raise ValueError("token ids are integers of 32 bits")
     array = (ctypes.c_int32 * len(tokens))(*tokens)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple, Union
 
 from . import _abi
+from ._arguments import items, must_be, number, path_of, shown, text_of
 from ._library import Native, Owned, call, encoded, library, natives_of
 from .model import Model, PathLike
 
@@ -58,10 +59,11 @@ class Adapter(Owned):
     _close = "avo_adapter_close"
 
     def __init__(self, model: Model, path: PathLike, *, type: Optional[str] = None):
+        must_be(Model, model=model)
         options = _abi.AdapterOptions(type=encoded(type))
         handle = _abi.Handle()
         natives = natives_of(model)
-        call(library.avo_adapter_open, natives[0], encoded(path), ctypes.byref(options),
+        call(library.avo_adapter_open, natives[0], path_of("path", path), ctypes.byref(options),
              ctypes.byref(handle))
         super().__init__(handle, natives, (model,))
 
@@ -89,31 +91,41 @@ class Adapter(Owned):
 
     def pack(self, path: PathLike) -> None:
         """Writes the layout that opens instantly."""
-        call(library.avo_adapter_pack, self.handle, encoded(path))
+        call(library.avo_adapter_pack, self.handle, path_of("path", path))
 
 
 AdapterLike = Union[Adapter, Tuple[Adapter, float]]
 NameLike = Union[str, Tuple[str, float]]
 
 
+def _weighted(given):
+    if not isinstance(given, tuple):
+        return given, 1.0
+    if len(given) != 2:
+        raise TypeError(f"an adapter with its weight is a pair, not {shown(given)}")
+    return given
+
+
 def uses_of(adapters: Sequence[AdapterLike]):
     """Adapters, plain or with weights, as a C array, and what must be held while it is used."""
+    adapters = items("adapters", adapters, "adapters")
     array = (_abi.AdapterUse * len(adapters))()
     held: List[Native] = []
     for use, given in zip(array, adapters):
-        adapter, weight = given if isinstance(given, tuple) else (given, 1.0)
+        adapter, weight = _weighted(given)
+        must_be(Adapter, adapter=adapter)
         held.append(adapter.handle)
         use.adapter = held[-1].pointer
-        use.weight = weight
+        use.weight = number("an adapter's weight", weight)
     return array, held
 
 
 def names_of(names: Sequence[NameLike]):
     array = (_abi.NamedAdapter * len(names))()
     for use, given in zip(array, names):
-        name, weight = given if isinstance(given, tuple) else (given, 1.0)
-        use.name = encoded(name)
-        use.weight = weight
+        name, weight = _weighted(given)
+        use.name = text_of("an adapter's name", name)
+        use.weight = number("an adapter's weight", weight)
     return array
 
 
@@ -124,6 +136,7 @@ class Registry(Owned):
 
     def __init__(self, model: Model, *, root: Optional[PathLike] = None, memory_max: int = 0,
                  type: Optional[str] = None):
+        must_be(Model, model=model)
         options = _abi.RegistryOptions(root=encoded(root), memory_max=memory_max,
                                        type=encoded(type))
         handle = _abi.Handle()
@@ -135,17 +148,17 @@ class Registry(Owned):
     def load(self, name: str, path: PathLike, *, pinned: bool = False, lazy: bool = False) -> None:
         """Makes a name known, or replaces what it means. Requests in flight keep the version they
         began with."""
-        call(library.avo_registry_load, self.handle, encoded(name), encoded(path),
+        call(library.avo_registry_load, self.handle, text_of("name", name), path_of("path", path),
              (1 if pinned else 0) | (2 if lazy else 0))
 
     def unload(self, name: str) -> None:
-        call(library.avo_registry_unload, self.handle, encoded(name))
+        call(library.avo_registry_unload, self.handle, text_of("name", name))
 
     def take(self, name: str) -> Adapter:
         """The version that the name means now."""
         handle = _abi.Handle()
         natives = natives_of(self.model)
-        call(library.avo_registry_take, self.handle, encoded(name), ctypes.byref(handle))
+        call(library.avo_registry_take, self.handle, text_of("name", name), ctypes.byref(handle))
         return Adapter._of(handle, natives, self.model)
 
     def list(self) -> List[RegistryEntry]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
+from ._arguments import must_be, path_of, texts_of
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from .adapters import AdapterLike, uses_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
@@ -103,6 +104,7 @@ class EngineOptions:
 
 
 def plan(model: Model, **options) -> Plan:
+    must_be(Model, model=model)
     struct = EngineOptions(**options).as_struct()
     found = _abi.Plan()
     call(library.avo_engine_plan, model.handle, ctypes.byref(struct), ctypes.byref(found))
@@ -119,6 +121,8 @@ class Engine(Owned):
     _close = "avo_engine_close"
 
     def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None, **options):
+        must_be(Model, model=model)
+        must_be(Telemetry, optional=True, telemetry=telemetry)
         struct = EngineOptions(**options).as_struct()
         parents = (model,) if telemetry is None else (model, telemetry)
         natives = natives_of(*parents)
@@ -169,6 +173,7 @@ class Engine(Owned):
 
     def step(self, batch: "Batch") -> None:
         """Computes the batch; its sessions grow by their tokens."""
+        must_be(Batch, batch=batch)
         with self._mine():
             batch._check(library.avo_step(self.handle, batch.handle))
 
@@ -180,6 +185,7 @@ class Session(Owned):
 
     def __init__(self, engine: Engine, adapters: Sequence[AdapterLike] = (), *,
                  cache_salt: Optional[str] = None, ring_window: int = 0, ring_keep: int = 0):
+        must_be(Engine, engine=engine)
         uses, _held = uses_of(adapters)
         options = _abi.SessionOptions(adapters=uses, adapter_count=len(uses),
                                       cache_salt=encoded(cache_salt), ring_window=ring_window,
@@ -231,11 +237,11 @@ class Session(Owned):
 
     def save(self, path: PathLike) -> None:
         with self.engine._mine():
-            call(library.avo_session_save, self.handle, encoded(path))
+            call(library.avo_session_save, self.handle, path_of("path", path))
 
     def restore(self, path: PathLike) -> None:
         with self.engine._mine():
-            call(library.avo_session_restore, self.handle, encoded(path))
+            call(library.avo_session_restore, self.handle, path_of("path", path))
 
     def generate(self, tokens: Sequence[int] = (), *, max_tokens: int = 0,
                  sampling: Optional[Sampling] = None, stop: Sequence[str] = (),
@@ -249,7 +255,8 @@ class Session(Owned):
         rules = None if bound is None else bound.handle
         array, count, _keep = ids_of(tokens)
         stop_array, stop_count, _keep_stop = ids_of(stop_tokens)
-        stops = (ctypes.c_char_p * len(stop))(*[encoded(text) for text in stop])
+        texts = texts_of("stop", stop)
+        stops = (ctypes.c_char_p * len(texts))(*texts)
         seen: List[Token] = []
         raised: List[BaseException] = []
 
@@ -264,7 +271,7 @@ class Session(Owned):
         struct = struct_of(sampling)
         request = _abi.GenerateRequest(
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
-            stop_count=len(stop), stop_tokens=stop_array, stop_token_count=stop_count,
+            stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
             ignore_end=ignore_end, on_token=_abi.TOKEN(see),
             grammar=None if rules is None else rules.pointer)
         if struct is not None:
@@ -287,6 +294,7 @@ class Batch(Owned):
     _close = "avo_batch_close"
 
     def __init__(self, engine: Engine):
+        must_be(Engine, engine=engine)
         self.engine = engine
         self._scored = {}
         handle = _abi.Handle()
@@ -307,6 +315,7 @@ class Batch(Owned):
     def add(self, session: Session, tokens: Sequence[int], logits: Optional[int] = None) -> None:
         """Appends tokens to a session's timeline; the last `logits` of them (one by default) get
         logits."""
+        must_be(Session, session=session)
         array, count, _keep = ids_of(tokens)
         wanted = 1 if logits is None else _abi.in_range(ctypes.c_size_t, "logits", logits)
         with self.engine._mine():
@@ -318,6 +327,7 @@ class Batch(Owned):
         """Logits of the session's scored tokens in the step just done, as a read-only NumPy array
         [tokens, vocabulary] without a copy: its numbers change with the engine's next step."""
         import numpy
+        must_be(Session, session=session)
         owner = self.engine.handle  # open as long as the array lives
         count = self._scored.get(session.handle.pointer.value, 0)
         first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None

@@ -4,6 +4,7 @@ import json
 from typing import Optional, Union
 
 from . import _abi
+from ._arguments import must_be, shown, text_of
 from ._library import Owned, call, encoded, library, natives_of
 from .model import Model
 
@@ -22,14 +23,17 @@ class Grammar(Owned):
 
     def __init__(self, model: Model, grammar: Optional[str] = None, *,
                  schema: SchemaLike = None, trigger: Optional[str] = None):
+        must_be(Model, model=model)
         if grammar is not None and schema is not None:
             raise ValueError("a grammar or a schema, not both")
         kind, text = _JSON, None
         if grammar is not None:
-            kind, text = _GBNF, encoded(grammar)
+            kind, text = _GBNF, text_of("grammar", grammar)
         elif schema is not None:
             kind = _SCHEMA
-            text = encoded(schema if isinstance(schema, str) else json.dumps(schema))
+            if not isinstance(schema, (str, dict, bool)):
+                raise TypeError(f"schema must be a text, a dict or a bool, not {shown(schema)}")
+            text = text_of("schema", schema if isinstance(schema, str) else json.dumps(schema))
         options = _abi.GrammarOptions(trigger=encoded(trigger))
         handle = _abi.Handle()
         self.model = model

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Callable, List, Mapping, Optional, Sequence, Union
 
 from . import _abi
-from ._library import Owned, call, check, encoded, ids_of, library
+from ._arguments import items, path_of, shown, text_of
+from ._library import Owned, call, check, ids_of, library
 from .errors import CancelledError
 
 PathLike = Union[str, bytes, "os.PathLike[str]"]  # noqa: F821
@@ -31,15 +32,22 @@ class ModelInfo:
 
 def messages_of(messages: Sequence[Mapping[str, str]]):
     """Messages as a C array, and what must stay alive."""
+    messages = items("messages", messages, "messages")
     array = (_abi.Message * len(messages))()
     for message, given in zip(array, messages):
-        message.role = encoded(given["role"])
-        message.content = encoded(given["content"])
+        if not isinstance(given, Mapping):
+            raise TypeError(f"a message has a role and a content, not {shown(given)}")
+        for name in ("role", "content"):
+            if name not in given:
+                raise ValueError(f'a message has no "{name}": {shown(given)}')
+            setattr(message, name, text_of(f"the {name} of a message", given[name]))
     return array
 
 
 def chat_options(now: int = 0, variables: Optional[Mapping[str, object]] = None,
                  generation_prompt: bool = True) -> _abi.ChatOptions:
+    if variables is not None and not isinstance(variables, Mapping):
+        raise TypeError(f"variables must be a mapping, not {shown(variables)}")
     return _abi.ChatOptions(
         now=now, no_generation_prompt=not generation_prompt,
         variables=None if variables is None else json.dumps(variables).encode("utf-8"))
@@ -70,7 +78,8 @@ class Model(Owned):
             options.progress = self._progress
         handle = _abi.Handle()
         with self._telling():
-            call(library.avo_model_open, encoded(path), ctypes.byref(options), ctypes.byref(handle))
+            call(library.avo_model_open, path_of("path", path), ctypes.byref(options),
+                 ctypes.byref(handle))
         super().__init__(handle)
         self.path = path
 
@@ -96,7 +105,8 @@ class Model(Owned):
 
     def token_ends(self, token: int) -> bool:
         """Whether generation ends after this token."""
-        return library.avo_model_token_ends(self.handle, token)
+        return library.avo_model_token_ends(self.handle,
+                                            _abi.in_range(ctypes.c_int32, "token", token))
 
     # ---- Text and tokens ----
 
@@ -104,6 +114,8 @@ class Model(Owned):
                  begin: bool = False) -> List[int]:
         """Token ids of a text. `special`: special tokens written in it count as such; `begin`: the
         begin token in front where the model wants one."""
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"text must be a text, not {shown(text)}")
         data = text.encode("utf-8") if isinstance(text, str) else text
         flags = (_SPECIAL if special else _PLAIN) | (_BEGIN if begin else 0)
 

@@ -1,9 +1,12 @@
 """How tokens are drawn."""
+import ctypes
 from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from . import _abi
+from ._arguments import must_be, number, shown
 from ._library import library
+from .model import Model
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Sampling:
 
     @classmethod
     def of(cls, model, **changes) -> "Sampling":
+        must_be(Model, model=model)
         sampling = _abi.Sampling()
         library.avo_model_sampling(model.handle, sampling)
         own = {name: getattr(sampling, name) for name in _PLAIN_FIELDS}
@@ -32,9 +36,13 @@ class Sampling:
     def as_struct(self) -> _abi.Sampling:
         struct = _abi.Sampling(**{name: getattr(self, name) for name in _PLAIN_FIELDS},
                                seed=self.seed, top_logprobs=self.top_logprobs)
+        if not isinstance(self.logit_bias, Mapping):
+            raise TypeError("logit_bias must be a mapping of token ids to numbers, not "
+                            f"{shown(self.logit_bias)}")
         biases = (_abi.LogitBias * len(self.logit_bias))()
         for bias, (token, value) in zip(biases, self.logit_bias.items()):
-            bias.token, bias.bias = token, value
+            bias.token = _abi.in_range(ctypes.c_int32, "logit_bias", token)
+            bias.bias = number("logit_bias", value)
         if len(biases) > 0:
             struct.bias = biases  # ctypes keeps the array alive with the structure
             struct.bias_count = len(biases)
@@ -47,4 +55,5 @@ _PLAIN_FIELDS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetit
 
 def struct_of(sampling: Optional[Sampling]):
     """For requests: NULL is greedy."""
+    must_be(Sampling, optional=True, sampling=sampling)
     return None if sampling is None else sampling.as_struct()

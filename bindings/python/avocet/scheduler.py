@@ -11,6 +11,7 @@ from typing import (TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, 
                     Union)
 
 from . import _abi
+from ._arguments import items, must_be, shown, texts_of
 from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .engine import FINISH, Engine, Token
@@ -208,6 +209,8 @@ class Scheduler(Owned):
                  adapters_max: int = 0, cores: Optional[str] = None,
                  prefill_threads: int = 0):
         """`cores`: "mixed", "static" or "adaptive"; the latter two want an Engine with lanes=2."""
+        must_be(Engine, engine=engine)
+        must_be(Registry, optional=True, registry=registry)
         parents = (engine,) if registry is None else (engine, registry)
         natives = natives_of(*parents)
         options = _abi.SchedulerOptions(
@@ -281,6 +284,9 @@ class Scheduler(Owned):
 
     def submit(self, request: Optional[Request] = None, **fields) -> Answer:
         """Queues a request, given whole or by its fields. FullError says when to try again."""
+        if request is not None and not isinstance(request, Request):
+            raise TypeError("request must be a Request (a prompt is given as prompt=…), not "
+                            f"{shown(request)}")
         request = Request(**fields) if request is None else replace(request, **fields)
         answer = Answer(self, request)
         key = next(self._keys)
@@ -331,6 +337,12 @@ class Scheduler(Owned):
                **shared) -> Iterator[Tuple[int, Union[Result, AvocetError]]]:
         """The same, as (index, result) in the order in which they end. Whoever stops listening
         cancels what has not ended."""
+        if isinstance(requests, (str, bytes, Request, dict)) or not isinstance(requests, Iterable):
+            raise TypeError("requests must be a list of prompts or of Request objects, not "
+                            f"{shown(requests)}")
+        return self._stream(requests, sampling, shared)
+
+    def _stream(self, requests, sampling, shared):
         waiting = {}
         try:
             for index, given in enumerate(requests):
@@ -448,15 +460,15 @@ def _struct_of(request: Request):
         priority=request.priority, first_token_deadline=request.first_token_deadline,
         deadline=request.deadline, cache_salt=encoded(request.cache_salt),
         prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer)
-    if request.pooling not in _POOLING:
+    if not (request.pooling is None or isinstance(request.pooling, str)) or \
+            request.pooling not in _POOLING:
         raise ValueError(f"pooling is \"mean\" or \"last\", not {request.pooling!r}")
     struct.pooling = _POOLING[request.pooling]
     keep = [_set_prompt(struct, request), _set_adapters(struct, request.adapters)]
-    stops = (ctypes.c_char_p * len(request.stop))(*[encoded(text) for text in request.stop])
+    texts = texts_of("stop", request.stop)
+    stops = (ctypes.c_char_p * len(texts))(*texts)
     struct.stop, struct.stop_count = stops, len(stops)
     ids, count, alive = ids_of(request.stop_tokens)
-    if isinstance(request.stop, str):
-        raise TypeError("stop is a list of texts")
     struct.stop_tokens, struct.stop_token_count = ids, count
     sampling = struct_of(request.sampling)
     if sampling is not None:
@@ -468,6 +480,8 @@ def _set_prompt(struct: _abi.Request, request: Request):
     if (request.prompt is None) == (request.messages is None):
         raise ValueError("a request has either a prompt or messages")
     if request.messages is not None:
+        if len(items("messages", request.messages, "messages")) == 0:
+            raise ValueError("messages must not be empty")
         messages = messages_of(request.messages)
         chat = chat_options(variables=request.chat_variables)
         struct.messages, struct.message_count = messages, len(messages)
@@ -477,14 +491,19 @@ def _set_prompt(struct: _abi.Request, request: Request):
         struct.text = encoded(request.prompt)
         struct.text_flags = 2 | (1 if request.special else 0)
         return None
+    if isinstance(request.prompt, dict) or not hasattr(request.prompt, "__iter__"):
+        raise TypeError("prompt must be a text or a list of token ids, not "
+                        f"{shown(request.prompt)}")
     ids, count, alive = ids_of(request.prompt)
     struct.tokens, struct.token_count = ids, count
     return alive
 
 
 def _set_adapters(struct: _abi.Request, adapters):
+    adapters = items("adapters", adapters, "adapters")
+
     def first(given):
-        return given[0] if isinstance(given, tuple) else given
+        return given[0] if isinstance(given, tuple) and given else given
     objects, held = uses_of([given for given in adapters if isinstance(first(given), Adapter)])
     names = names_of([given for given in adapters if isinstance(first(given), str)])
     if len(objects) + len(names) != len(adapters):

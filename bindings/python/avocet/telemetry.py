@@ -6,6 +6,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from . import _abi
+from ._arguments import path_of
 from ._library import Owned, call, encoded, library
 
 PROMETHEUS, JSON, CSV = range(3)
@@ -65,7 +66,8 @@ class Telemetry(Owned):
     def append_history(self, path, bytes_max: int = 0) -> None:
         """A row of everything, appended to a CSV file as `avocet serve --telemetry` does it;
         docs/telemetry.md has its columns."""
-        call(library.avo_telemetry_history, self.handle, encoded(path), bytes_max)
+        call(library.avo_telemetry_history, self.handle, path_of("path", path),
+             _abi.in_range(ctypes.c_uint64, "bytes_max", bytes_max))
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
