@@ -7,6 +7,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from . import _abi
 from ._arguments import must_be, path_of, texts_of
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
+from ._signals import Guard
 from .adapters import AdapterLike, uses_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import Model, PathLike
@@ -247,10 +248,13 @@ class Session(Owned):
                  sampling: Optional[Sampling] = None, stop: Sequence[str] = (),
                  stop_tokens: Sequence[int] = (), ignore_end: bool = False,
                  on_token: Optional[Callable[[Token], Optional[bool]]] = None,
-                 grammar: GrammarLike = None, schema: SchemaLike = None) -> Generation:
+                 grammar: GrammarLike = None, schema: SchemaLike = None,
+                 on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None) -> Generation:
         """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
-        as it comes; returning False ends the answer, an exception ends it and is raised here.
-        `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer may be."""
+        as it comes; returning False ends the answer, an exception (and so Ctrl-C) ends it and is
+        raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
+        end it likewise. `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer
+        may be."""
         bound = grammar_of(self.engine.model, grammar, schema)
         rules = None if bound is None else bound.handle
         array, count, _keep = ids_of(tokens)
@@ -258,30 +262,29 @@ class Session(Owned):
         texts = texts_of("stop", stop)
         stops = (ctypes.c_char_p * len(texts))(*texts)
         seen: List[Token] = []
-        raised: List[BaseException] = []
+        guard = Guard()
 
+        @guard.callback
         def see(_, event):
-            try:
-                seen.append(Token._of(event.contents))
-                return on_token is None or on_token(seen[-1]) is not False
-            except BaseException as error:  # not through C
-                raised.append(error)
-                return False
+            seen.append(Token._of(event.contents))
+            return on_token is None or on_token(seen[-1]) is not False
+
+        @guard.callback
+        def prefilled(_, what, done, total):
+            return on_prefill is None or on_prefill(done, total) is not False
 
         struct = struct_of(sampling)
         request = _abi.GenerateRequest(
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
             stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
             ignore_end=ignore_end, on_token=_abi.TOKEN(see),
-            grammar=None if rules is None else rules.pointer)
+            on_prefill=_abi.PROGRESS(prefilled), grammar=None if rules is None else rules.pointer)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
         result = _abi.GenerateResult()
-        with self.engine._mine():
+        with self.engine._mine(), guard:
             call(library.avo_generate, self.engine.handle, self.handle, ctypes.byref(request),
                  ctypes.byref(result))
-        if raised:
-            raise raised[0]
         return Generation("".join(token.text for token in seen),
                           [token for token in seen if token.id >= 0], FINISH[result.finish],
                           result.prompt_tokens, result.new_tokens, result.prefill_seconds,

@@ -163,16 +163,19 @@ class Answer:
         self._done.set()
         self._events.put(None)
 
-    def __iter__(self) -> Iterator[Token]:
-        """Tokens as they come; raises at the end where the request failed. To be walked once."""
-        while True:
-            token = self._events.get()
-            if token is None:
-                self._events.put(None)
-                if isinstance(self._outcome, AvocetError):
-                    raise self._outcome
-                return
-            yield token
+    def __iter__(self) -> "Tokens":
+        """Tokens as they come; raises at the end where the request failed. To be walked once:
+        whoever leaves early, by `break`, an exception or close(), cancels the request."""
+        return Tokens(self)
+
+    def _next(self) -> Token:
+        token = self._events.get()
+        if token is not None:
+            return token
+        self._events.put(None)
+        if isinstance(self._outcome, AvocetError):
+            raise self._outcome
+        raise StopIteration
 
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits for the end; raises where the request failed, TimeoutError when time is up."""
@@ -187,6 +190,13 @@ class Answer:
     def done(self) -> bool:
         return self._done.is_set()
 
+    def __enter__(self) -> "Answer":
+        return self
+
+    def __exit__(self, *_) -> None:
+        """Cancels what has not ended."""
+        self.cancel()
+
     def cancel(self) -> bool:
         """Ends the request within a step; False: it was over."""
         try:
@@ -194,6 +204,29 @@ class Answer:
                 return library.avo_scheduler_cancel(handle, self.number)
         except ValueError:
             return False
+
+
+class Tokens:
+    """A walk through an answer; closed or dropped before its end, it cancels the request."""
+
+    def __init__(self, answer: Answer):
+        self._answer: Optional[Answer] = answer
+
+    def __iter__(self) -> "Tokens":
+        return self
+
+    def __next__(self) -> Token:
+        if self._answer is None:
+            raise StopIteration
+        return self._answer._next()
+
+    def close(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done:
+            answer.cancel()
+
+    def __del__(self):
+        self.close()
 
 
 class Scheduler(Owned):
@@ -300,11 +333,19 @@ class Scheduler(Owned):
         number = ctypes.c_uint64()
         retry = ctypes.c_double()
         error = _abi.Error()
-        with self._using() as handle:
-            self._answers[key] = answer
-            status = library.avo_scheduler_submit(handle, ctypes.byref(struct),
-                                                  ctypes.byref(number), ctypes.byref(retry),
-                                                  ctypes.byref(error))
+        try:
+            with self._using() as handle:
+                self._answers[key] = answer
+                status = library.avo_scheduler_submit(handle, ctypes.byref(struct),
+                                                      ctypes.byref(number), ctypes.byref(retry),
+                                                      ctypes.byref(error))
+        except BaseException:  # Ctrl-C, after it was queued: nobody will have this answer
+            answer.number = number.value
+            if answer.number > 0:
+                answer.cancel()
+            else:
+                self._answers.pop(key, None)
+            raise
         del held  # by the library from here on
         if status != 0:
             self._answers.pop(key, None)
@@ -317,8 +358,9 @@ class Scheduler(Owned):
         return answer
 
     def generate(self, request: Optional[Request] = None, **fields) -> Result:
-        """One request, from beginning to end."""
-        return self.submit(request, **fields).result()
+        """One request, from beginning to end. Ctrl-C cancels it."""
+        with self.submit(request, **fields) as answer:
+            return answer.result()
 
     def batch(self, requests: Iterable[Union[Request, Prompt]],
               sampling: Optional[Sampling] = None,
