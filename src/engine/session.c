@@ -58,8 +58,9 @@ static avo_status session_take(avo_engine *engine, avo_session **out, avo_error 
     avo_session *session = engine->session_closed;
     if (session == NULL)
         return status_fail(error, AVO_ERROR_FULL,
-                           "%u sessions are open, the engine has room for %u", engine->sessions,
-                           engine->plan.sessions_max);
+                           "%u sessions are open, the engine has room for %u: close one, or open "
+                           "the engine with more sessions_max",
+                           engine->sessions, engine->plan.sessions_max);
     engine->session_closed = session->next_closed;
     avo_session fresh = {
         .engine = engine,

@@ -9,6 +9,7 @@ from ._arguments import must_be, path_of, texts_of
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from ._signals import Guard
 from .adapters import AdapterLike, uses_of
+from .errors import OutOfMemoryError
 from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import Model, PathLike
 from .sampling import Sampling, struct_of
@@ -80,7 +81,9 @@ class KvInfo:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Zero and None leave the choice to the library; include/avocet.h says what each means."""
+    """Zero and None leave the choice to the library; include/avocet.h says what each means. But for
+    sessions_max, which is 8 then, as `avocet run --prompts` has it, with a KV pool for as many full
+    contexts, or for 32768 tokens where that is less (one context at least)."""
     threads: int = 0
     context_max: int = 0
     sessions_max: int = 0
@@ -104,11 +107,36 @@ class EngineOptions:
                                      for name, value in values.items()})
 
 
+SESSIONS_DEFAULT, KV_TOKENS_DEFAULT = 8, 32768
+
+
+def _planned(native, struct: _abi.EngineOptions) -> _abi.Plan:
+    found = _abi.Plan()
+    call(library.avo_engine_plan, native, ctypes.byref(struct), ctypes.byref(found))
+    return found
+
+
+def _struct_of(native, options) -> _abi.EngineOptions:
+    """The options, with our default of sessions_max, which takes no more memory than there is."""
+    struct = EngineOptions(**options).as_struct()
+    if struct.sessions_max > 0:
+        return struct
+    context, tokens = _planned(native, struct).context_max, struct.kv_tokens
+    full = min(SESSIONS_DEFAULT * context, max(KV_TOKENS_DEFAULT, context))
+    struct.context_max, struct.sessions_max = context, SESSIONS_DEFAULT
+    for struct.kv_tokens in (tokens,) if tokens > 0 else (full, context):
+        try:
+            _planned(native, struct)
+            return struct
+        except OutOfMemoryError:
+            continue
+    return EngineOptions(**options).as_struct()  # one session, which fits
+
+
 def plan(model: Model, **options) -> Plan:
     must_be(Model, model=model)
-    struct = EngineOptions(**options).as_struct()
-    found = _abi.Plan()
-    call(library.avo_engine_plan, model.handle, ctypes.byref(struct), ctypes.byref(found))
+    native = model.handle
+    found = _planned(native, _struct_of(native, options))
     values = {name: getattr(found, name) for name in Plan.__dataclass_fields__}
     return Plan(**{name: value.decode() if isinstance(value, bytes) else value
                    for name, value in values.items()})
@@ -124,9 +152,9 @@ class Engine(Owned):
     def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None, **options):
         must_be(Model, model=model)
         must_be(Telemetry, optional=True, telemetry=telemetry)
-        struct = EngineOptions(**options).as_struct()
         parents = (model,) if telemetry is None else (model, telemetry)
         natives = natives_of(*parents)
+        struct = _struct_of(natives[0], options)
         if telemetry is not None:
             struct.telemetry = natives[1].pointer
         self.model = model

@@ -105,6 +105,40 @@ def test_logits_outlive_their_engine(model_path):
     assert (view == expected).all()
 
 
+def test_the_default_is_several_sessions(model):
+    context = model.info.context
+    with avocet.Engine(model) as engine:
+        sessions = [engine.session() for _ in range(8)]
+        assert engine.kv.pages * engine.kv.page_tokens >= min(8 * context, 32768)
+        with pytest.raises(avocet.FullError, match="sessions_max"):
+            engine.session()
+        for session in sessions:
+            session.close()
+    with avocet.Engine(model, context_max=1024) as engine, avocet.Scheduler(engine) as scheduler:
+        results = scheduler.batch(["once"] * 8, max_tokens=800, ignore_end=True)
+        assert all(result.new_tokens == 800 for result in results)
+        assert scheduler.info.steps < 4 * 800  # together, not one after another
+    with avocet.Engine(model, sessions_max=1) as engine, engine.session():
+        with pytest.raises(avocet.FullError, match="sessions_max"):
+            engine.session()
+
+
+def test_the_default_fits_the_memory(model):
+    """What a small memory has no room for is left out, and never refused."""
+    one, many = avocet.plan(model, sessions_max=1), avocet.plan(model)
+    assert many.kv_pages > one.kv_pages
+
+    def taken(plan):
+        return plan.kv_bytes + plan.scratch_bytes + plan.session_bytes + plan.repack_bytes
+    for room in range(taken(one), taken(many), max((taken(many) - taken(one)) // 8, 1)):
+        fitted = avocet.plan(model, memory_max=room)
+        assert taken(fitted) - fitted.repack_bytes <= room and fitted.context_max == one.context_max
+        with avocet.Engine(model, memory_max=room) as engine, engine.session() as session:
+            assert session.generate([5], max_tokens=2, ignore_end=True).new_tokens == 2
+    assert avocet.plan(model, context_max=64, kv_tokens=640).kv_pages == \
+        avocet.plan(model, context_max=64, kv_tokens=640, sessions_max=8).kv_pages
+
+
 def test_integers_do_not_wrap(model, engine):
     with engine.session() as session, engine.batch() as batch:
         for ids in ([2 ** 32 + 5], numpy.array([1, 2 ** 32 + 3]), numpy.array([1.5])):
