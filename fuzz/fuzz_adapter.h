@@ -55,7 +55,7 @@ static inline void fuzz_adapter(bytes_view config, bytes_view weights) {
                        .final_norm = fuzz_norm(),
                        .head = fuzz_linear(FUZZ_TOKENS, FUZZ_WIDTH),
                        .k_max = FUZZ_INNER};
-    adapter_base base = {&base_config, &view, 1};
+    adapter_base base = {&base_config, &view, 1, NULL};
     avo_adapter *adapter;
     avo_error error = {0};
     if (adapter_open_memory(&base, config, weights, "fuzz", NULL, NULL, &adapter, &error) !=

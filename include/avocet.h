@@ -562,9 +562,10 @@ typedef struct avo_adapter_info {
     uint32_t rank_max;     /* of one matrix */
     uint64_t bytes;        /* that a step with it reads */
     uint64_t memory_bytes; /* taken from the allocator */
+    bool idle;             /* it changes nothing: B, or every scale, is zero */
 } avo_adapter_info;
 #define AVO_ADAPTER_INFO_INIT                                                                      \
-    { sizeof(avo_adapter_info), NULL, NULL, NULL, {0}, 0, 0, 0, 0, 0 }
+    { sizeof(avo_adapter_info), NULL, NULL, NULL, {0}, 0, 0, 0, 0, 0, false }
 AVO_API void avo_adapter_describe(const avo_adapter *adapter, avo_adapter_info *info);
 
 typedef struct avo_adapter_module {

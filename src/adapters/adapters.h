@@ -18,13 +18,14 @@
 #define ADAPTER_MODULES_MAX 16384
 #define ADAPTER_NAME_MAX    256
 
-/* What an adapter is opened for. Both belong to the model and outlive the adapter. */
+/* What an adapter is opened for. All of it belongs to the model and outlives the adapter. */
 typedef struct adapter_base {
     const model_config *config;
     const model_view *view; /* weights as the file has them, any layout: for DoRA's norms, trained
                                matrices (as differences), merging */
     uint64_t digest;        /* source_digest; a packed adapter that depends on base weights names
                                the base it was made for */
+    const model_source *source; /* whose files nobody writes over; NULL: of no file */
 } adapter_base;
 /* Where config->rope_interleaved, the rows of q and k of a llama lie in another order than PEFT's
  * (i and i + half of a head beside each other): B, magnitudes and biases of these are reordered. */
@@ -49,6 +50,7 @@ struct avo_adapter {
     const char *method; /* "lora", "rslora", "dora" */
     uint32_t modules_matched, modules_expected;
     const adapter_module *modules;   /* [modules_matched] in order of the forward pass */
+    bool idle;                       /* all that it adds is zero: the base answers */
     uint64_t bytes;                  /* read by a step that uses it */
     uint64_t memory_bytes;           /* taken from the allocator; mapped files do not count */
     struct adapter_storage *storage; /* arena, region, mapped file */

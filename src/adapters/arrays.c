@@ -237,15 +237,47 @@ uint64_t view_bytes(const weight_view *view) {
 
 /* ---- What follows from the arrays ---- */
 
+/* Stops at the first number that is none: of an adapter that was trained, at once. */
+static bool zero_rows(const weight_view *up) {
+    float row[ADAPTER_RANK_MAX];
+    for (size_t i = 0; i < up->rows; i++) {
+        weight_decode_row(up, i, row);
+        for (size_t j = 0; j < up->k; j++)
+            if (row[j] != 0.0f)
+                return false;
+    }
+    return true;
+}
+
+/* Whether one array adds nothing. What is not looked at (A, tables, matrices trained as a whole)
+ * counts as something only where it adds by itself. */
+static bool adds_nothing(const adapter_array *array, const adapter_delta *delta,
+                         const model_view *base) {
+    if (array->matrix != NULL) {
+        if (array->matrix->data == NULL || (delta != NULL && array->part == PART_DOWN))
+            return true;
+        return delta != NULL && array->matrix->k <= ADAPTER_RANK_MAX &&
+               (delta->scale == 0.0f || zero_rows(array->matrix));
+    }
+    for (uint32_t i = 0; *array->floats != NULL && i < array_floats(base, array); i++)
+        if ((*array->floats)[i] != (array->part == PART_GAIN ? 1.0f : 0.0f))
+            return false;
+    return true;
+}
+
 void adapter_sum_up(avo_adapter *adapter, uint32_t layer_count) {
     adapter_view *view = &adapter->view;
     adapter_layer *layers = adapter->storage->layers;
     view->layer = layers;
     view->gains = view->norms = false;
     adapter->bytes = 0;
+    adapter->idle = true;
     const uint8_t *last = NULL; /* shared matrices stand side by side */
     for (uint32_t i = 0; i < array_count(layer_count); i++) {
         adapter_array array = array_at(view, layers, layer_count, i);
+        adapter_delta *delta =
+            site_delta(view, array.layer == UINT32_MAX ? NULL : &layers[array.layer], array.site);
+        adapter->idle = adapter->idle && adds_nothing(&array, delta, adapter->storage->base.view);
         if (array.matrix != NULL) {
             if (array.part != PART_LOOK && array.matrix->data != last)
                 adapter->bytes += view_bytes(array.matrix);

@@ -1,7 +1,11 @@
 /* Writing packed adapters. */
 #include "adapters/packed_int.h"
 
+#include "base/file.h"
 #include "base/hash.h"
+#include "formats/source.h"
+
+#include <stdio.h>
 
 const char *const packed_methods[PACKED_METHODS] = {"lora", "rslora", "dora"};
 const char *const packed_kinds[PACKED_KINDS] = {"lora", "dora", "embedding",
@@ -158,10 +162,25 @@ static avo_status append_all(const avo_adapter *adapter, const packed_head *head
     return AVO_OK;
 }
 
+/* Refuses to write over what the adapter was read from, or its base. */
+static avo_status spare_sources(const avo_adapter *adapter, const char *path, avo_error *error) {
+    static const char *const names[] = {"", "/adapter_config.json", "/adapter_model.safetensors"};
+    const adapter_base *base = &adapter->storage->base;
+    char own[4096];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        int length = snprintf(own, sizeof(own), "%s%s", adapter->path, names[i]);
+        if (length > 0 && (size_t)length < sizeof(own) && file_is_same(own, path))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "%s: is a file of the adapter itself; choose another output", path);
+    }
+    return base->source == NULL ? AVO_OK : source_spare(base->source, path, error);
+}
+
 avo_status adapter_write(const avo_adapter *adapter, const char *path, avo_error *error) {
     if (adapter->storage == NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: this adapter came from no file",
                            adapter->path);
+    AVO_TRY(spare_sources(adapter, path, error));
     const adapter_base *base = &adapter->storage->base;
     arena arena;
     arena_init(&arena, adapter->allocator, SIZE_MAX);

@@ -58,6 +58,7 @@ static avo_status check_type(const config_reader *reader) {
 /* These starts change the base model's weights as well, so that A and B alone are half of it. */
 static avo_status check_start(const config_reader *reader) {
     static const char *const residual[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    static const char *const own[] = {"", "default", "gaussian", "eva", "orthogonal", "mica"};
     const json_value *start = json_find(reader->root, "init_lora_weights");
     if (start == NULL || start->kind != JSON_STRING)
         return AVO_OK;
@@ -69,7 +70,13 @@ static avo_status check_start(const config_reader *reader) {
                 "the adapter with path_initial_model_for_weight_conversion, which "
                 "makes it plain LoRA",
                 reader->path, TEXT_ARGUMENT(start->string));
-    return AVO_OK;
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (text_is(start->string, own[i]))
+            return AVO_OK;
+    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                       "%s: init_lora_weights \"%.*s\" is not known, and it may have changed the "
+                       "base model too",
+                       reader->path, TEXT_ARGUMENT(start->string));
 }
 
 static avo_status check_options(const config_reader *reader) {

@@ -3,6 +3,8 @@
 
 #include "base/json.h"
 
+#define NOISE 0.1 /* between the quartiles of a cost, past which it is said */
+
 avo_status bench_adapters_markdown(const bench_report *machine, const char *model,
                                    const bench_adapters_result *results, size_t count,
                                    buffer *out) {
@@ -13,6 +15,7 @@ avo_status bench_adapters_markdown(const bench_report *machine, const char *mode
         out, "| kind | adapters | rank | targets | batch | tokens | threads | tokens/s without | "
              "with | cost | half of the turns | floor | cost − floor |\n"
              "|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"));
+    bool noisy = false;
     for (size_t i = 0; i < count; i++) {
         const bench_adapters_result *r = &results[i];
         AVO_TRY(buffer_format(
@@ -22,7 +25,12 @@ avo_status bench_adapters_markdown(const bench_report *machine, const char *mode
             bench_kind_name(r->kind), r->adapters, r->rank, r->targets, r->batch, r->tokens,
             r->threads, r->base_tps, r->tps, 100 * r->cost, 100 * r->cost_low, 100 * r->cost_high,
             100 * r->floor, 100 * (r->cost - r->floor)));
+        noisy = noisy || r->cost_high - r->cost_low > NOISE;
     }
+    if (noisy)
+        AVO_TRY(buffer_append_text(
+            out, "\nThe machine was not quiet: half of the turns of a row lie more than 10 points "
+                 "apart.\nMore turns (-r) and shorter ones (-n) help; other work does not.\n"));
     return AVO_OK;
 }
 

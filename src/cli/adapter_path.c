@@ -4,7 +4,9 @@
 
 #include "base/file.h"
 #include "base/number.h"
+#include "cli/engine_flags.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +86,13 @@ avo_status cli_adapter_open(const avo_model *model, const char *path, const char
     options.type = type;
     AVO_TRY(avo_adapter_open(model, path, &options, adapter, error));
     avo_adapter_describe(*adapter, &info);
+    if (info.idle)
+        cli_warn("adapter %s changes nothing: all of B, or every scale, is zero", path);
+    char note[CLI_PATH_MAX + 256];
+    snprintf(note, sizeof(note), "adapter %s: %s as %s, %u of %u modules, rank %u, digest %s", path,
+             info.method, info.type, info.modules_matched, info.modules_expected, info.rank_max,
+             info.digest);
+    cli_note(note);
     if (type == NULL || strcmp(type, info.type) == 0)
         return AVO_OK;
     avo_status status = status_fail(error, AVO_ERROR_ARGUMENT,

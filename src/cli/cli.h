@@ -123,7 +123,8 @@ bool cli_output_works(void);
 int cli_output_finish(int status);
 
 /* All of standard input. */
-AVO_MUST_USE avo_status cli_read_input(buffer *text, avo_error *error);
+AVO_MUST_USE avo_status cli_read_input(int descriptor, const char *name, buffer *text,
+                                       avo_error *error);
 #define CLI_INPUT_BYTES_MAX ((size_t)1 << 30)
 
 /* An avo_progress_function that draws one line on stderr when it is a terminal, and nothing

@@ -74,7 +74,7 @@ static avo_status read_prompt(const char *argument, buffer *prompt, avo_error *e
     } else {
         if (argument == NULL && isatty(STDIN_FILENO))
             fprintf(stderr, "Type the prompt, then Ctrl-D.\n");
-        AVO_TRY(cli_read_input(prompt, error));
+        AVO_TRY(cli_read_input(STDIN_FILENO, "standard input", prompt, error));
         /* `echo question | avocet run MODEL` asks the question, not the question and a newline. */
         if (prompt->size > 0 && prompt->data[prompt->size - 1] == '\n')
             prompt->size--;

@@ -4,6 +4,7 @@
 #include "cli/tokenizer_open.h"
 
 #include <string.h>
+#include <unistd.h>
 
 extern const cli_command command_tokenize;
 
@@ -57,7 +58,8 @@ static int whole_text(const tokenizer *tokenizer, const tokenize_options *option
     buffer_init(&text, NULL, CLI_INPUT_BYTES_MAX);
     buffer_init(&out, NULL, SIZE_MAX);
     bool input = given == NULL || strcmp(given, "-") == 0;
-    avo_status status = input ? cli_read_input(&text, &error) : AVO_OK;
+    avo_status status =
+        input ? cli_read_input(STDIN_FILENO, "standard input", &text, &error) : AVO_OK;
     if (status == AVO_OK)
         status = one_text(tokenizer, options, input ? buffer_text(&text) : text_from(given), &out,
                           &error);

@@ -7,12 +7,16 @@
 
 static bool verbose; /* --verbose */
 
-static void log_line(void *context, const char *line) {
-    (void)context;
+void cli_note(const char *line) {
     if (!verbose)
         return;
     cli_progress_end();
     cli_warn("%s", line);
+}
+
+static void log_line(void *context, const char *line) {
+    (void)context;
+    cli_note(line);
 }
 
 void place_flags_specs(avo_engine_options *options, option_spec *specs) {

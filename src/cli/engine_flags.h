@@ -25,6 +25,9 @@ void cores_flags_specs(avo_scheduler_options *options, option_spec *specs);
 /* What the engine of such a scheduler needs. */
 void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine);
 
+/* A line for those who asked for them with --verbose. */
+void cli_note(const char *line);
+
 /* Opens the engine; where that takes its time, with progress on stderr. */
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                                         avo_engine **engine, avo_error *error);

@@ -149,10 +149,10 @@ int cli_output_finish(int status) {
                          reason != 0 ? strerror(reason) : "a write failed");
 }
 
-avo_status cli_read_input(buffer *text, avo_error *error) {
+avo_status cli_read_input(int descriptor, const char *name, buffer *text, avo_error *error) {
     char block[65536];
     for (;;) {
-        ssize_t got = read(STDIN_FILENO, block, sizeof(block));
+        ssize_t got = read(descriptor, block, sizeof(block));
         if (got == 0)
             return AVO_OK;
         if (got < 0 && errno == EINTR && !cli_interrupted())
@@ -160,11 +160,10 @@ avo_status cli_read_input(buffer *text, avo_error *error) {
         if (got < 0 && errno == EINTR)
             return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
         if (got < 0)
-            return status_fail(error, AVO_ERROR_IO, "cannot read standard input: %s",
-                               strerror(errno));
+            return status_fail(error, AVO_ERROR_IO, "cannot read %s: %s", name, strerror(errno));
         avo_status status = buffer_append(text, block, (size_t)got);
         if (status != AVO_OK)
-            return status_fail(error, status, "standard input is too long (%zu bytes and more)",
+            return status_fail(error, status, "%s is too long (%zu bytes and more)", name,
                                text->size);
     }
 }

@@ -336,8 +336,9 @@ static avo_status read_line(prompt_line *line, text_view text, const prompt_defa
     avo_status status = json_parse(&line->arena, text, &root, &line->error);
     if (status != AVO_OK)
         return status;
+    if (root.kind == JSON_OBJECT) /* first: whoever gave it finds the line's faults by it */
+        AVO_TRY(read_id(line, &root));
     AVO_TRY(check_keys(&root, &line->error));
-    AVO_TRY(read_id(line, &root));
     AVO_TRY(read_prompt(line, &root, defaults));
     AVO_TRY(read_adapters(line, &root, defaults));
     AVO_TRY(read_sampling(line, &root));

@@ -6,10 +6,13 @@
 #include "base/json.h"
 #include "cli/engine_flags.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BATCH_DEFAULT     8u
 #define KV_TOKENS_DEFAULT 32768u
@@ -167,8 +170,17 @@ static bool on_event(void *context, const avo_event *event) {
 /* ---- Lines ---- */
 
 static avo_status read_file(prompt_run *run, avo_error *error) {
-    if (strcmp(run->flags->prompts, "-") == 0)
-        return cli_read_input(&run->text, error);
+    const char *path = run->flags->prompts;
+    if (strcmp(path, "-") == 0)
+        return cli_read_input(STDIN_FILENO, "standard input", &run->text, error);
+    if (file_kind_of(path) == FILE_OTHER) { /* a pipe, as the shell's <(…) is */
+        int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+        if (descriptor < 0)
+            return status_fail(error, AVO_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+        avo_status status = cli_read_input(descriptor, path, &run->text, error);
+        close(descriptor);
+        return status;
+    }
     file_map map;
     AVO_TRY(file_map_open(run->flags->prompts, &map, error));
     avo_status status = buffer_append(&run->text, map.bytes.data, map.bytes.size);

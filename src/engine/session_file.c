@@ -203,7 +203,7 @@ static avo_status check_adapters(const avo_session *session, const session_heade
         if (memcmp(wanted.digest, own.digest, sizeof(own.digest)) != 0)
             return status_fail(
                 error, AVO_ERROR_ARGUMENT, "%s: made with another adapter (%016llx…) than %s", path,
-                (unsigned long long)wanted.digest[0], session->adapters[i].adapter->path);
+                (unsigned long long)wanted.digest[1], session->adapters[i].adapter->path);
         if (memcmp(&wanted.weight, &own.weight, sizeof(own.weight)) != 0)
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "%s: made with weight %g of adapter %s, this session has %g", path,

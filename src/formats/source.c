@@ -342,3 +342,11 @@ void source_ask_huge(const model_source *source) {
         if (!source->files[i].borrowed)
             file_map_ask_huge(&source->files[i].map);
 }
+
+avo_status source_spare(const model_source *source, const char *path, avo_error *error) {
+    for (uint32_t i = 0; i < source->file_count; i++)
+        if (!source->files[i].borrowed && file_is_same(source->files[i].path, path))
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "%s: is a file of the model itself; choose another output", path);
+    return AVO_OK;
+}

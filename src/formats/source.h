@@ -217,6 +217,10 @@ void source_forget(const model_source *source);
  * and map them whole; others go on as before. */
 void source_ask_huge(const model_source *source);
 
+/* Refuses to write over a file of the model. */
+AVO_MUST_USE avo_status source_spare(const model_source *source, const char *path,
+                                     avo_error *error);
+
 /* Which model this is: of configuration, names, types and shapes, and a sample of the weights
  * (digest.c says why a sample). The same in every process. Reads a few kilobytes of each tensor. */
 uint64_t source_digest(const model_source *source);

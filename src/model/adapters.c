@@ -11,7 +11,8 @@
 /* ---- The base ---- */
 
 adapter_base model_adapter_base(const avo_model *model) {
-    return (adapter_base){&model->source->config, &model->view, source_digest(model->source)};
+    return (adapter_base){&model->source->config, &model->view, source_digest(model->source),
+                          model->source};
 }
 
 static avo_status type_of(const char *name, quant_type *type, avo_error *error) {
@@ -66,6 +67,7 @@ void avo_adapter_describe(const avo_adapter *adapter, avo_adapter_info *info) {
         .modules_expected = adapter->modules_expected,
         .bytes = adapter->bytes,
         .memory_bytes = adapter->memory_bytes,
+        .idle = adapter->idle,
     };
     for (uint32_t i = 0; i < adapter->modules_matched; i++)
         if (adapter->modules[i].rank > full.rank_max)

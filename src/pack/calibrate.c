@@ -241,7 +241,7 @@ avo_status calibrate_model(const avo_model *model, const int32_t *tokens, size_t
     *report = (calibrate_report){0};
     if (count == 0 || options->context == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "there are no tokens to calibrate on");
-    AVO_TRY(pack_spare_source(model->source, path, error));
+    AVO_TRY(source_spare(model->source, path, error));
     calibrator c = {.model = model,
                     .options = options,
                     .tokens = tokens,

@@ -162,14 +162,6 @@ static uint32_t fill_notes(const model_source *source, avo_note *notes) {
     return count;
 }
 
-avo_status pack_spare_source(const model_source *source, const char *path, avo_error *error) {
-    for (uint32_t i = 0; i < source->file_count; i++)
-        if (!source->files[i].borrowed && file_is_same(source->files[i].path, path))
-            return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "%s: is a file of the model itself; choose another output", path);
-    return AVO_OK;
-}
-
 /* What changes is neither copied nor repacked. */
 static void mark_changes(pack_list *list, const pack_change *change) {
     for (uint32_t i = 0; change != NULL && i < list->count; i++) {
@@ -183,7 +175,7 @@ static void mark_changes(pack_list *list, const pack_change *change) {
 
 avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
                        pack_report *report, avo_error *error) {
-    AVO_TRY(pack_spare_source(source, path, error));
+    AVO_TRY(source_spare(source, path, error));
     if (options->calibration != NULL && file_is_same(options->calibration, path))
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "%s: is the calibration itself; choose another output", path);

@@ -47,10 +47,6 @@ typedef struct pack_list {
 
 AVO_MUST_USE avo_status pack_list_add(pack_list *list, const pack_item *item, avo_error *error);
 
-/* pack.c: refuses to write over a file of the source. */
-AVO_MUST_USE avo_status pack_spare_source(const model_source *source, const char *path,
-                                          avo_error *error);
-
 /* order.c: the place of a canonical name. False: no part of any architecture. */
 typedef struct pack_place {
     uint32_t group, rank;

@@ -159,6 +159,8 @@ static const edit option_edits[] = {
      "use_novelty is not known"},
     {"plain", "\"init_lora_weights\":true", "\"init_lora_weights\":\"pissa_niter_16\"",
      AVO_ERROR_UNSUPPORTED, "pissa_niter_16"},
+    {"plain", "\"init_lora_weights\":true", "\"init_lora_weights\":\"newer\"",
+     AVO_ERROR_UNSUPPORTED, "\"newer\" is not known"},
     {"plain", "\"target_modules\":[", "\"target_modules\":[\"up_proj\",", AVO_ERROR_FORMAT,
      "mlp.up_proj is targeted, but its LoRA tensors are missing"},
     {"plain", "\"v_proj\"", "\"w_proj\"", AVO_ERROR_FORMAT,

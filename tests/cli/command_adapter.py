@@ -65,6 +65,25 @@ class Adapter(unittest.TestCase):
                 for key in ("digest", "modules", "bytes", "type", "method", "rank_max"):
                     self.assertEqual(first[key], second[key], key)
 
+    def test_pack_spares_what_it_reads(self):
+        with tempfile.TemporaryDirectory() as name:
+            own, base = Path(name) / "own", Path(name) / "base"
+            shutil.copytree(ADAPTERS / "dora", own)
+            shutil.copytree(base_of("dora"), base)
+            packed = Path(name) / "one.avoa"
+            self.assertEqual(adapter("pack", own, base, "-o", packed)[0], GOOD)
+            for what, output in (("model", base / "model.safetensors"),
+                                 ("adapter", own / "adapter_model.safetensors"),
+                                 ("adapter", own / "adapter_config.json")):
+                before = output.read_bytes()
+                status, _, error = adapter("pack", own, base, "-o", output)
+                self.assertEqual(status, FAILED)
+                self.assertIn(f"is a file of the {what} itself", error)
+                self.assertEqual(output.read_bytes(), before)
+            status, _, error = adapter("pack", packed, base, "-o", packed)
+            self.assertEqual(status, FAILED)
+            self.assertIn("is a file of the adapter itself", error)
+
     def test_merge(self):
         with tempfile.TemporaryDirectory() as name:
             merged = Path(name) / "merged.avo"

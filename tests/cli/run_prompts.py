@@ -1,7 +1,9 @@
 """`avocet run --prompts` and `--adapter` on a tiny model: order, overrides, bad lines, adapters."""
 import json
 import math
+import os
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -155,6 +157,33 @@ class Prompts(unittest.TestCase):
         self.assertGreater(bytes_[1], 2 * 2 * 2 * 4 * 32)  # layers, modules, halves, numbers of q8
         self.assertGreater(bytes_[2], bytes_[1])
         self.assertEqual(plans[2]["total_bytes"] - plans[0]["total_bytes"], bytes_[2])
+
+    def test_the_id_of_a_line_with_an_unknown_key(self):
+        answer, = self.ask([{"id": {"a": 5}, "prompt": "x", "bogus": 1}], status=FAILED)
+        self.assertEqual(answer["id"], {"a": 5})
+        self.assertIn("bogus", answer["error"])
+
+    def test_lines_from_a_pipe_by_name(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=lambda: pipe.write_text('{"prompt": "ab"}\n'))
+        writer.start()
+        done = call("run", self.model, "--prompts", pipe, "-n", "2")
+        writer.join()
+        self.assertEqual(done.returncode, GOOD, done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 1)
+
+    def test_an_adapter_that_changes_nothing_is_told(self):
+        path = write_adapter(self.folder / "nothing", 3)
+        config = Path(path) / "adapter_config.json"
+        text = json.loads(config.read_text())
+        config.write_text(json.dumps({**text, "lora_alpha": 0}))
+        done = call("run", self.model, "ab", "-n", "2", "--adapter", f"n={path}")
+        self.assertEqual(done.returncode, GOOD, done.stderr)
+        self.assertIn(b"changes nothing", done.stderr)
+        done = call("run", self.model, "ab", "-n", "2", "--adapter", f"n={self.one}", "-v")
+        self.assertNotIn(b"changes nothing", done.stderr)
+        self.assertIn(b"modules, rank", done.stderr)
 
     def test_stream(self):
         lines = [{"prompt": "once", "max_new_tokens": 4}, "{", {"prompt": "upon"}]

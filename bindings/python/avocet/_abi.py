@@ -156,7 +156,7 @@ class AdapterInfo(Structure):
     _fields_ = [("size", c.c_size_t), ("path", c.c_char_p), ("method", c.c_char_p),
                 ("type", c.c_char_p), ("digest", c.c_char * 33), ("modules_matched", c.c_uint32),
                 ("modules_expected", c.c_uint32), ("rank_max", c.c_uint32),
-                ("bytes", c.c_uint64), ("memory_bytes", c.c_uint64)]
+                ("bytes", c.c_uint64), ("memory_bytes", c.c_uint64), ("idle", c.c_bool)]
 
 
 class AdapterModule(Structure):

@@ -21,6 +21,7 @@ class AdapterInfo:
     rank_max: int
     bytes: int
     memory_bytes: int
+    idle: bool  # it changes nothing: B, or every scale, is zero
 
 
 @dataclass(frozen=True)
