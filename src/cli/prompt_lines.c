@@ -68,7 +68,7 @@ static avo_status check_keys(const json_value *root, avo_error *error) {
 
 /* ---- Texts ---- */
 
-static avo_status take_text(prompt_line *line, const json_value *value, const char *what,
+avo_status prompt_line_text(prompt_line *line, const json_value *value, const char *what,
                             const char **out) {
     if (value == NULL || value->kind != JSON_STRING)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s must be a string", what);
@@ -83,7 +83,7 @@ static avo_status optional_text(prompt_line *line, const json_value *root, const
     const json_value *value = json_find(root, key);
     if (value == NULL || value->kind == JSON_NULL)
         return AVO_OK;
-    return take_text(line, value, key, out);
+    return prompt_line_text(line, value, key, out);
 }
 
 static avo_status read_messages(prompt_line *line, const json_value *messages) {
@@ -95,9 +95,10 @@ static avo_status read_messages(prompt_line *line, const json_value *messages) {
         return status_no_memory(&line->error, "messages", messages->array.count * sizeof(*own));
     for (size_t i = 0; i < messages->array.count; i++) {
         const json_value *message = json_item(messages, i);
-        AVO_TRY(take_text(line, json_find(message, "role"), "the role of a message", &own[i].role));
-        AVO_TRY(take_text(line, json_find(message, "content"), "the content of a message",
-                          &own[i].content));
+        AVO_TRY(prompt_line_text(line, json_find(message, "role"), "the role of a message",
+                                 &own[i].role));
+        AVO_TRY(prompt_line_text(line, json_find(message, "content"), "the content of a message",
+                                 &own[i].content));
     }
     line->request.messages = own;
     line->request.message_count = messages->array.count;
@@ -139,7 +140,7 @@ static avo_status read_prompt(prompt_line *line, const json_value *root,
     if (messages != NULL)
         return read_messages(line, messages);
     const char *text = NULL;
-    AVO_TRY(take_text(line, prompt, "prompt", &text));
+    AVO_TRY(prompt_line_text(line, prompt, "prompt", &text));
     if (raw) {
         line->request.text = text;
         line->request.text_flags =
@@ -274,8 +275,8 @@ static avo_status read_stops(prompt_line *line, const json_value *root) {
         if (own == NULL)
             return status_no_memory(&line->error, "stop", count * sizeof(*own));
         for (size_t i = 0; i < count; i++)
-            AVO_TRY(take_text(line, stop->kind == JSON_ARRAY ? json_item(stop, i) : stop, "stop",
-                              &own[i]));
+            AVO_TRY(prompt_line_text(line, stop->kind == JSON_ARRAY ? json_item(stop, i) : stop,
+                                     "stop", &own[i]));
         line->request.stop = own;
         line->request.stop_count = count;
     }

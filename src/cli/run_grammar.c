@@ -16,6 +16,8 @@ static avo_status read_whole(const char *path, buffer *text, avo_error *error) {
     AVO_TRY(file_map_open(path, &map, error));
     avo_status status = buffer_append(text, map.bytes.data, map.bytes.size);
     file_map_close(&map);
+    if (status == AVO_OK && text->size > 0 && memchr(text->data, 0, text->size) != NULL)
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: holds a zero byte", path);
     if (status == AVO_OK)
         status = buffer_terminate(text);
     return status == AVO_OK ? AVO_OK : status_no_memory(error, path, text->size);
@@ -70,6 +72,17 @@ static avo_status open_shared(prompt_line *line, const prompt_defaults *defaults
     return AVO_OK;
 }
 
+/* A schema that is written as a value. */
+static avo_status copy_value(prompt_line *line, const json_value *value, const char **copy) {
+    buffer own;
+    buffer_init(&own, NULL, CLI_INPUT_BYTES_MAX);
+    if (json_write_value(&own, value) == AVO_OK)
+        *copy = arena_copy_text(&line->arena, own.data, own.size);
+    size_t bytes = own.size;
+    buffer_free(&own);
+    return *copy == NULL ? status_no_memory(&line->error, "a grammar", bytes) : AVO_OK;
+}
+
 avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
                                const prompt_defaults *defaults) {
     const json_value *schema = json_find(root, "json_schema");
@@ -85,23 +98,12 @@ avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
         line->request.grammar = avo_grammar_share(defaults->request->grammar);
         return AVO_OK;
     }
-    buffer own;
-    buffer_init(&own, NULL, CLI_INPUT_BYTES_MAX);
-    avo_status status = AVO_OK;
+    const char *copy = NULL;
     if (schema != NULL && schema->kind != JSON_STRING)
-        status = json_write_value(&own, schema);
-    else if ((schema != NULL ? schema : text)->kind == JSON_STRING)
-        status = buffer_append(&own, (schema != NULL ? schema : text)->string.data,
-                               (schema != NULL ? schema : text)->string.size);
+        AVO_TRY(copy_value(line, schema, &copy));
     else
-        status = AVO_ERROR_ARGUMENT;
-    const char *copy =
-        status == AVO_OK ? arena_copy_text(&line->arena, buffer_text(&own).data, own.size) : NULL;
-    buffer_free(&own);
-    if (status == AVO_ERROR_ARGUMENT)
-        return status_fail(&line->error, status, "grammar must be a string");
-    if (copy == NULL)
-        return status_no_memory(&line->error, "a grammar", 0);
+        AVO_TRY(prompt_line_text(line, schema != NULL ? schema : text,
+                                 schema != NULL ? "json_schema" : "grammar", &copy));
     return open_shared(line, defaults, schema != NULL ? AVO_GRAMMAR_JSON_SCHEMA : AVO_GRAMMAR_GBNF,
                        copy);
 }

@@ -157,6 +157,9 @@ typedef struct prompt_defaults {
 } prompt_defaults;
 /* Fills line->request or line->error. */
 void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults);
+/* A copy of a string without zero bytes, or what is wrong with `what`. */
+AVO_MUST_USE avo_status prompt_line_text(prompt_line *line, const json_value *value,
+                                         const char *what, const char **out);
 /* The grammar of a line, or the flags' own. */
 AVO_MUST_USE avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
                                             const prompt_defaults *defaults);

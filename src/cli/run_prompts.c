@@ -103,7 +103,7 @@ static void print_ended(prompt_run *run) {
             print_job(run, run->next);
 }
 
-static void print_token(const prompt_job *job, size_t index, const avo_token_event *event) {
+static avo_status print_token(const prompt_job *job, size_t index, const avo_token_event *event) {
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
     avo_status status = write_head(job, index, &out);
@@ -116,14 +116,15 @@ static void print_token(const prompt_job *job, size_t index, const avo_token_eve
     if (status == AVO_OK)
         cli_print(buffer_text(&out));
     buffer_free(&out);
+    return status;
 }
 
 static bool on_job_token(prompt_job *job, const avo_token_event *event) {
     prompt_run *run = job->run;
     if (run_record_token(&job->record, event) != AVO_OK)
         run->failure = AVO_ERROR_MEMORY;
-    if (run->flags->stream)
-        print_token(job, (size_t)(job - run->job), event);
+    if (run->flags->stream && print_token(job, (size_t)(job - run->job), event) != AVO_OK)
+        run->failure = AVO_ERROR_MEMORY;
     return run->failure == AVO_OK && !cli_interrupted() &&
            (!run->flags->stream || cli_output_works());
 }

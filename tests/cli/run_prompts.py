@@ -61,6 +61,18 @@ class Prompts(unittest.TestCase):
         for line, part in zip(wrong, ("most", "token's id", "one of", "1000000000")):
             self.assertIn(part, line["error"])
 
+    def test_a_grammar_is_not_cut(self):
+        """A zero byte would end it for C: refused, in a line and in a file."""
+        rules = 'root ::= "a"\0 "b"'
+        for line in ({"prompt": "x", "grammar": rules},
+                     {"prompt": "x", "json_schema": "true\0false"}):
+            self.assertIn("holds a zero byte", self.ask([line], status=FAILED)[0]["error"])
+        path = self.folder / "rules.gbnf"
+        path.write_text(rules)
+        done = call("run", self.model, "x", "--grammar", path)
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn(b"rules.gbnf: holds a zero byte", done.stderr)
+
     def test_perplexity_is_that_of_prompt_logprobs(self):
         """`eval perplexity` and the logprobs of the same windows, computed by the scheduler."""
         text, context = self.folder / "text.txt", 32

@@ -1,14 +1,15 @@
 """`python -m avocet run MODEL [PROMPT|-]`: the command's `run`, from Python."""
 import argparse
-import dataclasses
 import json
+import math
 import os
 import sys
 import time
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import Adapter, AvocetError, Engine, Model, Request, Result, Sampling, Scheduler
 from . import __version__, library_version
+from ._lines import Adapters, Lines
 from .telemetry import append_row
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -102,82 +103,40 @@ def request_of(model: Model, flags, sampling: Sampling, adapters: Sequence) -> R
     return Request(messages=messages, **shared)
 
 
-NUMBERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-           "presence_penalty", "frequency_penalty", "seed")
-SERVICE = {"max_tokens": "max_tokens", "max_new_tokens": "max_tokens", "stop_tokens": "stop_tokens",
-           "ignore_eos": "ignore_end", "tenant": "tenant", "priority": "priority",
-           "deadline": "deadline", "first_token_deadline": "first_token_deadline",
-           "cache_salt": "cache_salt"}
-KEYS = {"id", "prompt", "messages", "system", "raw", "adapter", "adapters", "logprobs", "stop",
-        *NUMBERS, *SERVICE}
+def number(value: float) -> Optional[float]:
+    return value if math.isfinite(value) else None  # JSON has no others
 
 
-def line_request(chat: bool, flags, sampling: Sampling, adapters, given) -> Request:
-    """A request from one line of --prompts; what the line says counts over the flags, and
-    ValueError says what is wrong with it."""
-    if not isinstance(given, dict):
-        raise ValueError("expected a JSON object")
-    unknown = sorted(set(given) - KEYS)
-    if unknown:
-        raise ValueError(f'"{unknown[0]}" is no key of a prompt')
-    if ("prompt" in given) == ("messages" in given):
-        raise ValueError('a line has either "prompt" or "messages"')
-    drawn = {name: given[name] for name in NUMBERS if name in given}
-    if "logprobs" in given:
-        drawn["top_logprobs"] = given["logprobs"]
-    stop = given.get("stop", flags.stop)
-    fields = dict(max_tokens=flags.max_new_tokens, ignore_end=flags.ignore_eos,
-                  sampling=dataclasses.replace(sampling, **drawn),
-                  stop=[stop] if isinstance(stop, str) else stop or [],
-                  adapters=line_adapters(given, adapters))
-    fields.update({ours: given[name] for name, ours in SERVICE.items() if name in given})
-    if "messages" in given:
-        return Request(messages=given["messages"], **fields)
-    if not isinstance(given["prompt"], str):
-        raise ValueError("prompt must be a string")
-    if given.get("raw", not chat):
-        return Request(prompt=given["prompt"], **fields)
-    messages = [{"role": "user", "content": given["prompt"]}]
-    system = given.get("system", flags.system)
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    return Request(messages=messages, **fields)
+def logprobs_of(model: Model, tokens) -> List[dict]:
+    def one(id: int, logprob: float) -> dict:
+        return {"id": id, "token": model.detokenize([id], special=True, following=True),
+                "logprob": number(logprob)}
+    return [{**one(token.id, token.logprob), "top": [one(*entry) for entry in token.top]}
+            for token in tokens]
 
 
-def line_adapters(given, adapters) -> List[Tuple[Adapter, float]]:
-    """Those the line names, each with its scale times the line's weight; none named: all."""
-    if "adapter" in given and "adapters" in given:
-        raise ValueError('a line has either "adapter" or "adapters"')
-    if "adapter" not in given and "adapters" not in given:
-        return list(adapters.values())
-    wanted = given["adapters"] if "adapters" in given else [given["adapter"]]
-    uses = []
-    for entry in wanted or []:
-        if entry is None:
-            continue
-        if isinstance(entry, str):
-            entry = {"name": entry}
-        if not isinstance(entry, dict) or "name" not in entry or set(entry) - {"name", "weight"}:
-            raise ValueError('an adapter must be "name" or {"name": …, "weight": …}; several go '
-                             'into "adapters"')
-        name, weight = entry["name"], entry.get("weight", 1.0)
-        if name not in adapters:
-            raise ValueError(f'adapter "{name}": no --adapter has that name')
-        adapter, scale = adapters[name]
-        uses.append((adapter, scale * float(weight)))
-    return uses
-
-
-def answer_of(result: Result) -> dict:
-    record = {"text": result.text, "ids": [token.id for token in result.tokens]}
-    if any(token.top for token in result.tokens):
-        record["logprobs"] = [{"id": token.id, "logprob": token.logprob,
-                               "top": [{"id": id, "logprob": value} for id, value in token.top]}
-                              for token in result.tokens]
+def answer_of(model: Model, request: Request, result: Result, adapters: Adapters) -> dict:
+    """What the command says of an answer, in its order."""
+    record: Dict[str, Any] = {"text": result.text, "ids": [token.id for token in result.tokens]}
+    if request.sampling is not None and request.sampling.top_logprobs > 0:
+        record["logprobs"] = logprobs_of(model, result.tokens)
+    if result.prompt:
+        record["prompt_logprobs"] = logprobs_of(model, result.prompt)
+    if result.embedding is not None:
+        record["embedding"] = [number(value) for value in result.embedding.tolist()]
     record["finish_reason"] = FINISH_NAMES.get(result.finish, result.finish)
     record["usage"] = {"prompt_tokens": result.prompt_tokens,
                        "completion_tokens": result.new_tokens,
                        "total_tokens": result.prompt_tokens + result.new_tokens}
+    if request.adapters:
+        names = {id(adapter): name for name, (adapter, _) in adapters.items()}
+        record["adapters"] = []
+        for adapter, weight in request.adapters:
+            info = adapter.info
+            record["adapters"].append({
+                "name": names[id(adapter)], "weight": weight, "digest": info.digest,
+                "modules_matched": info.modules_matched,
+                "modules_expected": info.modules_expected})
     return record
 
 
@@ -186,8 +145,8 @@ def decode_rate(result: Result) -> float:
     return (result.new_tokens - 1) / seconds if seconds > 0 and result.new_tokens > 1 else 0.0
 
 
-def record_of(flags, prompt, result: Result, load_ms: float) -> dict:
-    return {"model": flags.model, "prompt": prompt, **answer_of(result),
+def record_of(flags, prompt, answer: dict, result: Result, load_ms: float) -> dict:
+    return {"model": flags.model, "prompt": prompt, **answer,
             "timings": {"load_ms": round(load_ms, 3),
                         "ttft_ms": round(result.first_token_seconds * 1e3, 3),
                         "decode_tps": round(decode_rate(result), 3)}}
@@ -222,7 +181,8 @@ def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_
     result = answer.result()
     if flags.json:
         prompt = request.prompt if request.messages is None else request.messages[-1]["content"]
-        print(json.dumps(record_of(flags, prompt, result, load_ms), ensure_ascii=False))
+        said = answer_of(model, request, result, adapters)
+        print(json.dumps(record_of(flags, prompt, said, result, load_ms), ensure_ascii=False))
     else:
         print()
     if flags.telemetry is not None:
@@ -230,41 +190,74 @@ def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_
     return INTERRUPTED if result.finish == "cancelled" else GOOD
 
 
-def run_many(flags, model: Model, scheduler: Scheduler, sampling, adapters) -> int:
-    chat = not flags.raw and has_template(model)
-    lines, requests = [], []  # (number, id, error or None), and those without an error
-    with open(flags.prompts, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            given, error = None, None
-            try:
-                given = json.loads(line)
-                requests.append(line_request(chat, flags, sampling, adapters, given))
-            except (ValueError, TypeError, KeyError, AttributeError) as reason:
-                error = str(reason)
-            lines.append((number, given.get("id") if isinstance(given, dict) else None, error))
-    outcomes = iter(scheduler.batch(requests))
-    failures = 0
-    for index, (number, name, error) in enumerate(lines):
-        record = {"index": index, "line": number}
-        if name is not None:
-            record["id"] = name
-        outcome = next(outcomes) if error is None else error
-        if isinstance(outcome, Result):
-            record.update(answer_of(outcome))
-        else:
-            failures += 1
-            record["error"] = f"line {number}: {outcome}"
-        print(json.dumps(record, ensure_ascii=False), flush=True)
+def read_lines(path: str) -> List[Tuple[int, bytes]]:
+    """Those that are not blank, with their numbers."""
+    if path == "-":
+        text = sys.stdin.buffer.read()
+    else:
+        with open(path, "rb") as file:
+            text = file.read()
+    lines = [(number, line.rstrip(b"\r ")) for number, line in enumerate(text.split(b"\n"), 1)]
+    lines = [(number, line) for number, line in lines if line]
+    if not lines:
+        raise ValueError(f"{path}: has no prompts")
+    return lines
+
+
+def line_record(model: Model, request: Request, result: Result, adapters: Adapters) -> dict:
+    return {**answer_of(model, request, result, adapters), "reused_tokens": result.reused_tokens,
+            "preemptions": result.preemptions,
+            "timings": {"queue_ms": round(result.queue_seconds * 1e3, 3),
+                        "ttft_ms": round(result.first_token_seconds * 1e3, 3),
+                        "total_ms": round(result.total_seconds * 1e3, 3)}}
+
+
+def run_many(flags, model: Model, scheduler: Scheduler, sampling, adapters: Adapters) -> int:
+    """A record for each line, in their order, each as soon as those before it are there."""
+    reader = Lines(model, flags, sampling, adapters, not flags.raw and has_template(model))
+    numbered = read_lines(flags.prompts)
+    read = [reader.read(line) for _, line in numbered]
+    places = [place for place, (_, request, _) in enumerate(read) if request is not None]
+    outcomes: Dict[int, Any] = {place: error for place, (_, _, error) in enumerate(read)
+                                if error is not None}
+    failures = shown = 0
+
+    def show() -> None:
+        nonlocal failures, shown
+        while shown in outcomes:
+            outcome = outcomes.pop(shown)
+            number, (head, request, _) = numbered[shown][0], read[shown]
+            record = {"index": shown, "line": number, **head}
+            if isinstance(outcome, Result):
+                record.update(line_record(model, request, outcome, adapters))
+            else:
+                failures += 1
+                record["error"] = f"line {number}: {outcome}"
+            print(json.dumps(record, ensure_ascii=False), flush=True)
+            shown += 1
+    show()
+    for index, outcome in scheduler.stream([read[place][1] for place in places]):
+        outcomes[places[index]] = outcome
+        show()
+    if failures:
+        print(f'avocet: {failures} of {len(read)} prompts failed: see "error" in their lines',
+              file=sys.stderr)
     return FAILED if failures else GOOD
+
+
+def open_adapters(flags, model: Model) -> Adapters:
+    adapters: Adapters = {}
+    for name, path, scale in flags.adapter:
+        if name in adapters:
+            raise ValueError(f'--adapter: "{name}" is given twice')
+        adapters[name] = (Adapter(model, path, type=flags.adapter_type), scale)
+    return adapters
 
 
 def run(flags) -> int:
     begin = time.monotonic()
     with Model(flags.model) as model:
-        adapters = {name: (Adapter(model, path, type=flags.adapter_type), scale)
-                    for name, path, scale in flags.adapter}
+        adapters = open_adapters(flags, model)
         options = dict(threads=flags.threads, context_max=flags.ctx, kv_type=flags.kv_type,
                        isa=flags.isa, sessions_max=16 if flags.prompts else 1)
         with Engine(model, **options) as engine, Scheduler(engine) as scheduler:
@@ -282,6 +275,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (AvocetError, OSError, ValueError) as error:
         print(f"avocet: {error}", file=sys.stderr)
         return FAILED

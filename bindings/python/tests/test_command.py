@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from avocet.__main__ import line_adapters
+from avocet._lines import adapters_of, parse
 from conftest import ROOT
 
 
@@ -62,6 +62,91 @@ def test_prompts(model_path, adapter_paths, tmp_path):
         assert [record.get("ids") for record in other] == [record.get("ids") for record in records]
 
 
+WRONG = [
+    '{"prompt":"once","adapters":[null]}', '{"prompt":"once","adapters":{}}',
+    '{"prompt":"once","adapters":{"one":0.5}}', '{"prompt":"once","adapters":"one"}',
+    '{"prompt":"once","adapter":{"one":0.5}}', '{"prompt":"once","adapter":["one"]}',
+    '{"prompt":"once","adapter":{"name":"one","weight":"2"}}', '{"prompt":"once","adapter":false}',
+    '{"prompt":"once","temperature":"hot"}', '{"prompt":"once","temperature":true}',
+    '{"prompt":"once","temperature":NaN}', '{"prompt":"once","top_k":-1}',
+    '{"prompt":"once","top_k":1.5}', '{"prompt":"once","max_tokens":-2}',
+    '{"prompt":"once","raw":1}', '{"prompt":"once","ignore_eos":"yes"}',
+    '{"prompt":"once","priority":16}', '{"prompt":"once","stop":[1]}',
+    '{"prompt":"once","stop_tokens":5}', '{"prompt":"once","stop_tokens":[-1]}',
+    '{"prompt":"once","seed":-1}', '{"prompt":"once","tenant":7}', '{"prompt":"on\\u0000ce"}',
+    '{"prompt":"once","grammar":"root ::= \\"a\\"\\u0000"}', '{"prompt":"once","grammar":5}',
+    '{"prompt":"once","grammar":"no"}', '{"prompt":"once","grammar":"x","json_object":true}',
+    '{"prompt":"once","deadline":-1}', '{"prompt":"once","logprobs":1000}',
+    '{"prompt":"once","pooling":"most"}', '{"messages":[]}', '{"messages":[{"role":"user"}]}',
+    '{"messages":"once"}', '{"prompt":"once","tokens":[5]}', '{"tokens":[true]}',
+    '{"prompt":"once","prompt":"the"}', '{"prompt":"once","temprature":1}', "5", "[]", "\\xff"]
+RIGHT = [
+    {"prompt": "once", "id": None, "temperature": None, "stop": None, "adapters": None},
+    {"prompt": "once", "id": {"deep": [1]}, "top_k": 4.0, "temperature": 1, "seed": 7},
+    {"prompt": "once", "adapter": {"name": "one", "weight": -0.5}, "logprobs": 2},
+    {"prompt": "once", "adapters": [{"name": "one", "weight": 0.5}, "two"]},
+    {"tokens": [1, 5, 9], "prompt_logprobs": True, "max_new_tokens": 3},
+    {"tokens": [1, 5, 9], "pooling": "mean"}, {"prompt": "once", "no_answer": True},
+    {"prompt": "once", "grammar": "root ::= [a-e]+"}, {"prompt": "once", "json_object": True},
+    {"prompt": "once", "grammar": "root ::= [a-e]+", "raw": True},
+    {"prompt": "once", "json_schema": {"type": "integer"}}]
+
+
+def same(theirs, ours):
+    """Equal but for times and the last bit of numbers, which the command writes as floats."""
+    if isinstance(theirs, dict):
+        return theirs.keys() == ours.keys() and all(
+            key in ("timings", "reused_tokens") or same(theirs[key], ours[key]) for key in theirs)
+    if isinstance(theirs, list):
+        return len(theirs) == len(ours) and all(map(same, theirs, ours))
+    if isinstance(theirs, float):
+        return ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+    return theirs == ours
+
+
+def test_lines_mean_what_the_command_says(model_path, adapter_paths, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    right = [json.dumps(line) for line in RIGHT]
+    file.write_bytes("\n".join(WRONG + ["", "  "] + right).replace("\\xff", "\xff")
+                     .encode("latin-1") + b"\n")
+    arguments = ("run", model_path, "--prompts", file, "-n", 6, "--ignore-eos", "--adapter",
+                 f"one={adapter_paths[0]}", "--adapter", f"two={adapter_paths[1]}:0.5")
+    answer = call(*arguments)
+    assert f"{len(WRONG)} of {len(WRONG) + len(RIGHT)} prompts failed" in answer.stderr
+    ours = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert [record["index"] for record in ours if "error" in record] == list(range(len(WRONG)))
+    assert len(ours) == len(WRONG) + len(RIGHT) and ours[-1]["line"] == len(ours) + 2
+    command = os.environ.get("AVOCET")
+    if command:
+        theirs = subprocess.run([command, *map(str, arguments)], capture_output=True, text=True,
+                                check=False)
+        assert theirs.returncode == answer.returncode and theirs.stderr == answer.stderr
+        theirs = [json.loads(line) for line in theirs.stdout.splitlines()]
+        for mine, other in zip(ours, theirs):
+            assert ("error" in mine) == ("error" in other), (mine, other)
+            assert "error" in mine or same(other, mine), (mine, other)
+
+
+def test_answers_come_while_others_are_computed(model_path, tmp_path):
+    """The first line is printed long before the last: read from a pipe, one by one."""
+    file = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": "once", "max_tokens": 1}] + [{"prompt": "once", "max_tokens": 100}] * 300
+    file.write_text("\n".join(map(json.dumps, lines)))
+    with subprocess.Popen([sys.executable, "-m", "avocet", "run", str(model_path), "--prompts",
+                           str(file), "--ignore-eos", "-t", "1"], stdout=subprocess.PIPE,
+                          text=True) as process:
+        first = json.loads(process.stdout.readline())
+        assert first["index"] == 0 and process.poll() is None
+        assert [json.loads(line)["index"] for line in process.stdout] == list(range(1, 301))
+    assert process.returncode == 0
+
+
+def test_an_adapter_given_twice_is_refused(model_path, adapter_paths):
+    twice = call("run", model_path, "once", "--adapter", f"a={adapter_paths[0]}", "--adapter",
+                 f"a={adapter_paths[1]}")
+    assert twice.returncode == 1 and '"a" is given twice' in twice.stderr
+
+
 def test_wrong_usage():
     assert call("run").returncode == 2
     missing = call("run", ROOT / "no-such-model", "x")
@@ -69,7 +154,17 @@ def test_wrong_usage():
 
 
 @pytest.mark.parametrize("given", [{"adapter": ["a", "b"]}, {"adapter": {"a": 0.5}}, {"adapter": 7},
-                                   {"adapters": [{"name": "a", "scale": 2}]}])
+                                   {"adapters": [{"name": "a", "scale": 2}]}, {"adapters": [None]},
+                                   {"adapters": {}}, {"adapters": {"a": 0.5}}, {"adapters": "a"},
+                                   {"adapters": [["a"]]}, {"adapters": False}, {"adapter": ""},
+                                   {"adapter": {"name": None}}, {"adapter": {"weight": 1}},
+                                   {"adapter": {"name": "a", "weight": "2"}}])
 def test_adapters_of_a_line_have_one_form(given):
-    with pytest.raises(ValueError, match='"adapters"'):
-        line_adapters(given, {"a": (None, 1.0), "b": (None, 1.0)})
+    with pytest.raises(ValueError, match="adapter|weight|name"):
+        adapters_of(given, {"a": (None, 1.0), "b": (None, 1.0)})
+
+
+def test_lines_are_json():
+    for line in (b'{"a": NaN}', b'{"a": 1, "a": 2}', b"\xff", b"{", b"[" * 100000):
+        with pytest.raises((ValueError, RecursionError)):
+            parse(line)
