@@ -181,8 +181,8 @@ class Owned:
 
     _close = ""
 
-    def __init__(self, handle, natives: "Tuple[Native, ...]" = (), parents: "Tuple[Owned, ...]" = (),
-                 turn: Optional[Turn] = None):
+    def __init__(self, handle, natives: "Tuple[Native, ...]" = (),
+                 parents: "Tuple[Owned, ...]" = (), turn: Optional[Turn] = None):
         """`natives`: what natives_of(*parents) said before the library was called."""
         self._native: Optional[Native] = Native(handle, self._close, natives, turn)
         self._parents = parents  # alive as long as this is
@@ -235,5 +235,5 @@ def natives_of(*owned: Owned) -> Tuple[Native, ...]:
     return tuple(one.handle for one in owned)
 
 
-__all__ = ["AvocetError", "Native", "Owned", "Turn", "call", "check", "encoded", "ids_of", "library",
-           "natives_of"]
+__all__ = ["AvocetError", "Native", "Owned", "Turn", "call", "check", "encoded", "ids_of",
+           "library", "natives_of"]
