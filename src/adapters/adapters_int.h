@@ -272,11 +272,15 @@ typedef struct adapter_files {
     const char *config;  /* adapter_config.json; NULL: a GGUF or packed file */
     const char *weights; /* or that file */
     const char *config_shown, *weights_shown;
+    const char *folder; /* where both are looked for again; NULL: it is one file */
+    bool changed;       /* told: they are not what they were when they were opened */
 } adapter_files;
 /* A folder without its configuration, or without weights that are read. */
 AVO_MUST_USE avo_status adapter_no_config(const char *shown, avo_error *error);
 AVO_MUST_USE avo_status adapter_no_weights(const char *shown, bool pickle, avo_error *error);
-AVO_MUST_USE avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
+/* Refused, and `changed`, where a file was written meanwhile or one of the two replaced: of a
+ * folder that is being changed nobody knows whether both belong together. */
+AVO_MUST_USE avo_status adapter_open_files(const adapter_base *base, adapter_files *files,
                                            const adapter_options *options,
                                            const avo_allocator *allocator, avo_adapter **out,
                                            avo_error *error);

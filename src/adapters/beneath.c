@@ -1,5 +1,6 @@
-/* The kernel resolves the path (openat2, RESOLVE_BENEATH: links may point inside only), every file
- * by itself; what it has opened is then read through its descriptor and through no name. */
+/* The kernel resolves the path (openat2, RESOLVE_BENEATH: links may point inside only); what it has
+ * opened is then read through its descriptor and through no name. Both files of a folder are looked
+ * for where that was found, so that they are of one, whatever a link means a moment later. */
 #include "adapters/beneath.h"
 
 #include "adapters/adapters_int.h"
@@ -46,6 +47,28 @@ static int open_inside(int root, const char *path, const char *name) {
     return open_beneath(root, joined);
 }
 
+static bool read_link(int descriptor, char out[4096]) {
+    char place[32];
+    descriptor_path(descriptor, place);
+    ssize_t length = readlink(place, out, 4096);
+    if (length <= 0 || length >= 4096)
+        return false;
+    out[length] = '\0';
+    return true;
+}
+
+/* Where a folder that was found lies beneath the root, without links; else `path`, as it was given.
+ */
+static const char *inner_path(int root, int found, const char *path, char room[4096]) {
+    char above[4096];
+    if (!read_link(root, above) || !read_link(found, room))
+        return path;
+    size_t length = strlen(above);
+    if (length > 1 && strncmp(room, above, length) == 0 && room[length] == '/')
+        return room + length + 1;
+    return length == 1 && room[1] != '\0' ? room + 1 : path;
+}
+
 static avo_status no_weights(int root, const char *path, const char *shown, avo_error *error) {
     int pickle = open_inside(root, path, ADAPTER_PICKLE_NAME);
     if (pickle >= 0)
@@ -85,11 +108,10 @@ static avo_status open_folder(int root, const char *root_path, const char *path,
     return status;
 }
 
-avo_status beneath_open(const char *root, const char *path, const adapter_base *base,
-                        const adapter_options *options, const avo_allocator *allocator,
-                        avo_adapter **out, avo_error *error) {
-    *out = NULL;
-    char shown[4096], place[32];
+static avo_status open_once(const char *root, const char *path, const adapter_base *base,
+                            const adapter_options *options, const avo_allocator *allocator,
+                            bool *changed, avo_adapter **out, avo_error *error) {
+    char shown[4096], place[32], room[4096];
     AVO_TRY(file_join(shown, sizeof(shown), root, path, error));
     int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
@@ -101,7 +123,10 @@ avo_status beneath_open(const char *root, const char *path, const adapter_base *
     if (found < 0 || fstat(found, &state) != 0) {
         status = refuse(root, path, error);
     } else if (S_ISDIR(state.st_mode)) {
-        status = open_folder(folder, root, path, &files, base, options, allocator, out, error);
+        descriptor_path(found, place);
+        files.folder = place;
+        status = open_folder(folder, root, inner_path(folder, found, path, room), &files, base,
+                             options, allocator, out, error);
     } else {
         descriptor_path(found, place);
         status = adapter_open_files(base, &files, options, allocator, out, error);
@@ -109,5 +134,15 @@ avo_status beneath_open(const char *root, const char *path, const adapter_base *
     if (found >= 0)
         (void)close(found);
     (void)close(folder);
+    *changed = files.changed;
     return status;
+}
+
+avo_status beneath_open(const char *root, const char *path, const adapter_base *base,
+                        const adapter_options *options, const avo_allocator *allocator,
+                        avo_adapter **out, avo_error *error) {
+    *out = NULL;
+    bool changed = false;
+    avo_status status = open_once(root, path, base, options, allocator, &changed, out, error);
+    return changed ? open_once(root, path, base, options, allocator, &changed, out, error) : status;
 }

@@ -4,8 +4,12 @@
 #include "base/float_mode.h"
 #include "base/hash.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- One adapter from bytes ---- */
 
@@ -206,7 +210,22 @@ static avo_status keep_map(avo_adapter *adapter, const char *path, file_map *map
     return AVO_OK;
 }
 
-avo_status adapter_open_files(const adapter_base *base, const adapter_files *files,
+/* After all has been read. */
+static bool files_changed(const adapter_files *files, const file_map *config,
+                          const file_map *weights) {
+    char config_now[4096], weights_now[4096];
+    avo_error error;
+    if (files->folder == NULL)
+        return file_was_written(files->weights, &weights->stamp);
+    return file_join(config_now, sizeof(config_now), files->folder, ADAPTER_CONFIG_NAME, &error) !=
+               AVO_OK ||
+           file_join(weights_now, sizeof(weights_now), files->folder, ADAPTER_WEIGHTS_NAME,
+                     &error) != AVO_OK ||
+           !file_is_stamped(config_now, &config->stamp) ||
+           !file_is_stamped(weights_now, &weights->stamp);
+}
+
+avo_status adapter_open_files(const adapter_base *base, adapter_files *files,
                               const adapter_options *options, const avo_allocator *allocator,
                               avo_adapter **out, avo_error *error) {
     *out = NULL;
@@ -221,6 +240,11 @@ avo_status adapter_open_files(const adapter_base *base, const adapter_files *fil
     if (status == AVO_OK)
         status = adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
                                      allocator, out, error);
+    files->changed = weights.bytes.size > 0 && files_changed(files, &config, &weights);
+    if (files->changed) /* whatever came of it */
+        status =
+            status_fail(error, AVO_ERROR_FORMAT,
+                        "%s: changed while it was read: write beside and rename", files->shown);
     if (status == AVO_OK && packed_is(weights.bytes))
         status = keep_map(*out, files->weights, &weights, error);
     if (status != AVO_OK) {
@@ -243,24 +267,56 @@ avo_status adapter_check_file(const avo_adapter *adapter, avo_error *error) {
                        adapter->path);
 }
 
+/* A folder is resolved once, so that both files are of one and the same, whatever a link on the way
+ * to it means a moment later. */
+static avo_status open_folder(const adapter_base *base, const char *path, int descriptor,
+                              adapter_files *files, const adapter_options *options,
+                              const avo_allocator *allocator, avo_adapter **out, avo_error *error) {
+    char place[32], config[4096], weights[4096], config_shown[4096], weights_shown[4096];
+    snprintf(place, sizeof(place), "/proc/self/fd/%d", descriptor);
+    files->folder = file_kind_of(place) == FILE_FOLDER ? place : path; /* where there is no /proc */
+    AVO_TRY(file_join(config, sizeof(config), files->folder, ADAPTER_CONFIG_NAME, error));
+    AVO_TRY(file_join(weights, sizeof(weights), files->folder, ADAPTER_WEIGHTS_NAME, error));
+    AVO_TRY(file_join(config_shown, sizeof(config_shown), path, ADAPTER_CONFIG_NAME, error));
+    AVO_TRY(file_join(weights_shown, sizeof(weights_shown), path, ADAPTER_WEIGHTS_NAME, error));
+    if (file_kind_of(config) == FILE_MISSING)
+        return adapter_no_config(path, error);
+    if (file_kind_of(weights) == FILE_MISSING) {
+        char pickle[4096];
+        AVO_TRY(file_join(pickle, sizeof(pickle), files->folder, ADAPTER_PICKLE_NAME, error));
+        return adapter_no_weights(path, file_kind_of(pickle) != FILE_MISSING, error);
+    }
+    files->config = config;
+    files->config_shown = config_shown;
+    files->weights = weights;
+    files->weights_shown = weights_shown;
+    return adapter_open_files(base, files, options, allocator, out, error);
+}
+
+static avo_status open_once(const adapter_base *base, const char *path,
+                            const adapter_options *options, const avo_allocator *allocator,
+                            bool *changed, avo_adapter **out, avo_error *error) {
+    adapter_files files = {.shown = path, .weights = path, .weights_shown = path};
+    avo_status status;
+    int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        status = open_folder(base, path, folder, &files, options, allocator, out, error);
+        (void)close(folder);
+    } else if (errno == ENOENT || errno == ENOTDIR) {
+        status = file_kind_of(path) == FILE_MISSING
+                     ? status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such file or folder", path)
+                     : adapter_open_files(base, &files, options, allocator, out, error);
+    } else {
+        status = status_fail(error, AVO_ERROR_IO, "%s: %s", path, strerror(errno));
+    }
+    *changed = files.changed;
+    return status;
+}
+
 avo_status adapter_open(const adapter_base *base, const char *path, const adapter_options *options,
                         const avo_allocator *allocator, avo_adapter **out, avo_error *error) {
     *out = NULL;
-    file_kind kind = file_kind_of(path);
-    if (kind == FILE_MISSING)
-        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no such file or folder", path);
-    adapter_files files = {.shown = path, .weights = path, .weights_shown = path};
-    if (kind != FILE_FOLDER)
-        return adapter_open_files(base, &files, options, allocator, out, error);
-    char config[4096], weights[4096], pickle[4096];
-    AVO_TRY(file_join(config, sizeof(config), path, ADAPTER_CONFIG_NAME, error));
-    AVO_TRY(file_join(weights, sizeof(weights), path, ADAPTER_WEIGHTS_NAME, error));
-    AVO_TRY(file_join(pickle, sizeof(pickle), path, ADAPTER_PICKLE_NAME, error));
-    if (file_kind_of(config) == FILE_MISSING)
-        return adapter_no_config(path, error);
-    if (file_kind_of(weights) == FILE_MISSING)
-        return adapter_no_weights(path, file_kind_of(pickle) != FILE_MISSING, error);
-    files.config = files.config_shown = config;
-    files.weights = files.weights_shown = weights;
-    return adapter_open_files(base, &files, options, allocator, out, error);
+    bool changed = false;
+    avo_status status = open_once(base, path, options, allocator, &changed, out, error);
+    return changed ? open_once(base, path, options, allocator, &changed, out, error) : status;
 }

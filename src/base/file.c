@@ -46,6 +46,13 @@ bool file_was_written(const char *path, const file_stamp *stamp) {
             now.nanoseconds != stamp->nanoseconds);
 }
 
+bool file_is_stamped(const char *path, const file_stamp *stamp) {
+    file_stamp now;
+    return file_stamp_read(path, &now) && now.device == stamp->device &&
+           now.inode == stamp->inode && now.size == stamp->size && now.seconds == stamp->seconds &&
+           now.nanoseconds == stamp->nanoseconds;
+}
+
 avo_status file_map_open(const char *path, file_map *map, avo_error *error) {
     *map = (file_map){0};
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

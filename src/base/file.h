@@ -31,6 +31,8 @@ void file_map_close(file_map *map);
  * of it shows other bytes. A file that was renamed over it is another one, and removing it changes
  * nothing: the mapping keeps what it has. */
 bool file_was_written(const char *path, const file_stamp *stamp);
+/* True when `path` still is the file that was stamped, and as it was. */
+bool file_is_stamped(const char *path, const file_stamp *stamp);
 
 /* Gives the memory of whole pages in [data, data + bytes) of a mapping back; they are read again
  * when touched. For readers of large files, so that what they have passed does not count as theirs.
