@@ -248,51 +248,65 @@ static avo_status check_extras(const peft_reader *reader, const module_draft *mo
     return AVO_OK;
 }
 
-static avo_status settle_module(peft_reader *reader, uint32_t index, const char *name) {
-    adapter_draft *draft = reader->draft;
-    module_draft *module = &draft->modules[index];
-    uint32_t layer;
-    module_role role = module_role_of(draft->base->config, index, &layer);
+/* What the configuration means by it: a low rank, the whole, its bias. */
+static avo_status match_module(const peft_reader *reader, module_draft *module, module_role role,
+                               bool biased, const char *name) {
+    const peft_config *config = reader->config;
     bool norm = module_is_norm(role);
     bool linear = !norm && role != MODULE_EMBEDDING;
     peft_match match = {0};
     AVO_TRY(peft_matcher_ask(reader->matcher, text_from(name), linear, role == MODULE_HEAD, &match,
                              reader->error));
-    bool table = role == MODULE_EMBEDDING || role == MODULE_HEAD;
-    bool low_rank = module->down != NULL || module->up != NULL;
     module->targeted = match.targeted && !norm;
     module->saved = match.saved;
     module->rank = match.rank;
-    module->scale = scale_of(reader->config, &match);
-    bool biased = has_bias(draft->base->view, layer, role);
+    module->scale = scale_of(config, &match);
     module->bias_saved =
-        biased && (reader->config->bias == PEFT_BIAS_ALL ||
-                   (reader->config->bias == PEFT_BIAS_LORA && module->targeted) || module->saved);
+        biased && (config->bias == PEFT_BIAS_ALL ||
+                   (config->bias == PEFT_BIAS_LORA && module->targeted) || module->saved);
+    return AVO_OK;
+}
+
+/* The file has what the configuration means, and nothing else. */
+static avo_status check_module(const peft_reader *reader, const module_draft *module,
+                               module_role role, bool biased, const char *name) {
+    bool table = role == MODULE_EMBEDDING || role == MODULE_HEAD;
+    bool low_rank = module->down != NULL || module->up != NULL;
+    const char *wrong = NULL;
+    if (low_rank && !module->targeted)
+        wrong = "has LoRA tensors, but target_modules does not mean it";
+    else if (module->targeted && !low_rank)
+        wrong = "is targeted, but its LoRA tensors are missing";
+    else if (module->copy != NULL && (!low_rank || !table))
+        wrong = "has a base_layer.weight, which only embeddings and heads with LoRA have";
+    else if (module->weight != NULL && !module->saved && !table)
+        /* PEFT may save embeddings and heads unasked; both are then loaded into the base. */
+        wrong = "has a weight, but modules_to_save does not name it";
+    else if (module->saved && module->weight == NULL)
+        wrong = "is in modules_to_save, but its weight is missing";
+    else if (module->bias != NULL && !module->bias_saved)
+        wrong = biased ? "has a bias, but the option bias does not say so"
+                       : "has a bias, and the base model's has none";
+    else if (module->bias_saved && module->bias == NULL)
+        wrong = "should have a trained bias, and has none";
+    return wrong != NULL ? module_refuse(reader, name, wrong)
+                         : check_extras(reader, module, role, name);
+}
+
+static avo_status settle_module(peft_reader *reader, uint32_t index, const char *name) {
+    adapter_draft *draft = reader->draft;
+    module_draft *module = &draft->modules[index];
+    uint32_t layer;
+    module_role role = module_role_of(draft->base->config, index, &layer);
+    bool biased = has_bias(draft->base->view, layer, role);
+    AVO_TRY(match_module(reader, module, role, biased, name));
     if (role == MODULE_HEAD)
         AVO_TRY(tie_head(reader, module));
-    if (low_rank && !module->targeted)
-        return module_refuse(reader, name, "has LoRA tensors, but target_modules does not mean it");
-    if (module->targeted && !low_rank)
-        return module_refuse(reader, name, "is targeted, but its LoRA tensors are missing");
-    if (module->copy != NULL && (!low_rank || !table))
-        return module_refuse(reader, name,
-                             "has a base_layer.weight, which only embeddings and "
-                             "heads with LoRA have");
-    /* PEFT may save embeddings and heads unasked; both are then loaded into the base. */
-    if (module->weight != NULL && !module->saved && !table)
-        return module_refuse(reader, name, "has a weight, but modules_to_save does not name it");
-    if (module->saved && module->weight == NULL)
-        return module_refuse(reader, name, "is in modules_to_save, but its weight is missing");
-    if (module->bias != NULL && !module->bias_saved)
-        return module_refuse(reader, name,
-                             biased ? "has a bias, but the option bias does not say so"
-                                    : "has a bias, and the base model's has none");
-    if (module->bias_saved && module->bias == NULL)
-        return module_refuse(reader, name, "should have a trained bias, and has none");
-    AVO_TRY(check_extras(reader, module, role, name));
-    bool counts = module->targeted || module->weight != NULL || module->bias != NULL;
-    draft->modules_expected += counts ? 1 : 0;
-    return counts ? keep_name(reader, module, text_from(name)) : AVO_OK;
+    AVO_TRY(check_module(reader, module, role, biased, name));
+    if (!module->targeted && module->weight == NULL && module->bias == NULL)
+        return AVO_OK; /* as the base has it */
+    draft->modules_expected++;
+    return keep_name(reader, module, text_from(name));
 }
 
 static avo_status read_all(peft_reader *reader) {
