@@ -127,22 +127,35 @@ static bool stands_before(const avo_session *a, const avo_session *b) {
     return compare_adapters(a->adapters[common].adapter, b->adapters[common].adapter) < 0;
 }
 
-/* By insertion: stable, without room of its own, and whoever fills a batch does it in much the same
- * order from step to step. */
+/* Two neighbours of `width` entries become one, in the other array. */
+static void merge_entries(avo_batch *batch, uint32_t begin, uint32_t width) {
+    uint32_t count = batch->entry_count;
+    uint32_t middle = count - begin < width ? count : begin + width;
+    uint32_t end = count - middle < width ? count : middle + width;
+    uint32_t left = begin, right = middle;
+    for (uint32_t at = begin; at < end; at++) {
+        bool takes_right =
+            right < end && (left == middle || stands_before(batch->entries[right].session,
+                                                            batch->entries[left].session));
+        batch->sorted[at] = batch->entries[takes_right ? right++ : left++];
+    }
+}
+
+/* Stable, O(n log n): whoever fills a batch knows nothing of digests, so any order comes. */
 static void sort_entries(avo_batch *batch) {
-    for (uint32_t i = 1; i < batch->entry_count; i++) {
-        batch_entry entry = batch->entries[i];
-        uint32_t at = i;
-        for (; at > 0 && stands_before(entry.session, batch->entries[at - 1].session); at--)
-            batch->entries[at] = batch->entries[at - 1];
-        batch->entries[at] = entry;
+    for (uint32_t width = 1; width < batch->entry_count; width *= 2) {
+        for (uint32_t begin = 0; begin < batch->entry_count; begin += 2 * width)
+            merge_entries(batch, begin, width);
+        batch_entry *entries = batch->entries;
+        batch->entries = batch->sorted;
+        batch->sorted = entries;
     }
 }
 
 /* The run of the entry's adapter number `depth`, over all entries behind it that begin with the
  * same adapters up to that one. */
-static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *factors,
-                     size_t *room) {
+static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, uint32_t parent,
+                     size_t *factors, size_t *room) {
     const avo_session *session = batch->entries[entry].session;
     const session_adapter *own = &session->adapters[depth];
     adapter_run *run = &batch->run[batch->runs++];
@@ -150,6 +163,7 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *f
                          .first = batch->segments[entry].first,
                          .factor = batch->factor + *factors,
                          .room = *room,
+                         .parent = parent,
                          .row_room = adapter_room(own->rank)};
     for (uint32_t i = entry; i < batch->entry_count; i++) {
         const avo_session *other = batch->entries[i].session;
@@ -166,6 +180,7 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, size_t *f
 void batch_arrange(avo_batch *batch) {
     bool any = false;
     batch->runs = 0;
+    batch->gains = false;
     batch->adapter_bytes = 0;
     for (uint32_t i = 0; i < batch->entry_count; i++)
         any = any || batch->entries[i].session->adapter_count > 0;
@@ -178,10 +193,15 @@ void batch_arrange(avo_batch *batch) {
         batch_lay_rows(batch, i);
     size_t factors = 0;
     size_t room = 0;
+    uint32_t open[AVO_ADAPTERS_MAX]; /* runs of the entry's adapters, by depth */
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const avo_session *session = batch->entries[i].session;
         uint32_t depth = i == 0 ? 0 : common_adapters(batch->entries[i - 1].session, session);
-        for (; depth < session->adapter_count; depth++)
-            make_run(batch, i, depth, &factors, &room);
+        for (; depth < session->adapter_count; depth++) {
+            open[depth] = batch->runs;
+            make_run(batch, i, depth, depth == 0 ? ADAPTER_RUN_NONE : open[depth - 1], &factors,
+                     &room);
+            batch->gains = batch->gains || session->adapters[depth].adapter->view.gains;
+        }
     }
 }

@@ -26,8 +26,8 @@ static batch_sizes batch_measure(const engine_plan *plan) {
 
 uint64_t batch_bytes(const engine_plan *plan) {
     batch_sizes sizes = batch_measure(plan);
-    return sizeof(avo_batch) + sizes.entries + sizes.segments + 4 * sizes.row + sizes.logit_row +
-           sizes.run + sizes.factor;
+    return sizeof(avo_batch) + 2 * sizes.entries + sizes.segments + 4 * sizes.row +
+           sizes.logit_row + sizes.run + sizes.factor;
 }
 
 avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out, avo_error *error) {
@@ -41,6 +41,7 @@ avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out,
     batch->engine = engine;
     batch->lane = &engine->lane[lane];
     batch->entries = allocator_take_array(allocator, 1, sizes.entries);
+    batch->sorted = allocator_take_array(allocator, 1, sizes.entries);
     batch->segments = allocator_take_array(allocator, 1, sizes.segments);
     batch->token = allocator_take_array(allocator, 1, sizes.row);
     batch->position = allocator_take_array(allocator, 1, sizes.row);
@@ -49,9 +50,10 @@ avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out,
     batch->logit_row = allocator_take_array(allocator, 1, sizes.logit_row);
     batch->run = allocator_take_array(allocator, 1, sizes.run);
     batch->factor = allocator_take_array(allocator, 1, sizes.factor);
-    if (batch->entries == NULL || batch->segments == NULL || batch->token == NULL ||
-        batch->position == NULL || batch->row_segment == NULL || batch->logit_row == NULL ||
-        batch->score_row == NULL || batch->run == NULL || batch->factor == NULL) {
+    if (batch->entries == NULL || batch->sorted == NULL || batch->segments == NULL ||
+        batch->token == NULL || batch->position == NULL || batch->row_segment == NULL ||
+        batch->logit_row == NULL || batch->score_row == NULL || batch->run == NULL ||
+        batch->factor == NULL) {
         avo_batch_close(batch);
         return status_no_memory(error, "a batch", (size_t)batch_bytes(&engine->plan));
     }
@@ -77,6 +79,7 @@ void avo_batch_close(avo_batch *batch) {
     batch_sizes sizes = batch_measure(&engine->plan);
     engine->batches -= batch->counted;
     allocator_give(allocator, batch->entries, sizes.entries);
+    allocator_give(allocator, batch->sorted, sizes.entries);
     allocator_give(allocator, batch->segments, sizes.segments);
     allocator_give(allocator, batch->token, sizes.row);
     allocator_give(allocator, batch->position, sizes.row);

@@ -211,6 +211,7 @@ struct avo_batch {
     uint64_t step_serial; /* of that step */
     bool session_closed;  /* one of its sessions went away */
     batch_entry *entries; /* [sessions_max] */
+    batch_entry *sorted;  /* [sessions_max] room for putting them into order */
     batch_segment *segments;
     uint32_t entry_count;
     int32_t *token;
@@ -222,6 +223,7 @@ struct avo_batch {
     adapter_run *run; /* [sessions_max · AVO_ADAPTERS_MAX] of the step at hand */
     float *factor;    /* [rows_max · AVO_ADAPTERS_MAX] of these runs */
     uint32_t runs;
+    bool gains;             /* an adapter of these has gains */
     uint64_t adapter_bytes; /* that these runs read, each adapter once for its run */
     uint32_t top;           /* highest logits wanted of each scored row; 0: all of them */
     bool whole;             /* all of them are wanted too */

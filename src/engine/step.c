@@ -27,7 +27,8 @@ batch_view batch_rows(const avo_batch *batch) {
                         .logits_whole = batch->logits_whole,
                         .top = batch->top,
                         .run = batch->run,
-                        .runs = batch->runs};
+                        .runs = batch->runs,
+                        .gains = batch->gains};
 }
 
 step_view step_of(const avo_batch *batch, const batch_view *rows) {

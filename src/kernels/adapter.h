@@ -11,7 +11,9 @@
  * Rows are grouped into runs: rows [first, first + rows) of the batch under one adapter. A row with
  * several adapters lies in several runs. Runs are sorted by first row, then by digest, and a row's
  * own by digest: what is added to it comes in an order that depends on its own request alone. Rows
- * outside of all runs are computed as if there were no adapters, bit for bit.
+ * outside of all runs stand before all others and are computed as if there were no adapters, bit
+ * for bit. A row's last run is the last that begins at or before it, its others are that one's
+ * parents.
  */
 #ifndef AVO_KERNELS_ADAPTER_H
 #define AVO_KERNELS_ADAPTER_H
@@ -68,7 +70,10 @@ typedef struct adapter_run {
     const float *factor;  /* [rows] the requests' weight of this adapter */
     size_t room;          /* numbers of scratch_view.adapted that runs before it take */
     size_t row_room;      /* adapter_room of its adapter: what each of its rows takes there */
+    uint32_t parent; /* the run of the adapter before this one of the same rows, which holds all
+                        of them; ADAPTER_RUN_NONE: it is their first */
 } adapter_run;
+#define ADAPTER_RUN_NONE UINT32_MAX
 
 /* ---- Matrices by number ---- */
 

@@ -133,6 +133,7 @@ typedef struct batch_view {
                                NULL: none */
     const adapter_run *run; /* [runs] sorted by first row, then by digest; none: the base alone */
     uint32_t runs;
+    bool gains; /* an adapter of these has gains */
 } batch_view;
 
 /* The highest logits of one row, so that greedy and top-k drawing need not see the others. */

@@ -25,6 +25,31 @@ run_rows run_rows_of(const batch_view *batch, const adapter_run *run, bool head)
     return (run_rows){first, logits_from(batch, run->first + run->rows) - first};
 }
 
+uint32_t runs_until(const batch_view *batch, uint32_t row) {
+    uint32_t begin = 0;
+    uint32_t end = batch->runs;
+    while (begin < end) {
+        uint32_t middle = begin + (end - begin) / 2;
+        if (batch->run[middle].first <= row)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+uint32_t runs_of_row(const batch_view *batch, uint32_t row, uint32_t run[ADAPTERS_OF_ROW]) {
+    uint32_t until = runs_until(batch, row);
+    uint32_t count = 0;
+    for (uint32_t i = until == 0 ? ADAPTER_RUN_NONE : until - 1; i != ADAPTER_RUN_NONE;
+         i = batch->run[i].parent)
+        count++;
+    uint32_t at = count;
+    for (uint32_t i = until - 1; at > 0; i = batch->run[i].parent)
+        run[--at] = i;
+    return count;
+}
+
 const linear_view *run_matrix(const model_view *model, uint32_t layer, adapter_matrix matrix) {
     if (matrix == ADAPTER_HEAD)
         return &model->head;
@@ -81,9 +106,11 @@ norm_view run_norm(const batch_view *batch, uint32_t row, uint32_t layer, adapte
     norm_view norm = *base;
     if (base->kind == NORM_NONE)
         return norm;
-    for (uint32_t i = 0; i < batch->runs && batch->run[i].first <= row; i++) {
-        const adapter_run *run = &batch->run[i];
-        if (!run->adapter->norms || !run_has(run, row))
+    uint32_t own_runs[ADAPTERS_OF_ROW];
+    uint32_t count = runs_of_row(batch, row, own_runs);
+    for (uint32_t i = 0; i < count; i++) {
+        const adapter_run *run = &batch->run[own_runs[i]];
+        if (!run->adapter->norms)
             continue;
         const adapter_norm *own = norm_of(run->adapter, layer, place);
         float factor = run_factor(run, row);
@@ -96,7 +123,7 @@ norm_view run_norm(const batch_view *batch, uint32_t row, uint32_t layer, adapte
 /* ---- Gains ---- */
 
 bool run_gains(const batch_view *batch, uint32_t layer, adapter_matrix matrix) {
-    for (uint32_t i = 0; i < batch->runs; i++)
+    for (uint32_t i = 0; i < batch->runs && batch->gains; i++)
         if (batch->run[i].adapter->gains &&
             adapter_delta_of(batch->run[i].adapter, layer, matrix)->gain != NULL)
             return true;
@@ -110,9 +137,11 @@ bool run_apply_gains(const batch_view *batch, uint32_t row, uint32_t layer, adap
     const float *gain[ADAPTERS_OF_ROW];
     float factor[ADAPTERS_OF_ROW];
     size_t gains = 0;
-    for (uint32_t i = 0; i < batch->runs && batch->run[i].first <= row; i++) {
-        const adapter_run *run = &batch->run[i];
-        if (!run->adapter->gains || !run_has(run, row))
+    uint32_t own[ADAPTERS_OF_ROW];
+    uint32_t runs = batch->gains ? runs_of_row(batch, row, own) : 0;
+    for (uint32_t i = 0; i < runs; i++) {
+        const adapter_run *run = &batch->run[own[i]];
+        if (!run->adapter->gains)
             continue;
         const adapter_delta *delta = adapter_delta_of(run->adapter, layer, matrix);
         if (delta->gain == NULL)

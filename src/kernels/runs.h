@@ -22,9 +22,10 @@ static inline float run_factor(const adapter_run *run, uint32_t row) {
     return run->factor[row - run->first];
 }
 
-static inline bool run_has(const adapter_run *run, uint32_t row) {
-    return row >= run->first && row - run->first < run->rows;
-}
+/* Runs that begin at or before a row of the batch. */
+uint32_t runs_until(const batch_view *batch, uint32_t row);
+/* The numbers of a row's own runs, in order; how many there are. */
+uint32_t runs_of_row(const batch_view *batch, uint32_t row, uint32_t run[ADAPTERS_OF_ROW]);
 
 /* The base's matrix that an adapter's delta belongs to. */
 const linear_view *run_matrix(const model_view *model, uint32_t layer, adapter_matrix matrix);

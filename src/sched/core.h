@@ -39,8 +39,10 @@
  * page is wanted of one that flies, whoever wants it waits, and no other prompts fly until he has
  * had his turn.
  *
- * Costs: O(log n) for each submission, cancellation, end and admission, n what waits; a step is
- * O(running) on top. docs/scheduler.md has the bounds and why they hold.
+ * Costs: O(log n) for each submission and cancellation, n what waits. Admission, preemption and the
+ * end of what runs are O(log n + running) each: the lane of an adapter is searched among those that
+ * run, and ranks are kept in an array; admission also asks memory.begin, which looks up a prefix
+ * page by page. A step is O(running) on top. docs/scheduler.md has the bounds and why they hold.
  */
 #ifndef AVO_SCHED_CORE_H
 #define AVO_SCHED_CORE_H

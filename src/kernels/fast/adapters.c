@@ -49,9 +49,11 @@ bool fast_site_adapted(const step_view *step, const fast_site *site, unsigned *f
 unsigned fast_row_forms(const step_view *step, const fast_site *site, uint32_t row) {
     const batch_view *batch = step->batch;
     unsigned forms = 0;
-    for (uint32_t i = 0; i < batch->runs && batch->run[i].first <= row; i++)
-        for (uint32_t slot = 0; slot < site->count && run_has(&batch->run[i], row); slot++)
-            forms |= delta_form(delta_of(&batch->run[i], site, slot));
+    uint32_t own[ADAPTERS_OF_ROW];
+    uint32_t runs = runs_of_row(batch, row, own);
+    for (uint32_t i = 0; i < runs; i++)
+        for (uint32_t slot = 0; slot < site->count; slot++)
+            forms |= delta_form(delta_of(&batch->run[own[i]], site, slot));
     return forms;
 }
 
@@ -351,6 +353,22 @@ static void add_run(const step_view *step, const fast_worker *own, const adapted
         add_offset(step, to, run, delta->offset, begin, end);
 }
 
+/* The runs of the part's rows, in order: those of its first row, then all that begin behind it. */
+static void add_runs(const step_view *step, const fast_worker *own, const adapted_part *to) {
+    const batch_view *batch = step->batch;
+    bool head = at_head(to->input->site);
+    if (to->part->row_begin >= to->part->row_end)
+        return;
+    uint32_t row = run_batch_row(batch, to->part->row_begin, head);
+    uint32_t last = run_batch_row(batch, to->part->row_end - 1, head);
+    uint32_t first[ADAPTERS_OF_ROW];
+    uint32_t count = runs_of_row(batch, row, first);
+    for (uint32_t i = 0; i < count; i++)
+        add_run(step, own, to, &batch->run[first[i]]);
+    for (uint32_t i = runs_until(batch, row); i < batch->runs && batch->run[i].first <= last; i++)
+        add_run(step, own, to, &batch->run[i]);
+}
+
 /* Gains on the outputs of the base, which then join `out` where they have not yet. */
 static void apply_gains(const step_view *step, const adapted_part *to, float *base) {
     const fast_site *site = to->input->site;
@@ -377,6 +395,5 @@ void fast_adapt_part(const step_view *step, const fast_worker *own, fast_input *
     if (base != out ||
         run_gains(step->batch, input->site->layer, input->site->matrix[product->slot]))
         apply_gains(step, &to, base);
-    for (uint32_t i = 0; i < step->batch->runs; i++)
-        add_run(step, own, &to, &step->batch->run[i]);
+    add_runs(step, own, &to);
 }
