@@ -176,7 +176,7 @@ static avo_status check_deadline(sched *sched, const sched_request *given, avo_e
     if (deadline == 0)
         return AVO_OK;
     double needed =
-        deadline_prefill_ns(sched, given->prompt_tokens - given->reusable_tokens, given->adapters);
+        deadline_prefill_ns(sched, given, given->prompt_tokens - given->reusable_tokens);
     if (deadline > sched->now_ns &&
         (needed <= (double)(deadline - sched->now_ns) || !deadline_believed(sched)))
         return AVO_OK;

@@ -212,7 +212,7 @@ uint32_t class_of(const sched *sched, uint64_t rank_ns);
 /* The deadline that applies now; 0: none. */
 uint64_t deadline_of(const request *request);
 /* The shortest time in which `rows` rows of a prompt can be computed. */
-double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters);
+double deadline_prefill_ns(const sched *sched, const sched_request *given, uint32_t rows);
 /* After its state has changed. */
 void deadline_watch(sched *sched, uint32_t index);
 void deadline_expire(sched *sched); /* ends everybody whose time is over */

@@ -13,11 +13,16 @@ uint64_t deadline_of(const request *request) {
     return first < whole ? first : whole;
 }
 
-double deadline_prefill_ns(const sched *sched, uint32_t rows, uint32_t adapters) {
+/* A row that is left alone for the last step is one like those that decode, and costs no more than
+ * the step. */
+double deadline_prefill_ns(const sched *sched, const sched_request *given, uint32_t rows) {
     const sched_cost *cost = &sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH];
-    double steps = (rows + sched->options.rows_max - 1) / sched->options.rows_max;
+    uint32_t most = sched->options.rows_max;
+    double steps = (rows + most - 1) / most;
     double positions = 0.5 * rows * ((double)rows + 1);
-    return steps * (cost->step + cost->adapter * adapters) + cost->prefill_row * rows +
+    double chunked = rows - (most == 1 || rows % most == 1);
+    return steps * (cost->step + cost->adapter * given->adapters) +
+           (cost->prefill_row + (given->scored ? cost->scored_row : 0)) * chunked +
            cost->context_token * positions;
 }
 
@@ -37,7 +42,7 @@ void deadline_watch(sched *sched, uint32_t index) {
     if (request->state == REQUEST_WAITING && deadline_believed(sched)) {
         const sched_request *given = &request->given;
         uint32_t rows = given->prompt_tokens - given->reusable_tokens;
-        double needed = deadline_prefill_ns(sched, rows, given->adapters);
+        double needed = deadline_prefill_ns(sched, given, rows);
         deadline = needed < (double)deadline ? deadline - (uint64_t)needed : 1;
     }
     request->due_ns = deadline;
@@ -99,7 +104,7 @@ uint64_t deadline_retry_ns(const sched *sched, const sched_request *given) {
                          .waiting_max = options->waiting_max,
                          .tokens = sched->counts.waiting_tokens,
                          .tokens_max = options->waiting_tokens_max};
-    double first = (deadline_prefill_ns(sched, given->prompt_tokens, given->adapters) +
+    double first = (deadline_prefill_ns(sched, given, given->prompt_tokens) +
                     given->new_tokens_max * sched->cost[SCHED_BOTH].step) /
                    options->running_max;
     double wait = sched_pace_retry(&sched->pace, &crowd,

@@ -49,7 +49,7 @@ static void user_over(simulation *s, uint32_t index, simulate_end end, uint64_t 
 static void user_submit(simulation *s, uint32_t index, uint64_t time) {
     const simulate_item *item = &s->items[index];
     user *user = &s->users[index];
-    if (item->first_deadline_ns > 0 || item->deadline_ns > 0)
+    if ((item->first_deadline_ns > 0 || item->deadline_ns > 0) && !item->scored)
         user->reusable = places_cached(s, index);
     sched_request request = {
         .id = (uint64_t)index + 1,
@@ -62,6 +62,8 @@ static void user_submit(simulation *s, uint32_t index, uint64_t time) {
         .new_tokens_max = item->new_tokens_max,
         .arrival_ns = item->arrival_ns,
         .reusable_tokens = user->reusable,
+        .no_answer = item->no_answer,
+        .scored = item->scored,
         .first_deadline_ns =
             item->first_deadline_ns > 0 ? item->arrival_ns + item->first_deadline_ns : 0,
         .deadline_ns = item->deadline_ns > 0 ? item->arrival_ns + item->deadline_ns : 0};
@@ -205,14 +207,17 @@ static void step_entry(simulation *s, const step *step, uint32_t i) {
     places_index(s, entry);
     if (entry->draws != (place->computed == place->known))
         wrong(s, "request %u draws at %u of %u tokens", index, place->computed, place->known);
+    check_scored(s, entry);
     if (!entry->draws)
         return;
     int32_t token = sum_draw(sum);
+    if (item->no_answer)
+        return;
     token_deliver(s, index, token, step);
     place->tokens[place->known++] = token;
     uint32_t tokens = s->users[index].tokens;
     step->finished[i] = tokens >= item->answer_tokens;
-    step->failed[i] = tokens == item->fails_at;
+    step->failed[i] = item->fails_at > 0 && tokens == item->fails_at;
 }
 
 static void step_ends(simulation *s, const sched_end *ends, uint32_t count, bool by_plan) {
@@ -411,7 +416,7 @@ static avo_status open(simulation *s, const avo_allocator *allocator, avo_error 
         heap_put(&s->events, i);
     }
     sched_memory memory = places_memory(s);
-    AVO_TRY(pages_open(options->sched.pages, allocator, &s->pages, error));
+    AVO_TRY(pages_open(real_pages(s), allocator, &s->pages, error));
     return open_sched(s, &memory, allocator, error);
 }
 

@@ -37,6 +37,8 @@ typedef struct simulate_item {
     uint64_t cancel_ns;         /* after arrival; 0: never */
     uint64_t first_deadline_ns; /* after arrival; 0: none */
     uint64_t deadline_ns;
+    bool no_answer; /* ends with its prompt; new_tokens_max is 0, and nothing is drawn */
+    bool scored;    /* every row of its prompt has logits: none may be reused before it had */
 } simulate_item;
 
 typedef enum simulate_end {
@@ -80,6 +82,8 @@ typedef struct simulate_options {
     bool fair;       /* all requests have priority 0: shares are checked, too */
     bool learn;      /* the scheduler's own cost model learns */
     bool retry;      /* clients come again when a full queue tells them to */
+    bool beyond;     /* as the driver does it: sched.pages and sched.context_max are one more than
+                        there are, as the last token of an answer takes no place */
     double shortage; /* probability, per step, that somebody else takes pages for a while */
 } simulate_options;
 

@@ -116,16 +116,28 @@ static sched_cost prompt_cost(const simulation *s) {
                                       : machine->cores);
 }
 
-/* The shortest time to the first token, with the machine to itself and what was cached when it
- * came. */
+/* The time to the first token with the machine to itself and what was cached when it came: step by
+ * step, as many rows in each as there may be. */
 static double first_token_ns(const simulation *s, uint32_t index) {
     const simulate_item *item = &s->items[index];
-    sched_cost own = prompt_cost(s);
-    const sched_cost *cost = &own;
-    double rows = item->prompt_tokens - s->users[index].reusable;
-    double steps = ceil(rows / s->options->sched.rows_max);
-    return steps * (cost->step + cost->adapter * item->adapters) + cost->prefill_row * rows +
-           cost->context_token * rows * (rows + 1) / 2;
+    sched_cost cost = prompt_cost(s);
+    uint32_t at = s->users[index].reusable;
+    double ns = 0;
+    while (at < item->prompt_tokens) {
+        uint32_t left = item->prompt_tokens - at;
+        uint32_t most = s->options->sched.rows_max;
+        uint32_t rows = left < most ? left : most;
+        sched_load load = {.adapters = item->adapters,
+                           .context_tokens = (uint64_t)at * rows + (uint64_t)rows * (rows + 1) / 2};
+        if (left == 1)
+            load.decode_rows = 1;
+        else
+            load.prefill_rows = rows;
+        load.scored_rows = item->scored ? load.prefill_rows : 0;
+        ns += sched_cost_of(&cost, &load);
+        at += rows;
+    }
+    return ns;
 }
 
 /* Whether a request may be told that it cannot be served in time: not even with the machine to
@@ -166,7 +178,8 @@ void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_pla
     bool right = false;
     switch (outcome) {
     case SCHED_FINISHED:
-        right = !by_plan && user->tokens == tokens;
+        right = !by_plan && user->tokens == tokens &&
+                (!item->scored || user->looked == item->prompt_tokens);
         break;
     case SCHED_CANCELLED:
         right = by_plan && user->cancelled;
@@ -381,8 +394,22 @@ static void check_target(simulation *s, const sched_plan *plan) {
     s->prefill_pause = load->prefill_rows > 0 ? 0 : s->prefill_pause + 1;
 }
 
+void check_scored(simulation *s, const sched_entry *entry) {
+    uint32_t index = (uint32_t)(entry->request - 1);
+    const simulate_item *item = &s->items[index];
+    user *user = &s->users[index];
+    uint32_t end = entry->first + entry->rows;
+    if (!item->scored)
+        return;
+    if (entry->first > user->looked && user->looked < item->prompt_tokens)
+        wrong(s, "rows %u to %u of request %u are left out of its scores", user->looked,
+              entry->first, index);
+    end = end < item->prompt_tokens ? end : item->prompt_tokens;
+    user->looked = end > user->looked ? end : user->looked;
+}
+
 void check_plan(simulation *s, const sched_plan *plan) {
-    uint64_t rows = 0, decoding = 0;
+    uint64_t rows = 0, decoding = 0, scored = 0;
     s->plans++;
     uint32_t excused = 0;
     for (uint32_t i = 0; s->flying && i < s->flight.plan.entry_count; i++)
@@ -393,8 +420,14 @@ void check_plan(simulation *s, const sched_plan *plan) {
         rows += plan->entries[i].rows;
         check_entry(s, &plan->entries[i]);
         const place *place = &s->places[plan->entries[i].slot];
-        decoding += place->known - place->computed == 1;
+        bool decodes = place->known - place->computed == 1;
+        decoding += decodes;
+        if (!decodes && s->items[plan->entries[i].request - 1].scored)
+            scored += plan->entries[i].rows;
     }
+    if (scored != plan->load.scored_rows)
+        wrong(s, "a step has %llu scored rows and says %u", (unsigned long long)scored,
+              plan->load.scored_rows);
     if (rows > s->options->sched.rows_max || decoding != plan->load.decode_rows ||
         rows != (uint64_t)plan->load.decode_rows + plan->load.prefill_rows)
         wrong(s, "a step has %llu rows and says %u + %u", (unsigned long long)rows,
@@ -449,7 +482,7 @@ void check_state(simulation *s) {
     if (fault != NULL)
         wrong(s, "%s", fault);
     else if (pages.references != references ||
-             pages.free + pages.cached + pages.used != options->pages)
+             pages.free + pages.cached + pages.used != real_pages(s))
         wrong(s, "%llu references to pages where %llu are held",
               (unsigned long long)pages.references, (unsigned long long)references);
 }

@@ -36,6 +36,7 @@ typedef struct user {
     uint32_t unserved;  /* steps in a row in which it could have decoded and did not */
     bool landed;        /* since the last plan: no plan could end it before */
     uint32_t reusable;  /* of the prompt, cached when it was submitted */
+    uint32_t looked;    /* leading rows of a scored prompt that had logits */
     uint64_t sum;       /* of everything that he has: prompt and tokens */
     uint64_t event_ns;  /* arrival, next try, or cancellation */
     uint64_t last_ns;   /* when the last token came */
@@ -146,6 +147,14 @@ static inline uint64_t sum_begin(const simulate_item *item) {
 }
 int32_t prompt_token(const simulate_item *item, uint32_t index, uint32_t position);
 
+/* What there really is: of the pool, and of a context. */
+static inline uint32_t real_pages(const simulation *s) {
+    return s->options->sched.pages - s->options->beyond;
+}
+static inline uint32_t real_context(const simulation *s) {
+    return s->options->sched.context_max - s->options->beyond;
+}
+
 /* ---- simulate_memory.c ---- */
 bool places_open(simulation *s);
 sched_memory places_memory(simulation *s);
@@ -166,6 +175,8 @@ void check_end(simulation *s, uint32_t item, sched_outcome outcome, bool by_plan
 void check_victim(simulation *s, uint32_t item);
 void check_begins(simulation *s);
 void check_plan(simulation *s, const sched_plan *plan);
+/* Rows of an entry are computed: of a scored prompt none is left out. */
+void check_scored(simulation *s, const sched_entry *entry);
 void check_state(simulation *s);
 void check_shares(simulation *s);
 

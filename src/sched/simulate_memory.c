@@ -77,7 +77,11 @@ static uint32_t memory_begin(void *context, uint32_t slot, uint64_t request) {
     place_fill(s, place, index);
     const simulate_item *item = &s->items[index];
     place->root = root_of(item);
-    place->computed = pages_find(s->pages, place->root, place->tokens, place->known, &place->table);
+    const user *user = &s->users[index];
+    uint32_t asked = place->known;
+    if (item->scored && user->looked < item->prompt_tokens)
+        asked = user->looked + 1;
+    place->computed = pages_find(s->pages, place->root, place->tokens, asked, &place->table);
     place->sum = sum_begin(item);
     for (uint32_t i = 0; i < place->table.count; i++) {
         place->sum = s->content[place->table.pages[i]];
@@ -96,7 +100,7 @@ static bool memory_reserve(void *context, uint32_t slot, uint32_t length) {
     place *place = &s->places[slot];
     if (place->item == UINT32_MAX)
         wrong(s, "room is reserved for an empty slot");
-    if (length > s->options->sched.context_max)
+    if (length > real_context(s))
         wrong(s, "%u tokens are more than a context", length);
     return pages_grow(s->pages, &place->table, length) == AVO_OK;
 }

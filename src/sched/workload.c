@@ -37,7 +37,7 @@ typedef struct seed_shape {
     double burst;  /* probability that the next comes at once */
     uint32_t tenants, adapters, groups;
     uint32_t prompt_max, answer_max;
-    double deadlines, cancels, failures;
+    double deadlines, cancels, failures, scored, no_answer;
     double step_ns;
 } seed_shape;
 
@@ -48,7 +48,7 @@ static sched_cost seed_cost(dice *dice) {
                         step * 0.1 * (0.1 + uniform(dice)),
                         step * 2e-4 * uniform(dice),
                         step * 0.1 * uniform(dice),
-                        0};
+                        step * 0.2 * uniform(dice)};
 }
 
 static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {
@@ -56,14 +56,16 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
     uint32_t context = between(dice, 2, 10) * KV_PAGE_TOKENS;
     uint32_t running = between(dice, 1, 10);
     uint32_t pages_one = context / KV_PAGE_TOKENS;
+    uint32_t beyond = chance(dice, 0.5);
+    options->beyond = beyond;
     sched_options *sched = &options->sched;
     *sched = (sched_options){
         .running_max = running,
         .rows_max = between(dice, running, 150),
         .waiting_max = between(dice, 4, 40),
         .waiting_tokens_max = between(dice, 1, 30) * (uint64_t)context,
-        .pages = between(dice, pages_one, pages_one * (running + 1)),
-        .context_max = context,
+        .pages = between(dice, pages_one, pages_one * (running + 1)) + beyond,
+        .context_max = context + beyond,
         .target_ns = chance(dice, 0.3) ? 0 : (uint64_t)(cost.step * (0.5 + 6 * uniform(dice))),
         .ageing_ns = chance(dice, 0.2) ? 0 : (uint64_t)(cost.step * between(dice, 1, 60)),
         .chunk_min = between(dice, 1, 24),
@@ -104,6 +106,8 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
     shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->failures = chance(dice, 0.2) ? 0.1 : 0;
+    shape->scored = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
+    shape->no_answer = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
     shape->burst = chance(dice, 0.5) ? 0.9 * uniform(dice) : 0;
     /* From half of what can be done to five times as much. */
     double work = shape->step_ns + options->machine.cost.prefill_row * shape->prompt_max / 2 +
@@ -149,7 +153,12 @@ static void seed_item(dice *dice, const simulate_options *options, const seed_sh
     item->answer_tokens = chance(dice, 0.5) ? UINT32_MAX : between(dice, 1, most);
     item->prefix_group = between(dice, 1, shape->groups);
     item->prefix_tokens = chance(dice, 0.4) ? between(dice, 0, item->prompt_tokens) : 0;
+    item->scored = chance(dice, shape->scored);
     seed_trouble(dice, shape, item);
+    if (!chance(dice, shape->no_answer))
+        return;
+    item->no_answer = true;
+    item->new_tokens_max = item->answer_tokens = item->fails_at = item->gone_at = 0;
 }
 
 uint32_t simulate_seed(uint64_t seed, simulate_options *options,
