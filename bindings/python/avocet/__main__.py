@@ -1,107 +1,76 @@
 """`python -m avocet run MODEL [PROMPT|-]`: the command's `run`, from Python."""
 import argparse
+import contextlib
+import ctypes
 import json
 import math
 import os
+import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import Adapter, AvocetError, Engine, Model, Request, Result, Sampling, Scheduler
+from . import (Adapter, AvocetError, CancelledError, ContextError, Engine, Generation, Model,
+               NotFoundError, Request, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
+from ._flags import UsageError, engine_options, grammar_of, parse, sampling_of, stop_tokens_of
 from ._lines import Adapters, Lines
-from .telemetry import append_row
+from .telemetry import append_row, check_rows
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 FINISH_NAMES = {"stop_token": "stop", "stop_string": "stop"}
-
-EXAMPLES = """examples:
-  python -m avocet run model.gguf "Why is the sky blue?" -n 100
-  python -m avocet run model.gguf "Dear Sir" --raw --adapter style=letters/ --json
-  python -m avocet run model.gguf --prompts questions.jsonl --adapter law=law/ --adapter poet=poet/
-"""
+TRACE_SPANS = 1 << 18
+ROWS_ONE, ROWS_MANY = 128, 512  # between steps Ctrl-C is looked at
+BATCH_DEFAULT, KV_TOKENS_DEFAULT = 8, 32768
 
 
-def adapter_argument(text: str) -> Tuple[str, str, float]:
-    """name=path[:scale]"""
-    name, equals, path = text.partition("=")
-    if not equals or not name or not path:
-        raise argparse.ArgumentTypeError(f"'{text}' is not name=path or name=path:scale")
-    head, colon, tail = path.rpartition(":")
-    if colon and head:
-        try:
-            return name, head, float(tail)
-        except ValueError:
-            pass
-    return name, path, 1.0
+# ---- Ctrl-C, output ----
+
+class Interrupts:
+    """The first Ctrl-C is noted, and told to `then`; a second one ends at once."""
+
+    def __init__(self):
+        self.came = False
+        self.then: Callable[[], None] = lambda: None
+
+    def _arrived(self, number, frame):
+        if self.came:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        self.came = True
+        self.then()
+
+    def __enter__(self) -> "Interrupts":
+        self._before = signal.signal(signal.SIGINT, self._arrived)
+        return self
+
+    def __exit__(self, *_) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def check(self) -> None:
+        if self.came:
+            raise CancelledError("interrupted")
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m avocet", description=__doc__)
-    top.add_argument("--version", action="version",
-                     version=f"avocet {__version__} (library {library_version()})")
-    commands = top.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="answer a prompt, or many", epilog=EXAMPLES,
-                              formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = run.add_argument
-    add("model", metavar="MODEL")
-    add("prompt", metavar="PROMPT", nargs="?", help="'-' or nothing: standard input")
-    add("-n", "--max-new-tokens", type=int, default=0, metavar="N")
-    for name in ("temperature", "top-p", "min-p", "typical-p", "repetition-penalty",
-                 "presence-penalty", "frequency-penalty"):
-        add(f"--{name}", type=float, metavar="X")
-    add("--top-k", type=int, metavar="N")
-    add("--seed", type=int, default=0, metavar="N")
-    add("--logprobs", type=int, default=0, metavar="N")
-    add("--stop", action="append", default=[], metavar="TEXT")
-    add("--system", metavar="TEXT", help="a system message in front of the prompt")
-    add("--raw", action="store_true", help="continue the prompt without the chat template")
-    add("--ignore-eos", action="store_true")
-    add("--adapter", action="append", default=[], type=adapter_argument,
-        metavar="NAME=PATH[:SCALE]", help="may be repeated; all apply, with --prompts each line "
-        "may choose by \"adapter\"")
-    add("--adapter-type", choices=("q8", "f16", "f32"))
-    add("--prompts", metavar="FILE", help="JSON lines, as `avocet run --prompts` has them: "
-        "prompt or messages, and any of adapter(s), max_tokens, temperature, seed, stop, id, …")
-    add("-t", "--threads", type=int, default=0, metavar="N")
-    add("-c", "--ctx", type=int, default=0, metavar="N")
-    add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
-    add("--isa", choices=("ref", "avx2", "avx512", "amx"))
-    add("--json", action="store_true", help="one JSON object instead of streaming text")
-    add("--telemetry", nargs="?", const="", metavar="FILE",
-        help="append a CSV row to FILE (default: standard error)")
-    return top
+def warn(text: str) -> None:
+    print(f"avocet: {text}", file=sys.stderr)
 
 
-def sampling_of(model: Model, flags) -> Sampling:
-    given = {name: getattr(flags, name) for name in
-             ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
-              "presence_penalty", "frequency_penalty") if getattr(flags, name) is not None}
-    return Sampling.of(model, seed=flags.seed, top_logprobs=flags.logprobs, **given)
+def harmless(text: str) -> str:
+    """What a model says shall not steer a terminal."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(letter for letter in text
+                   if letter in "\n\t" or unicodedata.category(letter) != "Cc")
 
 
-def has_template(model: Model) -> bool:
-    try:
-        model.check_chat()
-        return True
-    except AvocetError:
-        return False
+def write(record: dict) -> None:
+    print(json.dumps(record, ensure_ascii=False), flush=True)
 
 
-def request_of(model: Model, flags, sampling: Sampling, adapters: Sequence) -> Request:
-    prompt = flags.prompt
-    if prompt is None or prompt == "-":
-        prompt = sys.stdin.read()
-        prompt = prompt[:-1] if prompt.endswith("\n") else prompt
-    shared = dict(max_tokens=flags.max_new_tokens, sampling=sampling, stop=flags.stop,
-                  ignore_end=flags.ignore_eos, adapters=adapters)
-    if flags.raw or not has_template(model):
-        return Request(prompt=prompt, **shared)
-    messages = [{"role": "user", "content": prompt}]
-    if flags.system:
-        messages.insert(0, {"role": "system", "content": flags.system})
-    return Request(messages=messages, **shared)
-
+# ---- Records ----
 
 def number(value: float) -> Optional[float]:
     return value if math.isfinite(value) else None  # JSON has no others
@@ -134,61 +103,185 @@ def answer_of(model: Model, request: Request, result: Result, adapters: Adapters
         for adapter, weight in request.adapters:
             info = adapter.info
             record["adapters"].append({
-                "name": names[id(adapter)], "weight": weight, "digest": info.digest,
+                "name": names[id(adapter)], "weight": ctypes.c_float(weight).value, "digest": info.digest,
                 "modules_matched": info.modules_matched,
                 "modules_expected": info.modules_expected})
     return record
 
 
-def decode_rate(result: Result) -> float:
-    seconds = result.total_seconds - result.first_token_seconds
-    return (result.new_tokens - 1) / seconds if seconds > 0 and result.new_tokens > 1 else 0.0
+# ---- One prompt ----
+
+@dataclass
+class Record:
+    """What there is to say about one answer; its times are the engine's own."""
+    result: Generation
+    load_seconds: float = 0.0
+    tokenize_seconds: float = 0.0
+    prefilled: int = 0  # tokens of the prompt that were computed
+    token_seconds: List[float] = field(default_factory=list)
+
+    @property
+    def prefill_rate(self) -> float:
+        seconds = self.result.prefill_seconds
+        return self.prefilled / seconds if seconds > 0 else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        seconds, tokens = self.result.decode_seconds, self.result.new_tokens
+        return (tokens - 1) / seconds if seconds > 0 and tokens > 1 else 0.0
+
+    def timings(self) -> dict:
+        return {"load_ms": round(self.load_seconds * 1e3, 3),
+                "ttft_ms": round(self.result.first_token_seconds * 1e3, 3),
+                "prefill_tps": round(self.prefill_rate, 3),
+                "decode_tps": round(self.decode_rate, 3)}
 
 
-def record_of(flags, prompt, answer: dict, result: Result, load_ms: float) -> dict:
-    return {"model": flags.model, "prompt": prompt, **answer,
-            "timings": {"load_ms": round(load_ms, 3),
-                        "ttft_ms": round(result.first_token_seconds * 1e3, 3),
-                        "decode_tps": round(decode_rate(result), 3)}}
-
-
-def telemetry(path: str, flags, result: Result, load_ms: float, arrivals: List[float]) -> None:
-    """The row that the command writes, by the same function; tokenise_ms, which no one here sees,
-    stays empty."""
-    times = [b - a for a, b in zip(arrivals, arrivals[1:])]
-    prefill = result.first_token_seconds - result.queue_seconds
-    spent = sum(times[1:])
-    append_row(path or None, model_name=flags.model, finish=result.finish,
+def telemetry_row(flags, record: Record) -> None:
+    result = record.result
+    append_row(flags.telemetry or None, model_name=flags.model, finish=result.finish,
                prompt_tokens=result.prompt_tokens, new_tokens=result.new_tokens,
-               load_seconds=load_ms * 1e-3, prefill_seconds=prefill,
-               first_token_seconds=result.first_token_seconds,
-               prefill_rate=result.prompt_tokens / prefill if prefill > 0 else 0.0,
-               decode_rate=(len(times) - 1) / spent if spent > 0 else 0.0, token_seconds=times)
+               load_seconds=record.load_seconds, tokenize_seconds=record.tokenize_seconds,
+               prefill_seconds=result.prefill_seconds,
+               first_token_seconds=result.first_token_seconds, prefill_rate=record.prefill_rate,
+               decode_rate=record.decode_rate, token_seconds=record.token_seconds)
 
 
-def run_one(flags, model: Model, scheduler: Scheduler, sampling, adapters, load_ms: float) -> int:
-    request = request_of(model, flags, sampling, list(adapters.values()))
-    arrivals = [time.monotonic()]
-    answer = scheduler.submit(request)
+def read_prompt(argument: Optional[str]) -> str:
+    if argument is not None and argument != "-":
+        return argument
+    if argument is None and sys.stdin.isatty():
+        print("Type the prompt, then Ctrl-D.", file=sys.stderr)
+    text = sys.stdin.buffer.read().decode("utf-8")
+    return text[:-1] if text.endswith("\n") else text
+
+
+def has_template(model: Model) -> bool:
+    """One that cannot be used is an error of its own, never a reason to go on without."""
     try:
-        for token in answer:
-            if token.id >= 0:
-                arrivals.append(time.monotonic())
-            if not flags.json:
-                print(token.text, end="", flush=True)
-    except KeyboardInterrupt:
-        answer.cancel()
-    result = answer.result()
-    if flags.json:
-        prompt = request.prompt if request.messages is None else request.messages[-1]["content"]
-        said = answer_of(model, request, result, adapters)
-        print(json.dumps(record_of(flags, prompt, said, result, load_ms), ensure_ascii=False))
-    else:
-        print()
-    if flags.telemetry is not None:
-        telemetry(flags.telemetry, flags, result, load_ms, arrivals)
-    return INTERRUPTED if result.finish == "cancelled" else GOOD
+        model.check_chat()
+    except NotFoundError:
+        return False
+    except AvocetError:
+        pass
+    return True
 
+
+def tokens_of(model: Model, flags, prompt: str) -> List[int]:
+    chat = not flags.raw and has_template(model)
+    if flags.system is not None and not chat:
+        raise ValueError("--system needs a chat template, which this model does not have")
+    if "\0" in prompt:
+        raise ValueError("the prompt holds a zero byte")
+    if chat:
+        system = [] if flags.system is None else [{"role": "system", "content": flags.system}]
+        ids = model.chat_tokens([*system, {"role": "user", "content": prompt}])
+    else:
+        ids = model.tokenize(prompt, begin=True, special=flags.special)
+    if not ids:
+        raise ValueError("the prompt is empty and the model has no begin token to start from")
+    return ids
+
+
+def context_of(model: Model, flags, tokens: int) -> int:
+    """A context that the request fits, where none was given."""
+    trained = model.info.context
+    available = flags.ctx or trained
+    if tokens >= available:
+        raise ContextError(f"the prompt has {tokens} tokens, but the context holds {available} and "
+                           "the answer needs one at least; " +
+                           ("raise --ctx or " if 0 < flags.ctx < trained else "") +
+                           "shorten the prompt")
+    if flags.ctx > trained:
+        warn(f"--ctx {flags.ctx}: the model was made for {trained} tokens")
+    if flags.ctx == 0 and flags.max_new_tokens > 0:
+        return min(tokens + flags.max_new_tokens, trained)
+    return flags.ctx
+
+
+def generate(flags, model: Model, engine: Engine, ids, uses, sampling, record: Record,
+             interrupts: Interrupts) -> None:
+    stop_tokens, before, line_begun = stop_tokens_of(model, flags), 0.0, False
+
+    def on_prefill(done: int, total: int) -> bool:
+        record.prefilled = done
+        return not interrupts.came
+
+    def on_token(token: Token) -> bool:
+        nonlocal before, line_begun
+        now = time.monotonic()
+        if token.id >= 0:
+            record.token_seconds.append(now - before)
+            before = now
+        if not flags.json and token.text:
+            print(harmless(token.text), end="", flush=True)
+            line_begun = not token.text.endswith("\n")
+        return not interrupts.came
+    rules = grammar_of(model, flags)
+    with engine.session(uses) as session:
+        before = time.monotonic()
+        try:
+            record.result = session.generate(
+                ids, max_tokens=flags.max_new_tokens, sampling=sampling, stop=flags.stop,
+                stop_tokens=stop_tokens, ignore_end=flags.ignore_eos, on_token=on_token,
+                on_prefill=on_prefill, grammar=rules)
+        finally:
+            if line_begun:
+                print(flush=True)
+    if record.token_seconds:  # the engine's own: ours has the way to Python in it
+        record.token_seconds[0] = record.result.first_token_seconds
+
+
+def answer_one(flags, prompt: str, model: Model, adapters: Adapters, record: Record,
+               interrupts: Interrupts, telemetry: Optional[Telemetry], begin: float) -> None:
+    """Everything that needs the model; `record` is filled as far as it comes."""
+    opened = time.monotonic()
+    sampling, uses = sampling_of(model, flags), list(adapters.values())
+    stop_tokens_of(model, flags)
+    interrupts.check()
+    ids = tokens_of(model, flags, prompt)
+    record.tokenize_seconds = time.monotonic() - opened
+    record.result.prompt_tokens = len(ids)
+    interrupts.check()
+    with open_engine(flags, model, telemetry, context_max=context_of(model, flags, len(ids)),
+                     sessions_max=1, rows_max=ROWS_ONE) as engine:
+        record.load_seconds = time.monotonic() - begin - record.tokenize_seconds
+        interrupts.check()
+        generate(flags, model, engine, ids, uses, sampling, record, interrupts)
+
+
+def run_one(flags) -> int:
+    if flags.telemetry:
+        check_rows(flags.telemetry)
+    prompt = read_prompt(flags.prompt)
+    record = Record(Generation("", [], "cancelled", 0, 0, 0.0, 0.0, 0.0))
+    begin = time.monotonic()
+    with Interrupts() as interrupts, tracing(flags) as telemetry, Model(flags.model) as model:
+        adapters: Adapters = {}
+        try:
+            interrupts.check()
+            adapters.update(open_adapters(flags, model))
+            answer_one(flags, prompt, model, adapters, record, interrupts, telemetry, begin)
+        except CancelledError:  # an answer too, if an empty one
+            record.load_seconds = record.load_seconds or time.monotonic() - begin
+        if flags.json:
+            request = Request(prompt=prompt, adapters=list(adapters.values()),
+                              sampling=sampling_of(model, flags))
+            write({"model": flags.model, "prompt": prompt,
+                   **answer_of(model, request, result_of(record.result), adapters),
+                   "timings": record.timings()})
+        if flags.telemetry is not None:
+            telemetry_row(flags, record)
+        return INTERRUPTED if record.result.finish == "cancelled" and interrupts.came else GOOD
+
+
+def result_of(answer: Generation) -> Result:
+    return Result(answer.text, answer.tokens, answer.finish, answer.prompt_tokens, 0,
+                  answer.new_tokens, 0, 0.0, answer.first_token_seconds,
+                  answer.first_token_seconds + answer.decode_seconds)
+
+
+# ---- Many prompts ----
 
 def read_lines(path: str) -> List[Tuple[int, bytes]]:
     """Those that are not blank, with their numbers."""
@@ -212,38 +305,103 @@ def line_record(model: Model, request: Request, result: Result, adapters: Adapte
                         "total_ms": round(result.total_seconds * 1e3, 3)}}
 
 
-def run_many(flags, model: Model, scheduler: Scheduler, sampling, adapters: Adapters) -> int:
-    """A record for each line, in their order, each as soon as those before it are there."""
-    reader = Lines(model, flags, sampling, adapters, not flags.raw and has_template(model))
+class Answers:
+    """A record for each line: in their order, each as soon as those before it are there, or with
+    --stream as they come."""
+
+    def __init__(self, flags, model: Model, adapters: Adapters, numbered, read):
+        self._stream, self._model, self._adapters = flags.stream, model, adapters
+        self._heads = [{"index": index, "line": number, **head}
+                       for index, ((number, _), (head, _, _)) in enumerate(zip(numbered, read))]
+        self._requests = [request for _, request, _ in read]
+        self._outcomes: Dict[int, Any] = {}
+        self._next = self.failures = 0
+
+    def token(self, index: int, token: Token) -> None:
+        write({**self._heads[index], "token": token.id, "text": token.text})
+
+    def ended(self, index: int, outcome) -> None:
+        if self._stream:
+            self._write(index, outcome)
+            return
+        self._outcomes[index] = outcome
+        while self._next in self._outcomes:
+            self._write(self._next, self._outcomes.pop(self._next))
+            self._next += 1
+
+    def _write(self, index: int, outcome) -> None:
+        head, request = self._heads[index], self._requests[index]
+        if isinstance(outcome, Result):
+            write({**head, **line_record(self._model, request, outcome, self._adapters)})
+        else:
+            self.failures += 1
+            write({**head, "error": f"line {head['line']}: {outcome}"})
+
+
+def pool_of(flags, model: Model, count: int) -> Dict[str, Any]:
+    """How many are computed together, and the room they have."""
+    sessions = min(count, flags.batch or BATCH_DEFAULT)
+    context = flags.ctx or model.info.context
+    return dict(sessions_max=sessions, rows_max=max(sessions, ROWS_MANY), context_max=flags.ctx,
+                kv_tokens=flags.kv_tokens or min(context * sessions,
+                                                 max(context, KV_TOKENS_DEFAULT)),
+                lanes=2 if flags.cores in ("static", "adaptive") else 0)
+
+
+def submit_all(flags, scheduler: Scheduler, read, places: List[int], answers: Answers,
+               interrupts: Interrupts) -> None:
+    """Ctrl-C cancels what runs; what has not begun is cancelled, too, and told to be."""
+    def cancel() -> None:
+        for answer in list(scheduler._answers.values()):
+            answer.cancel()
+
+    def requests() -> Iterator[Request]:
+        for place in places:
+            if interrupts.came:
+                return
+            yield read[place][1]
+    interrupts.then = cancel
+    ended = set()
+    for index, outcome in scheduler.stream(requests(), tokens=True):
+        if interrupts.came:
+            cancel()
+        if not isinstance(outcome, Token):
+            ended.add(places[index])
+            answers.ended(places[index], outcome)
+        elif flags.stream:
+            answers.token(places[index], outcome)
+    for place in places:
+        if place not in ended:
+            answers.ended(place, Result("", [], "cancelled", 0, 0, 0, 0, 0.0, 0.0, 0.0))
+
+
+def run_many(flags) -> int:
     numbered = read_lines(flags.prompts)
-    read = [reader.read(line) for _, line in numbered]
-    places = [place for place, (_, request, _) in enumerate(read) if request is not None]
-    outcomes: Dict[int, Any] = {place: error for place, (_, _, error) in enumerate(read)
-                                if error is not None}
-    failures = shown = 0
+    with tracing(flags) as telemetry, Model(flags.model) as model:
+        sampling = sampling_of(model, flags)
+        flags.stop_tokens = stop_tokens_of(model, flags)
+        adapters = open_adapters(flags, model)
+        reader = Lines(model, flags, sampling, adapters, not flags.raw and has_template(model),
+                       grammar_of(model, flags))
+        read = [reader.read(line) for _, line in numbered]
+        answers = Answers(flags, model, adapters, numbered, read)
+        places = [place for place, (_, request, _) in enumerate(read) if request is not None]
+        with open_engine(flags, model, telemetry, **pool_of(flags, model, len(read))) as engine, \
+                Scheduler(engine, cores=flags.cores,
+                          prefill_threads=flags.prefill_threads) as scheduler:
+            for place, (_, _, error) in enumerate(read):
+                if error is not None:
+                    answers.ended(place, error)
+            with Interrupts() as interrupts:
+                submit_all(flags, scheduler, read, places, answers, interrupts)
+    if interrupts.came:
+        return INTERRUPTED
+    if answers.failures:
+        warn(f'{answers.failures} of {len(read)} prompts failed: see "error" in their lines')
+    return FAILED if answers.failures else GOOD
 
-    def show() -> None:
-        nonlocal failures, shown
-        while shown in outcomes:
-            outcome = outcomes.pop(shown)
-            number, (head, request, _) = numbered[shown][0], read[shown]
-            record = {"index": shown, "line": number, **head}
-            if isinstance(outcome, Result):
-                record.update(line_record(model, request, outcome, adapters))
-            else:
-                failures += 1
-                record["error"] = f"line {number}: {outcome}"
-            print(json.dumps(record, ensure_ascii=False), flush=True)
-            shown += 1
-    show()
-    for index, outcome in scheduler.stream([read[place][1] for place in places]):
-        outcomes[places[index]] = outcome
-        show()
-    if failures:
-        print(f'avocet: {failures} of {len(read)} prompts failed: see "error" in their lines',
-              file=sys.stderr)
-    return FAILED if failures else GOOD
 
+# ---- Both ----
 
 def open_adapters(flags, model: Model) -> Adapters:
     adapters: Adapters = {}
@@ -254,31 +412,46 @@ def open_adapters(flags, model: Model) -> Adapters:
     return adapters
 
 
-def run(flags) -> int:
-    begin = time.monotonic()
-    with Model(flags.model) as model:
-        adapters = open_adapters(flags, model)
-        options = dict(threads=flags.threads, context_max=flags.ctx, kv_type=flags.kv_type,
-                       isa=flags.isa, sessions_max=16 if flags.prompts else 1)
-        with Engine(model, **options) as engine, Scheduler(engine) as scheduler:
-            load_ms = (time.monotonic() - begin) * 1e3
-            sampling = sampling_of(model, flags)
-            if flags.prompts:
-                return run_many(flags, model, scheduler, sampling, adapters)
-            return run_one(flags, model, scheduler, sampling, adapters, load_ms)
+@contextlib.contextmanager
+def tracing(flags) -> Iterator[Optional[Telemetry]]:
+    if flags.trace is None:
+        yield None
+        return
+    with Telemetry(spans_max=TRACE_SPANS, hardware=True) as telemetry:
+        with telemetry.tracing():
+            yield telemetry
+        telemetry.write_trace(flags.trace)
+
+
+def open_engine(flags, model: Model, telemetry: Optional[Telemetry], **options) -> Engine:
+    log = warn if flags.verbose else None
+    return Engine(model, telemetry=telemetry, log=log, **engine_options(flags), **options)
+
+
+def top_parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m avocet", description=__doc__)
+    top.add_argument("--version", action="version",
+                     version=f"avocet {__version__} (library {library_version()})")
+    top.add_argument("command", choices=("run",), help="answer a prompt, or many: run --help")
+    return top
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    flags = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    top_parser().parse_args(given[:1])
     try:
-        return run(flags)
+        flags = parse(given[1:])
+        return run_one(flags) if flags.prompts is None else run_many(flags)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except UsageError as error:
+        warn(str(error))
+        return USAGE
     except (AvocetError, OSError, ValueError) as error:
-        print(f"avocet: {error}", file=sys.stderr)
+        warn(str(error))
         return FAILED
 
 

@@ -110,7 +110,7 @@ def _prompt(given, flags, chat: bool) -> Dict[str, Any]:
             for message in messages]}
     text = _text(given["prompt"], "prompt")
     if raw:
-        return {"prompt": text}
+        return {"prompt": text, "special": flags.special}
     said = [] if system is None else [{"role": "system", "content": system}]
     return {"messages": [*said, {"role": "user", "content": text}]}
 
@@ -159,7 +159,7 @@ def _sampling(given, flags: Sampling) -> Sampling:
 
 
 def _stops(given, flags) -> Dict[str, Any]:
-    found: Dict[str, Any] = {"stop": flags.stop}
+    found: Dict[str, Any] = {"stop": flags.stop, "stop_tokens": flags.stop_tokens}
     stop = given.get("stop")
     if stop is not None:
         found["stop"] = [_text(one, "stop") for one in (stop if isinstance(stop, list) else [stop])]
@@ -191,7 +191,9 @@ class Lines:
     """Reads lines for one model; the grammar of the line before is used again where it is the
     same."""
 
-    def __init__(self, model: Model, flags, sampling: Sampling, adapters: Adapters, chat: bool):
+    def __init__(self, model: Model, flags, sampling: Sampling, adapters: Adapters, chat: bool,
+                 grammar: Optional[Grammar]):
+        self._grammar_of_flags = grammar
         self._model, self._flags, self._sampling = model, flags, sampling
         self._adapters, self._chat = adapters, chat
         self._last: Tuple[Optional[tuple], Optional[Grammar]] = (None, None)
@@ -209,7 +211,7 @@ class Lines:
         elif whole:
             made = ("object", None)
         else:
-            return None
+            return self._grammar_of_flags
         if self._last[0] != made:
             kind, body = made
             self._last = (made, Grammar(self._model, body if kind == "grammar" else None,

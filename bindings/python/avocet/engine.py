@@ -142,6 +142,14 @@ def plan(model: Model, **options) -> Plan:
                    for name, value in values.items()})
 
 
+def _logger(log: Callable[[str], None]):
+    @_abi.LOG
+    def tell(_, line):
+        with contextlib.suppress(Exception):  # not through C
+            log(line.decode("utf-8", "replace"))
+    return tell
+
+
 class Engine(Owned):
     """What computes: thread team, KV pool, scratch, all allocated here. Threads may share it: calls
     wait for one another; the GIL is released meanwhile. While a Scheduler has it, it is that
@@ -149,12 +157,17 @@ class Engine(Owned):
 
     _close = "avo_engine_close"
 
-    def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None, **options):
+    def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None,
+                 log: Optional[Callable[[str], None]] = None, **options):
+        """`log` gets lines that say which instruction set was chosen and why, and where things
+        lie; the options are those of EngineOptions."""
         must_be(Model, model=model)
         must_be(Telemetry, optional=True, telemetry=telemetry)
         parents = (model,) if telemetry is None else (model, telemetry)
         natives = natives_of(*parents)
         struct = _struct_of(natives[0], options)
+        if log is not None:
+            self._log = struct.log = _logger(log)
         if telemetry is not None:
             struct.telemetry = natives[1].pointer
         self.model = model

@@ -7,8 +7,8 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field as dataclass_field, fields, replace
-from typing import (TYPE_CHECKING, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple,
-                    Union)
+from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional,
+                    Sequence, Tuple, Union)
 
 from . import _abi
 from ._arguments import items, must_be, shown, texts_of
@@ -134,12 +134,14 @@ class Answer:
         self._outcome: Union[Result, AvocetError, None] = None
         self._tokens: List[Token] = []
         self._prompt: List[Token] = []
+        self._watch: Callable[[Optional[Token]], None] = lambda token: None
 
     def _see(self, event: _abi.Event) -> None:
         if event.kind == 0:
             token = Token._of(event.token.contents)
             self._tokens.append(token)
             self._events.put(token)
+            self._watch(token)
             return
         if event.kind == 3:
             self._prompt.append(Token._of(event.token.contents))
@@ -155,13 +157,16 @@ class Answer:
             error = event.error.contents
             self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
                                                        error.status)
-        self._done.set()
-        self._events.put(None)
+        self._end()
 
     def _break(self, error: Exception) -> None:
         self._outcome = AvocetError(f"an event was not understood: {error!r}", 0)
+        self._end()
+
+    def _end(self) -> None:
         self._done.set()
         self._events.put(None)
+        self._watch(None)
 
     def __iter__(self) -> "Tokens":
         """Tokens as they come; raises at the end where the request failed. To be walked once:
@@ -321,7 +326,9 @@ class Scheduler(Owned):
             raise TypeError("request must be a Request (a prompt is given as prompt=…), not "
                             f"{shown(request)}")
         request = Request(**fields) if request is None else replace(request, **fields)
-        answer = Answer(self, request)
+        return self._submit(request, Answer(self, request))
+
+    def _submit(self, request: Request, answer: Answer) -> Answer:
         key = next(self._keys)
         struct, held = _struct_of(request)
         bound = grammar_of(self.engine.model, request.grammar, request.schema)
@@ -375,28 +382,30 @@ class Scheduler(Owned):
         return results
 
     def stream(self, requests: Iterable[Union[Request, Prompt]],
-               sampling: Optional[Sampling] = None,
-               **shared) -> Iterator[Tuple[int, Union[Result, AvocetError]]]:
-        """The same, as (index, result) in the order in which they end. Whoever stops listening
-        cancels what has not ended."""
+               sampling: Optional[Sampling] = None, *, tokens: bool = False,
+               **shared) -> Iterator[Tuple[int, Union[Result, AvocetError, Token]]]:
+        """The same, as (index, result) in the order in which they end; with `tokens` each Token,
+        too, as it comes: (index, token). Whoever stops listening cancels what has not ended."""
         if isinstance(requests, (str, bytes, Request, dict)) or not isinstance(requests, Iterable):
             raise TypeError("requests must be a list of prompts or of Request objects, not "
                             f"{shown(requests)}")
-        return self._stream(requests, sampling, shared)
+        return self._stream(requests, sampling, tokens, shared)
 
-    def _stream(self, requests, sampling, shared):
-        waiting = {}
+    def _stream(self, requests, sampling, tokens: bool, shared):
+        waiting: Dict[int, Answer] = {}
+        arrived: "queue.SimpleQueue" = queue.SimpleQueue()
         try:
             for index, given in enumerate(requests):
                 while True:
                     try:
-                        waiting[index] = self.submit(_with_defaults(given, sampling, shared))
+                        request = _with_defaults(given, sampling, shared)
+                        answer = Answer(self, request)
+                        answer._watch = _watcher(arrived, index, tokens)
+                        waiting[index] = self._submit(request, answer)
                     except FullError as full:
                         if not self._draining:
-                            pause = min(max(full.retry_seconds, 0.001), 0.1)
-                            if not waiting:
-                                time.sleep(pause)
-                            yield from _ended(waiting, pause)
+                            yield from _arrivals(waiting, arrived,
+                                                 min(max(full.retry_seconds, 0.001), 0.1))
                             continue
                         yield index, full
                     except AvocetError as error:
@@ -406,9 +415,9 @@ class Scheduler(Owned):
                             raise
                         yield index, ArgumentError(f"{type(error).__name__}: {error}")
                     break
-                yield from _ended(waiting, None)
+                yield from _arrivals(waiting, arrived, 0.0)
             while waiting:
-                yield from _ended(waiting, 0.1)
+                yield from _arrivals(waiting, arrived, 1.0)
         finally:
             for answer in waiting.values():
                 answer.cancel()
@@ -475,13 +484,23 @@ def _is_prompt(given) -> bool:
         return False
 
 
-def _ended(waiting, seconds: Optional[float]):
-    """Takes what has ended out of `waiting`; with `seconds`, waits that long for the first one."""
-    if seconds is not None and waiting:
-        next(iter(waiting.values()))._done.wait(seconds)
-    for index in [index for index, answer in waiting.items() if answer.done]:
-        answer = waiting.pop(index)
-        yield index, answer._outcome
+def _watcher(arrived, index: int, tokens: bool):
+    def watch(token: Optional[Token]) -> None:
+        if tokens or token is None:
+            arrived.put((index, token))
+    return watch
+
+
+def _arrivals(waiting, arrived, seconds: float):
+    """What has come, and what has ended, which is taken out of `waiting`; waits that long for the
+    first one."""
+    while True:
+        try:
+            index, token = arrived.get(timeout=seconds) if seconds > 0 else arrived.get_nowait()
+        except queue.Empty:
+            return
+        seconds = 0.0
+        yield index, waiting.pop(index)._outcome if token is None else token
 
 
 def _with_defaults(given, sampling: Optional[Sampling], shared) -> Request:

@@ -121,4 +121,9 @@ def append_row(path, *, model_name: str, finish: str, token_seconds: Sequence[fl
         call(library.avo_telemetry_append, encoded(path), ctypes.byref(times))
 
 
-__all__ = ["Telemetry", "append_row"]
+def check_rows(path) -> None:
+    """Makes sure that append_row can write there: a new file gets its header."""
+    call(library.avo_telemetry_append, encoded(path), None)
+
+
+__all__ = ["Telemetry", "append_row", "check_rows"]

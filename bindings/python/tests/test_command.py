@@ -1,5 +1,8 @@
+import csv
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 
@@ -21,6 +24,133 @@ def test_run(model_path):
     record = json.loads(answer.stdout)
     assert record["text"] + "\n" == plain.stdout and len(record["ids"]) == 8
     assert record["finish_reason"] == "length" and record["usage"]["completion_tokens"] == 8
+
+
+def command(*arguments, given=""):
+    """The command itself, where it was built."""
+    program = os.environ.get("AVOCET")
+    if not program:
+        pytest.skip("no AVOCET")
+    return subprocess.run([program, *map(str, arguments)], input=given, capture_output=True,
+                          text=True, timeout=120, check=False)
+
+
+def test_flags_are_those_of_the_command():
+    """By the same names, long and short."""
+    def flags(text):
+        options = text[text.lower().index("options:"):text.lower().index("examples:")]
+        found = [re.match(r" {2,6}(-[^ ,]+( [^ ,-][^ ,]*)?(, --[^ ]+)?)", line)
+                 for line in options.splitlines()]
+        return set(re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", " ".join(
+            match.group(1) for match in found if match))) - {"-h"}
+    assert flags(command("run", "--help").stdout) == flags(call("run", "--help").stdout)
+
+
+@pytest.mark.parametrize("more", [
+    (), ("--logprobs", 2), ("--stop", "a"), ("--stop-token", 260), ("--logit-bias", "300=50"),
+    ("--logit-bias", "300=-inf", "--temperature", 0.9, "--seed", 5), ("--json-object",),
+    ("--json-schema", '{"type":"integer"}'), ("--raw", "--special"), ("-c", 64),
+    ("--kv-type", "int8"), ("--isa", "avx2"), ("--top-k", 3, "--temperature", 1)])
+def test_json_is_the_commands(model_path, adapter_paths, more):
+    arguments = ("run", model_path, "-n", 8, "once upon", "--ignore-eos", "--json", "--adapter",
+                 f"one={adapter_paths[0]}", "-a", f"two={adapter_paths[1]}:-0.3", *more)
+    theirs, ours = command(*arguments), call(*arguments)
+    assert theirs.returncode == ours.returncode == 0, (theirs.stderr, ours.stderr)
+    theirs, ours = json.loads(theirs.stdout), json.loads(ours.stdout)
+    assert list(theirs) == list(ours) and same(theirs, ours)
+    assert list(theirs["timings"]) == list(ours["timings"]) and ours["timings"]["prefill_tps"] > 0
+    assert [entry["name"] for entry in ours["adapters"]] == ["one", "two"]
+    assert all(entry["modules_matched"] == entry["modules_expected"] > 0 and entry["digest"]
+               for entry in ours["adapters"])
+
+
+def test_grammars_and_traces_are_files(model_path, tmp_path):
+    (tmp_path / "rules").write_text('root ::= "abc" | "abd"')
+    answer = call("run", model_path, "once", "--grammar", tmp_path / "rules", "--trace",
+                  tmp_path / "trace.json", "-v")
+    assert answer.stdout in ("abc\n", "abd\n") and "avx" in answer.stderr
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert any(event["name"] == "step" for event in events)
+    assert call("run", model_path, "once", "--grammar", tmp_path / "none").returncode == 1
+
+
+@pytest.mark.parametrize("wrong", [
+    ("x", "--stream"), ("x", "--batch", 2), ("x", "--kv-tokens", 64), ("x", "--cores", "mixed"),
+    ("x", "--logprobs", 2), ("x", "--special"), ("x", "--raw", "--system", "s"),
+    ("x", "--json-object", "--grammar", "g"), ("x", "y"), ("x", "--prompts", "f"),
+    ("--prompts", "f", "--telemetry"), ("x", "--logit-bias", "5"), ("x", "--logit-bias", "5=a"),
+    ("x", "--logit-bias", "999999=1"), ("x", "--stop-token", "-1"), ("x", "--stop", ""),
+    ("x", "--temperature", "-1"), ("x", "--top-p", 2), ("x", "--seed", "a"), ("x", "--adapter", "a"),
+    ("x", "--batch", 0), ("x", "--logprobs", 21, "--json"), ("x", "--isa", "z80"), ("x", "--temp")])
+def test_wrong_flags(model_path, wrong):
+    ours = call("run", model_path, *wrong)
+    assert ours.returncode == 2 and ours.stdout == "" and ours.stderr
+    assert command("run", model_path, *wrong).returncode == 2
+
+
+def test_many_with_flags(model_path, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": f"once {index}", "id": index} for index in range(12)] + [{"no": 1}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    arguments = ("run", model_path, "--prompts", file, "-n", 9, "--ignore-eos", "-b", 3,
+                 "--kv-tokens", 256, "-t", 2, "--cores", "static", "--stop-token", 300, "--grammar",
+                 tmp_path / "rules")
+    (tmp_path / "rules").write_text("root ::= [a-f ]+")
+    theirs, ours = command(*arguments), call(*arguments)
+    assert theirs.returncode == ours.returncode == 1
+    theirs = [json.loads(line) for line in theirs.stdout.splitlines()]
+    ours = [json.loads(line) for line in ours.stdout.splitlines()]
+    assert all(set(record["text"]) <= set("abcdef ") for record in ours[:-1])
+    assert len(ours) == 13 and all(map(same, theirs[:-1], ours[:-1]))
+    streamed = [json.loads(line) for line in call(*arguments, "--stream").stdout.splitlines()]
+    tokens = [record for record in streamed if "token" in record]
+    ends = {record["index"]: record for record in streamed if "token" not in record}
+    assert ends.keys() == {record["index"] for record in ours} and list(tokens[0]) == [
+        "index", "line", "id", "token", "text"]
+    for record in ours[:-1]:
+        own = [token for token in tokens if token["index"] == record["index"]]
+        assert "".join(token["text"] for token in own) == record["text"]
+        assert [token["token"] for token in own if token["token"] >= 0] == record["ids"]
+        assert same(record, ends[record["index"]])
+
+
+def interrupted(*arguments):
+    """What is printed when Ctrl-C comes behind the first output."""
+    with subprocess.Popen([sys.executable, "-m", "avocet", *map(str, arguments)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    return process.returncode, (first + rest).decode(), errors.decode()
+
+
+def test_ctrl_c(model_path, tmp_path):
+    status, text, errors = interrupted("run", model_path, "once", "-n", 1000000, "-c", 1000000,
+                                       "--kv-type", "int8", "--ignore-eos", "-t", 1)
+    assert (status, errors) == (130, "avocet: --ctx 1000000: the model was made for 128 tokens\n")
+    assert text
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "once"}\n' * 100)
+    status, text, errors = interrupted("run", model_path, "--prompts", file, "-c", 4096, "--stream",
+                                       "--ignore-eos", "-t", 1, "-b", 2)
+    assert (status, errors) == (130, "")
+    ends = [record for record in map(json.loads, text.splitlines()) if "token" not in record]
+    assert sorted(record["index"] for record in ends) == list(range(100))
+    assert sum(record["finish_reason"] == "cancelled" for record in ends) > 90
+
+
+def test_times_are_the_engines(model_path, tmp_path):
+    """What a row says of the first token is what it says of its time."""
+    log = tmp_path / "times.csv"
+    answer = call("run", model_path, f"--telemetry={log}", "-n", 9, "--ignore-eos", "once")
+    assert answer.returncode == 0
+    row, = csv.DictReader(log.read_text().splitlines())
+    times = [float(text) for text in row["token_ms"].split(";")]
+    assert len(times) == 9 and times[0] == pytest.approx(float(row["ttft_ms"]), abs=0.002)
+    assert times[0] >= float(row["prefill_ms"]) - 0.002 and float(row["tokenise_ms"]) >= 0
+    assert float(row["prefill_tps"]) > 0 and float(row["decode_tps"]) > 0
+    answer = call("run", model_path, "--telemetry", "once", "-n", 2)  # the prompt stays one
+    assert answer.returncode == 0 and "token_ms" in answer.stderr
 
 
 def test_adapters_and_telemetry(model_path, adapter_paths, tmp_path):

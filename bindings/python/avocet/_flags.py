@@ -1,0 +1,242 @@
+"""The flags of `python -m avocet run`: those of `avocet run`, by the same names."""
+import argparse
+import math
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
+
+from .grammar import Grammar
+from .model import Model
+from .sampling import Sampling
+
+EXAMPLES = """examples:
+  python -m avocet run model.gguf "Why is the sky blue?" -n 100
+  python -m avocet run model.gguf "Dear Sir" --raw --adapter style=letters/ --json
+  python -m avocet run model.gguf --prompts questions.jsonl --adapter law=law/ --adapter poet=poet/
+"""
+_FLOATS = {"temperature": (0, 1e6), "top-p": (0, 1), "min-p": (0, 1), "typical-p": (1e-6, 1),
+           "repetition-penalty": (1e-6, 1e6), "presence-penalty": (-1e6, 1e6),
+           "frequency-penalty": (-1e6, 1e6)}
+
+
+class UsageError(ValueError):
+    """A flag is wrong: the exit status says so."""
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"'{text}' is not in {low:g}…{high:g}")
+        return value
+    read.__name__ = "number"
+    return read
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"'{text}' is not in {low}…{high}")
+        return value
+    read.__name__ = "integer"
+    return read
+
+
+def _adapter(text: str) -> Tuple[str, str, float]:
+    """NAME=PATH[:SCALE]"""
+    name, equals, path = text.partition("=")
+    if not equals or not name or not path:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form NAME=PATH or "
+                                         "NAME=PATH:SCALE")
+    head, colon, tail = path.rpartition(":")
+    if colon and head:
+        try:
+            scale = float(tail)
+        except ValueError:
+            return name, path, 1.0
+        if not math.isfinite(scale):
+            raise argparse.ArgumentTypeError(f"'{text}': the scale is no number")
+        return name, head, scale
+    return name, path, 1.0
+
+
+_U32 = _whole(0, 2 ** 32 - 1)
+
+
+def _add_sampling(add) -> None:
+    for name, (low, high) in _FLOATS.items():
+        add(f"--{name}", type=_number(low, high), metavar="X")
+    add("--top-k", type=_whole(0, 2 ** 32 - 2), metavar="N")
+    add("--logit-bias", action="append", default=[], metavar="ID=X",
+        help="add X to the logit of token ID, -inf forbids it; may be repeated")
+    add("--seed", type=_whole(0, 2 ** 64 - 1), default=0, metavar="N",
+        help="the same seed gives the same text")
+    add("--logprobs", type=_whole(1, 20), default=0, metavar="N",
+        help="with --json: log-probabilities of each token and of the N likeliest")
+    add("--stop", action="append", default=[], metavar="TEXT",
+        help="end before this text; may be repeated")
+    add("--stop-token", action="append", default=[], metavar="ID",
+        help="end at this token, beside the model's own; may be repeated")
+
+
+def _add_engine(add) -> None:
+    add("-t", "--threads", type=_U32, default=0, metavar="N")
+    add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="tokens of context")
+    add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
+    add("--isa", choices=("ref", "avx2", "avx512", "amx"))
+    add("--huge-pages", choices=("auto", "on", "off"))
+    add("--numa", choices=("first-touch", "interleave", "off"))
+    add("--pin", choices=("none", "core", "node"))
+    add("--lock", action="store_true", help="lock the weights in memory")
+    add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
+        help="room for adapters: the sum of the ranks of those of one request")
+    add("-v", "--verbose", action="store_true",
+        help="say on standard error which instruction set was chosen and why")
+
+
+def _add_many(add) -> None:
+    add("--prompts", metavar="FILE", help="JSON lines (- for standard input), as `avocet run "
+        "--prompts` has them, answered many at a time")
+    add("--stream", action="store_true",
+        help="with --prompts: print answers and their tokens as they come, not in order")
+    add("-b", "--batch", type=_whole(1, 4096), default=0, metavar="N",
+        help="with --prompts: answers computed together (default 8)")
+    add("--kv-tokens", type=_whole(0, 2 ** 64 - 1), default=0, metavar="N",
+        help="with --prompts: tokens in the KV pool")
+    add("--cores", choices=("mixed", "static", "adaptive"),
+        help="with --prompts: decode and prefill on threads of their own")
+    add("--prefill-threads", type=_U32, default=0, metavar="N", help="of --cores")
+
+
+def run_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m avocet run", description="Answers a prompt, or many.", epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("prompt", metavar="PROMPT", nargs="?", help="'-' or nothing: standard input")
+    add("-n", "--max-new-tokens", type=_U32, default=0, metavar="N")
+    _add_sampling(add)
+    _add_engine(add)
+    add("--system", metavar="TEXT", help="a system message in front of the prompt")
+    add("--raw", action="store_true", help="continue the prompt without the chat template")
+    add("--special", action="store_true",
+        help="with --raw: special tokens written in the prompt count as such")
+    add("--ignore-eos", action="store_true", help="go on after the model's end token")
+    add("-a", "--adapter", action="append", default=[], type=_adapter,
+        metavar="NAME=PATH[:SCALE]", help="may be repeated: all apply, unless a line of --prompts "
+        "chooses")
+    add("--adapter-type", choices=("q8", "f16", "f32"))
+    _add_many(add)
+    add("--json", action="store_true", help="one JSON object instead of streaming text")
+    add("--json-schema", metavar="FILE|TEXT", help="the answer is JSON that fits this schema")
+    add("--grammar", metavar="FILE", help="the answer is what a GBNF grammar derives")
+    add("--json-object", action="store_true", help="the answer is a JSON object")
+    add("--telemetry", nargs="?", metavar="FILE",
+        help="--telemetry[=FILE]: append a CSV row to FILE (default: standard error)")
+    add("--trace", metavar="FILE", help="write what was computed when, for Perfetto")
+    return parser
+
+
+def _wrong(flags) -> Optional[str]:
+    """What does not go together, as the command says it."""
+    if flags.prompts is not None and flags.prompt is not None:
+        return "a PROMPT or --prompts, not both"
+    if flags.prompts is not None and flags.telemetry is not None:
+        return "--telemetry is for one prompt, not for --prompts"
+    if flags.prompts is None and (flags.stream or flags.batch or flags.kv_tokens or flags.cores or
+                                  flags.prefill_threads):
+        return "--stream, --batch, --kv-tokens and --cores go with --prompts"
+    if flags.logprobs and not flags.json and flags.prompts is None:
+        return "--logprobs shows in --json only: give both"
+    if flags.special and not flags.raw:
+        return "--special goes with --raw"
+    if flags.system is not None and flags.raw:
+        return "--system and --raw exclude each other"
+    if (flags.json_schema is not None) + (flags.grammar is not None) + flags.json_object > 1:
+        return "one of --json-schema, --grammar and --json-object"
+    if "" in flags.stop:
+        return "--stop: the text is empty"
+    return None
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Options and words in any order. --telemetry takes a file by = alone, so that a prompt behind
+    it stays one."""
+    given: List[str] = []
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            given += arguments[index:]
+            break
+        given.append("--telemetry=" if argument == "--telemetry" else argument)
+    parser = run_parser()
+    flags = parser.parse_intermixed_args(given)
+    wrong = _wrong(flags)
+    if wrong is not None:
+        parser.error(wrong)
+    return flags
+
+
+# ---- What they mean for a model ----
+
+def _fail(text: str) -> NoReturn:
+    raise UsageError(text)
+
+
+def _token(name: str, text: str, vocabulary: int) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < vocabulary):
+        _fail(f'--{name}: token "{text}": tokens go from 0 to {vocabulary - 1}')
+    return int(text)
+
+
+def _bias(text: str, vocabulary: int) -> Tuple[int, float]:
+    token, equals, value = text.partition("=")
+    if not equals:
+        _fail(f'--logit-bias: "{text}" is not of the form ID=X, as in 15043=-2.5')
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not number <= 3e38:
+        _fail(f'--logit-bias: "{value}" is no number')
+    return _token("logit-bias", token, vocabulary), number
+
+
+def sampling_of(model: Model, flags) -> Sampling:
+    names = [name.replace("-", "_") for name in (*_FLOATS, "top-k")]
+    given: Dict[str, Any] = {name: getattr(flags, name) for name in names
+                             if getattr(flags, name) is not None}
+    vocabulary = model.info.vocabulary
+    return Sampling.of(model, seed=flags.seed, top_logprobs=flags.logprobs,
+                       logit_bias=dict(_bias(text, vocabulary) for text in flags.logit_bias),
+                       **given)
+
+
+def stop_tokens_of(model: Model, flags) -> List[int]:
+    vocabulary = model.info.vocabulary
+    return [_token("stop-token", text, vocabulary) for text in flags.stop_token]
+
+
+def grammar_of(model: Model, flags) -> Optional[Grammar]:
+    """None: any answer. A schema is an object or a boolean; anything else names a file."""
+    if flags.json_object:
+        return Grammar(model)
+    if flags.json_schema is not None:
+        text = flags.json_schema.strip()
+        if not text.startswith("{") and text not in ("true", "false"):
+            text = Path(flags.json_schema).read_text(encoding="utf-8")
+        return Grammar(model, schema=text)
+    if flags.grammar is not None:
+        return Grammar(model, Path(flags.grammar).read_text(encoding="utf-8"))
+    return None
+
+
+def engine_options(flags) -> Dict[str, Any]:
+    """But for the context and the pool."""
+    return dict(threads=flags.threads, kv_type=flags.kv_type, isa=flags.isa,
+                huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
+                adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx)
+
+
+__all__ = ["UsageError", "engine_options", "grammar_of", "parse", "run_parser", "sampling_of",
+           "stop_tokens_of"]
