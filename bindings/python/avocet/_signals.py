@@ -3,20 +3,22 @@
 Python runs the handlers of signals in its main thread, wherever Python code runs there next: within
 a call to the library that is the first instruction of a callback, before its `try`. What the
 handler raises there (KeyboardInterrupt) ctypes prints and forgets. So while such a call lasts,
-handlers wait until a callback is within its `try`, or until the call has returned."""
+handlers wait until a callback asks for them within its `try`, or until the call has returned. (Nor
+may they run anywhere in that `try`: what is raised while garbage is collected is forgotten, too.)"""
 import signal
 import threading
 from typing import Callable, Dict, List
 
 
 class Guard:
-    """Around a call to the library: `with Guard() as guard`, with guard.callback() for what it
-    calls. What a handler or a callback raises ends the call and is raised behind it."""
+    """Around a call to the library, with callback() for what it calls, and user() for what that
+    calls of the user's. What a handler or a callback raises ends the call and is raised behind
+    it."""
 
     def __init__(self):
         self._handlers: Dict[int, Callable] = {}
         self._waiting: List[tuple] = []
-        self._safe = False  # within the try of a callback
+        self._safe = False  # within the user's own code, which handlers interrupt as ever
         self.raised: List[BaseException] = []
 
     def _arrived(self, number, frame):
@@ -34,17 +36,19 @@ class Guard:
         """For ctypes: never raises; False ends the call."""
         def guarded(*arguments):
             try:
-                self._safe = True
-                if self._waiting:
-                    self._handle()
-                more = not self.raised and function(*arguments)
-                self._safe = False
-                return more
+                self._handle()
+                return not self.raised and function(*arguments)
             except BaseException as error:  # not through C
-                self._safe = False
                 self.raised.append(error)
                 return False
         return guarded
+
+    def user(self, function: Callable, *arguments):
+        self._safe = True
+        try:
+            return function(*arguments)
+        finally:
+            self._safe = False
 
     def __enter__(self) -> "Guard":
         if threading.current_thread() is threading.main_thread():

@@ -308,11 +308,11 @@ class Session(Owned):
         @guard.callback
         def see(_, event):
             seen.append(Token._of(event.contents))
-            return on_token is None or on_token(seen[-1]) is not False
+            return on_token is None or guard.user(on_token, seen[-1]) is not False
 
         @guard.callback
         def prefilled(_, what, done, total):
-            return on_prefill is None or on_prefill(done, total) is not False
+            return on_prefill is None or guard.user(on_prefill, done, total) is not False
 
         struct = struct_of(sampling)
         request = _abi.GenerateRequest(

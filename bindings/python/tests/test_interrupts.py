@@ -14,12 +14,12 @@ import avocet
 def long_scheduler(model_path):
     """Room for answers that take a while."""
     with avocet.Model(model_path) as model, \
-            avocet.Engine(model, sessions_max=4, context_max=4096, threads=1) as engine, \
+            avocet.Engine(model, sessions_max=4, context_max=32768, threads=1) as engine, \
             avocet.Scheduler(engine) as scheduler:
         yield scheduler
 
 
-LONG = {"prompt": "once", "max_tokens": 4000, "ignore_end": True}
+LONG = {"prompt": "once", "max_tokens": 32000, "ignore_end": True}
 
 
 def cancelled(scheduler, count):
@@ -105,7 +105,7 @@ def test_ctrl_c_in_generate_of_a_session(long_session, capfd):
         with pytest.raises(KeyboardInterrupt):
             long_session.generate([5], max_tokens=16000, ignore_end=True)
         timer.join()
-        assert 1 < len(long_session) < 16000
+        assert len(long_session) < 16000
         long_session.truncate(0)
     assert signal.getsignal(signal.SIGINT) is handler
     assert "ignored" not in capfd.readouterr().err
