@@ -103,7 +103,8 @@ def answer_of(model: Model, request: Request, result: Result, adapters: Adapters
         for adapter, weight in request.adapters:
             info = adapter.info
             record["adapters"].append({
-                "name": names[id(adapter)], "weight": ctypes.c_float(weight).value, "digest": info.digest,
+                "name": names[id(adapter)], "weight": ctypes.c_float(weight).value,
+                "digest": info.digest,
                 "modules_matched": info.modules_matched,
                 "modules_expected": info.modules_expected})
     return record

@@ -3,8 +3,8 @@
 Python runs the handlers of signals in its main thread, wherever Python code runs there next: within
 a call to the library that is the first instruction of a callback, before its `try`. What the
 handler raises there (KeyboardInterrupt) ctypes prints and forgets. So while such a call lasts,
-handlers wait until a callback asks for them within its `try`, or until the call has returned. (Nor
-may they run anywhere in that `try`: what is raised while garbage is collected is forgotten, too.)"""
+handlers wait until a callback asks for them within its `try`, or until the call has returned. Nor
+may they run anywhere in that `try`: what is raised while garbage is collected is forgotten, too."""
 import signal
 import threading
 from typing import Callable, Dict, List

@@ -6,6 +6,7 @@ from typing import List, Optional, Sequence, Tuple, Union
 from . import _abi
 from ._arguments import items, must_be, number, path_of, shown, text_of
 from ._library import Native, Owned, call, encoded, library, natives_of
+from ._signals import Guard
 from .model import Model, PathLike
 
 
@@ -165,8 +166,13 @@ class Registry(Owned):
     def list(self) -> List[RegistryEntry]:
         entries: List[RegistryEntry] = []
 
+        guard = Guard()
+
+        @_abi.REGISTRY_SEE
+        @guard.callback
         def see(_, entry):
             entries.append(RegistryEntry(**_values(entry.contents,
                                                    RegistryEntry.__dataclass_fields__)))
-        library.avo_registry_list(self.handle, _abi.REGISTRY_SEE(see), None)
+        with guard:
+            library.avo_registry_list(self.handle, see, None)
         return entries

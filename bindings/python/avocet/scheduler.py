@@ -249,6 +249,8 @@ class Scheduler(Owned):
         """`cores`: "mixed", "static" or "adaptive"; the latter two want an Engine with lanes=2."""
         must_be(Engine, engine=engine)
         must_be(Registry, optional=True, registry=registry)
+        if registry is not None and registry.model is not engine.model:
+            raise ValueError("the registry is another model's")
         parents = (engine,) if registry is None else (engine, registry)
         natives = natives_of(*parents)
         options = _abi.SchedulerOptions(

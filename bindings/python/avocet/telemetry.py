@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 from . import _abi
 from ._arguments import path_of
 from ._library import Owned, call, encoded, library
+from ._signals import Guard
 
 PROMETHEUS, JSON, CSV = range(3)
 FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
@@ -38,14 +39,16 @@ class Telemetry(Owned):
 
     @staticmethod
     def _collect(function: Callable, *arguments) -> str:
-        pieces = []
+        pieces, guard = [], Guard()
 
         @_abi.WRITE
+        @guard.callback
         def write(_, text, size):
             pieces.append(ctypes.string_at(text, size))
             return True
 
-        call(function, *arguments, write, None)
+        with guard:
+            call(function, *arguments, write, None)
         return b"".join(pieces).decode("utf-8")
 
     def _export(self, form: int) -> str:

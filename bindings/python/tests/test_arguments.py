@@ -118,6 +118,14 @@ def test_what_belongs_to_another_engine_or_model(things, model_path, adapter_pat
             engine.session([things["Adapter"]])
         with pytest.raises(avocet.ArgumentError):
             session.generate([5], grammar=things["Grammar"])
+    with avocet.Model(model_path) as model, \
+            avocet.Engine(model, context_max=128, threads=1) as engine:
+        with avocet.Scheduler(engine) as scheduler:
+            for fields in ({"adapters": [things["Adapter"]]}, {"grammar": things["Grammar"]}):
+                with pytest.raises(avocet.ArgumentError):
+                    scheduler.generate(prompt="once", max_tokens=2, **fields)
+        with pytest.raises(ValueError, match="another model"):
+            avocet.Scheduler(engine, registry=things["Registry"])
 
 
 def test_adapters_are_a_list(things):

@@ -80,7 +80,8 @@ def test_grammars_and_traces_are_files(model_path, tmp_path):
     ("x", "--json-object", "--grammar", "g"), ("x", "y"), ("x", "--prompts", "f"),
     ("--prompts", "f", "--telemetry"), ("x", "--logit-bias", "5"), ("x", "--logit-bias", "5=a"),
     ("x", "--logit-bias", "999999=1"), ("x", "--stop-token", "-1"), ("x", "--stop", ""),
-    ("x", "--temperature", "-1"), ("x", "--top-p", 2), ("x", "--seed", "a"), ("x", "--adapter", "a"),
+    ("x", "--temperature", "-1"), ("x", "--top-p", 2), ("x", "--seed", "a"),
+    ("x", "--adapter", "a"),
     ("x", "--batch", 0), ("x", "--logprobs", 21, "--json"), ("x", "--isa", "z80"), ("x", "--temp")])
 def test_wrong_flags(model_path, wrong):
     ours = call("run", model_path, *wrong)

@@ -33,6 +33,18 @@ def test_streaming_and_result(scheduler):
     assert not answer.cancel()
 
 
+def test_tokens_of_many_come_as_they_are_made(scheduler):
+    texts, ended = {}, {}
+    for index, thing in scheduler.stream(PROMPTS, max_tokens=12, ignore_end=True, tokens=True):
+        assert index not in ended
+        if isinstance(thing, avocet.Token):
+            texts[index] = texts.get(index, "") + thing.text
+        else:
+            ended[index] = thing
+    assert {index: result.text for index, result in ended.items()} == texts
+    assert sorted(ended) == list(range(len(PROMPTS)))
+
+
 def test_cancelling(model_path):
     with avocet.Model(model_path) as model, \
             avocet.Engine(model, sessions_max=1, context_max=128) as engine, \
