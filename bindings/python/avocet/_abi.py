@@ -59,6 +59,7 @@ class Error(Structure):
 PROGRESS = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
 LOG = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
 WRITE = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_void_p, c.c_size_t)
+WANTED = c.CFUNCTYPE(c.c_bool, c.c_void_p)
 
 
 class ModelOptions(Structure):
@@ -110,7 +111,7 @@ class TelemetryOptions(Structure):
 
 
 class TraceReader(c.Structure):
-    _fields_ = [("wanted", c.CFUNCTYPE(c.c_bool, c.c_void_p)), ("write", WRITE),
+    _fields_ = [("wanted", WANTED), ("write", WRITE),
                 ("context", c.c_void_p)]
 
 

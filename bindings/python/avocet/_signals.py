@@ -9,6 +9,8 @@ import signal
 import threading
 from typing import Callable, Dict, List
 
+from ._ending import ending
+
 
 class Guard:
     """Around a call to the library, with callback() for what it calls, and user() for what that
@@ -37,7 +39,7 @@ class Guard:
         def guarded(*arguments):
             try:
                 self._handle()
-                return not self.raised and function(*arguments)
+                return not self.raised and not ending() and function(*arguments)
             except BaseException as error:  # not through C
                 self.raised.append(error)
                 return False

@@ -5,6 +5,7 @@ from typing import List, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._arguments import items, must_be, number, path_of, shown, text_of
+from ._ending import calling
 from ._library import Native, Owned, call, encoded, library, natives_of
 from ._signals import Guard
 from .model import Model, PathLike
@@ -173,6 +174,6 @@ class Registry(Owned):
         def see(_, entry):
             entries.append(RegistryEntry(**_values(entry.contents,
                                                    RegistryEntry.__dataclass_fields__)))
-        with guard:
+        with calling(), guard:
             library.avo_registry_list(self.handle, see, None)
         return entries

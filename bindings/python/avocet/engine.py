@@ -6,6 +6,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._arguments import must_be, path_of, texts_of
+from ._ending import calling
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from ._signals import Guard
 from .adapters import AdapterLike, uses_of
@@ -323,7 +324,7 @@ class Session(Owned):
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
         result = _abi.GenerateResult()
-        with self.engine._mine(), guard:
+        with calling(), self.engine._mine(), guard:
             call(library.avo_generate, self.engine.handle, self.handle, ctypes.byref(request),
                  ctypes.byref(result))
         return Generation("".join(token.text for token in seen),

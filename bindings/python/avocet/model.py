@@ -7,6 +7,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Union
 
 from . import _abi
 from ._arguments import items, path_of, shown, text_of
+from ._ending import calling, ending
 from ._library import Owned, call, check, ids_of, library
 from .errors import CancelledError
 
@@ -70,7 +71,7 @@ class Model(Owned):
         if progress is not None:
             def tell(_, what, done, total):
                 try:
-                    return bool(progress(what.decode(), done, total))
+                    return not ending() and bool(progress(what.decode(), done, total))
                 except BaseException as error:  # not through C
                     raised.append(error)
                     return False
@@ -87,7 +88,8 @@ class Model(Owned):
     def _telling(self):
         """Around calls that `progress` may end."""
         try:
-            yield
+            with calling():
+                yield
         except CancelledError:
             if self._raised:
                 raise self._raised.pop()

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from . import _abi
 from ._arguments import path_of
+from ._ending import calling
 from ._library import Owned, call, encoded, library
 from ._signals import Guard
 
@@ -47,7 +48,7 @@ class Telemetry(Owned):
             pieces.append(ctypes.string_at(text, size))
             return True
 
-        with guard:
+        with calling(), guard:
             call(function, *arguments, write, None)
         return b"".join(pieces).decode("utf-8")
 
@@ -88,16 +89,19 @@ class Telemetry(Owned):
 
     def record(self, seconds: float, spans_max: int = 0) -> Dict[str, Any]:
         """A trace of the seconds to come, with all spans of that time, however many."""
-        pieces = []
+        pieces, guard = [], Guard()
 
         @_abi.WRITE
+        @guard.callback
         def write(_, text, size):
             pieces.append(ctypes.string_at(text, size))
             return True
 
-        reader = _abi.TraceReader(write=write)
-        call(library.avo_telemetry_trace_record, self.handle, seconds, spans_max,
-             ctypes.byref(reader))
+        wanted = _abi.WANTED(guard.callback(lambda _: True))
+        reader = _abi.TraceReader(wanted=wanted, write=write)
+        with calling(), guard:
+            call(library.avo_telemetry_trace_record, self.handle, seconds, spans_max,
+                 ctypes.byref(reader))
         return json.loads(b"".join(pieces))
 
     def write_trace(self, path, seconds: float = 1e9) -> None:

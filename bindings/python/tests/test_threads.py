@@ -284,3 +284,33 @@ def test_the_interpreter_ends_with_everything_open(model_path, tmp_path, end):
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                                timeout=SECONDS, check=False)
         assert ended.returncode == 0 and ended.stderr == "", ended.stderr
+
+
+def test_nothing_is_called_back_after_the_end(model_path):
+    """Daemons that generate, or would again, are outside the library when Python goes; a handler of
+    atexit may still use it."""
+    code = f"""
+import atexit, sys, threading
+sys.path[:0] = {sys.path!r}
+begun = threading.Event()
+def last():  # behind ours, which is registered later
+    from avocet import _ending
+    with engines[0].session() as session:
+        print(_ending._inside, session.generate([5], max_tokens=3, ignore_end=True).new_tokens)
+atexit.register(last)
+import avocet
+model = avocet.Model({str(model_path)!r})
+engines = [avocet.Engine(model, context_max=128, sessions_max=2, threads=1) for _ in range(3)]
+def work(engine):
+    session = engine.session()
+    while True:
+        session.truncate(0)
+        session.generate([5], max_tokens=100, ignore_end=True, on_token=lambda token: begun.set())
+for engine in engines:
+    threading.Thread(target=work, args=(engine,), daemon=True).start()
+begun.wait()
+"""
+    for _ in range(5):
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                               timeout=SECONDS, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0 3\n", "")
