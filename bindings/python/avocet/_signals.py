@@ -12,6 +12,9 @@ from typing import Callable, Dict, List
 from ._ending import ending
 
 
+_SIGNALS = tuple(int(number) for number in signal.valid_signals() if number < 32)
+
+
 class Guard:
     """Around a call to the library, with callback() for what it calls, and user() for what that
     calls of the user's. What a handler or a callback raises ends the call and is raised behind
@@ -55,7 +58,7 @@ class Guard:
     def __enter__(self) -> "Guard":
         if threading.current_thread() is threading.main_thread():
             try:
-                for number in signal.valid_signals():
+                for number in _SIGNALS:
                     handler = signal.getsignal(number)
                     if callable(handler):
                         self._handlers[number] = handler

@@ -11,7 +11,7 @@ from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Map
                     Sequence, Tuple, Union)
 
 from . import _abi
-from ._arguments import items, must_be, shown, texts_of
+from ._arguments import items, must_be, shown, text_of, texts_of
 from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .engine import FINISH, Engine, Token
@@ -515,13 +515,17 @@ def _with_defaults(given, sampling: Optional[Sampling], shared) -> Request:
                                if getattr(request, name) == getattr(untouched, name)})
 
 
+def _named(name: str, text: Optional[str]) -> Optional[bytes]:
+    return None if text is None else text_of(name, text)
+
+
 def _struct_of(request: Request):
     """The C structure, and a list of what must stay alive until it was submitted."""
     struct = _abi.Request(
         max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
-        tenant=encoded(request.tenant), tenant_weight=request.tenant_weight,
+        tenant=_named("tenant", request.tenant), tenant_weight=request.tenant_weight,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
-        deadline=request.deadline, cache_salt=encoded(request.cache_salt),
+        deadline=request.deadline, cache_salt=_named("cache_salt", request.cache_salt),
         prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer)
     if not (request.pooling is None or isinstance(request.pooling, str)) or \
             request.pooling not in _POOLING:

@@ -157,9 +157,9 @@ def test_paths_and_texts(things):
     for options in ({"kv_type": 5}, {"isa": model}, {"pin": 1}):
         with pytest.raises(TypeError, match="must be a text"):
             avocet.Engine(model, **options)
-    for options in ({"tenant": 5}, {"cache_salt": 7}):
-        with pytest.raises(TypeError, match="text"):
-            things["Scheduler"].submit(prompt="a", **options)
+    for name in ("tenant", "cache_salt"):
+        with pytest.raises(TypeError, match=f"{name} must be a text"):
+            things["Scheduler"].submit(prompt="a", **{name: 5})
 
 
 def test_token_ids(things):
