@@ -30,7 +30,8 @@ typedef enum option_kind {
     OPTION_FLAG,          /* bool: set to true */
     OPTION_TEXT,          /* const char * */
     OPTION_CHOICE,        /* const char *: one of the words in `value`, "auto|on|off" */
-    OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE */
+    OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE;
+                             so does the next word where it ends as `value` does (".csv") */
     OPTION_U32,           /* uint32_t in [minimum, maximum] */
     OPTION_U64,           /* uint64_t */
     OPTION_NUMBER,        /* double in [minimum, maximum] */

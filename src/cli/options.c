@@ -236,6 +236,14 @@ static options_result set_value(const cli_command *command, const option_spec *s
     return OPTIONS_WRONG;
 }
 
+/* Whether a word ends as the example of a value does: "times.csv" and "FILE.csv". */
+static bool ends_as(const char *word, const char *example) {
+    const char *dot = example == NULL ? NULL : strrchr(example, '.');
+    size_t length = strlen(word), wanted = dot == NULL ? 0 : strlen(dot);
+    return wanted > 0 && word[0] != '-' && length > wanted &&
+           strcmp(word + length - wanted, dot) == 0;
+}
+
 /* One option at argv[*at], whose value, where it is a word of its own, is taken too. */
 static options_result take_option(const cli_command *command, const option_spec *specs, int argc,
                                   char **argv, int *at) {
@@ -265,7 +273,7 @@ static options_result take_option(const cli_command *command, const option_spec 
         return OPTIONS_WRONG;
     }
     if (spec->kind == OPTION_OPTIONAL_TEXT && value == NULL)
-        value = "";
+        value = *at + 1 < argc && ends_as(argv[*at + 1], spec->value) ? argv[++*at] : "";
     if (takes_word && value == NULL) {
         if (*at + 1 >= argc) {
             cli_usage(command, "--%s wants a value: --%s %s", spec->name, spec->name,

@@ -159,14 +159,27 @@ static const char *name_of(api *api, int64_t number, arena *arena) {
     return copy;
 }
 
-static bool read_scale(const json_value *item, int64_t *id, double *scale, api_fault *fault) {
+/* `list`: what the list is called in the body, "" where it is the body. */
+static bool read_scale(const json_value *item, const char *list, size_t index, int64_t *id,
+                       double *scale, api_fault *fault) {
     const json_value *number = json_find(item, "id");
     const json_value *factor = json_find(item, "scale");
+    char param[64];
+    snprintf(param, sizeof(param), "%s[%zu]", list, index);
     if (number == NULL || factor == NULL)
-        return fault_set(fault, 400, "lora", "missing_required_parameter",
-                         "lora: an entry is an object with id and scale");
-    return api_read_integer(number, "lora", 0, API_ADAPTERS_KNOWN, id, fault) &&
-           api_read_number(factor, "lora", -1e4, 1e4, scale, fault);
+        return fault_set(fault, 400, param, "missing_required_parameter",
+                         "%s: an entry is an object with id and scale", param);
+    snprintf(param, sizeof(param), "%s[%zu].id", list, index);
+    if (!api_read_integer(number, param, 0, API_ADAPTERS_KNOWN, id, fault))
+        return false;
+    snprintf(param, sizeof(param), "%s[%zu].scale", list, index);
+    return api_read_number(factor, param, -1e4, 1e4, scale, fault);
+}
+
+static bool no_number(const char *list, size_t index, int64_t id, api_fault *fault) {
+    char param[64];
+    snprintf(param, sizeof(param), "%s[%zu].id", list, index);
+    return FAULT_FIELD(fault, param, "%s: there is no adapter %lld", param, (long long)id);
 }
 
 static bool read_numbered(api *api, const json_value *list, const server_key *key, generation *g,
@@ -176,11 +189,11 @@ static bool read_numbered(api *api, const json_value *list, const server_key *ke
     for (size_t i = 0; i < list->array.count; i++) {
         int64_t id = 0;
         double scale = 0.0;
-        if (!read_scale(&list->array.items[i], &id, &scale, fault))
+        if (!read_scale(&list->array.items[i], "lora", i, &id, &scale, fault))
             return false;
         const char *name = name_of(api, id, &g->arena);
         if (name == NULL)
-            return FAULT_FIELD(fault, "lora", "lora: there is no adapter %lld", (long long)id);
+            return no_number("lora", i, id, fault);
         if (scale != 0.0 && !add_adapter(api, name, scale, "lora", key, g, fault))
             return false;
     }
@@ -254,8 +267,8 @@ static void load_run(api *api, void *context) {
         unsigned http = status == AVO_ERROR_NOT_FOUND || status == AVO_ERROR_IO  ? 404
                         : status == AVO_ERROR_MEMORY || status == AVO_ERROR_FULL ? 503
                                                                                  : 400;
-        exchange_fail(job->exchange, http, job->path != NULL ? "lora_path" : "lora_name", NULL,
-                      "%s", error.text);
+        exchange_fail(job->exchange, http, job->path != NULL ? "lora_path" : "lora_name",
+                      http == 404 ? "not_found" : NULL, "%s", error.text);
     } else {
         pthread_mutex_lock(&api->lock);
         number_all(api);
@@ -398,8 +411,13 @@ void endpoint_scales(api *api, exchange *exchange) {
     buffer_free(&out);
 }
 
+static bool same_id(const json_value *item, int64_t id) {
+    const json_value *number = json_find(item, "id");
+    return number != NULL && number->kind == JSON_INTEGER && number->integer == id;
+}
+
 static bool set_scales(api *api, const json_value *root, api_fault *fault) {
-    if (!is_list(root, "lora", fault))
+    if (!is_list(root, "body", fault))
         return false;
     bool good = true;
     pthread_mutex_lock(&api->lock);
@@ -407,16 +425,19 @@ static bool set_scales(api *api, const json_value *root, api_fault *fault) {
     for (size_t i = 0; good && i < root->array.count; i++) {
         int64_t id = 0;
         double scale = 0.0;
-        good = read_scale(&root->array.items[i], &id, &scale, fault);
+        good = read_scale(&root->array.items[i], "", i, &id, &scale, fault);
         if (good && id >= api->adapter_count)
-            good = FAULT_FIELD(fault, "lora", "lora: there is no adapter %lld", (long long)id);
+            good = no_number("", i, id, fault);
+        for (size_t j = 0; good && j < i; j++)
+            good = !same_id(&root->array.items[j], id) ||
+                   FAULT_FIELD(fault, "id", "id: %lld is given twice", (long long)id);
     }
     for (uint32_t i = 0; good && i < api->adapter_count; i++)
         api->adapters[i].scale = 0.0; /* those that are not named, as in llama.cpp */
     for (size_t i = 0; good && i < root->array.count; i++) {
         int64_t id = 0;
         double scale = 0.0;
-        good = read_scale(&root->array.items[i], &id, &scale, fault);
+        good = read_scale(&root->array.items[i], "", i, &id, &scale, fault);
         api->adapters[id].scale = scale;
     }
     pthread_mutex_unlock(&api->lock);

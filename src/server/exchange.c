@@ -500,6 +500,12 @@ void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
     pthread_mutex_unlock(&exchange->lock);
 }
 
+void exchange_set_failed(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    exchange->failed = true;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
 void exchange_set_prompt(exchange *exchange, text_view prompt) {
     if (!exchange->server->options.log_prompts)
         return;

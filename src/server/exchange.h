@@ -68,6 +68,8 @@ typedef struct exchange_usage {
     double queue_seconds, first_token_seconds;
 } exchange_usage;
 void exchange_set_usage(exchange *exchange, const exchange_usage *usage);
+/* The stream ends with an error in its place: the access log says so, the status was sent. */
+void exchange_set_failed(exchange *exchange);
 /* The prompt's text for the access log; ignored unless the server was told to log prompts. */
 void exchange_set_prompt(exchange *exchange, text_view prompt);
 

@@ -60,7 +60,9 @@ static const char *end_of(const exchange *exchange) {
         return "refused";
     if (exchange->cut)
         return "slow reader";
-    return exchange->gone ? "client gone" : "complete";
+    if (exchange->gone)
+        return "client gone";
+    return exchange->failed ? "failed" : "complete";
 }
 
 static avo_status write_line(buffer *out, const exchange *exchange) {

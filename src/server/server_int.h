@@ -235,6 +235,7 @@ struct exchange {
     bool cut;     /* it read too slowly */
     bool late;    /* it asked too slowly */
     bool refused; /* by libmicrohttpd */
+    bool failed;  /* a stream that ended with an error */
     struct MHD_Response *response;
     unsigned status;
     exchange_header_list answer_headers;

@@ -28,7 +28,7 @@ static options_result parse(const char *line, values *values, char **words, int 
     const option_spec specs[] = {
         {"flag", 'f', OPTION_FLAG, &values->flag, NULL, "a flag", 0, 0},
         {"text", 't', OPTION_TEXT, &values->text, "TEXT", "a text", 0, 0},
-        {"optional", 'o', OPTION_OPTIONAL_TEXT, &values->optional, "FILE", "maybe", 0, 0},
+        {"optional", 'o', OPTION_OPTIONAL_TEXT, &values->optional, "FILE.csv", "maybe", 0, 0},
         {"choice", 'c', OPTION_CHOICE, &values->choice, "auto|on|off", "one of three", 0, 0},
         {"count", 'n', OPTION_U32, &values->count, "N", "a count", 1, 100},
         {"any", 0, OPTION_U32, &values->any, "N", "any count", 0, 0},
@@ -105,6 +105,14 @@ static void reads_short_and_optional_forms(void **state) {
     assert_true(values.number == 2);
     assert_string_equal(values.optional, "");
     assert_string_equal(values.text, "abc");
+    assert_int_equal(count, 1);
+    /* The next word where it ends as the example does. */
+    assert_int_equal(parse("--optional|y.csv|word|--optional|-n|1", &values, words, &count),
+                     OPTIONS_OK);
+    assert_string_equal(values.optional, "");
+    assert_int_equal(count, 1);
+    assert_int_equal(parse("word|--optional|y.csv", &values, words, &count), OPTIONS_OK);
+    assert_string_equal(values.optional, "y.csv");
     assert_int_equal(count, 1);
     assert_int_equal(parse("--optional=x.csv|--text=|-n|1|-n|2", &values, words, &count),
                      OPTIONS_OK);

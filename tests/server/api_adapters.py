@@ -120,6 +120,19 @@ class Adapters(unittest.TestCase):
                 got, _, said = server.ask("POST", path, body)
                 self.assertEqual(got, status, (path, body, said))
                 self.assertIn("error", json.loads(said))
+            for body, param in (([{"id": 0, "scale": "x"}], "[0].scale"),
+                                ([{"id": 0, "scale": 1}, {"id": 9, "scale": 1}], "[1].id"),
+                                ([{"id": 0}], "[0]"),
+                                ([{"id": 0, "scale": 1}, {"id": 0, "scale": 2}], "id")):
+                error = server.post("/lora-adapters", body, 400)["error"]
+                self.assertEqual(error["param"], param)
+            error = server.post(TEXT, {"prompt": "a", "lora": [{"id": 9, "scale": 1}]}, 400)
+            self.assertEqual(error["error"]["param"], "lora[0].id")
+            error = server.post("/v1/unload_lora_adapter", {"lora_name": "x"}, 404)["error"]
+            self.assertEqual(error["code"], "not_found")
+            error = server.post("/v1/load_lora_adapter",
+                                {"lora_name": "x", "lora_path": str(self.root / "one")}, 400)
+            self.assertIn("relative", error["error"]["message"])
         with self.serve() as server:
             self.assertEqual(server.ask("POST", "/v1/load_lora_adapter",
                                         {"lora_name": "x", "lora_path": "one"})[0], 403)

@@ -130,6 +130,10 @@ void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
     pthread_mutex_unlock(&exchange->lock);
 }
 
+void exchange_set_failed(exchange *exchange) {
+    (void)exchange;
+}
+
 void exchange_set_prompt(exchange *exchange, text_view prompt) {
     (void)exchange;
     (void)prompt;

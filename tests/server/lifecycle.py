@@ -76,7 +76,8 @@ class Lifecycle(unittest.TestCase):
 
     def test_what_takes_too_long_is_ended(self):
         """And told so: a stream by its last event, others by 503."""
-        with Serving(self.slow, "--drain-seconds", 0.2) as server:
+        log = self.folder / "late.jsonl"
+        with Serving(self.slow, "--drain-seconds", 0.2, "--access-log", log) as server:
             with server.connect() as client, server.connect() as other:
                 client.sendall(post(completion(4000, stream=True, n=2)))
                 other.sendall(post(completion(4000)))
@@ -95,6 +96,9 @@ class Lifecycle(unittest.TestCase):
                 self.assertEqual(answer[0], 503)
                 self.assertEqual(json.loads(answer[2])["error"]["code"], "shutting_down")
             self.assertTrue(server.said("not finished in time"))
+        ends = {json.loads(line)["status"]: json.loads(line)["end"]
+                for line in log.read_text().splitlines() if '"/v1/completions"' in line}
+        self.assertEqual(ends, {200: "failed", 503: "complete"})
 
     def test_a_second_signal_ends_at_once(self):
         with Serving(self.slow, "--drain-seconds", 600) as server:
