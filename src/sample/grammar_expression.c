@@ -11,6 +11,18 @@ avo_status grammar_rules_init(grammar_rules *rules, arena *arena, avo_error *err
     return AVO_OK;
 }
 
+avo_status grammar_rules_work(grammar_rules *rules, uint64_t steps) {
+    rules->steps += steps;
+    if (rules->steps <= GRAMMAR_STEPS_MAX)
+        return AVO_OK;
+    rules->status =
+        status_fail(rules->error, AVO_ERROR_LIMIT,
+                    "the grammar takes more than %llu steps to compile: nested repetitions, or "
+                    "schemas that must all be compared with each other",
+                    (unsigned long long)GRAMMAR_STEPS_MAX);
+    return rules->status;
+}
+
 avo_status grammar_rule_add(grammar_rules *rules, text_view name, uint32_t *index) {
     if (rules->count == GRAMMAR_RULES_MAX)
         return status_fail(rules->error, AVO_ERROR_LIMIT, "a grammar has at most %u rules",
@@ -43,7 +55,25 @@ static expression *take(grammar_rules *rules, expression_kind kind) {
     }
     rules->nodes++;
     made->kind = kind;
+    made->parts = made->nested = 1;
     return made;
+}
+
+/* NULL where `part` makes it too large: everything that goes through expressions may do so on the
+ * stack, and through each of them. */
+static expression *holds(grammar_rules *rules, expression *whole, const expression *part) {
+    if (whole == NULL || part == NULL)
+        return NULL;
+    whole->parts += part->parts;
+    if (part->nested >= whole->nested)
+        whole->nested = part->nested + 1;
+    if (whole->parts <= GRAMMAR_NODES_MAX && whole->nested <= GRAMMAR_NESTED_MAX)
+        return whole;
+    rules->status = status_fail(rules->error, AVO_ERROR_LIMIT,
+                                "the grammar has more than %u parts, or they are nested deeper "
+                                "than %u",
+                                GRAMMAR_NODES_MAX, GRAMMAR_NESTED_MAX);
+    return NULL;
 }
 
 const expression *expression_bytes(grammar_rules *rules, text_view bytes) {
@@ -100,7 +130,7 @@ const expression *expression_repeat(grammar_rules *rules, const expression *item
     made->repeat.item = item;
     made->repeat.least = least;
     made->repeat.most = most;
-    return made;
+    return holds(rules, made, item);
 }
 
 const expression *expression_list(grammar_rules *rules, expression_kind kind,
@@ -120,6 +150,8 @@ const expression *expression_list(grammar_rules *rules, expression_kind kind,
     }
     memcpy((void *)made->list.items, (const void *)items, count * sizeof(*items));
     made->list.count = count;
+    for (uint32_t i = 0; i < count && made != NULL; i++)
+        made = holds(rules, made, items[i]);
     return made;
 }
 
@@ -166,7 +198,10 @@ const expression *expression_members(grammar_rules *rules, const expression_memb
     made->members.count = count;
     made->members.separator = separator;
     made->members.rest = rest;
-    return made;
+    for (uint32_t i = 0; i < count && made != NULL; i++)
+        made = holds(rules, made, items[i].item);
+    made = holds(rules, made, separator);
+    return rest == NULL ? made : holds(rules, made, rest);
 }
 
 /* The room doubles; what was there before stays in the arena until the grammar is read. */

@@ -20,6 +20,9 @@
 #define GRAMMAR_NESTING_MAX 128u  /* of groups and schemas in the text */
 #define GRAMMAR_REPEAT_MAX  4096u /* n of {m,n}, maxLength, maxItems */
 #define GRAMMAR_NODES_MAX   262144u
+#define GRAMMAR_NESTED_MAX                                                                         \
+    4096u /* expressions inside of each other: readers go down on the stack */
+#define GRAMMAR_STEPS_MAX   ((uint64_t)64 << 20) /* of work while a grammar is compiled */
 #define GRAMMAR_STATES_MAX  65536u
 #define GRAMMAR_EDGES_MAX   262144u
 #define GRAMMAR_DEPTH_MAX   512u  /* rules inside of rules while an answer is read */
@@ -60,6 +63,8 @@ typedef struct expression_member {
 
 struct expression {
     expression_kind kind;
+    uint32_t parts;  /* expressions in it and itself, those that stand there twice counted twice */
+    uint32_t nested; /* the deepest of them */
     union {
         text_view bytes;
         struct {
@@ -97,11 +102,15 @@ typedef struct grammar_rules {
     uint32_t count;
     uint32_t root;
     uint32_t nodes;    /* expressions so far */
+    uint64_t steps;    /* of work so far */
     avo_status status; /* of the first expression that could not be made */
     avo_error *error;
 } grammar_rules;
 
 AVO_MUST_USE avo_status grammar_rules_init(grammar_rules *rules, arena *arena, avo_error *error);
+/* Counts work of which a short text can ask for much: a step is about a comparison of two names.
+ * Never time, so that the same text is always taken or always refused. */
+AVO_MUST_USE avo_status grammar_rules_work(grammar_rules *rules, uint64_t steps);
 /* A new rule without a body. */
 AVO_MUST_USE avo_status grammar_rule_add(grammar_rules *rules, text_view name, uint32_t *index);
 

@@ -62,6 +62,13 @@ static uint32_t split(builder *b, uint32_t a, uint32_t other) {
 
 static uint32_t build(builder *b, const expression *e, uint32_t next);
 
+/* False, and b->status set, where the grammar takes too long to compile. */
+static bool work(builder *b, uint64_t steps) {
+    if (b->status == AVO_OK)
+        b->status = grammar_rules_work(b->rules, steps);
+    return b->status == AVO_OK;
+}
+
 static uint32_t build_bytes(builder *b, text_view bytes, uint32_t next) {
     for (size_t i = bytes.size; i-- > 0 && next != NET_NONE;)
         next = builder_byte(b, (uint8_t)bytes.data[i], (uint8_t)bytes.data[i], next);
@@ -116,6 +123,8 @@ static uint32_t build_copies(builder *b, const expression *item, uint32_t copies
     for (uint32_t left = 1; left <= copies && next != NET_NONE && b->status == AVO_OK; left++) {
         uint32_t first = b->net->state_count;
         uint32_t entry = build(b, item, next);
+        if (entry == next)
+            break; /* nothing but the empty text: more of it is the same */
         next = skip == NET_NONE ? entry : split(b, entry, skip);
         if (!countable || left < far_from)
             continue;
@@ -133,6 +142,8 @@ static uint32_t build_repeat(builder *b, const expression *e, uint32_t next) {
     const expression *item = e->repeat.item;
     uint32_t least = e->repeat.least;
     uint32_t most = e->repeat.most;
+    if (!work(b, item->parts))
+        return NET_NONE;
     if (!expression_productive(b->rules, item))
         return least == 0 ? next : NET_NONE;
     if (expression_nullable(b->rules, item))
@@ -187,9 +198,13 @@ static uint32_t build_rule(builder *b, uint32_t rule, uint32_t next) {
     rule_info *info = &b->info[rule];
     if (!b->rules->rules[rule].productive)
         return NET_NONE;
-    if (info->inlined && b->inline_depth < INLINE_DEPTH_MAX) {
+    const expression *body = b->rules->rules[rule].body;
+    if (info->inlined && b->inline_depth < INLINE_DEPTH_MAX &&
+        b->nested + body->nested <= GRAMMAR_NESTED_MAX) {
         b->inline_depth++;
-        uint32_t entry = build(b, b->rules->rules[rule].body, next);
+        b->nested += body->nested;
+        uint32_t entry = build(b, body, next);
+        b->nested -= body->nested;
         b->inline_depth--;
         return entry;
     }
@@ -203,7 +218,7 @@ static uint32_t build_rule(builder *b, uint32_t rule, uint32_t next) {
 }
 
 static uint32_t build(builder *b, const expression *e, uint32_t next) {
-    if (next == NET_NONE || b->status != AVO_OK)
+    if (next == NET_NONE || !work(b, STEPS_OF_BUILD))
         return NET_NONE;
     switch (e->kind) {
     case EXPRESSION_BYTES:

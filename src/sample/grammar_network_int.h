@@ -7,6 +7,7 @@
 #define NET_END          0u         /* the state that ends every rule */
 #define NET_NONE         UINT32_MAX /* nothing leads there, or nothing follows */
 #define INLINE_DEPTH_MAX 32u
+#define STEPS_OF_BUILD   8u
 #define INLINE_STATES    40u /* a rule of at most so many states is built where it is used */
 
 typedef struct rule_info {
@@ -25,6 +26,7 @@ typedef struct builder {
     uint32_t *queue; /* [rules] rules that are called, in the order of their discovery */
     uint32_t queue_count;
     uint32_t inline_depth;
+    uint32_t nested; /* of the inlined bodies that are being built */
     avo_status status;
 } builder;
 

@@ -66,10 +66,11 @@ bool expression_productive(const grammar_rules *rules, const expression *e) {
 
 /* Once from each end and again while something changes: rules that name those before or behind
  * them are settled in two rounds. */
-static void settle(grammar_rules *rules) {
+static avo_status settle(grammar_rules *rules) {
     bool changed = true;
     while (changed) {
         changed = false;
+        AVO_TRY(grammar_rules_work(rules, rules->nodes));
         for (uint32_t turn = 0; turn < 2 * rules->count; turn++) {
             uint32_t at = turn < rules->count ? turn : 2 * rules->count - 1 - turn;
             grammar_rule *rule = &rules->rules[at];
@@ -79,6 +80,7 @@ static void settle(grammar_rules *rules) {
                 rule->productive = changed = true;
         }
     }
+    return AVO_OK;
 }
 
 /* ---- Who names whom ---- */
@@ -190,7 +192,13 @@ static uint32_t estimate(const builder *b, const expression *e) {
 
 static avo_status choose_inlined(builder *b) {
     grammar_rules *rules = b->rules;
-    rule_edges edges = {.capacity = rules->nodes};
+    uint64_t parts = 0;
+    for (uint32_t i = 0; i < rules->count; i++)
+        parts += rules->rules[i].body->parts;
+    if (parts > 4 * (uint64_t)GRAMMAR_NODES_MAX)
+        return status_fail(rules->error, AVO_ERROR_LIMIT, "the grammar has more than %u parts",
+                           4 * GRAMMAR_NODES_MAX);
+    rule_edges edges = {.capacity = (uint32_t)parts};
     edges.edges = arena_take_array(b->scratch, (size_t)edges.capacity + 1, sizeof(*edges.edges));
     uint32_t *order = arena_take_array(b->scratch, rules->count, sizeof(*order));
     if (edges.edges == NULL || order == NULL)
@@ -216,7 +224,7 @@ avo_status rules_check(builder *b) {
         if (rules->rules[i].body == NULL)
             return status_fail(rules->error, AVO_ERROR_FORMAT, "the rule %.*s is not defined",
                                TEXT_ARGUMENT(rules->rules[i].name));
-    settle(rules);
+    AVO_TRY(settle(rules));
     if (!rules->rules[rules->root].productive)
         return status_fail(rules->error, AVO_ERROR_ARGUMENT,
                            "nothing fits the grammar: no text can be derived from %.*s",

@@ -56,6 +56,7 @@ static bool asks_nothing(const json_member *member) {
 
 avo_status schema_keywords(const schema *s, const json_value *value, keywords *out) {
     *out = (keywords){.source = value};
+    AVO_TRY(schema_work(s, (value->object.count + 1) * KEY_COUNT));
     for (size_t i = 0; i < value->object.count; i++) {
         const json_member *member = &value->object.members[i];
         uint32_t key = 0;
@@ -179,6 +180,7 @@ avo_status schema_resolve(const schema *s, const json_value *ref, const json_val
         size_t length = 0;
         while (length < rest.size && rest.data[length] != '/')
             length++;
+        AVO_TRY(schema_work(s, 1 + (at->kind == JSON_OBJECT ? at->object.count : 0)));
         size_t bytes = unescape_step((text_view){rest.data, length}, step, sizeof(step));
         at = step_into(at, (text_view){step, bytes});
         rest.data += length;
@@ -301,19 +303,28 @@ static avo_status beside(schema *s, const json_value *rest, bool more, const jso
     return AVO_OK;
 }
 
-static avo_status read_choice(schema *s, const keywords *k, schema_key key,
-                              const expression **out) {
-    const json_value *list = k->value[key];
-    AVO_TRY(check_list(s, list, key));
-    for (size_t i = 0; key == KEY_ONE_OF && i < list->array.count; i++)
-        for (size_t j = i + 1; j < list->array.count; j++)
-            if (!schema_disjoint(s, &list->array.items[i], &list->array.items[j], 0))
+static avo_status check_one_of(schema *s, const json_value *list) {
+    for (size_t i = 0; i < list->array.count; i++)
+        for (size_t j = i + 1; j < list->array.count; j++) {
+            bool disjoint = false;
+            AVO_TRY(schema_disjoint(s, &list->array.items[i], &list->array.items[j], 0, &disjoint));
+            if (!disjoint)
                 return schema_refuse(
                     s, list,
                     "oneOf: the schemas %zu and %zu may both accept a value, which "
                     "cannot be excluded; use anyOf, or a property with "
                     "different constants",
                     i + 1, j + 1);
+        }
+    return AVO_OK;
+}
+
+static avo_status read_choice(schema *s, const keywords *k, schema_key key,
+                              const expression **out) {
+    const json_value *list = k->value[key];
+    AVO_TRY(check_list(s, list, key));
+    if (key == KEY_ONE_OF)
+        AVO_TRY(check_one_of(s, list));
     json_value rest;
     AVO_TRY(without(s, k->source, key, &rest));
     bool more = (k->present & ~KEY_BIT(key)) != 0;

@@ -11,7 +11,9 @@
 #define SCHEMA_DIGITS      15u  /* of a number behind its first digit, and of its fraction */
 #define SCHEMA_MERGE_DEPTH 32u  /* references that only refer */
 #define SCHEMA_MERGES_MAX  4096u
-#define SCHEMA_DEPTH_MAX   400u /* schemas in schemas, references followed */
+#define SCHEMA_PAIR_SLOTS  8192u
+#define SCHEMA_PAIRS_MAX   4096u /* kept; more are compared again each time */
+#define SCHEMA_DEPTH_MAX   400u  /* schemas in schemas, references followed */
 
 enum { /* sets of types */
        TYPE_NULL = 1,
@@ -69,6 +71,12 @@ typedef struct schema_ref {
     uint32_t rule;
 } schema_ref;
 
+typedef struct schema_pair {
+    const json_value *a, *b; /* NULL: an empty slot */
+    uint32_t depth;
+    bool disjoint;
+} schema_pair;
+
 typedef struct schema {
     grammar_rules *rules;
     json_value root;
@@ -77,7 +85,11 @@ typedef struct schema {
     /* Rules that many schemas use; built when first asked for. */
     uint32_t space, string, value, object, array, number, integer;
     uint32_t merges; /* so far */
-    uint32_t depth;  /* of schemas that are being read */
+    /* Pairs of schemas that were compared, found again by their hash. Which pairs are kept depends
+     * on their order alone, never on where they lie in memory. */
+    schema_pair *pairs; /* [SCHEMA_PAIR_SLOTS], NULL until the first */
+    uint32_t pair_count;
+    uint32_t depth; /* of schemas that are being read */
 } schema;
 
 const char *schema_key_text(schema_key key);
@@ -86,6 +98,11 @@ AVO_MUST_USE avo_status schema_refuse(const schema *s, const json_value *at, con
 /* Of an expression that could not be made. */
 static inline avo_status schema_made(const schema *s, const expression *e) {
     return e == NULL ? s->rules->error->status : AVO_OK;
+}
+
+/* Counts work of the compilation; see grammar_rules_work. Behind the limit nothing is looked at. */
+static inline avo_status schema_work(const schema *s, uint64_t steps) {
+    return grammar_rules_work(s->rules, steps);
 }
 
 /* Sorts a schema object's keywords; one that is unknown is refused. */
@@ -101,8 +118,9 @@ AVO_MUST_USE avo_status schema_types(const schema *s, const keywords *k, uint32_
 /* One schema that asks for what both ask for; refused where that cannot be written down. */
 AVO_MUST_USE avo_status schema_merge(schema *s, const json_value *a, const json_value *b,
                                      json_value *out);
-/* No value fits both, provably. */
-bool schema_disjoint(schema *s, const json_value *a, const json_value *b, uint32_t depth);
+/* Whether no value fits both, provably; `depth` is 0 but for itself. */
+AVO_MUST_USE avo_status schema_disjoint(schema *s, const json_value *a, const json_value *b,
+                                        uint32_t depth, bool *disjoint);
 
 /* ---- One type each ---- */
 

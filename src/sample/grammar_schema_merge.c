@@ -38,6 +38,7 @@ static avo_status merge_properties(schema *s, const json_value *a, const json_va
     if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT)
         return schema_refuse(s, b, "properties must be an object");
     size_t most = a->object.count + b->object.count;
+    AVO_TRY(schema_work(s, most + 2 * (uint64_t)a->object.count * b->object.count));
     *out = (json_value){.kind = JSON_OBJECT, .line = a->line};
     out->object.members = arena_take_array(s->rules->arena, most + 1, sizeof(json_member));
     if (out->object.members == NULL)
@@ -60,6 +61,7 @@ static avo_status merge_required(schema *s, const json_value *a, const json_valu
     if (a->kind != JSON_ARRAY || b->kind != JSON_ARRAY)
         return schema_refuse(s, b, "required must be a list");
     size_t most = a->array.count + b->array.count;
+    AVO_TRY(schema_work(s, most));
     *out = (json_value){.kind = JSON_ARRAY, .line = a->line};
     out->array.items = arena_take_array(s->rules->arena, most + 1, sizeof(json_value));
     if (out->array.items == NULL)
@@ -79,20 +81,48 @@ static double number_of(const json_value *value) {
     return value->kind == JSON_INTEGER ? (double)value->integer : value->number;
 }
 
-static bool same_value(const schema *s, const json_value *a, const json_value *b) {
-    if (is_number(a) && is_number(b) && number_of(a) == number_of(b))
-        return true; /* 1 and 1.0 */
-    buffer texts[2];
-    bool same = true;
-    const json_value *values[] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        buffer_init(&texts[i], s->rules->arena->allocator, GRAMMAR_TEXT_MAX * 2);
-        same = json_write_value(&texts[i], values[i]) == AVO_OK && same;
+static avo_status same_value(schema *s, const json_value *a, const json_value *b, bool *same);
+
+static avo_status same_members(schema *s, const json_value *a, const json_value *b, bool *same) {
+    *same = a->object.count == b->object.count;
+    for (size_t i = 0; i < a->object.count && *same; i++) {
+        AVO_TRY(schema_work(s, b->object.count));
+        const json_member *other = find(b, a->object.members[i].key);
+        *same = other != NULL;
+        if (other != NULL)
+            AVO_TRY(same_value(s, &a->object.members[i].value, &other->value, same));
     }
-    same = same && text_equal(buffer_text(&texts[0]), buffer_text(&texts[1]));
-    buffer_free(&texts[0]);
-    buffer_free(&texts[1]);
-    return same;
+    return AVO_OK;
+}
+
+/* 1 and 1.0 are the same, and so are objects whose members stand in another order. */
+static avo_status same_value(schema *s, const json_value *a, const json_value *b, bool *same) {
+    AVO_TRY(schema_work(s, 1));
+    if (is_number(a) && is_number(b)) {
+        bool whole = a->kind == JSON_INTEGER && b->kind == JSON_INTEGER;
+        *same = whole ? a->integer == b->integer : number_of(a) == number_of(b);
+        return AVO_OK;
+    }
+    *same = a->kind == b->kind;
+    if (!*same)
+        return AVO_OK;
+    switch (a->kind) {
+    case JSON_BOOLEAN:
+        *same = a->boolean == b->boolean;
+        return AVO_OK;
+    case JSON_STRING:
+        *same = text_equal(a->string, b->string);
+        return schema_work(s, *same ? a->string.size / 16 : 0);
+    case JSON_ARRAY:
+        *same = a->array.count == b->array.count;
+        for (size_t i = 0; i < a->array.count && *same; i++)
+            AVO_TRY(same_value(s, &a->array.items[i], &b->array.items[i], same));
+        return AVO_OK;
+    case JSON_OBJECT:
+        return same_members(s, a, b, same);
+    default: /* null; numbers were above */
+        return AVO_OK;
+    }
 }
 
 /* The types that both lists have. */
@@ -133,8 +163,10 @@ static avo_status merge_keyword(schema *s, const json_member *a, const json_memb
         return merge_required(s, &a->value, &b->value, out);
     if (text_is(a->key, "type"))
         return merge_types(s, &a->value, &b->value, out);
+    bool same = false;
     *out = a->value;
-    if (same_value(s, &a->value, &b->value))
+    AVO_TRY(same_value(s, &a->value, &b->value, &same));
+    if (same)
         return AVO_OK;
     return schema_refuse(s, &b->value, "two different values of \"%.*s\" cannot be merged",
                          TEXT_ARGUMENT(a->key));
@@ -148,6 +180,8 @@ static avo_status check_closed(schema *s, const keywords *closed, const keywords
         others == NULL || others->kind != JSON_OBJECT)
         return AVO_OK;
     const json_value *own = closed->value[KEY_PROPERTIES];
+    if (own != NULL && own->kind == JSON_OBJECT)
+        AVO_TRY(schema_work(s, (uint64_t)own->object.count * others->object.count));
     for (size_t i = 0; i < others->object.count; i++)
         if (own == NULL || own->kind != JSON_OBJECT ||
             find(own, others->object.members[i].key) == NULL)
@@ -167,7 +201,9 @@ static avo_status both_items(schema *s, const json_value *a, const json_value *b
     static const json_value anything = {.kind = JSON_BOOLEAN, .boolean = true};
     a = a == NULL ? &anything : a;
     b = b == NULL ? &anything : b;
-    if (is_boolean(b, true) || is_boolean(a, false) || same_value(s, a, b))
+    bool same = false;
+    AVO_TRY(same_value(s, a, b, &same));
+    if (is_boolean(b, true) || is_boolean(a, false) || same)
         *out = *a;
     else if (is_boolean(a, true) || is_boolean(b, false))
         *out = *b;
@@ -280,11 +316,12 @@ static bool values_of(const keywords *k, const json_value **values, size_t *coun
     return *values != NULL;
 }
 
-/* What cannot be looked at may be anything. */
+/* What cannot be looked at may be anything. Where the work was too much, the caller sees that. */
 static bool look(schema *s, const json_value *value, keywords *k, uint32_t *types) {
     avo_error kept = *s->rules->error;
     bool fine = follow(s, &value, k) == AVO_OK && schema_types(s, k, types) == AVO_OK;
-    *s->rules->error = kept;
+    if (s->rules->status == AVO_OK)
+        *s->rules->error = kept;
     if (!fine ||
         (k->present & (KEY_BIT(KEY_ANY_OF) | KEY_BIT(KEY_ONE_OF) | KEY_BIT(KEY_ALL_OF))) != 0)
         return false;
@@ -310,6 +347,13 @@ static bool look(schema *s, const json_value *value, keywords *k, uint32_t *type
     return true;
 }
 
+static size_t count_of(const json_value *value) {
+    return value == NULL                ? 0
+           : value->kind == JSON_OBJECT ? value->object.count
+           : value->kind == JSON_ARRAY  ? value->array.count
+                                        : 0;
+}
+
 static bool is_required(const keywords *k, text_view name) {
     const json_value *list = k->value[KEY_REQUIRED];
     for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++)
@@ -327,47 +371,99 @@ static const json_value *property(const keywords *k, text_view name) {
     return member == NULL ? NULL : &member->value;
 }
 
-/* A property that `a` demands and `b` forbids, or that can have no value that suits both. */
-static bool objects_disjoint(schema *s, const keywords *a, const keywords *b, uint32_t depth) {
+/* A property that `a` demands and `b` forbids, or, with `values`, one that both demand and that can
+ * have no value that suits both. */
+static avo_status objects_disjoint(schema *s, const keywords *a, const keywords *b, bool values,
+                                   uint32_t depth, bool *disjoint) {
     const json_value *list = a->value[KEY_REQUIRED];
+    const json_value *demanded = b->value[KEY_REQUIRED];
     const json_value *additional = b->value[KEY_ADDITIONAL];
     bool closed = additional != NULL && additional->kind == JSON_BOOLEAN && !additional->boolean;
+    uint64_t names = 1 + count_of(a->value[KEY_PROPERTIES]) + count_of(b->value[KEY_PROPERTIES]) +
+                     count_of(demanded);
+    *disjoint = false;
     for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++) {
         if (list->array.items[i].kind != JSON_STRING)
-            return false;
+            return AVO_OK;
+        AVO_TRY(schema_work(s, names));
         text_view name = list->array.items[i].string;
         const json_value *own = property(a, name);
         const json_value *other = property(b, name);
-        if (closed && other == NULL)
-            return true;
-        if (own != NULL && other != NULL && is_required(b, name) &&
-            schema_disjoint(s, own, other, depth + 1))
-            return true;
+        *disjoint = closed && other == NULL;
+        if (!*disjoint && values && own != NULL && other != NULL && is_required(b, name))
+            AVO_TRY(schema_disjoint(s, own, other, depth + 1, disjoint));
+        if (*disjoint)
+            return AVO_OK;
     }
-    return false;
+    return AVO_OK;
 }
 
-bool schema_disjoint(schema *s, const json_value *a, const json_value *b, uint32_t depth) {
+static avo_status lists_disjoint(schema *s, const json_value *a, size_t count_a,
+                                 const json_value *b, size_t count_b, bool *disjoint) {
+    *disjoint = true;
+    for (size_t i = 0; i < count_a && *disjoint; i++)
+        for (size_t j = 0; j < count_b && *disjoint; j++) {
+            bool same = false;
+            AVO_TRY(same_value(s, &a[i], &b[j], &same));
+            *disjoint = !same;
+        }
+    return AVO_OK;
+}
+
+static avo_status compare(schema *s, const json_value *a, const json_value *b, uint32_t depth,
+                          bool *disjoint) {
     keywords ka;
     keywords kb;
     uint32_t types_a = 0;
     uint32_t types_b = 0;
+    *disjoint = false;
     if (depth > 8 || !look(s, a, &ka, &types_a) || !look(s, b, &kb, &types_b))
-        return false;
+        return s->rules->status;
     uint32_t both = types_a & types_b;
-    if (both == 0)
-        return true;
+    *disjoint = both == 0;
+    if (*disjoint)
+        return AVO_OK;
     const json_value *values_a;
     const json_value *values_b;
     size_t count_a;
     size_t count_b;
-    if (values_of(&ka, &values_a, &count_a) && values_of(&kb, &values_b, &count_b)) {
-        for (size_t i = 0; i < count_a; i++)
-            for (size_t j = 0; j < count_b; j++)
-                if (same_value(s, &values_a[i], &values_b[j]))
-                    return false;
-        return true;
+    if (values_of(&ka, &values_a, &count_a) && values_of(&kb, &values_b, &count_b))
+        return lists_disjoint(s, values_a, count_a, values_b, count_b, disjoint);
+    if (both != TYPE_OBJECT)
+        return AVO_OK;
+    AVO_TRY(objects_disjoint(s, &ka, &kb, true, depth, disjoint));
+    return *disjoint ? AVO_OK : objects_disjoint(s, &kb, &ka, false, depth, disjoint);
+}
+
+/* The slot of a pair, or the empty one where it would be; NULL without memory. */
+static schema_pair *find_pair(schema *s, const json_value *a, const json_value *b, uint32_t depth) {
+    if (s->pairs == NULL)
+        s->pairs = arena_take_array(s->rules->arena, SCHEMA_PAIR_SLOTS, sizeof(*s->pairs));
+    if (s->pairs == NULL)
+        return NULL;
+    uint64_t hash = ((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b) * 31 + depth;
+    uint64_t at = hash * 0x9E3779B97F4A7C15ull >> 40;
+    for (;; at++) {
+        schema_pair *pair = &s->pairs[at % SCHEMA_PAIR_SLOTS];
+        if (pair->a == NULL || (pair->a == a && pair->b == b && pair->depth == depth))
+            return pair;
     }
-    return both == TYPE_OBJECT &&
-           (objects_disjoint(s, &ka, &kb, depth) || objects_disjoint(s, &kb, &ka, depth));
+}
+
+avo_status schema_disjoint(schema *s, const json_value *a, const json_value *b, uint32_t depth,
+                           bool *disjoint) {
+    schema_pair *pair = find_pair(s, a, b, depth);
+    if (pair == NULL)
+        return no_memory(s);
+    if (pair->a != NULL) {
+        *disjoint = pair->disjoint;
+        return schema_work(s, 1);
+    }
+    AVO_TRY(compare(s, a, b, depth, disjoint));
+    pair = find_pair(s, a, b, depth); /* what was compared on the way may have come before it */
+    if (pair->a == NULL && s->pair_count < SCHEMA_PAIRS_MAX) {
+        *pair = (schema_pair){a, b, depth, *disjoint};
+        s->pair_count++;
+    }
+    return AVO_OK;
 }

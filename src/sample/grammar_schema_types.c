@@ -70,6 +70,7 @@ static avo_status other_key(schema *s, const text_view *names, size_t count, uin
         return status_no_memory(r->error, "a schema", count * sizeof(*rest));
     AVO_TRY(code_set_negate(r, &all));
     for (size_t i = 0; i < count; i++) {
+        AVO_TRY(schema_work(s, 1 + count + others.count));
         uint32_t code = 0;
         size_t same = 0;
         size_t bytes = names[i].size == 0 ? 0 : utf8_decode(names[i].data, names[i].size, &code);
@@ -134,6 +135,8 @@ avo_status schema_object(schema *s, const keywords *k, const expression **out) {
     AVO_TRY(check_object(s, k));
     size_t named = properties == NULL ? 0 : properties->object.count;
     size_t most = named + (required == NULL ? 0 : required->array.count) + 1;
+    if (required != NULL)
+        AVO_TRY(schema_work(s, most * required->array.count));
     expression_member *members = arena_take_array(s->rules->arena, most, sizeof(*members));
     text_view *names = arena_take_array(s->rules->arena, most, sizeof(*names));
     if (members == NULL || names == NULL)
@@ -179,7 +182,7 @@ static avo_status more_items(schema *s, const expression *item, uint32_t done, u
         return schema_made(s, *out);
     }
     /* As a rule it is built once, however many there may be. */
-    if (item->kind != EXPRESSION_RULE && r->count < GRAMMAR_RULES_MAX) {
+    if (item->kind != EXPRESSION_RULE) {
         uint32_t rule = 0;
         AVO_TRY(grammar_rule_add(r, TEXT_LITERAL("items"), &rule));
         r->rules[rule].body = item;

@@ -157,6 +157,36 @@ static void test_hostile(void **state) {
     free(wide);
 }
 
+/* What is empty makes no states, so no limit of states ends its repetition. */
+static void test_empty_repetition(void **state) {
+    (void)state;
+    static const grammar_case empty[] = {
+        {"root ::= ((\"\"{1,4096}){1,4096}){1,4096} \"a\"", {"a"}, {"", "aa"}},
+        {"root ::= \"a\" (((((\"\" \"\"){4096}){4096}){4096}){4096}){4096,}", {"a"}, {"", "aa"}},
+        {"root ::= (((e{1,4096}){1,4096}){1,4096}){1,4096} \"b\"\ne ::= \"\"", {"b"}, {"", "a"}},
+        {"root ::= (\"\"{0,4096} \"a\"){2,3}", {"aa", "aaa"}, {"a", "aaaa"}},
+    };
+    double begin = seconds();
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++)
+        check_case(AVO_GRAMMAR_GBNF, &empty[i]);
+    assert_true(seconds() - begin < SECONDS_MAX);
+    /* Impossible parts make no states, either, and are entered again for each copy of the rest. */
+    check_hostile("root ::= (((((n | \"\"){4096} | \"\"){4096} | \"\"){4096} | \"\"){4096}) \"a\"\n"
+                  "n ::= \"x\" n",
+                  AVO_ERROR_LIMIT, "states");
+    /* One state for each copy, and much that makes none. */
+    char *slow = repeated("root ::= (\"a\"", " \"\"", 5000, "){4096}");
+    check_hostile(slow, AVO_ERROR_LIMIT, "steps to compile");
+    free(slow);
+    /* One behind the other without a group: as deep as the text is long. */
+    char *marks = repeated("root ::= \"a\"", "?", 200000, "");
+    check_hostile(marks, AVO_ERROR_LIMIT, "nested deeper than 4096");
+    free(marks);
+    char *some = repeated("root ::= \"a\"", "?", 500, "");
+    check_case(AVO_GRAMMAR_GBNF, &(grammar_case){some, {"", "a"}, {"aa"}});
+    free(some);
+}
+
 /* ---- Memory ---- */
 
 static void test_no_memory(void **state) {
@@ -190,9 +220,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_empty_repetition),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -414,12 +414,106 @@ static void test_hostile(void **state) {
     texts_close(&t);
 }
 
+/* Objects in objects with `wide` required properties each, two families that differ at the end. */
+static void write_levels(char *at, int levels, int wide, const char *end_a, const char *end_b) {
+    at = stpcpy(at, "{\"oneOf\":[{\"$ref\":\"#/$defs/a0\"},{\"$ref\":\"#/$defs/b0\"}],\"$defs\":{");
+    for (int side = 0; side < 2; side++)
+        for (int level = 0; level <= levels; level++) {
+            char family = side == 0 ? 'a' : 'b';
+            at += sprintf(at, "%s\"%c%d\":", side + level > 0 ? "," : "", family, level);
+            if (level == levels) {
+                at = stpcpy(at, side == 0 ? end_a : end_b);
+                continue;
+            }
+            at = stpcpy(at, "{\"type\":\"object\",\"properties\":{");
+            for (int i = 0; i < wide; i++)
+                at += sprintf(at, "%s\"p%d\":{\"$ref\":\"#/$defs/%c%d\"}", i > 0 ? "," : "", i,
+                              family, level + 1);
+            at = stpcpy(at, "},\"required\":[");
+            for (int i = 0; i < wide; i++)
+                at += sprintf(at, "%s\"p%d\"", i > 0 ? "," : "", i);
+            at = stpcpy(at, "]}");
+        }
+    (void)stpcpy(at, "}}");
+}
+
+static char *write_enum(char *at, const char *begin, const char *prefix, int count) {
+    at = stpcpy(at, begin);
+    for (int i = 0; i < count; i++)
+        at += sprintf(at, "%s\"%s%d\"", i > 0 ? "," : "", prefix, i);
+    return stpcpy(at, "]}");
+}
+
+/* Work is counted: what would compare for minutes is proved once for each pair, or refused. */
+static void test_work(void **state) {
+    (void)state;
+    static char text[300000];
+    texts t;
+    write_levels(text, 8, 8, "{\"type\":\"string\"}", "{\"type\":\"string\"}");
+    check_refused(AVO_GRAMMAR_JSON_SCHEMA, text, AVO_ERROR_UNSUPPORTED, "oneOf");
+    write_levels(text, 8, 8, "{\"type\":\"string\"}", "{\"type\":\"integer\"}");
+    avo_status status = texts_open(&t, AVO_GRAMMAR_JSON_SCHEMA, text);
+    assert_true(status == AVO_OK);
+    texts_close(&t);
+    /* Lists of values, as many comparisons as both have values. */
+    (void)stpcpy(
+        write_enum(write_enum(text, "{\"oneOf\":[{\"enum\":[", "a", 500), ",{\"enum\":[", "b", 500),
+        "]}");
+    assert_ok_error(texts_open(&t, AVO_GRAMMAR_JSON_SCHEMA, text), &t.error);
+    accepts(&t, "\"a499\"");
+    refuses(&t, "\"a500\"");
+    texts_close(&t);
+    (void)stpcpy(write_enum(write_enum(text, "{\"oneOf\":[{\"enum\":[", "a", 12000), ",{\"enum\":[",
+                            "b", 12000),
+                 "]}");
+    check_refused(AVO_GRAMMAR_JSON_SCHEMA, text, AVO_ERROR_LIMIT, "steps to compile");
+    /* Names of a long list, each looked for in another. */
+    char *at = stpcpy(text, "{\"properties\":{");
+    for (int i = 0; i < 9000; i++)
+        at += sprintf(at, "%s\"p%d\":{}", i > 0 ? "," : "", i);
+    at = stpcpy(at, "},\"required\":[");
+    for (int i = 0; i < 9000; i++)
+        at += sprintf(at, "%s\"q%d\"", i > 0 ? "," : "", i);
+    (void)stpcpy(at, "]}");
+    check_refused(AVO_GRAMMAR_JSON_SCHEMA, text, AVO_ERROR_LIMIT, "steps to compile");
+    /* Patterns of nothing. */
+    check_refused(AVO_GRAMMAR_JSON_SCHEMA,
+                  "{\"pattern\":\"^((((|){0,4096}){4096}){4096}){4096}a$\"}", AVO_ERROR_LIMIT,
+                  "states");
+    check_case(AVO_GRAMMAR_JSON_SCHEMA,
+               &(grammar_case){"{\"pattern\":\"^(((()){0,4096}){4096}){4096}a$\"}",
+                               {"\"a\""},
+                               {"\"\"", "\"aa\""}});
+}
+
+/* Values are compared as JSON means them. */
+static void test_same_values(void **state) {
+    (void)state;
+    static const char *const same[] = {
+        "{\"oneOf\":[{\"const\":1},{\"const\":1.0}]}",
+        "{\"oneOf\":[{\"const\":{\"a\":1}},{\"const\":{\"a\":1.0}}]}",
+        "{\"oneOf\":[{\"const\":{\"a\":1,\"b\":[2]}},{\"const\":{\"b\":[2],\"a\":1}}]}",
+        "{\"oneOf\":[{\"enum\":[1,null]},{\"enum\":[null,2]}]}"};
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        check_refused(AVO_GRAMMAR_JSON_SCHEMA, same[i], AVO_ERROR_UNSUPPORTED, "oneOf");
+    static const grammar_case different[] = {
+        {"{\"oneOf\":[{\"const\":{\"a\":1}},{\"const\":{\"a\":2}}]}", {"{\"a\":1}"}, {"{}"}},
+        {"{\"oneOf\":[{\"const\":[1,2]},{\"const\":[1]}]}", {"[1]", "[1,2]"}, {"[2]"}},
+        {"{\"oneOf\":[{\"const\":9007199254740993},{\"const\":9007199254740992}]}",
+         {"9007199254740993"},
+         {"9007199254740991"}},
+    };
+    for (size_t i = 0; i < sizeof(different) / sizeof(different[0]); i++)
+        check_case(AVO_GRAMMAR_JSON_SCHEMA, &different[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),    cmocka_unit_test(test_json),
-        cmocka_unit_test(test_space),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_integers), cmocka_unit_test(test_decimals),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cases),       cmocka_unit_test(test_json),
+        cmocka_unit_test(test_space),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_integers),    cmocka_unit_test(test_decimals),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_work),
+        cmocka_unit_test(test_same_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
