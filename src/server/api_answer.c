@@ -23,6 +23,7 @@ static void answer_release(answer *a) {
         choice_close(&a->choices[i]);
     free(a->choices);
     free(a->segments);
+    buffer_free(&a->entries);
     buffer_free(&a->out);
     generation_free(a->g);
     exchange_release(a->exchange);
@@ -250,12 +251,18 @@ static avo_status begin_stream(answer *a) {
     return a->writer->begin(a, &a->out);
 }
 
+static bool in_pieces(const answer *a) {
+    return a->streaming || a->writer->in_order;
+}
+
+/* Where calls are looked for, entries wait for the text that they stand for: a token without one
+ * may be part of a call. */
 static avo_status add_text(choice *c, text_view text) {
     answer *a = c->answer;
     AVO_TRY(buffer_append(&c->text, text.data, text.size));
-    if (!a->streaming)
+    if (!in_pieces(a))
         return AVO_OK;
-    bool entries = c->entries[0].size > 0;
+    bool entries = c->entries[0].size > 0 && c->parser == NULL;
     if (text.size == 0 && !entries)
         return AVO_OK;
     AVO_TRY(a->writer->piece(a, c, text, &a->out));
@@ -268,7 +275,7 @@ static avo_status add_text(choice *c, text_view text) {
 static avo_status tell_calls(choice *c, bool all) {
     answer *a = c->answer;
     size_t most = a->g->parallel_calls ? SIZE_MAX : 1;
-    while (a->streaming && (all || c->call_open) && c->calls_told < most) {
+    while (in_pieces(a) && (all || c->call_open) && c->calls_told < most) {
         const tool_call *call = choice_call(c, c->calls_told);
         if (call == NULL)
             return AVO_OK;
@@ -366,7 +373,7 @@ static avo_status on_finished(choice *c, const avo_request_result *result) {
         AVO_TRY(tool_parser_finish(c->parser, &rest, &error));
         AVO_TRY(tell(c, rest));
     }
-    return a->streaming ? a->writer->finish(a, c, &a->out) : AVO_OK;
+    return in_pieces(a) ? a->writer->finish(a, c, &a->out) : AVO_OK;
 }
 
 static avo_status take_event(choice *c, const avo_event *event) {
@@ -437,7 +444,8 @@ static bool open_choice(answer *a, uint32_t index) {
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
     avo_error error = {0};
-    tool_parser_options calls = {.tools = g->tools, .eager = g->stream, .only = g->only_opener};
+    tool_parser_options calls = {
+        .tools = g->tools, .eager = g->stream || a->writer->in_order, .only = g->only_opener};
     if (g->calls && tool_parser_open(a->api->tools, &calls, &c->parser, &error) != AVO_OK)
         return false;
     if (g->stop_count > 1) {
@@ -467,10 +475,13 @@ static answer *answer_open(api *api, exchange *exchange, generation *g,
     atomic_init(&a->gone, false);
     pthread_mutex_init(&a->lock, NULL);
     buffer_init(&a->out, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&a->entries, NULL, API_ANSWER_BYTES_MAX);
+    if (writer->in_order)
+        a->segments = calloc(SEGMENTS_MAX, sizeof(*a->segments));
     a->created = api_now();
     a->number = api_random(api);
     api_make_id(api, writer->id_prefix, a->id, sizeof(a->id));
-    bool good = true;
+    bool good = !writer->in_order || a->segments != NULL;
     for (; good && a->choice_count < count; a->choice_count++)
         good = open_choice(a, a->choice_count);
     if (good)

@@ -41,12 +41,15 @@ typedef struct choice {
 /* How a family of endpoints writes. `out` gets text to be sent at once. */
 typedef struct answer_writer {
     const char *id_prefix;
+    /* `piece` to `finish` are called for whole answers, too, and write nothing then: the parts of
+     * their output stand in the order in which they came. */
+    bool in_order;
     /* Of a stream, once, before anything else. */
     avo_status (*begin)(answer *a, buffer *out);
     /* One token of prompt or answer into the choice's entries, where logprobs were asked for. */
     avo_status (*token)(answer *a, choice *c, const avo_token_event *token);
-    /* Of a stream: text, which may be empty while there are entries; a call (its name, pieces of
-     * its arguments, its end); a choice's end. */
+    /* Of a stream: text, which may be empty while there are entries and calls are not looked for;
+     * a call (its name, pieces of its arguments, its end); a choice's end. */
     avo_status (*piece)(answer *a, choice *c, text_view text, buffer *out);
     avo_status (*call_begin)(answer *a, choice *c, size_t index, const tool_call *call,
                              buffer *out);
@@ -62,10 +65,11 @@ typedef struct answer_writer {
     avo_status (*vector)(answer *a, choice *c, const avo_request_result *result);
 } answer_writer;
 
-/* A part of a streamed output: text, or a call. */
+/* A part of the output: text, or a call. */
 typedef struct segment {
     bool is_call;
-    size_t begin, end; /* of the choice's text; or the call's number */
+    size_t begin, end;               /* of the choice's text; or the call's number */
+    size_t first_entry, entries_end; /* bytes of the answer's entries; of text */
 } segment;
 #define SEGMENTS_MAX (2 * TOOL_CALLS_MAX + 2)
 
@@ -86,11 +90,13 @@ struct answer {
     api_fault fault; /* of the first thing that went wrong */
     double retry_seconds;
     buffer out; /* what a stream sends next */
-    /* Of streams of /v1/responses and /v1/messages: events, and parts of the output so far. */
+    /* Of /v1/responses, and of streams of /v1/messages: events, and parts of the output so far. */
     uint32_t sequence;
-    segment *segments; /* [SEGMENTS_MAX]; NULL: no stream */
+    segment *segments; /* [SEGMENTS_MAX]; NULL: the writer is not in_order */
     uint32_t segment_count;
-    bool text_open; /* the last segment is text that goes on */
+    uint32_t call_segment; /* of the call that is told, or was last */
+    bool text_open;        /* the last segment is text that goes on */
+    buffer entries;        /* log-probabilities of all segments of text */
 };
 
 /* Takes the request; answers now or later. */
@@ -98,6 +104,7 @@ void answer_start(api *api, exchange *exchange, generation *g, const answer_writ
 
 /* ---- For writers ---- */
 
+bool ends_in_calls(const choice *c);        /* none of which the answer's end has cut */
 const char *finish_name(const choice *c);   /* "stop", "length", "tool_calls" */
 const char *finish_detail(const choice *c); /* "deadline", "context"; NULL: nothing special */
 const char *stopped_by(const choice *c);    /* which stop text; NULL: none */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static const char *stop_reason(const choice *c) {
-    if (choice_calls(c) > 0)
+    if (ends_in_calls(c))
         return "tool_use";
     switch (c->result.finish) {
     case AVO_FINISH_STOP_TOKEN:

@@ -12,17 +12,33 @@ static void item_id(const answer *a, uint32_t index, const char *prefix, char *i
     snprintf(id, capacity, "%s%s%02x", prefix, own == NULL ? a->id : own + 1, index);
 }
 
-static avo_status write_part(text_view text, const buffer *entries, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"type\":\"output_text\","));
-    AVO_TRY(write_member(out, "text", text));
-    AVO_TRY(buffer_append_text(out, ",\"annotations\":[],\"logprobs\":["));
-    if (entries != NULL)
-        AVO_TRY(buffer_append(out, buffer_text(entries).data, entries->size));
-    return buffer_append_text(out, "]}");
+static avo_status write_logprobs(text_view entries, buffer *out) {
+    AVO_TRY(buffer_append_text(out, ",\"logprobs\":["));
+    AVO_TRY(buffer_append(out, entries.data, entries.size));
+    return buffer_append_text(out, "]");
 }
 
-static avo_status write_text_item(const answer *a, uint32_t index, text_view text,
-                                  const buffer *entries, const char *status, buffer *out) {
+static avo_status write_part(text_view text, text_view entries, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "{\"type\":\"output_text\","));
+    AVO_TRY(write_member(out, "text", text));
+    AVO_TRY(buffer_append_text(out, ",\"annotations\":[]"));
+    AVO_TRY(write_logprobs(entries, out));
+    return buffer_append_text(out, "}");
+}
+
+static text_view segment_text(const answer *a, uint32_t index) {
+    const segment *s = &a->segments[index];
+    return (text_view){buffer_text(&a->choices[0].text).data + s->begin, s->end - s->begin};
+}
+
+static text_view segment_entries(const answer *a, uint32_t index) {
+    const segment *s = &a->segments[index];
+    return (text_view){buffer_text(&a->entries).data + s->first_entry,
+                       s->entries_end - s->first_entry};
+}
+
+static avo_status write_text_item(const answer *a, uint32_t index, const char *status,
+                                  buffer *out) {
     char id[96];
     item_id(a, index, "msg_", id, sizeof(id));
     AVO_TRY(buffer_format(out,
@@ -30,7 +46,7 @@ static avo_status write_text_item(const answer *a, uint32_t index, text_view tex
                           "\"assistant\",\"content\":[",
                           id, status));
     if (strcmp(status, "in_progress") != 0)
-        AVO_TRY(write_part(text, entries, out));
+        AVO_TRY(write_part(segment_text(a, index), segment_entries(a, index), out));
     return buffer_append_text(out, "]}");
 }
 
@@ -57,11 +73,7 @@ static const char *item_status(const choice *c) {
     return strcmp(finish_name(c), "length") == 0 ? "incomplete" : "completed";
 }
 
-static text_view segment_text(const choice *c, const segment *segment) {
-    return (text_view){buffer_text(&c->text).data + segment->begin, segment->end - segment->begin};
-}
-
-static avo_status write_streamed(const answer *a, buffer *out) {
+static avo_status write_output(const answer *a, buffer *out) {
     const choice *c = &a->choices[0];
     for (uint32_t i = 0; i < a->segment_count; i++) {
         const segment *segment = &a->segments[i];
@@ -70,25 +82,7 @@ static avo_status write_streamed(const answer *a, buffer *out) {
             AVO_TRY(buffer_append_text(out, ","));
         AVO_TRY(segment->is_call ? write_call_item(a, i, segment->begin,
                                                    choice_call(c, segment->begin), false, out)
-                                 : write_text_item(a, i, segment_text(c, segment), NULL,
-                                                   last ? item_status(c) : "completed", out));
-    }
-    return AVO_OK;
-}
-
-static avo_status write_output(const answer *a, buffer *out) {
-    const choice *c = &a->choices[0];
-    if (a->streaming)
-        return write_streamed(a, out);
-    uint32_t index = 0;
-    size_t calls = choice_calls(c);
-    if (c->text.size > 0 || calls == 0)
-        AVO_TRY(write_text_item(a, index++, buffer_text(&c->text),
-                                a->g->logprobs ? &c->entries[0] : NULL, item_status(c), out));
-    for (size_t i = 0; i < calls; i++) {
-        if (index > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_call_item(a, index++, i, choice_call(c, i), false, out));
+                                 : write_text_item(a, i, last ? item_status(c) : "completed", out));
     }
     return AVO_OK;
 }
@@ -175,7 +169,8 @@ static avo_status response_whole(answer *a, buffer *out) {
     return write_response(a, item_status(&a->choices[0]), NULL, out);
 }
 
-/* ---- Streams ---- */
+/* ---- Streams ----
+ * Of a whole answer the same functions keep its items, and say nothing. */
 
 static avo_status event_open(answer *a, const char *name, buffer *out) {
     return buffer_format(out,
@@ -197,9 +192,6 @@ static avo_status write_state(answer *a, const char *name, const char *status,
 }
 
 static avo_status response_begin(answer *a, buffer *out) {
-    a->segments = calloc(SEGMENTS_MAX, sizeof(*a->segments));
-    if (a->segments == NULL)
-        return AVO_ERROR_MEMORY;
     AVO_TRY(write_state(a, "created", "in_progress", NULL, out));
     return write_state(a, "in_progress", "in_progress", NULL, out);
 }
@@ -221,21 +213,34 @@ static avo_status text_event(answer *a, const char *name, buffer *out) {
                          index);
 }
 
-static avo_status item_event(answer *a, const char *name, buffer *out) {
+static avo_status item_event(answer *a, uint32_t index, const char *name, buffer *out) {
     AVO_TRY(event_open(a, name, out));
-    return buffer_format(out, ",\"output_index\":%u,\"item\":", a->segment_count - 1);
+    return buffer_format(out, ",\"output_index\":%u,\"item\":", index);
 }
 
 static avo_status open_text(answer *a, size_t begin, buffer *out) {
-    a->segments[a->segment_count++] = (segment){false, begin, begin};
+    size_t entry = a->entries.size;
+    a->segments[a->segment_count++] = (segment){false, begin, begin, entry, entry};
     a->text_open = true;
-    AVO_TRY(item_event(a, "output_item.added", out));
-    AVO_TRY(write_text_item(a, a->segment_count - 1, (text_view){"", 0}, NULL, "in_progress", out));
+    if (!a->streaming)
+        return AVO_OK;
+    AVO_TRY(item_event(a, a->segment_count - 1, "output_item.added", out));
+    AVO_TRY(write_text_item(a, a->segment_count - 1, "in_progress", out));
     AVO_TRY(event_close(out));
     AVO_TRY(text_event(a, "content_part.added", out));
     AVO_TRY(buffer_append_text(out, ",\"part\":"));
-    AVO_TRY(write_part((text_view){"", 0}, NULL, out));
+    AVO_TRY(write_part((text_view){"", 0}, (text_view){"", 0}, out));
     return event_close(out);
+}
+
+/* What has come since the last text becomes the open one's. */
+static avo_status keep_entries(answer *a, const buffer *entries) {
+    segment *s = &a->segments[a->segment_count - 1];
+    if (entries->size > 0 && s->entries_end > s->first_entry)
+        AVO_TRY(buffer_append_text(&a->entries, ","));
+    AVO_TRY(buffer_append(&a->entries, buffer_text(entries).data, entries->size));
+    s->entries_end = a->entries.size;
+    return AVO_OK;
 }
 
 static avo_status response_piece(answer *a, choice *c, text_view text, buffer *out) {
@@ -245,41 +250,44 @@ static avo_status response_piece(answer *a, choice *c, text_view text, buffer *o
         AVO_TRY(open_text(a, c->text.size - text.size, out));
     }
     a->segments[a->segment_count - 1].end = c->text.size;
+    AVO_TRY(keep_entries(a, &c->entries[0]));
+    if (!a->streaming)
+        return AVO_OK;
     AVO_TRY(text_event(a, "output_text.delta", out));
     AVO_TRY(buffer_append_text(out, ","));
     AVO_TRY(write_member(out, "delta", text));
-    AVO_TRY(buffer_append_text(out, ",\"logprobs\":["));
-    AVO_TRY(buffer_append(out, buffer_text(&c->entries[0]).data, c->entries[0].size));
-    AVO_TRY(buffer_append_text(out, "]"));
+    AVO_TRY(write_logprobs(buffer_text(&c->entries[0]), out));
     return event_close(out);
 }
 
 static avo_status close_text(answer *a, const char *status, buffer *out) {
     if (!a->text_open)
         return AVO_OK;
-    text_view text = segment_text(&a->choices[0], &a->segments[a->segment_count - 1]);
+    uint32_t index = a->segment_count - 1;
+    text_view text = segment_text(a, index), entries = segment_entries(a, index);
     a->text_open = false;
+    if (!a->streaming)
+        return AVO_OK;
     AVO_TRY(text_event(a, "output_text.done", out));
     AVO_TRY(buffer_append_text(out, ","));
     AVO_TRY(write_member(out, "text", text));
-    AVO_TRY(buffer_append_text(out, ",\"logprobs\":[]"));
+    AVO_TRY(write_logprobs(entries, out));
     AVO_TRY(event_close(out));
     AVO_TRY(text_event(a, "content_part.done", out));
     AVO_TRY(buffer_append_text(out, ",\"part\":"));
-    AVO_TRY(write_part(text, NULL, out));
+    AVO_TRY(write_part(text, entries, out));
     AVO_TRY(event_close(out));
-    AVO_TRY(item_event(a, "output_item.done", out));
-    AVO_TRY(write_text_item(a, a->segment_count - 1, text, NULL, status, out));
+    AVO_TRY(item_event(a, index, "output_item.done", out));
+    AVO_TRY(write_text_item(a, index, status, out));
     return event_close(out);
 }
 
 static avo_status arguments_event(answer *a, const char *name, const char *member, text_view text,
                                   buffer *out) {
     char id[96];
-    uint32_t index = a->segment_count - 1;
-    item_id(a, index, "fc_", id, sizeof(id));
+    item_id(a, a->call_segment, "fc_", id, sizeof(id));
     AVO_TRY(event_open(a, name, out));
-    AVO_TRY(buffer_format(out, ",\"item_id\":\"%s\",\"output_index\":%u,", id, index));
+    AVO_TRY(buffer_format(out, ",\"item_id\":\"%s\",\"output_index\":%u,", id, a->call_segment));
     AVO_TRY(write_member(out, member, text));
     return event_close(out);
 }
@@ -290,9 +298,12 @@ static avo_status response_call_begin(answer *a, choice *c, size_t index, const 
     AVO_TRY(close_text(a, "completed", out));
     if (a->segment_count >= SEGMENTS_MAX)
         return AVO_OK;
-    a->segments[a->segment_count++] = (segment){true, index, index};
-    AVO_TRY(item_event(a, "output_item.added", out));
-    AVO_TRY(write_call_item(a, a->segment_count - 1, index, call, true, out));
+    a->call_segment = a->segment_count++;
+    a->segments[a->call_segment] = (segment){.is_call = true, .begin = index};
+    if (!a->streaming)
+        return AVO_OK;
+    AVO_TRY(item_event(a, a->call_segment, "output_item.added", out));
+    AVO_TRY(write_call_item(a, a->call_segment, index, call, true, out));
     return event_close(out);
 }
 
@@ -300,21 +311,27 @@ static avo_status response_call_piece(answer *a, choice *c, size_t index, text_v
                                       buffer *out) {
     (void)c;
     (void)index;
+    if (!a->streaming)
+        return AVO_OK;
     return arguments_event(a, "function_call_arguments.delta", "delta", arguments, out);
 }
 
 static avo_status response_call_end(answer *a, choice *c, size_t index, const tool_call *call,
                                     buffer *out) {
-    (void)c;
+    c->entries[0].size = 0; /* they were the call's, which tells none */
+    if (!a->streaming)
+        return AVO_OK;
     AVO_TRY(arguments_event(a, "function_call_arguments.done", "arguments", call->arguments, out));
-    AVO_TRY(item_event(a, "output_item.done", out));
-    AVO_TRY(write_call_item(a, a->segment_count - 1, index, call, false, out));
+    AVO_TRY(item_event(a, a->call_segment, "output_item.done", out));
+    AVO_TRY(write_call_item(a, a->call_segment, index, call, false, out));
     return event_close(out);
 }
 
 static avo_status response_finish(answer *a, choice *c, buffer *out) {
     if (a->segment_count == 0)
         AVO_TRY(open_text(a, 0, out));
+    if (a->text_open && c->entries[0].size > 0) /* of tokens without a text, at the end */
+        AVO_TRY(response_piece(a, c, (text_view){"", 0}, out));
     return close_text(a, item_status(c), out);
 }
 
@@ -328,6 +345,7 @@ static avo_status response_error(answer *a, const api_fault *fault, buffer *out)
 }
 
 static const answer_writer response_writer = {.id_prefix = "resp_",
+                                              .in_order = true,
                                               .begin = response_begin,
                                               .token = response_token,
                                               .piece = response_piece,

@@ -25,11 +25,15 @@ void choice_call_id(const choice *c, size_t index, const char *prefix, char *id,
              block.words[2]);
 }
 
+bool ends_in_calls(const choice *c) {
+    size_t calls = choice_calls(c);
+    return calls > 0 && !choice_call(c, calls - 1)->cut;
+}
+
 const char *finish_name(const choice *c) {
     bool stopped =
         c->result.finish == AVO_FINISH_STOP_TOKEN || c->result.finish == AVO_FINISH_STOP_STRING;
-    size_t calls = choice_calls(c);
-    if (calls > 0 && !choice_call(c, calls - 1)->cut)
+    if (ends_in_calls(c))
         return "tool_calls";
     return stopped ? "stop" : "length";
 }

@@ -458,6 +458,106 @@ class Calls(unittest.TestCase):
             self.assertEqual(calls[:len(told)], told)  # the last may have been cut
             self.assertGreater(pieces, 3 * len(told))
 
+    # ---- Items, streamed and whole ----
+
+    def items(self, body):
+        """The items that a stream builds, each checked against every event about it."""
+        items, final, numbers = [], None, []
+        for name, data in self.server.events("/v1/responses", body):
+            event = json.loads(data)
+            self.assertEqual(event["type"], name)
+            numbers.append(event["sequence_number"])
+            kind, index = name.removeprefix("response."), event.get("output_index")
+            if kind == "output_item.added":
+                self.assertEqual(index, len(items))
+                items.append({"item": event["item"], "text": "", "logprobs": [], "done": None})
+            elif index is None:
+                final = event["response"]
+                continue
+            own = items[index]
+            self.assertEqual(event.get("item_id", own["item"]["id"]), own["item"]["id"])
+            self.assertIsNone(own["done"], name)
+            if kind.endswith(".delta"):
+                own["text"] += event["delta"]
+                own["logprobs"] += event.get("logprobs", [])
+            elif kind == "output_text.done":
+                self.assertEqual(event["text"], own["text"])
+                self.assertEqual(event["logprobs"], own["logprobs"])
+            elif kind == "content_part.done":
+                self.assertEqual(event["part"]["text"], own["text"])
+                self.assertEqual(event["part"]["logprobs"], own["logprobs"])
+            elif kind == "function_call_arguments.done":
+                self.assertEqual(event["arguments"], own["text"])
+            elif kind == "output_item.done":
+                own["done"] = event["item"]
+        self.assertEqual(numbers, list(range(len(numbers))))
+        self.assertEqual(final["output"], [own["done"] for own in items])
+        return final
+
+    @staticmethod
+    def without_ids(output):
+        return [{key: value for key, value in item.items() if key not in ("id", "call_id")}
+                for item in output]
+
+    def test_responses_have_the_same_items_streamed_and_whole(self):
+        tools = [{"type": "function", **self.TOOLS[0]["function"]}]
+        shapes = set()
+        for more in ({}, {"parallel_tool_calls": False}, {"tool_choice": "required"}):
+            for seed, most in enumerate((55, 50, 20, 55, 55, 55, 9, 1)):
+                body = {"input": "x", "tools": tools, "max_output_tokens": most, "seed": seed,
+                        "top_logprobs": 2,
+                        "include": ["message.output_text.logprobs"], **more}
+                final = self.items(body)
+                whole = self.server.post("/v1/responses", body, 200)
+                self.assertEqual(self.without_ids(final["output"]),
+                                 self.without_ids(whole["output"]))
+                self.assertEqual(final["status"], whole["status"])
+                for item in whole["output"]:
+                    if item["type"] == "message" and item["content"][0]["text"] != "":
+                        said = b"".join(bytes(entry["bytes"])
+                                        for entry in item["content"][0]["logprobs"]
+                                        if len(entry["bytes"]) == 1 or
+                                        entry["token"] == "<|tool_call|>")  # text where it is cut
+                        self.assertIn(item["content"][0]["text"].encode(), said)
+                shapes.add(tuple(item["type"] for item in whole["output"]))
+                if more.get("tool_choice") == "required" and most >= 50:
+                    self.assertEqual({item["type"] for item in whole["output"]}, {"function_call"})
+        self.assertIn(("function_call",), shapes)
+        self.assertIn(("message",), shapes)
+        self.assertIn(("message", "function_call", "message"), shapes)
+
+    def test_chat_streams_tell_all_logprobs_of_calls(self):
+        for most in (50, 12):
+            body = self.ask(seed=1, max_tokens=most, logprobs=True, top_logprobs=1)
+            whole = self.server.post(CHAT, body, 200)["choices"][0]["logprobs"]["content"]
+            streamed = []
+            for _, data in self.server.events(CHAT, body):
+                for choice in json.loads(data)["choices"] if data != "[DONE]" else []:
+                    self.assertNotEqual(choice["delta"].get("content"), "")
+                    streamed += (choice["logprobs"] or {"content": []})["content"]
+            self.assertEqual(streamed, whole)
+
+    def test_a_call_that_is_cut_is_no_tool_use(self):
+        """Its stream ends as one that has met its limit, in every family."""
+        tools = [{"name": "f", "input_schema": self.TOOLS[0]["function"]["parameters"]}]
+        seen = set()
+        for most in range(10, 50, 3):
+            events = self.server.events("/v1/messages", {
+                "messages": user("x"), "tools": tools, "tool_choice": {"type": "any"},
+                "max_tokens": most, "temperature": 0, "logit_bias": {str(self.opener): 100}})
+            events = [json.loads(data) for _, data in events]
+            reason = next(event["delta"]["stop_reason"] for event in events
+                          if event["type"] == "message_delta")
+            used = sum(event["type"] == "content_block_start" and
+                       event["content_block"]["type"] == "tool_use" for event in events)
+            text = "".join(event["delta"]["partial_json"] for event in events
+                           if event["type"] == "content_block_delta" and
+                           event["delta"]["type"] == "input_json_delta")
+            seen.add((reason, used > 0, text.endswith("}")))
+        self.assertIn(("max_tokens", True, False), seen)
+        self.assertNotIn(("tool_use", True, False), seen)
+
+
 
 if __name__ == "__main__":
     unittest.main()
