@@ -377,8 +377,8 @@ static void test_sampling(void **state) {
         {"\"response_format\":{\"type\":\"xml\"}", "response_format"},
         {"\"adapters\":[{\"name\":\"a\"}],\"lora\":null", "adapters"},
         {"\"adapters\":3", "adapters"},
-        {"\"lora\":[{\"id\":0,\"scale\":1}]", "lora"},
-        {"\"lora\":[{}]", "lora"}};
+        {"\"lora\":[{\"id\":0,\"scale\":1}]", "lora[0].id"},
+        {"\"lora\":[{}]", "lora[0]"}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         char text[256];
         snprintf(text, sizeof(text), "{\"prompt\":\"a\",%s}", wrong[i][0]);
