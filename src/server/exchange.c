@@ -83,16 +83,23 @@ static const char *take_authority(exchange *exchange, const char *url) {
 
 bool exchange_begin(exchange *exchange, const char *url, const char *method) {
     struct MHD_Connection *mhd = exchange->connection;
+    pthread_mutex_lock(&exchange->lock); /* exchange_expire tells path and id */
     exchange->begun = true;
     MHD_get_connection_values(mhd, MHD_HEADER_KIND, copy_header, exchange);
     MHD_get_connection_values(mhd, MHD_GET_ARGUMENT_KIND, copy_header, exchange);
     exchange->keep_head = strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const char *seen = exchange->keep_head ? MHD_HTTP_METHOD_GET : method;
     url = take_authority(exchange, url);
-    exchange->asked.method = arena_copy_text(&exchange->arena, seen, strlen(seen));
-    exchange->asked.path = arena_copy_text(&exchange->arena, url, strlen(url));
+    const char *kept = arena_copy_text(&exchange->arena, seen, strlen(seen));
+    const char *path = arena_copy_text(&exchange->arena, url, strlen(url));
+    bool good = kept != NULL && path != NULL;
+    if (good) {
+        exchange->asked.method = kept;
+        exchange->asked.path = path;
+    }
     choose_id(exchange);
-    return exchange->asked.method != NULL && exchange->asked.path != NULL;
+    pthread_mutex_unlock(&exchange->lock);
+    return good;
 }
 
 static void free_exchange(exchange *exchange) {
@@ -152,7 +159,7 @@ void exchange_release(exchange *exchange) {
         server_key_charge(exchange->asked.key, clock_now_ns(),
                           (uint64_t)exchange->usage.prompt_tokens + exchange->usage.new_tokens);
     exchange_log(exchange);
-    atomic_fetch_sub(&server->body_bytes, exchange->body_counted);
+    exchange_give_back_body(exchange);
     free_exchange(exchange);
     pthread_mutex_lock(&server->live_lock);
     server->live_exchanges--;
@@ -317,10 +324,17 @@ void exchange_stream(exchange *exchange, unsigned status, const char *content_ty
     destroy(unused);
 }
 
+/* A reader is slow for what it has not read, not for what it is just being given: one event may be
+ * larger than the maximum (a prompt's log-probabilities, what /v1/responses says back), and what
+ * follows it at once finds as much room as it would without it. */
 static bool append_pending(exchange *exchange, text_view bytes) {
     buffer *pending = &exchange->pending;
     size_t left = pending->size - exchange->pending_at;
-    if (left + bytes.size > exchange->server->options.unread_bytes_max)
+    if (left == 0)
+        exchange->pending_largest = 0;
+    if (bytes.size > exchange->pending_largest)
+        exchange->pending_largest = bytes.size;
+    if (left + bytes.size > exchange->pending_largest + exchange->server->options.unread_bytes_max)
         return false;
     if (exchange->pending_at > left) {
         memmove(pending->data, pending->data + exchange->pending_at, left);
@@ -443,8 +457,20 @@ void exchange_lose(exchange *exchange) {
     pthread_mutex_unlock(&exchange->lock);
 }
 
+bool exchange_take(exchange *exchange) {
+    pthread_mutex_lock(&exchange->lock);
+    bool late = exchange->late;
+    exchange->handled = !late;
+    pthread_mutex_unlock(&exchange->lock);
+    return !late;
+}
+
 void exchange_expire(exchange *exchange) {
     pthread_mutex_lock(&exchange->lock);
+    if (exchange->handled) { /* all of it has come after whoever calls this looked */
+        pthread_mutex_unlock(&exchange->lock);
+        return;
+    }
     bool waits = exchange->phase == EXCHANGE_WAITING;
     int descriptor = exchange->descriptor;
     char id[EXCHANGE_ID_MAX + 1];

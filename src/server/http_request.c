@@ -53,7 +53,11 @@ static void check_key(exchange *exchange) {
                                      : "a key is needed: Authorization: Bearer KEY or x-api-key");
         return;
     }
-    if (exchange->asked.key == NULL || strcmp(exchange->asked.method, "GET") == 0)
+    if (exchange->asked.key == NULL)
+        return;
+    exchange->payer = address_of_name(server_key_name(exchange->asked.key));
+    exchange->pays = true;
+    if (strcmp(exchange->asked.method, "GET") == 0)
         return;
     double retry = 0.0;
     const char *what = NULL;
@@ -165,11 +169,17 @@ static void refuse_body(exchange *exchange) {
                   (unsigned long long)exchange->server->options.body_bytes_max);
 }
 
-/* Bodies that are being read share a maximum; false, and nothing is claimed, where it is full. */
+/* Bodies that are being read share a maximum, of which one key, or without keys one address, has a
+ * part only while others want it. What has come is counted, not what was announced: saying that
+ * much will come costs nothing, and so must take nothing from others. False, and nothing is
+ * claimed, where it is full. */
 static bool claim_body(exchange *exchange, uint64_t bytes) {
     server *server = exchange->server;
-    uint64_t before = atomic_fetch_add(&server->body_bytes, bytes);
-    if (before + bytes > server->options.body_bytes_max * SERVER_BODY_SHARE) {
+    uint64_t largest = server->options.body_bytes_max, all = largest * SERVER_BODY_SHARE;
+    uint64_t sum = atomic_fetch_add(&server->body_bytes, bytes) + bytes;
+    uint64_t own = sum > all / 2 ? largest * SERVER_BODY_OWN : UINT64_MAX;
+    if (sum > all ||
+        (exchange->pays && !addresses_take_bytes(server->addresses, exchange->payer, bytes, own))) {
         atomic_fetch_sub(&server->body_bytes, bytes);
         return false;
     }
@@ -177,13 +187,17 @@ static bool claim_body(exchange *exchange, uint64_t bytes) {
     return true;
 }
 
+void exchange_give_back_body(exchange *exchange) {
+    server *server = exchange->server;
+    atomic_fetch_sub(&server->body_bytes, exchange->body_counted);
+    if (exchange->pays && exchange->body_counted > 0)
+        addresses_give_bytes(server->addresses, exchange->payer, exchange->body_counted);
+    exchange->body_counted = 0;
+}
+
 static void check_length(exchange *exchange, uint64_t announced) {
-    if (announced == UINT64_MAX)
-        return;
-    if (announced > exchange->server->options.body_bytes_max)
+    if (announced != UINT64_MAX && announced > exchange->server->options.body_bytes_max)
         refuse_body(exchange);
-    else if (!claim_body(exchange, announced))
-        exchange_refuse(exchange, 503, 1.0, "too many large requests are being read");
 }
 
 static void check_head(exchange *exchange, uint64_t announced) {
@@ -238,8 +252,8 @@ static enum MHD_Result begin(exchange *exchange, const char *version) {
     }
     watch_linger(exchange->server, exchange->descriptor);
     watch_state(exchange->server, exchange->descriptor, CONNECTION_BUSY);
-    exchange->handled = true;
-    return exchange_queue(exchange);
+    exchange->taken = true;
+    return exchange_take(exchange) ? exchange_queue(exchange) : MHD_NO;
 }
 
 /* ---- The body ---- */
@@ -248,8 +262,7 @@ static enum MHD_Result begin(exchange *exchange, const char *version) {
  * refused cannot use it up. */
 static void discard_body(exchange *exchange) {
     buffer_free(&exchange->body);
-    atomic_fetch_sub(&exchange->server->body_bytes, exchange->body_counted);
-    exchange->body_counted = 0;
+    exchange_give_back_body(exchange);
     exchange->discarding = true;
 }
 
@@ -262,8 +275,7 @@ static enum MHD_Result take_body(exchange *exchange, const char *bytes, size_t s
         return exchange->discarded <= exchange->server->options.body_bytes_max * 4 ? MHD_YES
                                                                                    : MHD_NO;
     }
-    bool chunked = header(exchange, "Transfer-Encoding") != NULL;
-    if (chunked && !claim_body(exchange, size)) {
+    if (!claim_body(exchange, size)) {
         exchange_refuse(exchange, 503, 1.0, "too many large requests are being read");
         discard_body(exchange);
         return MHD_YES;
@@ -281,7 +293,6 @@ static enum MHD_Result take_body(exchange *exchange, const char *bytes, size_t s
 
 static void complete(exchange *exchange) {
     server *server = exchange->server;
-    exchange->handled = true;
     watch_state(server, exchange->descriptor, CONNECTION_BUSY);
     if (exchange->discarding)
         return;
@@ -323,8 +334,12 @@ enum MHD_Result request_handle(void *context, struct MHD_Connection *connection,
         *upload_bytes = 0;
         return take_body(exchange, upload, size);
     }
-    if (!exchange->handled)
+    if (!exchange->taken) {
+        exchange->taken = true;
+        if (!exchange_take(exchange))
+            return MHD_NO;
         complete(exchange);
+    }
     return exchange_queue(exchange);
 }
 

@@ -51,8 +51,11 @@ void watch_body(server *server, int descriptor, size_t bytes) {
     pthread_mutex_lock(&server->table_lock);
     connection *entry = entry_of(server, descriptor);
     if (entry != NULL && entry->state == CONNECTION_BODY) {
+        uint64_t most = after(clock_now_ns(), server->options.idle_seconds);
         entry->body_bytes += bytes;
         entry->deadline_ns += (uint64_t)bytes * (1000000000u / SERVER_BODY_RATE);
+        if (entry->deadline_ns > most) /* however much has come: then nothing for so long */
+            entry->deadline_ns = most;
     }
     pthread_mutex_unlock(&server->table_lock);
 }
@@ -67,6 +70,8 @@ bool watch_exchange(server *server, int descriptor, exchange *exchange) {
         if (exchange != NULL) {
             memcpy(exchange->peer, entry->peer, sizeof(exchange->peer));
             exchange->local = entry->local;
+            exchange->payer = entry->address;
+            exchange->pays = entry->counted;
         }
     }
     pthread_mutex_unlock(&server->table_lock);
@@ -97,27 +102,22 @@ void watch_take(server *server, int descriptor) {
     pthread_mutex_lock(&server->table_lock);
     bool room = entry != NULL && entry->state == CONNECTION_NONE &&
                 server->lingering < SERVER_LINGERING_MAX && !atomic_load(&server->closing);
-    uint64_t key = 0;
     if (room) {
-        entry->state = CONNECTION_LINGER;
         entry->generation = (entry->generation + 1) & GENERATION;
         entry->exchange = NULL;
         entry->body_bytes = 0;
         entry->deadline_ns = after(clock_now_ns(), SERVER_LINGER_SECONDS);
-        key = (uint64_t)entry->generation << 32 | (uint32_t)descriptor;
-        server->lingering++;
+        uint64_t key = (uint64_t)entry->generation << 32 | (uint32_t)descriptor;
+        struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = key};
+        /* Under the lock: who sees the state closes the descriptor, and its number may be another
+         * connection's right after. */
+        room = epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+        entry->state = room ? CONNECTION_LINGER : CONNECTION_NONE;
+        server->lingering += room;
     }
     pthread_mutex_unlock(&server->table_lock);
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.u64 = key};
-    if (!room) {
+    if (!room)
         close(descriptor);
-    } else if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) {
-        pthread_mutex_lock(&server->table_lock);
-        entry->state = CONNECTION_NONE;
-        server->lingering--;
-        pthread_mutex_unlock(&server->table_lock);
-        close(descriptor);
-    }
 }
 
 static void linger_end(server *server, int descriptor) {

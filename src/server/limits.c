@@ -1,4 +1,4 @@
-/* Connections of each address, in a table with open addressing. */
+/* Connections and bytes of each address, in a table with open addressing. */
 #include "server/limits.h"
 
 #include "base/hash.h"
@@ -11,7 +11,8 @@
 
 typedef struct address_slot {
     address_key key;
-    uint32_t count; /* 0: free, or was used: a search goes on */
+    uint32_t count; /* no connections and no bytes: free, or was used: a search goes on */
+    uint64_t bytes;
     bool used;
 } address_slot;
 
@@ -96,25 +97,32 @@ static void clean(address_table *table) {
     table->slots = fresh;
     table->addresses = 0;
     for (uint32_t i = 0; i < size; i++)
-        if (old[i].count > 0) {
+        if (old[i].count > 0 || old[i].bytes > 0) {
             *find(table, old[i].key) = old[i];
             table->addresses++;
         }
     free(old);
 }
 
-bool addresses_enter(address_table *table, address_key key, uint32_t maximum) {
-    pthread_mutex_lock(&table->lock);
+/* Its slot, made where it has none; NULL: the table is full. */
+static address_slot *place(address_table *table, address_key key) {
     if (table->addresses > table->mask / 2)
         clean(table);
     address_slot *slot = find(table, key);
-    bool enters = slot->count < maximum && (slot->used || table->addresses < table->mask);
-    if (enters) {
-        table->addresses += !slot->used;
-        slot->used = true;
-        slot->key = key;
+    if (!slot->used && table->addresses >= table->mask)
+        return NULL;
+    table->addresses += !slot->used;
+    slot->used = true;
+    slot->key = key;
+    return slot;
+}
+
+bool addresses_enter(address_table *table, address_key key, uint32_t maximum) {
+    pthread_mutex_lock(&table->lock);
+    address_slot *slot = place(table, key);
+    bool enters = slot != NULL && slot->count < maximum;
+    if (enters)
         slot->count++;
-    }
     pthread_mutex_unlock(&table->lock);
     return enters;
 }
@@ -125,4 +133,25 @@ void addresses_leave(address_table *table, address_key key) {
     if (slot->count > 0)
         slot->count--;
     pthread_mutex_unlock(&table->lock);
+}
+
+bool addresses_take_bytes(address_table *table, address_key key, uint64_t bytes, uint64_t maximum) {
+    pthread_mutex_lock(&table->lock);
+    address_slot *slot = place(table, key);
+    bool takes = slot != NULL && bytes <= maximum && slot->bytes <= maximum - bytes;
+    if (takes)
+        slot->bytes += bytes;
+    pthread_mutex_unlock(&table->lock);
+    return takes;
+}
+
+void addresses_give_bytes(address_table *table, address_key key, uint64_t bytes) {
+    pthread_mutex_lock(&table->lock);
+    address_slot *slot = find(table, key);
+    slot->bytes -= bytes < slot->bytes ? bytes : slot->bytes;
+    pthread_mutex_unlock(&table->lock);
+}
+
+address_key address_of_name(const char *name) {
+    return (address_key){hash_key(name, strlen(name)), 2}; /* addresses have another low half */
 }

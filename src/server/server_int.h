@@ -45,6 +45,7 @@
 #define SERVER_UNREAD_BYTES    ((uint64_t)1 << 20)
 #define SERVER_CHOICES         16u
 #define SERVER_BODY_SHARE      16u   /* bodies of all requests together: so many of the largest */
+#define SERVER_BODY_OWN        4u    /* of one key or address, once half of all is taken */
 #define SERVER_BODY_RATE       8192u /* bytes a second that a body must come with */
 #define SERVER_DISCARD_BYTES   ((uint64_t)256 << 10) /* of a refused body, to keep a connection */
 #define SERVER_GATE_BYTES      ((size_t)32 << 10)    /* of a first head that are looked at */
@@ -179,6 +180,8 @@ void pulse_end(server *server);
 void host_check(exchange *exchange);
 
 /* ---- http_request.c ---- */
+/* Its body counts no longer. */
+void exchange_give_back_body(exchange *exchange);
 /* A request's first line has come. */
 void *request_named(void *context, const char *uri, struct MHD_Connection *connection);
 enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,
@@ -215,17 +218,20 @@ struct exchange {
     char peer[64];
     bool local, keep_head; /* HEAD: answered as GET, without the body */
     bool begun;            /* its head is complete */
+    bool taken;            /* it is complete, and the HTTP thread knows; then `handled` */
     bool hides;            /* its path goes on behind a zero byte, where nobody sees it */
-    bool handled;          /* the endpoint was called */
     bool discarding;       /* answered already; the rest of the body is thrown away */
     bool counted;          /* in open_exchanges */
     uint64_t begun_ns;
     buffer body;
-    uint64_t body_counted; /* in the server's body_bytes */
+    uint64_t body_counted; /* in the server's body_bytes, and with `payer` */
+    address_key payer;     /* whose share its body is of: its key's, or else its address's */
+    bool pays;             /* it has one */
     uint64_t discarded;    /* bytes of the body, while discarding */
 
     pthread_mutex_t lock;
     pthread_cond_t cond;
+    bool handled; /* all of it has come, or it was answered before */
     exchange_phase phase;
     struct MHD_Connection *connection; /* NULL: over */
     int descriptor;
@@ -241,6 +247,7 @@ struct exchange {
     exchange_header_list answer_headers;
     buffer pending; /* of a stream, from pending_at on */
     size_t pending_at;
+    size_t pending_largest; /* of the writes since nothing of them was unread */
     uint64_t sent_bytes;
     void (*on_gone)(void *context);
     void *on_gone_context;
@@ -257,7 +264,9 @@ exchange *exchange_open(server *server, struct MHD_Connection *connection, const
 /* Its head is complete. */
 AVO_MUST_USE bool exchange_begin(exchange *exchange, const char *url, const char *method);
 void exchange_make_id(char id[static 25]);
-/* The deadline of its body has passed. */
+/* All of it has come: no deadline ends it from now on. False: one has, and the client was told. */
+AVO_MUST_USE bool exchange_take(exchange *exchange);
+/* The deadline of its head or body has passed. Nothing, where it was taken before. */
 void exchange_expire(exchange *exchange);
 /* Hands the answer to libmicrohttpd, or suspends the connection until there is one. */
 enum MHD_Result exchange_queue(exchange *exchange);

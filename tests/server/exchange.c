@@ -85,6 +85,91 @@ static void a_slow_reader_is_cut_off(void **state) {
     world_close(&world);
 }
 
+/* One event may be larger than what may be unread: its reader is not slow. */
+static void a_large_event_is_no_slow_reader(void **state) {
+    (void)state;
+    world world = {0};
+    world_open(&world, (server_options){.unread_bytes_max = 64 << 10});
+    int client = client_open(&world);
+    client_send(client, GET("/stream?pieces=3&ms=100&bytes=200000"));
+    size_t got = client_read(client, text, sizeof(text), "\r\n0\r\n\r\n");
+    assert_true(got > 600000);
+    assert_int_equal(atomic_load(&writes_refused), 0);
+    assert_int_equal(atomic_load(&gone_calls), 0);
+    close(client);
+    world_close(&world);
+}
+
+/* ---- Bodies ---- */
+
+#define BODY_MAX "65536"
+
+/* From an address of this machine, so many bytes of a body of the largest size. */
+static int client_begin_body(const world *world, const char *from, size_t bytes) {
+    static char body[65536];
+    memset(body, 'b', sizeof(body));
+    int client = client_open_from(world, from);
+    client_send(client,
+                "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: " BODY_MAX "\r\n\r\n");
+    for (size_t at = 0; at < bytes;) {
+        ssize_t sent = send(client, body + at, bytes - at, MSG_NOSIGNAL);
+        assert_true(sent > 0);
+        at += (size_t)sent;
+    }
+    return client;
+}
+
+static bool body_is_taken(const world *world, const char *from) {
+    int client = client_begin_body(world, from, 65536);
+    client_read(client, text, sizeof(text), "\r\n\r\n");
+    bool good = strstr(text, "HTTP/1.1 200") != NULL;
+    if (!good) {
+        assert_non_null(strstr(text, "HTTP/1.1 503"));
+        assert_non_null(strstr(text, "Retry-After: "));
+    }
+    close(client);
+    return good;
+}
+
+static void announced_bodies_hold_nothing(void **state) {
+    (void)state;
+    world world = {0};
+    world_open(&world, (server_options){.body_bytes_max = 65536});
+    int clients[64];
+    for (int i = 0; i < 64; i++)
+        clients[i] = client_begin_body(&world, "127.0.0.1", i % 2 == 0 ? 0 : 100);
+    sleep_ms(100);
+    assert_true(body_is_taken(&world, "127.0.0.1"));
+    for (int i = 0; i < 64; i++)
+        close(clients[i]);
+    world_close(&world);
+}
+
+/* One address sends nearly all of as many bodies as fit, and waits: the others have their part. */
+static void bodies_of_one_address_leave_room(void **state) {
+    (void)state;
+    world world = {0};
+    world_open(&world,
+               (server_options){.body_bytes_max = 65536, .connections_per_address_max = 100});
+    int clients[20];
+    for (int i = 0; i < 20; i++)
+        clients[i] = client_begin_body(&world, "127.0.0.1", 60000);
+    sleep_ms(200);
+    assert_false(body_is_taken(&world, "127.0.0.1"));
+    for (int i = 0; i < 3; i++)
+        assert_true(body_is_taken(&world, "127.0.0.2"));
+    for (int i = 0; i < 20; i++)
+        close(clients[i]);
+    /* What they held is there again. */
+    bool again = false;
+    for (int i = 0; i < 100 && !again; i++) {
+        again = body_is_taken(&world, "127.0.0.1");
+        sleep_ms(20);
+    }
+    assert_true(again);
+    world_close(&world);
+}
+
 static void pipelined_requests_are_answered_in_order(void **state) {
     (void)state;
     world world = {0};
@@ -184,6 +269,9 @@ int main(void) {
         cmocka_unit_test(answers_come_now_and_later),
         cmocka_unit_test(a_stream_comes_as_it_is_written),
         cmocka_unit_test(a_slow_reader_is_cut_off),
+        cmocka_unit_test(a_large_event_is_no_slow_reader),
+        cmocka_unit_test(announced_bodies_hold_nothing),
+        cmocka_unit_test(bodies_of_one_address_leave_room),
         cmocka_unit_test(pipelined_requests_are_answered_in_order),
         cmocka_unit_test(closing_ends_answers_that_wait),
         cmocka_unit_test(clients_may_leave_at_any_moment),

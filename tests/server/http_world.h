@@ -169,14 +169,23 @@ static inline void world_close(world *world) {
 
 /* ---- Clients ---- */
 
-static inline int client_open(const world *world) {
+/* From an address of this machine; NULL: any. */
+static inline int client_open_from(const world *world, const char *from) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons(server_port(world->server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(client >= 0);
+    if (from != NULL) {
+        struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr(from)};
+        assert_int_equal(bind(client, (struct sockaddr *)&own, sizeof(own)), 0);
+    }
     assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof(address)), 0);
     return client;
+}
+
+static inline int client_open(const world *world) {
+    return client_open_from(world, NULL);
 }
 
 static inline void client_send(int client, const char *text) {
