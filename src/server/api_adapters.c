@@ -3,8 +3,12 @@
 #include "server/api_int.h"
 #include "server/keys.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* Of an adapter's weight, for a key that may not use the base model. */
+#define ADAPTER_WEIGHT_MIN 0.01f
 
 #define ADAPTER_BASE "base" /* what keys and metrics call the model without adapters */
 
@@ -139,8 +143,11 @@ static bool read_weighted(api *api, const json_value *list, const server_key *ke
             return fault_set(fault, 400, "adapters", "missing_required_parameter",
                              "adapters: an entry is an object with a name");
         if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &g->arena, &text, fault) ||
-            (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)) ||
-            !add_adapter(api, text, number, "adapters", key, g, fault))
+            (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)))
+            return false;
+        if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
+            continue;
+        if (!add_adapter(api, text, number, "adapters", key, g, fault))
             return false;
     }
     return true;
@@ -244,7 +251,10 @@ bool adapters_read(api *api, const api_values *values, const server_key *key, ge
     if (!chosen && values->adapters == NULL && values->lora == NULL &&
         !add_defaults(api, key, g, fault))
         return false;
-    if (g->adapter_count == 0 && !server_key_allows_adapter(key, NULL))
+    bool adapted = false; /* with next to no weight the base answers */
+    for (size_t i = 0; i < g->adapter_count; i++)
+        adapted = adapted || fabsf(g->adapters[i].weight) >= ADAPTER_WEIGHT_MIN;
+    if (!adapted && !server_key_allows_adapter(key, NULL))
         return fault_set(fault, 403, "model", "model_not_allowed",
                          "this key may not use the base model %s", base);
     return true;

@@ -155,6 +155,11 @@ class Adapters(unittest.TestCase):
             error = server.post(TEXT, {"prompt": "a", "model": "two"}, 404, one)["error"]
             self.assertNotIn("two,", error["message"])
             server.post(TEXT, {"prompt": "a"}, 403, only)
+            for weight, status in ((0, 403), (-0.0, 403), (1e-30, 403), (1e-50, 403), (1, 200)):
+                server.post(TEXT, {"prompt": "a", "max_tokens": 1,
+                                   "adapters": [{"name": "two", "weight": weight}]}, status, only)
+            server.post(TEXT, {"prompt": "a", "adapters": [{"name": "one", "weight": 0}]}, 404,
+                        only)
             server.post("/v1/unload_lora_adapter", {"lora_name": "one"}, 403, one)
 
             def cached(who, **more):
