@@ -82,20 +82,23 @@ class Keys(unittest.TestCase):
             self.assertEqual(server.raw(asked)[0], 404)
 
     def test_bodies_that_found_no_room_take_none(self):
-        self.write({"name": "plain", "key": PLAIN})
+        self.write({"name": "plain", "key": PLAIN}, {"name": "other", "key": SMALL})
         server = self.serve("--max-body", 64)
-        good = f"Authorization: Bearer {PLAIN}"
-        asked = head("POST", "/nowhere", good, "Content-Length: 65536")
+        asked = head("POST", "/nowhere", f"x-api-key: {PLAIN}", "Content-Length: 65536")
+        other = head("POST", "/nowhere", f"x-api-key: {SMALL}", "Content-Length: 65536")
         with contextlib.ExitStack() as held:
-            readers = [held.enter_context(server.connect()) for _ in range(16)]
-            for client in readers:
-                client.sendall(asked)
+            for _ in range(40):  # announced alone: nothing
+                held.enter_context(server.connect()).sendall(asked)
+            readers = [held.enter_context(server.connect()) for _ in range(8)]
+            for client in readers:  # half of what all share, which is more than one key's part
+                client.sendall(asked + b"x" * 65000)
             self.settle(server)
             late = held.enter_context(server.connect())
             late.sendall(asked + b"x" * 65000)
             self.settle(server)
             answer = server.raw(asked + b"x" * 65536)
             self.assertEqual((answer[0], "retry-after" in answer[1]), (503, True))
+            self.assertEqual(server.raw(other + b"x" * 65536)[0], 404)
             readers[0].close()
             self.assertTrue(server.wait_for(lambda: server.raw(asked + b"x" * 65536)[0] == 404, 5))
             late.sendall(b"x" * 536)
