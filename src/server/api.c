@@ -162,7 +162,7 @@ void api_close(api *api) {
     if (api == NULL)
         return;
     pthread_mutex_lock(&api->lock);
-    while (api->helpers > 0)
+    while (api->helpers > 0 || api->readers > 0)
         pthread_cond_wait(&api->idle, &api->lock);
     pthread_mutex_unlock(&api->lock);
     grammar_cache_close(api->grammars);

@@ -1,5 +1,6 @@
 /* /v1/chat/completions: answers, whole and as a stream. */
 #include "server/api_answer.h"
+#include "server/api_helpers.h"
 
 static avo_status write_head(const answer *a, const char *object, buffer *out) {
     AVO_TRY(buffer_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,", a->id, object,
@@ -161,7 +162,7 @@ static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
                                           .error = stream_error,
                                           .whole = chat_whole};
 
-void endpoint_chat(api *api, exchange *exchange) {
+static void answer_chat(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     generation *g = NULL;
     api_fault fault = {0};
@@ -169,4 +170,8 @@ void endpoint_chat(api *api, exchange *exchange) {
         answer_start(api, exchange, g, &chat_writer);
     else
         api_fail(exchange, &fault);
+}
+
+void endpoint_chat(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_chat);
 }

@@ -1,6 +1,7 @@
 /* /v1/completions: answers, whole and as a stream; with echo the prompt's log-probabilities, too.
  */
 #include "server/api_answer.h"
+#include "server/api_helpers.h"
 
 #include "base/utf8.h"
 
@@ -187,7 +188,7 @@ static const answer_writer completion_writer = {.id_prefix = "cmpl-",
                                                 .error = stream_error,
                                                 .whole = completion_whole};
 
-void endpoint_completion(api *api, exchange *exchange) {
+static void answer_completion(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     generation *g = NULL;
     api_fault fault = {0};
@@ -195,4 +196,8 @@ void endpoint_completion(api *api, exchange *exchange) {
         answer_start(api, exchange, g, &completion_writer);
     else
         api_fail(exchange, &fault);
+}
+
+void endpoint_completion(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_completion);
 }

@@ -1,5 +1,6 @@
 /* /v1/embeddings: hidden states of prompts as vectors. */
 #include "server/api_answer.h"
+#include "server/api_helpers.h"
 
 #include "base/number.h"
 
@@ -94,7 +95,7 @@ static avo_status embedding_whole(answer *a, buffer *out) {
 static const answer_writer embedding_writer = {
     .id_prefix = "emb-", .whole = embedding_whole, .vector = embedding_vector};
 
-void endpoint_embedding(api *api, exchange *exchange) {
+static void answer_embedding(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     generation *g = NULL;
     api_fault fault = {0};
@@ -102,4 +103,8 @@ void endpoint_embedding(api *api, exchange *exchange) {
         answer_start(api, exchange, g, &embedding_writer);
     else
         api_fail(exchange, &fault);
+}
+
+void endpoint_embedding(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_embedding);
 }

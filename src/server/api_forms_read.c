@@ -47,7 +47,7 @@ static bool add_call(turn_list *list, text_view id, text_view name, const json_v
     buffer_init(&text, NULL, API_TEXT_BYTES_MAX);
     bool good = buffer_append_text(&text, last->call_count > 0 ? "," : "[") == AVO_OK ||
                 fault_no_memory(fault);
-    good = good && call_write(&text, id, name, arguments, param, list->arena, fault);
+    good = good && call_write(&text, id, name, arguments, param, list, fault);
     if (good && buffer_append_text(&text, "]") != AVO_OK)
         good = fault_no_memory(fault);
     if (good && last->call_count > 0)

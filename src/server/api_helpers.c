@@ -20,6 +20,17 @@ static void *helper_main(void *context) {
     return NULL;
 }
 
+bool thread_start(void *(*run)(void *context), void *context) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    bool started = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
+                   pthread_create(&thread, &attributes, run, context) == 0;
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
 static bool take_place(api *api) {
     pthread_mutex_lock(&api->lock);
     bool free_place = api->helpers < API_HELPERS_MAX;
@@ -33,14 +44,10 @@ bool helper_start(api *api, void (*run)(struct api *api, void *context), void *c
     if (!take_place(api))
         return false;
     helper *made = malloc(sizeof(*made));
-    pthread_attr_t attributes;
     bool started = false;
-    if (made != NULL && pthread_attr_init(&attributes) == 0) {
+    if (made != NULL) {
         *made = (helper){api, run, context};
-        pthread_t thread;
-        started = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
-                  pthread_create(&thread, &attributes, helper_main, made) == 0;
-        pthread_attr_destroy(&attributes);
+        started = thread_start(helper_main, made);
     }
     if (!started) {
         free(made);
@@ -53,16 +60,66 @@ bool helper_start(api *api, void (*run)(struct api *api, void *context), void *c
 
 /* ---- Answers that take their time ---- */
 
-typedef struct answer_job {
+struct answer_job {
     exchange *exchange;
     void (*answer)(struct api *api, exchange *exchange);
-} answer_job;
+    answer_job *next;
+};
 
-static void answer_run(api *api, void *context) {
-    answer_job job = *(answer_job *)context;
-    free(context);
-    job.answer(api, job.exchange);
-    exchange_release(job.exchange);
+static void answer_one(api *api, answer_job *job) {
+    if (exchange_gone(job->exchange)) /* while it waited */
+        exchange_fail(job->exchange, 499, NULL, "client_gone", "the client has gone");
+    else
+        job->answer(api, job->exchange);
+    exchange_release(job->exchange);
+    free(job);
+}
+
+/* Until nothing waits any more. */
+static void *reader_main(void *context) {
+    api *api = context;
+    pthread_mutex_lock(&api->lock);
+    while (api->unread_first != NULL) {
+        answer_job *job = api->unread_first;
+        api->unread_first = job->next;
+        if (job->next == NULL)
+            api->unread_last = NULL;
+        api->unread_count--;
+        pthread_mutex_unlock(&api->lock);
+        answer_one(api, job);
+        pthread_mutex_lock(&api->lock);
+    }
+    api->readers--;
+    pthread_cond_broadcast(&api->idle);
+    pthread_mutex_unlock(&api->lock);
+    return NULL;
+}
+
+/* False: as many wait as may. *begins: a reader is to be made, and is counted already. */
+static bool enqueue(api *api, answer_job *job, bool *begins) {
+    pthread_mutex_lock(&api->lock);
+    bool room = api->unread_count < API_UNREAD_MAX;
+    if (room) {
+        if (api->unread_last != NULL)
+            api->unread_last->next = job;
+        else
+            api->unread_first = job;
+        api->unread_last = job;
+        api->unread_count++;
+    }
+    *begins = room && api->readers < API_READERS_MAX;
+    api->readers += *begins;
+    pthread_mutex_unlock(&api->lock);
+    return room;
+}
+
+/* Whether another reader will see to what waits. */
+static bool leave_to_others(api *api) {
+    pthread_mutex_lock(&api->lock);
+    bool others = api->readers > 1;
+    api->readers -= others;
+    pthread_mutex_unlock(&api->lock);
+    return others;
 }
 
 void helper_answer(api *api, exchange *exchange,
@@ -71,13 +128,18 @@ void helper_answer(api *api, exchange *exchange,
         answer(api, exchange);
         return;
     }
+    bool begins = false;
     answer_job *job = malloc(sizeof(*job));
     if (job != NULL) {
-        *job = (answer_job){exchange_share(exchange), answer};
-        if (helper_start(api, answer_run, job))
+        *job = (answer_job){exchange_share(exchange), answer, NULL};
+        if (enqueue(api, job, &begins)) {
+            /* Without a thread for it, it is read here: slow, but read. */
+            if (begins && !thread_start(reader_main, api) && !leave_to_others(api))
+                (void)reader_main(api);
             return;
+        }
         exchange_release(job->exchange);
         free(job);
     }
-    exchange_refuse(exchange, 503, 1.0, "other long texts are being read");
+    exchange_refuse(exchange, 503, 1.0, "other long requests are being read");
 }

@@ -1,5 +1,5 @@
-/* Helpers: threads for the few endpoints that must wait or compute for long (files of adapters, the
- * time of a trace, tokens of long texts). */
+/* Helpers: threads for the few endpoints that must wait for long (files of adapters, the time of a
+ * trace); readers: those that read large bodies. */
 #ifndef AVO_SERVER_API_HELPERS_H
 #define AVO_SERVER_API_HELPERS_H
 
@@ -9,8 +9,12 @@
  * api_close waits for those that run. */
 bool helper_start(api *api, void (*run)(struct api *api, void *context), void *context);
 
-/* Answers at once where the body is short, else on a helper: the streams of a connections' thread
- * stand still while it computes. 503 where there is no helper left. */
+/* A thread of its own that nobody waits for. */
+bool thread_start(void *(*run)(void *context), void *context);
+
+/* Answers at once where the body is short (API_AT_ONCE_BYTES_MAX), else on one of API_READERS_MAX
+ * readers, in the order of their coming: the streams of a connections' thread, and everybody's
+ * /health, stand still while it reads. 503 at once where API_UNREAD_MAX wait already. */
 void helper_answer(api *api, exchange *exchange,
                    void (*answer)(struct api *api, struct exchange *exchange));
 

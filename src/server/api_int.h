@@ -19,6 +19,8 @@ typedef struct numbered_adapter {
     double scale; /* for requests that choose no adapter; 0: not used */
 } numbered_adapter;
 
+typedef struct answer_job answer_job; /* api_helpers.c */
+
 struct api {
     server *server;
     const server_options *options;
@@ -37,6 +39,9 @@ struct api {
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t idle;
     uint32_t helpers; /* threads at work */
+    uint32_t readers; /* the same, of bodies; and those that wait for one */
+    struct answer_job *unread_first, *unread_last;
+    uint32_t unread_count;
     bool tracing;
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;
@@ -148,6 +153,7 @@ typedef struct turn_list {
     turn *turns;
     size_t count, capacity;
     arena *arena;
+    size_t arguments_left; /* bytes that texts of arguments may still have */
 } turn_list;
 AVO_MUST_USE bool turn_add(turn_list *list, turn turn, api_fault *fault);
 AVO_MUST_USE bool chat_messages_read(const json_value *messages, const char *param, turn_list *list,
@@ -157,7 +163,7 @@ AVO_MUST_USE bool content_read(const json_value *content, const char *param, con
                                arena *arena, const char **out, api_fault *fault);
 /* One call into an array of calls that is being written. */
 AVO_MUST_USE bool call_write(buffer *out, text_view id, text_view name, const json_value *arguments,
-                             const char *param, arena *arena, api_fault *fault);
+                             const char *param, turn_list *list, api_fault *fault);
 /* Messages, and variables where the template needs more than role and content. `tools`: an array
  * as JSON, NULL: none; `kwargs`: an object, NULL: none. */
 AVO_MUST_USE bool turns_finish(const turn_list *list, const char *tools, const json_value *kwargs,

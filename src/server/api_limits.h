@@ -6,7 +6,7 @@
 #define API_TOKENIZE_BYTES_MAX                                                                     \
     ((size_t)1 << 20)              /* /tokenize, counting: nothing else limits them                \
                                     */
-#define API_AT_ONCE_BYTES_MAX 8192 /* bodies of these that the connections' own threads read */
+#define API_AT_ONCE_BYTES_MAX 8192 /* bodies that the connections' own threads read */
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
 #define API_GRAMMAR_BYTES_MAX ((size_t)64 << 10)
@@ -31,5 +31,11 @@
 #define API_ADAPTERS_KNOWN    16384    /* numbered for /lora-adapters */
 #define API_ANSWER_BYTES_MAX  ((size_t)256 << 20)
 #define API_HELPERS_MAX       4
+#define API_READERS_MAX       4   /* threads for bodies over API_AT_ONCE_BYTES_MAX */
+#define API_UNREAD_MAX        256 /* of which so many wait for one */
+/* Texts of calls' arguments in a conversation, which are JSON within JSON: together so many bytes
+ * for each token of the context. Those of more would be refused when all of them are parsed. */
+#define API_ARGUMENTS_BYTES_EACH 64
+#define API_ARGUMENTS_BYTES_MIN  ((size_t)256 << 10)
 
 #endif

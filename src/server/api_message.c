@@ -203,7 +203,7 @@ static const answer_writer message_writer = {.id_prefix = "msg_",
                                              .error = message_error,
                                              .whole = message_whole};
 
-void endpoint_message(api *api, exchange *exchange) {
+static void answer_message(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     generation *g = NULL;
     api_fault fault = {0};
@@ -211,6 +211,10 @@ void endpoint_message(api *api, exchange *exchange) {
         answer_start(api, exchange, g, &message_writer);
     else
         api_fail(exchange, &fault);
+}
+
+void endpoint_message(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_message);
 }
 
 /* ---- How many tokens a conversation has ---- */

@@ -85,7 +85,7 @@ bool content_read(const json_value *content, const char *param, const char *type
 /* ---- Calls ---- */
 
 bool call_write(buffer *out, text_view id, text_view name, const json_value *arguments,
-                const char *param, arena *arena, api_fault *fault) {
+                const char *param, turn_list *list, api_fault *fault) {
     json_value parsed = {0};
     if (arguments != NULL && arguments->kind == JSON_STRING) {
         /* Templates want an object; OpenAI's clients send its text. */
@@ -93,7 +93,13 @@ bool call_write(buffer *out, text_view id, text_view name, const json_value *arg
         text_view text = arguments->string;
         if (text.size == 0)
             text = TEXT_LITERAL("{}");
-        avo_status status = json_parse(arena, text, &parsed, &error);
+        if (text.size > list->arguments_left)
+            return fault_set(fault, 400, param, "context_length_exceeded",
+                             "%s: arguments of calls have more bytes than any context of this "
+                             "model can hold",
+                             param);
+        list->arguments_left -= text.size;
+        avo_status status = json_parse(list->arena, text, &parsed, &error);
         if (status == AVO_ERROR_MEMORY)
             return fault_no_memory(fault);
         if (status != AVO_OK)
@@ -113,7 +119,7 @@ bool call_write(buffer *out, text_view id, text_view name, const json_value *arg
     return good || fault_no_memory(fault);
 }
 
-static bool read_call(const json_value *call, const char *param, arena *arena, buffer *out,
+static bool read_call(const json_value *call, const char *param, turn_list *list, buffer *out,
                       api_fault *fault) {
     const json_value *function = json_find(call, "function");
     const json_value *name = json_find(function, "name");
@@ -122,12 +128,12 @@ static bool read_call(const json_value *call, const char *param, arena *arena, b
         return fault_set(fault, 400, param, "missing_required_parameter",
                          "%s: a call has a function with a name", param);
     text_view id_text = id != NULL && id->kind == JSON_STRING ? id->string : TEXT_LITERAL("");
-    return call_write(out, id_text, name->string, json_find(function, "arguments"), param, arena,
+    return call_write(out, id_text, name->string, json_find(function, "arguments"), param, list,
                       fault);
 }
 
-static bool read_calls(const json_value *calls, const char *param, arena *arena, const char **out,
-                       api_fault *fault) {
+static bool read_calls(const json_value *calls, const char *param, turn_list *list,
+                       const char **out, api_fault *fault) {
     if (calls == NULL || calls->kind == JSON_NULL)
         return true;
     if (calls->kind != JSON_ARRAY || calls->array.count > TOOL_CALLS_MAX)
@@ -139,10 +145,10 @@ static bool read_calls(const json_value *calls, const char *param, arena *arena,
     buffer_init(&text, NULL, API_TEXT_BYTES_MAX);
     bool good = buffer_append_text(&text, "[") == AVO_OK || fault_no_memory(fault);
     for (size_t i = 0; good && i < calls->array.count; i++)
-        good = read_call(&calls->array.items[i], param, arena, &text, fault);
+        good = read_call(&calls->array.items[i], param, list, &text, fault);
     if (good)
         good = buffer_append_text(&text, "]") == AVO_OK &&
-               (*out = arena_copy_text(arena, text.data, text.size)) != NULL;
+               (*out = arena_copy_text(list->arena, text.data, text.size)) != NULL;
     if (!good && fault->status == 0)
         (void)fault_no_memory(fault);
     buffer_free(&text);
@@ -201,7 +207,7 @@ static bool read_message(const json_value *message, const char *param, turn_list
                            param);
     return content_read(content, param, assistant ? "text,refusal" : "text", list->arena,
                         &turn.content, fault) &&
-           read_calls(calls, param, list->arena, &turn.calls, fault) &&
+           read_calls(calls, param, list, &turn.calls, fault) &&
            read_text_member(message, "name", param, list->arena, &turn.name, fault) &&
            read_text_member(message, "tool_call_id", param, list->arena, &turn.call_id, fault) &&
            turn_add(list, turn, fault);

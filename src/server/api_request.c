@@ -297,7 +297,10 @@ static bool read_instructions(const char *instructions, turn_list *list, generat
 
 static bool read_conversation(api *api, const api_values *values, generation *g, arena *scratch,
                               api_fault *fault) {
-    turn_list list = {.arena = &g->arena};
+    size_t most = (size_t)api->context * API_ARGUMENTS_BYTES_EACH;
+    turn_list list = {.arena = &g->arena,
+                      .arguments_left =
+                          most > API_ARGUMENTS_BYTES_MIN ? most : API_ARGUMENTS_BYTES_MIN};
     if (g->family == FAMILY_CHAT) {
         if (!read_modalities(values, fault) ||
             !chat_messages_read(values->messages, "messages", &list, fault))

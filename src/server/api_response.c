@@ -1,5 +1,6 @@
 /* /v1/responses: items instead of messages, events with names. Nothing is kept between requests. */
 #include "server/api_answer.h"
+#include "server/api_helpers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,7 +358,7 @@ static const answer_writer response_writer = {.id_prefix = "resp_",
                                               .error = response_error,
                                               .whole = response_whole};
 
-void endpoint_response(api *api, exchange *exchange) {
+static void answer_response(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     generation *g = NULL;
     api_fault fault = {0};
@@ -365,4 +366,8 @@ void endpoint_response(api *api, exchange *exchange) {
         answer_start(api, exchange, g, &response_writer);
     else
         api_fail(exchange, &fault);
+}
+
+void endpoint_response(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_response);
 }

@@ -20,6 +20,7 @@ struct exchange {
     pthread_mutex_t lock;
     unsigned status;
     int sends, streams, ends;
+    pthread_t sender;
     uint32_t writes, writes_max; /* then the reader is too slow; 0: never */
     buffer body;
     bool retry_after;
@@ -85,6 +86,7 @@ void exchange_send(exchange *exchange, unsigned status, const char *content_type
     pthread_mutex_lock(&exchange->lock);
     exchange->status = status;
     exchange->sends++;
+    exchange->sender = pthread_self();
     exchange->gone = NULL;
     assert_ok(buffer_append(&exchange->body, body.data, body.size));
     pthread_mutex_unlock(&exchange->lock);
@@ -450,6 +452,95 @@ static void test_list_longer_than_the_queue(void **state) {
     close_world(&w);
 }
 
+/* ---- Large bodies ---- */
+
+/* A conversation with a call whose arguments are `bytes` of numbers. */
+static void write_arguments(buffer *body, size_t bytes, const char *end) {
+    buffer_init(body, NULL, SIZE_MAX);
+    assert_ok(buffer_append_text(
+        body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+              "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[1"));
+    for (size_t i = 0; i < bytes / 2; i++)
+        assert_ok(buffer_append_text(body, ",1"));
+    assert_ok(buffer_append_text(body, end));
+    assert_ok(buffer_append_text(body, "\"}}]}]}"));
+    assert_ok(buffer_terminate(body));
+}
+
+/* Every family's body is read by a reader, not by the thread that everybody's streams need. */
+static void test_large_bodies_are_read_elsewhere(void **state) {
+    (void)state;
+    static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                        "/v1/messages", "/v1/embeddings"};
+    world w;
+    open_world(&w, 2, 64);
+    char *large = malloc(20001);
+    memset(large, 'x', 20000);
+    large[20000] = '\0';
+    for (int size = 0; size < 2; size++)
+        for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+            exchange exchange;
+            ask(&exchange, size == 0 ? "no JSON" : large);
+            exchange.asked.path = paths[i];
+            api_handle(&exchange);
+            finish(&exchange);
+            assert_int_equal(exchange.status, 400);
+            assert_int_equal(pthread_equal(exchange.sender, pthread_self()) != 0, size == 0);
+            done(&exchange);
+        }
+    free(large);
+    close_world(&w);
+}
+
+/* More than can wait: refused at once, and everybody has one answer. */
+static void test_too_many_large_bodies(void **state) {
+    (void)state;
+    enum { MANY = API_UNREAD_MAX + 200 };
+    world w;
+    open_world(&w, 2, 64);
+    buffer body;
+    write_arguments(&body, 40000, "}"); /* which is no JSON, as is seen at the end */
+    exchange *many = calloc(MANY, sizeof(*many));
+    int refused = 0;
+    for (int i = 0; i < MANY; i++) {
+        ask(&many[i], body.data);
+        many[i].asked.path = "/v1/chat/completions";
+        api_handle(&many[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        finish(&many[i]);
+        assert_true(many[i].status == 400 || many[i].status == 503);
+        assert_int_equal(many[i].retry_after, many[i].status == 503);
+        refused += many[i].status == 503;
+        done(&many[i]);
+    }
+    assert_true(refused > 0 && refused <= MANY - API_UNREAD_MAX);
+    free(many);
+    buffer_free(&body);
+    close_world(&w);
+}
+
+static void test_arguments_that_no_context_holds(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    for (int i = 0; i < 2; i++) {
+        buffer body; /* no JSON at its end, which is told where the end is read */
+        write_arguments(&body, i == 0 ? 1000 : API_ARGUMENTS_BYTES_MIN + 1000, "}");
+        exchange exchange;
+        ask(&exchange, body.data);
+        exchange.asked.path = "/v1/chat/completions";
+        api_handle(&exchange);
+        finish(&exchange);
+        assert_int_equal(exchange.status, 400);
+        assert_non_null(
+            strstr(exchange.body.data, i == 0 ? "are no JSON" : "context_length_exceeded"));
+        done(&exchange);
+        buffer_free(&body);
+    }
+    close_world(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_health_asks_nobody),
@@ -460,6 +551,9 @@ int main(void) {
         cmocka_unit_test(test_client_has_gone),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_list_longer_than_the_queue),
+        cmocka_unit_test(test_large_bodies_are_read_elsewhere),
+        cmocka_unit_test(test_too_many_large_bodies),
+        cmocka_unit_test(test_arguments_that_no_context_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static const char *turns_of(form form, const char *text, api_fault *fault) {
     json_value root = {0};
     *fault = (api_fault){0};
     assert_true(api_parse_body(text_from(text), &arena, &root, fault));
-    turn_list list = {.arena = &arena};
+    turn_list list = {.arena = &arena, .arguments_left = SIZE_MAX};
     bool read = form(&root, &list, fault);
     out[0] = '\0';
     for (size_t i = 0; read && i < list.count; i++) {
@@ -163,7 +163,7 @@ static void test_many_calls_in_one_turn(void **state) {
         api_fault fault = {0};
         assert_true(api_parse_body(text_from(text), &tree, &root, &fault));
         arena_init(&kept, NULL, SIZE_MAX);
-        turn_list list = {.arena = &kept};
+        turn_list list = {.arena = &kept, .arguments_left = SIZE_MAX};
         assert_true(form(&root, &list, &fault));
         assert_int_equal(list.count, 1);
         assert_true(kept.used_bytes < 8 * strlen(text));
