@@ -13,7 +13,8 @@
 import {colour} from "./code.js";
 import {copyButton, el} from "./dom.js";
 
-const DEPTH_MAX = 8;
+const DEPTH_MAX = 8;  /* of blocks, and of brackets */
+const MARKS_MAX = 24; /* of emphasis that are open at once */
 const COLUMNS_MAX = 64;
 
 /* ---- Blocks ---- */
@@ -168,8 +169,8 @@ function parseList(lines, i, depth, block) {
                     next++;
                 if (next >= lines.length || indentOf(lines[next]) < inner)
                     break;
-                body.push(...new Array(next - i).fill(""));
-                i = next;
+                for (; i < next; i++)
+                    body.push("");
                 continue;
             }
             if (indentOf(line) < inner && (interrupts(lines, i) || ITEM.test(line) ||
@@ -313,6 +314,10 @@ export function parseInlines(text) {
         } else if (c === "!" && text[i + 1] === "[" || c === "[") {
             put({bracket: c === "[" ? "[" : "!["});
             brackets.push(pieces.length - 1);
+            if (brackets.length > DEPTH_MAX) { /* the outermost stays text */
+                const outer = brackets.shift();
+                pieces[outer] = pieces[outer].bracket;
+            }
             i += c === "[" ? 1 : 2;
         } else if (c === "]") {
             flush();
@@ -349,7 +354,7 @@ function takeCode(text, i, noCode, put, literal) {
                 after++;
             if (after - at === run.length) {
                 let body = text.slice(end, at).replace(/\n/g, " ");
-                if (/^ .*[^ ].* $/.test(body))
+                if (body.startsWith(" ") && body.endsWith(" ") && /[^ ]/.test(body))
                     body = body.slice(1, -1);
                 put({type: "code", text: body});
                 return after;
@@ -422,9 +427,10 @@ function closeBracket(text, i, pieces, brackets) {
 }
 
 /* Marks of emphasis are paired from the inside out: each closing one looks back for its opener, and
- * remembers how far back there was none. */
+ * remembers how far back there was none. Where too many are open, the outermost stay text. */
 function emphasise(pieces) {
     const out = []; /* what is finished, with marks still open among it */
+    const open = new OpenMarks();
     const floors = new Map();
     for (const piece of pieces) {
         if (piece.bracket) {
@@ -447,12 +453,45 @@ function emphasise(pieces) {
                 floors.set(kind, out.length);
                 break;
             }
+            open.shutTo(out[at]);
             join(out, at, mark);
+            open.add(out[at]);
         }
+        open.add(mark);
         if (mark.count > 0)
             out.push(mark.opens ? mark : mark.mark.repeat(mark.count));
     }
     return merge(out);
+}
+
+/* Marks that may still open something, the outermost first: together no more than MARKS_MAX, which
+ * is how deep emphasis gets. */
+class OpenMarks {
+    constructor() {
+        this.marks = [];
+        this.total = 0;
+    }
+
+    add(mark) {
+        if (!mark.opens || mark.count === 0)
+            return;
+        this.marks.push(mark);
+        this.total += mark.count;
+        while (this.total > MARKS_MAX) {
+            const outer = this.marks.shift();
+            this.total -= outer.count;
+            outer.opens = false;
+        }
+    }
+
+    /* Takes out everything from `mark` on; counts have not changed since they were added. */
+    shutTo(mark) {
+        let last;
+        do {
+            last = this.marks.pop();
+            this.total -= last.count;
+        } while (last !== mark);
+    }
 }
 
 function fits(opener, closer) {
@@ -577,6 +616,16 @@ export function blockNode(block) {
 /* Brings `container` up to `text`: blocks whose source did not change keep their nodes, so that a
  * growing answer redraws its end alone, and what was selected above stays selected. */
 export function renderInto(container, text) {
+    try {
+        renderBlocks(container, text);
+    } catch (error) { /* an answer that cannot be drawn can be read */
+        console.error(error);
+        container.renderedBlocks = [];
+        container.replaceChildren(el("p", {class: "plain", dir: "auto"}, visible(text)));
+    }
+}
+
+function renderBlocks(container, text) {
     const old = container.renderedBlocks || [];
     const blocks = parse(text);
     let same = 0;

@@ -165,6 +165,18 @@ class Hostile(World):
         self.say("x", Answer(">" * 3000 + "\n" + "- " * 3000 + "\n" + "[" * 3000 + "*" * 3000))
         self.survey()
 
+    def test_nesting_ends_and_the_page_goes_on(self):
+        for text in ("**a " * 2000 + "b** " * 2000, "- a" + "\n" * 200000 + "  b",
+                     "![" * 2000 + "a" + "](https://x.example/)" * 2000):
+            self.browser.find("#new-chat").click()
+            self.say("x", Answer(text))
+            self.survey()
+            self.assertFalse(self.browser.find("#stop").shown)
+            self.browser.reload()
+            self.browser.wait("return document.querySelectorAll('.message').length === 2")
+            self.assertNotEqual(self.texts(".assistant .body")[0], "")
+            self.assertEqual(self.browser.all(".body > .plain"), [])
+
     def test_a_flood_can_be_stopped(self):
         hold = threading.Event()
         self.say("x", Answer("```c\n", *["int x;\n" * 20] * 500, hold=hold), wait=False)

@@ -4,7 +4,7 @@ import {EventReader} from "./api.js";
 import {tokens} from "./code.js";
 import {growth, sampleOf} from "./dashboard.js";
 import {formatBytes, formatNumber, formatSeconds, shortName} from "./dom.js";
-import {parse, parseInlines, safeHref} from "./markdown.js";
+import {parse, parseInlines, renderInto, safeHref} from "./markdown.js";
 import * as store from "./store.js";
 
 let done = 0;
@@ -107,7 +107,47 @@ for (const bad of ["javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\tscript:a
 test("a refused link keeps its text", () => assert.equal(brief(parse("[a](javascript:b)")),
     'p("[a](javascript:b)")'));
 
-/* ---- Time grows with the length, whatever the text ---- */
+/* ---- Time grows with the length, whatever the text; and it can be drawn ---- */
+/* As much of a document as drawing an answer needs. */
+class FakeNode {
+    constructor(tag) {
+        Object.assign(this, {tag, attributes: {}, childNodes: []});
+    }
+    get lastChild() {
+        const {childNodes} = this;
+        return {remove: () => childNodes.pop()};
+    }
+    setAttribute(name, value) {
+        this.attributes[name] = value;
+    }
+    addEventListener() {}
+    append(...nodes) {
+        for (const node of nodes)
+            this.childNodes.push(node);
+    }
+    replaceChildren(...nodes) {
+        this.childNodes = nodes;
+    }
+    text() {
+        return this.childNodes.map((node) => typeof node === "string" ? node : node.text()).join("");
+    }
+}
+globalThis.document = {createElement: (tag) => new FakeNode(tag), createElementNS: (_, tag) => new FakeNode(tag)};
+function draw(text) {
+    const body = new FakeNode("div");
+    renderInto(body, text);
+    return body;
+}
+function depthOf(nodes) { /* without recursion, which the tree must not need much of */
+    let deepest = 0;
+    for (const todo = nodes.map((node) => [node, 1]); todo.length > 0;) {
+        const [node, depth] = todo.pop();
+        deepest = Math.max(deepest, depth);
+        for (const inner of [node.inlines, node.blocks, node.items].flatMap((list) => list || []))
+            todo.push([inner, depth + 1]);
+    }
+    return deepest;
+}
 const hostile = {
     brackets: "[".repeat(1e5), images: "![".repeat(5e4) + "](".repeat(5e4), stars: "*".repeat(1e5),
     words: "*a ".repeat(5e4), under: "a_b_ ".repeat(2e4), mixed: "*_~".repeat(3e4), quotes: "> ".repeat(5e4),
@@ -116,15 +156,50 @@ const hostile = {
     fence: `\`\`\`${" ".repeat(1e5)}\``, ticks: Array.from({length: 400}, (_, i) => "`".repeat(i + 1)).join(" "),
     links: "[[a](http://b.c)".repeat(6e3), address: `http://a${")".repeat(1e5)}`, bars: `${"|".repeat(1e5)}\n${"|-".repeat(5e4)}|`,
     entities: "&amp".repeat(3e4), angles: "<http://".repeat(2e4), plain: "word ".repeat(4e5),
+    nested: "**a ".repeat(2e4) + "b** ".repeat(2e4), single: "*a ".repeat(2e4) + "b* ".repeat(2e4),
+    thick: "*".repeat(1e5) + "a" + "*".repeat(1e5), struck: "~~a *b ".repeat(2e4) + "c* d~~ ".repeat(2e4),
+    frames: "![".repeat(2e4) + "a" + "](http://b.c)".repeat(2e4), gap: `- a${"\n".repeat(4e5)}  b`,
+    framed: "![**a *b ".repeat(2e3) + "c* d**](http://b.c)".repeat(2e3), code: `\` ${"a".repeat(2e5)}\``,
     tables: "a|b\n".repeat(3e4), rules: "-|".repeat(5e4), emoji: "👩‍👩‍👧‍👦".repeat(1e4),
 };
 for (const [name, text] of Object.entries(hostile)) {
     test(`hostile ${name}`, () => {
         const begin = performance.now();
-        parse(text);
+        const tree = parse(text);
         assert.ok(performance.now() - begin < 3000, `${performance.now() - begin} ms`);
+        assert.ok(depthOf(tree) < 300, `${depthOf(tree)} deep`);
+        const body = draw(text);
+        assert.ok(body.childNodes.length > 0 && body.childNodes[0].attributes.class !== "plain");
     });
 }
+test("the innermost marks make emphasis, the outermost stay text", () => {
+    const many = (n) => brief(parse("**a ".repeat(n) + "b" + " c**".repeat(n)));
+    assert.equal(many(12).match(/strong/g).length, 12);
+    assert.ok(!many(12).includes("**"));
+    assert.equal(many(20).match(/strong/g).length, 12);
+    assert.equal(many(20).match(/\*\*/g).length, 16);
+    assert.equal(brief(parse(`${"*a ".repeat(100)}and **b**`)).match(/strong\("b"\)/g).length, 1);
+    assert.equal(brief(parse(`${"[".repeat(100)}a](https://x.org)`)),
+        `p("${"[".repeat(99)}" link<https://x.org/>("a"))`);
+});
+test("an answer that cannot be drawn is shown as it is", () => {
+    const body = draw("first\n\nsecond");
+    const {createElement} = document;
+    const {error} = console;
+    console.error = () => {};
+    document.createElement = (tag) => {
+        if (tag === "strong")
+            throw new RangeError("too deep");
+        return createElement(tag);
+    };
+    renderInto(body, "first\n\n**second**");
+    document.createElement = createElement;
+    console.error = error;
+    assert.deepEqual(body.childNodes.map((node) => [node.tag, node.attributes.class, node.text()]),
+        [["p", "plain", "first\n\n**second**"]]);
+    renderInto(body, "first\n\n**second**");
+    assert.deepEqual(body.childNodes.map((node) => node.text()), ["first", "second"]);
+});
 
 /* ---- Colours of code: all of the text comes back, in order ---- */
 const sources = {
