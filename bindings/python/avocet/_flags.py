@@ -132,8 +132,8 @@ def run_parser() -> argparse.ArgumentParser:
     add("--json-schema", metavar="FILE|TEXT", help="the answer is JSON that fits this schema")
     add("--grammar", metavar="FILE", help="the answer is what a GBNF grammar derives")
     add("--json-object", action="store_true", help="the answer is a JSON object")
-    add("--telemetry", nargs="?", metavar="FILE",
-        help="--telemetry[=FILE]: append a CSV row to FILE (default: standard error)")
+    add("--telemetry", nargs="?", metavar="FILE.csv",
+        help="--telemetry[=FILE.csv]: append a CSV row to it (default: standard error)")
     add("--trace", metavar="FILE", help="write what was computed when, for Perfetto")
     return parser
 
@@ -161,14 +161,18 @@ def _wrong(flags) -> Optional[str]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Options and words in any order. --telemetry takes a file by = alone, so that a prompt behind
-    it stays one."""
+    """Options and words in any order. --telemetry takes the word behind it where that ends with
+    ".csv", as the command does: a prompt there stays one."""
     given: List[str] = []
     for index, argument in enumerate(arguments):
         if argument == "--":
             given += arguments[index:]
             break
-        given.append("--telemetry=" if argument == "--telemetry" else argument)
+        if given and given[-1] == "--telemetry=" and argument[0:1] != "-" \
+                and argument.endswith(".csv") and len(argument) > 4:
+            given[-1] += argument
+        else:
+            given.append("--telemetry=" if argument == "--telemetry" else argument)
     parser = run_parser()
     flags = parser.parse_intermixed_args(given)
     wrong = _wrong(flags)
