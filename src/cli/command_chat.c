@@ -79,8 +79,16 @@ static avo_status load_adapters(const chat_flags *flags, chat_parts *parts, avo_
     return AVO_OK;
 }
 
-static bool is_full_screen(const chat_flags *flags) {
-    return !flags->plain && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+/* Plain lines where nobody sits at a terminal, and where the terminal has no full screen: before
+ * the model is loaded, so that the reason stands above everything. */
+static void choose_screen(chat_flags *flags) {
+    avo_error why = {0};
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        flags->plain = true;
+    if (!flags->plain && tui_screen_check(&why) != AVO_OK) {
+        cli_warn("%s: plain lines, as with --plain", why.text);
+        flags->plain = true;
+    }
 }
 
 static avo_status open_parts(const chat_flags *flags, const char *model_name, chat_parts *parts,
@@ -92,7 +100,7 @@ static avo_status open_parts(const chat_flags *flags, const char *model_name, ch
     options.rows_max = ROWS_MAX;
     AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
     AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));
-    if (is_full_screen(flags) && /* shown as a share; where it is not known nothing is */
+    if (!flags->plain && /* shown as a share; where it is not known nothing is */
         avo_engine_measure(parts->engine, &parts->read_limit, error) != AVO_OK)
         parts->read_limit = 0.0;
     avo_scheduler_options scheduling = AVO_SCHEDULER_OPTIONS_INIT;
@@ -123,7 +131,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
         .isa = plan->isa,
         .step_bytes = plan->weight_bytes + plan->repack_bytes,
     };
-    if (!is_full_screen(flags)) {
+    if (flags->plain) {
         catch_interrupt();
         return tui_chat_plain(&options, take_interrupt, error);
     }
@@ -162,6 +170,7 @@ static int run(int argc, char **argv) {
         return cli_usage(&command_chat, words == 0 ? "which MODEL?" : "one MODEL, please");
     if (flags.sampling.logprobs > 0)
         return cli_usage(&command_chat, "--logprobs has no place in a chat");
+    choose_screen(&flags);
     chat_parts parts = {0};
     avo_plan plan = AVO_PLAN_INIT;
     avo_error error = {0};
@@ -185,9 +194,9 @@ const cli_command command_chat = {
     .summary = "talk with a model, full screen, with live figures",
     .usage = "avocet chat MODEL [options]\n\n"
              "Enter sends, Alt-Enter begins a new line, Ctrl-C stops the answer and then leaves, "
-             "/help\nlists commands. Where standard input or output is no terminal, or with "
-             "--plain, lines are\nread and answers printed; a line that ends in a backslash goes "
-             "on in the next.",
+             "/help\nlists commands. Where standard input or output is no terminal, where TERM has "
+             "no full screen,\nor with --plain, lines are read and answers printed; a line that "
+             "ends in a backslash goes on\nin the next.",
     .examples =
         "avocet chat smollm2\n"
         "avocet chat model.gguf --system \"Answer in one sentence.\" --temperature 0.7\n"

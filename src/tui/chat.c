@@ -14,6 +14,7 @@
 #define INCOMING_BYTES_MAX ((size_t)16 << 20)
 #define RATE_NS            500000000u
 #define NOTE_BYTES_MAX     2048u
+#define LIMIT_SECONDS      0.5 /* of an answer from which on its rate is taken for a limit */
 
 avo_status chat_open(chat *chat, const tui_options *options, avo_error *error) {
     memset(chat, 0, sizeof(*chat));
@@ -108,6 +109,11 @@ static void conclude(chat *chat) {
         return;
     }
     chat->context_used = chat->result.prompt_tokens + chat->result.new_tokens;
+    if (chat->retry_temperature > 0.0f)
+        chat_note(chat,
+                  "Sampled with temperature %g, seed %llu: with temperature 0 every answer is the "
+                  "same (/set temperature).",
+                  (double)chat->retry_temperature, (unsigned long long)chat->sampling.seed);
     switch (chat->result.finish) {
     case AVO_FINISH_CANCELLED:
         chat_note(chat, chat->full ? "Stopped: the answer is longer than 16 MiB."
@@ -140,8 +146,10 @@ bool chat_collect(chat *chat) {
     uint32_t tokens = chat->tokens;
     if (tokens > 0)
         chat->first_token_seconds = clock_seconds(chat->asked_ns, chat->first_ns);
-    if (tokens > 1 && chat->last_ns > chat->first_ns)
-        chat->rate = (double)(tokens - 1) / clock_seconds(chat->first_ns, chat->last_ns);
+    if (tokens > 1 && chat->last_ns > chat->first_ns) {
+        chat->rate_seconds = clock_seconds(chat->first_ns, chat->last_ns);
+        chat->rate = (double)(tokens - 1) / chat->rate_seconds;
+    }
     pthread_mutex_unlock(&chat->lock);
     chat->context_used = chat->prompt_tokens + tokens;
     note_rate(chat, tokens, clock_now_ns());
@@ -188,7 +196,10 @@ static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
         request->named_adapters = &adapter;
         request->named_adapter_count = 1;
     }
-    request->sampling = &chat->sampling;
+    avo_sampling sampling = chat->sampling;
+    if (chat->retry_temperature > 0.0f)
+        sampling.temperature = chat->retry_temperature;
+    request->sampling = &sampling;
     request->max_new_tokens = chat->max_new_tokens;
     request->stop = chat->options.stop;
     request->stop_count = chat->options.stop_count;
@@ -250,6 +261,7 @@ avo_status chat_ask(chat *chat, text_view text, avo_error *error) {
         return status_fail(error, AVO_ERROR_LIMIT,
                            "no room for another message (at most %u): /clear begins anew",
                            CONVERSATION_MESSAGES_MAX);
+    chat->retry_temperature = 0.0f;
     avo_status status = message_append(said, text);
     if (status != AVO_OK)
         status = status_no_memory(error, "the message", text.size);
@@ -272,6 +284,7 @@ avo_status chat_retry(chat *chat, avo_error *error) {
         if (chat->conversation.messages[i - 1].speaker != SPEAKER_NOTE)
             conversation_remove(&chat->conversation, i - 1);
     chat->sampling.seed++;
+    chat->retry_temperature = chat->sampling.temperature > 0.0f ? 0.0f : CHAT_RETRY_TEMPERATURE;
     return ask(chat, error);
 }
 
@@ -281,6 +294,14 @@ void chat_stop(chat *chat) {
 }
 
 /* ---- Figures ---- */
+
+double chat_share(double bandwidth, double seconds, double *limit) {
+    if (*limit <= 0.0)
+        return -1.0;
+    if (bandwidth > *limit && seconds >= LIMIT_SECONDS)
+        *limit = bandwidth;
+    return bandwidth < *limit ? bandwidth / *limit : 1.0;
+}
 
 void chat_measure(chat *chat, chat_figures *figures) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
@@ -293,8 +314,7 @@ void chat_measure(chat *chat, chat_figures *figures) {
                               .pages_cached = info.pages_cached,
                               .pages = info.pages_used + info.pages_cached + info.pages_free,
                               .resident_bytes = process_resident_bytes(),
-                              .bandwidth = chat->rate * (double)chat->options.step_bytes,
-                              .bandwidth_share = -1.0};
-    if (chat->options.read_limit > 0.0)
-        figures->bandwidth_share = figures->bandwidth / chat->options.read_limit;
+                              .bandwidth = chat->rate * (double)chat->options.step_bytes};
+    figures->bandwidth_share =
+        chat_share(figures->bandwidth, chat->rate_seconds, &chat->options.read_limit);
 }

@@ -10,7 +10,8 @@
 
 #include <pthread.h>
 
-#define CHAT_RATES 48u /* half seconds of tokens a second, newest last */
+#define CHAT_RATES             48u /* half seconds of tokens a second, newest last */
+#define CHAT_RETRY_TEMPERATURE 0.8f
 
 typedef struct chat_adapter {
     char name[128]; /* empty: the base model */
@@ -27,7 +28,8 @@ typedef struct chat {
 
     /* The answer on its way. */
     bool busy;
-    size_t answer; /* the message that it becomes */
+    float retry_temperature; /* 0, or what it is sampled with because the setting is 0 */
+    size_t answer;           /* the message that it becomes */
     uint64_t request;
     uint64_t asked_ns;
     uint64_t ended_ns;    /* when the last answer ended by itself; 0: it was stopped, or none yet */
@@ -46,7 +48,8 @@ typedef struct chat {
     uint64_t rates_ns;     /* the end of the newest */
     uint32_t rates_tokens; /* tokens by then */
     double first_token_seconds;
-    double rate; /* tokens a second of this answer, or of the last */
+    double rate;         /* tokens a second of this answer, or of the last */
+    double rate_seconds; /* that it was seen for */
     bool quit;
 } chat;
 
@@ -56,7 +59,8 @@ void chat_close(chat *chat);
 
 /* Sends what the user has said; the answer becomes the last message. */
 AVO_MUST_USE avo_status chat_ask(chat *chat, text_view text, avo_error *error);
-/* Takes the last answer back and asks again, with the next seed. */
+/* Takes the last answer back and asks again, with the next seed. Where the temperature is 0 every
+ * answer would be the same: this one is sampled with CHAT_RETRY_TEMPERATURE, and a note says so. */
 AVO_MUST_USE avo_status chat_retry(chat *chat, avo_error *error);
 /* The answer ends within a step and keeps what it has. */
 void chat_stop(chat *chat);
@@ -67,6 +71,8 @@ void chat_note(chat *chat, const char *format, ...) __attribute__((format(printf
 
 /* What the user has typed: a command, or something to send. */
 void chat_enter(chat *chat, text_view text);
+/* Whether that has to wait for the end of the answer; commands and leaving do not. */
+bool chat_waits(const chat *chat, text_view text);
 /* The commands that begin with `prefix`: for completion. NULL ends. */
 const char *chat_command_name(size_t index);
 
@@ -80,5 +86,12 @@ typedef struct chat_figures {
     double bandwidth;       /* bytes a second that decoding reads, at least */
 } chat_figures;
 void chat_measure(chat *chat, chat_figures *figures);
+/* The share of the limit, at most 1; negative without one. The limit was measured once, perhaps
+ * while others read as well: who reads more for `seconds` has found a better one. Two tokens in a
+ * row prove nothing, so a short reading leaves it. */
+double chat_share(double bandwidth, double seconds, double *limit);
+/* The adapter that answers and its weight, where that is not 1. */
+#define CHAT_ADAPTER_TEXT 160u
+void chat_adapter_text(const chat *chat, char text[CHAT_ADAPTER_TEXT]);
 
 #endif

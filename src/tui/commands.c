@@ -74,13 +74,24 @@ static void list_adapters(chat *chat) {
     adapter_names names = {.count = 0};
     buffer_init(&names.text, NULL, 4096);
     avo_registry_list(chat->options.registry, see_adapter, &names);
-    const char *now = chat->adapter.name[0] == '\0' ? "none" : chat->adapter.name;
+    char now[CHAT_ADAPTER_TEXT];
+    chat_adapter_text(chat, now);
     if (names.count == 0)
         chat_note(chat, "Adapter: %s. None is loaded: /adapter load NAME PATH.", now);
     else
         chat_note(chat, "Adapter: %s. Loaded: %.*s. /adapter NAME [WEIGHT], /adapter none.", now,
                   (int)names.text.size, names.text.data);
     buffer_free(&names.text);
+}
+
+void chat_adapter_text(const chat *chat, char text[CHAT_ADAPTER_TEXT]) {
+    const chat_adapter *adapter = &chat->adapter;
+    if (adapter->name[0] == '\0')
+        snprintf(text, CHAT_ADAPTER_TEXT, "none");
+    else if (adapter->weight == 1.0f)
+        snprintf(text, CHAT_ADAPTER_TEXT, "%s", adapter->name);
+    else
+        snprintf(text, CHAT_ADAPTER_TEXT, "%s × %g", adapter->name, (double)adapter->weight);
 }
 
 static void load_adapter(chat *chat, text_view rest) {
@@ -183,6 +194,30 @@ static void list_settings(chat *chat) {
     buffer_free(&text);
 }
 
+static void set_seed(chat *chat, double value) {
+    if (!(value >= 0.0 && value < 9.0e15 && value == (double)(uint64_t)value)) {
+        chat_note(chat, "A seed is a whole number from 0 on.");
+        return;
+    }
+    chat->sampling.seed = (uint64_t)value;
+    chat_note(chat, "seed = %llu", (unsigned long long)chat->sampling.seed);
+}
+
+static void set_value(chat *chat, const setting *setting, double value) {
+    bool fits = value >= setting->minimum && value <= setting->maximum &&
+                (setting->number != NULL || value == (double)(uint32_t)value);
+    if (!fits) {
+        chat_note(chat, "%s goes from %g to %g.", setting->name, setting->minimum,
+                  setting->maximum);
+        return;
+    }
+    if (setting->number != NULL)
+        *setting->number = (float)value;
+    else
+        *setting->whole = (uint32_t)value;
+    chat_note(chat, "%s = %g", setting->name, setting_value(setting));
+}
+
 static void run_set(chat *chat, text_view rest) {
     text_view name = take_word(&rest);
     if (name.size > 0 && name.data[name.size - 1] == '=')
@@ -191,41 +226,23 @@ static void run_set(chat *chat, text_view rest) {
         list_settings(chat);
         return;
     }
-    double value;
     if (!idle(chat))
         return;
-    if (!number_parse(rest, &value)) {
-        chat_note(chat, "\"%.*s\" is no number.", TEXT_ARGUMENT(rest));
-        return;
-    }
-    if (text_equal(name, text_from("seed"))) {
-        if (!(value >= 0.0 && value < 9.0e15 && value == (double)(uint64_t)value))
-            chat_note(chat, "A seed is a whole number from 0 on.");
-        else
-            chat->sampling.seed = (uint64_t)value;
-        return;
-    }
     setting settings[SETTINGS];
     settings_of(chat, settings);
-    for (size_t i = 0; i < SETTINGS; i++) {
-        const setting *setting = &settings[i];
-        if (!text_equal(name, text_from(setting->name)))
-            continue;
-        bool fits = value >= setting->minimum && value <= setting->maximum &&
-                    (setting->number != NULL || value == (double)(uint32_t)value);
-        if (!fits) {
-            chat_note(chat, "%s goes from %g to %g.", setting->name, setting->minimum,
-                      setting->maximum);
-            return;
-        }
-        if (setting->number != NULL)
-            *setting->number = (float)value;
-        else
-            *setting->whole = (uint32_t)value;
-        chat_note(chat, "%s = %g", setting->name, setting_value(setting));
-        return;
-    }
-    chat_note(chat, "There is no setting \"%.*s\". /set lists them.", TEXT_ARGUMENT(name));
+    bool seed = text_equal(name, text_from("seed"));
+    size_t found = 0;
+    while (!seed && found < SETTINGS && !text_equal(name, text_from(settings[found].name)))
+        found++;
+    double value;
+    if (found == SETTINGS)
+        chat_note(chat, "There is no setting \"%.*s\". /set lists them.", TEXT_ARGUMENT(name));
+    else if (!number_parse(rest, &value))
+        chat_note(chat, "%.*s: \"%.*s\" is no number.", TEXT_ARGUMENT(name), TEXT_ARGUMENT(rest));
+    else if (seed)
+        set_seed(chat, value);
+    else
+        set_value(chat, &settings[found], value);
 }
 
 /* ---- The others ---- */
@@ -312,7 +329,7 @@ static const chat_command commands[] = {
     {"/set", "[NAME VALUE]", "temperature, top_p, top_k, min_p, seed, max_tokens …", run_set},
     {"/save", "FILE.json", "write the conversation", run_save},
     {"/load", "FILE.json", "go on with one", run_load},
-    {"/retry", "", "ask again, with the next seed", run_retry},
+    {"/retry", "", "another answer: the next seed; sampled where the temperature is 0", run_retry},
     {"/clear", "", "begin anew", run_clear},
     {"/quit", "", "leave; exit and Ctrl-D do, too", run_quit},
 };
@@ -330,8 +347,8 @@ static void run_help(chat *chat, text_view rest) {
         (void)!buffer_format(&text, "%s %s\n    %s\n", commands[i].name, commands[i].arguments,
                              commands[i].help);
     chat_note(chat,
-              "%.*sEnter sends, Alt-Enter or Ctrl-J begins a new line, Up and Down go through what "
-              "was sent. PgUp and PgDn scroll. Ctrl-C stops the answer, then leaves.",
+              "%.*sEnter sends, during an answer behind it; Alt-Enter or Ctrl-J: a new line; Up: "
+              "what was sent; PgUp, PgDn scroll. Ctrl-C stops the answer, then leaves.",
               (int)text.size, text.data);
     buffer_free(&text);
 }
@@ -347,12 +364,21 @@ static bool run_command(chat *chat, text_view text) {
     return false;
 }
 
+static bool is_farewell(text_view trimmed) {
+    return text_equal(trimmed, text_from("exit")) || text_equal(trimmed, text_from("quit"));
+}
+
+bool chat_waits(const chat *chat, text_view text) {
+    text_view trimmed = trim(text);
+    return chat->busy && trimmed.size > 0 && trimmed.data[0] != '/' && !is_farewell(trimmed);
+}
+
 void chat_enter(chat *chat, text_view text) {
     text_view trimmed = trim(text);
     avo_error error = {0};
     if (trimmed.size == 0)
         return;
-    if (text_equal(trimmed, text_from("exit")) || text_equal(trimmed, text_from("quit"))) {
+    if (is_farewell(trimmed)) {
         chat->quit = true;
         return;
     }

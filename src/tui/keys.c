@@ -27,6 +27,61 @@ static void complete_command(view *view) {
         (void)editor_insert(&view->editor, text_from(" "));
 }
 
+/* Sends it, or does what it says; what is refused goes back to the input. */
+static void enter(view *view, text_view text) {
+    size_t before = view->chat.conversation.count;
+    view->scroll = 0;
+    chat_enter(&view->chat, text);
+    bool sent = view->chat.busy || text.size == 0 || text.data[0] == '/';
+    if (!sent && !view->chat.quit && view->chat.conversation.count > before)
+        (void)editor_set(&view->editor, text); /* refused: to be changed */
+    view->leaving = view->chat.quit;
+}
+
+/* Behind those that wait already. False: no room; nothing has changed. */
+static bool wait_for_end(view *view, text_view text) {
+    size_t before = view->waiting.size;
+    if (buffer_append(&view->waiting, text.data, text.size) != AVO_OK ||
+        buffer_append(&view->waiting, "", 1) != AVO_OK) {
+        view->waiting.size = before;
+        return false;
+    }
+    view->waiting_count++;
+    return true;
+}
+
+/* Who stops the answer does not want the next one at once: what waits goes back to the input. */
+static void take_back_waiting(view *view) {
+    if (view->waiting_count == 0)
+        return;
+    for (size_t i = 0; i < view->waiting.size; i++)
+        if (view->waiting.data[i] == '\0')
+            view->waiting.data[i] = '\n';
+    text_view typed = buffer_text(&view->editor.text);
+    size_t bytes = view->waiting.size - (typed.size == 0);
+    view->taken.size = 0;
+    if (buffer_append(&view->taken, view->waiting.data, bytes) != AVO_OK ||
+        buffer_append(&view->taken, typed.data, typed.size) != AVO_OK ||
+        !editor_set(&view->editor, buffer_text(&view->taken)))
+        chat_note(&view->chat, "No room for what waited: it is gone.");
+    view->waiting.size = view->waiting_count = 0;
+}
+
+void view_send_waiting(view *view) {
+    if (view->chat.busy || view->waiting_count == 0 || view->leaving)
+        return;
+    size_t bytes = strlen(view->waiting.data);
+    chat_enter(&view->chat, (text_view){view->waiting.data, bytes});
+    if (!view->chat.busy) { /* refused: to be changed */
+        take_back_waiting(view);
+        return;
+    }
+    view->waiting.size -= bytes + 1;
+    memmove(view->waiting.data, view->waiting.data + bytes + 1, view->waiting.size);
+    view->waiting_count--;
+    view->scroll = 0;
+}
+
 static void send_input(view *view) {
     text_view text = buffer_text(&view->editor.text);
     if (text.size > 0 && text.data[text.size - 1] == '\\' && view->editor.cursor == text.size) {
@@ -34,24 +89,21 @@ static void send_input(view *view) {
         (void)editor_insert(&view->editor, text_from("\n"));
         return;
     }
-    if (view->chat.busy && (text.size == 0 || text.data[0] != '/'))
-        return; /* what was typed stays until the answer has come */
+    bool waits = chat_waits(&view->chat, text);
     if (!editor_take(&view->editor, &view->taken))
         return;
-    view->scroll = 0;
-    size_t before = view->chat.conversation.count;
-    chat_enter(&view->chat, buffer_text(&view->taken));
-    bool sent = view->chat.busy || view->taken.size == 0 || view->taken.data[0] == '/';
-    if (!sent && !view->chat.quit && view->chat.conversation.count > before)
-        (void)editor_set(&view->editor, buffer_text(&view->taken)); /* refused: to be changed */
-    view->leaving = view->chat.quit;
+    if (!waits)
+        enter(view, buffer_text(&view->taken));
+    else if (!wait_for_end(view, buffer_text(&view->taken)))
+        (void)editor_set(&view->editor, buffer_text(&view->taken));
 }
 
 static void interrupt(view *view) {
     uint64_t ended = view->chat.ended_ns;
-    if (view->chat.busy)
+    if (view->chat.busy) {
         chat_stop(&view->chat);
-    else if (ended > 0 && clock_seconds(ended, clock_now_ns()) < JUST_ENDED_SECONDS)
+        take_back_waiting(view);
+    } else if (ended > 0 && clock_seconds(ended, clock_now_ns()) < JUST_ENDED_SECONDS)
         view->chat.ended_ns = 0; /* it was meant for the answer that ended by itself just then */
     else if (view->editor.text.size > 0)
         (void)editor_set(&view->editor, (text_view){"", 0});
@@ -174,7 +226,10 @@ static void on_character(view *view, wint_t key) {
         complete_command(view);
         break;
     case '\n': /* Ctrl-J: Enter is '\r' */
-        (void)editor_insert(editor, text_from("\n"));
+        if (view->typed_before)
+            send_input(view);
+        else
+            (void)editor_insert(editor, text_from("\n"));
         break;
     case '\r':
         send_input(view);
@@ -190,9 +245,9 @@ static void on_character(view *view, wint_t key) {
 }
 
 /* All keys that are there, so that a paste is drawn once. */
-void view_take_keys(view *view) {
+static void take_keys(view *view, int wait_ms) {
     wint_t key;
-    timeout(view->chat.busy ? BUSY_MS : IDLE_MS);
+    timeout(wait_ms);
     int kind = get_wch(&key);
     timeout(0);
     while (kind != ERR && !view->leaving) {
@@ -202,4 +257,14 @@ void view_take_keys(view *view) {
             on_character(view, key);
         kind = get_wch(&key);
     }
+}
+
+void view_take_keys(view *view) {
+    take_keys(view, view->chat.busy ? BUSY_MS : IDLE_MS);
+}
+
+void view_take_typed(view *view) {
+    view->typed_before = true;
+    take_keys(view, 0);
+    view->typed_before = false;
 }

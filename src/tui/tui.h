@@ -25,6 +25,8 @@ typedef struct tui_options {
     double read_limit;   /* bytes a second that this machine reads; 0: not measured */
 } tui_options;
 
+/* Whether this terminal can have the full screen; the error says why not. */
+AVO_MUST_USE avo_status tui_screen_check(avo_error *error);
 /* Full screen; returns when the user leaves. AVO_ERROR_UNSUPPORTED where the terminal cannot. */
 AVO_MUST_USE avo_status tui_chat(const tui_options *options, avo_error *error);
 /* Lines from standard input, answers to standard output. `interrupted` says whether Ctrl-C was

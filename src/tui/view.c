@@ -184,10 +184,6 @@ static void put_format(int row, int column, int columns, attr_t attributes, cons
     put(row, column, columns, text_from(text), attributes);
 }
 
-static const char *adapter_text(const view *view) {
-    return view->chat.adapter.name[0] == '\0' ? "none" : view->chat.adapter.name;
-}
-
 static void share_text(const chat_figures *figures, char *text, size_t capacity) {
     if (figures->bandwidth <= 0.0)
         snprintf(text, capacity, "–");
@@ -200,12 +196,13 @@ static void share_text(const chat_figures *figures, char *text, size_t capacity)
 
 static void draw_pane(const view *view, const chat_figures *figures, int left, int rows) {
     const tui_options *options = &view->chat.options;
-    char memory[32], share[48];
+    char memory[32], share[48], adapter[CHAT_ADAPTER_TEXT];
     int inner = PANE_COLUMNS - 3;
     int row = 1;
     for (int i = 1; i < rows; i++)
         put(i, left, 1, text_from("│"), A_DIM);
     share_text(figures, share, sizeof(share));
+    chat_adapter_text(&view->chat, adapter);
 #define LINE(label, ...)                                                                           \
     do {                                                                                           \
         if (row < rows) {                                                                          \
@@ -222,7 +219,7 @@ static void draw_pane(const view *view, const chat_figures *figures, int left, i
     LINE("memory", "%s", bytes_text(figures->resident_bytes, memory, sizeof(memory)));
     LINE("reads", "%s", share);
     LINE("threads", "%u, %s", options->threads, options->isa);
-    LINE("adapter", "%s", adapter_text(view));
+    LINE("adapter", "%s", adapter);
     LINE("sampling", "T %g  p %g", (double)view->chat.sampling.temperature,
          (double)view->chat.sampling.top_p);
 #undef LINE
@@ -230,12 +227,13 @@ static void draw_pane(const view *view, const chat_figures *figures, int left, i
 
 /* Two lines below the title where there is no room for a pane. */
 static void draw_strip(const view *view, const chat_figures *figures, int columns) {
-    char memory[32], share[48];
+    char memory[32], share[48], adapter[CHAT_ADAPTER_TEXT];
     int graph = columns >= 72 ? 16 : columns >= 56 ? 8 : 0;
     share_text(figures, share, sizeof(share));
+    chat_adapter_text(&view->chat, adapter);
     put_format(1, 0, columns - graph - 1, A_DIM, "%6.1f t/s  first %.0f ms  ctx %u/%u  adapter %s",
                figures->rate, figures->first_token_seconds * 1e3, figures->context_used,
-               figures->context_max, adapter_text(view));
+               figures->context_max, adapter);
     if (graph > 0)
         draw_graph(view, 1, columns - graph, graph);
     put_format(2, 0, columns, A_DIM, "KV %u+%u/%u  %s  reads %s  %u threads, %s",
@@ -297,8 +295,11 @@ static int draw_input(view *view, int rows, int columns, int *cursor_row, int *c
     int top = rows - shown;
     for (int i = 0; i < columns; i++)
         put(top - 1, i, 1, text_from("─"), A_DIM);
-    if (view->chat.busy)
+    if (view->chat.busy && view->waiting_count == 0)
         put(top - 1, 2, columns - 3, text_from(" answering: Ctrl-C stops "), A_DIM);
+    else if (view->chat.busy)
+        put_format(top - 1, 2, columns - 3, A_DIM, " answering: Ctrl-C stops; %zu waiting: %s ",
+                   view->waiting_count, view->waiting.data);
     for (int i = 0; i < shown; i++) {
         put(top + i, 0, 2, text_from(first + i == 0 ? "> " : "  "), A_BOLD);
         if (first + i < (int)layout_line_count(&laid))
@@ -394,14 +395,18 @@ avo_status tui_chat(const tui_options *options, avo_error *error) {
     AVO_TRY(begin_screen(&view, &screen, error));
     editor_init(&view.editor);
     buffer_init(&view.taken, NULL, EDITOR_BYTES_MAX);
+    buffer_init(&view.waiting, NULL, EDITOR_BYTES_MAX);
     avo_status status = chat_open(&view.chat, options, error);
     if (status == AVO_OK && !view.chat.templated)
         chat_note(&view.chat,
                   "This model has no chat template: it continues what was written, as it is.");
+    if (status == AVO_OK)
+        view_take_typed(&view);
     while (status == AVO_OK && !view.leaving) {
         draw(&view);
         view_take_keys(&view);
         chat_collect(&view.chat);
+        view_send_waiting(&view);
     }
     chat_close(&view.chat);
     end_screen(screen);
@@ -410,5 +415,6 @@ avo_status tui_chat(const tui_options *options, avo_error *error) {
     free(view.laid);
     editor_free(&view.editor);
     buffer_free(&view.taken);
+    buffer_free(&view.waiting);
     return status;
 }

@@ -21,9 +21,12 @@ typedef struct view {
     laid_message *laid;
     size_t laid_count;
     buffer taken;
+    buffer waiting; /* messages that wait for the end of the answer, each with its 0 */
+    size_t waiting_count;
     size_t scroll; /* lines between the end and what is shown */
     size_t lines;  /* of the transcript, when last drawn */
     bool colours, leaving, pasting;
+    bool typed_before; /* keys come from before the screen: Enter is a newline there */
     int transcript_rows;
 } view;
 
@@ -33,5 +36,9 @@ typedef struct view {
 
 /* Waits a little for keys and does what those that are there say. */
 void view_take_keys(view *view);
+/* What was typed while the model was loaded. The terminal then still made a newline of Enter. */
+void view_take_typed(view *view);
+/* Sends the next message that waits, where no answer is on its way. */
+void view_send_waiting(view *view);
 
 #endif

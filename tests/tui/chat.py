@@ -11,8 +11,10 @@ from pathlib import Path
 
 from chat_model import write_model
 from command import AVOCET, GOOD, USAGE, call
+from tiny_model import write_adapter
 
 SKIPPED = 77
+ENDLESS = ("--logit-bias", "2=-inf", "--ctx", "60000")  # never the end token: seconds of answer
 
 
 class Screen:
@@ -71,6 +73,13 @@ class FullScreen(unittest.TestCase):
             self.screen.close()
         self.scratch.cleanup()
 
+    def answers(self, saved):
+        self.screen.type(f"/save {saved}")
+        self.screen.keys("Enter")
+        self.screen.wait("Saved to")
+        return [message["content"] for message in json.loads(saved.read_text())["messages"]
+                if message["role"] == "assistant"]
+
     def open(self, *arguments, **options):
         self.screen = Screen(self.folder, *arguments, **options)
         self.screen.wait("Say something")
@@ -96,7 +105,11 @@ class FullScreen(unittest.TestCase):
         screen.wait("/adapter", "/retry", "PgUp")
         for line, answer in (("/set temperature 0.5", "temperature = 0.5"),
                              ("/set temperature -1", "goes from 0 to 100"),
+                             ("/set temperature hot", 'temperature: "hot" is no number'),
+                             ("/set seed 7", "seed = 7"),
+                             ("/set seed 0.5", "whole number"),
                              ("/set nothing 1", "no setting"),
+                             ("/set nothing hot", "no setting"),
                              ("/adapter", "None is loaded"),
                              ("/adapter ghost", "ghost"),
                              ("/system be", "holds from the next"),
@@ -173,6 +186,81 @@ class FullScreen(unittest.TestCase):
         screen.type("/set x 1")
         screen.keys("Enter", "Up")
         screen.wait("> /set x 1")
+
+    def test_retry_is_another_answer(self):
+        screen = self.open("-n", "30", "--logit-bias", "2=-inf")
+        seen = set()
+        for line, end in (("hi", "Ended after"), ("/retry", "temperature 0.8, seed 1"),
+                          ("/retry", "temperature 0.8, seed 2")):
+            screen.type(line)
+            screen.keys("Enter")
+            screen.wait(end)
+            seen.update(self.answers(self.folder / f"talk{len(seen)}.json"))
+        self.assertEqual(len(seen), 3, seen)
+        screen.type("/set")
+        screen.keys("Enter")
+        screen.wait("temperature = 0,")  # the setting stays
+
+    def test_retry_keeps_a_temperature(self):
+        screen = self.open("-n", "4", "--temperature", "0.5")
+        screen.type("hi")
+        screen.keys("Enter")
+        screen.wait("> hi", "t/s")
+        time.sleep(0.5)
+        screen.keys("/retry", "Enter")
+        screen.keys("/set", "Enter")
+        self.assertNotIn("Sampled with", screen.wait("seed = 1"))
+
+    def test_what_is_typed_while_the_model_loads(self):
+        self.screen = Screen(self.folder, "-n", "2")
+        self.screen.keys("/set temperature 0.5", "Enter", "hi", "Enter", "half")
+        self.screen.wait("temperature = 0.5", "> hi \n", "> half \n")
+        self.screen.keys("C-j", "rest")  # and from now on Ctrl-J is itself
+        self.screen.wait("> half \n  rest \n")
+
+    def test_what_is_sent_during_an_answer_waits(self):
+        screen = self.open(*ENDLESS)
+        screen.keys("hi", "Enter", "second", "Enter", "third", "Enter", "fourth")
+        screen.wait("answering: Ctrl-C stops; 2 waiting: second", "> fourth")
+        screen.keys("C-c")  # nobody wants the next one now
+        screen.wait("Stopped.", "> second \n  third \n  fourth")
+
+    def test_the_waiting_are_sent_in_order(self):
+        screen = self.open("-n", "2")
+        screen.keys("hi", "Enter", "second", "Enter", "third", "Enter", "rest")
+        shown = screen.wait("> hi \n", "> second \n", "> third \n", "> rest \n")
+        self.assertLess(shown.index("> second"), shown.index("> third"))
+
+    def test_leaving_during_an_answer(self):
+        for farewell in ("exit", "/quit"):
+            screen = self.open(*ENDLESS)
+            screen.keys("hi", "Enter")
+            screen.wait("answering")
+            screen.keys("second", "Enter", farewell, "Enter")
+            screen.wait("status 0")
+            screen.close()
+        self.screen = None
+
+    def test_the_weight_of_an_adapter(self):
+        write_adapter(self.folder / "adapter", 1, layers=3, width=36)
+        screen = self.open("--adapter", f"one={self.folder}/adapter")
+        self.assertNotIn("×", screen.wait("adapter one"))
+        screen.type("/adapter one 0.5")
+        screen.keys("Enter")
+        screen.wait("adapter one × 0.5", "weight 0.5")
+        screen.type("/adapter")
+        screen.keys("Enter")
+        screen.wait("Adapter: one × 0.5.")
+
+    def test_terminals_without_a_full_screen(self):
+        for terminal in ("dumb", "nosuchterm"):
+            self.screen = Screen(self.folder, "-n", "2", columns=120,
+                                 environment=(f"TERM={terminal}",))
+            self.screen.wait(f'the terminal "{terminal}"', "as with --plain", "> ")
+            self.screen.keys("/set top_k 7", "Enter", "exit", "Enter")
+            self.screen.wait("top_k = 7", "status 0")
+            self.screen.close()
+        self.screen = None
 
     def test_sizes(self):
         screen = self.open("-n", "4")
