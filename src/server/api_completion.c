@@ -23,31 +23,35 @@ static avo_status write_piece(const buffer *piece, buffer *out) {
     return buffer_append_text(out, "\"");
 }
 
-/* One alternative; a text that stands there already, from another token, is not told twice. */
-static avo_status write_top(const answer *a, int32_t token, float logprob, size_t begin,
-                            buffer *piece, buffer *key, buffer *out) {
+/* One alternative; a text that stands there already, from another token, is not told twice. `keys`
+ * has all of them, a newline before and behind each: within one it is written as \n. */
+static avo_status write_top(const answer *a, int32_t token, float logprob, buffer *piece,
+                            buffer *keys, buffer *out) {
+    size_t at = keys->size;
     AVO_TRY(api_piece(a->api->model, token, piece));
-    key->size = 0;
-    AVO_TRY(write_piece(piece, key));
-    AVO_TRY(buffer_append_text(key, ":"));
-    if (memmem(out->data + begin, out->size - begin, key->data, key->size) != NULL)
+    AVO_TRY(write_piece(piece, keys));
+    AVO_TRY(buffer_append_text(keys, "\n"));
+    size_t bytes = keys->size - at;
+    if (memmem(keys->data, at, keys->data + at - 1, bytes + 1) != NULL)
         return AVO_OK;
-    if (out->size > begin + 1)
+    if (at > 1)
         AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(buffer_append(out, key->data, key->size));
+    AVO_TRY(buffer_append(out, keys->data + at, bytes - 1));
+    AVO_TRY(buffer_append_text(out, ":"));
     return write_float(out, logprob);
 }
 
 /* The likeliest ones and the token itself. */
 static avo_status write_tops(const answer *a, const avo_token_event *token, bool known,
-                             buffer *piece, buffer *key, buffer *out) {
+                             buffer *piece, buffer *keys, buffer *out) {
     if (!known || token->top_count == 0)
         return buffer_append_text(out, "null");
-    size_t begin = out->size;
+    keys->size = 0;
+    AVO_TRY(buffer_append_text(keys, "\n"));
     AVO_TRY(buffer_append_text(out, "{"));
     for (uint32_t i = 0; i < token->top_count; i++)
-        AVO_TRY(write_top(a, token->top[i].token, token->top[i].logprob, begin, piece, key, out));
-    AVO_TRY(write_top(a, token->token, token->logprob, begin, piece, key, out));
+        AVO_TRY(write_top(a, token->top[i].token, token->top[i].logprob, piece, keys, out));
+    AVO_TRY(write_top(a, token->token, token->logprob, piece, keys, out));
     return buffer_append_text(out, "}");
 }
 
@@ -59,7 +63,7 @@ static size_t characters_of(text_view text) {
 }
 
 static avo_status write_lists(answer *a, choice *c, const avo_token_event *token, buffer *piece,
-                              buffer *key) {
+                              buffer *keys) {
     buffer *lists = c->entries;
     for (size_t i = 0; i < 4; i++)
         if (lists[i].size > 0)
@@ -70,16 +74,16 @@ static avo_status write_lists(answer *a, choice *c, const avo_token_event *token
     AVO_TRY(buffer_format(&lists[OFFSETS], "%llu", (unsigned long long)c->characters));
     c->characters += characters_of(buffer_text(piece));
     AVO_TRY(write_float(&lists[LOGPROBS], token->logprob));
-    return write_tops(a, token, known, piece, key, &lists[TOPS]);
+    return write_tops(a, token, known, piece, keys, &lists[TOPS]);
 }
 
 static avo_status completion_token(answer *a, choice *c, const avo_token_event *token) {
-    buffer piece, key;
+    buffer piece, keys;
     buffer_init(&piece, NULL, API_TEXT_BYTES_MAX);
-    buffer_init(&key, NULL, API_TEXT_BYTES_MAX);
-    avo_status status = write_lists(a, c, token, &piece, &key);
+    buffer_init(&keys, NULL, API_ANSWER_BYTES_MAX);
+    avo_status status = write_lists(a, c, token, &piece, &keys);
     buffer_free(&piece);
-    buffer_free(&key);
+    buffer_free(&keys);
     return status;
 }
 

@@ -392,6 +392,27 @@ class Endpoints(unittest.TestCase):
             self.assertEqual(message, alone[seed])
 
 
+class Quotes(unittest.TestCase):
+    """A model with a token that is a quotation mark and a letter."""
+
+    def test_no_alternative_is_lost(self):
+        with tempfile.TemporaryDirectory(prefix="avocet-quotes-") as scratch:
+            folder = write_model(Path(scratch), template="{{ messages[0].content }}")
+            for path in folder.glob("*.json"):
+                path.write_text(path.read_text().replace("<|system|>", '\\"x'))
+            seen = 0
+            with Server(folder, "--name", "tiny", "--threads", "1") as server:
+                for seed in range(4):
+                    told = server.post(TEXT, {"prompt": "ab", "max_tokens": 50, "seed": seed,
+                                              "temperature": 1, "logprobs": 20,
+                                              "ignore_eos": True}, 200)["choices"][0]["logprobs"]
+                    for token, tops in zip(told["tokens"], told["top_logprobs"]):
+                        self.assertIn(token, tops)
+                        self.assertGreaterEqual(len(tops), 20)
+                        seen += '"x' in tops and "x" in tops
+            self.assertGreater(seen, 0)
+
+
 class Calls(unittest.TestCase):
     """A model whose calls begin with a special token, which is what it says first."""
 
