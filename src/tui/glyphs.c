@@ -64,6 +64,15 @@ static size_t attached(text_view text, size_t begin, size_t at, uint32_t first, 
     return at - begin;
 }
 
+size_t glyph_printed(text_view text, size_t at, text_view *shown) {
+    uint32_t c;
+    const char *here = text.data + at;
+    size_t bytes = utf8_decode(here, text.size - at, &c);
+    bool passes = bytes > 0 && (c == '\n' || c == '\t' || !is_harmful(c));
+    *shown = passes ? (text_view){here, bytes} : (text_view){replacement, sizeof(replacement) - 1};
+    return bytes > 0 ? bytes : utf8_invalid_length(here, text.size - at);
+}
+
 glyph glyph_at(text_view text, size_t at) {
     uint32_t first;
     const char *here = text.data + at;

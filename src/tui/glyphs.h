@@ -27,6 +27,9 @@ bool glyphs_locale(void);
 glyph glyph_at(text_view text, size_t at);
 /* Where the one that ends at `at` > 0 begins. */
 size_t glyph_before(text_view text, size_t at);
+/* The same for text that is printed as it comes, in pieces that may part a cluster: the character
+ * at `at` alone; tabs and newlines pass. Bytes of it; *shown: what may be printed. */
+size_t glyph_printed(text_view text, size_t at, text_view *shown);
 /* Of a line without newlines. */
 size_t glyph_columns(text_view text);
 

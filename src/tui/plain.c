@@ -1,6 +1,7 @@
 /* The chat without a screen: a line in, an answer out. For pipes, scripts, editors and dumb
  * terminals. A line that ends in a backslash goes on in the next one. */
 #include "tui/chat.h"
+#include "tui/glyphs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,17 @@ typedef struct plain {
     size_t notes; /* messages that were looked at */
 } plain;
 
-/* Control characters of a model's text do not reach a terminal. */
-static void print_text(const plain *plain, text_view text) {
-    bool safe = !isatty(STDOUT_FILENO);
-    (void)plain;
-    for (size_t i = 0; i < text.size; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        if (safe || c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7F))
-            putchar(c);
+/* What could move a terminal's cursor does not reach one. */
+static void print_text(FILE *file, text_view text) {
+    text_view shown = text;
+    bool terminal = isatty(fileno(file));
+    for (size_t at = 0; terminal && at < text.size;) {
+        at += glyph_printed(text, at, &shown);
+        fwrite(shown.data, 1, shown.size, file);
     }
-    fflush(stdout);
+    if (!terminal)
+        fwrite(text.data, 1, text.size, file);
+    fflush(file);
 }
 
 /* Notes go to standard error: they are no part of the answer. */
@@ -35,8 +37,10 @@ static void print_notes(plain *plain) {
     const conversation *said = &plain->chat.conversation;
     plain->notes = plain->notes < said->count ? plain->notes : said->count;
     for (; plain->notes < said->count; plain->notes++)
-        if (said->messages[plain->notes].speaker == SPEAKER_NOTE)
-            fprintf(stderr, "%s\n", said->messages[plain->notes].text.data);
+        if (said->messages[plain->notes].speaker == SPEAKER_NOTE) {
+            print_text(stderr, buffer_text(&said->messages[plain->notes].text));
+            fputc('\n', stderr);
+        }
 }
 
 /* Prints the answer as it comes. */
@@ -52,7 +56,7 @@ static void follow(plain *plain) {
         if (index >= chat->conversation.count)
             break; /* it failed before its first word */
         text_view text = buffer_text(&chat->conversation.messages[index].text);
-        print_text(plain, (text_view){text.data + shown, text.size - shown});
+        print_text(stdout, (text_view){text.data + shown, text.size - shown});
         if (text.size > shown)
             ended_line = text.data[text.size - 1] == '\n';
         shown = text.size;

@@ -40,6 +40,28 @@ static void expect(bool markdown, const char *text, size_t columns, const char *
     layout_free(&layout);
 }
 
+/* Whatever pieces it comes in: characters that a terminal obeys are replaced, others stay. */
+static void printed(void **state) {
+    (void)state;
+    static const char *const harmful[] = {"\x1B",         "\r",           "\x08",
+                                          "\x7F",         "\xC2\x80",     "\xC2\x9B",
+                                          "\xC2\x9F",     "\xE2\x80\xAE", "\xF3\xA0\x81\x81",
+                                          "\xEF\xBB\xBF", "\x9B",         "\xE2\x80"};
+    static const char *const harmless[] = {"a", "\n", "\t",   "\xC2\xA0",
+                                           "é", "日", "🙂", "\xCC\x81"};
+    text_view shown;
+    for (size_t i = 0; i < sizeof(harmful) / sizeof(harmful[0]); i++) {
+        text_view text = text_from(harmful[i]);
+        assert_int_equal(glyph_printed(text, 0, &shown), text.size);
+        assert_true(text_is(shown, "\xEF\xBF\xBD"));
+    }
+    for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++) {
+        text_view text = text_from(harmless[i]);
+        assert_int_equal(glyph_printed(text, 0, &shown), text.size);
+        assert_true(text_is(shown, harmless[i]));
+    }
+}
+
 static void widths(void **state) {
     (void)state;
     assert_int_equal(glyph_columns(text_from("abc")), 3);
@@ -152,8 +174,8 @@ int main(void) {
         print_message("skipped: no UTF-8 locale\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(widths), cmocka_unit_test(hostile_text),
-                                       cmocka_unit_test(wrapping), cmocka_unit_test(markdown),
-                                       cmocka_unit_test(random_texts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(printed),  cmocka_unit_test(widths),   cmocka_unit_test(hostile_text),
+        cmocka_unit_test(wrapping), cmocka_unit_test(markdown), cmocka_unit_test(random_texts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
