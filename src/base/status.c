@@ -92,3 +92,20 @@ avo_status status_prefix(avo_error *error, avo_status status, const char *format
 avo_status status_no_memory(avo_error *error, const char *what, size_t bytes) {
     return status_fail(error, AVO_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }
+
+const char *finish_text(avo_finish finish) {
+    switch (finish) {
+    case AVO_FINISH_STOP_TOKEN:
+    case AVO_FINISH_STOP_STRING:
+        return "stop";
+    case AVO_FINISH_LENGTH:
+        return "length";
+    case AVO_FINISH_CONTEXT:
+        return "context";
+    case AVO_FINISH_CANCELLED:
+        return "cancelled";
+    case AVO_FINISH_DEADLINE:
+        return "deadline";
+    }
+    return "unknown";
+}

@@ -36,6 +36,9 @@ AVO_MUST_USE avo_status status_prefix(avo_error *error, avo_status status, const
 AVO_MUST_USE avo_status status_no_memory(avo_error *error, const char *what, size_t bytes)
     __attribute__((cold));
 
+/* "stop", "length", "context", "cancelled", "deadline": as files and reports have it. */
+const char *finish_text(avo_finish finish);
+
 #ifdef __clang_analyzer__
 /* The analyzer does not look into status.c: it shall know that a failure is one. */
 #define status_fail(error, status, ...) ((void)!(status_fail)(error, status, __VA_ARGS__), (status))

@@ -66,7 +66,6 @@ AVO_MUST_USE avo_status run_record_prompt(run_record *record, const avo_token_ev
 AVO_MUST_USE avo_status run_record_embedding(run_record *record, const float *values,
                                              uint32_t count);
 
-const char *run_finish_text(avo_finish finish);
 /* Tokens per second, 0 where there was nothing to measure. */
 double run_prefill_rate(const run_record *record);
 double run_decode_rate(const run_record *record);

@@ -86,23 +86,6 @@ avo_status run_record_embedding(run_record *record, const float *values, uint32_
     return AVO_OK;
 }
 
-const char *run_finish_text(avo_finish finish) {
-    switch (finish) {
-    case AVO_FINISH_STOP_TOKEN:
-    case AVO_FINISH_STOP_STRING:
-        return "stop";
-    case AVO_FINISH_LENGTH:
-        return "length";
-    case AVO_FINISH_CONTEXT:
-        return "context";
-    case AVO_FINISH_CANCELLED:
-        return "cancelled";
-    case AVO_FINISH_DEADLINE:
-        return "deadline";
-    }
-    return "unknown";
-}
-
 double run_prefill_rate(const run_record *record) {
     double seconds = record->result.prefill_seconds;
     return seconds > 0.0 ? (double)record->prefilled / seconds : 0.0;
@@ -154,8 +137,8 @@ avo_status run_write_answer(const run_record *record, buffer *out) {
     AVO_TRY(buffer_format(out,
                           ",\"finish_reason\":\"%s\",\"usage\":{\"prompt_tokens\":%u,"
                           "\"completion_tokens\":%u,\"total_tokens\":%u}",
-                          run_finish_text(result->finish), result->prompt_tokens,
-                          result->new_tokens, result->prompt_tokens + result->new_tokens));
+                          finish_text(result->finish), result->prompt_tokens, result->new_tokens,
+                          result->prompt_tokens + result->new_tokens));
     if (record->use_count == 0)
         return AVO_OK;
     return run_adapters_write(record->adapters, record->uses, record->use_count, out);

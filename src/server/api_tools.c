@@ -104,23 +104,14 @@ bool format_read(api *api, const api_values *values, generation *g, arena *scrat
 
 /* ---- Tools ---- */
 
-static bool good_name(text_view name) {
-    for (size_t i = 0; i < name.size; i++) {
-        char c = name.data[i];
-        if (!(c == '_' || c == '-' || c == '.' || (c >= '0' && c <= '9') ||
-              (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')))
-            return false;
-    }
-    return name.size > 0 && name.size <= API_TOOL_NAME_MAX;
-}
-
 static bool write_tool(buffer *out, const json_value *function, const char *schema_key,
                        const char *param, api_fault *fault) {
     const json_value *name = json_find(function, "name");
     const json_value *description = json_find(function, "description");
     const json_value *schema = json_find(function, schema_key);
     const json_value *strict = json_find(function, "strict");
-    if (name == NULL || name->kind != JSON_STRING || !good_name(name->string))
+    if (name == NULL || name->kind != JSON_STRING || !tool_name_good(name->string) ||
+        name->string.size > API_TOOL_NAME_MAX)
         return FAULT_FIELD(fault, param,
                            "%s: a function has a name of 1 to %d letters, digits, _, - and .",
                            param, API_TOOL_NAME_MAX);

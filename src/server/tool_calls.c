@@ -139,7 +139,7 @@ static text_view name_before(const tool_parser *p) {
     return tool_trim(text);
 }
 
-static bool good_name(text_view name) {
+bool tool_name_good(text_view name) {
     bool good = name.size > 0;
     for (size_t i = 0; i < name.size; i++) {
         char c = name.data[i];
@@ -177,7 +177,7 @@ static avo_status json_ends(tool_parser *p) {
     }
     bool named = has_name_before(p);
     if (good && named) {
-        good = value.kind == JSON_OBJECT && good_name(name_before(p));
+        good = value.kind == JSON_OBJECT && tool_name_good(name_before(p));
         if (good)
             AVO_TRY(parser_add_call(p, name_before(p), &value, &p->staged[0], &good));
     } else if (good) {
@@ -244,7 +244,7 @@ static avo_status value_begins(tool_parser *p, char byte) {
     p->scan = python ? SCAN_PYTHON : SCAN_JSON;
     p->value_at = p->raw.size - 1;
     p->depth = 1;
-    if (has_name_before(p) && good_name(name_before(p)))
+    if (has_name_before(p) && tool_name_good(name_before(p)))
         return arguments_begin(p, name_before(p)); /* to the end of the value */
     p->follow.members = byte == '[' ? 2 : 1;
     return follow_open(p, byte);

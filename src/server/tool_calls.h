@@ -41,6 +41,10 @@ typedef struct tool_call {
     bool cut;            /* because the answer has ended in them */
 } tool_call;
 
+/* Letters, digits, _, - and ., at least one: what functions are called, in requests and in calls.
+ */
+bool tool_name_good(text_view name);
+
 #define TOOL_CALLS_MAX      128 /* of one answer; those that come after them are text */
 #define TOOL_CALL_BYTES_MAX ((size_t)1 << 20)
 

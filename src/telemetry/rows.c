@@ -38,23 +38,6 @@ static avo_status write_quoted(const char *text, buffer *row) {
     return buffer_append_text(row, "\"");
 }
 
-static const char *finish_text(avo_finish finish) {
-    switch (finish) {
-    case AVO_FINISH_STOP_TOKEN:
-    case AVO_FINISH_STOP_STRING:
-        return "stop";
-    case AVO_FINISH_LENGTH:
-        return "length";
-    case AVO_FINISH_CONTEXT:
-        return "context";
-    case AVO_FINISH_CANCELLED:
-        return "cancelled";
-    case AVO_FINISH_DEADLINE:
-        return "deadline";
-    }
-    return "unknown";
-}
-
 /* Behind a separator, with three decimals; what is not known is empty. */
 static avo_status write_number(buffer *row, const char *separator, double number) {
     char text[64] = "";
