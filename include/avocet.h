@@ -73,7 +73,8 @@ extern "C" {
     X(AVO_ERROR_CANCELLED, 9, "cancelled by the caller")                                           \
     X(AVO_ERROR_NOT_FOUND, 10, "not found")                                                        \
     X(AVO_ERROR_NETWORK, 11, "the network transfer failed")                                        \
-    X(AVO_ERROR_TEMPLATE, 12, "the chat template failed")
+    X(AVO_ERROR_TEMPLATE, 12, "the chat template failed")                                          \
+    X(AVO_ERROR_DEADLINE, 13, "the deadline cannot be met")
 
 typedef enum avo_status {
 #define AVO_STATUS_ENUM(name, number, text) name = number,
@@ -884,12 +885,15 @@ typedef struct avo_request {
     const int32_t *stop_tokens;
     size_t stop_token_count;
     bool ignore_end;
-    const char *tenant;          /* fairness is between tenants, and between adapters of one */
-    float tenant_weight;         /* 0: 1; otherwise 0.001 to 1e9 */
-    uint32_t priority;           /* 0…15, 0 is served first; default 8 */
-    double first_token_deadline; /* seconds from submission; 0: none */
-    double deadline;             /* for the whole answer */
-    const char *cache_salt;      /* prefixes are shared only with requests of the same salt */
+    const char *tenant;  /* fairness is between tenants, and between adapters of one */
+    float tenant_weight; /* 0: 1; otherwise 0.001 to 1e9 */
+    uint32_t priority;   /* 0…15, 0 is served first; default 8 */
+    /* Seconds from submission; 0: none. One that passes ends the request with AVO_FINISH_DEADLINE;
+     * one that cannot be met any more, before its prompt is begun, fails it with
+     * AVO_ERROR_DEADLINE. */
+    double first_token_deadline;
+    double deadline;        /* for the whole answer */
+    const char *cache_salt; /* prefixes are shared only with requests of the same salt */
     avo_event_function on_event;
     void *on_event_context;
     avo_grammar *grammar; /* a reference is taken; NULL: any answer */

@@ -57,9 +57,10 @@ static void take_job(avo_scheduler *s, job *job) {
                              .scored = given->prompt_logprobs};
     uint64_t retry_ns = 0;
     avo_status status = sched_submit(s->core, &request, clock_now_ns(), &retry_ns, &job->error);
-    if (status == AVO_ERROR_LIMIT)
+    if (status == AVO_ERROR_LIMIT) { /* its deadline: submission has bounded everything else */
+        job->error.status = AVO_ERROR_DEADLINE;
         over_locked(job, JOB_ENDS_REFUSED);
-    else if (status != AVO_OK)
+    } else if (status != AVO_OK)
         over_locked(job, JOB_ENDS_FAILED);
 }
 
@@ -257,7 +258,7 @@ static void end_job(avo_scheduler *s, const sched_end *end) {
         break;
     case SCHED_REFUSED:
         how = JOB_ENDS_REFUSED;
-        (void)!status_fail(&job->error, AVO_ERROR_LIMIT,
+        (void)!status_fail(&job->error, AVO_ERROR_DEADLINE,
                            "the deadline of the request cannot be met");
         break;
     case SCHED_FAILED:

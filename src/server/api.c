@@ -162,7 +162,7 @@ void api_close(api *api) {
     if (api == NULL)
         return;
     pthread_mutex_lock(&api->lock);
-    while (api->helpers > 0 || api->readers > 0)
+    while (api->helpers > 0 || api->readers > 0 || api->room_runs)
         pthread_cond_wait(&api->idle, &api->lock);
     pthread_mutex_unlock(&api->lock);
     grammar_cache_close(api->grammars);
@@ -210,6 +210,9 @@ void fault_from_error(api_fault *fault, const avo_error *error, const char *para
         return;
     case AVO_ERROR_NOT_FOUND:
         (void)fault_set(fault, 404, "model", "model_not_found", "%s", error->text);
+        return;
+    case AVO_ERROR_DEADLINE:
+        (void)fault_set(fault, 504, "deadline_ms", "deadline_exceeded", "%s", error->text);
         return;
     case AVO_ERROR_FULL:
         (void)fault_set(fault, 503, NULL, "overloaded", "%s", error->text);

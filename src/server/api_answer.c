@@ -1,10 +1,15 @@
 /* Submission, events, ends. */
 #include "server/api_answer.h"
 
+#include "base/clock.h"
+#include "server/api_helpers.h"
 #include "server/keys.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
+
+#define ROOM_TICK_NS 5000000 /* between two questions whether there is room */
 
 /* ---- References ---- */
 
@@ -77,19 +82,31 @@ static void send_fault(answer *a) {
     }
 }
 
-/* Deadlines that passed before there was anything to tell. */
+static bool is_late(const choice *c) {
+    return c->result.finish == AVO_FINISH_DEADLINE && c->tokens_seen == 0;
+}
+
+/* Deadlines that passed before there was anything to tell. What other choices have is told; of a
+ * list of embeddings none may miss. */
 static void look_at_deadline(answer *a) {
-    bool late = false;
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < a->choice_count; i++) {
-        late = late || a->choices[i].result.finish == AVO_FINISH_DEADLINE;
-        tokens += a->choices[i].tokens_seen;
-    }
-    if (late && tokens == 0 && a->fault.status == 0)
+    uint32_t late = 0;
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        late += is_late(&a->choices[i]);
+    bool nothing = late == a->choice_count || (late > 0 && a->g->pooling != AVO_POOLING_NONE);
+    if (nothing && a->fault.status == 0)
         (void)fault_set(&a->fault, 504,
                         a->g->first_token_deadline > 0.0 ? "first_token_deadline_ms"
                                                          : "deadline_ms",
                         "deadline_exceeded", "the deadline passed before the first token");
+}
+
+static avo_status close_choice(choice *c);
+
+/* Every choice has its end, those too that had no time. */
+static avo_status close_all(answer *a) {
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        AVO_TRY(close_choice(&a->choices[i]));
+    return AVO_OK;
 }
 
 static void finish_all(answer *a) {
@@ -100,8 +117,11 @@ static void finish_all(answer *a) {
         (void)fault_set(&a->fault, 499, NULL, "client_gone", "the client has gone");
     if (a->fault.status == 0) {
         a->out.size = 0;
-        avo_status status =
-            a->streaming ? a->writer->end(a, &a->out) : a->writer->whole(a, &a->out);
+        avo_status status = close_all(a);
+        if (!a->streaming)
+            a->out.size = 0;
+        if (status == AVO_OK)
+            status = a->streaming ? a->writer->end(a, &a->out) : a->writer->whole(a, &a->out);
         if (status != AVO_OK)
             (void)fault_no_memory(&a->fault);
     }
@@ -154,7 +174,27 @@ static avo_status open_grammar(void *context, avo_grammar **grammar, avo_error *
     return error->status == AVO_OK ? AVO_ERROR_ARGUMENT : error->status;
 }
 
-static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
+/* What is left of a deadline, which counts from when the request came, for whichever of its
+ * choices; false: it has passed. */
+static bool time_left(const answer *a, double deadline, double *left) {
+    *left = 0.0;
+    if (deadline <= 0.0)
+        return true;
+    *left = deadline - clock_seconds(a->arrived_ns, clock_now_ns());
+    return *left > 0.0;
+}
+
+typedef struct answer_deadlines {
+    double first_token, whole;
+} answer_deadlines;
+
+static bool deadlines_hold(const answer *a, answer_deadlines *left) {
+    double first = a->spoken ? 0.0 : a->g->first_token_deadline;
+    return time_left(a, first, &left->first_token) && time_left(a, a->g->deadline, &left->whole);
+}
+
+static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds,
+                         avo_error *error) {
     answer *a = c->answer;
     const generation *g = a->g;
     avo_sampling sampling = g->sampling;
@@ -184,8 +224,8 @@ static avo_status submit(choice *c, double *retry_seconds, avo_error *error) {
     request.ignore_end = g->ignore_eos;
     request.tenant = g->tenant[0] == '\0' ? NULL : g->tenant;
     request.priority = g->priority;
-    request.first_token_deadline = g->first_token_deadline;
-    request.deadline = g->deadline;
+    request.first_token_deadline = left.first_token;
+    request.deadline = left.whole;
     request.cache_salt = g->cache_salt;
     if (g->grammar.param != NULL) {
         request.open_grammar = open_grammar;
@@ -211,7 +251,18 @@ static bool may_submit(const answer *a, const choice *c) {
            (c->index % a->g->best_of == 0 || a->choices[c->index - c->index % a->g->best_of].begun);
 }
 
-/* The lock is held. What there is no room for waits for the end of another of ours. */
+/* There is no time for it: it ends without having been begun. The lock is held. */
+static void choice_miss(choice *c) {
+    c->result.finish = AVO_FINISH_DEADLINE;
+    c->state = CHOICE_OVER;
+    c->begun = true; /* nobody waits for it */
+    c->answer->over++;
+}
+
+static bool wait_for_room(answer *a);
+
+/* The lock is held. What there is no room for waits for the end of another of ours; where all of
+ * those have ended, for room: what was computed is not thrown away. */
 static void pump(answer *a) {
     for (uint32_t i = 0; i < a->choice_count && a->fault.status == 0; i++) {
         choice *c = &a->choices[i];
@@ -225,11 +276,17 @@ static void pump(answer *a) {
         }
         avo_error error = {0};
         double retry = 0.0;
-        avo_status status = submit(c, &retry, &error);
+        answer_deadlines left;
+        if (!deadlines_hold(a, &left)) {
+            choice_miss(c);
+            continue;
+        }
+        avo_status status = submit(c, left, &retry, &error);
         if (status == AVO_OK) {
             c->state = CHOICE_SUBMITTED;
             a->in_flight++;
-        } else if (status == AVO_ERROR_FULL && a->in_flight > 0) {
+        } else if (status == AVO_ERROR_FULL &&
+                   (a->in_flight > 0 || (a->over > 0 && wait_for_room(a)))) {
             return;
         } else {
             fault_from_error(&a->fault, &error, prompt_param(a->g));
@@ -340,6 +397,7 @@ static avo_status echo_prompt(choice *c) {
 
 static avo_status on_token(choice *c, const avo_token_event *token) {
     answer *a = c->answer;
+    a->spoken = true;
     AVO_TRY(begin_stream(a));
     AVO_TRY(echo_prompt(c));
     if (token->token >= 0) {
@@ -354,17 +412,11 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
     return take_text(c, token->token, (text_view){token->text, token->text_bytes});
 }
 
-static avo_status on_finished(choice *c, const avo_request_result *result) {
+static avo_status close_choice(choice *c) {
     answer *a = c->answer;
-    if (result->finish == AVO_FINISH_CANCELLED) {
-        if (!atomic_load(&a->gone) && a->fault.status == 0)
-            (void)fault_set(&a->fault, 503, NULL, "shutting_down", "the server is shutting down");
+    if (c->closed || a->g->pooling != AVO_POOLING_NONE)
         return AVO_OK;
-    }
-    if (result->finish == AVO_FINISH_DEADLINE && c->tokens_seen == 0)
-        return AVO_OK;
-    if (a->g->pooling != AVO_POOLING_NONE)
-        return a->writer->vector(a, c, result);
+    c->closed = true;
     AVO_TRY(begin_stream(a));
     AVO_TRY(echo_prompt(c));
     if (c->parser != NULL) {
@@ -374,6 +426,20 @@ static avo_status on_finished(choice *c, const avo_request_result *result) {
         AVO_TRY(tell(c, rest));
     }
     return in_pieces(a) ? a->writer->finish(a, c, &a->out) : AVO_OK;
+}
+
+static avo_status on_finished(choice *c, const avo_request_result *result) {
+    answer *a = c->answer;
+    if (result->finish == AVO_FINISH_CANCELLED) {
+        if (!atomic_load(&a->gone) && a->fault.status == 0)
+            (void)fault_set(&a->fault, 503, NULL, "shutting_down", "the server is shutting down");
+        return AVO_OK;
+    }
+    if (is_late(c) && !a->streaming) /* whether there will be a stream is not known yet */
+        return AVO_OK;
+    if (a->g->pooling != AVO_POOLING_NONE)
+        return a->writer->vector(a, c, result);
+    return close_choice(c);
 }
 
 static avo_status take_event(choice *c, const avo_event *event) {
@@ -386,6 +452,10 @@ static avo_status take_event(choice *c, const avo_event *event) {
     case AVO_EVENT_FINISHED:
         return on_finished(c, event->result);
     case AVO_EVENT_FAILED:
+        if (event->error->status == AVO_ERROR_DEADLINE) {
+            c->result.finish = AVO_FINISH_DEADLINE;
+            return a->streaming ? close_choice(c) : AVO_OK;
+        }
         if (a->fault.status == 0)
             fault_from_error(&a->fault, event->error, prompt_param(a->g));
         break;
@@ -429,6 +499,68 @@ static bool on_event(void *context, const avo_event *event) {
     if (finished)
         answer_release(a);
     return go_on;
+}
+
+/* ---- Room ---- */
+
+/* True: that was the end. */
+static bool ask_again(answer *a) {
+    pthread_mutex_lock(&a->lock);
+    a->waits = false;
+    a->out.size = 0;
+    pump(a);
+    bool finished = a->over == a->choice_count && !a->done;
+    if (finished)
+        finish_all(a);
+    pthread_mutex_unlock(&a->lock);
+    return finished;
+}
+
+/* Until nobody waits any more. */
+static void *room_main(void *context) {
+    api *api = context;
+    const struct timespec tick = {0, ROOM_TICK_NS};
+    for (;;) {
+        nanosleep(&tick, NULL);
+        pthread_mutex_lock(&api->lock);
+        answer *list = api->room_first;
+        api->room_first = NULL;
+        if (list == NULL) {
+            api->room_runs = false;
+            pthread_cond_broadcast(&api->idle);
+        }
+        pthread_mutex_unlock(&api->lock);
+        if (list == NULL)
+            return NULL;
+        while (list != NULL) {
+            answer *a = list;
+            list = a->room_next;
+            if (ask_again(a))
+                answer_release(a);
+            answer_release(a);
+        }
+    }
+}
+
+/* The answer's lock is held. False: nobody could ask again, or there will be no room. */
+static bool wait_for_room(answer *a) {
+    api *api = a->api;
+    if (a->waits)
+        return true;
+    if (server_draining(api->server))
+        return false;
+    pthread_mutex_lock(&api->lock);
+    if (!api->room_runs)
+        api->room_runs = thread_start(room_main, api);
+    bool waits = api->room_runs;
+    if (waits) {
+        a->waits = true;
+        atomic_fetch_add(&a->references, 1);
+        a->room_next = api->room_first;
+        api->room_first = a;
+    }
+    pthread_mutex_unlock(&api->lock);
+    return waits;
 }
 
 /* ---- Start ---- */
@@ -479,6 +611,9 @@ static answer *answer_open(api *api, exchange *exchange, generation *g,
     if (writer->in_order)
         a->segments = calloc(SEGMENTS_MAX, sizeof(*a->segments));
     a->created = api_now();
+    a->arrived_ns = exchange_asked(exchange)->arrived_ns;
+    if (a->arrived_ns == 0)
+        a->arrived_ns = clock_now_ns();
     a->number = api_random(api);
     api_make_id(api, writer->id_prefix, a->id, sizeof(a->id));
     bool good = !writer->in_order || a->segments != NULL;

@@ -1,7 +1,8 @@
 /* One answer of one or more choices, from submission to the last byte.
  *
- * Threads: the connection's thread submits; everything after that happens in the scheduler's
- * delivery thread, under the answer's lock. When the client goes, whoever sees it only sets a mark
+ * Threads: the connection's thread or a reader submits; everything after that happens in the
+ * scheduler's delivery thread, under the answer's lock; where the scheduler is full between two
+ * choices, a thread asks it again. When the client goes, whoever sees it only sets a mark
  * and cancels: it never takes the lock, which may be held by who waits for it (exchange.h).
  */
 #ifndef AVO_SERVER_API_ANSWER_H
@@ -20,6 +21,7 @@ typedef struct choice {
     atomic_ullong number; /* the scheduler's; 0: not known yet */
     bool begun;           /* a token has come, or its end: the prompt is computed */
     bool opened;          /* a stream has told its beginning */
+    bool closed;          /* its end was told, or is in its text */
     buffer text;          /* for the user */
     /* Log-probabilities as JSON, items separated by commas, since the last that a stream told:
      * chat and responses use the first, completions all four (tokens, logprobs, tops, offsets). */
@@ -86,6 +88,10 @@ struct answer {
     int64_t created;
     choice *choices;
     uint32_t choice_count, over, in_flight;
+    uint64_t arrived_ns; /* from when deadlines count */
+    bool spoken;         /* a token has come, of any choice */
+    bool waits;          /* for room in the scheduler, in the API's list */
+    answer *room_next;
     bool streaming, done;
     api_fault fault; /* of the first thing that went wrong */
     double retry_seconds;

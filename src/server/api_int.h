@@ -42,6 +42,8 @@ struct api {
     uint32_t readers; /* the same, of bodies; and those that wait for one */
     struct answer_job *unread_first, *unread_last;
     uint32_t unread_count;
+    bool room_runs; /* a thread that asks the scheduler again (api_answer.c), and for whom */
+    struct answer *room_first;
     bool tracing;
     numbered_adapter *adapters; /* by llama.cpp's number */
     uint32_t adapter_count, adapter_capacity;

@@ -26,6 +26,7 @@ typedef struct exchange_request {
     const char *id;        /* of the request: the client's X-Request-Id, or our own */
     const server_key *key; /* who asks; NULL where the server has no keys */
     const char *peer;      /* address, for the log */
+    uint64_t arrived_ns;   /* when all of it had come */
 } exchange_request;
 
 const exchange_request *exchange_asked(const exchange *exchange);

@@ -301,6 +301,7 @@ static void complete(exchange *exchange) {
         return;
     }
     exchange->asked.body = buffer_text(&exchange->body);
+    exchange->asked.arrived_ns = clock_now_ns();
     exchange->counted = true;
     atomic_fetch_add(&server->open_exchanges, 1);
     api_handle(exchange);

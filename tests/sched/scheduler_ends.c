@@ -268,7 +268,7 @@ static void deadlines(void **state) {
             same_answer(&e.seen[i], &e.alone[i]);
         } else if (i % 3 == 2 && e.seen[i].error.status != AVO_OK) {
             assert_int_equal(atomic_load(&e.seen[i].ended), 1);
-            assert_int_equal(e.seen[i].error.status, AVO_ERROR_LIMIT);
+            assert_int_equal(e.seen[i].error.status, AVO_ERROR_DEADLINE);
         } else {
             begins_like(&e.seen[i], &e.alone[i]);
             if (i % 3 == 1)

@@ -3,6 +3,7 @@
  * queue. Whatever happens, there is exactly one end. */
 #include "support/support.h"
 
+#include "base/clock.h"
 #include "server/api_int.h"
 #include "server/keys.h"
 #include "support/tiny_model.h"
@@ -452,6 +453,133 @@ static void test_list_longer_than_the_queue(void **state) {
     close_world(&w);
 }
 
+/* ---- Deadlines ---- */
+
+static size_t count_of(const char *text, const char *part) {
+    size_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        count++;
+    return count;
+}
+
+/* They count from when the request came, not from when a choice is submitted. */
+static void test_deadline_that_has_passed(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 2, 64);
+    static const char *const bodies[] = {"{" LONG ",\"n\":3,\"deadline_ms\":5000}",
+                                         "{" LONG ",\"n\":3,\"deadline_ms\":5000,\"stream\":true}",
+                                         "{" LONG ",\"first_token_deadline_ms\":5000}"};
+    for (size_t i = 0; i < 3; i++) {
+        exchange late;
+        ask(&late, bodies[i]);
+        late.asked.arrived_ns = clock_now_ns() - 6000000000u;
+        api_handle(&late);
+        finish(&late);
+        assert_int_equal(late.status, 504);
+        assert_non_null(strstr(late.body.data, "deadline_exceeded"));
+        done(&late);
+    }
+    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
+    avo_scheduler_describe(w.scheduler, &info);
+    assert_int_equal(info.submitted, 0);
+    close_world(&w);
+}
+
+/* Whenever it passes, every choice has one end, or the whole is 504. */
+static void test_deadline_in_the_middle(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 1, 64);
+    bool some = false;
+    for (int round = 0; round < 24; round++) {
+        exchange asked;
+        bool stream = round % 2 == 1;
+        char body[256];
+        snprintf(body, sizeof(body), "{" LONG ",\"n\":6,\"deadline_ms\":%d,\"stream\":%s}",
+                 1 + round * 4, stream ? "true" : "false");
+        ask(&asked, body);
+        api_handle(&asked);
+        finish(&asked);
+        if (asked.status == 200) {
+            assert_int_equal(count_of(asked.body.data, "\"finish_reason\":\"length\""), 6);
+            assert_int_equal(count_of(asked.body.data, "[DONE]"), stream);
+            some = true;
+        } else {
+            assert_int_equal(asked.status, 504);
+        }
+        done(&asked);
+    }
+    assert_true(some);
+    close_world(&w);
+}
+
+/* ---- Room ---- */
+
+typedef struct crowd {
+    avo_scheduler *scheduler;
+    atomic_bool over;
+} crowd;
+
+static bool ignore_event(void *context, const avo_event *event) {
+    (void)context;
+    (void)event;
+    return true;
+}
+
+/* Others, who fill the queue again as soon as there is room. */
+static void *crowd_main(void *context) {
+    crowd *crowd = context;
+    const struct timespec tick = {0, 200000};
+    avo_request request = AVO_REQUEST_INIT;
+    request.text = "other";
+    request.max_new_tokens = 8;
+    request.ignore_end = true;
+    request.on_event = ignore_event;
+    while (!atomic_load(&crowd->over)) {
+        avo_error error = {0};
+        if (avo_scheduler_submit(crowd->scheduler, &request, NULL, NULL, &error) != AVO_OK)
+            nanosleep(&tick, NULL);
+    }
+    return NULL;
+}
+
+/* Where a choice has been computed, the others wait for room: nothing is thrown away. */
+static void test_choices_wait_for_room(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 1, 1);
+    crowd crowd = {.scheduler = w.scheduler};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, crowd_main, &crowd), 0);
+    int answered = 0;
+    for (int round = 0; round < 20000 && answered < 4; round++) {
+        exchange asked;
+        bool stream = answered % 2 == 1;
+        ask(&asked, stream ? "{\"prompt\":\"a\",\"max_tokens\":4,\"n\":3,\"ignore_eos\":true,"
+                             "\"stream\":true}"
+                           : "{\"prompt\":\"a\",\"max_tokens\":4,\"n\":3,\"ignore_eos\":true}");
+        api_handle(&asked);
+        finish(&asked);
+        if (asked.streams > 0 || asked.usage.new_tokens > 0) {
+            assert_int_equal(asked.status, 200);
+            assert_int_equal(count_of(asked.body.data, "\"finish_reason\":\"length\""), 3);
+            assert_null(strstr(asked.body.data, "\"error\""));
+            answered++;
+        } else {
+            assert_int_equal(asked.status, 503); /* before anything was computed */
+            const struct timespec tick = {0, 1000000};
+            nanosleep(&tick, NULL);
+        }
+        done(&asked);
+    }
+    atomic_store(&crowd.over, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(answered, 4);
+    nothing_left(&w);
+    close_world(&w);
+}
+
 /* ---- Large bodies ---- */
 
 /* A conversation with a call whose arguments are `bytes` of numbers. */
@@ -551,6 +679,9 @@ int main(void) {
         cmocka_unit_test(test_client_has_gone),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_list_longer_than_the_queue),
+        cmocka_unit_test(test_deadline_that_has_passed),
+        cmocka_unit_test(test_deadline_in_the_middle),
+        cmocka_unit_test(test_choices_wait_for_room),
         cmocka_unit_test(test_large_bodies_are_read_elsewhere),
         cmocka_unit_test(test_too_many_large_bodies),
         cmocka_unit_test(test_arguments_that_no_context_holds),

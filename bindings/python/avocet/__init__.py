@@ -12,9 +12,9 @@ The same request gives the same bytes, whatever else runs beside it.
 from ._library import library as _library
 from .adapters import Adapter, AdapterInfo, AdapterModule, Registry, RegistryEntry
 from .engine import Batch, Engine, EngineOptions, Generation, KvInfo, Plan, Session, Token, plan
-from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, FormatError,
-                     FullError, InputOutputError, LimitError, NotFoundError, OutOfMemoryError,
-                     TemplateError, UnsupportedError)
+from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, DeadlineError,
+                     FormatError, FullError, InputOutputError, LimitError, NotFoundError,
+                     OutOfMemoryError, TemplateError, UnsupportedError)
 from .grammar import Grammar
 from .model import Model, ModelInfo
 from .sampling import Sampling
@@ -30,9 +30,9 @@ def library_version() -> str:
 
 
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
-           "Batch", "CancelledError", "ContextError", "Engine", "EngineOptions", "FormatError",
-           "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo", "LimitError",
-           "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan", "Registry",
-           "RegistryEntry", "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo",
-           "Session", "Telemetry", "TemplateError", "Token", "UnsupportedError", "library_version",
-           "plan"]
+           "Batch", "CancelledError", "ContextError", "DeadlineError", "Engine", "EngineOptions",
+           "FormatError", "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo",
+           "LimitError", "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan",
+           "Registry", "RegistryEntry", "Request", "Result", "Sampling", "Scheduler",
+           "SchedulerInfo", "Session", "Telemetry", "TemplateError", "Token", "UnsupportedError",
+           "library_version", "plan"]

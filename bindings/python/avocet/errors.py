@@ -47,6 +47,10 @@ class TemplateError(AvocetError):
     """The chat template failed."""
 
 
+class DeadlineError(AvocetError, TimeoutError):
+    """The deadline cannot be met."""
+
+
 class OutOfMemoryError(AvocetError, MemoryError):
     """Out of memory."""
 
@@ -57,7 +61,7 @@ class InputOutputError(AvocetError):
 
 _BY_STATUS = {1: OutOfMemoryError, 2: InputOutputError, 3: FormatError, 4: UnsupportedError,
               5: ArgumentError, 6: LimitError, 7: ContextError, 8: FullError, 9: CancelledError,
-              10: NotFoundError, 12: TemplateError}
+              10: NotFoundError, 12: TemplateError, 13: DeadlineError}
 
 
 def exception_of(status: int):
