@@ -164,10 +164,10 @@ static void track_free(telemetry_track *track) {
 }
 
 /* Those that nobody writes to: an engine that has closed can still be looked at, until the next one
- * opens. */
+ * opens. Where somebody does look, they wait for one that opens later. */
 static void free_closed(avo_telemetry *t) {
     pthread_mutex_lock(&t->lock);
-    for (telemetry_track **at = &t->tracks; *at != NULL;) {
+    for (telemetry_track **at = &t->tracks; t->trace_writers == 0 && *at != NULL;) {
         telemetry_track *track = *at;
         if (!track->closed) {
             at = &track->next;
@@ -196,7 +196,8 @@ avo_status telemetry_track_open(avo_telemetry *t, const char *name, telemetry_tr
         return status;
     }
     pthread_mutex_lock(&t->lock);
-    track->number = track->of = ++t->track_serial;
+    track->number = ++t->track_serial;
+    track->of = track->number;
     telemetry_track **last = &t->tracks;
     while (*last != NULL)
         last = &(*last)->next;

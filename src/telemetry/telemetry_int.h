@@ -31,7 +31,8 @@ struct telemetry_track {
     telemetry_track *next;
     uint32_t number; /* in traces */
     bool closed;     /* nobody writes any more; its spans stay until another one is opened */
-    uint32_t of;     /* the track beside whose spans these are shown; its own number otherwise */
+    /* The track beside whose spans these are shown; its own number otherwise. */
+    _Atomic uint32_t of;
     char name[TELEMETRY_NAME_BYTES];
     span_ring ring;
     /* Under the lock: what a recording has taken so far, what was overwritten before it could, and
@@ -114,7 +115,8 @@ struct avo_telemetry {
     uint64_t past_queried_tokens, past_hit_tokens;
     uint64_t past_hardware[HARDWARE_EVENTS];
     history_mark history;
-    bool recording; /* a trace */
+    bool recording;         /* a trace */
+    uint32_t trace_writers; /* who look at tracks without the lock: none goes meanwhile */
 
     telemetry_sum stages[STAGES];
     histogram times[TIMES];

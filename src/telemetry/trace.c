@@ -163,8 +163,42 @@ void trace_open(tracer *tracer, avo_telemetry *t, buffer *text, avo_write_functi
         .t = t, .out = {text, AVO_OK}, .write = write, .context = context, .first = true};
 }
 
-/* The lock is held while it is written: tracks must not go away, and nothing that computes takes
- * it. */
+/* ---- All that the rings have ---- */
+
+/* Tracks as they are now, which stay until trace_leave. Whoever opens or closes an engine, or asks
+ * for metrics, needs the lock, and must not wait for a reader of the trace. */
+typedef struct track_list {
+    telemetry_track **tracks;
+    size_t count;
+} track_list;
+
+static avo_status trace_enter(tracer *tracer, track_list *list, avo_error *error) {
+    avo_telemetry *t = tracer->t;
+    avo_status status = AVO_OK;
+    *list = (track_list){NULL, 0};
+    pthread_mutex_lock(&t->lock);
+    trace_begin(tracer); /* the name; too short to be handed over here */
+    for (const telemetry_track *track = t->tracks; track != NULL; track = track->next)
+        list->count++;
+    if (list->count > 0)
+        list->tracks = allocator_take_array(t->allocator, list->count, sizeof(*list->tracks));
+    if (list->count > 0 && list->tracks == NULL)
+        status = status_no_memory(error, "a trace", list->count * sizeof(*list->tracks));
+    size_t at = 0;
+    for (telemetry_track *track = t->tracks; track != NULL && status == AVO_OK; track = track->next)
+        list->tracks[at++] = track;
+    t->trace_writers += status == AVO_OK;
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static void trace_leave(avo_telemetry *t, const track_list *list) {
+    pthread_mutex_lock(&t->lock);
+    t->trace_writers--;
+    pthread_mutex_unlock(&t->lock);
+    allocator_give(t->allocator, list->tracks, list->count * sizeof(*list->tracks));
+}
+
 avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write_function write,
                                      void *context, avo_error *error) {
     if (!(seconds > 0.0))
@@ -175,10 +209,14 @@ avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write
     uint64_t now = clock_now_ns();
     double most = (double)now * 1e-9;
     tracer.from_ns = seconds < most ? now - (uint64_t)(seconds * 1e9) : 0;
-    pthread_mutex_lock(&t->lock);
-    trace_begin(&tracer);
-    for (telemetry_track *track = t->tracks; track != NULL; track = track->next)
-        write_track(&tracer, track);
-    pthread_mutex_unlock(&t->lock);
+    track_list list;
+    avo_status status = trace_enter(&tracer, &list, error);
+    if (status != AVO_OK) {
+        buffer_free(&text);
+        return status;
+    }
+    for (size_t i = 0; i < list.count; i++)
+        write_track(&tracer, list.tracks[i]);
+    trace_leave(t, &list);
     return trace_end(&tracer, error);
 }

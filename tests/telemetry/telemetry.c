@@ -1,7 +1,9 @@
 /* telemetry/: opening, closing, refusals, and exports of what has nothing to say. */
 #include "support/support.h"
 
+#include "base/clock.h"
 #include "base/json.h"
+#include "telemetry/telemetry.h"
 
 #include <string.h>
 
@@ -89,11 +91,64 @@ static void what_cannot_be_is_refused(void **state) {
     avo_telemetry_close(telemetry);
 }
 
+/* A reader of the trace, in whose time tracks close and open and others look. */
+typedef struct slow_reader {
+    avo_telemetry *telemetry;
+    telemetry_track *track, *next;
+    buffer text;
+    unsigned calls;
+} slow_reader;
+
+static bool read_slowly(void *context, const char *text, size_t bytes) {
+    slow_reader *reader = context;
+    avo_error error;
+    if (reader->calls++ == 0) {
+        buffer metrics;
+        buffer_init(&metrics, NULL, SIZE_MAX);
+        telemetry_track_close(reader->track);
+        assert_ok_error(telemetry_track_open(reader->telemetry, "next", &reader->next, &error),
+                        &error);
+        assert_ok_error(avo_telemetry_export(reader->telemetry, AVO_TELEMETRY_PROMETHEUS, collect,
+                                             &metrics, &error),
+                        &error);
+        buffer_free(&metrics);
+    }
+    return buffer_append(&reader->text, text, bytes) == AVO_OK;
+}
+
+static void a_trace_is_written_without_the_lock(void **state) {
+    (void)state;
+    enum { SPANS = 3000 };
+    avo_error error;
+    slow_reader reader = {.telemetry = opened()};
+    buffer_init(&reader.text, NULL, SIZE_MAX);
+    assert_ok_error(telemetry_track_open(reader.telemetry, "first", &reader.track, &error), &error);
+    for (uint32_t i = 0; i < SPANS; i++) {
+        telemetry_span span = {.begin_ns = clock_now_ns(), .kind = SPAN_SAMPLE, .a = i};
+        span.end_ns = span.begin_ns + 1;
+        telemetry_track_add(reader.track, &span);
+    }
+    assert_ok_error(avo_telemetry_trace_write(reader.telemetry, 1e6, read_slowly, &reader, &error),
+                    &error);
+    assert_true(reader.calls > 1);
+    arena arena;
+    arena_init(&arena, NULL, SIZE_MAX);
+    json_value root;
+    assert_ok_error(json_parse(&arena, buffer_text(&reader.text), &root, &error), &error);
+    const json_value *events = json_find(&root, "traceEvents");
+    assert_true(events->array.count >= SPANS);
+    arena_free(&arena);
+    buffer_free(&reader.text);
+    telemetry_track_close(reader.next);
+    avo_telemetry_close(reader.telemetry);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_written),
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_trace_is_written_without_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
