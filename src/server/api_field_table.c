@@ -22,19 +22,30 @@
 #define OBJECTS        "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"
 #define OBJECT         "{\"type\":[\"object\",\"null\"]}"
 #define OBJECT_OR_WORD "{\"type\":[\"object\",\"string\",\"null\"]}"
+#define CONVERSATION(message)                                                                      \
+    "{\"type\":\"array\",\"minItems\":1,\"maxItems\":4096,\"items\":{\"type\":\"object\"," message \
+    "}}"
 #define MESSAGES                                                                                   \
-    "{\"type\":\"array\",\"minItems\":1,\"maxItems\":4096,\"items\":{\"type\":\"object\","         \
-    "\"required\":[\"role\"],\"properties\":{\"role\":{\"type\":\"string\"},\"content\":{"         \
-    "\"type\":[\"string\",\"array\",\"null\"]}}}}"
-#define PROMPTS                                                                                    \
-    "{\"type\":[\"string\",\"array\"],\"items\":{\"type\":[\"string\",\"integer\",\"array\"]}}"
+    CONVERSATION("\"required\":[\"role\"],\"properties\":{\"role\":{\"enum\":[\"system\","         \
+                 "\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{\"type\":["         \
+                 "\"string\",\"array\",\"null\"]}}")
+#define ANTHROPIC_MESSAGES                                                                         \
+    CONVERSATION(                                                                                  \
+        "\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"enum\":[\"user\","        \
+        "\"assistant\"]},\"content\":{\"type\":[\"string\",\"array\"],\"minItems\":1,"             \
+        "\"maxItems\":4096}}")
+/* What follows from the model is written with the document (api_openapi.c). */
+#define TOKEN   "{\"$ref\":\"#/components/schemas/Token\"}"
+#define PROMPTS "{\"$ref\":\"#/components/schemas/Prompts\"}"
 
 const api_field api_field_table[] = {
     {"model", NAMED, FIELD_STRING, 0, API_NAME_BYTES_MAX, AT(model), NULL,
      "the base model or an adapter, by name; absent: the base model"},
 
     /* Prompts */
-    {"messages", CHAT | MESSAGE | BODY_COUNT, FIELD_VALUE, NO_RANGE, AT(messages), MESSAGES,
+    {"messages", CHAT, FIELD_VALUE, NO_RANGE, AT(messages), MESSAGES,
+     "the conversation: role and content, a text or parts of type text"},
+    {"messages", MESSAGE | BODY_COUNT, FIELD_VALUE, NO_RANGE, AT(messages), ANTHROPIC_MESSAGES,
      "the conversation: role and content, a text or parts of type text"},
     {"messages", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, AT(messages), MESSAGES,
      "instead of a text: a conversation, rendered with the model's template"},
@@ -69,7 +80,7 @@ const api_field api_field_table[] = {
     {"return_token_strs", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(return_token_strs), NULL,
      "token_strs beside the ids (vLLM)"},
     {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, AT(tokens),
-     "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}", "the ids"},
+     "{\"type\":\"array\",\"items\":" TOKEN "}", "the ids"},
 
     /* How much, how many */
     {"max_tokens", COMPLETION, FIELD_INTEGER, 0, API_TOKENS_MAX, AT(max_tokens), NULL,
@@ -92,7 +103,7 @@ const api_field api_field_table[] = {
      "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}",
      "texts that end the answer and are no part of it"},
     {"stop_token_ids", OPENAI, FIELD_VALUE, NO_RANGE, AT(stop_token_ids),
-     "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"integer\"}}",
+     "{\"type\":[\"array\",\"null\"],\"maxItems\":64,\"items\":" TOKEN "}",
      "tokens that end the answer, beside the model's own"},
     {"ignore_eos", OPENAI, FIELD_BOOLEAN, NO_RANGE, AT(ignore_eos), NULL,
      "go on after the model's end tokens"},
@@ -117,7 +128,9 @@ const api_field api_field_table[] = {
     {"frequency_penalty", OPENAI, FIELD_NUMBER, -1e6, 1e6, AT(frequency_penalty), NULL,
      "taken off for each time a token is in the answer"},
     {"logit_bias", OPENAI, FIELD_VALUE, NO_RANGE, AT(logit_bias),
-     "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":\"number\"}}",
+     "{\"type\":[\"object\",\"null\"],\"maxProperties\":1024,\"propertyNames\":{\"pattern\":"
+     "\"^[0-9]{1,10}$\"},\"additionalProperties\":{\"type\":\"number\",\"minimum\":-1000000000,"
+     "\"maximum\":1000000000}}",
      "from token ids to what is added to their logits; -100 or less forbids the token"},
     {"seed", ANSWERS, FIELD_INTEGER, WHOLE, AT(seed), NULL,
      "the same seed gives the same bytes; absent or -1: one by chance, which the answer names"},

@@ -135,6 +135,8 @@ AVO_MUST_USE bool api_parse_body(text_view body, arena *scratch, json_value *roo
 api_body api_body_of(api_family family);
 
 /* ---- api_prompts.c ---- */
+/* An empty text has a token: the one that the model wants in front. */
+bool prompt_may_be_empty(const api *api);
 /* A text, texts, ids or lists of ids. */
 AVO_MUST_USE bool prompts_read(const api *api, const json_value *value, const char *param,
                                generation *g, api_fault *fault);

@@ -165,6 +165,9 @@ static avo_status write_words(const char *words, buffer *out) {
     return AVO_OK;
 }
 
+#define NEEDS(field, type)                                                                         \
+    "{\"required\":[\"" field "\"],\"properties\":{\"" field "\":{\"type\":\"" type "\"}}}"
+
 static avo_status write_body_schema(api_body body, buffer *out) {
     if (body == BODY_SCALES)
         return buffer_append_text(out, "{\"type\":\"array\",\"maxItems\":1024,\"items\":{\"type\":"
@@ -183,7 +186,12 @@ static avo_status write_body_schema(api_body body, buffer *out) {
         AVO_TRY(write_field(&api_field_table[i], out));
         comma = ",";
     }
-    return buffer_append_text(out, "}}");
+    AVO_TRY(buffer_append_text(out, "}"));
+    if (body == BODY_TOKENIZE)
+        AVO_TRY(
+            buffer_append_text(out, ",\"anyOf\":[" NEEDS("content", "string") "," NEEDS(
+                                        "prompt", "string") "," NEEDS("messages", "array") "]"));
+    return buffer_append_text(out, "}");
 }
 
 /* ---- Routes ---- */
@@ -281,6 +289,19 @@ static avo_status write_paths(buffer *out) {
     return AVO_OK;
 }
 
+/* What follows from the model: its tokens, and whether a text may be empty. */
+static avo_status write_model_schemas(const api *api, buffer *out) {
+    const char *text = prompt_may_be_empty(api) ? STRING : "{\"type\":\"string\",\"minLength\":1}";
+    const char *ids = "{\"type\":\"array\",\"minItems\":1,\"items\":{\"$ref\":"
+                      "\"#/components/schemas/Token\"}}";
+    AVO_TRY(buffer_format(out, ",\"Token\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":%u}",
+                          api->info.vocabulary - 1));
+    return buffer_format(out,
+                         ",\"Prompts\":{\"anyOf\":[%s,%s,{\"type\":\"array\",\"minItems\":1,"
+                         "\"maxItems\":%d,\"items\":{\"anyOf\":[%s,%s]}}]}",
+                         text, ids, API_PROMPTS_MAX, text, ids);
+}
+
 avo_status openapi_write(const api *api, buffer *out) {
     AVO_TRY(buffer_append_text(out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"Avocet\","
                                     "\"version\":\"" AVO_VERSION_TEXT "\",\"description\":"));
@@ -295,7 +316,6 @@ avo_status openapi_write(const api *api, buffer *out) {
     for (size_t i = 0; i < sizeof(components) / sizeof(components[0]); i++)
         AVO_TRY(buffer_format(out, "%s\"%s\":%s", i > 0 ? "," : "", components[i].name,
                               components[i].schema));
-    AVO_TRY(buffer_append_text(out, "}}"));
-    (void)api;
-    return buffer_append_text(out, "}");
+    AVO_TRY(write_model_schemas(api, out));
+    return buffer_append_text(out, "}}}");
 }

@@ -24,6 +24,12 @@ bool token_list_read(const api *api, const json_value *value, const char *param,
     return true;
 }
 
+bool prompt_may_be_empty(const api *api) {
+    size_t count = 0;
+    (void)!avo_tokenize(api->model, "", 0, AVO_TOKENIZE_BEGIN, NULL, 0, &count, NULL);
+    return count > 0;
+}
+
 /* Seen before anything is copied: both numbers are known here. */
 static bool fits(const api *api, size_t tokens, const char *param, const generation *g,
                  api_fault *fault) {
@@ -40,10 +46,10 @@ static bool read_one(const api *api, const json_value *value, const char *param,
     if (value->kind == JSON_STRING) {
         if (!api_read_string(value, param, API_TEXT_BYTES_MAX, &g->arena, &prompt->text, fault))
             return false;
-        if (prompt->text[0] != '\0' || api->info.token_begin >= 0)
+        if (prompt->text[0] != '\0' || prompt_may_be_empty(api))
             return true;
-        return FAULT_FIELD(fault, param, "%s: the text is empty and the model has no begin token",
-                           param);
+        return FAULT_FIELD(
+            fault, param, "%s: the text is empty and the model has no token in front of it", param);
     }
     if (value->kind != JSON_ARRAY)
         return fault_set(fault, 400, param, "invalid_type",

@@ -335,6 +335,48 @@ class Endpoints(unittest.TestCase):
                 for name in schema.get("properties", {}):
                     self.assertIn(f"`{name}`", text, f"{path} {name}")
 
+    def schema_of(self, path):
+        body = self.server.get("/openapi.json")["paths"][path]["post"]["requestBody"]
+        return body["content"]["application/json"]["schema"]
+
+    def test_the_document_is_as_strict_as_the_server(self):
+        schemas = self.server.get("/openapi.json")["components"]["schemas"]
+        last = schemas["Token"]["maximum"]
+        self.post(TEXT, prompt=[last], max_tokens=1)
+        self.refused(TEXT, "prompt", prompt=[last + 1])
+        self.post("/detokenize", tokens=[last])
+        self.refused("/detokenize", "tokens", tokens=[last + 1])
+        self.post(TEXT, prompt="a", max_tokens=1, stop_token_ids=[last] * 64)
+        self.refused(TEXT, "stop_token_ids", prompt="a", stop_token_ids=[last + 1])
+        self.refused(TEXT, "stop_token_ids", prompt="a", stop_token_ids=[1] * 65)
+        bias = self.schema_of(TEXT)["properties"]["logit_bias"]
+        self.post(TEXT, prompt="a", max_tokens=1,
+                  logit_bias={"1": bias["additionalProperties"]["maximum"]})
+        self.refused(TEXT, "logit_bias", prompt="a",
+                     logit_bias={"1": bias["additionalProperties"]["maximum"] * 2})
+        self.refused(TEXT, "logit_bias", prompt="a", logit_bias={"x": 1})
+        empty = schemas["Prompts"]["anyOf"][0].get("minLength", 0) == 0
+        self.post(TEXT, 200 if empty else 400, prompt="", max_tokens=1)
+        for nothing in ([], [[]], [[], "a"]):
+            self.post(TEXT, 400, prompt=nothing)
+        roles = {}
+        for path, more in ((CHAT, {}), ("/v1/messages", {"max_tokens": 1}), ("/tokenize", {})):
+            messages = self.schema_of(path)["properties"]["messages"]
+            roles[path] = set(messages["items"]["properties"]["role"]["enum"])
+            for role in ("system", "developer", "user", "assistant", "tool", "model"):
+                with self.subTest(path=path, role=role):
+                    status, _, said = self.server.ask("POST", path, json.dumps({
+                        "messages": [*user("a"), {"role": role, "content": "b"}], **more}).encode())
+                    unknown = status == 400 and b"role" in said
+                    self.assertEqual(role not in roles[path], unknown, said)
+        self.assertEqual(roles["/v1/messages"], {"user", "assistant"})
+        needed = [needs["required"][0] for needs in self.schema_of("/tokenize")["anyOf"]]
+        self.assertEqual(needed, ["content", "prompt", "messages"])
+        for name in needed:
+            self.post("/tokenize", **{name: user("a") if name == "messages" else "a"})
+            self.refused("/tokenize", "content", **{name: None})
+        self.refused("/tokenize", "content")
+
     # ---- What is refused ----
 
     def test_refused(self):
