@@ -10,6 +10,7 @@ import {renderInto, visible} from "./markdown.js";
 import {addNode, childrenOf, chooseSibling, pathOf, saveConversation, titleFrom} from "./store.js";
 
 const SAVE_MS = 1000;  /* a growing answer is kept this often */
+const ANOTHER_TEMPERATURE = 0.8; /* of another answer, where 0 would give the same */
 const NEAR_BOTTOM = 80; /* pixels: nearer than this, the view follows the answer */
 
 export class Chat {
@@ -90,16 +91,17 @@ export class Chat {
         this.answer(conversation, question);
     }
 
-    /* Another answer to a question. */
-    async answer(conversation, question) {
+    /* An answer to a question. `another`: one that differs from those that are there. */
+    async answer(conversation, question, another = false) {
         if (this.streams.has(conversation.id))
             return;
         const messages = this.messagesUntil(conversation, question);
         const {body, name} = this.requestOf(conversation, messages);
+        const sampled = another ? differ(body, childrenOf(conversation, question.id).length) : {};
         const node = addNode(conversation, question.id, {role: "assistant", text: "",
             answered: name});
         const stream = {controller: new AbortController(), conversation, node, pieces: 0,
-            begin: performance.now(), first: null, last: null, saved: 0, drawn: 0, cost: 0};
+            sampled, begin: performance.now(), first: null, last: null, saved: 0, drawn: 0, cost: 0};
         this.streams.set(conversation.id, stream);
         this.follow = true;
         this.app.changed(conversation);
@@ -337,7 +339,7 @@ export class Chat {
             node.role === "user"
                 ? iconButton("edit", "Edit and ask again", () => this.edit(node), {class: "icon-button edit"})
                 : iconButton("again", "Another answer", () =>
-                    this.answer(conversation, conversation.nodes[node.parent]),
+                    this.answer(conversation, conversation.nodes[node.parent], true),
                 {class: "icon-button again"}));
     }
 
@@ -409,12 +411,24 @@ export class Chat {
     }
 }
 
+/* Makes a request differ from the `before` ones that were answered: the likeliest tokens, which
+ * are what servers take where nothing is set, or the same seed would give the same answer. Returns
+ * what was chosen here, to be said. */
+export function differ(body, before) {
+    const sampled = {};
+    if (!(body.temperature > 0))
+        body.temperature = sampled.temperature = ANOTHER_TEMPERATURE;
+    if (body.seed !== undefined)
+        body.seed = sampled.seed = (body.seed + before) % (Number.MAX_SAFE_INTEGER + 1);
+    return sampled;
+}
+
 /* Tokens, time to the first, tokens a second: from the server where it says, from the clock here
  * otherwise. */
 function statsOf(stream, usage) {
     const number = (value) => Number.isFinite(value) && value >= 0 ? value : undefined;
     const timings = usage?.timings || {};
-    const stats = {tokens: number(usage?.completion_tokens) ?? stream.pieces};
+    const stats = {tokens: number(usage?.completion_tokens) ?? stream.pieces, ...stream.sampled};
     stats.prompt = number(usage?.prompt_tokens);
     stats.reused = number(usage?.prompt_tokens_details?.cached_tokens);
     if (stream.first !== null) {
@@ -448,6 +462,11 @@ function statsNodes(stats, finish) {
         put(formatNumber(stats.tokens, 0), stats.tokens === 1 ? "token" : "tokens",
             stats.prompt !== undefined ? `after ${stats.prompt} of the prompt` +
             (stats.reused ? `, ${stats.reused} of them from the cache` : "") : "so far");
+    const sampled = [["temperature", stats?.temperature], ["seed", stats?.seed]]
+        .filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`);
+    if (sampled.length)
+        out.push(el("span", {class: "sampled",
+            title: "so that another answer is not the same one"}, `sampled: ${sampled.join(", ")}`));
     if (FINISHES[finish])
         out.push(el("span", {class: "finish"}, FINISHES[finish]));
     return out;

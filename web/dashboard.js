@@ -249,7 +249,7 @@ export class Dashboard {
         set("kv", pages ? percent(last.kvUsed / pages) : "–", pages
             ? `${count(last.kvUsed)} of ${count(pages)} used` : "");
         set("bandwidth", rate(last.bandwidth), last.bandwidth !== null && last.bandwidthLimit
-            ? `${percent(last.bandwidth / last.bandwidthLimit)} of ${rate(last.bandwidthLimit)}` : "limit unknown");
+            ? `${percent(Math.min(1, last.bandwidth / last.bandwidthLimit))} of ${rate(last.bandwidthLimit)}` : "limit unknown");
     }
 
     drawStages() {

@@ -291,7 +291,8 @@ function checkNode(node) {
     }
     if (node.stats && typeof node.stats === "object") {
         clean.stats = {};
-        for (const name of ["tokens", "prompt", "reused", "first", "rate", "total"]) {
+        for (const name of ["tokens", "prompt", "reused", "first", "rate", "total", "temperature",
+            "seed"]) {
             if (Number.isFinite(node.stats[name]))
                 clean.stats[name] = node.stats[name];
         }

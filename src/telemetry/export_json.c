@@ -138,7 +138,7 @@ static void stages(export_out *out, avo_telemetry *t, const telemetry_totals *to
 static void resources(export_out *out, avo_telemetry *t, const telemetry_totals *totals,
                       uint64_t now) {
     double bandwidth = telemetry_bandwidth(t, now);
-    double limit = atomic_load(&t->read_limit);
+    double limit = telemetry_limit(t, now);
     out_format(out, ",\"memory\":{");
     count(out, "resident_bytes", process_facts_now().resident_bytes);
     count(out, "weight_bytes", totals->weight_bytes);

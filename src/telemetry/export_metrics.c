@@ -345,8 +345,9 @@ static void own_memory(metrics *m) {
 
 static void own_machine(metrics *m) {
     avo_telemetry *t = m->t;
-    double bandwidth = telemetry_bandwidth(t, clock_now_ns());
-    double limit = atomic_load(&t->read_limit);
+    uint64_t now = clock_now_ns();
+    double bandwidth = telemetry_bandwidth(t, now);
+    double limit = telemetry_limit(t, now);
     counter(m, "avocet_read_bytes_total", atomic_look(&t->read_total),
             "Weights, keys and values that steps read, at the least.");
     if (bandwidth >= 0.0)
@@ -354,7 +355,7 @@ static void own_machine(metrics *m) {
               "The same per second of steps, over the last 5 s.");
     if (limit > 0.0)
         gauge(m, "avocet_read_limit_bytes_per_second", limit,
-              "What the machine can read, as it was measured.");
+              "What the machine can read, as it was measured, or more where steps read more.");
     if (!t->options.hardware)
         return;
     gauge(m, "avocet_hardware_counters", m->totals.hardware_known[HARDWARE_CYCLES] ? 1.0 : 0.0,

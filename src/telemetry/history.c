@@ -96,7 +96,7 @@ static void resources(history_row *row, avo_telemetry *t, const telemetry_totals
     process_facts process = {0};
     if (!row->header)
         process = process_facts_now();
-    double limit = row->header ? 0.0 : atomic_load(&t->read_limit);
+    double limit = row->header ? 0.0 : telemetry_limit(t, clock_now_ns());
     count(row, "kv_pages_free", totals->pages_free);
     count(row, "kv_pages_cached", totals->pages_cached);
     count(row, "kv_pages_used", totals->pages_used);

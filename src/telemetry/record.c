@@ -284,3 +284,13 @@ double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns) {
     uint64_t bytes = rate_read(&t->read_bytes, TELEMETRY_RATE_NS, now_ns);
     return ns == 0 ? -1.0 : (double)bytes * 1e9 / (double)ns;
 }
+
+double telemetry_limit(avo_telemetry *t, uint64_t now_ns) {
+    double limit = atomic_load(&t->read_limit);
+    double seen = telemetry_bandwidth(t, now_ns);
+    if (limit <= 0.0 || rate_read(&t->busy_ns, TELEMETRY_RATE_NS, now_ns) < TELEMETRY_LIMIT_NS)
+        return limit;
+    while (seen > limit && !atomic_compare_exchange_weak(&t->read_limit, &limit, seen))
+        continue;
+    return seen > limit ? seen : limit;
+}

@@ -169,6 +169,10 @@ void telemetry_sum_up(avo_telemetry *t, telemetry_totals *totals);
 
 /* Bytes a second that steps read while they ran, over the last seconds; negative: none ran. */
 double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns);
+/* Bytes a second that memory gives; 0: not measured. It was measured once, perhaps while others
+ * read as well: where steps of half a second together read more, that is the limit from then on. */
+#define TELEMETRY_LIMIT_NS 500000000u
+double telemetry_limit(avo_telemetry *t, uint64_t now_ns);
 
 const char *stage_name(telemetry_stage stage);
 const char *phase_name(span_kind phase);

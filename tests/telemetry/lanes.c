@@ -239,6 +239,33 @@ static void overlapping_steps_count_once(void **state) {
     avo_telemetry_close(t);
 }
 
+/* The limit is measured once: who reads more has found a better one. */
+static void more_than_the_limit_is_the_new_limit(void **state) {
+    (void)state;
+    avo_error error;
+    avo_telemetry *t = NULL;
+    telemetry_engine *engine;
+    assert_ok_error(avo_telemetry_open(NULL, NULL, &t, &error), &error);
+    telemetry_facts facts = {.isa = "ref", .workers = 1};
+    assert_ok_error(telemetry_engine_open(t, &facts, &engine, &error), &error);
+    const uint64_t ms = 1000000;
+    uint64_t first = telemetry_engine_begin(engine);
+    telemetry_engine_step(engine, &(telemetry_step){first, first + 10 * ms, 1, 1, 1000000});
+    assert_true(telemetry_bandwidth(t, first + 10 * ms) > 1e6);
+    assert_true(telemetry_limit(t, first + 10 * ms) == 0.0); /* never measured: none */
+    telemetry_engine_limit(engine, 1e6);
+    assert_true(telemetry_limit(t, first + 10 * ms) == 1e6); /* too short to prove anything */
+    assert_true(telemetry_engine_begin(engine) > 0);
+    telemetry_engine_step(engine,
+                          &(telemetry_step){first + 10 * ms, first + 1010 * ms, 1, 1, 2000000});
+    double seen = telemetry_bandwidth(t, first + 1010 * ms);
+    assert_true(seen > 2e6 && seen < 4e6);
+    assert_true(telemetry_limit(t, first + 1010 * ms) == seen);
+    assert_true(telemetry_limit(t, first + 60000 * ms) == seen); /* and it stays */
+    telemetry_engine_close(engine);
+    avo_telemetry_close(t);
+}
+
 /* ---- Adapters ---- */
 
 static double bytes_of_a_step(world *w, avo_adapter *const *adapter, size_t sessions) {
@@ -312,6 +339,7 @@ int main(void) {
         cmocka_unit_test(static_lanes),
         cmocka_unit_test(adaptive_lanes),
         cmocka_unit_test(overlapping_steps_count_once),
+        cmocka_unit_test(more_than_the_limit_is_the_new_limit),
         cmocka_unit_test(bytes_of_adapters_are_those_of_their_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

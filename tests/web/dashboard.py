@@ -56,6 +56,14 @@ class Dashboard(World):
         self.browser.keys(webdriver.ESCAPE)
         self.finish()
 
+    def test_the_share_of_the_bandwidth_never_passes_the_whole(self):
+        self.mock.figures = lambda: {"bandwidth": {"bytes_per_second": 2.9e10,
+                                                   "limit_bytes_per_second": 2e10}}
+        self.look()
+        self.browser.wait("return document.querySelector('.tiles').textContent.includes('% of')")
+        self.assertIn("100 % of", self.browser.find(".tiles").text.replace(" ", " ")
+                      .replace(" ", " "))
+
     def test_values_under_the_pointer_and_the_arrows(self):
         self.look()
         self.wait_asked(self.asked() + 3)

@@ -70,13 +70,33 @@ class Asking(World):
         self.browser.find(".assistant .again").click()
         self.finish()
         self.assertEqual(self.texts(), ["roll", "two"])
-        self.assertEqual(self.mock.chats()[0]["messages"], self.mock.chats()[1]["messages"])
+        first, second = self.mock.chats()
+        self.assertEqual(first["messages"], second["messages"])
+        self.assertNotIn("temperature", first)
+        self.assertEqual(second["temperature"], 0.8)
+        self.assertIn("sampled: temperature 0.8", self.browser.find(".assistant .stats").text)
+        self.browser.reload()
+        self.browser.wait("return document.querySelector('.assistant .sampled')")
         self.assertEqual(self.browser.find(".assistant .branch span").text, "2/2")
         self.browser.find(".assistant .branch button").click()
         self.assertEqual(self.texts(), ["roll", "one"])
         self.say("next", Answer("3"))
         self.assertEqual([m["content"] for m in self.mock.chats()[2]["messages"]],
                          ["roll", "one", "next"])
+
+    def test_regenerate_takes_the_next_seed_and_keeps_a_temperature(self):
+        self.browser.find("#settings-open").click()
+        for name, value in (("temperature", "0.3"), ("seed", "5")):
+            self.browser.find(f"#s-{name}").type(value)
+        self.browser.find("#settings-close").click()
+        self.say("roll", Answer("one"), Answer("two"), Answer("three"))
+        self.assertEqual(self.browser.all(".sampled"), [])
+        for _ in range(2):
+            self.browser.find(".assistant .again").click()
+            self.finish()
+        self.assertEqual([(body["temperature"], body["seed"]) for body in self.mock.chats()],
+                         [(0.3, 5), (0.3, 6), (0.3, 7)])
+        self.assertEqual(self.browser.find(".assistant .sampled").text, "sampled: seed 7")
 
     def test_editing_branches_and_the_old_one_stays(self):
         self.say("first", Answer("a"))

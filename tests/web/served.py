@@ -118,6 +118,15 @@ class Open(Served):
         self.browser.reload()
         self.browser.wait("return document.querySelectorAll('.message').length === 2")
 
+    def test_another_answer_is_another_where_nothing_is_set(self):
+        self.limit(30)
+        self.say("once upon a time")
+        first = self.browser.find(".assistant .body").property("textContent")
+        self.browser.find(".assistant .again").click()
+        self.browser.wait(FINISHED)
+        self.assertNotEqual(self.browser.find(".assistant .body").property("textContent"), first)
+        self.assertIn("sampled: temperature 0.8", self.browser.find(".assistant .stats").text)
+
     def test_the_same_seed_the_same_answer(self):
         self.browser.find("#settings-open").click()
         for name, value in (("seed", "7"), ("temperature", "1.5"), ("max_tokens", "30")):
@@ -125,9 +134,12 @@ class Open(Served):
         self.browser.find("#settings-close").click()
         self.say("once upon a time")
         first = self.browser.find(".assistant .body").property("textContent")
-        self.browser.find(".assistant .again").click()
+        self.browser.find(".assistant .again").click()  # the next seed
         self.browser.wait(FINISHED)
         self.assertEqual(self.browser.find(".assistant .branch span").text, "2/2")
+        self.assertNotEqual(self.browser.find(".assistant .body").property("textContent"), first)
+        self.browser.find("#new-chat").click()
+        self.say("once upon a time")
         self.assertEqual(self.browser.find(".assistant .body").property("textContent"), first)
 
     def test_adapters(self):
