@@ -48,6 +48,9 @@ struct grammar_matcher {
     size_t stop_count;
     recent_mask recent[RECENT_MASKS];
     uint32_t recent_next;
+    uint64_t *known;       /* [states] bits: it was there, and was charged for the state's mask */
+    uint64_t spent;        /* visits that it was charged so far */
+    uint64_t may_be_spent; /* more with each token */
 };
 
 /* ---- Opening ---- */
@@ -216,7 +219,8 @@ static avo_status take_memory(grammar_matcher *m, const int32_t *stop_tokens, av
     m->moved = arena_take_array(&m->arena, GRAMMAR_FRAMES_MAX, sizeof(*m->moved));
     m->allowed = arena_take_array(&m->arena, m->grammar->words, sizeof(*m->allowed));
     m->stop_tokens = arena_take_array(&m->arena, m->stop_count + 1, sizeof(*m->stop_tokens));
-    if (m->moved == NULL || m->allowed == NULL || m->stop_tokens == NULL)
+    m->known = arena_take_array(&m->arena, m->grammar->net.state_count / 64 + 1, sizeof(*m->known));
+    if (m->moved == NULL || m->allowed == NULL || m->stop_tokens == NULL || m->known == NULL)
         return status_no_memory(error, "a grammar's answer", m->grammar->words * sizeof(uint64_t));
     if (m->stop_count > 0)
         memcpy(m->stop_tokens, stop_tokens, m->stop_count * sizeof(*stop_tokens));
@@ -233,6 +237,7 @@ avo_status grammar_matcher_open(avo_grammar *grammar, const int32_t *stop_tokens
     m->grammar = grammar;
     m->allocator = allocator;
     m->stop_count = stop_count;
+    m->may_be_spent = MASK_VISITS_ANSWER;
     arena_init(&m->arena, allocator, SIZE_MAX);
     avo_status status = take_memory(m, stop_tokens, error);
     if (status != AVO_OK) {
@@ -322,6 +327,30 @@ static void forget_recent(grammar_matcher *m) {
         m->recent[i].count = 0;
 }
 
+/* The tokens with a text, of all places. `walked`: what it was charged that no other mask keeps. */
+static avo_status add_places(grammar_matcher *m, uint64_t *walked, avo_error *error) {
+    avo_grammar *g = m->grammar;
+    uint64_t left = m->may_be_spent > m->spent ? m->may_be_spent - m->spent : 0;
+    avo_status status = AVO_OK;
+    pthread_mutex_lock(&g->mutex);
+    grammar_masks_begin(g->masks, left < MASK_VISITS_MAX ? left : MASK_VISITS_MAX);
+    for (uint32_t i = 0; i < m->now.seen_count && status == AVO_OK; i++) {
+        place here = m->now.seen[i];
+        const net_state *state = &g->net.states[here.state];
+        if (net_takes_byte(state)) {
+            uint32_t shared = mask_state(&g->net, here.state);
+            bool first = (m->known[shared / 64] >> (shared % 64) & 1) == 0;
+            set_bit(m->known, shared);
+            status = grammar_masks_add(g->masks, &m->frames, here, first, m->allowed, error);
+        }
+        for (uint32_t w = 0; state->kind == NET_FREE && w < g->words; w++)
+            m->allowed[w] |= g->silent[w];
+    }
+    m->spent += grammar_masks_charged(g->masks, walked);
+    pthread_mutex_unlock(&g->mutex);
+    return status;
+}
+
 avo_status grammar_matcher_mask(grammar_matcher *m, const uint64_t **allowed, avo_error *error) {
     avo_grammar *g = m->grammar;
     recent_mask key = {0};
@@ -331,20 +360,8 @@ avo_status grammar_matcher_mask(grammar_matcher *m, const uint64_t **allowed, av
     if (*allowed != NULL)
         return AVO_OK;
     memset(m->allowed, 0, g->words * sizeof(*m->allowed));
-    avo_status status = AVO_OK;
-    pthread_mutex_lock(&g->mutex);
-    uint64_t visits = grammar_masks_visits(g->masks);
-    for (uint32_t i = 0; i < m->now.seen_count && status == AVO_OK; i++) {
-        place here = m->now.seen[i];
-        const net_state *state = &g->net.states[here.state];
-        if (net_takes_byte(state))
-            status = grammar_masks_add(g->masks, &m->frames, here, m->allowed, error);
-        for (uint32_t w = 0; state->kind == NET_FREE && w < g->words; w++)
-            m->allowed[w] |= g->silent[w];
-    }
-    visits = grammar_masks_visits(g->masks) - visits;
-    pthread_mutex_unlock(&g->mutex);
-    AVO_TRY(status);
+    uint64_t walked = 0;
+    AVO_TRY(add_places(m, &walked, error));
     /* A token that ends the answer may have a text, which the grammar may allow: it must not. */
     uint64_t any = 0;
     for (uint32_t w = 0; w < g->words; w++)
@@ -356,7 +373,7 @@ avo_status grammar_matcher_mask(grammar_matcher *m, const uint64_t **allowed, av
     *allowed = m->allowed;
     if (any == 0)
         return no_token(m, error);
-    if (short_list && visits > RECENT_VISITS_MIN)
+    if (short_list && walked > RECENT_VISITS_MIN)
         keep_recent(m, &key);
     return AVO_OK;
 }
@@ -403,6 +420,9 @@ static bool take_byte(grammar_matcher *m, uint8_t byte) {
         const net_state *state = &net->states[here.state];
         if (!net_takes_byte(state))
             continue;
+        m->spent += state->count;
+        if (m->spent > m->may_be_spent)
+            return false;
         const net_edge *edges = net->edges + state->first;
         for (uint32_t e = 0; e < state->count; e++)
             if (byte >= edges[e].low && byte <= edges[e].high)
@@ -449,8 +469,15 @@ avo_status grammar_matcher_follow(grammar_matcher *m, int32_t token, avo_error *
     if (token < 0 || (uint32_t)token >= m->grammar->vocabulary)
         return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary", token);
     text_view text = text_of(m, token);
+    m->may_be_spent += MASK_VISITS_TOKEN;
     if (grammar_matcher_take(m, text.data, text.size))
         return AVO_OK;
+    if (m->spent > m->may_be_spent)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the grammar is too ambiguous: reading this answer takes more than %llu "
+                           "visits, and %llu for each token",
+                           (unsigned long long)MASK_VISITS_ANSWER,
+                           (unsigned long long)MASK_VISITS_TOKEN);
     AVO_TRY(check_places(m, error));
     return no_token(m, error);
 }

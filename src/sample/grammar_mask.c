@@ -5,8 +5,9 @@
 
 #include <stdlib.h>
 
-#define SET_DEAD    0u         /* no text goes on from here */
-#define SET_UNKNOWN UINT32_MAX /* not computed yet */
+#define MASK_PLACES_OF_VISIT 16u        /* followed at once, make one visit more */
+#define SET_DEAD             0u         /* no text goes on from here */
+#define SET_UNKNOWN          UINT32_MAX /* not computed yet */
 
 /* One state of the automaton: places over an unknown bottom. */
 typedef struct local_set {
@@ -20,6 +21,7 @@ typedef struct state_mask {
     mask_form form;
     uint32_t count;     /* of `list` */
     uint32_t end_count; /* of `ends` */
+    uint64_t charge;    /* what an answer is charged for it; 0: prepared */
     void *memory;       /* list or bits, then ends */
     size_t bytes;
 } state_mask;
@@ -45,9 +47,10 @@ struct grammar_masks {
     uint64_t *bits; /* [words] */
     uint32_t *ends; /* [MASK_ENDS_MAX] */
     uint32_t end_count;
-    uint64_t visits, visits_end;
-    bool full;      /* the automaton has no room: empty it and try again */
-    bool ambiguous; /* more places at once than GRAMMAR_PLACES_MAX */
+    uint64_t visits, visits_end;            /* real ones */
+    uint64_t charged, walked, charged_most; /* of this mask */
+    bool full;                              /* the automaton has no room: empty it and try again */
+    bool ambiguous;                         /* more places at once than GRAMMAR_PLACES_MAX */
     /* Kept. */
     state_mask *masks; /* [states] */
     size_t mask_bytes;
@@ -141,6 +144,7 @@ static uint32_t next_set(grammar_masks *m, uint32_t from, uint8_t byte) {
         place here = m->places[set->first + i];
         const net_state *state = &net->states[here.state];
         const net_edge *edges = net->edges + state->first;
+        m->visits += state->count;
         for (uint32_t e = 0; e < state->count; e++)
             if (byte >= edges[e].low && byte <= edges[e].high)
                 place_set_add(&m->reached, net, &m->frames, (place){edges[e].next, here.frame});
@@ -171,11 +175,20 @@ typedef struct walk_bottom {
 static bool walk(grammar_masks *m, uint32_t node, uint32_t set, uint64_t *bits,
                  const walk_bottom *bottom);
 
+/* False: too much. */
+static inline bool charge(grammar_masks *m, uint64_t visits) {
+    m->visits += visits;
+    m->charged += visits;
+    return m->charged <= m->charged_most && m->visits <= m->visits_end;
+}
+
 /* The rule is complete at this node: its caller goes on. False: no room, or too much. */
 static bool walk_caller(grammar_masks *m, uint32_t node, uint64_t *bits,
                         const walk_bottom *bottom) {
     if (bottom->frame == 0 || m->trie->nodes[node].end == node + 1)
         return true;
+    if (!charge(m, 1))
+        return false;
     const frame *frame = &bottom->frames->frames[bottom->frame];
     walk_bottom below = {bottom->frames, frame->parent};
     uint32_t set = start_set(m, frame->next);
@@ -212,21 +225,22 @@ static bool walk(grammar_masks *m, uint32_t node, uint32_t set, uint64_t *bits,
         }
         m->path[here->depth] = to;
         mark_tokens(m, here, bits);
+        visits += m->sets[to].count / MASK_PLACES_OF_VISIT;
         if (m->sets[to].ends) {
             if (bottom == NULL) {
                 if (m->end_count < MASK_ENDS_MAX)
                     m->ends[m->end_count] = i;
                 m->end_count += here->end > i + 1; /* something stands behind it */
             } else if (bottom->frame != 0) {
-                if (!walk_caller(m, i, bits, bottom))
+                if (!charge(m, visits) || !walk_caller(m, i, bits, bottom))
                     return false;
+                visits = 0;
                 m->path[here->depth] = to; /* the caller's walk wrote there */
             }
         }
         i++;
     }
-    m->visits += visits;
-    return m->visits <= m->visits_end;
+    return charge(m, visits);
 }
 
 /* ---- Masks of states ---- */
@@ -279,14 +293,24 @@ static avo_status fail(const grammar_masks *m, avo_error *error) {
         return status_fail(error, AVO_ERROR_LIMIT,
                            "the grammar is too ambiguous: more than %u sets of places for one mask",
                            MASK_SETS_MAX);
-    return status_fail(error, AVO_ERROR_LIMIT, "a mask of the grammar takes too long");
+    if (m->charged > m->charged_most && m->charged_most < MASK_VISITS_MAX)
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the grammar is too ambiguous: the masks of this answer take more than "
+                           "%llu visits, and %llu for each token",
+                           (unsigned long long)MASK_VISITS_ANSWER,
+                           (unsigned long long)MASK_VISITS_TOKEN);
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "the grammar is too ambiguous: a mask takes more than %llu visits",
+                       (unsigned long long)MASK_VISITS_MAX);
 }
 
 /* Walks from the root for a state alone; once more with an empty automaton where it was full. */
 static avo_status walk_state(grammar_masks *m, uint32_t state, avo_error *error) {
+    uint64_t before = m->charged;
     for (int attempt = 0; attempt < 2; attempt++) {
         if (m->full)
             empty_automaton(m);
+        m->charged = before;
         memset(m->bits, 0, m->words * sizeof(*m->bits));
         m->end_count = 0;
         /* Free text is at the bottom of all: nothing calls it. */
@@ -331,38 +355,69 @@ static bool follow_ends(grammar_masks *m, const uint32_t *ends, uint32_t count, 
 /* Without anything kept. */
 static avo_status add_directly(grammar_masks *m, place place, uint64_t *bits,
                                const walk_bottom *bottom, avo_error *error) {
+    uint64_t before = m->charged;
     for (int attempt = 0; attempt < 2; attempt++) {
         if (m->full)
             empty_automaton(m);
+        m->charged = before;
         uint32_t set = start_set(m, place.state);
-        if (!m->full && !m->ambiguous && walk(m, 0, set, bits, bottom))
+        if (!m->full && !m->ambiguous && walk(m, 0, set, bits, bottom)) {
+            m->walked += m->charged - before;
             return AVO_OK;
+        }
         if (!m->full)
             break;
     }
     return fail(m, error);
 }
 
-avo_status grammar_masks_add(grammar_masks *m, const frame_store *frames, place place,
+void grammar_masks_begin(grammar_masks *m, uint64_t visits) {
+    m->charged = m->walked = 0;
+    m->charged_most = visits;
+    m->visits_end = m->visits + MASK_VISITS_REAL;
+}
+
+uint64_t grammar_masks_charged(const grammar_masks *m, uint64_t *walked) {
+    *walked = m->walked;
+    return m->charged;
+}
+
+/* The mask of a state alone, which is charged where the answer comes there first: the same whether
+ * it is computed now or was before. */
+static avo_status have_mask(grammar_masks *m, uint32_t state, bool first, avo_error *error) {
+    state_mask *mask = &m->masks[state];
+    uint64_t before = m->charged;
+    if (mask->form == MASK_NONE) {
+        AVO_TRY(walk_state(m, state, error));
+        keep_mask(m, mask);
+        mask->charge = m->charged - before;
+        m->charged = before;
+    }
+    m->charged += first ? mask->charge : 0;
+    return m->charged > m->charged_most ? fail(m, error) : AVO_OK;
+}
+
+avo_status grammar_masks_add(grammar_masks *m, const frame_store *frames, place place, bool first,
                              uint64_t *bits, avo_error *error) {
-    state_mask *mask = &m->masks[m->net->states[place.state].alias];
+    uint32_t state = mask_state(m->net, place.state);
+    state_mask *mask = &m->masks[state];
     walk_bottom bottom = {frames, place.frame};
     m->ambiguous = false;
-    m->visits_end = m->visits + MASK_VISITS_MAX;
-    if (mask->form == MASK_NONE) {
-        AVO_TRY(walk_state(m, m->net->states[place.state].alias, error));
-        keep_mask(m, mask);
-    }
+    AVO_TRY(have_mask(m, state, first, error));
     if (mask->form == MASK_NONE || mask->form == MASK_TOO_LARGE)
         return add_directly(m, place, bits, &bottom, error);
     apply(m, mask, bits);
     if (place.frame == 0 || mask->end_count == 0)
         return AVO_OK;
+    uint64_t before = m->charged;
     for (int attempt = 0; attempt < 2; attempt++) {
         if (m->full)
             empty_automaton(m);
-        if (follow_ends(m, ends_of(m, mask), mask->end_count, bits, &bottom))
+        m->charged = before;
+        if (follow_ends(m, ends_of(m, mask), mask->end_count, bits, &bottom)) {
+            m->walked += m->charged - before;
             return AVO_OK;
+        }
         if (!m->full)
             break;
     }
@@ -376,7 +431,7 @@ avo_status grammar_masks_prepare(grammar_masks *m, avo_error *error) {
         if (!net_takes_byte(state) || state->alias != i || m->masks[i].form != MASK_NONE)
             continue;
         m->ambiguous = false;
-        m->visits_end = m->visits + MASK_VISITS_MAX;
+        grammar_masks_begin(m, MASK_VISITS_MAX);
         AVO_TRY(walk_state(m, i, error));
         keep_mask(m, &m->masks[i]);
     }

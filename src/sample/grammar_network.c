@@ -7,6 +7,8 @@
  */
 #include "sample/grammar_network_int.h"
 
+#include <stdlib.h>
+
 static uint32_t fail_states(builder *b) {
     if (b->status == AVO_OK)
         b->status = status_fail(b->rules->error, AVO_ERROR_LIMIT,
@@ -81,6 +83,24 @@ static uint32_t build_sequence(builder *b, const expression *e, uint32_t next) {
     return next;
 }
 
+static int compare_states(const void *a, const void *b) {
+    const uint32_t *x = a;
+    const uint32_t *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Each once: places that come here look at them all. */
+static uint32_t keep_distinct(uint32_t *targets, uint32_t count) {
+    if (count < 2)
+        return count;
+    qsort(targets, count, sizeof(*targets), compare_states);
+    uint32_t kept = 1;
+    for (uint32_t i = 1; i < count; i++)
+        if (targets[i] != targets[kept - 1])
+            targets[kept++] = targets[i];
+    return kept;
+}
+
 static uint32_t build_choice(builder *b, const expression *e, uint32_t next) {
     uint32_t *targets = arena_take_array(b->scratch, e->list.count + 1, sizeof(*targets));
     if (targets == NULL) {
@@ -94,6 +114,7 @@ static uint32_t build_choice(builder *b, const expression *e, uint32_t next) {
         if (target != NET_NONE)
             targets[count++] = target;
     }
+    count = keep_distinct(targets, count);
     if (count <= 1)
         return count == 0 ? NET_NONE : targets[0];
     return builder_targets(b, NET_SPLIT, targets, count);
