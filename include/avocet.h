@@ -688,7 +688,11 @@ typedef struct avo_grammar_options {
     { sizeof(avo_grammar_options), NULL, false }
 
 /* Refused by name: what is not understood (a keyword of a schema that would be ignored included),
- * what has no end, what is larger than the limits. The model must outlive it. */
+ * what has no end, what is larger than the limits, what takes more than 64 million steps to compile
+ * (steps, never time: the same text is always taken or always refused). An answer whose masks take
+ * too much ends with AVO_ERROR_LIMIT, alone: 16 million visits of the vocabulary's trie for one
+ * mask, 64 million and 524,288 more with each token for all; docs/grammar.md says how they are
+ * counted. The model must outlive it. */
 AVO_API AVO_MUST_USE avo_status avo_grammar_open(const avo_model *model, avo_grammar_kind kind,
                                                  const char *text,
                                                  const avo_grammar_options *options,

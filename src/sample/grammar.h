@@ -5,8 +5,9 @@
  * follows the one that was drawn. It never fails open: where the grammar, a limit or memory leaves
  * no token, the answer fails with an error.
  *
- * Limits of an answer (AVO_ERROR_LIMIT, of that answer alone): 16 M visits of the token trie for one
- * mask, 64 M and 512 Ki more with each token for all of them and for following; see grammar_mask.h.
+ * Limits of an answer (AVO_ERROR_LIMIT, of that answer alone): 16 M visits of the token trie for
+ * one mask, 64 M and 512 Ki more with each token for all of them and for following; see
+ * grammar_mask.h.
  */
 #ifndef AVO_SAMPLE_GRAMMAR_H
 #define AVO_SAMPLE_GRAMMAR_H

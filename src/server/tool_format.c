@@ -310,26 +310,52 @@ static avo_status write_reference(text_view path, const char *place, buffer *out
     return status;
 }
 
+static bool is_one_of(text_view key, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (text_is(key, names[i]))
+            return true;
+    return false;
+}
+
+/* What stands in a schema. */
+typedef enum schema_part {
+    PART_SCHEMA, /* or a list of them */
+    PART_NAMED,  /* schemas by names, which may be those of keywords */
+    PART_VALUE   /* not a schema, whatever it looks like */
+} schema_part;
+
+static schema_part part_of(text_view key) {
+    static const char *const values[] = {"const", "enum", "default", "examples", "example"};
+    static const char *const named[] = {"properties", "$defs", "definitions", "patternProperties",
+                                        "dependentSchemas"};
+    if (is_one_of(key, values, sizeof(values) / sizeof(values[0])))
+        return PART_VALUE;
+    return is_one_of(key, named, sizeof(named) / sizeof(named[0])) ? PART_NAMED : PART_SCHEMA;
+}
+
 /* A schema that stands inside of another: its references begin at its own root. */
-static avo_status write_moved(const json_value *value, const char *place, buffer *out) {
+static avo_status write_moved(const json_value *value, schema_part part, const char *place,
+                              buffer *out) {
     bool array = value->kind == JSON_ARRAY;
-    if (!array && value->kind != JSON_OBJECT)
+    if (part == PART_VALUE || (!array && value->kind != JSON_OBJECT))
         return json_write_value(out, value);
     size_t count = array ? value->array.count : value->object.count;
     AVO_TRY(buffer_append_text(out, array ? "[" : "{"));
     for (size_t i = 0; i < count; i++) {
         const json_value *item = array ? &value->array.items[i] : &value->object.members[i].value;
         AVO_TRY(buffer_append_text(out, i > 0 ? "," : ""));
+        schema_part inside = PART_SCHEMA;
         bool reference = false;
         if (!array) {
-            AVO_TRY(json_write_string(out, value->object.members[i].key));
+            text_view key = value->object.members[i].key;
+            AVO_TRY(json_write_string(out, key));
             AVO_TRY(buffer_append_text(out, ":"));
-            reference = text_is(value->object.members[i].key, "$ref") &&
-                        item->kind == JSON_STRING && item->string.size > 0 &&
-                        item->string.data[0] == '#';
+            reference = part == PART_SCHEMA && text_is(key, "$ref") && item->kind == JSON_STRING &&
+                        item->string.size > 0 && item->string.data[0] == '#';
+            inside = part == PART_SCHEMA ? part_of(key) : PART_SCHEMA;
         }
         AVO_TRY(reference ? write_reference(item->string, place, out)
-                          : write_moved(item, place, out));
+                          : write_moved(item, inside, place, out));
     }
     return buffer_append_text(out, array ? "]" : "}");
 }
@@ -342,7 +368,7 @@ static avo_status write_schema(const char *key, const json_value *function, bool
     AVO_TRY(json_write_string(out, json_find(function, "name")->string));
     AVO_TRY(buffer_format(out, "},\"%s\":", key));
     if (parameters != NULL && parameters->kind == JSON_OBJECT)
-        AVO_TRY(write_moved(parameters, place, out));
+        AVO_TRY(write_moved(parameters, PART_SCHEMA, place, out));
     else
         AVO_TRY(buffer_append_text(out, "{\"type\":\"object\"}"));
     return buffer_format(out, "},\"required\":[\"name\",\"%s\"],\"additionalProperties\":false}",

@@ -455,6 +455,23 @@ static void grammars_ask_for_calls(void **state) {
     assert_non_null(
         strstr(grammar.text.data, "{\"$ref\":\"#/anyOf/0/properties/arguments/$defs/whole\"}"));
     buffer_free(&grammar.text);
+    /* Values that look like one are none; properties that are named like keywords are schemas. */
+#define LIKE "{\"$ref\":\"#/like\"}"
+    assert_ok(write_grammar(
+        "hermes",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"const\":{\"$ref\":\"#/$defs/enum\"},\"a\":{\"const\":" LIKE
+        "},\"b\":{\"enum\":[[" LIKE "]],\"default\":" LIKE ",\"examples\":[" LIKE
+        "]}},\"$defs\":{\"enum\":{\"anyOf\":[{\"$ref\":\"#/properties/a\"}]}}}}}]",
+        (tool_choice){"f", true, true}, &grammar, &error));
+    static const char *const kept[] = {
+        "\"a\":{\"const\":" LIKE "}",
+        "\"b\":{\"enum\":[[" LIKE "]],\"default\":" LIKE ",\"examples\":[" LIKE "]}",
+        "\"const\":{\"$ref\":\"#/anyOf/0/properties/arguments/$defs/enum\"}",
+        "\"enum\":{\"anyOf\":[{\"$ref\":\"#/anyOf/0/properties/arguments/properties/a\"}]}"};
+    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+        assert_non_null(strstr(grammar.text.data, kept[i]));
+    buffer_free(&grammar.text);
     assert_int_equal(
         write_grammar("hermes", TOOLS, (tool_choice){"h", true, false}, &grammar, &error),
         AVO_ERROR_ARGUMENT);
