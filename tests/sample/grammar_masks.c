@@ -130,10 +130,10 @@ static void test_all_places(void **state) {
     char grammar[8192];
     char *at = grammar;
     for (int i = 0; i < 60; i++)
-        at += sprintf(at, "%s a%d b%d c%d \"x\"", i == 0 ? "root ::=" : " |", i, i, i);
+        at += snprintf(at, 128, "%s a%d b%d c%d \"x\"", i == 0 ? "root ::=" : " |", i, i, i);
     for (int i = 0; i < 60; i++)
         for (int r = 0; r < 3; r++)
-            at += sprintf(at, "\n%c%d ::= [^x] %c%d | [^x]", letters[r], i, letters[r], i);
+            at += snprintf(at, 128, "\n%c%d ::= [^x] %c%d | [^x]", letters[r], i, letters[r], i);
     stage *s = open_stage(grammar);
     uint64_t charged = 0;
     assert_int_equal(mask(s, "a", true, MASK_VISITS_MAX, &charged), AVO_ERROR_LIMIT);

@@ -420,18 +420,18 @@ static void write_levels(char *at, int levels, int wide, const char *end_a, cons
     for (int side = 0; side < 2; side++)
         for (int level = 0; level <= levels; level++) {
             char family = side == 0 ? 'a' : 'b';
-            at += sprintf(at, "%s\"%c%d\":", side + level > 0 ? "," : "", family, level);
+            at += snprintf(at, 128, "%s\"%c%d\":", side + level > 0 ? "," : "", family, level);
             if (level == levels) {
                 at = stpcpy(at, side == 0 ? end_a : end_b);
                 continue;
             }
             at = stpcpy(at, "{\"type\":\"object\",\"properties\":{");
             for (int i = 0; i < wide; i++)
-                at += sprintf(at, "%s\"p%d\":{\"$ref\":\"#/$defs/%c%d\"}", i > 0 ? "," : "", i,
-                              family, level + 1);
+                at += snprintf(at, 128, "%s\"p%d\":{\"$ref\":\"#/$defs/%c%d\"}", i > 0 ? "," : "",
+                               i, family, level + 1);
             at = stpcpy(at, "},\"required\":[");
             for (int i = 0; i < wide; i++)
-                at += sprintf(at, "%s\"p%d\"", i > 0 ? "," : "", i);
+                at += snprintf(at, 128, "%s\"p%d\"", i > 0 ? "," : "", i);
             at = stpcpy(at, "]}");
         }
     (void)stpcpy(at, "}}");
@@ -440,7 +440,7 @@ static void write_levels(char *at, int levels, int wide, const char *end_a, cons
 static char *write_enum(char *at, const char *begin, const char *prefix, int count) {
     at = stpcpy(at, begin);
     for (int i = 0; i < count; i++)
-        at += sprintf(at, "%s\"%s%d\"", i > 0 ? "," : "", prefix, i);
+        at += snprintf(at, 128, "%s\"%s%d\"", i > 0 ? "," : "", prefix, i);
     return stpcpy(at, "]}");
 }
 
@@ -470,10 +470,10 @@ static void test_work(void **state) {
     /* Names of a long list, each looked for in another. */
     char *at = stpcpy(text, "{\"properties\":{");
     for (int i = 0; i < 9000; i++)
-        at += sprintf(at, "%s\"p%d\":{}", i > 0 ? "," : "", i);
+        at += snprintf(at, 128, "%s\"p%d\":{}", i > 0 ? "," : "", i);
     at = stpcpy(at, "},\"required\":[");
     for (int i = 0; i < 9000; i++)
-        at += sprintf(at, "%s\"q%d\"", i > 0 ? "," : "", i);
+        at += snprintf(at, 128, "%s\"q%d\"", i > 0 ? "," : "", i);
     (void)stpcpy(at, "]}");
     check_refused(AVO_GRAMMAR_JSON_SCHEMA, text, AVO_ERROR_LIMIT, "steps to compile");
     /* Patterns of nothing. */
