@@ -262,7 +262,8 @@ static void choice_miss(choice *c) {
 static bool wait_for_room(answer *a);
 
 /* The lock is held. What there is no room for waits for the end of another of ours; where all of
- * those have ended, for room: what was computed is not thrown away. */
+ * those have ended, for room: what was computed is not thrown away. A scheduler that is being
+ * closed is full, too, but names no time to come again. */
 static void pump(answer *a) {
     for (uint32_t i = 0; i < a->choice_count && a->fault.status == 0; i++) {
         choice *c = &a->choices[i];
@@ -286,7 +287,7 @@ static void pump(answer *a) {
             c->state = CHOICE_SUBMITTED;
             a->in_flight++;
         } else if (status == AVO_ERROR_FULL &&
-                   (a->in_flight > 0 || (a->over > 0 && wait_for_room(a)))) {
+                   (a->in_flight > 0 || (a->over > 0 && retry > 0.0 && wait_for_room(a)))) {
             return;
         } else {
             fault_from_error(&a->fault, &error, prompt_param(a->g));
