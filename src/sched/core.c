@@ -181,7 +181,7 @@ static avo_status check_deadline(sched *sched, const sched_request *given, avo_e
         (needed <= (double)(deadline - sched->now_ns) || !deadline_believed(sched)))
         return AVO_OK;
     sched->refused_lately += deadline > sched->now_ns;
-    return status_fail(error, AVO_ERROR_LIMIT,
+    return status_fail(error, AVO_ERROR_DEADLINE,
                        "the first token would take %.3f s, and there are %.3f s", needed * 1e-9,
                        deadline > sched->now_ns ? (double)(deadline - sched->now_ns) * 1e-9 : 0.0);
 }

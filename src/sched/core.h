@@ -179,9 +179,10 @@ typedef enum sched_outcome {
 } sched_outcome;
 
 /* AVO_ERROR_FULL when the queue is: *retry_ns is the time after which it should have room.
- * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_LIMIT when its deadline cannot be met or it has
- * more adapters than a step takes, AVO_ERROR_ARGUMENT for an id that lives and for numbers out of
- * range. A request that is not taken has no end to be told of. */
+ * AVO_ERROR_CONTEXT when it never fits, AVO_ERROR_DEADLINE when its deadline cannot be met,
+ * AVO_ERROR_LIMIT when it has more adapters than a step takes or more tokens than may wait,
+ * AVO_ERROR_ARGUMENT for an id that lives and for numbers out of range. A request that is not taken
+ * has no end to be told of. */
 AVO_MUST_USE avo_status sched_submit(sched *sched, const sched_request *request, uint64_t now_ns,
                                      uint64_t *retry_ns, avo_error *error);
 /* Takes effect with the next plan; false: no such request. */

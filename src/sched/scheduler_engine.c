@@ -57,11 +57,8 @@ static void take_job(avo_scheduler *s, job *job) {
                              .scored = given->prompt_logprobs};
     uint64_t retry_ns = 0;
     avo_status status = sched_submit(s->core, &request, clock_now_ns(), &retry_ns, &job->error);
-    if (status == AVO_ERROR_LIMIT) { /* its deadline: submission has bounded everything else */
-        job->error.status = AVO_ERROR_DEADLINE;
-        over_locked(job, JOB_ENDS_REFUSED);
-    } else if (status != AVO_OK)
-        over_locked(job, JOB_ENDS_FAILED);
+    if (status != AVO_OK)
+        over_locked(job, status == AVO_ERROR_DEADLINE ? JOB_ENDS_REFUSED : JOB_ENDS_FAILED);
 }
 
 /* Closing: whatever the core has ends. */

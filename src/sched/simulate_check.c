@@ -162,8 +162,9 @@ void check_not_taken(simulation *s, uint32_t index, avo_status status) {
         right = tokens > options->context_max || kv_pages_for(tokens) > options->pages;
     else if (status == AVO_ERROR_LIMIT)
         right = tokens > options->waiting_tokens_max ||
-                (options->adapters_max > 0 && item->adapters > options->adapters_max) ||
-                is_hopeless(s, index, s->clock);
+                (options->adapters_max > 0 && item->adapters > options->adapters_max);
+    else if (status == AVO_ERROR_DEADLINE)
+        right = is_hopeless(s, index, s->clock);
     if (!right)
         wrong(s, "request %u of %u tokens is not taken (%d) without need", index,
               item->prompt_tokens, (int)status);

@@ -181,7 +181,7 @@ static void a_deadline_that_cannot_be_met_is_refused_at_once(void **state) {
     world_open(&world, &options);
     sched_request request = world_request(1, 1000, 4); /* 16 steps and 1000 rows: 216 ms */
     request.first_deadline_ns = 215 * MS;
-    assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error,
+    assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_DEADLINE, &error,
                    "0.216 s, and there are 0.215 s");
     request.reusable_tokens = 100;
     world_add(&world, request);
@@ -199,7 +199,8 @@ static void a_deadline_that_cannot_be_met_is_refused_at_once(void **state) {
     world.now = 400 * MS;
     request = world_request(3, 4, 4);
     request.deadline_ns = 300 * MS;
-    assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error, "0.000 s");
+    assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_DEADLINE, &error,
+                   "0.000 s");
     world_close(&world);
 }
 
@@ -223,14 +224,14 @@ static void a_guess_refuses_nothing(void **state) {
         for (int i = 0; i < REFUSALS_MAX; i++) {
             request = world_request(id++, 64, 1);
             request.first_deadline_ns = world.now + 5 * MS;
-            assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error,
+            assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_DEADLINE, &error,
                            "0.014 s");
         }
         request.id = id++;
         world_add(&world, request); /* let us see */
         request = world_request(id++, 64, 1);
         request.first_deadline_ns = world.now; /* nothing helps this one */
-        assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_LIMIT, &error,
+        assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_DEADLINE, &error,
                        "0.000 s");
         world_plan(&world);
         assert_int_equal(world.plan.entry_count, 1);

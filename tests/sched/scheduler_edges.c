@@ -423,7 +423,7 @@ static void deadlines_know_the_prefix_cache(void **state) {
     set_cost(&w, 1e9);
     q.salt = "another";
     ask(&w, &q, &salted, 40.0);
-    assert_int_equal(salted.error.status, AVO_ERROR_LIMIT);
+    assert_int_equal(salted.error.status, AVO_ERROR_DEADLINE);
     world_close(&w);
 }
 

@@ -102,7 +102,7 @@ static void an_opening_holds_up_nobody_else(void **state) {
         generate_alone(w, &p.question, &alone[i]);
         p.question.use_count = 0;
         avo_adapter_close(adapter);
-        char name[8];
+        char name[32];
         snprintf(name, sizeof(name), "cold-%d", i);
         assert_ok_error(
             avo_registry_load(p.registry, name, p.folder[i], AVO_REGISTRY_LAZY, &w->error),
