@@ -122,6 +122,7 @@ static void steps_allocate_nothing(void **state) {
     (void)state;
     world w;
     world_options options = WORLD_OPTIONS;
+    options.scheduler.tokenizer_threads = 1; /* another might begin late, and allocates then */
     world_open(&w, &options);
     frugal f = {.world = &w};
     question q = {.token_count = 20, .max_new_tokens = 120, .stop_token = -1, .ignore_end = true};

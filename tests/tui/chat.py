@@ -77,6 +77,9 @@ class FullScreen(unittest.TestCase):
         self.screen.type(f"/save {saved}")
         self.screen.keys("Enter")
         self.screen.wait("Saved to")
+        end = time.monotonic() + 20  # an earlier one may still be on the screen
+        while not saved.exists() and time.monotonic() < end:
+            time.sleep(0.05)
         return [message["content"] for message in json.loads(saved.read_text())["messages"]
                 if message["role"] == "assistant"]
 
