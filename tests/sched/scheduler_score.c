@@ -441,6 +441,7 @@ static void steps_allocate_nothing(void **state) {
     world w;
     world_options options = WORLD_OPTIONS;
     options.rows = 8;
+    options.scheduler.tokenizer_threads = 1; /* another might begin late, and allocates then */
     world_open(&w, &options);
     frugal_scored f = {.world = &w};
     int32_t tokens[TINY_CONTEXT];
