@@ -182,6 +182,7 @@ static void flights_allocate_nothing(void **state) {
     world w;
     world_options options = WORLD_OPTIONS;
     options.rows = 8;
+    options.scheduler.tokenizer_threads = 1; /* another might begin late, and allocates then */
     options.scheduler.cores = "static";
     world_open(&w, &options);
     frugal f = {.world = &w}, other = {.world = &w};
