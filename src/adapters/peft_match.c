@@ -262,29 +262,19 @@ static bool dots_match(text_view plain, const char *text) {
     return true;
 }
 
-/* A key: the name, or its last parts. */
-static avo_status key_matches(const peft_matcher *matcher, const match_rule *rule, text_view name,
-                              bool *matched, avo_error *error) {
-    if (rule->code != NULL)
-        return run(matcher, rule->code, name, false, matched, error);
-    if (!take_step(matcher))
-        return too_long(error);
-    size_t size = rule->plain.size;
-    *matched = size <= name.size && dots_match(rule->plain, name.data + name.size - size) &&
-               (size == name.size || name.data[name.size - size - 1] == '.');
-    return AVO_OK;
-}
-
-/* An entry of modules_to_save: whole parts of the name anywhere. */
-static avo_status save_matches(const peft_matcher *matcher, const match_rule *rule, text_view name,
-                               bool *matched, avo_error *error) {
+/* Whether a rule has whole parts of the name: its last ones, as keys of patterns have, or
+ * `anywhere`, as entries of modules_to_save. */
+static avo_status rule_matches(const peft_matcher *matcher, const match_rule *rule, text_view name,
+                               bool anywhere, bool *matched, avo_error *error) {
     if (rule->code != NULL)
         return run(matcher, rule->code, name, false, matched, error);
     if (!take_step(matcher))
         return too_long(error);
     size_t size = rule->plain.size;
     *matched = false;
-    for (size_t at = 0; at + size <= name.size && !*matched; at++)
+    if (size > name.size)
+        return AVO_OK;
+    for (size_t at = anywhere ? 0 : name.size - size; at + size <= name.size && !*matched; at++)
         *matched = (at == 0 || name.data[at - 1] == '.') &&
                    (at + size == name.size || name.data[at + size] == '.') &&
                    dots_match(rule->plain, name.data + at);
@@ -340,7 +330,7 @@ static avo_status is_excluded(const peft_matcher *matcher, text_view name, bool 
     else
         *excluded = list_has(excludes->list, name, false) || list_has(excludes->list, name, true);
     for (size_t i = 0; i < matcher->saves && !*excluded; i++)
-        AVO_TRY(save_matches(matcher, &matcher->save[i], name, excluded, error));
+        AVO_TRY(rule_matches(matcher, &matcher->save[i], name, true, excluded, error));
     return AVO_OK;
 }
 
@@ -385,13 +375,13 @@ avo_status peft_matcher_ask(const peft_matcher *matcher, text_view module, bool 
     AVO_TRY(is_target(matcher, module, linear, head, &match->targeted, error));
     bool found = false;
     for (size_t i = 0; i < matcher->ranks && match->targeted && !found; i++) {
-        AVO_TRY(key_matches(matcher, &matcher->rank[i], module, &found, error));
+        AVO_TRY(rule_matches(matcher, &matcher->rank[i], module, false, &found, error));
         if (found)
             match->rank = (uint32_t)config->ranks->object.members[i].value.integer;
     }
     found = false;
     for (size_t i = 0; i < matcher->alphas && match->targeted && !found; i++) {
-        AVO_TRY(key_matches(matcher, &matcher->alpha[i], module, &found, error));
+        AVO_TRY(rule_matches(matcher, &matcher->alpha[i], module, false, &found, error));
         const json_value *value = &config->alphas->object.members[i].value;
         if (found)
             match->alpha = value->kind == JSON_INTEGER ? (double)value->integer : value->number;

@@ -75,7 +75,7 @@ static const expression *hex(grammar_rules *r, const char *ranges) {
     return expression_class(r, &set, false);
 }
 
-/* \uXXXX: a character, or the two halves of one. */
+/* \uHHHH: a character, or the two halves of one. */
 static const expression *unicode_escape(grammar_rules *r) {
     const expression *digit = hex(r, "09afAF");
     const expression *two = expression_repeat(r, digit, 2, 2);

@@ -39,7 +39,8 @@ class Telemetry(Owned):
         super().__init__(handle)
 
     @staticmethod
-    def _collect(function: Callable, *arguments) -> str:
+    def _collect(function: Callable[[Any, Guard], Any]) -> str:
+        """What `function`, given a writer for C and the guard of its callbacks, writes."""
         pieces, guard = [], Guard()
 
         @_abi.WRITE
@@ -49,11 +50,16 @@ class Telemetry(Owned):
             return True
 
         with calling(), guard:
-            call(function, *arguments, write, None)
+            function(write, guard)
         return b"".join(pieces).decode("utf-8")
 
+    def _trace(self, seconds: float) -> str:
+        return self._collect(lambda write, _: call(
+            library.avo_telemetry_trace_write, self.handle, seconds, write, None))
+
     def _export(self, form: int) -> str:
-        return self._collect(library.avo_telemetry_export, self.handle, form)
+        return self._collect(lambda write, _: call(
+            library.avo_telemetry_export, self.handle, form, write, None))
 
     def prometheus(self) -> str:
         """Prometheus's text format 0.0.4: vLLM's names and our own."""
@@ -85,28 +91,20 @@ class Telemetry(Owned):
 
     def trace(self, seconds: float = 1e9) -> Dict[str, Any]:
         """The spans of the last seconds as a Chrome trace."""
-        return json.loads(self._collect(library.avo_telemetry_trace_write, self.handle, seconds))
+        return json.loads(self._trace(seconds))
 
     def record(self, seconds: float, spans_max: int = 0) -> Dict[str, Any]:
         """A trace of the seconds to come, with all spans of that time, however many."""
-        pieces, guard = [], Guard()
-
-        @_abi.WRITE
-        @guard.callback
-        def write(_, text, size):
-            pieces.append(ctypes.string_at(text, size))
-            return True
-
-        wanted = _abi.WANTED(guard.callback(lambda _: True))
-        reader = _abi.TraceReader(wanted=wanted, write=write)
-        with calling(), guard:
+        def record(write, guard):
+            wanted = _abi.WANTED(guard.callback(lambda _: True))
+            reader = _abi.TraceReader(wanted=wanted, write=write)
             call(library.avo_telemetry_trace_record, self.handle, seconds, spans_max,
                  ctypes.byref(reader))
-        return json.loads(b"".join(pieces))
+        return json.loads(self._collect(record))
 
     def write_trace(self, path, seconds: float = 1e9) -> None:
         """The same as a file for Perfetto and chrome://tracing."""
-        text = self._collect(library.avo_telemetry_trace_write, self.handle, seconds)
+        text = self._trace(seconds)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
@@ -123,7 +121,8 @@ def append_row(path, *, model_name: str, finish: str, token_seconds: Sequence[fl
                              token_seconds=seconds, token_count=len(seconds),
                              **{**unknown, **numbers})
     if path is None:
-        sys.stderr.write(Telemetry._collect(library.avo_telemetry_row, ctypes.byref(times)))
+        sys.stderr.write(Telemetry._collect(lambda write, _: call(
+            library.avo_telemetry_row, ctypes.byref(times), write, None)))
     else:
         call(library.avo_telemetry_append, encoded(path), ctypes.byref(times))
 
