@@ -1,7 +1,7 @@
 /* What a step costs besides its arithmetic: a model's walk with phases that do nothing but meet at
  * as many barriers as the real ones, beside a real step of one token at the beginning of a session.
  * "few": whole KV heads share out evenly, as they do there; "most": they do not, and attention is
- * split, as it is later on (kernels/fast/phases.c).
+ * split, as it is later on (device/cpu/phases/phases.c).
  *
  *     ninja -C build bench_step && build/bench/bench_step MODEL [THREADS_MAX]
  */
@@ -80,7 +80,7 @@ static bool measure_empty(const avo_model *model, const backend *nothing, uint32
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
         for (int i = 0; i < EMPTY_STEPS; i++)
-            model_forward(&step);
+            cpu_forward(&step);
         double one = clock_seconds(begin, clock_now_ns()) / EMPTY_STEPS;
         if (repeat == 0 || one < *seconds)
             *seconds = one;

@@ -3,7 +3,7 @@
  *
  *     ninja -C build bench_team && build/bench/bench_team [THREADS_MAX]
  */
-#include "base/team.h"
+#include "device/cpu/team.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 
@@ -14,7 +14,7 @@
 #define RUNS     2000
 #define BARRIERS 20000
 #define LAYERS   30
-#define MEETINGS 5 /* barriers a layer, at the least: kernels/fast/phases.c */
+#define MEETINGS 5 /* barriers a layer, at the least: device/cpu/phases/phases.c */
 
 static void nothing(void *context, uint32_t worker, uint32_t workers) {
     (void)context;

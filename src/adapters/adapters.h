@@ -11,8 +11,8 @@
 #define AVO_ADAPTERS_ADAPTERS_H
 
 #include "base/allocator.h"
+#include "device/layer.h"
 #include "formats/source.h"
-#include "kernels/layer.h"
 
 /* ---- Limits ---- */
 #define ADAPTER_MODULES_MAX 16384

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/region.h"
-#include "kernels/runs.h"
+#include "device/runs.h"
 #include "quant/panels.h"
 
 #include <math.h>

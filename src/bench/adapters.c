@@ -5,9 +5,9 @@
 #include "adapters/random.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "device/kv_tile.h"
+#include "device/runs.h"
 #include "engine/engine.h"
-#include "kernels/kv_tile.h"
-#include "kernels/runs.h"
 #include "memory/kv.h"
 #include "model/model.h"
 

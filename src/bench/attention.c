@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/random.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Measurements of an engine and of single operations, each beside what the machine can do at most
- * (kernels/limits.h), taken in the same run just before.
+ * (device/cpu/limits.h), taken in the same run just before.
  *
  * Tokens are pseudo-random, so that nothing is easier than it would be in earnest. A case is
  * measured once for nothing, then `repeats` times, each time with the limits of that moment; the
@@ -9,9 +9,9 @@
 #define AVO_BENCH_BENCH_H
 
 #include "base/buffer.h"
-#include "kernels/layer.h"
-#include "kernels/limits.h"
-#include "kernels/ops.h"
+#include "device/cpu/limits.h"
+#include "device/cpu/ops.h"
+#include "device/layer.h"
 #include "tokenizer/tokenizer.h"
 
 #define BENCH_LIST_MAX      32

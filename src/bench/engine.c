@@ -4,8 +4,8 @@
 #include "base/allocator.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "device/kv_tile.h"
 #include "engine/engine.h"
-#include "kernels/kv_tile.h"
 
 #include <stdio.h>
 #include <string.h>

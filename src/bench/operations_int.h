@@ -4,7 +4,7 @@
 
 #include "base/region.h"
 #include "bench/bench.h"
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 typedef struct operation_bench {
     const bench_operation_options *options;

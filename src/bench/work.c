@@ -1,7 +1,7 @@
 /* What a step has to read and to compute at the very least. */
 #include "bench/bench.h"
 
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 #include "quant/panels.h"
 
 static void add_matrix(const weight_view *weight, bool floats, double rows, limit_work *work) {

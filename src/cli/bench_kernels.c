@@ -4,7 +4,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "cli/tokenizer_open.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/cpu.h"
 #include "cli/engine_flags.h"
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 #include <stdlib.h>
 #include <string.h>

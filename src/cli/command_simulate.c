@@ -2,7 +2,7 @@
 #include "cli/simulate_int.h"
 
 #include "base/file.h"
-#include "kernels/layer.h"
+#include "device/layer.h"
 #include "sched/trace.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/region.h"
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Flags of commands that open an engine. */
 #include "cli/engine_flags.h"
 
-#include "base/team.h"
+#include "device/cpu/team.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/json.h"
-#include "base/team.h"
+#include "device/cpu/team.h"
 
 #include <stdatomic.h>
 #include <string.h>

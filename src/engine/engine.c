@@ -5,7 +5,7 @@
 #include "base/allocator.h"
 #include "base/checked.h"
 #include "base/float_mode.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <stdio.h>
 #include <string.h>

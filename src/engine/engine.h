@@ -3,7 +3,7 @@
 #ifndef AVO_ENGINE_ENGINE_H
 #define AVO_ENGINE_ENGINE_H
 
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 /* The model as this engine computes it, the back end that does, and where K and V lie. */
 const model_view *engine_model_view(const avo_engine *engine);

@@ -3,7 +3,7 @@
 
 #include "base/cpu.h"
 #include "base/region.h"
-#include "kernels/limits.h"
+#include "device/cpu/limits.h"
 
 #define READ_SECONDS 0.06 /* with the first passes; a pass that has begun is not cut */
 

@@ -2,7 +2,7 @@
 #ifndef AVO_ENGINE_OBSERVE_H
 #define AVO_ENGINE_OBSERVE_H
 
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 /* As avo_engine_open, on the reference back end, whatever else there is; every step shows the
  * observer, which outlives the engine, what it computes. */

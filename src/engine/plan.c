@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/options.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -57,7 +57,7 @@ void engine_step_compute(avo_batch *batch) {
     step_view step = step_of(batch, &rows);
     float_mode mode;
     float_mode_enter(&mode);
-    model_forward(&step);
+    cpu_forward(&step);
     float_mode_leave(&mode);
     engine_telemetry_step(batch, begin);
 }

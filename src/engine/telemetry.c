@@ -2,7 +2,7 @@
 #include "engine/engine_int.h"
 
 #include "base/clock.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <string.h>
 

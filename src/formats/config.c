@@ -1,8 +1,8 @@
 /* What the configurations of all formats share: per-layer tables, and every check between fields
- * that later code relies on (model/, engine/ and kernels/ check none of them again). */
+ * that later code relies on (model/, engine/ and device/cpu/ check none of them again). */
 #include "formats/formats_int.h"
 
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 _Static_assert(SOURCE_HEAD_SIZE_MAX <= KV_HEAD_SIZE_MAX, "attention stages one head on the stack");
 

@@ -2,7 +2,7 @@
 #include "memory/kv.h"
 
 #include "base/checked.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/allocator.h"
 #include "base/region.h"
 #include "base/status.h"
-#include "kernels/layer.h"
+#include "device/layer.h"
 #include "memory/pages.h"
 
 typedef struct kv_pool kv_pool;

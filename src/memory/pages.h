@@ -25,7 +25,7 @@
 
 #include "base/allocator.h"
 #include "base/status.h"
-#include "kernels/layer.h" /* KV_PAGE_TOKENS */
+#include "device/layer.h" /* KV_PAGE_TOKENS */
 
 #define PAGE_NONE UINT32_MAX
 

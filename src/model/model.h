@@ -1,11 +1,10 @@
 /* A model: source, tokenizer, template and the bound weights. One small file per architecture says
- * what the configuration does not; bind.c finds the tensors, checks every shape and makes views;
- * forward.c walks the description. */
+ * what the configuration does not; bind.c finds the tensors, checks every shape and makes views. */
 #ifndef AVO_MODEL_MODEL_H
 #define AVO_MODEL_MODEL_H
 
+#include "device/cpu/backend.h"
 #include "formats/source.h"
-#include "kernels/backend.h"
 #include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -43,8 +42,5 @@ AVO_MUST_USE avo_status model_encode_chat(const avo_model *model, encoder *encod
                                           const avo_message *messages, size_t message_count,
                                           const avo_chat_options *options, id_list *ids,
                                           avo_error *error);
-
-/* One step: embed, every layer's phases, head. */
-void model_forward(const step_view *step);
 
 #endif

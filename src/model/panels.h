@@ -10,7 +10,7 @@
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
  * the order of the forward pass. A step of few rows cuts its products in the same way, so that a
  * worker finds its pages on its own NUMA node; many rows are cut too, and whoever has time takes
- * the next part (kernels/fast/products.c), wherever its panels lie. (Another team size later
+ * the next part (device/cpu/phases/products.c), wherever its panels lie. (Another team size later
  * computes the same, from where the pages are.)
  */
 #ifndef AVO_MODEL_PANELS_H

@@ -95,7 +95,7 @@ typedef struct panel_unit {
 } panel_unit;
 void panel_unit_read(quant_type type, const uint8_t *panel, size_t k, size_t unit, panel_unit *out);
 
-/* How products read a type: what form activations must have (kernels/activation.h). */
+/* How products read a type: what form activations must have (device/cpu/activation.h). */
 typedef enum product_form {
     PRODUCT_FLOAT, /* F32, F16, BF16, F8C: floats */
     PRODUCT_A8,    /* blocks of 32 or 16: int8, one scale per 32 k */

@@ -20,7 +20,7 @@
 
 #include "base/allocator.h"
 #include "base/status.h"
-#include "kernels/layer.h"
+#include "device/layer.h"
 
 typedef struct sampler sampler;
 

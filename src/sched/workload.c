@@ -5,7 +5,7 @@
 #include "base/allocator.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "kernels/layer.h"
+#include "device/layer.h"
 
 #include <math.h>
 

@@ -247,22 +247,20 @@ void telemetry_engine_step(telemetry_engine *engine, const telemetry_step *step)
 
 /* ---- Phases ---- */
 
-void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, const team *team,
-                       uint32_t worker, bool tracing) {
+void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, uint32_t worker, bool tracing,
+                       uint64_t waited_ns) {
     clock->engine = engine;
     if (engine == NULL)
         return;
     *clock = (phase_clock){.engine = engine,
-                           .team = team,
                            .worker = worker,
                            .tracing = tracing,
                            .last_ns = clock_now_ns(),
-                           .waited_ns = team_waited_ns(team, worker)};
+                           .waited_ns = waited_ns};
 }
 
-void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer) {
+void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer, uint64_t waited) {
     uint64_t now = clock_now_ns();
-    uint64_t waited = team_waited_ns(clock->team, clock->worker);
     uint64_t wait = waited - clock->waited_ns;
     clock->ns[phase] += now - clock->last_ns;
     clock->wait_ns[phase] += wait;

@@ -10,7 +10,6 @@
 #define AVO_TELEMETRY_TELEMETRY_H
 
 #include "base/status.h"
-#include "base/team.h"
 
 /* ---- Spans ---- */
 
@@ -193,23 +192,18 @@ uint64_t telemetry_engine_weights(const telemetry_engine *engine, bool head);
 
 typedef struct phase_clock {
     telemetry_engine *engine; /* NULL: nobody looks */
-    const team *team;
     uint32_t worker;
     bool tracing;
     uint64_t last_ns, waited_ns;
     uint64_t ns[SPAN_PHASES], wait_ns[SPAN_PHASES];
 } phase_clock;
 
-/* `tracing` is the same for all workers of a step. */
-void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, const team *team,
-                       uint32_t worker, bool tracing);
-void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer);
-void phase_clock_end(phase_clock *clock);
-
+/* `tracing` is the same for all workers of a step. `waited_ns`: how long the worker has waited for
+ * others so far. */
+void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, uint32_t worker, bool tracing,
+                       uint64_t waited_ns);
 /* The phase that ends here. */
-static inline void phase_mark(phase_clock *clock, span_kind phase, uint32_t layer) {
-    if (clock->engine != NULL)
-        phase_clock_note(clock, phase, layer);
-}
+void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer, uint64_t waited_ns);
+void phase_clock_end(phase_clock *clock);
 
 #endif

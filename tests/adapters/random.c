@@ -1,7 +1,7 @@
 /* Random adapters: their shapes, their size beside the base's, references. */
 #include "support/support.h"
 
-#include "kernels/runs.h"
+#include "device/runs.h"
 #include "support/adapters.h"
 
 #include <math.h>

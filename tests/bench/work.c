@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "bench/bench.h"
-#include "kernels/kv_tile.h"
+#include "device/kv_tile.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/random.h"
-#include "kernels/runs.h"
+#include "device/runs.h"
 #include "support/adapters.h"
 #include "support/models.h"
 

@@ -3,8 +3,8 @@
 #include "support/support.h"
 
 #include "base/random.h"
+#include "device/runs.h"
 #include "engine/engine_int.h"
-#include "kernels/runs.h"
 #include "support/adapters.h"
 #include "support/place.h"
 

@@ -22,7 +22,7 @@ int main(void) {
 }
 """
 # Folders whose files are for x86 only, each behind a check of its own.
-X86_ONLY = re.compile(r"/kernels/(avx2|avx512|amx)/")
+X86_ONLY = re.compile(r"/device/cpu/(avx2|avx512|amx)/")
 
 
 class Header(unittest.TestCase):
@@ -63,13 +63,13 @@ class Header(unittest.TestCase):
         that includes it, so it has none of its own."""
         headers = sorted(str(path.relative_to(ROOT / "src"))
                          for path in (ROOT / "src").rglob("*.h"))
-        vector = ("kernels/avx2/", "kernels/avx512/", "kernels/amx/")
+        vector = ("device/cpu/avx2/", "device/cpu/avx512/", "device/cpu/amx/")
         self.check_alone([name for name in headers
-                          if not name.startswith(vector + ("kernels/lanes/",))], [])
+                          if not name.startswith(vector + ("device/cpu/lanes/",))], [])
         self.check_alone([name for name in headers if name.startswith(vector)],
                          ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq",
                           "-mavx512vl", "-mavx512vnni", "-mamx-tile", "-mamx-int8",
-                          f"-I{ROOT}/src/kernels/amx"])
+                          f"-I{ROOT}/src/device/cpu/amx"])
 
 
 class OtherProcessor(unittest.TestCase):

@@ -181,7 +181,7 @@ class Tidy(unittest.TestCase):
                                      "#endif\n"),
                          {"x86"})
         self.assertEqual(self.source("void f(void) {\n    __builtin_ia32_pause();\n}\n"), {"x86"})
-        self.assertEqual(self.source("#include <immintrin.h>\n", "src/kernels/avx2/a.c"), set())
+        self.assertEqual(self.source("#include <immintrin.h>\n", "src/device/cpu/avx2/a.c"), set())
 
     def test_mirrored_tests(self):
         self.assertEqual(self.rules({"src/base/a.c": HEAD}), {("src/base", "tests")})

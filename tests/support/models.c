@@ -2,7 +2,7 @@
 #include "support/models.h"
 #include "support/support.h"
 
-#include "kernels/backend.h"
+#include "device/cpu/backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>

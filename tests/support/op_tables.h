@@ -2,7 +2,7 @@
 #ifndef AVO_TESTS_OP_TABLES_H
 #define AVO_TESTS_OP_TABLES_H
 
-#include "kernels/ops.h"
+#include "device/cpu/ops.h"
 
 #define TEST_OP_TABLES 4
 

@@ -1,0 +1,46 @@
+/* 8-bit types (A16: two planes of activations) on tiles: linear_blocks.h. The lines of the panels
+ * are tiles as they lie; they are copied all the same, because lines of a piece side by side stay
+ * in the first-level cache, and copying costs little beside the products. */
+#include "device/cpu/amx/linear_blocks.h"
+
+#define GROUP_UNITS 2
+#define UNIT_BYTES  512
+#define GROUP_BYTES (64 + GROUP_UNITS * UNIT_BYTES)
+
+static void unpack_q8_blocks(const uint8_t *panel, size_t k, size_t begin, size_t count,
+                             block_piece *out) {
+    (void)k;
+    for (size_t i = 0; i < count / PANEL_UNIT; i++) {
+        size_t unit = begin / PANEL_UNIT + i;
+        const uint8_t *group = panel + unit / GROUP_UNITS * GROUP_BYTES;
+        memcpy(out->lines + i * UNIT_BYTES, group + 64 + unit % GROUP_UNITS * UNIT_BYTES,
+               UNIT_BYTES);
+        _mm512_store_ps(out->scale[i], unit_halves(group + unit % GROUP_UNITS * 32));
+    }
+}
+
+/* One scale per row, behind the lines, of which the last unit may have fewer than eight. */
+static void unpack_q8c(const uint8_t *panel, size_t k, size_t begin, size_t count,
+                       block_piece *out) {
+    size_t bytes = (k + 3) / 4 * PANEL_LINE_BYTES;
+    size_t from = begin / 4 * PANEL_LINE_BYTES;
+    size_t wanted = count / 4 * PANEL_LINE_BYTES;
+    size_t there = bytes - from < wanted ? bytes - from : wanted;
+    memcpy(out->lines, panel + from, there);
+    memset(out->lines + there, 0, wanted - there);
+    memcpy(out->scale[0], panel + bytes, sizeof(out->scale[0]));
+}
+
+void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q8_0(call, first, last, scratch);
+    else
+        block_linear_a16(&(block_job){call, first, last, unpack_q8_blocks, scratch});
+}
+
+void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
+    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+        linear_avx512_q8c(call, first, last, scratch);
+    else
+        block_linear_a16_channel(&(block_job){call, first, last, unpack_q8c, scratch});
+}

@@ -1,0 +1,141 @@
+/* Inside avx2/: how every integer product walks. linear.c is the walk, families fill in its parts:
+ *
+ *   for up to `chunk` rows of x:
+ *       prepare     each row and 256 k of it into a record in the order the product reads
+ *       for every panel, every 256 k of it:
+ *           unpack  the piece to lines of bytes (or int16) and float scales, 4 … 8 KB: first cache
+ *           product the piece with all records, up to 4 rows at a time; sums stay in 64 bytes a row
+ *           (some types unpack while they multiply the first 4)
+ *       finish      bias, store or add
+ *
+ * A line of an unpacked piece is 64 bytes: 4 bytes for each of 16 outputs, as in panels.h, two
+ * registers. The 4 bytes of x that meet them are broadcast.
+ *
+ * What bounds it on Zen 4 (3.7 GHz): vpmaddubsw, vpmaddwd and float multiplication take two of the
+ * four pipes, additions any. Eight vpmaddubsw with the vpaddw that wait for them should take 4
+ * cycles and take 4.9 in most orders (additions that wait occupy pipes that products
+ * want): 371 to 387 GOPS a core before anything else is done. A loop of Q4R's instructions alone
+ * (with a vpmaddwd and vpaddd for every eight, 6 loads for 8 products) takes 5.6 to 5.9 cycles for
+ * eight, the product in the first cache 5.8. Tiles of 6 rows with unsigned x and centred weights
+ * reach 300, but unpacking then costs so much more that 8 and 16 rows lose 3 to 10 %, 60 rows win 4
+ * and 512 one.
+ */
+#ifndef AVO_DEVICE_CPU_AVX2_LINEAR_INT_H
+#define AVO_DEVICE_CPU_AVX2_LINEAR_INT_H
+
+#include "device/cpu/avx2/avx2_int.h"
+
+#include <immintrin.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#define PIECE_K     256
+#define PIECE_UNITS (PIECE_K / PANEL_UNIT)
+#define TILE_ROWS   4 /* rows of x that a product takes together */
+
+/* Packed weights are asked for this far ahead of being unpacked. */
+#define PREFETCH_AHEAD 4096
+
+/* One row of x, 256 k, for products of bytes. A type has a zero point or minima, not both. */
+typedef struct byte_record {
+    int8_t number[PIECE_K];
+    float scale[PIECE_UNITS];
+    union {
+        int32_t zero[2 * PIECE_UNITS]; /* per block: what the zero point takes away */
+        float sum[2 * PIECE_UNITS];    /* per block: what a minimum is multiplied with */
+    };
+} __attribute__((aligned(32))) byte_record;
+
+/* The same for products of int16; words in the order 0 2 1 3 of every four (pair_lines). */
+typedef struct word_record {
+    int16_t number[PIECE_K];
+    float scale[PIECE_UNITS];
+} __attribute__((aligned(32))) word_record;
+
+/* Unpacked weights: 16 outputs, 256 k. Blocks are of 32 or of 16 k. */
+typedef struct byte_piece {
+    uint8_t line[PIECE_K / 4][PANEL_LINE_BYTES];
+    float scale[2 * PIECE_UNITS][QUANT_PANEL_ROWS];
+    float minimum[2 * PIECE_UNITS][QUANT_PANEL_ROWS];
+} __attribute__((aligned(64))) byte_piece;
+
+typedef struct word_piece {
+    int16_t line[PIECE_K / 2][2 * QUANT_PANEL_ROWS];
+    float scale[PIECE_UNITS][QUANT_PANEL_ROWS];
+} __attribute__((aligned(64))) word_piece;
+
+/* `k` is what is left of the row at the piece's begin: 256 or more for all but the last. */
+typedef void (*prepare_piece)(const activation_view *x, size_t row, size_t piece, void *record);
+/* Asks for what lies `ahead` bytes behind each line that it reads. */
+typedef void (*unpack_piece)(const uint8_t *source, size_t k, size_t ahead, void *piece);
+/* sums[row][16] of 1 … TILE_ROWS rows continue. */
+typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
+                              size_t rows);
+
+/* Both at once, in registers, for one tile of rows. */
+typedef void (*few_piece)(const uint8_t *source, const void *records, size_t k, size_t ahead,
+                          void *piece, float *sums, size_t rows);
+
+typedef struct linear_family {
+    size_t packed_bytes; /* of 256 k in the panel */
+    size_t record_bytes;
+    size_t chunk;    /* rows of x whose records fit into the scratch */
+    bool row_scales; /* f32 scales per output in the last line of the panel */
+    prepare_piece prepare;
+    unpack_piece unpack;
+    product_piece product;
+    few_piece few;   /* where there is no other tile; or NULL */
+    few_piece first; /* for the first of several tiles: leaves the piece; or NULL: unpack does */
+} linear_family;
+
+#define BYTE_CHUNK 48
+#define WORD_CHUNK 40 /* 40 · 544 · k / 256 = 85 · k bytes of records */
+
+void linear_pieces(const linear_family *family, const linear_call *call, size_t first, size_t last,
+                   uint8_t *scratch);
+/* `rows` rows of x from `row` on, outputs of one panel: y from sums[row][16]; `scale` per output or
+ * NULL. */
+void linear_finish(const linear_call *call, size_t panel, size_t row, size_t rows,
+                   const float *sums, const float *scale);
+
+/* ---- What families share ---- */
+
+ALWAYS_INLINE __m256i load_bytes(const void *source) {
+    return _mm256_load_si256((const __m256i *)source);
+}
+
+ALWAYS_INLINE void store_bytes(void *to, __m256i bytes) {
+    _mm256_store_si256((__m256i *)to, bytes);
+}
+
+ALWAYS_INLINE __m256i broadcast4(const void *source) {
+    int32_t four;
+    memcpy(&four, source, sizeof(four));
+    return _mm256_set1_epi32(four);
+}
+
+/* An accumulator that stays in its register: compilers would rather gather the products of many
+ * lines and add them up later, by way of the stack. */
+ALWAYS_INLINE __m256i held(__m256i accumulator) {
+    __asm__("" : "+x"(accumulator));
+    return accumulator;
+}
+
+ALWAYS_INLINE void prefetch_lines(const uint8_t *source, size_t lines) {
+    for (size_t i = 0; i < lines; i++)
+        _mm_prefetch((const char *)source + i * PANEL_LINE_BYTES, _MM_HINT_T0);
+}
+
+/* Units of a piece that has `k` left. */
+ALWAYS_INLINE size_t piece_units(size_t k) {
+    return k >= PIECE_K ? PIECE_UNITS : (k + PANEL_UNIT - 1) / PANEL_UNIT;
+}
+
+/* 16 f16 as 16 floats. */
+ALWAYS_INLINE void convert_halves(const uint8_t *source, float *out) {
+    for (int i = 0; i < 2; i++)
+        _mm256_store_ps(out + 8 * i,
+                        _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)source + i)));
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* Attention inside fast/: how the work of a layer is cut and shared out.
+ *
+ * Work is cut into tiles: some tokens of one session (as many as make the rows of a call) with the
+ * heads of one KV head, so that K and V are read once for all of them. Who computes what never
+ * changes a bit: a row's splits lie at fixed positions and are joined in order (attention.h).
+ *
+ *   fused    few rows, and whole (tile, KV head) units share out evenly: a worker takes a unit from
+ *            the rotation to the result, and nobody waits in between
+ *   split    few units for the workers, long timelines: splits of one unit go to different workers,
+ *            states lie in the shared scratch and are joined behind a barrier
+ *   units    everything else: K and V are rotated and written by all, then units are taken by
+ *            whoever is free
+ */
+#ifndef AVO_DEVICE_ATTENTION_INT_H
+#define AVO_DEVICE_ATTENTION_INT_H
+
+#include "device/cpu/ops.h"
+#include "device/cpu/phases/fast_int.h"
+
+/* Of one layer; the same for every worker but for `worker`. */
+typedef struct attention_plan {
+    const step_view *step;
+    const layer_view *layer;
+    const op_table *ops;
+    uint32_t number; /* of the layer */
+    uint32_t worker, workers;
+    uint32_t group;      /* query heads of a KV head */
+    uint32_t unit_heads; /* of these, in one unit */
+    uint32_t units;      /* per tile: KV heads × parts of their groups */
+    uint32_t tile_tokens;
+    uint64_t cost; /* of everything */
+    bool fused, split;
+} attention_plan;
+
+/* Tokens [first, first + tokens) of the batch; pages and splits that any of them sees. */
+typedef struct attention_tile {
+    uint32_t segment, first, tokens;
+    uint32_t first_page, last_page;
+    uint32_t first_split, splits;
+    size_t slot; /* split: of the first shared state */
+} attention_tile;
+
+/* Query heads [first, last) over one KV head. */
+typedef struct attention_heads {
+    uint32_t kv, first, last;
+} attention_heads;
+
+/* Each phase makes the layer's plan for itself: that takes less than a microsecond, and none
+ * depends on another having been called. */
+attention_plan attention_plan_make(const step_view *step, uint32_t layer, uint32_t worker);
+
+/* Goes to the next tile; begins with a tile of zeros. */
+bool attention_next_tile(const attention_plan *plan, attention_tile *tile);
+attention_heads attention_unit_heads(const attention_plan *plan, uint32_t unit);
+/* The positions that a row of the batch sees. */
+void attention_sees(const attention_plan *plan, uint32_t row, uint32_t *begin, uint32_t *end);
+void attention_split_pages(const attention_tile *tile, uint32_t split, uint32_t *first,
+                           uint32_t *last);
+
+/* Costs, and whose an item is that lies behind `before` in cost. */
+uint64_t attention_split_cost(const attention_plan *plan, const attention_tile *tile,
+                              uint32_t pages);
+uint64_t attention_unit_cost(const attention_plan *plan, const attention_tile *tile);
+uint32_t attention_owner(const attention_plan *plan, uint64_t before, uint64_t cost);
+
+/* Calls `work` for every unit that is this worker's. */
+typedef void (*attention_work)(const attention_plan *plan, const attention_tile *tile,
+                               uint32_t unit, void *context);
+void attention_own_units(const attention_plan *plan, attention_work work, void *context);
+/* Calls it for every unit that this worker comes to take: one whose processor others disturb delays
+ * the team by a unit. Behind a barrier and before one (team_work). */
+void attention_any_units(const attention_plan *plan, attention_work work, void *context);
+
+/* Normed and rotated in place, as attention wants it. */
+void attention_position_head(const attention_plan *plan, const norm_view *norm,
+                             adapter_norm_place place, uint32_t row, float *head);
+
+/* ---- A worker's scratch ---- */
+
+static inline size_t attention_whole_lines(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+typedef struct attention_room {
+    uint8_t *attend;       /* attend_scratch_bytes */
+    uint8_t *query;        /* [ATTEND_ROWS_MAX][attend_query_stride] */
+    float *parts, *totals; /* [ATTEND_ROWS_MAX][attend_state_floats] */
+} attention_room;
+
+attention_room attention_room_of(const attention_plan *plan);
+
+#endif

@@ -1,0 +1,68 @@
+/* Positions: K and V are normed, rotated and written into their pages. Queries are rotated by the
+ * worker that attends with them, when it takes them up (attention.c). */
+#include "device/cpu/phases/attention_int.h"
+
+/* As the row sees the norm. */
+static void norm_head(const attention_plan *plan, const norm_view *norm, adapter_norm_place place,
+                      uint32_t row, float *head) {
+    const batch_view *batch = plan->step->batch;
+    uint32_t size = plan->layer->head_size;
+    norm_view seen = *norm;
+    if (batch->runs > 0)
+        seen = run_norm(batch, row, plan->number, place, norm, size,
+                        fast_worker_of(plan->step, plan->worker).norm);
+    plan->ops->norm(&seen, head, size, head);
+}
+
+void attention_position_head(const attention_plan *plan, const norm_view *norm,
+                             adapter_norm_place place, uint32_t row, float *head) {
+    const layer_view *layer = plan->layer;
+    const scratch_view *scratch = plan->step->scratch;
+    if (norm->kind != NORM_NONE)
+        norm_head(plan, norm, place, row, head);
+    if (layer->rotary != ROTARY_NONE) {
+        size_t at = ((size_t)layer->rotary * scratch->rows_max + row) * scratch->pairs_max;
+        plan->ops->rotate(&plan->step->model->rotary[layer->rotary], scratch->cosine + at,
+                          scratch->sine + at, head);
+    }
+    if (kv_type_scaled(plan->step->kv->type))
+        plan->ops->kv_rotate(head, layer->head_size);
+}
+
+static void position_key_value(const attention_plan *plan, uint32_t row, uint32_t kv) {
+    const layer_view *layer = plan->layer;
+    const step_view *step = plan->step;
+    uint32_t position = step->batch->position[row];
+    uint32_t page = batch_pages(step->batch, row)[position / KV_PAGE_TOKENS];
+    size_t at = ((size_t)row * layer->kv_heads + kv) * layer->head_size;
+    float *key = step->scratch->key + at;
+    float *value = step->scratch->value + at;
+    attention_position_head(plan, &layer->key_norm, ADAPTER_KEY_NORM, row, key);
+    if (kv_type_scaled(step->kv->type))
+        plan->ops->kv_rotate(value, layer->head_size);
+    plan->ops->kv_write(step->kv->type, layer->head_size,
+                        kv_head(step->kv, page, plan->number, kv, layer->head_size),
+                        position % KV_PAGE_TOKENS, key, value);
+}
+
+static void position_unit(const attention_plan *plan, const attention_tile *tile, uint32_t unit,
+                          void *context) {
+    (void)context;
+    for (uint32_t row = tile->first; row < tile->first + tile->tokens; row++)
+        position_key_value(plan, row, attention_unit_heads(plan, unit).kv);
+}
+
+void fast_position(const step_view *step, uint32_t number, uint32_t worker) {
+    const attention_plan plan = attention_plan_make(step, number, worker);
+    if (plan.fused) {
+        attention_own_units(&plan, position_unit, NULL);
+        return;
+    }
+    uint32_t kv_heads = plan.layer->kv_heads;
+    size_t begin;
+    size_t end;
+    team_share((size_t)step->batch->rows * kv_heads, worker, plan.workers, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        position_key_value(&plan, (uint32_t)(i / kv_heads), (uint32_t)(i % kv_heads));
+    team_barrier(step->team, worker);
+}

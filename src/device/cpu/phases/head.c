@@ -1,0 +1,188 @@
+/* Final norm and logits. Workers take chunks of the vocabulary; of each chunk they keep the highest
+ * logits and the sum of exponentials, so that greedy and top-k drawing need no look at the whole,
+ * which is written only where somebody asked for it. */
+#include "device/cpu/phases/fast_int.h"
+
+#include "base/checked.h"
+#include "base/mathd.h"
+#include "device/cpu/phases/head_int.h"
+
+#include <math.h>
+#include <string.h>
+
+static chunk_sum *chunk_sums(const step_view *step, size_t row) {
+    size_t chunks = head_chunks(step->model);
+    return (chunk_sum *)(void *)fast_shared_head(step) + row * chunks;
+}
+
+static logit_top *worker_top(const step_view *step, size_t row, uint32_t worker) {
+    size_t sums = step->scratch->logits_max * head_chunks(step->model) * sizeof(chunk_sum);
+    logit_top *all = (logit_top *)(void *)(fast_shared_head(step) + sums);
+    return all + row * team_size(step->team) + worker;
+}
+
+/* Keeps the `wanted` highest in order; of equals the lower token stays in front, in whatever order
+ * they come. */
+static void top_insert(logit_top *top, uint32_t wanted, float logit, int32_t token) {
+    uint32_t at = top->count;
+    while (at > 0 && (logit > top->logit[at - 1] ||
+                      (logit == top->logit[at - 1] && token < top->token[at - 1])))
+        at--;
+    if (at >= wanted)
+        return;
+    uint32_t last = top->count < wanted ? top->count++ : wanted - 1;
+    for (uint32_t i = last; i > at; i--) {
+        top->logit[i] = top->logit[i - 1];
+        top->token[i] = top->token[i - 1];
+    }
+    top->logit[at] = logit;
+    top->token[at] = token;
+}
+
+static void top_scan(const step_view *step, logit_top *top, const float *logits, size_t count,
+                     size_t first, float highest) {
+    uint32_t wanted = step->batch->top;
+    if (top->count == wanted && !(highest >= top->logit[wanted - 1]))
+        return; /* nothing here comes in */
+    for (size_t i = 0; i < count; i++)
+        if (logits[i] == logits[i] && (top->count < wanted || logits[i] >= top->logit[wanted - 1]))
+            top_insert(top, wanted, logits[i], (int32_t)(first + i));
+}
+
+/* One chunk of all rows, from the product to what is kept of it. */
+static void head_chunk(const step_view *step, uint32_t worker, const fast_worker *own,
+                       fast_input *input, size_t chunk) {
+    const model_view *model = step->model;
+    const op_table *ops = step->backend->ops;
+    const batch_view *batch = step->batch;
+    size_t first = chunk * HEAD_CHUNK;
+    size_t count = size_min(model->vocabulary - first, HEAD_CHUNK);
+    bool whole = batch->logits_whole;
+    size_t stride = whole ? model->vocabulary : HEAD_CHUNK;
+    float *base = whole ? step->scratch->logits + first : own->logits;
+    linear_view part = {.weight =
+                            weight_slice(&model->head.weight, (uint32_t)first, (uint32_t)count),
+                        .bias = model->head.bias == NULL ? NULL : model->head.bias + first};
+    fast_product product = {.linear = &part,
+                            .out = base,
+                            .out_stride = stride,
+                            .end = LINEAR_STORE,
+                            .first_panel = first / QUANT_PANEL_ROWS};
+    fast_part all = {0, batch->logit_rows, 0, weight_panels(&part.weight)};
+    fast_product_part(step, own, input, &product, &all, base);
+    for (uint32_t row = 0; row < batch->logit_rows; row++) {
+        float *logits = base + row * stride;
+        if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
+            ops->finish_logits(logits, count, model->logit_scale, model->logit_softcap);
+        if (batch->top == 0)
+            continue;
+        float highest = logits[ops->largest(logits, count)];
+        highest = highest == highest ? highest : -INFINITY;
+        float offset = highest == -INFINITY ? 0.0f : highest;
+        chunk_sums(step, row)[chunk] = (chunk_sum){highest, ops->sum_exp(logits, count, offset)};
+        top_scan(step, worker_top(step, row, worker), logits, count, first, highest);
+        size_t target = batch->target == NULL ? SIZE_MAX : (size_t)batch->target[row];
+        if (target >= first && target - first < count)
+            step->scratch->top[row].target = logits[target - first];
+    }
+}
+
+/* What the workers found becomes one list, what the chunks summed one sum. */
+static void merge_row(const step_view *step, size_t row) {
+    logit_top *out = &step->scratch->top[row];
+    out->count = 0;
+    for (uint32_t worker = 0; worker < team_size(step->team); worker++) {
+        const logit_top *found = worker_top(step, row, worker);
+        for (uint32_t i = 0; i < found->count; i++)
+            top_insert(out, step->batch->top, found->logit[i], found->token[i]);
+    }
+    const chunk_sum *sums = chunk_sums(step, row);
+    double highest = out->count > 0 ? (double)out->logit[0] : 0.0;
+    double sum = 0.0;
+    for (size_t chunk = 0; chunk < head_chunks(step->model); chunk++)
+        sum += sums[chunk].highest == -INFINITY && sums[chunk].sum == sums[chunk].sum
+                   ? 0.0
+                   : (double)sums[chunk].sum * mathd_exp((double)sums[chunk].highest - highest);
+    out->log_sum = mathd_log(sum);
+}
+
+static fast_input head_input(const step_view *step, uint32_t worker, const fast_site *site) {
+    const model_view *model = step->model;
+    const batch_view *batch = step->batch;
+    fast_rows rows = {.x = step->scratch->hidden,
+                      .stride = model->width,
+                      .index = batch->logit_row,
+                      .rows = batch->logit_rows,
+                      .k = model->width,
+                      .norm = &model->final_norm,
+                      .place = ADAPTER_FINAL_NORM,
+                      .logits = true};
+    if (model->head_project.weight.data == NULL) {
+        rows.site = site;
+        return fast_prepare(step, worker, &rows, fast_form_of(&model->head));
+    }
+    fast_input input = fast_prepare(step, worker, &rows, fast_form_of(&model->head_project));
+    uint32_t narrow = model->head.weight.k;
+    fast_product project = {.linear = &model->head_project,
+                            .out = step->scratch->projected,
+                            .out_stride = narrow,
+                            .end = LINEAR_STORE};
+    fast_products(step, worker, &input, &project, 1);
+    team_barrier(step->team, worker);
+    fast_rows projected = {.x = step->scratch->projected,
+                           .stride = narrow,
+                           .rows = batch->logit_rows,
+                           .k = narrow,
+                           .site = site,
+                           .logits = true};
+    return fast_prepare(step, worker, &projected, fast_form_of(&model->head));
+}
+
+void fast_head(const step_view *step, uint32_t worker) {
+    const batch_view *batch = step->batch;
+    if (batch->logit_rows == 0)
+        return;
+    fast_site site = {0, 1, {ADAPTER_HEAD}};
+    fast_input input = head_input(step, worker, &site);
+    fast_worker own = fast_worker_of(step, worker);
+    for (uint32_t row = 0; row < batch->logit_rows; row++)
+        worker_top(step, row, worker)->count = 0;
+    size_t begin;
+    size_t end;
+    team_work work;
+    team_work_begin(step->team, worker, head_chunks(step->model), &work);
+    size_t chunk;
+    while (team_work_next(&work, &chunk))
+        head_chunk(step, worker, &own, &input, chunk);
+    team_barrier(step->team, worker);
+    if (batch->top == 0)
+        return;
+    team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
+    for (size_t row = begin; row < end; row++)
+        merge_row(step, row);
+    team_barrier(step->team, worker);
+}
+
+void fast_hidden(const step_view *step, uint32_t worker) {
+    const model_view *model = step->model;
+    const batch_view *batch = step->batch;
+    fast_worker own = fast_worker_of(step, worker);
+    size_t begin;
+    size_t end;
+    team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
+    for (size_t i = begin; i < end; i++) {
+        uint32_t row = batch->logit_row[i];
+        const float *x = step->scratch->hidden + (size_t)row * model->width;
+        float *out = step->scratch->normed + i * model->width;
+        norm_view norm = model->final_norm;
+        if (norm.kind == NORM_NONE) {
+            memcpy(out, x, model->width * sizeof(*x));
+            continue;
+        }
+        if (batch->runs > 0)
+            norm = run_norm(batch, row, 0, ADAPTER_FINAL_NORM, &model->final_norm, model->width,
+                            own.norm);
+        step->backend->ops->norm(&norm, x, model->width, out);
+    }
+    team_barrier(step->team, worker);
+}

@@ -1,0 +1,178 @@
+/* What a back end is given: the description of a layer with its weights, the batch, the KV pages
+ * and the scratch. Kernels see nothing of files, names or architectures; model/ fills these
+ * structures once, engine/ fills the batch every step.
+ */
+#ifndef AVO_DEVICE_LAYER_H
+#define AVO_DEVICE_LAYER_H
+
+#include "device/adapter.h"
+#include "quant/quant.h"
+
+/* ---- The model ---- */
+
+/* y = W·x + bias. `weight.data` NULL: there is no such projection. */
+typedef struct linear_view {
+    weight_view weight;
+    const float *bias; /* [rows] or NULL */
+} linear_view;
+
+typedef enum norm_kind { NORM_NONE, NORM_RMS, NORM_LAYER } norm_kind;
+
+typedef struct norm_view {
+    norm_kind kind;
+    float epsilon;
+    const float *weight; /* [width]; Gemma's 1 + w is already added */
+    const float *bias;   /* [width] or NULL */
+} norm_view;
+
+typedef enum activation_kind {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_GELU_ERF,
+    ACTIVATION_RELU
+} activation_kind;
+
+/* How positions enter a layer: by rotation of q and k with table `rotary`, or not at all here
+ * (learned positions are added in the embedding). */
+#define ROTARY_NONE UINT32_MAX
+
+/* One rotation table: angle(position, i) = position × frequency[i], cosine and sine multiplied by
+ * `magnitude`. Angles are taken in double precision, so they are exact to any length. */
+typedef struct rotary_table {
+    uint32_t pairs;          /* half of the rotated dimensions */
+    bool interleaved;        /* pairs are (2i, 2i+1), else (i, i + pairs) */
+    const double *frequency; /* [pairs] */
+    double magnitude;
+    /* Dynamic NTK: past this many positions the base grows with the position; 0: off. */
+    uint32_t dynamic_from;
+    double dynamic_factor;
+    double dynamic_base;
+} rotary_table;
+
+typedef struct layer_view {
+    /* attention */
+    norm_view attention_norm;
+    linear_view query, key, value, output;
+    norm_view query_norm, key_norm; /* per head, over head_size; NORM_NONE: absent */
+    uint32_t heads, kv_heads, head_size;
+    uint32_t window;               /* a row sees itself and window − 1 before; 0: all */
+    uint32_t rotary;               /* index into model_view.rotary, or ROTARY_NONE */
+    float attention_scale;         /* multiplies q·k */
+    float attention_softcap;       /* cap × tanh(x / cap) on scores; 0: off */
+    norm_view attention_post_norm; /* on the output, before the residual */
+    /* feed-forward */
+    norm_view feed_forward_norm;
+    linear_view gate; /* absent: not gated, the activation is on `up` */
+    linear_view up, down;
+    uint32_t feed_forward;
+    activation_kind activation;
+    norm_view feed_forward_post_norm;
+    bool norm_after; /* OPT-350m: attention_norm and feed_forward_norm stand behind the residual */
+    float residual_scale; /* multiplies what is added to the residual; 1: off */
+} layer_view;
+
+typedef struct model_view {
+    uint32_t width, vocabulary, layers;
+    weight_view embedding;          /* [vocabulary][embedding width] */
+    float embedding_scale;          /* 1: off */
+    weight_view position_embedding; /* [positions][width]; data NULL: none */
+    uint32_t position_offset;
+    norm_view embedding_norm;      /* NORM_NONE: absent */
+    linear_view embedding_project; /* OPT-350m: embedding width → width; data NULL: none */
+    linear_view head_project;      /* and back before the head */
+    const layer_view *layer;       /* [layers] */
+    norm_view final_norm;
+    linear_view head;    /* the embedding again where tied */
+    float logit_scale;   /* 1: off */
+    float logit_softcap; /* 0: off */
+    const rotary_table *rotary;
+    uint32_t rotary_tables;
+    /* the largest of any layer, for scratch */
+    uint32_t query_width_max, kv_width_max, feed_forward_max, k_max;
+} model_view;
+
+/* ---- KV pages ---- */
+
+#define KV_PAGE_TOKENS 32
+
+/* How K and V are stored. INT8 and FP8 have one scale per position, and store heads rotated by
+ * kv_rotate. Order is that of kv_type_name. */
+typedef enum kv_type { KV_F32, KV_F16, KV_BF16, KV_INT8, KV_FP8, KV_TYPE_COUNT } kv_type;
+
+/* Where K and V lie. A page holds KV_PAGE_TOKENS consecutive positions of one session, for every
+ * layer and KV head the tiles that kv_tile.h describes. Pages begin at positions that are
+ * multiples of KV_PAGE_TOKENS. */
+typedef struct kv_view {
+    kv_type type;
+    uint8_t *pool;
+    size_t page_bytes;          /* distance between pages */
+    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
+} kv_view;
+
+/* ---- The batch ---- */
+
+/* The rows of one session: [first, first + rows), in order of position. */
+typedef struct batch_segment {
+    uint32_t first;
+    uint32_t rows;
+    const uint32_t *pages; /* the session's page table */
+} batch_segment;
+
+typedef struct batch_view {
+    uint32_t rows;
+    const int32_t *token;        /* [rows] */
+    const uint32_t *position;    /* [rows] */
+    const uint32_t *row_segment; /* [rows] */
+    const batch_segment *segment;
+    uint32_t segments;
+    const uint32_t *logit_row; /* [logit_rows] rows that want logits, ascending */
+    uint32_t logit_rows;
+    bool logits_whole;      /* somebody reads all logits, not only the highest */
+    uint32_t top;           /* highest logits wanted of each of these rows, 0…LOGIT_TOP_MAX */
+    const int32_t *target;  /* [logit_rows] a token of each whose logit is wanted, too; needs `top`;
+                               NULL: none */
+    const adapter_run *run; /* [runs] sorted by first row, then by digest; none: the base alone */
+    uint32_t runs;
+    bool gains; /* an adapter of these has gains */
+} batch_view;
+
+/* The highest logits of one row, so that greedy and top-k drawing need not see the others. */
+#define LOGIT_TOP_MAX 64
+typedef struct logit_top {
+    float logit[LOGIT_TOP_MAX]; /* [top], highest first, of equals the lowest token first */
+    int32_t token[LOGIT_TOP_MAX];
+    uint32_t count; /* less than `top` only where the vocabulary is smaller */
+    double log_sum; /* log Σ e^(logit − highest) over all; NaN when one is NaN or +infinity */
+    float target;   /* the logit of the batch's `target` */
+} logit_top;
+
+static inline const uint32_t *batch_pages(const batch_view *batch, size_t row) {
+    return batch->segment[batch->row_segment[row]].pages;
+}
+
+/* Buffers of a step, allocated with the engine for rows_max rows. */
+typedef struct scratch_view {
+    float *hidden;    /* [rows][width] the residual stream */
+    float *normed;    /* [rows][max(width, …)] */
+    float *query;     /* [rows][query width] */
+    float *key;       /* [rows][kv width] */
+    float *value;     /* [rows][kv width] */
+    float *attended;  /* [rows][query width] */
+    float *gated;     /* [rows][feed forward], for back ends without panels */
+    float *up;        /* [rows][feed forward] */
+    float *projected; /* [rows][width] a projection before it joins the residual */
+    float *adapted;   /* A·x of the batch's runs, each at its `room`; a run's
+                         matrices behind one another, each [rows][rank in whole panels] */
+    float *cosine;    /* [rotary tables][rows][pairs] */
+    float *sine;
+    float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
+    logit_top *top;  /* [logit rows] */
+    uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
+    size_t worker_bytes;
+    uint8_t *shared; /* what the back end keeps for all workers */
+    uint32_t pairs_max;
+    uint32_t rows_max, logits_max, context_max;
+    uint32_t adapter_rank_max; /* largest sum of the ranks of one row's adapters */
+} scratch_view;
+
+#endif
