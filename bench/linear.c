@@ -148,7 +148,11 @@ typedef struct figures {
 
 static figures measure(const bench *bench, quant_type type, uint32_t batch) {
     const setting *set = &bench->set;
-    weight_view weight = {type, QUANT_LAYOUT_PANELS, set->rows, set->k, 0, bench->memory};
+    weight_view weight = {.type = type,
+                          .layout = QUANT_LAYOUT_PANELS,
+                          .rows = set->rows,
+                          .k = set->k,
+                          .data = bench->memory};
     uint64_t matrix_bytes = 0;
     if (!weight_bytes(type, QUANT_LAYOUT_PANELS, set->rows, set->k, &matrix_bytes)) {
         fprintf(stderr, "bench_linear: %s does not go with k = %u\n", quant_name(type), set->k);

@@ -55,7 +55,8 @@ static void add_matrix(quant_type type, const float *source, uint32_t rows, uint
         else
             weight_encode_panel(type, source + (size_t)first * k, count, k, panel);
         total->seconds += clock_seconds(begin, clock_now_ns());
-        weight_view view = {type, QUANT_LAYOUT_PANELS, count, k, 0, panel};
+        weight_view view = {
+            .type = type, .layout = QUANT_LAYOUT_PANELS, .rows = count, .k = k, .data = panel};
         for (uint32_t row = 0; row < count; row++) {
             weight_decode_row(&view, row, decoded);
             const float *wanted = source + (size_t)(first + row) * k;
@@ -133,7 +134,7 @@ static void decode_rates(void) {
         uint8_t *data = malloc(bytes);
         for (uint64_t i = 0; i < bytes; i++) /* scales stay normal numbers */
             data[i] = (uint8_t)(random_at(9, t, i).words[0] % 0x38);
-        weight_view view = {type, layout, ROWS, K, 0, data};
+        weight_view view = {.type = type, .layout = layout, .rows = ROWS, .k = K, .data = data};
         double best_panel = 1e9, best_row = 1e9;
         for (int round = 0; round < 5; round++) {
             uint64_t begin = clock_now_ns();
@@ -164,8 +165,11 @@ static void repack_rates(void) {
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]) + 2; t++) {
         bool columns = t >= sizeof(types) / sizeof(types[0]);
         quant_type type = types[columns ? t - sizeof(types) / sizeof(types[0]) : t];
-        weight_view view = {
-            type, columns ? QUANT_LAYOUT_COLUMNS : QUANT_LAYOUT_ROWS, REPACK_ROWS, K, 0, NULL};
+        weight_view view = {.type = type,
+                            .layout = columns ? QUANT_LAYOUT_COLUMNS : QUANT_LAYOUT_ROWS,
+                            .rows = REPACK_ROWS,
+                            .k = K,
+                            .data = NULL};
         quant_type target = weight_repack_type(&view);
         uint64_t bytes, panel_bytes;
         if (!weight_bytes(type, view.layout, REPACK_ROWS, K, &bytes) ||

@@ -4,7 +4,8 @@
  */
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "model/panels.h"
+#include "device/cpu/cpu.h"
+#include "model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,23 +19,41 @@ static bool measure(const char *path, uint32_t threads, bool huge, bool copy) {
     uint64_t in_huge = 0;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         avo_model *model = NULL;
-        team *team = NULL;
-        const model_view *view;
-        panels_options options = {.region = {.huge = huge}, .copy_mapped = copy};
+        device *device = NULL;
+        device_stream *stream = NULL;
+        device_weights *weights = NULL;
+        device_options options = {.name = "cpu",
+                                  .threads = threads,
+                                  .huge_pages = copy   ? "on"
+                                                : huge ? "auto"
+                                                       : "off"};
         avo_status status = avo_model_open(path, NULL, &model, &error);
         if (status == AVO_OK)
-            status = team_open(NULL, threads, &team, &error);
+            status = device_open(&options, &device, &error);
+        if (status == AVO_OK) {
+            stream_shape shape = {.model = &model->view,
+                                  .rows_max = 1,
+                                  .logits_max = 1,
+                                  .head_rows = 1,
+                                  .context_max = KV_PAGE_TOKENS};
+            status = device_stream_open(device, &shape, &stream, &error);
+        }
         uint64_t begin = clock_now_ns();
-        if (status == AVO_OK)
-            status = model_panels(model, team, &options, &view, &error);
+        if (status == AVO_OK) {
+            weights_source source = model_weights(model, &model->view);
+            status = device_weights_open(stream, &source, &weights, &error);
+        }
         double seconds = clock_seconds(begin, clock_now_ns());
         if (repeat == 0 || seconds < best)
             best = seconds;
-        if (status == AVO_OK && model_panels_region(model) != NULL) {
-            bytes = model_panels_region(model)->bytes;
-            in_huge = region_huge_bytes(model_panels_region(model)->data, bytes);
+        const region *region = status == AVO_OK ? cpu_weights_region(model->store) : NULL;
+        if (region != NULL) {
+            bytes = region->bytes;
+            in_huge = region_huge_bytes(region->data, bytes);
         }
-        team_close(team);
+        device_weights_close(weights);
+        device_stream_close(stream);
+        device_close(device);
         avo_model_close(model);
         if (status != AVO_OK) {
             fprintf(stderr, "%s\n", error.text);

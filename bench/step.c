@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "device/cpu/backend.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -76,7 +77,8 @@ static bool measure_empty(const avo_model *model, const backend *nothing, uint32
         fprintf(stderr, "%s\n", error.text);
         return false;
     }
-    step_view step = {.model = &model->view, .backend = nothing, .team = team};
+    stream_shape shape = {0};
+    step_view step = {.model = &model->view, .backend = nothing, .team = team, .shape = &shape};
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
         for (int i = 0; i < EMPTY_STEPS; i++)

@@ -45,7 +45,7 @@ static void subject_open(subject *s, const avo_model *model, avo_telemetry *tele
     options.context_max = 256;
     options.threads = threads;
     options.telemetry = telemetry;
-    options.lanes = lanes ? 2 : 1;
+    options.streams = lanes ? 2 : 1;
     options.sessions_max = REQUESTS;
     *s = (subject){0};
     must(avo_engine_open(model, &options, &s->engine, &error), &error);

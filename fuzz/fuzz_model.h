@@ -7,7 +7,7 @@
 #include "base/allocator.h"
 #include "formats/formats_int.h"
 #include "fuzz_avo.h"
-#include "model/panels.h"
+#include "model/model.h"
 #include "sample/sample.h"
 
 #include <math.h>
@@ -82,7 +82,8 @@ static inline model_outcome model_run(const uint8_t *bytes, size_t size) {
     arena_init(&model->arena, NULL, SIZE_MAX);
     model->source = source;
     model_outcome outcome = MODEL_REFUSED;
-    if (model_panels_init(model, &error) == AVO_OK && model_bind(model, &error) == AVO_OK) {
+    if (weights_store_open(NULL, &model->store, &error) == AVO_OK &&
+        model_bind(model, &error) == AVO_OK) {
         model_sampler_check(source);
         outcome = model_compute(model);
     }

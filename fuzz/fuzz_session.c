@@ -23,7 +23,7 @@ static void open_once(void) {
     options.threads = 1;
     options.context_max = 64;
     options.rows_max = 64;
-    options.isa = "ref";
+    options.device = "ref";
     options.kv_type = "int8";
     if (avo_model_open(MODEL, NULL, &model, NULL) != AVO_OK ||
         avo_engine_open(model, &options, &engine, NULL) != AVO_OK ||

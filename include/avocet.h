@@ -74,7 +74,8 @@ extern "C" {
     X(AVO_ERROR_NOT_FOUND, 10, "not found")                                                        \
     X(AVO_ERROR_NETWORK, 11, "the network transfer failed")                                        \
     X(AVO_ERROR_TEMPLATE, 12, "the chat template failed")                                          \
-    X(AVO_ERROR_DEADLINE, 13, "the deadline cannot be met")
+    X(AVO_ERROR_DEADLINE, 13, "the deadline cannot be met")                                        \
+    X(AVO_ERROR_DEVICE, 14, "the device failed")
 
 typedef enum avo_status {
 #define AVO_STATUS_ENUM(name, number, text) name = number,
@@ -341,9 +342,10 @@ typedef struct avo_engine_options {
     /* How keys and values are stored: "f32", "f16", "bf16", "int8" or "fp8". NULL: "f32" where the
      * reference computes, "f16" otherwise. Fewer bytes read faster and hold longer contexts. */
     const char *kv_type;
-    /* Instruction set: "ref", "avx2", "avx512", "amx"; NULL: what the environment variable AVO_ISA
-     * says, else the best that CPU and operating system allow. All but "ref" give the same bits. */
-    const char *isa;
+    /* What computes: "auto", "cpu" (the best CPU device), "ref", "avx2", "avx512", "amx". NULL: the
+     * environment variable AVO_DEVICE (or AVO_ISA, its older name), else "auto": the fastest that
+     * processor and operating system support. All but "ref" compute the same bits. */
+    const char *device;
     /* Where weights lie. Huge pages: "auto" (NULL) for what is repacked at load, and for mapped
      * files where the file system can; "on" takes a copy of mapped panels too, "off" none. */
     const char *huge_pages;
@@ -362,14 +364,19 @@ typedef struct avo_engine_options {
     /* Largest sum of the ranks of one session's adapters; scratch is planned for it. 0: 256. */
     uint32_t adapter_rank_max;
     avo_telemetry *telemetry; /* shared with schedulers of this engine; NULL: none */
-    /* Steps that can be computed at the same time, each on threads of its own: 2 for a scheduler
-     * with `cores`, which takes scratch for a second step and at least two threads; 0: 1. */
-    uint32_t lanes;
+    /* Steps that can be computed at the same time, each on its own threads: 2 for a scheduler with
+     * `cores`, which takes scratch for a second step and at least two threads; 0: 1. */
+    uint32_t streams;
+    /* Layers whose hidden states every step keeps for avo_batch_tap, ascending and at most 16: n is
+     * the residual stream in front of layer n, the number of layers is the one behind the last
+     * layer, before the final norm. Each takes rows_max × width floats of scratch. */
+    const uint32_t *taps;
+    size_t tap_count;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0                                                                 \
+            NULL, NULL, 0, NULL, 0, NULL, 0                                                        \
     }
 
 /* The model is not changed and may be shared by any number of engines. */
@@ -377,8 +384,8 @@ AVO_API AVO_MUST_USE avo_status avo_engine_open(const avo_model *model,
                                                 const avo_engine_options *options,
                                                 avo_engine **engine, avo_error *error);
 AVO_API void avo_engine_close(avo_engine *engine);
-/* The instruction set it computes with. */
-AVO_API const char *avo_engine_isa(const avo_engine *engine);
+/* The device it computes with: "avx512". */
+AVO_API const char *avo_engine_device(const avo_engine *engine);
 /* Measures how many bytes a second its threads can read from memory, which bounds decoding; its
  * telemetry shows that as the limit. Takes about a tenth of a second and up to 512 MiB, which are
  * given back. AVO_ERROR_ARGUMENT while a scheduler has the engine. */
@@ -399,21 +406,28 @@ typedef struct avo_plan {
     uint32_t kv_pages;
     uint32_t kv_page_tokens;
     const char *kv_type;    /* "f32", … */
-    const char *isa;        /* "ref", "avx2", … */
+    const char *device;     /* "ref", "avx2", … */
     const char *huge_pages; /* what options and kernel come to: "auto", "on", "off", "none" */
     const char *numa;       /* "first-touch", "interleave", "off" */
     const char *pin;        /* "none", "core", "node" */
     uint32_t numa_nodes;
     bool lock;
-    const char *isa_from;   /* who chose it: "option", "AVO_ISA", "best" */
-    uint64_t session_bytes; /* timelines of all sessions, books of the KV pages, rings' batch */
-    uint32_t lanes;
-    uint64_t lane_bytes; /* of scratch_bytes, what the second lane takes */
+    const char *device_from; /* why this device: "option", "AVO_DEVICE", "AVO_ISA", "best" */
+    uint64_t session_bytes;  /* tokens of all sessions, accounts of the KV pages, rings' batch */
+    uint32_t streams;
+    uint64_t stream_bytes;   /* of scratch_bytes, for the second stream */
+    const char *device_kind; /* "cpu" */
+    const char *arithmetic;  /* "ref" or "fast": devices with the same one compute the same bits */
+    /* True: the device uses the host's memory, and everything must fit available_bytes. False:
+     * weights, KV and scratch must fit available_bytes on the device, sessions
+     * host_available_bytes. */
+    bool host_memory;
+    uint64_t host_available_bytes;
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0, 0, 0                                                                          \
+            NULL, 0, 0, 0, NULL, NULL, false, 0                                                    \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
@@ -530,6 +544,12 @@ AVO_API AVO_MUST_USE avo_status avo_batch_score(avo_batch *batch, const avo_sess
  * engine's next step, of whichever batch. */
 AVO_API const float *avo_batch_hidden(avo_batch *batch, const avo_session *session, size_t first,
                                       size_t count);
+
+/* Of the step just done: hidden states of a session's rows at one of the engine's `taps` (`layer`),
+ * [count][width]; NULL when there are no such rows or the layer is not tapped. Valid until the next
+ * call or the engine's next step, of whichever batch. */
+AVO_API const float *avo_batch_tap(avo_batch *batch, const avo_session *session, uint32_t layer,
+                                   size_t first, size_t count);
 
 /* ---- Adapters ----------------------------------------------------------------------------- */
 

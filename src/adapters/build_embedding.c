@@ -24,7 +24,7 @@ static avo_status look_row(builder *b, const module_draft *module, size_t token,
                           .layout = QUANT_LAYOUT_COLUMNS,
                           .rows = (uint32_t)vocabulary,
                           .k = (uint32_t)rank,
-                          .column_stride = (uint32_t)vocabulary,
+                          .rows_whole = (uint32_t)vocabulary,
                           .data = module->down->data};
     weight_decode_row(&halves, token, out);
     for (size_t i = 0; i < rank; i++)

@@ -93,7 +93,7 @@ static avo_status difference_row(const builder *b, const site_fill *fill, uint32
                              .layout = QUANT_LAYOUT_COLUMNS,
                              .rows = (uint32_t)tensor->shape[1],
                              .k = (uint32_t)tensor->shape[0],
-                             .column_stride = (uint32_t)tensor->shape[1],
+                             .rows_whole = (uint32_t)tensor->shape[1],
                              .data = tensor->data};
         weight_decode_row(&whole, from, out);
         AVO_TRY(check_finite(b, tensor, out, k, error));

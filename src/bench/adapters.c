@@ -98,7 +98,7 @@ static double floor_of(const bench_turns *b, const bench_adapters_result *c) {
     const model_view *model = engine_model_view(b->engine);
     bool prompt = c->kind == BENCH_PREFILL;
     limit_work work = {0};
-    bench_step_work(model, engine_kv_view(b->engine), false, c->batch,
+    bench_step_work(model, kv_pool_view(engine_kv(b->engine))->type, false, c->batch,
                     prompt ? 0 : b->options->depth, prompt ? c->tokens / c->batch : 1, c->batch,
                     &work);
     if (c->adapters == 0)
@@ -172,7 +172,7 @@ static avo_status measure(bench_turns *b, bench_adapters_result *c, avo_error *e
     c->floor = floor_of(b, c);
     c->repeats = n;
     c->threads = b->threads;
-    snprintf(c->backend, sizeof(c->backend), "%s", engine_backend(b->engine)->name);
+    snprintf(c->backend, sizeof(c->backend), "%s", engine_device(b->engine)->name);
     return AVO_OK;
 }
 
@@ -240,7 +240,7 @@ static avo_status open_engine(bench_turns *b, avo_error *error) {
     uint32_t longest = o->depth + o->generate > o->prompt ? o->depth + o->generate : o->prompt;
     uint32_t pages = kv_pages_for(longest > KV_PAGE_TOKENS ? longest : KV_PAGE_TOKENS);
     options.threads = o->threads;
-    options.isa = o->isa;
+    options.device = o->isa;
     options.kv_type = o->kv_type;
     options.sessions_max = 2 * b->sessions_max;
     options.context_max = pages * KV_PAGE_TOKENS;

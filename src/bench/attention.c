@@ -43,7 +43,7 @@ static void all_layers(void *context, uint32_t worker, uint32_t workers) {
 /* As many layers as fill the memory, but no more than take a short while. */
 static void count_layers(attention_case *one, const layer_view *layer) {
     limit_work work = {0};
-    bench_attention_work(layer, &one->kv, true, one->depth, one->rows, &work);
+    bench_attention_work(layer, one->kv.type, true, one->depth, one->rows, &work);
     double by_memory =
         (double)one->bench->options->walk_bytes / ((double)one->kv.page_bytes * one->pages);
     double by_time = OPERATIONS / work.floating_operations;
@@ -164,7 +164,7 @@ static avo_status measure(attention_case *one, const bench_heads *heads, avo_err
                            .times = one->layers,
                            .task = all_layers,
                            .context = one};
-    bench_attention_work(&layer, &one->kv, false, one->depth, one->rows, &line.work);
+    bench_attention_work(&layer, one->kv.type, false, one->depth, one->rows, &line.work);
     return operation_measure(one->bench, &line, error);
 }
 

@@ -73,11 +73,11 @@ void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens
 
 /* Rows of one step: `sessions` that hold `depth` tokens each and add `rows` tokens each, `logits`
  * of which get logits. Adds to `work`. */
-void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
+void bench_step_work(const model_view *model, kv_type kv, bool floats, uint32_t sessions,
                      uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work);
 
 /* Attention of one layer alone: `rows` rows behind `depth` positions of one session. */
-void bench_attention_work(const layer_view *layer, const kv_view *kv, bool floats, uint32_t depth,
+void bench_attention_work(const layer_view *layer, kv_type kv, bool floats, uint32_t depth,
                           uint32_t rows, limit_work *work);
 
 /* ---- The machine ---- */

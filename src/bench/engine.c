@@ -119,8 +119,8 @@ typedef struct bench_case {
 
 static void count_work(const runner *r, const bench_case *c, limit_work *work) {
     const model_view *model = engine_model_view(r->engine);
-    const kv_view *kv = engine_kv_view(r->engine);
-    bool floats = strcmp(engine_backend(r->engine)->name, "ref") == 0;
+    kv_type kv = kv_pool_view(engine_kv(r->engine))->type;
+    bool floats = strcmp(engine_device(r->engine)->name, "ref") == 0;
     if (c->kind == BENCH_DECODE) {
         for (uint32_t i = 0; i < c->tokens; i++)
             bench_step_work(model, kv, floats, c->batch, c->depth + i, 1, c->batch, work);
@@ -146,7 +146,7 @@ static avo_status measure_once(runner *r, const bench_case *c, double *seconds, 
 }
 
 static avo_status measure_case(runner *r, const bench_case *c, avo_error *error) {
-    const char *backend = engine_backend(r->engine)->name;
+    const char *backend = engine_device(r->engine)->name;
     bench_sample samples[BENCH_REPEATS_MAX];
     r->repeat = 0;
     AVO_TRY(open_sessions(r, c->batch, c->depth, error));
@@ -168,7 +168,8 @@ static avo_status measure_case(runner *r, const bench_case *c, avo_error *error)
                              .threads = r->threads};
     snprintf(result->model, sizeof(result->model), "%s", r->name);
     snprintf(result->backend, sizeof(result->backend), "%s", backend);
-    snprintf(result->kv, sizeof(result->kv), "%s", kv_type_name(engine_kv_view(r->engine)->type));
+    snprintf(result->kv, sizeof(result->kv), "%s",
+             kv_type_name(kv_pool_view(engine_kv(r->engine))->type));
     bench_conclude(samples, r->options->repeats, (double)c->tokens * c->batch, &work, result);
     r->cases_done++;
     return AVO_OK;
@@ -220,7 +221,7 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     avo_engine_options options = r->options->place;
     options.size = sizeof(options);
     options.kv_type = kv_type;
-    options.isa = isa;
+    options.device = isa;
     size_engine(r->options, threads, &options);
     avo_plan plan = AVO_PLAN_INIT;
     AVO_TRY(avo_engine_plan(model, &options, &plan, error));

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/region.h"
+#include "device/cpu/backend.h"
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -181,7 +182,8 @@ static avo_status unfused_measure(unfused *u, const bench_unfused_options *o,
         samples[i].seconds = clock_seconds(begin, clock_now_ns());
     }
     limit_work work = {0};
-    bench_step_work(u->model, engine_kv_view(engine), false, 1, 0, o->rows, 1, &work);
+    bench_step_work(u->model, kv_pool_view(engine_kv(engine))->type, false, 1, 0, o->rows, 1,
+                    &work);
     return add_result(o->name, choice->backend.name, o->rows > 1 ? BENCH_PREFILL : BENCH_DECODE,
                       o->rows, threads, samples, o->repeats, &work, results, error);
 }
@@ -197,7 +199,7 @@ avo_status bench_unfused(const avo_model *model, const bench_unfused_options *op
     if (options->place != NULL)
         engine_options = *options->place;
     engine_options.size = sizeof(engine_options);
-    engine_options.isa = options->isa;
+    engine_options.device = options->isa;
     engine_options.threads = options->threads;
     engine_options.context_max = KV_PAGE_TOKENS;
     avo_engine *engine; /* for its repacked weights */

@@ -90,7 +90,11 @@ static avo_status measure_linear(operation_bench *bench, const bench_shape *shap
     if (!weight_bytes(type, QUANT_LAYOUT_PANELS, outputs, k, &matrix_bytes))
         return status_fail(error, AVO_ERROR_ARGUMENT, "%s does not go with %u inputs",
                            quant_name(type), k);
-    weight_view weight = {type, QUANT_LAYOUT_PANELS, outputs, k, 0, bench->memory.data};
+    weight_view weight = {.type = type,
+                          .layout = QUANT_LAYOUT_PANELS,
+                          .rows = outputs,
+                          .k = k,
+                          .data = bench->memory.data};
     activation_view x = activation_lay(panels_form(type), rows, k, bench->activations.data);
     for (uint32_t row = 0; row < rows; row++)
         bench->table->quantise(bench->source + (size_t)row * k, &x, row, bench->scratch.data);

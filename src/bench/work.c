@@ -18,28 +18,28 @@ static void add_matrix(const weight_view *weight, bool floats, double rows, limi
 }
 
 /* Scores and sums of `rows` consecutive rows, the last of which sees `depth + rows` positions. */
-static void add_attention(const layer_view *layer, const kv_view *kv, bool floats, double depth,
+static void add_attention(const layer_view *layer, kv_type kv, bool floats, double depth,
                           double rows, limit_work *work) {
     double window = layer->window > 0 ? layer->window : depth + rows;
     double seen = 0; /* positions, summed over the rows */
     for (double row = 1; row <= rows; row++)
         seen += depth + row < window ? depth + row : window;
     double operations = 4.0 * layer->heads * layer->head_size * seen;
-    if (floats || kv->type != KV_INT8)
+    if (floats || kv != KV_INT8)
         work->floating_operations += operations;
     else
         work->integer_operations += operations;
     double positions = depth + rows < window + rows - 1 ? depth + rows : window + rows - 1;
-    work->bytes += positions * layer->kv_heads * (double)kv_head_bytes(kv->type, layer->head_size) /
-                   KV_PAGE_TOKENS;
+    work->bytes +=
+        positions * layer->kv_heads * (double)kv_head_bytes(kv, layer->head_size) / KV_PAGE_TOKENS;
 }
 
-void bench_attention_work(const layer_view *layer, const kv_view *kv, bool floats, uint32_t depth,
+void bench_attention_work(const layer_view *layer, kv_type kv, bool floats, uint32_t depth,
                           uint32_t rows, limit_work *work) {
     add_attention(layer, kv, floats, depth, rows, work);
 }
 
-void bench_step_work(const model_view *model, const kv_view *kv, bool floats, uint32_t sessions,
+void bench_step_work(const model_view *model, kv_type kv, bool floats, uint32_t sessions,
                      uint32_t depth, uint32_t rows, uint32_t logits, limit_work *work) {
     double all = (double)sessions * rows;
     for (uint32_t i = 0; i < model->layers; i++) {

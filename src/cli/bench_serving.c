@@ -227,7 +227,7 @@ static serving_options plan_options(const serving_flags *flags,
     own->kv_tokens = flags->kv_tokens;
     cores_flags_apply(&flags->scheduler, own);
     own->threads = engine->threads.item[0];
-    own->isa = engine->isa[0];
+    own->device = engine->isa[0];
     own->kv_type = engine->kv_type[0];
     options.concurrency = flags->concurrency > 0 ? flags->concurrency : 2 * own->sessions_max;
     options.scheduler.token_seconds = flags->token_ms / 1e3;

@@ -128,7 +128,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
         .load = flags->load,
         .threads = plan->threads,
         .context_max = plan->context_max,
-        .isa = plan->isa,
+        .device = plan->device,
         .step_bytes = plan->weight_bytes + plan->repack_bytes,
     };
     if (flags->plain) {

@@ -4,8 +4,9 @@
 
 #include "base/cpu.h"
 #include "base/json.h"
-#include "device/cpu/backend.h"
-#include "model/panels.h"
+#include "base/region.h"
+#include "device/device.h"
+#include "model/model.h"
 #include "sched/cores.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ extern const cli_command command_plan;
 /* What is shown: the engine's plan, and what stands behind its numbers. */
 typedef struct plan_facts {
     avo_plan plan;
-    panels_plan panels; /* no groups where weights are used as they are */
+    weights_plan panels; /* no groups where weights are used as they are */
     cpu_threads processors;
     char reason[128]; /* why so many threads */
     avo_scheduler_options scheduler;
@@ -24,10 +25,10 @@ typedef struct plan_facts {
     bool fits;
 } plan_facts;
 
-static avo_status write_groups_json(const panels_plan *panels, buffer *out) {
+static avo_status write_groups_json(const weights_plan *panels, buffer *out) {
     AVO_TRY(buffer_append_text(out, ",\"matrices\":["));
     for (uint32_t i = 0; i < panels->groups; i++) {
-        const panels_group *group = &panels->group[i];
+        const weights_group *group = &panels->group[i];
         AVO_TRY(buffer_format(out,
                               "%s{\"from\":\"%s\",\"to\":\"%s\",\"repacked\":%s,\"count\":%u,"
                               "\"bytes\":%llu}",
@@ -40,11 +41,11 @@ static avo_status write_groups_json(const panels_plan *panels, buffer *out) {
 
 static avo_status write_place_json(const plan_facts *facts, buffer *out) {
     const avo_plan *plan = &facts->plan;
-    AVO_TRY(buffer_format(out,
-                          ",\"isa\":\"%s\",\"isa_from\":\"%s\",\"processors\":%u,\"cores\":%u,"
-                          "\"threads_from\":",
-                          plan->isa, plan->isa_from, facts->processors.affinity,
-                          facts->processors.cores));
+    AVO_TRY(buffer_format(
+        out,
+        ",\"device\":\"%s\",\"device_from\":\"%s\",\"processors\":%u,\"cores\":%u,"
+        "\"threads_from\":",
+        plan->device, plan->device_from, facts->processors.affinity, facts->processors.cores));
     AVO_TRY(json_write_string(out, text_from(facts->reason)));
     AVO_TRY(buffer_format(out,
                           ",\"numa_nodes\":%u,\"numa\":\"%s\",\"pin\":\"%s\",\"huge_pages\":\"%s\","
@@ -75,11 +76,11 @@ static avo_status write_json(const plan_facts *facts, buffer *out) {
     AVO_TRY(buffer_format(out,
                           ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
                           "\"kv_page_tokens\":%u,\"kv_type\":\"%s\",\"cores\":\"%s\","
-                          "\"prefill_threads\":%u,\"lanes\":%u,\"lane_bytes\":%llu",
+                          "\"prefill_threads\":%u,\"streams\":%u,\"stream_bytes\":%llu",
                           facts->fits ? "true" : "false", plan->threads, plan->context_max,
                           plan->kv_pages, plan->kv_page_tokens, plan->kv_type,
-                          cores_mode_name(facts->cores.mode), facts->cores.most, plan->lanes,
-                          (unsigned long long)plan->lane_bytes));
+                          cores_mode_name(facts->cores.mode), facts->cores.most, plan->streams,
+                          (unsigned long long)plan->stream_bytes));
     return write_place_json(facts, out);
 }
 
@@ -90,13 +91,16 @@ static void print_row(const char *what, uint64_t bytes, const char *note) {
 
 static void print_place(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
-    char isas[128];
-    backend_names(isas, sizeof(isas));
-    printf("%-10s %12s  %s; this machine has: %s\n", "isa", plan->isa,
-           strcmp(plan->isa_from, "best") == 0     ? "the best there is"
-           : strcmp(plan->isa_from, "option") == 0 ? "as asked for"
-                                                   : "forced by AVO_ISA",
-           isas);
+    char devices[128];
+    device_names(devices, sizeof(devices));
+    printf("%-10s %12s  %s%s, arithmetic \"%s\"; this machine has: %s\n", "device", plan->device,
+           strcmp(plan->device_from, "best") == 0     ? "the fastest that works here"
+           : strcmp(plan->device_from, "option") == 0 ? "as asked for"
+                                                      : "chosen by ",
+           plan->device_from[0] == 'A' ? plan->device_from : "", plan->arithmetic, devices);
+    if (!plan->host_memory)
+        print_row("host", plan->host_available_bytes,
+                  "available to sessions; the rest is the device's");
     printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     const cores *cores = &facts->cores;
     printf("%-10s %12s  ", "cores", cores_mode_name(cores->mode));
@@ -111,7 +115,7 @@ static void print_place(const plan_facts *facts) {
     printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
            huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
     for (uint32_t i = 0; i < facts->panels.groups; i++) {
-        const panels_group *group = &facts->panels.group[i];
+        const weights_group *group = &facts->panels.group[i];
         char bytes[16];
         char how[64];
         if (group->repacked)
@@ -136,9 +140,9 @@ static void print_table(const plan_facts *facts) {
     print_row("KV", plan->kv_bytes, note);
     char lane[16];
     snprintf(note, sizeof(note), "for %u threads%s%s%s", plan->threads,
-             plan->lanes > 1 ? "; of these " : "",
-             plan->lanes > 1 ? cli_bytes_text(plan->lane_bytes, lane) : "",
-             plan->lanes > 1 ? " for prompts beside decoding" : "");
+             plan->streams > 1 ? "; of these " : "",
+             plan->streams > 1 ? cli_bytes_text(plan->stream_bytes, lane) : "",
+             plan->streams > 1 ? " for prompts beside decoding" : "");
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes,
               "timelines, books of the KV pages, a batch for rings");
@@ -151,12 +155,18 @@ static void print_table(const plan_facts *facts) {
     print_place(facts);
 }
 
-/* The reference computes with weights as they are; the others with panels. */
-static avo_status find_groups(const avo_model *model, plan_facts *facts, avo_error *error) {
-    if (strcmp(facts->plan.isa, "ref") == 0)
-        return AVO_OK;
-    panels_options options = {.copy_mapped = strcmp(facts->plan.huge_pages, "on") == 0};
-    return model_panels_plan(model, &options, &facts->panels, error);
+/* What becomes of the weights, as the engine plans it. */
+static avo_status find_groups(const avo_model *model, const avo_engine_options *options,
+                              plan_facts *facts, avo_error *error) {
+    device_options own = {.name = facts->plan.device,
+                          .threads = facts->plan.threads,
+                          .huge_pages = options->huge_pages};
+    device *device;
+    AVO_TRY(device_open(&own, &device, error));
+    weights_source source = model_weights(model, &model->view);
+    avo_status status = device_weights_plan(device, &source, &facts->panels, error);
+    device_close(device);
+    return status;
 }
 
 static avo_status add_adapters(const avo_model *model, const option_list *paths, plan_facts *facts,
@@ -181,7 +191,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     AVO_TRY(cli_model_open(name, &model, error));
     avo_status status = avo_engine_plan(model, options, &facts->plan, error);
     if (status == AVO_OK)
-        status = find_groups(model, facts, error);
+        status = find_groups(model, options, facts, error);
     if (status == AVO_OK)
         status = add_adapters(model, adapters, facts, error);
     avo_model_close(model);

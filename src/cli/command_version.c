@@ -76,7 +76,7 @@ static int run(int argc, char **argv) {
     cpu_name(facts.processor, sizeof(facts.processor));
     facts.threads = cpu_threads_detect();
     cpu_threads_text(&facts.threads, facts.reason, sizeof(facts.reason));
-    backend_names(facts.isas, sizeof(facts.isas));
+    device_names(facts.isas, sizeof(facts.isas));
     avo_error error = {0};
     const char *asked = getenv("AVO_ISA");
     facts.forced = asked != NULL && asked[0] != '\0';

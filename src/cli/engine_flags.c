@@ -33,8 +33,9 @@ void place_flags_specs(avo_engine_options *options, option_spec *specs) {
         {"adapter-rank", 0, OPTION_U32, &options->adapter_rank_max, "N",
          "room for adapters: the sum of the ranks of those of one request (default 256)", 1, 2048},
         {"verbose", 'v', OPTION_FLAG, &verbose, NULL,
-         "say on standard error which instruction set was chosen and why, and where things lie", 0,
-         0},
+         "say on standard error which device was chosen and why, and where memory and threads are "
+         "placed",
+         0, 0},
     };
     options->log = log_line;
     memcpy(specs, place, sizeof(place));
@@ -46,8 +47,9 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
          "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
         {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
          "how keys and values are stored (default: f16; the reference: f32)", 0, 0},
-        {"isa", 0, OPTION_CHOICE, &options->isa, ISA_CHOICES,
-         "instruction set (default: AVO_ISA, else the best there is)", 0, 0},
+        {"device", 0, OPTION_CHOICE, &options->device, DEVICE_CHOICES,
+         "what computes (default: AVO_DEVICE, else auto: the fastest that works here)", 0, 0},
+        {"isa", 0, OPTION_CHOICE, &options->device, ISA_CHOICES, "older name of --device", 0, 0},
     };
     memcpy(specs, own, sizeof(own));
     place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);
@@ -68,7 +70,7 @@ void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
 
 void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine) {
     if (scheduler->cores != NULL && strcmp(scheduler->cores, "mixed") != 0)
-        engine->lanes = 2;
+        engine->streams = 2;
 }
 
 avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,

@@ -8,8 +8,9 @@
 /* As OPTION_CHOICE has them. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
 #define ISA_CHOICES     "ref|avx2|avx512|amx"
+#define DEVICE_CHOICES  "auto|cpu|" ISA_CHOICES
 
-#define ENGINE_OPTION_COUNT 9
+#define ENGINE_OPTION_COUNT 10
 #define PLACE_OPTION_COUNT  6
 #define CORES_OPTION_COUNT  2
 

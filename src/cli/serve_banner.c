@@ -27,7 +27,7 @@ static void engine_rows(const serve_flags *flags, const avo_plan *plan) {
         text, sizeof(text),
         "%s, %u threads, %u requests together, contexts of %u tokens, %llu tokens of %s in the "
         "KV pool",
-        plan->isa, plan->threads, flags->engine.sessions_max, plan->context_max,
+        plan->device, plan->threads, flags->engine.sessions_max, plan->context_max,
         (unsigned long long)plan->kv_pages * plan->kv_page_tokens, plan->kv_type);
     row("engine", text);
     cli_bytes_text(plan->weight_bytes + plan->repack_bytes, weights);

@@ -78,13 +78,6 @@ static inline size_t kv_head_bytes(kv_type type, uint32_t head_size) {
            kv_scale_bytes(type);
 }
 
-/* Where a head begins. */
-static inline uint8_t *kv_head(const kv_view *kv, uint32_t page, uint32_t layer, uint32_t kv_head,
-                               uint32_t head_size) {
-    return kv->pool + page * kv->page_bytes + kv->layer_offset[layer] +
-           kv_head * kv_head_bytes(kv->type, head_size);
-}
-
 /* Scales of INT8 and FP8, [32] each; `head` as from kv_head. */
 static inline float *kv_key_scales(kv_type type, uint32_t head_size, uint8_t *head) {
     return (float *)(void *)(head + kv_key_bytes(type, head_size));

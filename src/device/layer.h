@@ -49,6 +49,21 @@ typedef struct rotary_table {
     double dynamic_base;
 } rotary_table;
 
+/* The feed-forward part of a mixture of experts: a router picks `used` of `count` experts for each
+ * row and weighs their outputs. */
+typedef struct expert_view {
+    linear_view gate, up, down;
+} expert_view;
+
+typedef struct experts_view {
+    uint32_t count; /* 0: the layer is dense */
+    uint32_t used;  /* for one row */
+    linear_view router;
+    const expert_view *expert; /* [count] */
+    expert_view shared;        /* for every row; up.weight.data NULL: none */
+    bool normalised;           /* weights of the chosen experts are scaled to sum up to 1 */
+} experts_view;
+
 typedef struct layer_view {
     /* attention */
     norm_view attention_norm;
@@ -67,6 +82,7 @@ typedef struct layer_view {
     uint32_t feed_forward;
     activation_kind activation;
     norm_view feed_forward_post_norm;
+    experts_view experts; /* in the place of gate, up and down */
     bool norm_after; /* OPT-350m: attention_norm and feed_forward_norm stand behind the residual */
     float residual_scale; /* multiplies what is added to the residual; 1: off */
 } layer_view;
@@ -98,16 +114,6 @@ typedef struct model_view {
 /* How K and V are stored. INT8 and FP8 have one scale per position, and store heads rotated by
  * kv_rotate. Order is that of kv_type_name. */
 typedef enum kv_type { KV_F32, KV_F16, KV_BF16, KV_INT8, KV_FP8, KV_TYPE_COUNT } kv_type;
-
-/* Where K and V lie. A page holds KV_PAGE_TOKENS consecutive positions of one session, for every
- * layer and KV head the tiles that kv_tile.h describes. Pages begin at positions that are
- * multiples of KV_PAGE_TOKENS. */
-typedef struct kv_view {
-    kv_type type;
-    uint8_t *pool;
-    size_t page_bytes;          /* distance between pages */
-    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
-} kv_view;
 
 /* ---- The batch ---- */
 
@@ -149,30 +155,5 @@ typedef struct logit_top {
 static inline const uint32_t *batch_pages(const batch_view *batch, size_t row) {
     return batch->segment[batch->row_segment[row]].pages;
 }
-
-/* Buffers of a step, allocated with the engine for rows_max rows. */
-typedef struct scratch_view {
-    float *hidden;    /* [rows][width] the residual stream */
-    float *normed;    /* [rows][max(width, …)] */
-    float *query;     /* [rows][query width] */
-    float *key;       /* [rows][kv width] */
-    float *value;     /* [rows][kv width] */
-    float *attended;  /* [rows][query width] */
-    float *gated;     /* [rows][feed forward], for back ends without panels */
-    float *up;        /* [rows][feed forward] */
-    float *projected; /* [rows][width] a projection before it joins the residual */
-    float *adapted;   /* A·x of the batch's runs, each at its `room`; a run's
-                         matrices behind one another, each [rows][rank in whole panels] */
-    float *cosine;    /* [rotary tables][rows][pairs] */
-    float *sine;
-    float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
-    logit_top *top;  /* [logit rows] */
-    uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
-    size_t worker_bytes;
-    uint8_t *shared; /* what the back end keeps for all workers */
-    uint32_t pairs_max;
-    uint32_t rows_max, logits_max, context_max;
-    uint32_t adapter_rank_max; /* largest sum of the ranks of one row's adapters */
-} scratch_view;
 
 #endif

@@ -1,10 +1,71 @@
 /* Adapters of sessions, and the order of a batch's rows under them. */
 #include "engine/engine_int.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 _Static_assert(AVO_ADAPTERS_MAX == ADAPTERS_OF_ROW, "one limit under two names");
+
+/* ---- As the device reads them ---- */
+
+avo_status engine_adapters_open(avo_engine *engine, avo_error *error) {
+    if (engine->plan.device.host)
+        return AVO_OK;
+    engine->adapters_max = (engine->plan.sessions_max + 1) * AVO_ADAPTERS_MAX; /* and a peek */
+    engine->adapters =
+        allocator_take_array(engine->allocator, engine->adapters_max, sizeof(*engine->adapters));
+    if (engine->adapters == NULL)
+        return status_no_memory(error, "the list of prepared adapters",
+                                engine->adapters_max * sizeof(*engine->adapters));
+    return AVO_OK;
+}
+
+void engine_adapters_close(avo_engine *engine) {
+    for (uint32_t i = 0; engine->adapters != NULL && i < engine->adapters_max; i++)
+        device_adapter_close(engine->device, &engine->adapters[i].prepared);
+    allocator_give(engine->allocator, engine->adapters,
+                   engine->adapters_max * sizeof(*engine->adapters));
+}
+
+/* The view that steps use: the adapter's own on a host device, else a copy on the device that all
+ * sessions with the adapter share. */
+static avo_status prepare(avo_engine *engine, const avo_adapter *adapter, const adapter_view **view,
+                          avo_error *error) {
+    engine_adapter *free_entry = NULL;
+    *view = &adapter->view;
+    for (uint32_t i = 0; i < engine->adapters_max; i++) {
+        engine_adapter *entry = &engine->adapters[i];
+        if (entry->adapter == adapter) {
+            entry->sessions++;
+            *view = entry->prepared.view;
+            return AVO_OK;
+        }
+        if (entry->adapter == NULL && free_entry == NULL)
+            free_entry = entry;
+    }
+    if (free_entry == NULL)
+        return AVO_OK; /* a host device: there are as many entries as sessions can have adapters */
+    AVO_TRY(device_adapter_open(engine->device, &adapter->view, &engine->view,
+                                &free_entry->prepared, error));
+    free_entry->adapter = adapter;
+    free_entry->sessions = 1;
+    *view = free_entry->prepared.view;
+    return AVO_OK;
+}
+
+static void release(avo_engine *engine, const avo_adapter *adapter) {
+    for (uint32_t i = 0; i < engine->adapters_max; i++) {
+        engine_adapter *entry = &engine->adapters[i];
+        if (entry->adapter != adapter)
+            continue;
+        if (--entry->sessions > 0)
+            return;
+        entry->adapter = NULL;
+        device_adapter_close(engine->device, &entry->prepared);
+        return;
+    }
+}
 
 /* ---- Of a session ---- */
 
@@ -42,10 +103,13 @@ static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo
             break;
         at--;
     }
+    const adapter_view *prepared;
+    AVO_TRY(prepare(session->engine, use->adapter, &prepared, error));
     memmove(session->adapters + at + 1, session->adapters + at,
             (session->adapter_count - at) * sizeof(*session->adapters));
     session->adapters[at] =
         (session_adapter){.adapter = adapter_share(use->adapter),
+                          .view = prepared,
                           .weight = use->weight,
                           .rank = adapter_rank(view, session->engine->view.layers)};
     session->adapter_count++;
@@ -75,13 +139,20 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
 void session_adapters_share(const avo_session *from, avo_session *to) {
     memcpy(to->adapters, from->adapters, sizeof(to->adapters));
     to->adapter_count = from->adapter_count;
-    for (uint32_t i = 0; i < to->adapter_count; i++)
+    for (uint32_t i = 0; i < to->adapter_count; i++) {
+        const adapter_view *view;
+        avo_status status = prepare(to->engine, to->adapters[i].adapter, &view, NULL);
+        assert(status == AVO_OK && view == to->adapters[i].view); /* `from` has it prepared */
+        (void)status;
         adapter_share(to->adapters[i].adapter);
+    }
 }
 
 void session_adapters_give(avo_session *session) {
-    for (uint32_t i = 0; i < session->adapter_count; i++)
+    for (uint32_t i = 0; i < session->adapter_count; i++) {
+        release(session->engine, session->adapters[i].adapter);
         adapter_release(session->adapters[i].adapter);
+    }
     session->adapter_count = 0;
 }
 
@@ -159,7 +230,7 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, uint32_t 
     const avo_session *session = batch->entries[entry].session;
     const session_adapter *own = &session->adapters[depth];
     adapter_run *run = &batch->run[batch->runs++];
-    *run = (adapter_run){.adapter = &own->adapter->view,
+    *run = (adapter_run){.adapter = own->view,
                          .first = batch->segments[entry].first,
                          .factor = batch->factor + *factors,
                          .room = *room,

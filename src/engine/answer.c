@@ -22,19 +22,21 @@ void batch_want(avo_batch *batch, const sampler *sampler) {
  * must not change the last bit of a logprob. */
 avo_status batch_draw(avo_batch *batch, const avo_session *session, sampler *sampler,
                       uint64_t position, sample_choice *choice, avo_error *error) {
+    const float *logits;
     if (sampler_top(sampler) > 0) {
         bool undecided;
-        sampler_draw_top(sampler, batch_top(batch, session), position, choice, &undecided);
+        const logit_top *top;
+        AVO_TRY(batch_top(batch, session, 0, &top, error));
+        sampler_draw_top(sampler, top, position, choice, &undecided);
         if (!undecided)
             return AVO_OK;
-        if (!batch->logits_whole)
-            batch_logits_again(batch);
-        if (sampler_draw_allowed(sampler, batch_top(batch, session),
-                                 avo_batch_logits(batch, session, 0), position, choice))
+        AVO_TRY(batch_logits(batch, session, 0, &logits, error));
+        AVO_TRY(batch_top(batch, session, 0, &top, error));
+        if (sampler_draw_allowed(sampler, top, logits, position, choice))
             return AVO_OK;
     }
-    avo_status status =
-        sampler_draw(sampler, avo_batch_logits(batch, session, 0), position, choice, error);
+    AVO_TRY(batch_logits(batch, session, 0, &logits, error));
+    avo_status status = sampler_draw(sampler, logits, position, choice, error);
     /* The base was opened and served before: an adapter is the likelier one to be broken. */
     for (uint32_t i = session->adapter_count; status != AVO_OK && i-- > 0;)
         status =

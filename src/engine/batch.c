@@ -30,16 +30,17 @@ uint64_t batch_bytes(const engine_plan *plan) {
            sizes.logit_row + sizes.run + sizes.factor;
 }
 
-avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **out, avo_error *error) {
+avo_status engine_batch_open(avo_engine *engine, uint32_t stream, avo_batch **out,
+                             avo_error *error) {
     *out = NULL;
-    assert(lane < engine->plan.lanes);
+    assert(stream < engine->plan.streams);
     const avo_allocator *allocator = engine->allocator;
     avo_batch *batch = allocator_take_array(allocator, 1, sizeof(*batch));
     if (batch == NULL)
         return status_no_memory(error, "a batch", sizeof(*batch));
     batch_sizes sizes = batch_measure(&engine->plan);
     batch->engine = engine;
-    batch->lane = &engine->lane[lane];
+    batch->stream = &engine->stream[stream];
     batch->entries = allocator_take_array(allocator, 1, sizes.entries);
     batch->sorted = allocator_take_array(allocator, 1, sizes.entries);
     batch->segments = allocator_take_array(allocator, 1, sizes.segments);
@@ -192,9 +193,8 @@ static avo_status fail_pages(avo_batch *batch, uint32_t length) {
 }
 
 static avo_status take_pages(avo_batch *batch, avo_session *session, uint32_t length) {
-    if (kv_pool_write(batch->engine->kv, &session->table, session->computed, length) == AVO_OK)
-        return AVO_OK;
-    return fail_pages(batch, length);
+    avo_status status = session_take_pages(session, length, &batch->error);
+    return status == AVO_ERROR_FULL ? fail_pages(batch, length) : status;
 }
 
 /* Before it turns: what is left is computed from the first token that moves, and has its pages. */
@@ -280,7 +280,7 @@ avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *
 /* The row of the step's logits that belongs to a session's `index`-th scored token. */
 static bool find_logits(const avo_batch *batch, const avo_session *session, size_t index,
                         size_t *row) {
-    if (!batch->computed || batch->scored || batch->step_serial != batch->lane->step_serial)
+    if (!batch->computed || batch->scored || batch->step_serial != batch->stream->step_serial)
         return false;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
@@ -293,14 +293,37 @@ static bool find_logits(const avo_batch *batch, const avo_session *session, size
 
 const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
     size_t row;
-    if (!batch->logits_whole || !find_logits(batch, session, index, &row))
+    const float *logits;
+    avo_error error; /* why a device cannot give them; NULL is all that this call can say */
+    if (!batch->logits_whole || !find_logits(batch, session, index, &row) ||
+        device_read_logits(batch->stream->stream, (uint32_t)row, &logits, &error) != AVO_OK)
         return NULL;
-    return batch->lane->scratch.logits + row * batch->engine->view.vocabulary;
+    return logits;
 }
 
-const logit_top *batch_top(const avo_batch *batch, const avo_session *session) {
-    size_t row;
-    bool found = find_logits(batch, session, 0, &row);
+avo_status batch_top(const avo_batch *batch, const avo_session *session, size_t index,
+                     const logit_top **top, avo_error *error) {
+    size_t row = 0;
+    bool found = find_logits(batch, session, index, &row);
     assert(found && batch->top > 0);
-    return found ? &batch->lane->scratch.top[row] : NULL;
+    (void)found;
+    AVO_TRY(device_read_top(batch->stream->stream, top, error));
+    *top += row;
+    return AVO_OK;
+}
+
+avo_status batch_logits(avo_batch *batch, const avo_session *session, size_t index,
+                        const float **logits, avo_error *error) {
+    size_t row = 0;
+    bool found = find_logits(batch, session, index, &row);
+    assert(found);
+    (void)found;
+    if (!batch->logits_whole) {
+        batch->logits_whole = true;
+        batch_view rows = batch_rows(batch);
+        avo_status status = batch_compute(batch, DEVICE_HEAD, &rows, batch->engine->observer);
+        if (status != AVO_OK)
+            return status_fail(error, status, "%s", batch->error.text);
+    }
+    return device_read_logits(batch->stream->stream, (uint32_t)row, logits, error);
 }

@@ -10,51 +10,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static avo_status open_scratch(avo_engine *engine, uint32_t number, avo_error *error) {
-    scratch_sizes sizes;
-    engine_lane *lane = &engine->lane[number];
-    const engine_plan *plan = &engine->plan;
-    if (!scratch_measure(engine->model, plan, lane_threads(plan, number), &engine->choice.backend,
-                         &sizes))
-        return status_fail(error, AVO_ERROR_LIMIT, "scratch: too large");
-    AVO_TRY(region_open(engine->allocator, sizes.total, &plan->panels.region, "scratch",
-                        &lane->scratch_region, error));
-    scratch_cut(&sizes, plan, lane->scratch_region.data, &lane->scratch);
+static avo_status open_streams(avo_engine *engine, avo_error *error) {
+    for (uint32_t i = 0; i < engine->plan.streams; i++) {
+        stream_shape shape = engine_stream_shape(engine->model, &engine->plan, i);
+        AVO_TRY(device_stream_open(engine->device, &shape, &engine->stream[i].stream, error));
+    }
     return AVO_OK;
 }
 
-/* The second lane's workers take their places from the other end. */
-static avo_status open_team(avo_engine *engine, uint32_t number, avo_error *error) {
-    const engine_plan *plan = &engine->plan;
-    team_options options = {.threads = lane_threads(plan, number),
-                            .pin = plan->team_pin,
-                            .places = number > 0 ? plan->threads : 0};
-    return team_open_with(engine->allocator, &options, &engine->lane[number].team, error);
-}
-
-/* The weights as the back end reads them. */
 static avo_status open_weights(avo_engine *engine, avo_error *error) {
-    engine->view = engine->model->view;
-    if (!engine->choice.backend.panels)
-        return AVO_OK;
-    const model_view *view;
-    AVO_TRY(model_panels(engine->model, engine->lane[0].team, &engine->plan.panels, &view, error));
-    engine->view = *view;
+    model_view view = engine->model->view;
+    AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
+                         &view.rotary, &view.rotary_tables, error));
+    weights_source source = model_weights(engine->model, &view);
+    AVO_TRY(device_weights_open(engine->stream[0].stream, &source, &engine->weights, error));
+    engine->view = *device_weights_view(engine->weights);
     return AVO_OK;
 }
 
 static avo_status open_parts(avo_engine *engine, avo_error *error) {
-    AVO_TRY(backend_choose(engine->plan.isa, &engine->choice, error));
-    for (uint32_t i = 0; i < engine->plan.lanes; i++)
-        AVO_TRY(open_team(engine, i, error));
+    AVO_TRY(open_streams(engine, error));
     AVO_TRY(open_weights(engine, error));
-    AVO_TRY(model_rotary(&engine->model->source->config, engine->plan.rope_context, &engine->arena,
-                         &engine->view.rotary, &engine->view.rotary_tables, error));
-    for (uint32_t i = 0; i < engine->plan.lanes; i++)
-        AVO_TRY(open_scratch(engine, i, error));
     AVO_TRY(sessions_open(engine, error));
-    AVO_TRY(kv_pool_open(&engine->view, engine->plan.kv_type, engine->plan.kv_pages,
-                         &engine->plan.panels.region, engine->allocator, &engine->kv, error));
+    AVO_TRY(engine_adapters_open(engine, error));
+    AVO_TRY(kv_pool_open(engine->device, &engine->view, engine->plan.kv_type, engine->plan.kv_pages,
+                         &engine->kv, error));
     AVO_TRY(engine_batch_open(engine, 0, &engine->ring_batch, error));
     return engine_telemetry_open(engine, error);
 }
@@ -65,28 +45,29 @@ static void log_choice(const avo_engine *engine) {
     char names[64], line[256];
     if (plan->log == NULL)
         return;
-    backend_names(names, sizeof(names));
-    snprintf(line, sizeof(line), "instruction set %s (%s; this machine has: %s)", plan->isa,
-             strcmp(plan->isa_from, "best") == 0     ? "the best there is"
-             : strcmp(plan->isa_from, "option") == 0 ? "as asked for"
-                                                     : "forced by AVO_ISA",
-             names);
+    const device_info *device = &plan->device;
+    device_names(names, sizeof(names));
+    snprintf(line, sizeof(line), "device %s (%s%s; this machine has: %s)", device->name,
+             strcmp(plan->device_from, "best") == 0     ? "the fastest that works here"
+             : strcmp(plan->device_from, "option") == 0 ? "as asked for"
+                                                        : "chosen by ",
+             plan->device_from[0] == 'A' ? plan->device_from : "", names);
     plan->log(plan->log_context, line);
     snprintf(line, sizeof(line),
              "%u thread%s, pinned: %s; NUMA %s; huge pages %s; locked: %s; K and V in %s",
-             plan->threads, plan->threads == 1 ? "" : "s", plan->pin, plan->numa, plan->huge_pages,
-             plan->panels.region.lock ? "yes" : "no", kv_type_name(plan->kv_type));
+             plan->threads, plan->threads == 1 ? "" : "s", device->pin, device->numa,
+             device->huge_pages, device->lock ? "yes" : "no", kv_type_name(plan->kv_type));
     plan->log(plan->log_context, line);
-    if (engine->lane[0].telemetry != NULL) {
-        telemetry_engine_hardware(engine->lane[0].telemetry, line, sizeof(line));
+    if (engine->stream[0].telemetry != NULL) {
+        telemetry_engine_hardware(engine->stream[0].telemetry, line, sizeof(line));
         plan->log(plan->log_context, line);
     }
-    if (plan->lanes < 2)
+    if (plan->streams < 2)
         return;
     snprintf(line, sizeof(line),
-             "2 lanes: prompts can be computed beside decoding, with up to %u of the threads; "
+             "2 streams: prompts can be computed beside decoding, with up to %u of the threads; "
              "scratch of the second: %llu KiB",
-             lane_threads(plan, 1), (unsigned long long)plan->lane_bytes >> 10);
+             plan->threads - 1, (unsigned long long)plan->stream_bytes >> 10);
     plan->log(plan->log_context, line);
 }
 
@@ -94,10 +75,14 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
                            avo_engine **out, avo_error *error) {
     *out = NULL;
     engine_plan plan;
-    AVO_TRY(engine_plan_make(model, options, &plan, error));
+    device *device;
+    AVO_TRY(engine_plan_make(model, options, &device, &plan, error));
     avo_engine *engine = allocator_take_array(model->allocator, 1, sizeof(*engine));
-    if (engine == NULL)
+    if (engine == NULL) {
+        device_close(device);
         return status_no_memory(error, "the engine's head", sizeof(*engine));
+    }
+    engine->device = device;
     engine->allocator = model->allocator;
     engine->model = model;
     engine->plan = plan;
@@ -115,21 +100,22 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
     return AVO_OK;
 }
 
-const char *avo_engine_isa(const avo_engine *engine) {
-    return engine->choice.backend.name;
+const char *avo_engine_device(const avo_engine *engine) {
+    return engine->plan.device.name;
 }
 
 void avo_engine_close(avo_engine *engine) {
     if (engine == NULL)
         return;
-    for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
-        team_close(engine->lane[i].team);
+    for (uint32_t i = 0; i < DEVICE_STREAMS_MAX; i++)
+        device_stream_close(engine->stream[i].stream);
     engine_telemetry_close(engine);
     avo_batch_close(engine->ring_batch);
     sessions_close(engine);
+    engine_adapters_close(engine);
     kv_pool_close(engine->kv);
-    for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
-        region_close(&engine->lane[i].scratch_region);
+    device_weights_close(engine->weights);
+    device_close(engine->device);
     arena_free(&engine->arena);
     allocator_give(engine->allocator, engine, sizeof(*engine));
 }

@@ -3,12 +3,13 @@
 #ifndef AVO_ENGINE_ENGINE_H
 #define AVO_ENGINE_ENGINE_H
 
-#include "device/cpu/backend.h"
+#include "device/device.h"
+#include "memory/kv.h"
 
-/* The model as this engine computes it, the back end that does, and where K and V lie. */
+/* The model as this engine computes it, the device that does, and the KV pool. */
 const model_view *engine_model_view(const avo_engine *engine);
-const backend *engine_backend(const avo_engine *engine);
-const kv_view *engine_kv_view(const avo_engine *engine);
+const device_info *engine_device(const avo_engine *engine);
+kv_pool *engine_kv(const avo_engine *engine);
 
 /* Extends a timeline of computed tokens, whole pages of them, to `length` tokens: tokens and pages
  * are copies of the first page, so that memory is really taken and written and a step has as much
@@ -26,7 +27,7 @@ typedef struct engine_limits {
     uint32_t vocabulary;
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
-    uint32_t threads, lanes;
+    uint32_t threads, streams;
     avo_telemetry *telemetry; /* NULL: none */
     telemetry_track *track;   /* of the thread that leads; NULL: none */
     avo_log_function log;     /* NULL: nobody listens */
@@ -34,22 +35,23 @@ typedef struct engine_limits {
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
 
-/* ---- Lanes ---- */
+/* ---- Streams ---- */
 
-/* Two steps at a time: an engine with two lanes has a team and scratch for each. One thread keeps
- * the books (sessions, pages, batches: everything but engine_step_compute); another one may compute
- * a batch of lane 1 that was begun, while the first one computes batches of lane 0. A session that
- * is in a batch of one lane can be in none of the other; nothing else may be done with it until
- * that batch has ended. */
-AVO_MUST_USE avo_status engine_batch_open(avo_engine *engine, uint32_t lane, avo_batch **batch,
+/* Two steps at a time: an engine with two streams has workers and scratch for each. One thread
+ * keeps the books (sessions, pages, batches: everything but engine_step_compute); another one may
+ * compute a batch of stream 1 that was begun, while the first one computes batches of stream 0. A
+ * session that is in a batch of one stream can be in none of the other; nothing else may be done
+ * with it until that batch has ended. */
+AVO_MUST_USE avo_status engine_batch_open(avo_engine *engine, uint32_t stream, avo_batch **batch,
                                           avo_error *error);
-/* With how many threads the lane's next steps are computed: in lane 0 at most all, in lane 1 at
- * most all but one, both together at most all. While nobody computes in it. */
-void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads);
+/* With how many threads the stream's next steps are computed: in stream 0 at most all, in stream 1
+ * at most all but one, both together at most all. While nobody computes in it. */
+void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads);
 
-/* avo_step in three parts; begin, compute, end. */
+/* avo_step in three parts; begin, compute, end. Where computing fails (the batch's error says why),
+ * it is not ended: clearing the batch then leaves its sessions as they were before. */
 AVO_MUST_USE avo_status engine_step_begin(avo_batch *batch);
-void engine_step_compute(avo_batch *batch);
+AVO_MUST_USE avo_status engine_step_compute(avo_batch *batch);
 void engine_step_end(avo_batch *batch);
 
 /* Pages for the first `length` tokens of a session that is in no batch, before they come; false:

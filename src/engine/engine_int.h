@@ -5,7 +5,7 @@
 #include "adapters/adapters.h"
 #include "base/arena.h"
 #include "memory/kv.h"
-#include "model/panels.h"
+#include "model/model.h"
 #include "telemetry/telemetry.h"
 
 /* ---- Limits ---- */
@@ -14,78 +14,65 @@
 #define ENGINE_ROWS_DEFAULT 512
 #define ENGINE_RANK_DEFAULT 256 /* sum of the ranks of one session's adapters */
 #define ENGINE_RANK_MAX     (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
-#define ENGINE_LANES_MAX    2  /* steps that are computed at the same time */
 #define ENGINE_HEAD_ROWS    64 /* that are scored together: one look at the head for all of them */
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     uint32_t adapter_rank_max;
-    uint32_t lanes;
+    uint32_t streams;   /* steps that are computed at the same time */
     uint32_t head_rows; /* rows that the head computes together: logits_max or, scoring, more */
     kv_type kv_type;
-    const char *isa; /* a constant string */
-    panels_options panels;
+    device_info device;      /* what it says about itself; names are constant strings */
+    const char *device_from; /* constant, as in avo_plan */
+    uint32_t taps, tap[DEVICE_TAPS_MAX];
     uint64_t mapped_bytes, repack_bytes; /* of weights */
-    uint64_t panel_bytes;                /* weights still to be repacked */
-    const char *huge_pages, *numa, *pin; /* constant strings, as in avo_plan */
-    team_pin team_pin;
-    uint32_t numa_nodes;
-    uint64_t kv_bytes, scratch_bytes, session_bytes;
-    uint64_t lane_bytes; /* of the scratch, what a second lane takes */
-    uint64_t available_bytes;
+    uint64_t missing_bytes;              /* weights still to be repacked or uploaded */
+    uint64_t kv_bytes, scratch_bytes;    /* of the device */
+    uint64_t stream_bytes;               /* of the scratch, for a second stream */
+    uint64_t session_bytes;              /* of the host */
+    uint64_t available_bytes;            /* for what is not there yet; host and device together
+                                            where they share memory, else of the device */
+    uint64_t host_bytes;                 /* available to the host */
     const char *limit;
-    const char *isa_from; /* constant, as in avo_plan */
     avo_log_function log; /* NULL: nobody listens */
     void *log_context;
     avo_telemetry *telemetry; /* NULL: none */
 } engine_plan;
 
-/* Sizes of the scratch buffers in floats, in the order in which they lie in one block. */
-#define SCRATCH_PARTS 15
-typedef struct scratch_sizes {
-    size_t part[SCRATCH_PARTS];
-    size_t total;
-    size_t worker_bytes;
-    uint32_t pairs_max;
-} scratch_sizes;
-
+/* Opens the device that the options ask for and plans with it. */
 AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engine_options *options,
-                                         engine_plan *plan, avo_error *error);
-/* Huge pages, NUMA, pinning and locking. */
-AVO_MUST_USE avo_status placement_plan(const avo_engine_options *options, engine_plan *plan,
-                                       avo_error *error);
-/* For as many workers; false when the product wraps. */
-bool scratch_measure(const avo_model *model, const engine_plan *plan, uint32_t workers,
-                     const backend *backend, scratch_sizes *sizes);
-/* Threads of a lane's team: all of them in the first, all but one in the second, since the first
- * always keeps one. */
-static inline uint32_t lane_threads(const engine_plan *plan, uint32_t lane) {
-    return lane == 0 ? plan->threads : plan->threads - 1;
-}
-/* Cuts `block` into the buffers. */
-void scratch_cut(const scratch_sizes *sizes, const engine_plan *plan, uint8_t *block,
-                 scratch_view *scratch);
+                                         device **device, engine_plan *plan, avo_error *error);
+/* What the stream number `index` is opened with. */
+stream_shape engine_stream_shape(const avo_model *model, const engine_plan *plan, uint32_t index);
 
-/* What a step occupies while it is computed. Two lanes compute at the same time; model and pages
- * are common to both, a session is in one of them at a time. */
-typedef struct engine_lane {
-    team *team;
-    scratch_view scratch;
-    region scratch_region;
-    uint64_t step_serial;        /* of the newest step: whose logits lie in the scratch */
+/* One of the steps that are computed at the same time. Model and pages are common to all streams, a
+ * session is in one of them at a time. */
+typedef struct engine_stream {
+    device_stream *stream;
+    uint64_t step_serial;        /* of the newest step: whose results the stream holds */
     telemetry_engine *telemetry; /* NULL: none */
-} engine_lane;
+} engine_stream;
+
+/* An adapter that open sessions use, as the device reads it. */
+typedef struct engine_adapter {
+    const avo_adapter *adapter; /* NULL: this entry is free */
+    device_adapter prepared;
+    uint32_t sessions;
+} engine_adapter;
 
 struct avo_engine {
     const avo_allocator *allocator;
     const avo_model *model;
     engine_plan plan;
     arena arena;     /* rotation tables */
-    model_view view; /* the model's, with rotation tables for this context */
-    backend_choice choice;
+    model_view view; /* the model's as the device has it, with rotation tables for this context */
+    device *device;
+    device_weights *weights;
     const step_observer *observer; /* observe.h; NULL: nobody looks */
-    engine_lane lane[ENGINE_LANES_MAX];
+    engine_stream stream[DEVICE_STREAMS_MAX];
+    engine_adapter *adapters; /* [adapters_max]; NULL on host devices, which use them in place */
+    uint32_t adapters_max;
     kv_pool *kv;
     uint32_t sessions;           /* open now */
     uint32_t batches;            /* of callers, open now */
@@ -101,6 +88,7 @@ struct avo_engine {
 /* An adapter of a session, which holds a reference of it. */
 typedef struct session_adapter {
     avo_adapter *adapter;
+    const adapter_view *view; /* as the device reads it */
     float weight;
     uint32_t rank; /* largest of any matrix */
 } session_adapter;
@@ -127,7 +115,7 @@ struct avo_session {
 
 AVO_MUST_USE avo_status engine_telemetry_open(avo_engine *engine, avo_error *error);
 void engine_telemetry_close(avo_engine *engine);
-/* A batch was computed, by the thread that leads its lane. */
+/* A batch was computed, by the thread that leads its stream. */
 void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns);
 /* How the KV pool stands. */
 void engine_telemetry_pages(avo_engine *engine);
@@ -157,6 +145,9 @@ void sessions_close(avo_engine *engine);
 /* It waits in no batch; it is empty besides. */
 AVO_MUST_USE avo_status session_check_idle(const avo_session *session, avo_error *error);
 AVO_MUST_USE avo_status session_check_empty(const avo_session *session, avo_error *error);
+/* Pages to write K and V of tokens below `length`. AVO_ERROR_FULL without text: there are too few.
+ * Where the device fails, tokens of a page that it lost are owed again. */
+AVO_MUST_USE avo_status session_take_pages(avo_session *session, uint32_t length, avo_error *error);
 /* Lets others find the pages that are full now. */
 void session_publish(avo_session *session);
 /* Makes tokens part of the timeline, to be computed by whatever comes next. The caller has seen
@@ -181,7 +172,11 @@ ring_turn ring_measure(const avo_session *session, size_t count);
  * lie behind its end; returns how many these are. */
 uint32_t ring_lay(avo_session *session, const int32_t *tokens, size_t count, const ring_turn *turn);
 
-/* ---- Adapters of a session ---- */
+/* ---- Adapters ---- */
+
+/* The engine's list of prepared adapters; host devices need none. */
+AVO_MUST_USE avo_status engine_adapters_open(avo_engine *engine, avo_error *error);
+void engine_adapters_close(avo_engine *engine);
 
 /* Takes references of the adapters that the options name, or says why it cannot. */
 AVO_MUST_USE avo_status session_adapters_take(avo_session *session,
@@ -205,7 +200,7 @@ typedef struct batch_entry {
 struct avo_batch {
     avo_engine *engine;
     bool counted; /* among the engine's */
-    engine_lane *lane;
+    engine_stream *stream;
     avo_error error;
     bool computed;        /* by a step; must be cleared before it is filled again */
     uint64_t step_serial; /* of that step */
@@ -237,18 +232,22 @@ uint64_t batch_bytes(const engine_plan *plan);
 /* Before a step: where sessions have adapters, entries and rows are put into an order in which rows
  * under the same adapters stand together, and the runs are made. Allocates nothing. */
 void batch_arrange(avo_batch *batch);
-/* What a step, or a phase behind it, computes with; the views point into batch and engine. */
+/* The rows of a step, or of work behind it; points into the batch. */
 batch_view batch_rows(const avo_batch *batch);
-step_view step_of(const avo_batch *batch, const batch_view *rows);
+/* Computes `work` with these rows and waits for it. A failure is in batch->error. */
+AVO_MUST_USE avo_status batch_compute(avo_batch *batch, device_work work, const batch_view *rows,
+                                      const step_observer *observer);
 /* Lays the rows of an entry behind those of the entries before it. */
 void batch_lay_rows(avo_batch *batch, uint32_t entry);
 
 /* Every token is in the vocabulary; the batch's error says which is not. */
 AVO_MUST_USE avo_status batch_check_tokens(avo_batch *batch, const int32_t *tokens, size_t count);
-/* For those who draw inside the engine. The highest logits of a session's scored token; the batch
- * asked for them (`top`). */
-const logit_top *batch_top(const avo_batch *batch, const avo_session *session);
-/* All logits of a step that wrote only the highest: its head once more. */
-void batch_logits_again(avo_batch *batch);
+/* For those who draw inside the engine: the highest logits of a session's scored token number
+ * `index`, for which the batch asked (`top`). */
+AVO_MUST_USE avo_status batch_top(const avo_batch *batch, const avo_session *session, size_t index,
+                                  const logit_top **top, avo_error *error);
+/* All its logits; where the step wrote only the highest, its head is computed once more. */
+AVO_MUST_USE avo_status batch_logits(avo_batch *batch, const avo_session *session, size_t index,
+                                     const float **logits, avo_error *error);
 
 #endif

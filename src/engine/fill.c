@@ -3,18 +3,16 @@
 
 #include "engine/engine_int.h"
 
-#include <string.h>
-
 const model_view *engine_model_view(const avo_engine *engine) {
     return &engine->view;
 }
 
-const backend *engine_backend(const avo_engine *engine) {
-    return (&engine->choice.backend);
+const device_info *engine_device(const avo_engine *engine) {
+    return &engine->plan.device;
 }
 
-const kv_view *engine_kv_view(const avo_engine *engine) {
-    return kv_pool_view(engine->kv);
+kv_pool *engine_kv(const avo_engine *engine) {
+    return engine->kv;
 }
 
 avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error *error) {
@@ -31,10 +29,13 @@ avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error 
     avo_status status = pages_grow(kv_pool_pages(engine->kv), &session->table, length);
     if (status != AVO_OK)
         return status_fail(error, status, "no pages left for %u tokens", length);
-    const kv_view *kv = kv_pool_view(engine->kv);
-    const uint8_t *first = kv->pool + session->table.pages[0] * kv->page_bytes;
-    for (uint32_t page = kv_pages_for(from); page < session->table.count; page++)
-        memcpy(kv->pool + session->table.pages[page] * kv->page_bytes, first, kv->page_bytes);
+    const uint32_t *pages = session->table.pages;
+    for (uint32_t i = kv_pages_for(from); status == AVO_OK && i < session->table.count; i++)
+        status = kv_pool_page_copy(engine->kv, pages[i], pages[0], error);
+    if (status != AVO_OK) {
+        pages_shrink(kv_pool_pages(engine->kv), &session->table, from);
+        return status;
+    }
     for (uint32_t i = from; i < length; i++)
         session->tokens[i] = session->tokens[i % KV_PAGE_TOKENS];
     session->alone = true; /* nobody has computed these */

@@ -6,12 +6,12 @@
 avo_status engine_open_observed(const avo_model *model, const avo_engine_options *options,
                                 const step_observer *observer, avo_engine **out, avo_error *error) {
     avo_engine_options own = *options;
-    own.isa = "ref";
+    own.device = "ref";
     AVO_TRY(avo_engine_open(model, &own, out, error));
     (*out)->observer = observer;
     return AVO_OK;
 }
 
 uint32_t engine_workers(const avo_engine *engine) {
-    return team_size(engine->lane[0].team);
+    return device_stream_workers(engine->stream[0].stream);
 }

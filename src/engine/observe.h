@@ -2,7 +2,7 @@
 #ifndef AVO_ENGINE_OBSERVE_H
 #define AVO_ENGINE_OBSERVE_H
 
-#include "device/cpu/backend.h"
+#include "device/device.h"
 
 /* As avo_engine_open, on the reference back end, whatever else there is; every step shows the
  * observer, which outlives the engine, what it computes. */

@@ -4,14 +4,12 @@
  * nothing. */
 #include "engine/engine_int.h"
 
-#include "base/float_mode.h"
-
 #include <float.h>
 
 /* The batch's row of a session's row `first`; `count` of them are there. */
 static bool find_rows(const avo_batch *batch, const avo_session *session, size_t first,
                       size_t count, uint32_t *row) {
-    if (!batch->computed || batch->step_serial != batch->lane->step_serial)
+    if (!batch->computed || batch->step_serial != batch->stream->step_serial)
         return false;
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
@@ -23,43 +21,43 @@ static bool find_rows(const avo_batch *batch, const avo_session *session, size_t
     return false;
 }
 
-typedef void (*phase)(const step_view *step, uint32_t worker);
-
-typedef struct phase_task {
-    const step_view *step;
-    phase phase;
-} phase_task;
-
-static void phase_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    const phase_task *task = context;
-    task->phase(task->step, worker);
-}
-
-/* One phase more, of rows [row, row + count). */
-static void run_phase(avo_batch *batch, phase phase, batch_view *rows, uint32_t row,
-                      uint32_t count) {
+/* Work behind the step, of rows [row, row + count). */
+static avo_status run_behind(avo_batch *batch, device_work work, batch_view *rows, uint32_t row,
+                             uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
         batch->score_row[i] = row + i;
     rows->logit_row = batch->score_row;
     rows->logit_rows = count;
-    step_view step = step_of(batch, rows);
-    step.observer = NULL;
-    phase_task task = {&step, phase};
-    float_mode mode;
-    float_mode_enter(&mode);
-    team_run(step.team, phase_worker, &task);
-    float_mode_leave(&mode);
+    return batch_compute(batch, work, rows, NULL);
 }
 
 const float *avo_batch_hidden(avo_batch *batch, const avo_session *session, size_t first,
                               size_t count) {
     uint32_t row;
+    const float *hidden;
     if (!find_rows(batch, session, first, count, &row))
         return NULL;
     batch_view rows = batch_rows(batch);
-    run_phase(batch, batch->engine->choice.backend.hidden, &rows, row, (uint32_t)count);
-    return batch->lane->scratch.normed;
+    if (run_behind(batch, DEVICE_NORM, &rows, row, (uint32_t)count) != AVO_OK ||
+        device_read_normed(batch->stream->stream, (uint32_t)count, &hidden, &batch->error) !=
+            AVO_OK)
+        return NULL;
+    return hidden;
+}
+
+const float *avo_batch_tap(avo_batch *batch, const avo_session *session, uint32_t layer,
+                           size_t first, size_t count) {
+    const engine_plan *plan = &batch->engine->plan;
+    uint32_t tap = 0;
+    uint32_t row;
+    const float *hidden;
+    while (tap < plan->taps && plan->tap[tap] != layer)
+        tap++;
+    if (tap == plan->taps || !find_rows(batch, session, first, count, &row) ||
+        device_read_tap(batch->stream->stream, tap, row, (uint32_t)count, &hidden, &batch->error) !=
+            AVO_OK)
+        return NULL;
+    return hidden;
 }
 
 static avo_status read_row(avo_batch *batch, const logit_top *found, size_t row, uint32_t top,
@@ -108,10 +106,12 @@ avo_status avo_batch_score(avo_batch *batch, const avo_session *session, size_t 
         uint32_t left = (uint32_t)count - done;
         uint32_t piece = left < engine->plan.head_rows ? left : engine->plan.head_rows;
         rows.target = next + done;
-        run_phase(batch, engine->choice.backend.head, &rows, row + done, piece);
+        const logit_top *found;
+        AVO_TRY(run_behind(batch, DEVICE_HEAD, &rows, row + done, piece));
+        AVO_TRY(device_read_top(batch->stream->stream, &found, &batch->error));
         for (uint32_t i = 0; i < piece; i++, done++)
-            AVO_TRY(read_row(batch, &batch->lane->scratch.top[i], first + done, top,
-                             &logprobs[done], tops == NULL ? NULL : tops + (size_t)done * top));
+            AVO_TRY(read_row(batch, &found[i], first + done, top, &logprobs[done],
+                             tops == NULL ? NULL : tops + (size_t)done * top));
     }
     return AVO_OK;
 }

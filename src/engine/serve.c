@@ -13,11 +13,11 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .logits_max = engine->plan.logits_max,
                            .kv_pages = engine->plan.kv_pages,
                            .threads = engine->plan.threads,
-                           .lanes = engine->plan.lanes,
+                           .streams = engine->plan.streams,
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
                            .telemetry = engine->plan.telemetry,
-                           .track = telemetry_engine_track(engine->lane[0].telemetry)};
+                           .track = telemetry_engine_track(engine->stream[0].telemetry)};
 }
 
 avo_status engine_lead(avo_engine *engine, avo_error *error) {
@@ -40,11 +40,12 @@ void engine_leave(avo_engine *engine) {
     engine->led = false;
 }
 
-void engine_lane_resize(avo_engine *engine, uint32_t lane, uint32_t threads) {
-    team_resize(engine->lane[lane].team, threads);
+void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads) {
+    device_stream_resize(engine->stream[stream].stream, threads);
 }
 
 bool engine_session_reserve(avo_session *session, uint32_t length) {
+    avo_error error; /* a device that fails here fails the step that follows, with its text */
     return length <= session->engine->plan.context_max &&
-           kv_pool_write(session->engine->kv, &session->table, session->computed, length) == AVO_OK;
+           session_take_pages(session, length, &error) == AVO_OK;
 }

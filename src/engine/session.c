@@ -83,6 +83,15 @@ static void session_give(avo_session *session) {
     engine->sessions--;
 }
 
+avo_status session_take_pages(avo_session *session, uint32_t length, avo_error *error) {
+    avo_status status =
+        kv_pool_write(session->engine->kv, &session->table, session->computed, length, error);
+    uint32_t held = session->table.count * KV_PAGE_TOKENS;
+    if (status != AVO_OK && session->computed > held)
+        session->computed = held; /* a page was lost: its tokens are owed again */
+    return status;
+}
+
 /* Everything that K and V depend on besides the tokens before them, and the tenant's salt. */
 static prefix_root session_root(const avo_session *session, const char *salt) {
     struct {

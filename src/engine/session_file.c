@@ -48,9 +48,8 @@ static void describe(const avo_session *session, session_header *header) {
                                .computed = session->computed,
                                .adapters = session->adapter_count,
                                .forgotten = session->forgotten};
-    bool reference = strcmp(avo_engine_isa(engine), "ref") == 0;
     snprintf(header->kv_type, sizeof(header->kv_type), "%s", kv_type_name(engine->plan.kv_type));
-    snprintf(header->arithmetic, sizeof(header->arithmetic), "%s", reference ? "ref" : "fast");
+    snprintf(header->arithmetic, sizeof(header->arithmetic), "%s", engine->plan.device.arithmetic);
 }
 
 static session_file_adapter adapter_of(const avo_session *session, uint32_t index) {
@@ -75,23 +74,19 @@ static avo_status append(saving *s, const void *data, size_t bytes) {
     return file_writer_append(&s->writer, data, bytes, s->error);
 }
 
-static avo_status append_pages(saving *s, uint8_t *last) {
+static avo_status append_pages(saving *s, uint8_t *page) {
     const avo_session *session = s->session;
     const kv_pool *pool = session->engine->kv;
     size_t bytes = (size_t)s->header.page_bytes;
     for (uint32_t i = 0; i < kv_pages_for(session->computed); i++) {
         uint32_t written = session->computed - i * KV_PAGE_TOKENS;
-        const uint8_t *page = kv_pool_page(pool, session->table.pages[i]);
-        if (written < KV_PAGE_TOKENS) {
-            kv_pool_page_copy(pool, session->table.pages[i], written, last);
-            page = last;
-        }
+        AVO_TRY(kv_pool_page_read(pool, session->table.pages[i], written, page, s->error));
         AVO_TRY(append(s, page, bytes));
     }
     return AVO_OK;
 }
 
-static avo_status append_all(saving *s, uint8_t *last) {
+static avo_status append_all(saving *s, uint8_t *page) {
     static const uint8_t zeros[64];
     const avo_session *session = s->session;
     file_parts parts;
@@ -105,7 +100,7 @@ static avo_status append_all(saving *s, uint8_t *last) {
     }
     AVO_TRY(append(s, session->tokens, session->count * sizeof(int32_t)));
     AVO_TRY(append(s, zeros, parts.pages - parts.tokens - session->count * sizeof(int32_t)));
-    AVO_TRY(append_pages(s, last));
+    AVO_TRY(append_pages(s, page));
     s->header.file_bytes = parts.end;
     s->header.body_sum = hash_stream_sum(&s->sum);
     s->header.header_sum = header_sum(&s->header);
@@ -119,16 +114,16 @@ avo_status avo_session_save(const avo_session *session, const char *path, avo_er
     saving s = {.session = session, .error = error};
     describe(session, &s.header);
     size_t bytes = (size_t)s.header.page_bytes;
-    uint8_t *last = allocator_take(allocator, bytes);
-    if (last == NULL)
+    uint8_t *page = allocator_take(allocator, bytes);
+    if (page == NULL)
         return status_no_memory(error, "a page to be saved", bytes);
     avo_status status = file_writer_open(&s.writer, path, error);
     if (status == AVO_OK) {
-        status = append_all(&s, last);
+        status = append_all(&s, page);
         if (status != AVO_OK)
             file_writer_abort(&s.writer);
     }
-    allocator_give(allocator, last, bytes);
+    allocator_give(allocator, page, bytes);
     return status;
 }
 
@@ -234,8 +229,14 @@ static avo_status take(avo_session *session, const session_header *header, const
         return status_fail(error, AVO_ERROR_FULL, "%s: needs %zu KV pages, %u are free", path,
                            parts->page_count, pages_available(kv_pool_pages(pool)));
     size_t bytes = (size_t)header->page_bytes;
-    for (size_t i = 0; i < parts->page_count; i++)
-        memcpy(kv_pool_page(pool, session->table.pages[i]), data + parts->pages + i * bytes, bytes);
+    avo_status status = AVO_OK;
+    for (size_t i = 0; status == AVO_OK && i < parts->page_count; i++)
+        status = kv_pool_page_write(pool, session->table.pages[i], data + parts->pages + i * bytes,
+                                    error);
+    if (status != AVO_OK) {
+        pages_shrink(kv_pool_pages(pool), &session->table, 0);
+        return status;
+    }
     memcpy(session->tokens, data + parts->tokens, header->tokens * sizeof(int32_t));
     session->count = header->tokens;
     session->computed = header->computed;

@@ -1,7 +1,6 @@
 /* One step: the batch becomes views, the model walks them, the sessions grow. Allocates nothing. */
 #include "engine/engine_int.h"
 
-#include "base/float_mode.h"
 #include "engine/engine.h"
 
 static avo_status step_check(avo_batch *batch) {
@@ -31,17 +30,17 @@ batch_view batch_rows(const avo_batch *batch) {
                         .gains = batch->gains};
 }
 
-step_view step_of(const avo_batch *batch, const batch_view *rows) {
-    avo_engine *engine = batch->engine;
-    return (step_view){.model = &engine->view,
-                       .batch = rows,
-                       .kv = kv_pool_view(engine->kv),
-                       .scratch = &batch->lane->scratch,
-                       .backend = &engine->choice.backend,
-                       .team = batch->lane->team,
-                       .observer = engine->observer,
-                       .telemetry = batch->lane->telemetry,
-                       .tracing = telemetry_tracing(engine->plan.telemetry)};
+avo_status batch_compute(avo_batch *batch, device_work work, const batch_view *rows,
+                         const step_observer *observer) {
+    const avo_engine *engine = batch->engine;
+    device_stream *stream = batch->stream->stream;
+    device_step step = {.weights = engine->weights,
+                        .batch = rows,
+                        .kv = kv_pool_view(engine->kv),
+                        .observer = observer,
+                        .tracing = telemetry_tracing(engine->plan.telemetry)};
+    AVO_TRY(device_start(stream, work, &step, &batch->error));
+    return device_wait(stream, &batch->error);
 }
 
 avo_status engine_step_begin(avo_batch *batch) {
@@ -51,15 +50,12 @@ avo_status engine_step_begin(avo_batch *batch) {
     return AVO_OK;
 }
 
-void engine_step_compute(avo_batch *batch) {
-    uint64_t begin = telemetry_engine_begin(batch->lane->telemetry);
+avo_status engine_step_compute(avo_batch *batch) {
+    uint64_t begin = telemetry_engine_begin(batch->stream->telemetry);
     batch_view rows = batch_rows(batch);
-    step_view step = step_of(batch, &rows);
-    float_mode mode;
-    float_mode_enter(&mode);
-    cpu_forward(&step);
-    float_mode_leave(&mode);
+    AVO_TRY(batch_compute(batch, DEVICE_FORWARD, &rows, batch->engine->observer));
     engine_telemetry_step(batch, begin);
+    return AVO_OK;
 }
 
 void engine_step_end(avo_batch *batch) {
@@ -72,7 +68,7 @@ void engine_step_end(avo_batch *batch) {
         session_publish(session);
     }
     batch->computed = true;
-    batch->step_serial = ++batch->lane->step_serial;
+    batch->step_serial = ++batch->stream->step_serial;
     engine_telemetry_pages(batch->engine);
 }
 
@@ -81,23 +77,7 @@ avo_status avo_step(avo_engine *engine, avo_batch *batch) {
         return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
                            "the batch belongs to another engine");
     AVO_TRY(engine_step_begin(batch));
-    engine_step_compute(batch);
+    AVO_TRY(engine_step_compute(batch));
     engine_step_end(batch);
     return AVO_OK;
-}
-
-static void head_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    const step_view *step = context;
-    step->backend->head(step, worker);
-}
-
-void batch_logits_again(avo_batch *batch) {
-    batch->logits_whole = true;
-    batch_view rows = batch_rows(batch);
-    step_view step = step_of(batch, &rows);
-    float_mode mode;
-    float_mode_enter(&mode);
-    team_run(step.team, head_worker, &step);
-    float_mode_leave(&mode);
 }

@@ -42,14 +42,14 @@ static void count_step(const avo_engine *engine, telemetry_facts *facts) {
         matrix_bytes(&model->head_project.weight) + matrix_bytes(&model->head.weight);
 }
 
-/* What is common to all lanes the first one says. */
-static telemetry_facts facts_of(const avo_engine *engine, uint32_t lane) {
+/* Facts about the whole engine are reported by its first stream. */
+static telemetry_facts facts_of(const avo_engine *engine, uint32_t stream) {
     const engine_plan *plan = &engine->plan;
-    telemetry_facts facts = {.isa = plan->isa,
-                             .workers = lane_threads(plan, lane),
+    telemetry_facts facts = {.isa = plan->device.name,
+                             .workers = device_stream_workers(engine->stream[stream].stream),
                              .context_max = plan->context_max,
-                             .lane = lane};
-    if (lane == 0) {
+                             .lane = stream};
+    if (stream == 0) {
         facts.model_path = engine->model->source->path;
         facts.threads = plan->threads;
         facts.pages = plan->kv_pages;
@@ -62,32 +62,24 @@ static telemetry_facts facts_of(const avo_engine *engine, uint32_t lane) {
     return facts;
 }
 
-/* The first one, whoever leads, is counted anew where somebody else does. */
-static void count_hardware(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    telemetry_engine_count(context, worker);
-}
-
 avo_status engine_telemetry_open(avo_engine *engine, avo_error *error) {
-    for (uint32_t i = 0; i < engine->plan.lanes; i++) {
-        engine_lane *lane = &engine->lane[i];
+    for (uint32_t i = 0; i < engine->plan.streams; i++) {
+        engine_stream *stream = &engine->stream[i];
         telemetry_facts facts = facts_of(engine, i);
-        AVO_TRY(telemetry_engine_open(engine->plan.telemetry, &facts, &lane->telemetry, error));
-        if (lane->telemetry == NULL)
-            continue;
-        team_count_waits(lane->team);
-        team_run(lane->team, count_hardware, lane->telemetry);
+        AVO_TRY(telemetry_engine_open(engine->plan.telemetry, &facts, &stream->telemetry, error));
+        if (stream->telemetry != NULL)
+            device_stream_report(stream->stream, stream->telemetry);
     }
     return AVO_OK;
 }
 
 void engine_telemetry_close(avo_engine *engine) {
-    for (uint32_t i = 0; i < ENGINE_LANES_MAX; i++)
-        telemetry_engine_close(engine->lane[i].telemetry);
+    for (uint32_t i = 0; i < DEVICE_STREAMS_MAX; i++)
+        telemetry_engine_close(engine->stream[i].telemetry);
 }
 
 void engine_telemetry_pages(avo_engine *engine) {
-    if (engine->lane[0].telemetry == NULL)
+    if (engine->stream[0].telemetry == NULL)
         return;
     pages_counts counts = pages_count(kv_pool_pages(engine->kv));
     telemetry_pages pages = {.free = counts.free,
@@ -95,11 +87,11 @@ void engine_telemetry_pages(avo_engine *engine) {
                              .used = counts.used,
                              .queried_tokens = counts.queried_tokens,
                              .hit_tokens = counts.hit_tokens};
-    telemetry_engine_pages(engine->lane[0].telemetry, &pages);
+    telemetry_engine_pages(engine->stream[0].telemetry, &pages);
 }
 
 void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns) {
-    telemetry_engine *telemetry = batch->lane->telemetry;
+    telemetry_engine *telemetry = batch->stream->telemetry;
     if (telemetry == NULL)
         return;
     telemetry_step step = {.begin_ns = begin_ns,
@@ -130,7 +122,7 @@ static const char *adapter_name(const avo_session *session) {
 void answer_notes_begin(answer_notes *notes, const avo_session *session, size_t prompt_tokens) {
     const avo_engine *engine = session->engine;
     *notes = (answer_notes){.telemetry = engine->plan.telemetry,
-                            .track = telemetry_engine_track(engine->lane[0].telemetry)};
+                            .track = telemetry_engine_track(engine->stream[0].telemetry)};
     if (notes->telemetry == NULL)
         return;
     uint64_t now = clock_now_ns();

@@ -1,19 +1,15 @@
-/* The KV pool: pages.h over one block of memory. */
+/* The KV pool: pages.h over one block of device memory. */
 #include "memory/kv.h"
 
 #include "base/checked.h"
 #include "device/kv_tile.h"
 
-#include <string.h>
-
 struct kv_pool {
-    const avo_allocator *allocator;
-    kv_view view;
+    device *device;
+    device_kv view;
     size_t *layer_offset;
     const layer_view *layer; /* the model's */
     uint32_t layers;
-    size_t pool_bytes;
-    region region;
     kv_pages *pages;
 };
 
@@ -34,42 +30,45 @@ static bool measure_page(const model_view *model, kv_type type, size_t *layer_of
     return true;
 }
 
-bool kv_pool_bytes(const model_view *model, kv_type type, uint32_t pages, uint64_t *bytes) {
-    size_t page_bytes;
-    return measure_page(model, type, NULL, &page_bytes) && u64_multiply(page_bytes, pages, bytes);
+bool kv_pool_bytes(const device *device, const model_view *model, kv_type type, uint32_t pages,
+                   uint64_t *bytes) {
+    size_t page_bytes, total;
+    return measure_page(model, type, NULL, &page_bytes) &&
+           size_multiply(page_bytes, pages, &total) && device_memory_round(device, total, bytes);
 }
 
-avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
-                        const region_options *placement, const avo_allocator *allocator,
+static avo_status open_parts(kv_pool *pool, uint32_t pages, avo_error *error) {
+    const avo_allocator *allocator = device_allocator(pool->device);
+    pool->layer_offset = allocator_take_array(allocator, pool->layers, sizeof(size_t));
+    if (pool->layer_offset == NULL)
+        return status_no_memory(error, "the KV pool's head", pool->layers * sizeof(size_t));
+    return pages_open(pages, allocator, &pool->pages, error);
+}
+
+avo_status kv_pool_open(device *device, const model_view *model, kv_type type, uint32_t pages,
                         kv_pool **out, avo_error *error) {
     *out = NULL;
     uint64_t bytes;
-    if (pages == 0 || !kv_pool_bytes(model, type, pages, &bytes) || bytes > SIZE_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "KV pool of %u pages: too large", pages);
-    kv_pool *pool = allocator_take_array(allocator, 1, sizeof(*pool));
+    if (pages == 0 || !kv_pool_bytes(device, model, type, pages, &bytes))
+        return status_fail(error, AVO_ERROR_LIMIT, "a KV pool of %u pages is too large", pages);
+    kv_pool *pool = allocator_take_array(device_allocator(device), 1, sizeof(*pool));
     if (pool == NULL)
         return status_no_memory(error, "the KV pool's head", sizeof(*pool));
-    pool->allocator = allocator;
+    pool->device = device;
     pool->layer = model->layer;
     pool->layers = model->layers;
-    pool->pool_bytes = (size_t)bytes;
-    pool->layer_offset = allocator_take_array(allocator, model->layers, sizeof(size_t));
-    if (pool->layer_offset == NULL) {
-        kv_pool_close(pool);
-        return status_no_memory(error, "the KV pool's head", model->layers * sizeof(size_t));
+    avo_status status = open_parts(pool, pages, error);
+    if (status == AVO_OK) {
+        pool->view.type = type;
+        pool->view.layer_offset = pool->layer_offset;
+        (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
+        status = device_memory_take(device, pages * pool->view.page_bytes, "the KV pool",
+                                    &pool->view.memory, error);
     }
-    avo_status status = pages_open(pages, allocator, &pool->pages, error);
-    if (status == AVO_OK)
-        status = region_open(allocator, pool->pool_bytes, placement, "the KV pool", &pool->region,
-                             error);
     if (status != AVO_OK) {
         kv_pool_close(pool);
         return status;
     }
-    pool->view.pool = pool->region.data;
-    pool->view.type = type;
-    pool->view.layer_offset = pool->layer_offset;
-    (void)measure_page(model, type, pool->layer_offset, &pool->view.page_bytes);
     *out = pool;
     return AVO_OK;
 }
@@ -77,13 +76,14 @@ avo_status kv_pool_open(const model_view *model, kv_type type, uint32_t pages,
 void kv_pool_close(kv_pool *pool) {
     if (pool == NULL)
         return;
-    region_close(&pool->region);
+    const avo_allocator *allocator = device_allocator(pool->device);
+    device_memory_give(pool->device, &pool->view.memory);
     pages_close(pool->pages);
-    allocator_give(pool->allocator, pool->layer_offset, pool->layers * sizeof(size_t));
-    allocator_give(pool->allocator, pool, sizeof(*pool));
+    allocator_give(allocator, pool->layer_offset, pool->layers * sizeof(size_t));
+    allocator_give(allocator, pool, sizeof(*pool));
 }
 
-const kv_view *kv_pool_view(const kv_pool *pool) {
+const device_kv *kv_pool_view(const kv_pool *pool) {
     return &pool->view;
 }
 
@@ -91,17 +91,29 @@ kv_pages *kv_pool_pages(kv_pool *pool) {
     return pool->pages;
 }
 
-uint8_t *kv_pool_page(const kv_pool *pool, uint32_t page) {
-    return pool->view.pool + page * pool->view.page_bytes;
+avo_status kv_pool_page_copy(kv_pool *pool, uint32_t to, uint32_t from, avo_error *error) {
+    size_t bytes = pool->view.page_bytes;
+    return device_copy_across(pool->device, &pool->view.memory, to * bytes, &pool->view.memory,
+                              from * bytes, bytes, error);
 }
 
-avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from, uint32_t length) {
+avo_status kv_pool_page_write(kv_pool *pool, uint32_t page, const uint8_t *contents,
+                              avo_error *error) {
+    size_t bytes = pool->view.page_bytes;
+    return device_copy_in(pool->device, &pool->view.memory, page * bytes, contents, bytes, error);
+}
+
+avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from, uint32_t length,
+                         avo_error *error) {
     uint32_t copy_from;
     AVO_TRY(pages_write(pool->pages, table, from, length, &copy_from));
-    if (copy_from != PAGE_NONE)
-        memcpy(kv_pool_page(pool, table->pages[from / KV_PAGE_TOKENS]),
-               kv_pool_page(pool, copy_from), pool->view.page_bytes);
-    return AVO_OK;
+    if (copy_from == PAGE_NONE)
+        return AVO_OK;
+    uint32_t page = from / KV_PAGE_TOKENS;
+    avo_status status = kv_pool_page_copy(pool, table->pages[page], copy_from, error);
+    if (status != AVO_OK)
+        pages_shrink(pool->pages, table, page * KV_PAGE_TOKENS);
+    return status;
 }
 
 static void clear_slots(kv_type type, uint32_t head_size, uint8_t *head, uint32_t from) {
@@ -110,13 +122,17 @@ static void clear_slots(kv_type type, uint32_t head_size, uint8_t *head, uint32_
         kv_tile_write(type, head_size, head, slot, zeros, zeros);
 }
 
-void kv_pool_page_copy(const kv_pool *pool, uint32_t page, uint32_t slots, uint8_t *copy) {
-    memcpy(copy, kv_pool_page(pool, page), pool->view.page_bytes);
+avo_status kv_pool_page_read(const kv_pool *pool, uint32_t page, uint32_t slots, uint8_t *contents,
+                             avo_error *error) {
+    size_t page_bytes = pool->view.page_bytes;
+    AVO_TRY(device_copy_out(pool->device, contents, &pool->view.memory, page * page_bytes,
+                            page_bytes, error));
     for (uint32_t i = 0; slots < KV_PAGE_TOKENS && i < pool->layers; i++) {
         uint32_t head_size = pool->layer[i].head_size;
         size_t bytes = kv_head_bytes(pool->view.type, head_size);
         for (uint32_t head = 0; head < pool->layer[i].kv_heads; head++)
-            clear_slots(pool->view.type, head_size, copy + pool->layer_offset[i] + head * bytes,
+            clear_slots(pool->view.type, head_size, contents + pool->layer_offset[i] + head * bytes,
                         slots);
     }
+    return AVO_OK;
 }

@@ -113,7 +113,7 @@ static avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t r
                          .layout = layout,
                          .rows = (uint32_t)rows,
                          .k = (uint32_t)k,
-                         .column_stride = (uint32_t)rows,
+                         .rows_whole = (uint32_t)rows,
                          .data = tensor->data};
     if (k > b->model->view.k_max)
         b->model->view.k_max = (uint32_t)k;

@@ -3,7 +3,8 @@
 #ifndef AVO_MODEL_MODEL_H
 #define AVO_MODEL_MODEL_H
 
-#include "device/cpu/backend.h"
+#include "device/device.h"
+#include "device/store.h"
 #include "formats/source.h"
 #include "tokenizer/template/template.h"
 #include "tokenizer/tokenizer.h"
@@ -20,10 +21,13 @@ struct avo_model {
     avo_error template_error;
     model_view view; /* without rotation tables: those depend on the context */
     uint64_t parameters;
-    uint64_t weight_bytes;       /* of all bound tensors as stored */
-    uint64_t repack_bytes;       /* converted at load, in the arena */
-    struct model_panels *panels; /* panels.h: built when an engine first asks for it */
+    uint64_t weight_bytes; /* of all bound tensors as stored */
+    uint64_t repack_bytes; /* converted at load, in the arena */
+    weights_store *store;  /* weights as devices have prepared them, for all engines */
 };
+
+/* What a device prepares weights from. `view`: the model's with an engine's rotation tables. */
+weights_source model_weights(const avo_model *model, const model_view *view);
 
 /* Fills model->view from model->source. */
 AVO_MUST_USE avo_status model_bind(avo_model *model, avo_error *error);

@@ -1,5 +1,5 @@
 /* Opening a model: source, weights, tokenizer, template; and the public questions about it. */
-#include "model/panels.h"
+#include "model/model.h"
 
 #include "base/allocator.h"
 #include "base/float_mode.h"
@@ -27,7 +27,7 @@ static avo_status open_text_parts(avo_model *model, avo_error *error) {
 }
 
 static avo_status open_parts(const char *path, avo_model *model, avo_error *error) {
-    AVO_TRY(model_panels_init(model, error));
+    AVO_TRY(weights_store_open(model->allocator, &model->store, error));
     AVO_TRY(source_open(path, model->allocator, &model->source, error));
     AVO_TRY(model_bind(model, error));
     return open_text_parts(model, error);
@@ -65,7 +65,7 @@ void avo_model_close(avo_model *model) {
         return;
     chat_template_close(model->chat_template);
     tokenizer_close(model->tokenizer);
-    model_panels_close(model);
+    weights_store_close(model->store);
     source_close(model->source);
     arena_free(&model->arena);
     allocator_give(model->allocator, model, sizeof(*model));
@@ -87,6 +87,26 @@ void avo_model_describe(const avo_model *model, avo_model_info *info) {
         .has_chat_template = model->chat_template != NULL,
     };
     options_give(info, &full, sizeof(full));
+}
+
+static void forget_pages(void *context) {
+    source_forget(context);
+}
+
+static void ask_huge_pages(void *context) {
+    source_ask_huge(context);
+}
+
+weights_source model_weights(const avo_model *model, const model_view *view) {
+    return (weights_source){.model = view,
+                            .path = model->source->path,
+                            .file_bytes = model->weight_bytes,
+                            .store = model->store,
+                            .forget = forget_pages,
+                            .ask_huge = ask_huge_pages,
+                            .context = model->source,
+                            .progress = model->progress,
+                            .progress_context = model->progress_context};
 }
 
 bool avo_model_token_ends(const avo_model *model, int32_t token) {

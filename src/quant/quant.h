@@ -122,11 +122,12 @@ float quant_rotate_scale(size_t count);
 typedef struct weight_view {
     quant_type type;
     quant_layout layout;
-    uint32_t rows;          /* outputs */
-    uint32_t k;             /* inputs */
-    uint32_t column_stride; /* COLUMNS: rows of the whole matrix, of which this may be a
-                               slice; 0: this is the whole */
-    const uint8_t *data;
+    uint32_t rows; /* outputs */
+    uint32_t k;    /* inputs */
+    /* Where this is a range of rows of a larger matrix (the key's part of a fused qkv, a rank's
+     * shard): rows [row_first, row_first + rows) of rows_whole. 0: it is the whole. */
+    uint32_t row_first, rows_whole;
+    const uint8_t *data; /* of its first row */
 } weight_view;
 
 /* Bytes of a matrix; false when type and layout do not go together, k does not fit the block, or

@@ -110,7 +110,7 @@ void repack_plain_rows(const weight_view *weight, size_t first, size_t rows, qua
 
 void repack_plain_columns(const weight_view *weight, size_t first, size_t rows, uint8_t *out) {
     size_t element = quant_info_of(weight->type)->block_bytes;
-    size_t stride = (weight->column_stride != 0 ? weight->column_stride : weight->rows) * element;
+    size_t stride = (size_t)(weight->rows_whole != 0 ? weight->rows_whole : weight->rows) * element;
     const uint8_t *source = weight->data + first * element;
     if (element == 4) {
         for (size_t i = 0; i < weight->k; i++)

@@ -48,20 +48,22 @@ static size_t unit_bytes(const weight_view *weight) {
     return (size_t)bytes;
 }
 
-static size_t stride_of(const weight_view *weight) {
-    return weight->column_stride != 0 ? weight->column_stride : weight->rows;
+/* Rows of the matrix that this is a range of. */
+static uint32_t whole_of(const weight_view *weight) {
+    return weight->rows_whole != 0 ? weight->rows_whole : weight->rows;
 }
 
 weight_view weight_slice(const weight_view *weight, uint32_t first, uint32_t rows) {
     assert(first <= weight->rows && rows <= weight->rows - first);
     weight_view slice = *weight;
     slice.rows = rows;
+    slice.row_first = weight->row_first + first;
+    slice.rows_whole = whole_of(weight);
     switch (weight->layout) {
     case QUANT_LAYOUT_ROWS:
         slice.data += first * unit_bytes(weight);
         break;
     case QUANT_LAYOUT_COLUMNS:
-        slice.column_stride = (uint32_t)stride_of(weight);
         slice.data += (size_t)first * quant_info_of(weight->type)->block_bytes;
         break;
     case QUANT_LAYOUT_PANELS:
@@ -119,7 +121,7 @@ static void decode_panel_rows(const weight_view *weight, size_t first, size_t ro
 static void decode_panel_columns(const weight_view *weight, size_t first, size_t rows, float *out) {
     quant_decoder decoder = quant_decoder_of(weight->type);
     size_t element_bytes = quant_info_of(weight->type)->block_bytes;
-    size_t stride = stride_of(weight);
+    size_t stride = whole_of(weight);
     for (size_t i = 0; i < weight->k; i++) {
         float *to = out + i * QUANT_PANEL_ROWS;
         decoder(weight->data + (i * stride + first) * element_bytes, rows, to);
@@ -158,7 +160,7 @@ void weight_decode_row(const weight_view *weight, size_t row, float *out) {
         return;
     case QUANT_LAYOUT_COLUMNS: {
         size_t element_bytes = quant_info_of(weight->type)->block_bytes;
-        size_t stride = stride_of(weight);
+        size_t stride = whole_of(weight);
         quant_decoder decoder = quant_decoder_of(weight->type);
         for (size_t i = 0; i < weight->k; i++)
             decoder(weight->data + (i * stride + row) * element_bytes, 1, out + i);

@@ -231,11 +231,11 @@ static avo_status plan_cores(avo_scheduler *s, avo_error *error) {
                        error));
     if (mode == CORES_MIXED)
         return AVO_OK;
-    if (engine->lanes < 2) {
+    if (engine->streams < 2) {
         s->cores.mode = CORES_MIXED;
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "cores: \"%s\" computes two steps at a time, and the engine was opened "
-                           "for one: ask for two (avo_engine_options.lanes)",
+                           "for one: ask for two (avo_engine_options.streams)",
                            options->cores);
     }
     if (engine->log == NULL)
@@ -463,7 +463,7 @@ static void close_threads(avo_scheduler *s) {
 static void give_threads(avo_scheduler *s) {
     if (s->cores.mode == CORES_MIXED)
         return;
-    engine_lane_resize(s->engine, 0, s->engine_limits.threads);
+    engine_stream_resize(s->engine, 0, s->engine_limits.threads);
 }
 
 void avo_scheduler_close(avo_scheduler *s) {

@@ -1,4 +1,4 @@
-/* Flights: a chunk of prompts is computed by a thread of its own, in the engine's second lane,
+/* Flights: a chunk of prompts is computed by a thread of its own, in the engine's second stream,
  * while the engine thread decodes in the first. The engine thread does everything but the
  * computing: plans it, lays it into the lane's batch, and draws from it when it has landed. */
 #include "sched/scheduler_int.h"
@@ -15,9 +15,10 @@ void *flight_main(void *context) {
             break;
         pthread_mutex_unlock(&s->lock);
         uint64_t begin = clock_now_ns();
-        engine_step_compute(s->lane[1].batch);
+        avo_status status = engine_step_compute(s->lane[1].batch);
         uint64_t ns = clock_now_ns() - begin;
         pthread_mutex_lock(&s->lock);
+        s->flight_failed = status != AVO_OK;
         s->flight_ns = ns;
         s->flight = FLIGHT_LANDED;
         pthread_cond_broadcast(&s->engine_cond);
@@ -27,9 +28,14 @@ void *flight_main(void *context) {
 }
 
 /* Draws from it, as from any step. */
-static void land(avo_scheduler *s, uint64_t ns) {
+static void land(avo_scheduler *s, uint64_t ns, bool failed) {
     serve_lane *lane = &s->lane[1];
     s->flying = false;
+    if (failed) {
+        step_fail(s, lane, &lane->plan);
+        step_done(s, lane, &lane->plan);
+        return;
+    }
     engine_step_end(lane->batch);
     step_draw(s, lane, &lane->plan);
     uint64_t begin = clock_now_ns();
@@ -56,7 +62,7 @@ static void take_off(avo_scheduler *s, uint32_t threads) {
         return;
     }
     note_stage(s, SPAN_PLAN, now, 0);
-    engine_lane_resize(s->engine, 1, threads);
+    engine_stream_resize(s->engine, 1, threads);
     s->flying = true;
     pthread_mutex_lock(&s->lock);
     s->flight = FLIGHT_COMPUTED;
@@ -72,9 +78,10 @@ void flight_turn(avo_scheduler *s) {
     if (landed)
         s->flight = FLIGHT_NONE;
     uint64_t ns = s->flight_ns;
+    bool failed = s->flight_failed;
     pthread_mutex_unlock(&s->lock);
     if (landed)
-        land(s, ns);
+        land(s, ns, failed);
     if (s->flying)
         return;
     uint32_t threads = cores_choose(&s->cores, s->core);
@@ -87,6 +94,6 @@ sched_side flight_side(avo_scheduler *s) {
     if (cores->mode == CORES_MIXED)
         return SCHED_BOTH;
     bool apart = s->flying || cores->mode == CORES_STATIC;
-    engine_lane_resize(s->engine, 0, cores->threads - (apart ? cores->prompts : 0));
+    engine_stream_resize(s->engine, 0, cores->threads - (apart ? cores->prompts : 0));
     return apart ? SCHED_DECODE : SCHED_BOTH;
 }

@@ -232,6 +232,7 @@ struct avo_scheduler {
     sched_pace pace; /* of first steps */
     flight_state flight;
     uint64_t flight_ns; /* that the last one took */
+    bool flight_failed; /* the device did; the batch\'s error says why */
 
     /* Of the engine thread. */
     sched *core;

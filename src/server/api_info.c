@@ -140,7 +140,8 @@ static avo_status write_version(const api *api, buffer *out) {
     AVO_TRY(buffer_append_text(out, ",\"model\":"));
     AVO_TRY(json_write_string(out, text_from(options->model_name)));
     AVO_TRY(buffer_format(out, ",\"architecture\":\"%s\",\"isa\":\"%s\",\"context\":%u,\"tools\":",
-                          api->info.architecture, avo_engine_isa(options->engine), api->context));
+                          api->info.architecture, avo_engine_device(options->engine),
+                          api->context));
     AVO_TRY(api->tools == NULL ? buffer_append_text(out, "null")
                                : json_write_string(out, text_from(tool_format_name(api->tools))));
     return buffer_format(out,

@@ -20,7 +20,7 @@ typedef struct tui_options {
     float adapter_weight;
     const char *load; /* a conversation to go on with; NULL: none */
     uint32_t threads, context_max;
-    const char *isa;
+    const char *device;
     uint64_t step_bytes; /* that every step reads at least */
     double read_limit;   /* bytes a second that this machine reads; 0: not measured */
 } tui_options;

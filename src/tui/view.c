@@ -218,7 +218,7 @@ static void draw_pane(const view *view, const chat_figures *figures, int left, i
     LINE("KV pages", "%u + %u / %u", figures->pages_used, figures->pages_cached, figures->pages);
     LINE("memory", "%s", bytes_text(figures->resident_bytes, memory, sizeof(memory)));
     LINE("reads", "%s", share);
-    LINE("threads", "%u, %s", options->threads, options->isa);
+    LINE("threads", "%u, %s", options->threads, options->device);
     LINE("adapter", "%s", adapter);
     LINE("sampling", "T %g  p %g", (double)view->chat.sampling.temperature,
          (double)view->chat.sampling.top_p);
@@ -239,7 +239,7 @@ static void draw_strip(const view *view, const chat_figures *figures, int column
     put_format(2, 0, columns, A_DIM, "KV %u+%u/%u  %s  reads %s  %u threads, %s",
                figures->pages_used, figures->pages_cached, figures->pages,
                bytes_text(figures->resident_bytes, memory, sizeof(memory)), share,
-               view->chat.options.threads, view->chat.options.isa);
+               view->chat.options.threads, view->chat.options.device);
 }
 
 /* ---- Input ---- */

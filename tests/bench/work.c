@@ -10,7 +10,9 @@
 static const uint8_t there[1];
 
 static linear_view matrix(quant_type type, uint32_t rows, uint32_t k) {
-    return (linear_view){.weight = {type, QUANT_LAYOUT_PANELS, rows, k, 0, there}};
+    return (linear_view){
+        .weight = {
+            .type = type, .layout = QUANT_LAYOUT_PANELS, .rows = rows, .k = k, .data = there}};
 }
 
 static layer_view small_layer(quant_type type) {
@@ -31,9 +33,9 @@ static void a_step_is_counted(void **state) {
     (void)state;
     layer_view layers[2] = {small_layer(QUANT_F32), small_layer(QUANT_F32)};
     model_view model = {.layers = 2, .layer = layers, .head = matrix(QUANT_F32, 160, 32)};
-    kv_view kv = {.type = KV_F32};
+    kv_type kv = KV_F32;
     limit_work work = {0};
-    bench_step_work(&model, &kv, false, 3, 7, 1, 3, &work);
+    bench_step_work(&model, kv, false, 3, 7, 1, 3, &work);
     double kv_bytes = 3 * 2 * 8 * 2 * 2 * 16 * 4; /* sessions, layers, positions, heads, K and V */
     assert_true(work.bytes == 4 * (2 * WEIGHTS + 160 * 32) + kv_bytes);
     assert_true(work.integer_operations == 0);
@@ -45,18 +47,18 @@ static void a_prompt_sees_a_triangle(void **state) {
     (void)state;
     layer_view layer = small_layer(QUANT_F32);
     model_view model = {.layers = 1, .layer = &layer};
-    kv_view kv = {.type = KV_F32};
+    kv_type kv = KV_F32;
     limit_work work = {0};
-    bench_step_work(&model, &kv, false, 1, 10, 3, 0, &work);
+    bench_step_work(&model, kv, false, 1, 10, 3, 0, &work);
     assert_true(work.floating_operations == 2.0 * 3 * WEIGHTS + 4.0 * 64 * (11 + 12 + 13));
     layer.window = 12;
     limit_work windowed = {0};
-    bench_step_work(&model, &kv, false, 1, 10, 3, 0, &windowed);
+    bench_step_work(&model, kv, false, 1, 10, 3, 0, &windowed);
     assert_true(windowed.floating_operations == 2.0 * 3 * WEIGHTS + 4.0 * 64 * (11 + 12 + 12));
     assert_true(windowed.bytes == work.bytes); /* positions 1 … 13 without 0: 14 − 1 = 13 rows */
     layer.window = 2;
     limit_work narrow = {0};
-    bench_step_work(&model, &kv, false, 1, 10, 3, 0, &narrow);
+    bench_step_work(&model, kv, false, 1, 10, 3, 0, &narrow);
     assert_true(narrow.bytes == 4.0 * WEIGHTS + 4 * 2 * 2 * 16 * 4); /* 4 positions */
 }
 
@@ -64,12 +66,12 @@ static void types_decide_what_is_an_integer(void **state) {
     (void)state;
     layer_view layer = small_layer(QUANT_Q8B);
     model_view model = {.layers = 1, .layer = &layer};
-    kv_view kv = {.type = KV_INT8};
+    kv_type kv = KV_INT8;
     limit_work work = {0}, floats = {0};
-    bench_step_work(&model, &kv, false, 1, 0, 1, 0, &work);
+    bench_step_work(&model, kv, false, 1, 0, 1, 0, &work);
     assert_true(work.floating_operations == 0);
     assert_true(work.integer_operations == 2.0 * WEIGHTS + 4.0 * 64);
-    bench_step_work(&model, &kv, true, 1, 0, 1, 0, &floats);
+    bench_step_work(&model, kv, true, 1, 0, 1, 0, &floats);
     assert_true(floats.integer_operations == 0);
     assert_true(floats.floating_operations == work.integer_operations);
     assert_true(floats.bytes == work.bytes);

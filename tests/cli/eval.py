@@ -67,7 +67,7 @@ class Eval(unittest.TestCase):
         done = call("eval", "logits", FIXTURE, "--ids", "1,5", "-o", second, "-t", "2", *flags)
         self.assertEqual(done.returncode, GOOD, done)
         self.assertEqual(first.read_bytes(), second.read_bytes())
-        self.assertEqual(done.stderr.count(b"instruction set"), 1)
+        self.assertEqual(done.stderr.count(b"device "), 1)
         self.assertIn(b"2 threads, pinned: core; NUMA off; huge pages off", done.stderr)
         for words in (("perplexity", self.model), ("kl", self.model, "--against", self.model)):
             done = call("eval", *words, "--file", self.text, "--ctx", "32", "--chunks", "1",
@@ -277,17 +277,18 @@ class Eval(unittest.TestCase):
         def plan(*flags):
             return json.loads(call("plan", FIXTURE, "--ctx", "64", "--json", *flags).stdout)
         plain = plan("--isa", "ref")
-        self.assertEqual((plain["isa"], plain["matrices"], plain["lock"]), ("ref", [], False))
+        self.assertEqual((plain["device"], plain["matrices"], plain["lock"]), ("ref", [], False))
         self.assertEqual((plain["numa"], plain["repack_bytes"]), ("first-touch", 0))
         best = plan()
-        if best["isa"] != "ref":
+        if best["device"] != "ref":
             repacked = [group for group in best["matrices"] if group["repacked"]]
             self.assertGreaterEqual(best["repack_bytes"], sum(g["bytes"] for g in repacked))
             self.assertLess(best["weight_bytes"], plain["weight_bytes"])
         table = call("plan", FIXTURE).stdout.decode()
-        for word in ("isa", "threads", "NUMA nodes", "huge pages", "locked: no"):
+        for word in ("device", "threads", "NUMA nodes", "huge pages", "locked: no"):
             self.assertIn(word, table)
-        self.assertEqual((plain["isa_from"], best["isa_from"] in ("best", "AVO_ISA")),
+        chosen_by = ("best", "AVO_DEVICE", "AVO_ISA")
+        self.assertEqual((plain["device_from"], best["device_from"] in chosen_by),
                          ("option", True))
         self.assertIn("this machine has: ref", table)
         self.assertEqual(plan("--huge-pages", "off")["huge_pages"], "off")

@@ -103,7 +103,11 @@ static inline void fill_repacked(const weight_view *weight, uint64_t stream, boo
     uint8_t *blocks = malloc(row_blocks * weight->rows * info->block_bytes);
     for (uint64_t i = 0; i < row_blocks * weight->rows; i++)
         fill_block(info, stream, i, wild, blocks + i * info->block_bytes);
-    weight_view rows = {weight->type, QUANT_LAYOUT_ROWS, weight->rows, padded, 0, blocks};
+    weight_view rows = {.type = weight->type,
+                        .layout = QUANT_LAYOUT_ROWS,
+                        .rows = weight->rows,
+                        .k = padded,
+                        .data = blocks};
     for (size_t p = 0; p < weight_panels(weight); p++)
         weight_repack_panel(&rows, p, weight->type, data + p * panel_bytes);
     free(blocks);
@@ -117,7 +121,8 @@ static inline size_t weight_size(const weight_view *weight) {
 
 static inline weight_view weight_take(quant_type type, uint32_t rows, uint32_t k, uint64_t stream,
                                       bool wild) {
-    weight_view weight = {type, QUANT_LAYOUT_PANELS, rows, k, 0, NULL};
+    weight_view weight = {
+        .type = type, .layout = QUANT_LAYOUT_PANELS, .rows = rows, .k = k, .data = NULL};
     uint64_t panel_bytes;
     assert_true(weight_panel_bytes(type, k, &panel_bytes));
     uint8_t *data = guard_take(weight_size(&weight));

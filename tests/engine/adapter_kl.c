@@ -95,7 +95,7 @@ static void open_trial(trial *t, const char *isa) {
     options.context_max = TOKENS;
     options.rows_max = TOKENS;
     options.logits_max = TOKENS;
-    options.isa = isa;
+    options.device = isa;
     assert_ok_error(avo_engine_open(t->model, &options, &t->engine, &error), &error);
 }
 

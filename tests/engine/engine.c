@@ -77,14 +77,14 @@ static void places_are_planned_and_wrong_ones_refused(void **state) {
     bench_open(&b, options);
     avo_plan plan = AVO_PLAN_INIT;
     assert_ok(avo_engine_plan(b.model, &options, &plan, &b.error));
-    assert_string_equal(plan.isa, avo_engine_isa(b.engine));
+    assert_string_equal(plan.device, avo_engine_device(b.engine));
     assert_string_equal(plan.numa, "interleave");
     assert_string_equal(plan.pin, "core");
     assert_true(plan.numa_nodes >= 1 && !plan.lock);
     avo_engine *other = NULL;
     options.numa = "everywhere";
     assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
-                   &b.error, "numa: \"everywhere\" is none of first-touch, interleave, off");
+                   &b.error, "numa is \"everywhere\", must be first-touch, interleave or off");
     options = small_options();
     options.huge_pages = "";
     assert_refused(avo_engine_open(b.model, &options, &other, &b.error), AVO_ERROR_ARGUMENT,
@@ -117,10 +117,11 @@ static void open_and_log(const avo_model *model, avo_engine_options options, con
     options.log_context = &lines;
     assert_ok_error(avo_engine_plan(model, &options, &plan, &error), &error);
     assert_int_equal(lines.count, 0); /* a plan chooses nothing */
-    assert_string_equal(plan.isa_from, from);
+    assert_string_equal(plan.device_from, from);
     assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
     assert_int_equal(lines.count, 2);
-    if (strstr(lines.first, wanted) == NULL || strstr(lines.first, avo_engine_isa(engine)) == NULL)
+    if (strstr(lines.first, wanted) == NULL ||
+        strstr(lines.first, avo_engine_device(engine)) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", lines.first, wanted);
     avo_engine_close(engine);
 }
@@ -138,13 +139,16 @@ static void the_choice_is_logged_once(void **state) {
         snprintf(kept, sizeof(kept), "%s", before);
     assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
     unsetenv("AVO_ISA");
-    open_and_log(model, options, "the best there is; this machine has: ref", "best");
+    open_and_log(model, options, "the fastest that works here; this machine has: ref", "best");
     setenv("AVO_ISA", "", 1);
-    open_and_log(model, options, "the best there is", "best");
+    open_and_log(model, options, "the fastest that works here", "best");
     setenv("AVO_ISA", "ref", 1);
-    open_and_log(model, options, "ref (forced by AVO_ISA", "AVO_ISA");
+    open_and_log(model, options, "ref (chosen by AVO_ISA", "AVO_ISA");
+    setenv("AVO_DEVICE", "cpu", 1); /* goes before its older name */
+    open_and_log(model, options, "chosen by AVO_DEVICE", "AVO_DEVICE");
+    unsetenv("AVO_DEVICE");
     setenv("AVO_ISA", "nonsense", 1);
-    options.isa = "ref";
+    options.device = "ref";
     open_and_log(model, options, "ref (as asked for", "option");
     log_lines lines = {0};
     options = small_options();
@@ -167,12 +171,12 @@ static void repacked_weights_must_fit(void **state) {
     avo_model *model;
     avo_engine *engine;
     avo_engine_options options = small_options();
-    options.isa = "ref";
+    options.device = "ref";
     assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
     avo_plan plain = AVO_PLAN_INIT;
     avo_plan best = AVO_PLAN_INIT;
     assert_ok(avo_engine_plan(model, &options, &plain, &error));
-    options.isa = NULL;
+    options.device = NULL;
     assert_ok(avo_engine_plan(model, &options, &best, &error));
     if (best.repack_bytes == plain.repack_bytes) {
         print_message("SKIPPED: this machine computes with ref alone\n");
@@ -504,7 +508,7 @@ static void kv_types_differ_in_bytes_only(void **state) {
     }
     options.kv_type = "q4";
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_ARGUMENT,
-                   &b.error, "kv_type: \"q4\"");
+                   &b.error, "kv_type is \"q4\"");
     bench_close(&b);
 }
 

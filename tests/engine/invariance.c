@@ -141,10 +141,16 @@ static void prepare(trial *trial, const char *path, const char *isa) {
 /* Fills the pages of all sessions with NaN or infinities, whatever their type. */
 static void spoil_pool(const fixture_engine *opened, const fixture *fixture, uint64_t seed) {
     static const uint32_t words[] = {0xffffffffu, 0x7f807f80u, 0xff800000u};
-    const kv_view *kv = engine_kv_view(opened->engine);
-    size_t pages = SESSIONS * ((fixture->positions + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
-    for (size_t i = 0; i < pages * kv->page_bytes; i += sizeof(words[0]))
-        memcpy(kv->pool + i, &words[seed % 3], sizeof(words[0]));
+    kv_pool *pool = engine_kv(opened->engine);
+    size_t bytes = kv_pool_view(pool)->page_bytes;
+    uint32_t pages = SESSIONS * kv_pages_for(fixture->positions);
+    uint8_t *page = malloc(bytes);
+    assert_non_null(page);
+    for (size_t i = 0; i < bytes; i += sizeof(words[0]))
+        memcpy(page + i, &words[seed % 3], sizeof(words[0]));
+    for (uint32_t i = 0; i < pages; i++)
+        assert_ok(kv_pool_page_write(pool, i, page, NULL));
+    free(page);
 }
 
 static void test_schedules(void **state) {

@@ -16,7 +16,7 @@ static float *compute(const fixture *fixture, const char *path, const char *isa,
     float *logits = malloc((size_t)fixture->positions * fixture->vocabulary * sizeof(float));
     assert_non_null(logits);
     fixture_engine_open(&opened, path, isa, fixture->positions, 1, threads);
-    assert_string_equal(avo_engine_isa(opened.engine), isa);
+    assert_string_equal(avo_engine_device(opened.engine), isa);
     fixture_compute(&opened, fixture->ids, fixture->positions, fixture->vocabulary, logits);
     fixture_engine_close(&opened);
     return logits;
@@ -92,7 +92,7 @@ static avo_status open_with(const char *isa, avo_error *error) {
     avo_model *model;
     assert_ok(avo_model_open(test_fixture_path("models/llama3"), NULL, &model, NULL));
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
-    options.isa = isa;
+    options.device = isa;
     avo_engine *engine;
     avo_status status = avo_engine_open(model, &options, &engine, error);
     if (status == AVO_OK)

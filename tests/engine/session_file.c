@@ -22,7 +22,7 @@ static avo_engine_options options_for(const char *isa, const char *kv_type) {
     options.context_max = CONTEXT;
     options.sessions_max = 3;
     options.rows_max = 24;
-    options.isa = isa;
+    options.device = isa;
     options.kv_type = kv_type;
     return options;
 }
@@ -351,7 +351,7 @@ static void other_origins_are_refused(void **state) {
         options.context_max = cases[n].context;
         place_open(&p, cases[n].model, options);
         session = open_session(&p);
-        if (cases[n].isa != NULL || strcmp(avo_engine_isa(p.engine), "ref") != 0)
+        if (cases[n].isa != NULL || strcmp(avo_engine_device(p.engine), "ref") != 0)
             assert_refused(avo_session_restore(session, path, &p.error), cases[n].status, &p.error,
                            cases[n].part);
         avo_session_close(session);

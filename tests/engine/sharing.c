@@ -23,7 +23,7 @@ static avo_engine_options options_for(const char *isa, const char *kv_type) {
     options.context_max = CONTEXT;
     options.sessions_max = SESSIONS;
     options.rows_max = 24;
-    options.isa = isa;
+    options.device = isa;
     options.kv_type = kv_type;
     return options;
 }

@@ -409,8 +409,16 @@ static void kept_types_keep_every_bit(void **state) {
         assert_int_equal(tensor->layout, panels ? QUANT_LAYOUT_PANELS : QUANT_LAYOUT_ROWS);
         if (!panels)
             assert_memory_equal(tensor->data, hand.data[t], tensor->bytes);
-        weight_view a = {hand_types[t], QUANT_LAYOUT_ROWS, HAND_ROWS, HAND_K, 0, hand.data[t]};
-        weight_view b = {tensor->type, tensor->layout, HAND_ROWS, HAND_K, 0, tensor->data};
+        weight_view a = {.type = hand_types[t],
+                         .layout = QUANT_LAYOUT_ROWS,
+                         .rows = HAND_ROWS,
+                         .k = HAND_K,
+                         .data = hand.data[t]};
+        weight_view b = {.type = tensor->type,
+                         .layout = tensor->layout,
+                         .rows = HAND_ROWS,
+                         .k = HAND_K,
+                         .data = tensor->data};
         float first[HAND_K], second[HAND_K];
         for (size_t row = 0; row < HAND_ROWS; row++) {
             weight_decode_row(&a, row, first);

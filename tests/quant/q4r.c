@@ -140,7 +140,8 @@ static void any_k_comes_back(void **state) {
         memset(source, 0, k * sizeof(float));
         source[k - 1] = 2.5f;
         encode_panel(QUANT_Q4R, source, 16, k, false, panel);
-        weight_view view = {QUANT_Q4R, QUANT_LAYOUT_PANELS, 16, k, 0, panel};
+        weight_view view = {
+            .type = QUANT_Q4R, .layout = QUANT_LAYOUT_PANELS, .rows = 16, .k = k, .data = panel};
         double error = 0, energy = 0;
         for (size_t r = 0; r < 16; r++) {
             weight_decode_row(&view, r, row);

@@ -63,7 +63,11 @@ static void check_repack(const weight_view *weight) {
     memset(data, 0xA5, bytes);
     for (size_t p = 0; p < weight_panels(weight); p++)
         weight_repack_panel(weight, p, target, data + p * panel_bytes);
-    weight_view panels = {target, QUANT_LAYOUT_PANELS, weight->rows, weight->k, 0, data};
+    weight_view panels = {.type = target,
+                          .layout = QUANT_LAYOUT_PANELS,
+                          .rows = weight->rows,
+                          .k = weight->k,
+                          .data = data};
     float *a = malloc(weight->k * 16 * sizeof(float)), *b = malloc(weight->k * 16 * sizeof(float));
     for (size_t r = 0; r < weight->rows; r++) {
         weight_decode_row(weight, r, a);
@@ -103,7 +107,8 @@ static void rows_keep_their_values(void **state) {
             assert_true(weight_bytes(types[t], QUANT_LAYOUT_ROWS, rows, k, &bytes));
             uint8_t *data = malloc(bytes);
             fill_random(data, bytes, t * 16 + s);
-            weight_view weight = {types[t], QUANT_LAYOUT_ROWS, rows, k, 0, data};
+            weight_view weight = {
+                .type = types[t], .layout = QUANT_LAYOUT_ROWS, .rows = rows, .k = k, .data = data};
             check_repack(&weight);
             if (rows > 20) {
                 weight_view slice = weight_slice(&weight, 3, rows - 5);
@@ -123,7 +128,11 @@ static void columns_keep_their_values(void **state) {
             assert_true(weight_bytes(types[t], QUANT_LAYOUT_COLUMNS, rows, k, &bytes));
             uint8_t *data = malloc(bytes);
             fill_random(data, bytes, 900 + t * 16 + s);
-            weight_view weight = {types[t], QUANT_LAYOUT_COLUMNS, rows, k, 0, data};
+            weight_view weight = {.type = types[t],
+                                  .layout = QUANT_LAYOUT_COLUMNS,
+                                  .rows = rows,
+                                  .k = k,
+                                  .data = data};
             check_repack(&weight);
             if (rows > 20) {
                 weight_view slice = weight_slice(&weight, 5, rows - 9);
@@ -143,9 +152,14 @@ static void extremes_keep_their_values(void **state) {
         for (size_t i = 0; i < 16; i++)
             data[block * 17 + 1 + i] = (uint8_t)(i * 16 + 15 - i);
     }
-    weight_view mxfp4 = {QUANT_MXFP4, QUANT_LAYOUT_ROWS, 1, BLOCKS * 32, 0, data};
+    weight_view mxfp4 = {.type = QUANT_MXFP4,
+                         .layout = QUANT_LAYOUT_ROWS,
+                         .rows = 1,
+                         .k = BLOCKS * 32,
+                         .data = data};
     check_repack(&mxfp4);
-    mxfp4 = (weight_view){QUANT_MXFP4, QUANT_LAYOUT_ROWS, BLOCKS, 32, 0, data};
+    mxfp4 = (weight_view){
+        .type = QUANT_MXFP4, .layout = QUANT_LAYOUT_ROWS, .rows = BLOCKS, .k = 32, .data = data};
     check_repack(&mxfp4);
     free(data);
     const uint16_t scales[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x3c00, 0xbc00};
@@ -155,14 +169,22 @@ static void extremes_keep_their_values(void **state) {
         for (size_t i = 0; i < 32; i++)
             data[block * 34 + 2 + i] = (uint8_t)(i < 2 ? 0x80 : i < 4 ? 0 : 0x7f + i);
     }
-    weight_view q8 = {QUANT_Q8_0, QUANT_LAYOUT_ROWS, COUNT(scales), 32, 0, data};
+    weight_view q8 = {.type = QUANT_Q8_0,
+                      .layout = QUANT_LAYOUT_ROWS,
+                      .rows = COUNT(scales),
+                      .k = 32,
+                      .data = data};
     check_repack(&q8);
     float row[32];
     weight_decode_row(&q8, 7, row);
     assert_true(row[0] == 128.0f && signbit(row[2]));
     for (size_t block = 0; block < COUNT(scales); block++) /* the same bytes as F16 */
         memcpy(data + 2 * block, &scales[block], 2);
-    weight_view halves = {QUANT_F16, QUANT_LAYOUT_ROWS, COUNT(scales), 1, 0, data};
+    weight_view halves = {.type = QUANT_F16,
+                          .layout = QUANT_LAYOUT_ROWS,
+                          .rows = COUNT(scales),
+                          .k = 1,
+                          .data = data};
     check_repack(&halves);
     free(data);
 }

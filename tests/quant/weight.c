@@ -74,7 +74,11 @@ static void rows_and_panels_agree(void **state) {
             assert_true(weight_bytes(block_types[t], QUANT_LAYOUT_ROWS, shapes[s][0], k, &bytes));
             uint8_t *data = malloc(bytes);
             fill_random(data, bytes, t);
-            weight_view weight = {block_types[t], QUANT_LAYOUT_ROWS, shapes[s][0], k, 0, data};
+            weight_view weight = {.type = block_types[t],
+                                  .layout = QUANT_LAYOUT_ROWS,
+                                  .rows = shapes[s][0],
+                                  .k = k,
+                                  .data = data};
             check_panels(&weight);
             /* a row is a run */
             float *row = malloc(k * sizeof(float)), *run = malloc(k * sizeof(float));
@@ -99,8 +103,16 @@ static void columns_are_transposed_rows(void **state) {
             for (size_t i = 0; i < K; i++)
                 memcpy(by_columns + (i * ROWS + r) * element, by_rows + (r * K + i) * element,
                        element);
-        weight_view rows = {block_types[t], QUANT_LAYOUT_ROWS, ROWS, K, 0, by_rows};
-        weight_view columns = {block_types[t], QUANT_LAYOUT_COLUMNS, ROWS, K, 0, by_columns};
+        weight_view rows = {.type = block_types[t],
+                            .layout = QUANT_LAYOUT_ROWS,
+                            .rows = ROWS,
+                            .k = K,
+                            .data = by_rows};
+        weight_view columns = {.type = block_types[t],
+                               .layout = QUANT_LAYOUT_COLUMNS,
+                               .rows = ROWS,
+                               .k = K,
+                               .data = by_columns};
         check_panels(&columns);
         weight_view rows_slice = weight_slice(&rows, 5, 30), slice = weight_slice(&columns, 5, 30);
         check_panels(&slice);
@@ -146,7 +158,11 @@ static void encoded_panels_decode(void **state) {
             fill_weights(source, (size_t)rows * k, s);
             uint64_t bytes;
             uint8_t *data = encode_matrix(panel_types[t], source, rows, k, &bytes);
-            weight_view weight = {panel_types[t], QUANT_LAYOUT_PANELS, rows, k, 0, data};
+            weight_view weight = {.type = panel_types[t],
+                                  .layout = QUANT_LAYOUT_PANELS,
+                                  .rows = rows,
+                                  .k = k,
+                                  .data = data};
             check_panels(&weight);
             float *row = malloc(k * sizeof(float));
             for (uint32_t r = 0; r < rows; r++) {
@@ -186,7 +202,11 @@ static void encode_survives_extremes(void **state) {
                 source[i] = i % 3 == 0 ? value : i % 3 == 1 ? -value : value / 2;
             uint64_t bytes;
             uint8_t *data = encode_matrix(panel_types[t], source, 16, 40, &bytes);
-            weight_view weight = {panel_types[t], QUANT_LAYOUT_PANELS, 16, 40, 0, data};
+            weight_view weight = {.type = panel_types[t],
+                                  .layout = QUANT_LAYOUT_PANELS,
+                                  .rows = 16,
+                                  .k = 40,
+                                  .data = data};
             check_panels(&weight);
             weight_decode_row(&weight, 0, row);
             for (size_t i = 0; i < 40; i++) {
@@ -212,7 +232,8 @@ static void exact_blocks_are_found(void **state) {
                 for (int i = 0; i < 64; i++)
                     source[i] = 0.375f;
             encode_panel(types[t], source, 1, 64, false, panel);
-            weight_view weight = {types[t], QUANT_LAYOUT_PANELS, 1, 64, 0, panel};
+            weight_view weight = {
+                .type = types[t], .layout = QUANT_LAYOUT_PANELS, .rows = 1, .k = 64, .data = panel};
             weight_decode_row(&weight, 0, row);
             for (int i = 0; i < 64; i++)
                 assert_true(row[i] == source[i]);

@@ -308,7 +308,7 @@ static inline void world_open(world *w, const world_options *options) {
     assert_ok_error(avo_model_open(path, &model, &w->model, &w->error), &w->error);
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     engine.threads = 1;
-    engine.isa = options->isa;
+    engine.device = options->isa;
     engine.context_max = TINY_CONTEXT;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->alone, &w->error), &w->error);
     engine.threads = options->threads;
@@ -318,7 +318,7 @@ static inline void world_open(world *w, const world_options *options) {
     avo_scheduler_options scheduler = options->scheduler;
     if (scheduler.cores == NULL && options->threads > 1)
         scheduler.cores = world_cores;
-    engine.lanes = scheduler.cores != NULL ? 2 : 0;
+    engine.streams = scheduler.cores != NULL ? 2 : 0;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &w->error), &w->error);
     assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &w->error), &w->error);
 }

@@ -74,7 +74,7 @@ void fixture_close(fixture *fixture) {
 
 void fixture_isas_find(fixture_isas *isas) {
     memset(isas, 0, sizeof(*isas));
-    backend_names(isas->text, sizeof(isas->text));
+    device_names(isas->text, sizeof(isas->text));
     for (char *at = isas->text; *at != '\0' && isas->count < 8;) {
         isas->name[isas->count++] = at;
         at += strcspn(at, " ");
@@ -93,7 +93,7 @@ void fixture_engine_open(fixture_engine *opened, const char *path, const char *i
     options.sessions_max = sessions;
     options.rows_max = context * sessions;
     options.logits_max = context * sessions;
-    options.isa = isa;
+    options.device = isa;
     options.kv_type = "f32";
     assert_ok_error(avo_model_open(path, NULL, &opened->model, &error), &error);
     assert_ok_error(avo_engine_open(opened->model, &options, &opened->engine, &error), &error);

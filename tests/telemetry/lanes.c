@@ -42,7 +42,7 @@ static void world_open(world *w, const char *cores) {
     engine.sessions_max = 6;
     engine.rows_max = 16;
     engine.telemetry = w->telemetry;
-    engine.lanes = cores == NULL ? 1 : 2;
+    engine.streams = cores == NULL ? 1 : 2;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &error), &error);
     buffer_init(&w->text, NULL, SIZE_MAX);
     arena_init(&w->arena, NULL, SIZE_MAX);

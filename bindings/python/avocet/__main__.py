@@ -346,7 +346,7 @@ def pool_of(flags, model: Model, count: int) -> Dict[str, Any]:
     return dict(sessions_max=sessions, rows_max=max(sessions, ROWS_MANY), context_max=flags.ctx,
                 kv_tokens=flags.kv_tokens or min(context * sessions,
                                                  max(context, KV_TOKENS_DEFAULT)),
-                lanes=2 if flags.cores in ("static", "adaptive") else 0)
+                streams=2 if flags.cores in ("static", "adaptive") else 0)
 
 
 def submit_all(flags, scheduler: Scheduler, read, places: List[int], answers: Answers,

@@ -88,10 +88,11 @@ class EngineOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("threads", c.c_uint32), ("context_max", c.c_uint32),
                 ("sessions_max", c.c_uint32), ("rows_max", c.c_uint32),
                 ("logits_max", c.c_uint32), ("kv_tokens", c.c_uint64), ("memory_max", c.c_uint64),
-                ("rope_context", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
+                ("rope_context", c.c_uint32), ("kv_type", c.c_char_p), ("device", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
                 ("lock", c.c_bool), ("log", LOG), ("log_context", c.c_void_p),
-                ("adapter_rank_max", c.c_uint32), ("telemetry", Handle), ("lanes", c.c_uint32)]
+                ("adapter_rank_max", c.c_uint32), ("telemetry", Handle), ("streams", c.c_uint32),
+                ("taps", c.POINTER(c.c_uint32)), ("tap_count", c.c_size_t)]
 
 
 class Plan(Structure):
@@ -99,10 +100,13 @@ class Plan(Structure):
                 ("kv_bytes", c.c_uint64), ("scratch_bytes", c.c_uint64),
                 ("available_bytes", c.c_uint64), ("limit", c.c_char_p), ("threads", c.c_uint32),
                 ("context_max", c.c_uint32), ("kv_pages", c.c_uint32),
-                ("kv_page_tokens", c.c_uint32), ("kv_type", c.c_char_p), ("isa", c.c_char_p),
+                ("kv_page_tokens", c.c_uint32), ("kv_type", c.c_char_p), ("device", c.c_char_p),
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
-                ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("isa_from", c.c_char_p),
-                ("session_bytes", c.c_uint64), ("lanes", c.c_uint32), ("lane_bytes", c.c_uint64)]
+                ("numa_nodes", c.c_uint32), ("lock", c.c_bool), ("device_from", c.c_char_p),
+                ("session_bytes", c.c_uint64), ("streams", c.c_uint32),
+                ("stream_bytes", c.c_uint64),
+                ("device_kind", c.c_char_p), ("arithmetic", c.c_char_p), ("host_memory", c.c_bool),
+                ("host_available_bytes", c.c_uint64)]
 
 
 class TelemetryOptions(Structure):
@@ -329,7 +333,7 @@ FUNCTIONS = {
     "avo_chat_check": (STATUS, [Handle, _ERROR]),
     "avo_engine_open": (STATUS, [Handle, c.POINTER(EngineOptions), _OUT, _ERROR]),
     "avo_engine_close": (None, [Handle]),
-    "avo_engine_isa": (c.c_char_p, [Handle]),
+    "avo_engine_device": (c.c_char_p, [Handle]),
     "avo_engine_plan": (STATUS, [Handle, c.POINTER(EngineOptions), c.POINTER(Plan), _ERROR]),
     "avo_engine_kv": (None, [Handle, c.POINTER(KvInfo)]),
     "avo_session_open": (STATUS, [Handle, c.POINTER(SessionOptions), _OUT, _ERROR]),

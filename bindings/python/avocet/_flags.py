@@ -83,7 +83,8 @@ def _add_engine(add) -> None:
     add("-t", "--threads", type=_U32, default=0, metavar="N")
     add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="tokens of context")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
-    add("--isa", choices=("ref", "avx2", "avx512", "amx"))
+    add("--device", "--isa", dest="device",
+        choices=("auto", "cpu", "ref", "avx2", "avx512", "amx"))
     add("--huge-pages", choices=("auto", "on", "off"))
     add("--numa", choices=("first-touch", "interleave", "off"))
     add("--pin", choices=("none", "core", "node"))
@@ -237,7 +238,7 @@ def grammar_of(model: Model, flags) -> Optional[Grammar]:
 
 def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
-    return dict(threads=flags.threads, kv_type=flags.kv_type, isa=flags.isa,
+    return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
                 huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
                 adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx)
 

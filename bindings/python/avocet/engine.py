@@ -64,9 +64,9 @@ class Plan:
     kv_pages: int
     kv_page_tokens: int
     kv_type: str
-    isa: str
-    lanes: int
-    lane_bytes: int
+    device: str
+    streams: int
+    stream_bytes: int
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class EngineOptions:
     memory_max: int = 0
     rope_context: int = 0
     kv_type: Optional[str] = None
-    isa: Optional[str] = None
+    device: Optional[str] = None
     huge_pages: Optional[str] = None
     numa: Optional[str] = None
     pin: Optional[str] = None
     lock: bool = False
     adapter_rank_max: int = 0
-    lanes: int = 0
+    streams: int = 0
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
@@ -189,8 +189,8 @@ class Engine(Owned):
             yield
 
     @property
-    def isa(self) -> str:
-        return library.avo_engine_isa(self.handle).decode()
+    def device(self) -> str:
+        return library.avo_engine_device(self.handle).decode()
 
     @property
     def kv(self) -> KvInfo:

@@ -246,7 +246,7 @@ class Scheduler(Owned):
                  tokenizer_threads: int = 0, prefix_cache: bool = True,
                  adapters_max: int = 0, cores: Optional[str] = None,
                  prefill_threads: int = 0):
-        """`cores`: "mixed", "static" or "adaptive"; the latter two want an Engine with lanes=2."""
+        """`cores`: "mixed", "static" or "adaptive"; the latter two need Engine(streams=2)."""
         must_be(Engine, engine=engine)
         must_be(Registry, optional=True, registry=registry)
         if registry is not None and registry.model is not engine.model:

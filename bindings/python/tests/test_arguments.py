@@ -154,7 +154,7 @@ def test_paths_and_texts(things):
                 call(wrong)
         with pytest.raises(TypeError, match="text"):
             model.tokenize(wrong)
-    for options in ({"kv_type": 5}, {"isa": model}, {"pin": 1}):
+    for options in ({"kv_type": 5}, {"device": model}, {"pin": 1}):
         with pytest.raises(TypeError, match="must be a text"):
             avocet.Engine(model, **options)
     for name in ("tenant", "cache_salt"):

@@ -39,7 +39,7 @@ def test_closing_in_any_order(model_path):
         model.tokenize("x")
     engine = avocet.Engine(avocet.Model(model_path))  # the engine keeps its model alive
     gc.collect()
-    assert engine.isa
+    assert engine.device
     del engine
     gc.collect()
 

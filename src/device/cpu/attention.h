@@ -38,6 +38,21 @@
 
 #include "device/kv_tile.h"
 
+/* device_kv as kernels see it. */
+typedef struct kv_view {
+    kv_type type;
+    uint8_t *pool;
+    size_t page_bytes;          /* distance between pages */
+    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
+} kv_view;
+
+/* Where a head begins. */
+static inline uint8_t *kv_head(const kv_view *kv, uint32_t page, uint32_t layer, uint32_t kv_head,
+                               uint32_t head_size) {
+    return kv->pool + page * kv->page_bytes + kv->layer_offset[layer] +
+           kv_head * kv_head_bytes(kv->type, head_size);
+}
+
 #define ATTEND_SPLIT       256 /* positions, whole pages */
 #define ATTEND_SPLIT_PAGES (ATTEND_SPLIT / KV_PAGE_TOKENS)
 #define ATTEND_ROWS_MAX    128 /* of one call */

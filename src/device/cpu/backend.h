@@ -9,30 +9,35 @@
 
 #include "device/cpu/ops.h"
 #include "device/cpu/team.h"
-#include "device/layer.h"
-#include "telemetry/telemetry.h"
+#include "device/device.h"
 
 typedef struct backend backend;
 
-/* Somebody who looks at what matrices are given: calibration. Only the reference back end shows it.
- * Every worker calls `see` with the same x, which does not change while it looks; what each does
- * with it is the observer's own business. */
-typedef enum observed_input {
-    OBSERVED_ATTENTION,    /* of query, key and value */
-    OBSERVED_OUTPUT,       /* of the attention's output projection */
-    OBSERVED_FEED_FORWARD, /* of gate and up */
-    OBSERVED_DOWN,
-    OBSERVED_HEAD, /* layer 0, as those behind it; rows that want logits */
-    OBSERVED_PROJECT_IN,
-    OBSERVED_PROJECT_OUT,
-    OBSERVED_INPUTS
-} observed_input;
-
-typedef struct step_observer {
-    void (*see)(void *context, uint32_t worker, uint32_t layer, observed_input input,
-                const float *x, size_t stride, uint32_t rows, uint32_t k);
-    void *context;
-} step_observer;
+/* Buffers of a step, allocated with the engine for rows_max rows. */
+typedef struct scratch_view {
+    float *hidden;    /* [rows][width] the residual stream */
+    float *normed;    /* [rows][max(width, …)] */
+    float *query;     /* [rows][query width] */
+    float *key;       /* [rows][kv width] */
+    float *value;     /* [rows][kv width] */
+    float *attended;  /* [rows][query width] */
+    float *gated;     /* [rows][feed forward], for back ends without panels */
+    float *up;        /* [rows][feed forward] */
+    float *projected; /* [rows][width] a projection before it joins the residual */
+    float *adapted;   /* A·x of the batch's runs, each at its `room`; a run's
+                         matrices behind one another, each [rows][rank in whole panels] */
+    float *cosine;    /* [rotary tables][rows][pairs] */
+    float *sine;
+    float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
+    logit_top *top;  /* [logit rows] */
+    uint8_t *worker; /* [workers][worker_bytes]: what one worker needs for itself */
+    size_t worker_bytes;
+    uint8_t *shared; /* what the back end keeps for all workers */
+    float *tap;      /* [taps][rows_max][width] hidden states kept for the caller */
+    uint32_t pairs_max;
+    uint32_t rows_max, logits_max, context_max;
+    uint32_t adapter_rank_max; /* largest sum of the ranks of one row's adapters */
+} scratch_view;
 
 typedef struct step_view {
     const model_view *model;
@@ -44,6 +49,7 @@ typedef struct step_view {
     const step_observer *observer; /* NULL: nobody looks */
     telemetry_engine *telemetry;   /* NULL: nobody counts */
     bool tracing;                  /* spans of the phases are wanted, too */
+    const stream_shape *shape;     /* which layers' hidden states are kept */
 } step_view;
 
 /* What scratch depends on. */
@@ -96,10 +102,10 @@ typedef struct backend_choice {
     op_table ops;
 } backend_choice;
 
-/* "ref", "avx2", "avx512", "amx", or NULL for the best that CPU and operating system allow. One
- * that they do not is an error that lists those they do. */
+/* Of "ref", "avx2", "avx512" or "amx", NULL: the best that works; an error where CPU or operating
+ * system lack it. */
 AVO_MUST_USE avo_status backend_choose(const char *name, backend_choice *out, avo_error *error);
-/* "ref avx2 avx512", best last; always terminated. */
-void backend_names(char *text, size_t capacity);
+/* CPU and operating system have what it needs. */
+bool backend_works(const char *name);
 
 #endif

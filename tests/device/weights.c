@@ -1,8 +1,9 @@
-/* model/panels: the repacked view has the values of the file, whoever builds it, however many
+/* device/weights: the repacked view has the values of the file, whoever builds it, however many
  * threads; it is built once, shared, and leaves nothing behind where it fails. AVO_TEST_THREADS */
 #include "support/support.h"
 
-#include "model/panels.h"
+#include "device/cpu/cpu.h"
+#include "model/model.h"
 #include "pack/pack.h"
 #include "quant/panels.h"
 #include "support/models.h"
@@ -12,7 +13,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const panels_options plain_options = {.region = {.huge = true}};
+/* A device with a stream, and what it has prepared. */
+typedef struct prepared {
+    device *device;
+    device_stream *stream;
+    device_weights *weights;
+    const model_view *view; /* NULL: it failed */
+} prepared;
+
+static const device_options plain_options = {.name = "avx2"};
+
+static void prepared_open(prepared *p, const avo_model *model, uint32_t threads,
+                          const device_options *given) {
+    avo_error error = {0};
+    device_options options = *given;
+    options.threads = threads;
+    stream_shape shape = {.model = &model->view,
+                          .rows_max = 1,
+                          .logits_max = 1,
+                          .head_rows = 1,
+                          .context_max = 32,
+                          .pairs_max = 128};
+    *p = (prepared){0};
+    assert_ok_error(device_open(&options, &p->device, &error), &error);
+    assert_ok_error(device_stream_open(p->device, &shape, &p->stream, &error), &error);
+}
+
+static avo_status prepared_weights(prepared *p, const weights_source *source, avo_error *error) {
+    avo_status status = device_weights_open(p->stream, source, &p->weights, error);
+    p->view = status == AVO_OK ? device_weights_view(p->weights) : NULL;
+    return status;
+}
+
+static void prepared_close(prepared *p) {
+    device_weights_close(p->weights);
+    device_stream_close(p->stream);
+    device_close(p->device);
+}
 
 /* ---- Every matrix of a view ---- */
 
@@ -82,16 +119,17 @@ static avo_model *open_model(const char *path, const avo_allocator *allocator) {
     return model;
 }
 
-static void check_file(const char *path, uint32_t threads, const panels_options *options) {
+static void check_file(const char *path, uint32_t threads, const device_options *options) {
     avo_error error = {0};
     avo_model *model = open_model(path, NULL);
-    team *team;
-    const model_view *view;
-    panels_plan plan;
-    assert_ok(team_open(NULL, threads, &team, &error));
-    assert_ok_error(model_panels_plan(model, options, &plan, &error), &error);
-    assert_int_equal(plan.missing_bytes, plan.repack_bytes);
-    assert_ok_error(model_panels(model, team, options, &view, &error), &error);
+    weights_source source = model_weights(model, &model->view);
+    prepared p;
+    weights_plan plan;
+    prepared_open(&p, model, threads, options);
+    assert_ok_error(device_weights_plan(p.device, &source, &plan, &error), &error);
+    assert_int_equal(plan.missing_bytes, plan.copied_bytes);
+    assert_ok_error(prepared_weights(&p, &source, &error), &error);
+    const model_view *view = p.view;
     size_t matrices = 0;
     visit_all(&model->view, view, expect_same_values, &matrices);
     assert_true(matrices > 0);
@@ -102,11 +140,11 @@ static void check_file(const char *path, uint32_t threads, const panels_options 
     assert_ptr_equal(view->embedding.data, model->view.embedding.data);
     assert_int_equal(view->embedding.layout, model->view.embedding.layout);
     assert_ptr_equal(view->position_embedding.data, model->view.position_embedding.data);
-    const region *region = model_panels_region(model);
-    assert_int_equal(region == NULL ? 0 : region->bytes, plan.repack_bytes);
-    assert_ok(model_panels_plan(model, options, &plan, &error));
+    const region *region = cpu_weights_region(model->store);
+    assert_int_equal(region == NULL ? 0 : region->bytes, plan.copied_bytes);
+    assert_ok(device_weights_plan(p.device, &source, &plan, &error));
     assert_int_equal(plan.missing_bytes, 0);
-    team_close(team);
+    prepared_close(&p);
     avo_model_close(model);
 }
 
@@ -143,8 +181,8 @@ static void packed_files_have_their_values(void **state) {
     (void)state;
     static const char *const names[] = {"llama2", "gpt2", "gemma3", "opt-350m", "smollm2", "phi3"};
     static const char *const types[] = {"f16", "q8", "q8c", "q4", "keep"};
-    panels_options copy = plain_options;
-    copy.copy_mapped = true;
+    device_options copy = plain_options;
+    copy.huge_pages = "on";
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         for (size_t j = 0; j < sizeof(types) / sizeof(types[0]); j++) {
             const char *path = packed(names[i], types[j]);
@@ -159,19 +197,17 @@ static void panels_of_a_file_stay_where_they_lie(void **state) {
     test_allocator_init(&counter);
     avo_error error = {0};
     avo_model *model = open_model(packed("llama2", "q4"), &counter.allocator);
-    team *team;
-    assert_ok(team_open(NULL, 2, &team, &error));
-    panels_plan plan;
-    assert_ok(model_panels_plan(model, &plain_options, &plan, &error));
-    assert_int_equal(plan.repack_bytes, 0);
+    weights_source source = model_weights(model, &model->view);
+    prepared p;
+    prepared_open(&p, model, 2, &plain_options);
+    weights_plan plan;
+    assert_ok(device_weights_plan(p.device, &source, &plan, &error));
+    assert_int_equal(plan.copied_bytes, 0);
     assert_int_equal(plan.mapped_bytes, model->weight_bytes);
-    const model_view *view;
-    size_t before = counter.live_bytes;
-    assert_ok(model_panels(model, team, &plain_options, &view, &error));
-    assert_int_equal(counter.live_bytes - before, model->view.layers * sizeof(layer_view));
-    visit_all(&model->view, view, expect_same_place, NULL);
-    assert_null(model_panels_region(model));
-    team_close(team);
+    assert_ok(prepared_weights(&p, &source, &error));
+    visit_all(&model->view, p.view, expect_same_place, NULL);
+    assert_null(cpu_weights_region(model->store));
+    prepared_close(&p);
     avo_model_close(model);
     assert_int_equal(counter.live, 0);
 }
@@ -180,16 +216,15 @@ static void panels_of_a_file_stay_where_they_lie(void **state) {
 
 typedef struct contender {
     const avo_model *model;
-    team *team;
-    const model_view *view;
+    prepared prepared;
     avo_status status;
     pthread_t thread;
 } contender;
 
 static void *contend(void *argument) {
     contender *contender = argument;
-    contender->status =
-        model_panels(contender->model, contender->team, &plain_options, &contender->view, NULL);
+    weights_source source = model_weights(contender->model, &contender->model->view);
+    contender->status = prepared_weights(&contender->prepared, &source, NULL);
     return NULL;
 }
 
@@ -201,22 +236,19 @@ static void several_engines_share_one_copy(void **state) {
     contender contenders[4];
     for (uint32_t i = 0; i < 4; i++) {
         contenders[i] = (contender){.model = model, .status = AVO_ERROR_ARGUMENT};
-        assert_ok(team_open(NULL, i + 1, &contenders[i].team, NULL));
+        prepared_open(&contenders[i].prepared, model, i + 1, &plain_options);
     }
-    size_t before = counter.live_bytes;
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&contenders[i].thread, NULL, contend, &contenders[i]), 0);
     for (uint32_t i = 0; i < 4; i++)
         pthread_join(contenders[i].thread, NULL);
     for (uint32_t i = 0; i < 4; i++) {
         assert_ok(contenders[i].status);
-        assert_ptr_equal(contenders[i].view, contenders[0].view);
-        team_close(contenders[i].team);
+        assert_ptr_equal(contenders[i].prepared.view->layer, contenders[0].prepared.view->layer);
     }
-    const region *region = model_panels_region(model);
-    assert_non_null(region);
-    assert_int_equal(counter.live_bytes - before,
-                     region->bytes + model->view.layers * sizeof(layer_view));
+    for (uint32_t i = 0; i < 4; i++)
+        prepared_close(&contenders[i].prepared);
+    assert_non_null(cpu_weights_region(model->store));
     avo_model_close(model);
     assert_int_equal(counter.live, 0);
 }
@@ -229,9 +261,11 @@ static void out_of_memory_leaves_nothing(void **state) {
     test_allocator counter;
     test_allocator_init(&counter);
     avo_model *model = open_model(test_fixture_path("models/gpt2.gguf"), &counter.allocator);
-    team *team;
-    const model_view *view;
-    assert_ok(team_open(NULL, 2, &team, &error));
+    weights_source source = model_weights(model, &model->view);
+    device_options options = plain_options;
+    options.allocator = &counter.allocator;
+    prepared p;
+    prepared_open(&p, model, 2, &options);
     size_t live = counter.live;
     size_t begin = counter.allocations;
     size_t failures = 0;
@@ -240,21 +274,20 @@ static void out_of_memory_leaves_nothing(void **state) {
         counter.fail_at = begin + failures + 1;
         counter.allocations = begin;
         memset(&error, 0, sizeof(error));
-        status = model_panels(model, team, &plain_options, &view, &error);
+        status = prepared_weights(&p, &source, &error);
         if (status != AVO_OK) {
             assert_int_equal(status, AVO_ERROR_MEMORY);
             assert_non_null(strstr(error.text, "out of memory: "));
-            assert_null(view);
-            assert_int_equal(counter.live, live);
-            assert_null(model_panels_region(model));
+            if (cpu_weights_region(model->store) == NULL)
+                assert_int_equal(counter.live, live);
             failures++;
         }
         assert_true(failures < 100);
     } while (status != AVO_OK);
-    assert_int_equal(failures, 3); /* layers, region, list */
+    assert_int_equal(failures, 5); /* panels, layers, region, list, and the weights themselves */
     size_t matrices = 0;
-    visit_all(&model->view, view, expect_same_values, &matrices);
-    team_close(team);
+    visit_all(&model->view, p.view, expect_same_values, &matrices);
+    prepared_close(&p);
     avo_model_close(model);
     assert_int_equal(counter.live, 0);
 }
@@ -276,24 +309,23 @@ static void progress_ends_full_and_can_cancel(void **state) {
     (void)state;
     avo_error error = {0};
     avo_model *model = open_model(test_fixture_path("models/qwen3.gguf"), NULL);
-    team *team;
-    const model_view *view;
-    assert_ok(team_open(NULL, 3, &team, &error));
+    prepared p;
+    prepared_open(&p, model, 3, &plain_options);
     progress_log log = {.refuse_at = 1};
-    panels_options options = plain_options;
-    options.progress = log_progress;
-    options.progress_context = &log;
-    assert_refused(model_panels(model, team, &options, &view, &error), AVO_ERROR_CANCELLED, &error,
-                   "cancelled");
-    assert_null(view);
+    weights_source source = model_weights(model, &model->view);
+    source.progress = log_progress;
+    source.progress_context = &log;
+    assert_refused(prepared_weights(&p, &source, &error), AVO_ERROR_CANCELLED, &error, "cancelled");
+    assert_null(p.view);
     log = (progress_log){0};
-    assert_ok_error(model_panels(model, team, &options, &view, &error), &error);
+    assert_ok_error(prepared_weights(&p, &source, &error), &error);
+    device_weights_close(p.weights);
     assert_true(log.calls > 0 && log.total > 0);
     assert_int_equal(log.last, log.total);
     log = (progress_log){0};
-    assert_ok(model_panels(model, team, &options, &view, &error));
+    assert_ok(prepared_weights(&p, &source, &error));
     assert_int_equal(log.calls, 0); /* nothing to do any more */
-    team_close(team);
+    prepared_close(&p);
     avo_model_close(model);
 }
 
@@ -304,19 +336,27 @@ static void locked_weights_are_locked_or_refused(void **state) {
     for (size_t i = 0; i < 2; i++) {
         avo_error error = {0};
         avo_model *model = open_model(packed("llama2", types[i]), NULL);
-        team *team;
-        const model_view *view;
-        assert_ok(team_open(NULL, 2, &team, &error));
-        panels_options options = plain_options;
-        options.region.lock = true;
-        avo_status status = model_panels(model, team, &options, &view, &error);
-        const region *region = model_panels_region(model);
+        device_options options = plain_options;
+        options.lock = true;
+        options.threads = 2;
+        prepared p = {0};
+        stream_shape shape = {.model = &model->view,
+                              .rows_max = 1,
+                              .logits_max = 1,
+                              .head_rows = 1,
+                              .context_max = 32,
+                              .pairs_max = 128};
+        weights_source source = model_weights(model, &model->view);
+        assert_ok_error(device_open(&options, &p.device, &error), &error);
+        avo_status status = device_stream_open(p.device, &shape, &p.stream, &error);
+        if (status == AVO_OK)
+            status = prepared_weights(&p, &source, &error);
+        const region *region = cpu_weights_region(model->store);
         if (status == AVO_OK)
             assert_true(region == NULL || region->locked);
         else
             assert_refused(status, AVO_ERROR_MEMORY, &error, "RLIMIT_MEMLOCK");
-        assert_int_equal(view != NULL, status == AVO_OK);
-        team_close(team);
+        prepared_close(&p);
         avo_model_close(model);
     }
 }
@@ -331,13 +371,13 @@ static void the_file_can_still_be_read(void **state) {
     const weight_view *query = &model->view.layer[0].query.weight;
     assert_true(query->k <= 4096);
     weight_decode_row(query, 3, before);
-    team *team;
-    const model_view *view;
-    assert_ok(team_open(NULL, 2, &team, &error));
-    assert_ok(model_panels(model, team, &plain_options, &view, &error));
+    weights_source source = model_weights(model, &model->view);
+    prepared p;
+    prepared_open(&p, model, 2, &plain_options);
+    assert_ok(prepared_weights(&p, &source, &error));
     weight_decode_row(query, 3, after);
     assert_memory_equal(before, after, query->k * sizeof(float));
-    team_close(team);
+    prepared_close(&p);
     avo_model_close(model);
 }
 
@@ -352,5 +392,5 @@ int main(void) {
         cmocka_unit_test(locked_weights_are_locked_or_refused),
         cmocka_unit_test(the_file_can_still_be_read),
     };
-    return cmocka_run_group_tests_name("model/panels", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("device/weights", tests, NULL, NULL);
 }

@@ -1,11 +1,20 @@
-/* Repacking at load: which matrices, where they go, and the parallel walk. */
-#include "model/panels.h"
+/* Weights of CPU devices. Kernels read every matrix in PANELS; the reference reads any layout and
+ * uses the file in place. What a file holds in PANELS stays where it is; the rest is repacked,
+ * exact in value, into one region of huge pages. Built once per model by the first engine that
+ * needs it, shared by all through the model's store, and dropped with the model.
+ *
+ * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
+ * the order of the forward pass. A step of few rows cuts its products in the same way, so that a
+ * worker finds its pages on its own NUMA node; many rows are cut too, and the next free worker
+ * takes the next part (phases/products.c), wherever its panels are. Another team size later
+ * computes the same, from where the pages are.
+ */
+#include "device/cpu/cpu.h"
 
-#include "base/allocator.h"
 #include "base/checked.h"
+#include "device/store.h"
 #include "quant/panels.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -13,13 +22,14 @@
 #define PROGRESS_BYTES   ((uint64_t)4 << 20)  /* between two reports: about 1 ms of work */
 #define FORGET_BYTES     ((uint64_t)64 << 20) /* of the file that lie in memory twice, at most */
 
-struct model_panels {
-    pthread_mutex_t mutex;
-    bool built;
-    model_view view;
+static const char panels_key[] = "cpu panels"; /* in the model's store */
+
+typedef struct panels {
+    const avo_allocator *allocator;
+    model_view view; /* rotation tables are those of whoever built it: each engine has its own */
     layer_view *layers;
     region region;
-};
+} panels;
 
 /* ---- Every matrix, in the order of the forward pass ---- */
 
@@ -47,7 +57,7 @@ static const weight_view *weight_at(const model_view *view, size_t index) {
 }
 
 /* The same place in the view that is being built, whose layers are ours to write. */
-static weight_view *weight_to(struct model_panels *panels, size_t index) {
+static weight_view *weight_to(panels *panels, size_t index) {
     return (weight_view *)(uintptr_t)weight_at(&panels->view, index);
 }
 
@@ -68,40 +78,39 @@ static bool lies_ready(const weight_view *weight) {
     return weight->layout == QUANT_LAYOUT_PANELS && (uintptr_t)weight->data % PANEL_LINE_BYTES == 0;
 }
 
-static avo_status repack_of(const avo_model *model, const weight_view *weight,
-                            const panels_options *options, repack *out, avo_error *error) {
+static avo_status repack_of(const cpu_device *cpu, const weights_source *source,
+                            const weight_view *weight, repack *out, avo_error *error) {
     *out = (repack){.from = *weight, .to = *weight};
-    out->needed = !lies_ready(weight) || options->copy_mapped;
+    out->needed = !lies_ready(weight) || cpu->copy_mapped;
     out->to.type = weight_repack_type(weight);
     out->to.layout = QUANT_LAYOUT_PANELS;
-    out->to.column_stride = 0;
     uint64_t panel_bytes;
     uint64_t bytes;
     if (!weight_panel_bytes(out->to.type, weight->k, &panel_bytes) ||
         !weight_bytes(out->to.type, QUANT_LAYOUT_PANELS, weight->rows, weight->k, &bytes) ||
         bytes > SIZE_MAX)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: a matrix of %u × %u in type %s cannot be repacked",
-                           model->source->path, weight->rows, weight->k, quant_name(weight->type));
+                           "%s: a matrix of %u × %u in type %s cannot be repacked", source->path,
+                           weight->rows, weight->k, quant_name(weight->type));
     out->panel_bytes = (size_t)panel_bytes;
     out->bytes = (size_t)bytes;
     return AVO_OK;
 }
 
-static void count_group(panels_plan *plan, const repack *matrix) {
-    panels_group *group = plan->group;
+static void count_group(weights_plan *plan, const repack *matrix) {
+    weights_group *group = plan->group;
     for (uint32_t i = 0; i < plan->groups; i++, group++)
         if (group->from == matrix->from.type && group->to == matrix->to.type &&
             group->layout == matrix->from.layout && group->repacked == matrix->needed)
             break;
-    if (group == plan->group + PANELS_GROUPS_MAX)
+    if (group == plan->group + WEIGHTS_GROUPS_MAX)
         group--; /* more kinds than a file can reasonably have: the last one takes the rest */
     if (group == plan->group + plan->groups) {
         plan->groups++;
-        *group = (panels_group){.from = matrix->from.type,
-                                .to = matrix->to.type,
-                                .layout = matrix->from.layout,
-                                .repacked = matrix->needed};
+        *group = (weights_group){.from = matrix->from.type,
+                                 .to = matrix->to.type,
+                                 .layout = matrix->from.layout,
+                                 .repacked = matrix->needed};
     }
     group->matrices++;
     group->bytes += matrix->bytes;
@@ -114,17 +123,17 @@ static uint64_t stored_bytes(const weight_view *weight) {
     return known ? bytes : 0;
 }
 
-static avo_status measure(const avo_model *model, const panels_options *options, panels_plan *plan,
+static avo_status measure(const cpu_device *cpu, const weights_source *source, weights_plan *plan,
                           size_t *region_bytes, avo_error *error) {
-    const model_view *view = &model->view;
+    const model_view *view = source->model;
     size_t total = 0;
-    *plan = (panels_plan){.mapped_bytes = model->weight_bytes};
+    *plan = (weights_plan){.mapped_bytes = source->file_bytes};
     for (size_t i = 0; i < linear_count(view); i++) {
         const weight_view *weight = weight_at(view, i);
         if (weight->data == NULL)
             continue;
         repack matrix;
-        AVO_TRY(repack_of(model, weight, options, &matrix, error));
+        AVO_TRY(repack_of(cpu, source, weight, &matrix, error));
         count_group(plan, &matrix);
         if (!matrix.needed)
             continue;
@@ -132,40 +141,41 @@ static avo_status measure(const avo_model *model, const panels_options *options,
         if (!size_round_up(matrix.bytes, MATRIX_ALIGNMENT, &rounded) ||
             !size_add(total, rounded, &total))
             return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large",
-                               model->source->path);
+                               source->path);
         if (weight->data != view->embedding.data) /* tied: rows are still looked up there */
             plan->mapped_bytes -= stored_bytes(weight);
     }
     *region_bytes = total;
-    if (total > 0 && !region_round(total, options->region.huge, &total))
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large",
-                           model->source->path);
-    plan->repack_bytes = total;
+    if (total > 0 && !region_round(total, cpu->region.huge, &total))
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large", source->path);
+    plan->copied_bytes = total;
     plan->missing_bytes = total;
     return AVO_OK;
 }
 
-avo_status model_panels_plan(const avo_model *model, const panels_options *options,
-                             panels_plan *plan, avo_error *error) {
+avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
+                            avo_error *error) {
+    const cpu_device *cpu = (const cpu_device *)(const void *)device;
+    *plan = (weights_plan){.mapped_bytes = source->file_bytes};
+    if (!cpu->choice.backend.panels)
+        return AVO_OK;
     size_t region_bytes;
-    AVO_TRY(measure(model, options, plan, &region_bytes, error));
-    pthread_mutex_lock(&model->panels->mutex);
-    if (model->panels->built) {
+    AVO_TRY(measure(cpu, source, plan, &region_bytes, error));
+    const panels *built = weights_store_find(source->store, panels_key);
+    if (built != NULL) {
         plan->missing_bytes = 0;
-        plan->repack_bytes = model->panels->region.bytes; /* as its builder wanted it */
+        plan->copied_bytes = built->region.bytes; /* as its builder wanted it */
     }
-    pthread_mutex_unlock(&model->panels->mutex);
     return AVO_OK;
 }
 
 /* ---- The walk ---- */
 
 typedef struct walk {
-    const avo_model *model;
+    const weights_source *source;
     const repack *matrices; /* those that are needed */
     size_t count;
     uint64_t total;
-    const panels_options *options;
     uint64_t reported, forgotten; /* of `done`, when worker 0 last did so */
     atomic_uint_fast64_t done;
     atomic_bool cancelled;
@@ -174,6 +184,11 @@ typedef struct walk {
 static void repack_panel(const repack *matrix, size_t panel) {
     uint8_t *out = (uint8_t *)(uintptr_t)matrix->to.data + panel * matrix->panel_bytes;
     weight_repack_panel(&matrix->from, panel, matrix->to.type, out);
+}
+
+static void forget(const weights_source *source) {
+    if (source->forget != NULL)
+        source->forget(source->context);
 }
 
 /* Adds to what was done. Worker 0, which is the caller's thread, reports now and then, and gives
@@ -185,12 +200,12 @@ static void account(walk *walk, uint32_t worker, uint64_t bytes) {
         return;
     if (done >= walk->forgotten + FORGET_BYTES) {
         walk->forgotten = done;
-        source_forget(walk->model->source);
+        forget(walk->source);
     }
-    if (walk->options->progress == NULL || done < walk->reported + PROGRESS_BYTES)
+    if (walk->source->progress == NULL || done < walk->reported + PROGRESS_BYTES)
         return;
     walk->reported = done;
-    if (!walk->options->progress(walk->options->progress_context, "repack", done, walk->total))
+    if (!walk->source->progress(walk->source->progress_context, "repack", done, walk->total))
         atomic_store_explicit(&walk->cancelled, true, memory_order_relaxed);
 }
 
@@ -212,13 +227,13 @@ static void repack_share(void *context, uint32_t worker, uint32_t workers) {
 }
 
 static avo_status repack_all(walk *walk, team *team, avo_error *error) {
-    const panels_options *options = walk->options;
+    const weights_source *source = walk->source;
     team_run(team, repack_share, walk);
-    source_forget(walk->model->source);
+    forget(source);
     uint64_t done = atomic_load_explicit(&walk->done, memory_order_relaxed);
     bool cancelled = atomic_load_explicit(&walk->cancelled, memory_order_relaxed);
-    if (!cancelled && options->progress != NULL && walk->count > 0)
-        cancelled = !options->progress(options->progress_context, "repack", done, walk->total);
+    if (!cancelled && source->progress != NULL && walk->count > 0)
+        cancelled = !source->progress(source->progress_context, "repack", done, walk->total);
     if (cancelled)
         return status_fail(error, AVO_ERROR_CANCELLED,
                            "repacking was cancelled after %llu of %llu bytes",
@@ -241,140 +256,151 @@ static void find_neighbours(const model_view *view, size_t index, repack *matrix
     }
 }
 
+typedef struct building {
+    cpu_device *cpu;
+    const weights_source *source;
+    team *team;
+    panels *panels;
+} building;
+
 /* Fills `list` with what must be repacked, each matrix at its place of the region, and the new view
  * with where everything will be. */
-static avo_status lay_out(const avo_model *model, const panels_options *options, repack *list,
-                          walk *walk, avo_error *error) {
-    struct model_panels *panels = model->panels;
-    uint8_t *at = panels->region.data;
-    for (size_t i = 0; i < linear_count(&model->view); i++) {
-        const weight_view *weight = weight_at(&model->view, i);
+static avo_status lay_out(const building *b, repack *list, walk *walk, avo_error *error) {
+    uint8_t *at = b->panels->region.data;
+    const model_view *model = b->source->model;
+    for (size_t i = 0; i < linear_count(model); i++) {
+        const weight_view *weight = weight_at(model, i);
         repack matrix;
         if (weight->data == NULL)
             continue;
-        AVO_TRY(repack_of(model, weight, options, &matrix, error));
+        AVO_TRY(repack_of(b->cpu, b->source, weight, &matrix, error));
         if (!matrix.needed)
             continue;
-        find_neighbours(&model->view, i, &matrix);
+        find_neighbours(model, i, &matrix);
         matrix.to.data = at;
         at += (matrix.bytes + MATRIX_ALIGNMENT - 1) / MATRIX_ALIGNMENT * MATRIX_ALIGNMENT;
-        *weight_to(panels, i) = matrix.to;
+        *weight_to(b->panels, i) = matrix.to;
         list[walk->count++] = matrix;
         walk->total += matrix.bytes;
     }
     return AVO_OK;
 }
 
-static avo_status fill(const avo_model *model, team *team, const panels_options *options,
-                       avo_error *error) {
-    size_t count = linear_count(&model->view);
-    repack *list = allocator_take_array(model->allocator, count, sizeof(*list));
+static avo_status fill(const building *b, avo_error *error) {
+    const avo_allocator *allocator = b->panels->allocator;
+    size_t count = linear_count(b->source->model);
+    repack *list = allocator_take_array(allocator, count, sizeof(*list));
     if (list == NULL)
         return status_no_memory(error, "the list of matrices", count * sizeof(*list));
-    walk walk = {.model = model, .matrices = list, .options = options};
-    avo_status status = lay_out(model, options, list, &walk, error);
+    walk walk = {.source = b->source, .matrices = list};
+    avo_status status = lay_out(b, list, &walk, error);
     if (status == AVO_OK && walk.count > 0)
-        status = repack_all(&walk, team, error);
-    allocator_give(model->allocator, list, count * sizeof(*list));
+        status = repack_all(&walk, b->team, error);
+    allocator_give(allocator, list, count * sizeof(*list));
     return status;
 }
 
-static void clear(const avo_model *model) {
-    struct model_panels *panels = model->panels;
+static void panels_drop(void *value) {
+    panels *panels = value;
     region_close(&panels->region);
-    allocator_give(model->allocator, panels->layers, model->view.layers * sizeof(layer_view));
-    panels->layers = NULL;
-    panels->view = (model_view){0};
+    allocator_give(panels->allocator, panels->layers, panels->view.layers * sizeof(layer_view));
+    allocator_give(panels->allocator, panels, sizeof(*panels));
 }
 
-static avo_status take_memory(const avo_model *model, const panels_options *options,
-                              avo_error *error) {
-    struct model_panels *panels = model->panels;
-    panels_plan plan;
+static avo_status take_memory(const building *b, avo_error *error) {
+    panels *panels = b->panels;
+    const weights_source *source = b->source;
+    weights_plan plan;
     size_t bytes;
-    AVO_TRY(measure(model, options, &plan, &bytes, error));
-    size_t layers = model->view.layers;
-    panels->layers = allocator_take_array(model->allocator, layers, sizeof(layer_view));
+    AVO_TRY(measure(b->cpu, source, &plan, &bytes, error));
+    size_t layers = source->model->layers;
+    panels->layers = allocator_take_array(panels->allocator, layers, sizeof(layer_view));
     if (panels->layers == NULL)
         return status_no_memory(error, "layers", layers * sizeof(layer_view));
-    memcpy(panels->layers, model->view.layer, layers * sizeof(layer_view));
-    panels->view = model->view;
+    memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
+    panels->view = *source->model;
     panels->view.layer = panels->layers;
     if (bytes == 0)
         return AVO_OK;
-    avo_status status = region_open(model->allocator, bytes, &options->region,
+    avo_status status = region_open(b->cpu->data, bytes, &b->cpu->region,
                                     "repacked weights (`avocet pack` makes a file that needs none)",
                                     &panels->region, error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", model->source->path);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", source->path);
 }
 
 /* Locks what steps read from the file. */
-static avo_status lock_weight(const avo_model *model, const weight_view *weight, avo_error *error) {
+static avo_status lock_weight(const weights_source *source, const weight_view *weight,
+                              avo_error *error) {
     if (weight->data == NULL)
         return AVO_OK;
     avo_status status =
         region_lock(weight->data, (size_t)stored_bytes(weight), "mapped weights", error);
-    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", model->source->path);
+    return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", source->path);
 }
 
-static avo_status lock_mapped(const avo_model *model, avo_error *error) {
-    const model_view *view = &model->panels->view;
-    AVO_TRY(lock_weight(model, &view->embedding, error));
-    AVO_TRY(lock_weight(model, &view->position_embedding, error));
+static avo_status lock_mapped(const building *b, avo_error *error) {
+    const model_view *view = &b->panels->view;
+    AVO_TRY(lock_weight(b->source, &view->embedding, error));
+    AVO_TRY(lock_weight(b->source, &view->position_embedding, error));
     for (size_t i = 0; i < linear_count(view); i++) {
         const weight_view *weight = weight_at(view, i);
-        if (weight->data == weight_at(&model->view, i)->data)
-            AVO_TRY(lock_weight(model, weight, error));
+        if (weight->data == weight_at(b->source->model, i)->data)
+            AVO_TRY(lock_weight(b->source, weight, error));
     }
     return AVO_OK;
 }
 
-static avo_status build(const avo_model *model, team *team, const panels_options *options,
-                        avo_error *error) {
-    if (options->region.huge)
-        source_ask_huge(model->source);
-    AVO_TRY(take_memory(model, options, error));
-    AVO_TRY(fill(model, team, options, error));
-    return options->region.lock ? lock_mapped(model, error) : AVO_OK;
+static avo_status panels_fill(const building *b, avo_error *error) {
+    if (b->cpu->region.huge && b->source->ask_huge != NULL)
+        b->source->ask_huge(b->source->context);
+    AVO_TRY(take_memory(b, error));
+    AVO_TRY(fill(b, error));
+    return b->cpu->region.lock ? lock_mapped(b, error) : AVO_OK;
 }
 
-avo_status model_panels(const avo_model *model, team *team, const panels_options *options,
-                        const model_view **out, avo_error *error) {
-    struct model_panels *panels = model->panels;
-    *out = NULL;
-    pthread_mutex_lock(&panels->mutex);
-    avo_status status = AVO_OK;
-    if (!panels->built) {
-        status = build(model, team, options, error);
-        if (status != AVO_OK)
-            clear(model);
-        panels->built = status == AVO_OK;
+static avo_status panels_build(void *context, void **value, avo_error *error) {
+    building *b = context;
+    const avo_allocator *allocator = b->cpu->base.allocator;
+    b->panels = allocator_take_array(allocator, 1, sizeof(*b->panels));
+    if (b->panels == NULL)
+        return status_no_memory(error, "the model's panels", sizeof(*b->panels));
+    b->panels->allocator = allocator;
+    avo_status status = panels_fill(b, error);
+    if (status != AVO_OK) {
+        panels_drop(b->panels);
+        return status;
     }
-    if (panels->built)
-        *out = &panels->view;
-    pthread_mutex_unlock(&panels->mutex);
-    return status;
-}
-
-const region *model_panels_region(const avo_model *model) {
-    pthread_mutex_lock(&model->panels->mutex);
-    bool there = model->panels->built && model->panels->region.data != NULL;
-    pthread_mutex_unlock(&model->panels->mutex);
-    return there ? &model->panels->region : NULL;
-}
-
-avo_status model_panels_init(avo_model *model, avo_error *error) {
-    model->panels = allocator_take_array(model->allocator, 1, sizeof(*model->panels));
-    if (model->panels == NULL)
-        return status_no_memory(error, "the model's panels", sizeof(*model->panels));
-    pthread_mutex_init(&model->panels->mutex, NULL);
+    *value = b->panels;
     return AVO_OK;
 }
 
-void model_panels_close(avo_model *model) {
-    if (model->panels == NULL)
-        return;
-    clear(model);
-    pthread_mutex_destroy(&model->panels->mutex);
-    allocator_give(model->allocator, model->panels, sizeof(*model->panels));
+avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
+                            device_weights **out, avo_error *error) {
+    cpu_device *cpu = cpu_of(stream->device);
+    model_view view = *source->model;
+    if (cpu->choice.backend.panels) {
+        void *built;
+        building b = {.cpu = cpu, .source = source, .team = cpu_stream_of(stream)->team};
+        AVO_TRY(weights_store_take(source->store, panels_key, panels_build, &b, panels_drop, &built,
+                                   error));
+        view = ((const panels *)built)->view;
+        view.rotary = source->model->rotary;
+        view.rotary_tables = source->model->rotary_tables;
+    }
+    device_weights *weights =
+        allocator_take_array(stream->device->allocator, 1, sizeof(device_weights));
+    if (weights == NULL)
+        return status_no_memory(error, "the model's weights", sizeof(*weights));
+    *weights = (device_weights){.device = stream->device, .view = view};
+    *out = weights;
+    return AVO_OK;
+}
+
+void cpu_weights_close(device_weights *weights) {
+    allocator_give(weights->device->allocator, weights, sizeof(*weights));
+}
+
+const region *cpu_weights_region(weights_store *store) {
+    const panels *built = weights_store_find(store, panels_key);
+    return built != NULL && built->region.data != NULL ? &built->region : NULL;
 }

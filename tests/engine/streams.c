@@ -1,6 +1,6 @@
-/* AVO_TEST_THREADS: two lanes of one engine compute at the same time, over one pool of pages, with
- * any share of the threads each, and every row has the bits that it has alone; a session goes from
- * one lane to the other as it is. */
+/* AVO_TEST_THREADS: two streams of one engine compute at the same time, over one pool of pages,
+ * with any share of the threads each, and every row has the bits that it has alone; a session goes
+ * from one stream to the other as it is. */
 #include "support/support.h"
 
 #include "base/random.h"
@@ -26,7 +26,7 @@ typedef struct line {
     int32_t ids[TOKENS];
     float *alone; /* [TOKENS][vocabulary] */
     avo_session *session;
-    uint32_t lane; /* that computes it now; 2: none */
+    uint32_t stream; /* that computes it now; 2: none */
     uint32_t length;
 } line;
 
@@ -35,12 +35,12 @@ typedef struct flight {
     pthread_t thread;
 } flight;
 
-static avo_engine *open_engine(const avo_model *model, uint32_t threads, uint32_t lanes) {
+static avo_engine *open_engine(const avo_model *model, uint32_t threads, uint32_t streams) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     avo_error error = {0};
     avo_engine *engine = NULL;
     options.threads = threads;
-    options.lanes = lanes;
+    options.streams = streams;
     options.sessions_max = SESSIONS;
     options.context_max = 128;
     options.rows_max = 128;
@@ -70,18 +70,18 @@ static void compute_alone(const avo_model *model, line *lines) {
     avo_engine_close(engine);
 }
 
-/* Some lines that are in no lane get rows in this one; false: none did. */
-static bool fill(avo_batch *batch, line *lines, uint32_t lane, dice *dice) {
+/* Some lines that are in no stream get rows in this one; false: none did. */
+static bool fill(avo_batch *batch, line *lines, uint32_t stream, dice *dice) {
     bool any = false;
     avo_batch_clear(batch);
     for (int i = 0; i < SESSIONS; i++) {
         line *line = &lines[i];
         uint32_t left = TOKENS - line->length;
-        if (line->lane != 2 || left == 0 || roll(dice, 2) == 0)
+        if (line->stream != 2 || left == 0 || roll(dice, 2) == 0)
             continue;
-        uint32_t rows = lane == 0 ? 1 : 1 + roll(dice, left < 20 ? left : 20);
+        uint32_t rows = stream == 0 ? 1 : 1 + roll(dice, left < 20 ? left : 20);
         assert_ok(avo_batch_add_scored(batch, line->session, line->ids + line->length, rows, rows));
-        line->lane = lane;
+        line->stream = stream;
         any = true;
     }
     if (any)
@@ -89,11 +89,11 @@ static bool fill(avo_batch *batch, line *lines, uint32_t lane, dice *dice) {
     return any;
 }
 
-static void land(avo_batch *batch, line *lines, uint32_t lane) {
+static void land(avo_batch *batch, line *lines, uint32_t stream) {
     engine_step_end(batch);
     for (int i = 0; i < SESSIONS; i++) {
         line *line = &lines[i];
-        if (line->lane != lane)
+        if (line->stream != stream)
             continue;
         uint32_t length = avo_session_length(line->session);
         for (uint32_t t = line->length; t < length; t++)
@@ -101,16 +101,16 @@ static void land(avo_batch *batch, line *lines, uint32_t lane) {
                                 line->alone + (size_t)t * TINY_VOCABULARY,
                                 TINY_VOCABULARY * sizeof(float));
         line->length = length;
-        line->lane = 2;
+        line->stream = 2;
     }
 }
 
 static void *fly(void *context) {
-    engine_step_compute(context);
+    assert_ok(engine_step_compute(context));
     return NULL;
 }
 
-/* The books are this thread's; lane 1 is computed by another one meanwhile. */
+/* The books are this thread's; stream 1 is computed by another one meanwhile. */
 static void run_schedule(avo_engine *engine, line *lines, uint32_t threads, dice *dice) {
     avo_batch *near = NULL;
     flight far = {0};
@@ -119,23 +119,23 @@ static void run_schedule(avo_engine *engine, line *lines, uint32_t threads, dice
     assert_ok(engine_batch_open(engine, 1, &far.batch, NULL));
     for (int i = 0; i < SESSIONS; i++) {
         assert_ok(avo_session_open(engine, NULL, &lines[i].session, NULL));
-        lines[i].lane = 2;
+        lines[i].stream = 2;
         lines[i].length = 0;
     }
     uint32_t left = SESSIONS * TOKENS;
     while (left > 0) {
         if (!flying && fill(far.batch, lines, 1, dice)) {
             uint32_t workers = 1 + roll(dice, threads - 1);
-            engine_lane_resize(engine, 0, threads - workers);
-            engine_lane_resize(engine, 1, workers);
+            engine_stream_resize(engine, 0, threads - workers);
+            engine_stream_resize(engine, 1, workers);
             assert_int_equal(pthread_create(&far.thread, NULL, fly, far.batch), 0);
             flying = true;
         }
         if (!flying)
-            engine_lane_resize(engine, 0, threads);
+            engine_stream_resize(engine, 0, threads);
         for (uint32_t steps = roll(dice, 4); steps > 0; steps--)
             if (fill(near, lines, 0, dice)) {
-                engine_step_compute(near);
+                assert_ok(engine_step_compute(near));
                 land(near, lines, 0);
             }
         if (flying) {
@@ -153,7 +153,7 @@ static void run_schedule(avo_engine *engine, line *lines, uint32_t threads, dice
     avo_batch_close(far.batch);
 }
 
-static void lanes_compute_what_one_computes(void **state) {
+static void streams_compute_what_one_computes(void **state) {
     const avo_model *model = *state;
     static line lines[SESSIONS];
     dice dice = {.seed = 11};
@@ -173,8 +173,8 @@ static void lanes_compute_what_one_computes(void **state) {
         free(lines[i].alone);
 }
 
-/* A session of one lane is none of the other's business. */
-static void a_session_is_in_one_lane(void **state) {
+/* A session of one stream is none of the other's business. */
+static void a_session_is_in_one_stream(void **state) {
     avo_engine *engine = open_engine(*state, 2, 2);
     avo_batch *batch[2] = {NULL, NULL};
     avo_session *session = NULL, *fork = NULL;
@@ -193,7 +193,7 @@ static void a_session_is_in_one_lane(void **state) {
     avo_engine_close(engine);
 }
 
-static void the_plan_knows_the_second_lane(void **state) {
+static void the_plan_knows_the_second_stream(void **state) {
     const avo_model *model = *state;
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
     avo_plan one = AVO_PLAN_INIT, two = AVO_PLAN_INIT;
@@ -201,23 +201,23 @@ static void the_plan_knows_the_second_lane(void **state) {
     options.threads = 2;
     options.context_max = 64;
     assert_ok(avo_engine_plan(model, &options, &one, NULL));
-    options.lanes = 2;
+    options.streams = 2;
     assert_ok(avo_engine_plan(model, &options, &two, NULL));
-    assert_int_equal(one.lanes, 1);
-    assert_int_equal(one.lane_bytes, 0);
-    assert_int_equal(two.lanes, 2);
-    assert_true(two.lane_bytes > 0);
-    assert_int_equal(two.scratch_bytes, one.scratch_bytes + two.lane_bytes);
+    assert_int_equal(one.streams, 1);
+    assert_int_equal(one.stream_bytes, 0);
+    assert_int_equal(two.streams, 2);
+    assert_true(two.stream_bytes > 0);
+    assert_int_equal(two.scratch_bytes, one.scratch_bytes + two.stream_bytes);
     options.memory_max = one.kv_bytes + one.scratch_bytes + one.session_bytes + 1;
     assert_int_equal(avo_engine_plan(model, &options, &two, &error), AVO_ERROR_MEMORY);
     options.memory_max = 0;
     options.threads = 1;
     assert_refused(avo_engine_plan(model, &options, &two, &error), AVO_ERROR_ARGUMENT, &error,
-                   "lanes: 2 need as many threads");
+                   "2 streams need 2 threads");
     options.threads = 4;
-    options.lanes = 3;
+    options.streams = 3;
     assert_refused(avo_engine_plan(model, &options, &two, &error), AVO_ERROR_ARGUMENT, &error,
-                   "lanes: 3");
+                   "streams: 3");
 }
 
 static int open_model(void **state) {
@@ -235,9 +235,9 @@ static int close_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lanes_compute_what_one_computes),
-        cmocka_unit_test(a_session_is_in_one_lane),
-        cmocka_unit_test(the_plan_knows_the_second_lane),
+        cmocka_unit_test(streams_compute_what_one_computes),
+        cmocka_unit_test(a_session_is_in_one_stream),
+        cmocka_unit_test(the_plan_knows_the_second_stream),
     };
-    return cmocka_run_group_tests_name("engine/lanes", tests, open_model, close_model);
+    return cmocka_run_group_tests_name("engine/streams", tests, open_model, close_model);
 }

@@ -1,0 +1,105 @@
+/* CPU devices: one for the reference and one for each instruction set. A stream is a team of
+ * threads and the scratch of a step; memory is the host's own, so weights, adapters and KV pages
+ * are used in place wherever their layout allows it. */
+#ifndef AVO_DEVICE_CPU_CPU_H
+#define AVO_DEVICE_CPU_CPU_H
+
+#include "base/region.h"
+#include "device/cpu/backend.h"
+#include "device/driver.h"
+
+extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx512, cpu_driver_amx;
+
+/* Opens one with the names of `driver`. `data`: where scratch, KV pages and repacked weights come
+ * from, NULL: the allocator of the options. Threads touch everything else at any time, but data
+ * only during calls and steps. */
+AVO_MUST_USE avo_status cpu_open_with_data(const device_driver *driver,
+                                           const device_options *options, const avo_allocator *data,
+                                           device **out, avo_error *error);
+
+typedef struct cpu_device {
+    device base;
+    const avo_allocator *data;
+    backend_choice choice;
+    region_options region; /* of every block: huge pages, locking, NUMA nodes */
+    bool copy_mapped;      /* panels of the file are copied into huge pages, too */
+    team_pin pin;
+} cpu_device;
+
+static inline cpu_device *cpu_of(device *device) {
+    return (cpu_device *)(void *)device;
+}
+
+/* ---- Placement ---- */
+
+/* Sets region, pin and what device_info says about them. */
+AVO_MUST_USE avo_status cpu_place(const device_options *options, cpu_device *cpu, avo_error *error);
+
+/* ---- Scratch ---- */
+
+/* Bytes of the parts of one stream's scratch, in the order in which they lie in one block. */
+#define SCRATCH_PARTS 16
+typedef struct scratch_sizes {
+    size_t part[SCRATCH_PARTS];
+    size_t total;
+    size_t worker_bytes;
+} scratch_sizes;
+
+/* False when the product wraps. */
+bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const backend *backend,
+                         scratch_sizes *sizes);
+/* Cuts `block` into the buffers. */
+void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint8_t *block,
+                     scratch_view *scratch);
+
+/* ---- Streams ---- */
+
+typedef struct cpu_stream {
+    device_stream base;
+    stream_shape shape; /* its model is the caller's and not read again */
+    uint32_t width, vocabulary;
+    team *team;
+    region region;
+    scratch_view scratch;
+    telemetry_engine *telemetry; /* NULL: nobody counts */
+} cpu_stream;
+
+static inline cpu_stream *cpu_stream_of(device_stream *stream) {
+    return (cpu_stream *)(void *)stream;
+}
+
+extern const device_operations cpu_operations;
+
+bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);
+AVO_MUST_USE avo_status cpu_stream_open(device *device, const stream_shape *shape,
+                                        device_stream **out, avo_error *error);
+void cpu_stream_close(device_stream *stream);
+void cpu_stream_resize(device_stream *stream, uint32_t threads);
+uint32_t cpu_stream_workers(const device_stream *stream);
+void cpu_stream_report(device_stream *stream, telemetry_engine *telemetry);
+AVO_MUST_USE avo_status cpu_stream_measure(device_stream *stream, double *bytes_per_second,
+                                           avo_error *error);
+AVO_MUST_USE avo_status cpu_start(device_stream *stream, device_work work, const device_step *step,
+                                  avo_error *error);
+AVO_MUST_USE avo_status cpu_wait(device_stream *stream, avo_error *error);
+AVO_MUST_USE avo_status cpu_read_top(device_stream *stream, const logit_top **top,
+                                     avo_error *error);
+AVO_MUST_USE avo_status cpu_read_logits(device_stream *stream, uint32_t row, const float **logits,
+                                        avo_error *error);
+AVO_MUST_USE avo_status cpu_read_normed(device_stream *stream, uint32_t count, const float **rows,
+                                        avo_error *error);
+AVO_MUST_USE avo_status cpu_read_tap(device_stream *stream, uint32_t tap, uint32_t first,
+                                     uint32_t count, const float **rows, avo_error *error);
+
+/* ---- Weights ---- */
+
+AVO_MUST_USE avo_status cpu_weights_plan(const device *device, const weights_source *source,
+                                         weights_plan *plan, avo_error *error);
+AVO_MUST_USE avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
+                                         device_weights **out, avo_error *error);
+void cpu_weights_close(device_weights *weights);
+/* The region of repacked weights in a model's store, for those who show it; NULL while nothing was
+ * repacked. */
+const region *cpu_weights_region(weights_store *store);
+
+#endif

@@ -1,0 +1,203 @@
+/* The CPU drivers: opening a device, and its memory, which is the host's. */
+#include "device/cpu/cpu.h"
+
+#include "base/checked.h"
+#include "base/cpu.h"
+
+#include <string.h>
+
+/* ---- Memory ---- */
+
+static bool memory_round(const device *device, size_t bytes, uint64_t *rounded) {
+    size_t size;
+    if (!region_round(bytes, device->info.huge, &size))
+        return false;
+    *rounded = size;
+    return true;
+}
+
+static avo_status memory_take(device *device, size_t bytes, const char *what, device_memory *out,
+                              avo_error *error) {
+    cpu_device *cpu = cpu_of(device);
+    region *block = allocator_take_array(device->allocator, 1, sizeof(*block));
+    if (block == NULL)
+        return status_no_memory(error, what, sizeof(*block));
+    avo_status status = region_open(cpu->data, bytes, &cpu->region, what, block, error);
+    if (status != AVO_OK) {
+        allocator_give(device->allocator, block, sizeof(*block));
+        return status;
+    }
+    *out = (device_memory){.address = block->data, .bytes = bytes, .owner = block};
+    return AVO_OK;
+}
+
+static void memory_give(device *device, device_memory *memory) {
+    region *block = memory->owner;
+    region_close(block);
+    allocator_give(device->allocator, block, sizeof(*block));
+}
+
+static avo_status copy_in(device *device, uint8_t *to, const void *from, size_t bytes,
+                          avo_error *error) {
+    (void)device;
+    (void)error;
+    memcpy(to, from, bytes);
+    return AVO_OK;
+}
+
+static avo_status copy_out(device *device, void *to, const uint8_t *from, size_t bytes,
+                           avo_error *error) {
+    (void)device;
+    (void)error;
+    memcpy(to, from, bytes);
+    return AVO_OK;
+}
+
+static avo_status copy_across(device *device, uint8_t *to, const uint8_t *from, size_t bytes,
+                              avo_error *error) {
+    return copy_in(device, to, from, bytes, error);
+}
+
+static avo_status zero(device *device, uint8_t *to, size_t bytes, avo_error *error) {
+    (void)device;
+    (void)error;
+    memset(to, 0, bytes);
+    return AVO_OK;
+}
+
+/* ---- Adapters: used in place ---- */
+
+static avo_status adapter_open(device *device, const adapter_view *view, const model_view *model,
+                               device_adapter *out, avo_error *error) {
+    (void)device;
+    (void)model;
+    (void)error;
+    out->view = view;
+    return AVO_OK;
+}
+
+static void adapter_close(device *device, device_adapter *adapter) {
+    (void)device;
+    (void)adapter;
+}
+
+/* ---- Opening ---- */
+
+static void close_device(device *device) {
+    allocator_give(device->allocator, device, sizeof(cpu_device));
+}
+
+const device_operations cpu_operations = {
+    .close = close_device,
+    .memory_round = memory_round,
+    .memory_take = memory_take,
+    .memory_give = memory_give,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy_across = copy_across,
+    .zero = zero,
+    .weights_plan = cpu_weights_plan,
+    .weights_open = cpu_weights_open,
+    .weights_close = cpu_weights_close,
+    .adapter_open = adapter_open,
+    .adapter_close = adapter_close,
+    .stream_bytes = cpu_stream_bytes,
+    .stream_open = cpu_stream_open,
+    .stream_close = cpu_stream_close,
+    .stream_resize = cpu_stream_resize,
+    .stream_workers = cpu_stream_workers,
+    .stream_report = cpu_stream_report,
+    .stream_measure = cpu_stream_measure,
+    .start = cpu_start,
+    .wait = cpu_wait,
+    .read_top = cpu_read_top,
+    .read_logits = cpu_read_logits,
+    .read_normed = cpu_read_normed,
+    .read_tap = cpu_read_tap,
+};
+
+static avo_status count_threads(const device_options *options, device_info *info,
+                                avo_error *error) {
+    if (options->threads > TEAM_THREADS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be at most %u",
+                           options->threads, (unsigned)TEAM_THREADS_MAX);
+    info->threads = options->threads;
+    if (info->threads == 0) {
+        uint32_t usable = cpu_usable_threads();
+        info->threads = usable < TEAM_THREADS_MAX ? usable : TEAM_THREADS_MAX;
+    }
+    if (options->streams <= info->threads)
+        return AVO_OK;
+    return status_fail(
+        error, AVO_ERROR_ARGUMENT,
+        "%u streams need %u threads, there %s %u%s: use one stream (cores \"mixed\") "
+        "or more threads",
+        options->streams, options->streams, info->threads == 1 ? "is" : "are", info->threads,
+        options->threads == 0 ? " that this process may use" : "");
+}
+
+static avo_status set_up(cpu_device *cpu, const device_driver *driver,
+                         const device_options *options, avo_error *error) {
+    device_info *info = &cpu->base.info;
+    AVO_TRY(backend_choose(driver->name, &cpu->choice, error));
+    AVO_TRY(count_threads(options, info, error));
+    AVO_TRY(cpu_place(options, cpu, error));
+    memory_limit limit = memory_limit_detect();
+    bool reference = !cpu->choice.backend.panels;
+    info->name = driver->name;
+    info->kind = driver->kind;
+    info->arithmetic = reference ? "ref" : "fast";
+    info->kv_default = cpu->choice.backend.kv_default;
+    info->observes = reference;
+    info->host = true;
+    info->memory_available = limit.available_bytes;
+    info->memory_limit = limit.source;
+    return AVO_OK;
+}
+
+avo_status cpu_open_with_data(const device_driver *driver, const device_options *options,
+                              const avo_allocator *data, device **out, avo_error *error) {
+    cpu_device *cpu = allocator_take_array(options->allocator, 1, sizeof(*cpu));
+    if (cpu == NULL)
+        return status_no_memory(error, "the device", sizeof(*cpu));
+    cpu->base.operations = &cpu_operations;
+    cpu->base.allocator = options->allocator;
+    cpu->data = data != NULL ? data : options->allocator;
+    avo_status status = set_up(cpu, driver, options, error);
+    if (status != AVO_OK) {
+        close_device(&cpu->base);
+        return status;
+    }
+    *out = &cpu->base;
+    return AVO_OK;
+}
+
+static avo_status open(const device_driver *driver, const device_options *options,
+                       const char *parameters, device **out, avo_error *error) {
+    if (parameters != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device '%s:%.40s': CPU devices take no parameters", driver->name,
+                           parameters);
+    return cpu_open_with_data(driver, options, NULL, out, error);
+}
+
+static bool works_reference(void) {
+    return backend_works("ref");
+}
+
+static bool works_avx2(void) {
+    return backend_works("avx2");
+}
+
+static bool works_avx512(void) {
+    return backend_works("avx512");
+}
+
+static bool works_amx(void) {
+    return backend_works("amx");
+}
+
+const device_driver cpu_driver_reference = {"ref", "cpu", 0, works_reference, open};
+const device_driver cpu_driver_avx2 = {"avx2", "cpu", 10, works_avx2, open};
+const device_driver cpu_driver_avx512 = {"avx512", "cpu", 20, works_avx512, open};
+const device_driver cpu_driver_amx = {"amx", "cpu", 30, works_amx, open};

@@ -1,0 +1,193 @@
+/* Streams of CPU devices: a team of threads and scratch for one step. A start computes at once on
+ * the team, with the caller's thread among its workers, so that there is nothing to wait for. */
+#include "base/cpu.h"
+#include "base/float_mode.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/limits.h"
+
+#define READ_SECONDS 0.06 /* with the first passes; a pass that has begun is not cut */
+
+/* ---- Opening ---- */
+
+/* Threads of a stream's team: all of them in the first, all but one in the second, since the first
+ * always keeps one. */
+static uint32_t stream_threads(const device *device, uint32_t index) {
+    return index == 0 ? device->info.threads : device->info.threads - 1;
+}
+
+bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+    const cpu_device *cpu = (const cpu_device *)(const void *)device;
+    scratch_sizes sizes;
+    return cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
+                               &sizes) &&
+           device_memory_round(device, sizes.total, bytes);
+}
+
+static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *error) {
+    const device *device = &cpu->base;
+    const stream_shape *shape = &stream->shape;
+    /* The second stream's workers take their places from the other end. */
+    team_options options = {.threads = stream_threads(device, shape->index),
+                            .pin = cpu->pin,
+                            .places = shape->index > 0 ? device->info.threads : 0};
+    AVO_TRY(team_open_with(device->allocator, &options, &stream->team, error));
+    scratch_sizes sizes;
+    if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, &sizes))
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "scratch for %u rows is too large: ask for fewer rows or a shorter "
+                           "context",
+                           shape->rows_max);
+    AVO_TRY(region_open(cpu->data, sizes.total, &cpu->region, "scratch", &stream->region, error));
+    cpu_scratch_cut(&sizes, shape, stream->region.data, &stream->scratch);
+    return AVO_OK;
+}
+
+avo_status cpu_stream_open(device *device, const stream_shape *shape, device_stream **out,
+                           avo_error *error) {
+    cpu_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
+    if (stream == NULL)
+        return status_no_memory(error, "a stream", sizeof(*stream));
+    stream->base.device = device;
+    stream->shape = *shape;
+    stream->width = shape->model->width;
+    stream->vocabulary = shape->model->vocabulary;
+    avo_status status = open_parts(cpu_of(device), stream, error);
+    if (status != AVO_OK) {
+        cpu_stream_close(&stream->base);
+        return status;
+    }
+    *out = &stream->base;
+    return AVO_OK;
+}
+
+void cpu_stream_close(device_stream *base) {
+    cpu_stream *stream = cpu_stream_of(base);
+    team_close(stream->team);
+    region_close(&stream->region);
+    allocator_give(base->device->allocator, stream, sizeof(*stream));
+}
+
+void cpu_stream_resize(device_stream *stream, uint32_t threads) {
+    team_resize(cpu_stream_of(stream)->team, threads);
+}
+
+uint32_t cpu_stream_workers(const device_stream *stream) {
+    return team_size(((const cpu_stream *)(const void *)stream)->team);
+}
+
+/* Worker 0 is the thread that leads; it is counted again when another thread does. */
+static void count_hardware(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    telemetry_engine_count(context, worker);
+}
+
+void cpu_stream_report(device_stream *base, telemetry_engine *telemetry) {
+    cpu_stream *stream = cpu_stream_of(base);
+    stream->telemetry = telemetry;
+    if (telemetry == NULL)
+        return;
+    team_count_waits(stream->team);
+    team_run(stream->team, count_hardware, telemetry);
+}
+
+avo_status cpu_stream_measure(device_stream *base, double *bytes_per_second, avo_error *error) {
+    team *team = cpu_stream_of(base)->team;
+    /* A quarter of the free memory is enough to be no bother. */
+    uint64_t room = memory_limit_detect().available_bytes / 4;
+    size_t bytes = LIMITS_READ_BYTES;
+    bytes = room < bytes ? (size_t)room / 4096 * 4096 : bytes;
+    if (bytes == 0)
+        return status_no_memory(error, "memory to read", 4096);
+    region memory;
+    region_options options = {.huge = true};
+    AVO_TRY(
+        region_open(base->device->allocator, bytes, &options, "memory to read", &memory, error));
+    limits_touch(team, memory.data, bytes);
+    *bytes_per_second = limits_read(team, memory.data, bytes, READ_SECONDS);
+    region_close(&memory);
+    return AVO_OK;
+}
+
+/* ---- Steps ---- */
+
+typedef struct phase_task {
+    const step_view *step;
+    void (*phase)(const step_view *step, uint32_t worker);
+} phase_task;
+
+static void phase_worker(void *context, uint32_t worker, uint32_t workers) {
+    (void)workers;
+    const phase_task *task = context;
+    task->phase(task->step, worker);
+}
+
+avo_status cpu_start(device_stream *base, device_work work, const device_step *given,
+                     avo_error *error) {
+    (void)error;
+    cpu_stream *stream = cpu_stream_of(base);
+    const backend *backend = &cpu_of(base->device)->choice.backend;
+    kv_view kv = {.type = given->kv->type,
+                  .pool = given->kv->memory.address,
+                  .page_bytes = given->kv->page_bytes,
+                  .layer_offset = given->kv->layer_offset};
+    step_view step = {.model = &given->weights->view,
+                      .batch = given->batch,
+                      .kv = &kv,
+                      .scratch = &stream->scratch,
+                      .shape = &stream->shape,
+                      .backend = backend,
+                      .team = stream->team,
+                      .observer = given->observer,
+                      .telemetry = stream->telemetry,
+                      .tracing = given->tracing};
+    float_mode mode;
+    float_mode_enter(&mode);
+    if (work == DEVICE_FORWARD) {
+        cpu_forward(&step);
+    } else {
+        phase_task task = {&step, work == DEVICE_HEAD ? backend->head : backend->hidden};
+        team_run(stream->team, phase_worker, &task);
+    }
+    float_mode_leave(&mode);
+    return AVO_OK;
+}
+
+avo_status cpu_wait(device_stream *stream, avo_error *error) {
+    (void)stream;
+    (void)error;
+    return AVO_OK;
+}
+
+/* ---- Results, read in place ---- */
+
+avo_status cpu_read_top(device_stream *stream, const logit_top **top, avo_error *error) {
+    (void)error;
+    *top = cpu_stream_of(stream)->scratch.top;
+    return AVO_OK;
+}
+
+avo_status cpu_read_logits(device_stream *base, uint32_t row, const float **logits,
+                           avo_error *error) {
+    (void)error;
+    const cpu_stream *stream = cpu_stream_of(base);
+    *logits = stream->scratch.logits + (size_t)row * stream->vocabulary;
+    return AVO_OK;
+}
+
+avo_status cpu_read_normed(device_stream *stream, uint32_t count, const float **rows,
+                           avo_error *error) {
+    (void)count;
+    (void)error;
+    *rows = cpu_stream_of(stream)->scratch.normed;
+    return AVO_OK;
+}
+
+avo_status cpu_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+                        const float **rows, avo_error *error) {
+    (void)count;
+    (void)error;
+    const cpu_stream *stream = cpu_stream_of(base);
+    *rows = stream->scratch.tap +
+            ((size_t)tap * stream->shape.rows_max + first) * (size_t)stream->width;
+    return AVO_OK;
+}

@@ -1,0 +1,166 @@
+/* The interface of device.h over a driver's table, with the checks that all drivers share. */
+#include "device/driver.h"
+
+#include <assert.h>
+
+/* ---- Memory ---- */
+
+bool device_memory_round(const device *device, size_t bytes, uint64_t *rounded) {
+    return device->operations->memory_round(device, bytes, rounded);
+}
+
+avo_status device_memory_take(device *device, size_t bytes, const char *what, device_memory *out,
+                              avo_error *error) {
+    *out = (device_memory){0};
+    return device->operations->memory_take(device, bytes, what, out, error);
+}
+
+void device_memory_give(device *device, device_memory *memory) {
+    if (memory->address != NULL)
+        device->operations->memory_give(device, memory);
+    *memory = (device_memory){0};
+}
+
+/* Callers compute offsets from plans that were checked: one that is wrong is a fault of ours. */
+static uint8_t *at(const device_memory *memory, size_t offset, size_t bytes) {
+    assert(offset <= memory->bytes && bytes <= memory->bytes - offset);
+    (void)bytes;
+    return memory->address + offset;
+}
+
+avo_status device_copy_in(device *device, const device_memory *to, size_t offset, const void *from,
+                          size_t bytes, avo_error *error) {
+    return device->operations->copy_in(device, at(to, offset, bytes), from, bytes, error);
+}
+
+avo_status device_copy_out(device *device, void *to, const device_memory *from, size_t offset,
+                           size_t bytes, avo_error *error) {
+    return device->operations->copy_out(device, to, at(from, offset, bytes), bytes, error);
+}
+
+avo_status device_copy_across(device *device, const device_memory *to, size_t to_offset,
+                              const device_memory *from, size_t from_offset, size_t bytes,
+                              avo_error *error) {
+    return device->operations->copy_across(device, at(to, to_offset, bytes),
+                                           at(from, from_offset, bytes), bytes, error);
+}
+
+avo_status device_zero(device *device, const device_memory *memory, size_t offset, size_t bytes,
+                       avo_error *error) {
+    return device->operations->zero(device, at(memory, offset, bytes), bytes, error);
+}
+
+/* ---- Weights and adapters ---- */
+
+avo_status device_weights_plan(const device *device, const weights_source *source,
+                               weights_plan *plan, avo_error *error) {
+    for (uint32_t i = 0; i < source->model->layers; i++)
+        if (source->model->layer[i].experts.count > 0)
+            return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                               "%s: layer %u has %u experts, device %s computes dense layers only",
+                               source->path, i, source->model->layer[i].experts.count,
+                               device->info.name);
+    return device->operations->weights_plan(device, source, plan, error);
+}
+
+avo_status device_weights_open(device_stream *stream, const weights_source *source,
+                               device_weights **out, avo_error *error) {
+    *out = NULL;
+    return stream->device->operations->weights_open(stream, source, out, error);
+}
+
+void device_weights_close(device_weights *weights) {
+    if (weights != NULL)
+        weights->device->operations->weights_close(weights);
+}
+
+const model_view *device_weights_view(const device_weights *weights) {
+    return &weights->view;
+}
+
+avo_status device_adapter_open(device *device, const adapter_view *view, const model_view *model,
+                               device_adapter *out, avo_error *error) {
+    *out = (device_adapter){0};
+    return device->operations->adapter_open(device, view, model, out, error);
+}
+
+void device_adapter_close(device *device, device_adapter *adapter) {
+    if (adapter->view != NULL)
+        device->operations->adapter_close(device, adapter);
+    *adapter = (device_adapter){0};
+}
+
+/* ---- Streams ---- */
+
+bool device_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+    return device->operations->stream_bytes(device, shape, bytes);
+}
+
+avo_status device_stream_open(device *device, const stream_shape *shape, device_stream **out,
+                              avo_error *error) {
+    *out = NULL;
+    assert(shape->index < DEVICE_STREAMS_MAX && shape->taps <= DEVICE_TAPS_MAX);
+    return device->operations->stream_open(device, shape, out, error);
+}
+
+void device_stream_close(device_stream *stream) {
+    if (stream != NULL)
+        stream->device->operations->stream_close(stream);
+}
+
+device *device_stream_device(device_stream *stream) {
+    return stream->device;
+}
+
+void device_stream_resize(device_stream *stream, uint32_t threads) {
+    stream->device->operations->stream_resize(stream, threads);
+}
+
+uint32_t device_stream_workers(const device_stream *stream) {
+    return stream->device->operations->stream_workers(stream);
+}
+
+void device_stream_report(device_stream *stream, telemetry_engine *telemetry) {
+    stream->device->operations->stream_report(stream, telemetry);
+}
+
+avo_status device_stream_measure(device_stream *stream, double *bytes_per_second,
+                                 avo_error *error) {
+    *bytes_per_second = 0.0;
+    return stream->device->operations->stream_measure(stream, bytes_per_second, error);
+}
+
+/* ---- Steps ---- */
+
+avo_status device_start(device_stream *stream, device_work work, const device_step *step,
+                        avo_error *error) {
+    assert(step->observer == NULL || stream->device->info.observes);
+    return stream->device->operations->start(stream, work, step, error);
+}
+
+avo_status device_wait(device_stream *stream, avo_error *error) {
+    return stream->device->operations->wait(stream, error);
+}
+
+avo_status device_read_top(device_stream *stream, const logit_top **top, avo_error *error) {
+    *top = NULL;
+    return stream->device->operations->read_top(stream, top, error);
+}
+
+avo_status device_read_logits(device_stream *stream, uint32_t row, const float **logits,
+                              avo_error *error) {
+    *logits = NULL;
+    return stream->device->operations->read_logits(stream, row, logits, error);
+}
+
+avo_status device_read_normed(device_stream *stream, uint32_t count, const float **rows,
+                              avo_error *error) {
+    *rows = NULL;
+    return stream->device->operations->read_normed(stream, count, rows, error);
+}
+
+avo_status device_read_tap(device_stream *stream, uint32_t tap, uint32_t first, uint32_t count,
+                           const float **rows, avo_error *error) {
+    *rows = NULL;
+    return stream->device->operations->read_tap(stream, tap, first, count, rows, error);
+}

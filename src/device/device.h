@@ -1,0 +1,256 @@
+/* What computes. A device owns memory, holds weights, adapters and KV pages in it, and computes
+ * steps on streams. The engine knows devices through this header alone and never dereferences
+ * device memory: it may lie on another card or behind a network.
+ *
+ * Life of an engine's device: open · plan · open streams · prepare weights on the first stream ·
+ * take memory for KV pages · steps · close everything in reverse order. Opening a device takes no
+ * memory worth mentioning and starts no thread, so that a memory plan can be made with it.
+ *
+ * One thread uses a stream at a time. Two streams of one device may compute at the same time.
+ * Every call that can fail returns a status with a text; a call that failed has changed nothing
+ * that the caller can see, and the device stays usable.
+ */
+#ifndef AVO_DEVICE_DEVICE_H
+#define AVO_DEVICE_DEVICE_H
+
+#include "base/allocator.h"
+#include "device/layer.h"
+#include "telemetry/telemetry.h"
+
+typedef struct device device;
+typedef struct device_driver device_driver;
+typedef struct device_stream device_stream;   /* computes one step at a time */
+typedef struct device_weights device_weights; /* a model's weights as the device reads them */
+typedef struct weights_store weights_store;   /* store.h */
+
+/* ---- Limits ---- */
+#define DEVICE_STREAMS_MAX 2
+#define DEVICE_TAPS_MAX    16 /* layers whose hidden states a step can keep */
+
+/* ---- Choice ---- */
+
+typedef struct device_options {
+    const avo_allocator *allocator;
+    const char *name; /* "auto" or NULL, "cpu", or one of device_names; "NAME:PARAMETERS" */
+    uint32_t threads; /* CPU: workers of a step; 0: as many as this process may use */
+    uint32_t streams; /* that will be opened */
+    /* CPU: where memory lies and workers run, as in avo_engine_options. */
+    const char *huge_pages, *numa, *pin;
+    bool lock;
+} device_options;
+
+/* Opens the device that `name` asks for: "auto" takes the best of all that work here, "cpu" the
+ * best CPU one. A name that this machine cannot serve is an error that lists those it can. */
+AVO_MUST_USE avo_status device_open(const device_options *options, device **out, avo_error *error);
+void device_close(device *device);
+/* "ref avx2 avx512": devices that work here, best last; always terminated. */
+void device_names(char *text, size_t capacity);
+
+typedef struct device_info {
+    const char *name; /* "avx512" */
+    const char *kind; /* "cpu" */
+    /* Devices of one arithmetic compute the same bits: pages and saved sessions move between
+     * them. "ref" or "fast", as session files spell it. */
+    const char *arithmetic;
+    kv_type kv_default; /* how K and V are stored where nobody asks for a type */
+    bool observes;      /* shows the inputs of matrices to an observer */
+    uint32_t threads;   /* CPU: workers of a step */
+    uint32_t numa_nodes;
+    const char *huge_pages, *numa, *pin; /* what options and system come to; constant strings */
+    bool huge, lock;
+    /* Memory: `host` devices share the host's, and both plans must fit it together. */
+    bool host;
+    uint64_t memory_available;
+    const char *memory_limit; /* where that number comes from */
+} device_info;
+const device_info *device_describe(const device *device);
+/* Of the host, as given when it was opened. */
+const avo_allocator *device_allocator(const device *device);
+
+/* ---- Memory ---- */
+
+/* A block of device memory. `address` means something to the device alone. */
+typedef struct device_memory {
+    uint8_t *address;
+    size_t bytes;
+    void *owner; /* the device's own note */
+} device_memory;
+
+/* What device_memory_take takes for `bytes`, rounded as the device rounds; false when it wraps. */
+bool device_memory_round(const device *device, size_t bytes, uint64_t *rounded);
+/* The contents are undefined. `what` names the block in an error. */
+AVO_MUST_USE avo_status device_memory_take(device *device, size_t bytes, const char *what,
+                                           device_memory *out, avo_error *error);
+/* A block of {0} may be given, too. */
+void device_memory_give(device *device, device_memory *memory);
+AVO_MUST_USE avo_status device_copy_in(device *device, const device_memory *to, size_t offset,
+                                       const void *from, size_t bytes, avo_error *error);
+AVO_MUST_USE avo_status device_copy_out(device *device, void *to, const device_memory *from,
+                                        size_t offset, size_t bytes, avo_error *error);
+/* Within the device; the ranges do not overlap. */
+AVO_MUST_USE avo_status device_copy_across(device *device, const device_memory *to,
+                                           size_t to_offset, const device_memory *from,
+                                           size_t from_offset, size_t bytes, avo_error *error);
+AVO_MUST_USE avo_status device_zero(device *device, const device_memory *memory, size_t offset,
+                                    size_t bytes, avo_error *error);
+
+/* ---- Weights and adapters ---- */
+
+/* Where a model's weights come from. */
+typedef struct weights_source {
+    const model_view *model; /* host memory, rotation tables included */
+    const char *path;        /* for errors */
+    uint64_t file_bytes;     /* of all tensors as stored */
+    weights_store *store; /* of the model: prepared weights that its engines share; may be NULL */
+    /* Tells the owner of the file that its pages were read for the last time, or are wanted in huge
+     * pages; NULL: there is no file. */
+    void (*forget)(void *context);
+    void (*ask_huge)(void *context);
+    void *context;
+    avo_progress_function progress; /* by the caller's thread; NULL: silent */
+    void *progress_context;
+} weights_source;
+
+/* Matrices that are treated alike. */
+typedef struct weights_group {
+    quant_type from, to;
+    quant_layout layout; /* of `from` */
+    bool repacked;       /* else used in place */
+    uint32_t matrices;
+    uint64_t bytes; /* as computed with */
+} weights_group;
+#define WEIGHTS_GROUPS_MAX 32
+
+typedef struct weights_plan {
+    uint64_t mapped_bytes;  /* of the file, still read by steps: matrices, embeddings, norms */
+    uint64_t copied_bytes;  /* device memory for repacked or uploaded weights */
+    uint64_t missing_bytes; /* of these, not there yet: 0 once another engine has built them */
+    uint32_t groups;
+    weights_group group[WEIGHTS_GROUPS_MAX];
+} weights_plan;
+
+/* From shapes alone, nothing is read. Refuses what the device cannot compute: a type, or experts.
+ */
+AVO_MUST_USE avo_status device_weights_plan(const device *device, const weights_source *source,
+                                            weights_plan *plan, avo_error *error);
+/* Repacks, uploads, or uses in place, with the workers of `stream`. */
+AVO_MUST_USE avo_status device_weights_open(device_stream *stream, const weights_source *source,
+                                            device_weights **out, avo_error *error);
+void device_weights_close(device_weights *weights);
+/* Shapes, types and numbers of the prepared model; what `data` points at is the device's. */
+const model_view *device_weights_view(const device_weights *weights);
+
+/* An adapter as the device reads it. A host device uses the caller's view in place and takes no
+ * memory. */
+typedef struct device_adapter {
+    const adapter_view *view; /* what a batch's runs point at; its data is the device's */
+    void *own;
+} device_adapter;
+
+/* `view` must live until the adapter is closed. While no step runs that uses it. */
+AVO_MUST_USE avo_status device_adapter_open(device *device, const adapter_view *view,
+                                            const model_view *model, device_adapter *out,
+                                            avo_error *error);
+/* An adapter of {0} is closed, too. */
+void device_adapter_close(device *device, device_adapter *adapter);
+
+/* ---- Streams ---- */
+
+typedef struct stream_shape {
+    const model_view *model; /* shapes alone are read */
+    uint32_t index;          /* 0 or 1 */
+    uint32_t rows_max;
+    uint32_t logits_max; /* rows with whole logits */
+    uint32_t head_rows;  /* rows that the head computes together, at least logits_max */
+    uint32_t context_max;
+    uint32_t adapter_rank_max;
+    uint32_t pairs_max; /* of any rotation table */
+    uint32_t taps;
+    uint32_t tap[DEVICE_TAPS_MAX]; /* ascending: hidden states before this layer, or, the number of
+                                      layers, behind the last one */
+} stream_shape;
+
+/* Device memory of a stream; false when it wraps. */
+bool device_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes);
+AVO_MUST_USE avo_status device_stream_open(device *device, const stream_shape *shape,
+                                           device_stream **out, avo_error *error);
+void device_stream_close(device_stream *stream);
+device *device_stream_device(device_stream *stream);
+/* Workers of the next steps; for devices without threads this does nothing. While nobody computes
+ * on the stream. */
+void device_stream_resize(device_stream *stream, uint32_t threads);
+/* Workers that an observer is called by. */
+uint32_t device_stream_workers(const device_stream *stream);
+/* From now on phases and the processor's counters are reported there. */
+void device_stream_report(device_stream *stream, telemetry_engine *telemetry);
+/* How many bytes a second steps of this stream can read. */
+AVO_MUST_USE avo_status device_stream_measure(device_stream *stream, double *bytes_per_second,
+                                              avo_error *error);
+
+/* ---- Steps ---- */
+
+/* Observes the input of each matrix: calibration. Every worker calls `see` with the same x, which
+ * does not change while it looks. */
+typedef enum observed_input {
+    OBSERVED_ATTENTION,    /* of query, key and value */
+    OBSERVED_OUTPUT,       /* of the attention's output projection */
+    OBSERVED_FEED_FORWARD, /* of gate and up */
+    OBSERVED_DOWN,
+    OBSERVED_HEAD, /* layer 0, as those behind it; rows that want logits */
+    OBSERVED_PROJECT_IN,
+    OBSERVED_PROJECT_OUT,
+    OBSERVED_INPUTS
+} observed_input;
+
+typedef struct step_observer {
+    void (*see)(void *context, uint32_t worker, uint32_t layer, observed_input input,
+                const float *x, size_t stride, uint32_t rows, uint32_t k);
+    void *context;
+} step_observer;
+
+/* Where K and V are stored: pages of one block of device memory. A page holds KV_PAGE_TOKENS
+ * consecutive positions of one session, for every layer and KV head the tiles that kv_tile.h
+ * describes, in that layout on every device. */
+typedef struct device_kv {
+    kv_type type;
+    device_memory memory;
+    size_t page_bytes;
+    const size_t *layer_offset; /* [layers] bytes from a page's begin to the layer's first head */
+} device_kv;
+
+typedef struct device_step {
+    const device_weights *weights;
+    const batch_view *batch; /* host memory, unchanged until the step was waited for */
+    const device_kv *kv;
+    const step_observer *observer; /* NULL: none; only where device_info.observes */
+    bool tracing;                  /* phases are reported one by one */
+} device_step;
+
+typedef enum device_work {
+    DEVICE_FORWARD, /* the whole step: embed, layers, and logits of the rows that want them */
+    /* Once more from what the last forward left; `batch` names other rows that want logits. */
+    DEVICE_HEAD, /* their logits */
+    DEVICE_NORM  /* their hidden states behind the last norm, any number of rows */
+} device_work;
+
+/* Starts the work; it may go on when this returns. Exactly one device_wait follows a start that
+ * succeeded. */
+AVO_MUST_USE avo_status device_start(device_stream *stream, device_work work,
+                                     const device_step *step, avo_error *error);
+AVO_MUST_USE avo_status device_wait(device_stream *stream, avo_error *error);
+
+/* Results of what was waited for last, in host memory that lives until the stream's next start. */
+/* The highest logits of all rows that want logits, where the batch asks for some (`top`). */
+AVO_MUST_USE avo_status device_read_top(device_stream *stream, const logit_top **top,
+                                        avo_error *error);
+/* All logits of one of these rows, where the batch asks for them (`logits_whole`). */
+AVO_MUST_USE avo_status device_read_logits(device_stream *stream, uint32_t row,
+                                           const float **logits, avo_error *error);
+/* Rows of DEVICE_NORM: [count][width]. */
+AVO_MUST_USE avo_status device_read_normed(device_stream *stream, uint32_t count,
+                                           const float **rows, avo_error *error);
+/* Hidden states of rows [first, first + count) of the batch at the stream's tap number `tap`. */
+AVO_MUST_USE avo_status device_read_tap(device_stream *stream, uint32_t tap, uint32_t first,
+                                        uint32_t count, const float **rows, avo_error *error);
+
+#endif
