@@ -16,14 +16,16 @@ def sanitized():
 
 
 class Server:
-    """`with Server(model, …) as server:`; ends by SIGTERM and must then exit with 0."""
+    """`with Server(model, …) as server:`; ends by SIGTERM and must then exit with 0. `options` are
+    those of Popen."""
 
-    def __init__(self, model, *arguments):
+    def __init__(self, model, *arguments, **options):
         if sanitized():
             arguments = *arguments, "--no-sandbox"
         self.process = subprocess.Popen(
             [AVOCET, "serve", str(model), "--port", "0", *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            **options)
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line)
