@@ -1,4 +1,4 @@
-/* base/file: what may be mapped, and that a writer leaves all or nothing. */
+/* base/file: what may be mapped, and that writers of files and folders leave all or nothing. */
 #include "support/support.h"
 
 #include "base/file.h"
@@ -299,6 +299,84 @@ static void full_disk_leaves_no_trace(void **state) {
     assert_int_equal(entries(), 1);
 }
 
+/* ---- Folders ---- */
+
+/* A file in the folder that is being written. */
+static void put_into(const folder_writer *writer, const char *name) {
+    char path[8192];
+    avo_error error = {0};
+    file_writer file;
+    assert_ok(file_join(path, sizeof(path), writer->temporary, name, &error));
+    assert_ok_error(file_writer_open(&file, path, &error), &error);
+    assert_ok_error(file_writer_append(&file, name, strlen(name), &error), &error);
+    assert_ok_error(file_writer_commit(&file, &error), &error);
+}
+
+static void folders_appear_at_once(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer one, two;
+    assert_ok_error(folder_writer_open(&one, at("out//"), &error), &error);
+    assert_ok_error(folder_writer_open(&two, at("out"), &error), &error);
+    assert_string_not_equal(one.temporary, two.temporary);
+    put_into(&one, "a");
+    put_into(&one, "b");
+    assert_int_equal(file_kind_of(at("out")), FILE_MISSING);
+    assert_ok_error(folder_writer_commit(&one, &error), &error);
+    assert_holds("out/a", "a");
+    assert_holds("out/b", "b");
+    folder_writer_abort(&one); /* after a commit: nothing left to do */
+    assert_holds("out/a", "a");
+    /* The second one finds the name taken and leaves nothing. */
+    put_into(&two, "a");
+    assert_refused(folder_writer_commit(&two, &error), AVO_ERROR_IO, &error, "cannot rename");
+    assert_holds("out/b", "b");
+    assert_int_equal(entries(), 1);
+    folder_writer_abort(&two);
+}
+
+static void folders_replace_nothing(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer writer;
+    assert_int_equal(mkdir(at("empty"), 0755), 0);
+    assert_int_equal(symlink("empty", at("link")), 0);
+    assert_ok_error(folder_writer_open(&writer, at("link"), &error), &error);
+    put_into(&writer, "a");
+    assert_ok_error(folder_writer_commit(&writer, &error), &error);
+    assert_holds("empty/a", "a");
+    put("file", "x");
+    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    for (int i = 0; i < 4; i++) {
+        static const char *const taken[] = {"empty", "link", "file", "dangling"};
+        assert_refused(folder_writer_open(&writer, at(taken[i]), &error), AVO_ERROR_IO, &error,
+                       "exists and is not an empty folder; choose another output");
+        folder_writer_abort(&writer); /* after a failure: nothing left to do */
+    }
+    assert_refused(folder_writer_open(&writer, at("none/out"), &error), AVO_ERROR_IO, &error,
+                   "cannot create");
+    assert_refused(folder_writer_open(&writer, "", &error), AVO_ERROR_LIMIT, &error, "0 bytes");
+    char path[5000];
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    assert_refused(folder_writer_open(&writer, path, &error), AVO_ERROR_LIMIT, &error,
+                   "4999 bytes, must have 1 to 4095");
+    assert_int_equal(entries(), 4);
+}
+
+static void aborted_folders_leave_no_trace(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer writer;
+    assert_ok_error(folder_writer_open(&writer, at("out"), &error), &error);
+    put_into(&writer, "a");
+    put_into(&writer, "b");
+    assert_int_equal(entries(), 1);
+    folder_writer_abort(&writer);
+    assert_int_equal(entries(), 0);
+    folder_writer_abort(&writer);
+}
+
 int main(void) {
 #define IN_FRESH_FOLDER(test) cmocka_unit_test_setup(test, make_folder)
     const struct CMUnitTest tests[] = {
@@ -313,6 +391,9 @@ int main(void) {
         IN_FRESH_FOLDER(failures_leave_no_trace),
         IN_FRESH_FOLDER(only_files_are_replaced),
         IN_FRESH_FOLDER(full_disk_leaves_no_trace),
+        IN_FRESH_FOLDER(folders_appear_at_once),
+        IN_FRESH_FOLDER(folders_replace_nothing),
+        IN_FRESH_FOLDER(aborted_folders_leave_no_trace),
     };
     return cmocka_run_group_tests_name("base/file", tests, NULL, NULL);
 }
