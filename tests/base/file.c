@@ -3,14 +3,11 @@
 
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,16 +26,6 @@ static const char *at(const char *name) {
     turn = !turn;
     snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
     return path[turn];
-}
-
-static int entries(void) {
-    DIR *opened = opendir(folder);
-    assert_non_null(opened);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(opened);
-    return count;
 }
 
 static void put(const char *name, const char *text) {
@@ -118,10 +105,10 @@ static void writes_all_or_nothing(void **state) {
     assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
     assert_ok_error(file_writer_append(&writer, "new text", 8, &error), &error);
     assert_holds("a", "old"); /* nothing is seen before the commit */
-    assert_int_equal(entries(), 2);
+    assert_int_equal(test_entries(folder), 2);
     assert_ok_error(file_writer_commit(&writer, &error), &error);
     assert_holds("a", "new text");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
     file_writer_abort(&writer); /* after a commit: nothing left to do */
     assert_holds("a", "new text");
     assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
@@ -129,7 +116,7 @@ static void writes_all_or_nothing(void **state) {
     file_writer_abort(&writer);
     file_writer_abort(&writer);
     assert_holds("a", "new text");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 static void writes_large_and_small_pieces(void **state) {
@@ -199,7 +186,7 @@ static void two_writers_do_not_meet(void **state) {
     assert_holds("a", "one");
     assert_ok_error(file_writer_commit(&two, &error), &error);
     assert_holds("a", "second");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 /* What a killed process left behind, or somebody's symbolic link, is not written to. */
@@ -236,7 +223,7 @@ static void failures_leave_no_trace(void **state) {
     assert_ok(file_writer_append(&writer, "text", 4, &error));
     assert_refused(file_writer_commit(&writer, &error), AVO_ERROR_IO, &error, "rename");
     file_writer_abort(&writer);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 /* Devices, pipes and folders are never replaced; a link is followed and stays. */
@@ -263,19 +250,14 @@ static void only_files_are_replaced(void **state) {
     struct stat info;
     assert_int_equal(lstat(at("link"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
-    assert_int_equal(entries(), 5);
+    assert_int_equal(test_entries(folder), 5);
 }
 
-/* A disk that is full, as far as a test can have one: the largest file this process may write. */
 static void full_disk_leaves_no_trace(void **state) {
     (void)state;
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     uint8_t *data = test_calloc(1, 3 << 20);
     put("a", "old");
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    test_disk_limit(100000);
     avo_error error = {0};
     avo_error late = {0};
     file_writer writer;
@@ -285,8 +267,7 @@ static void full_disk_leaves_no_trace(void **state) {
     avo_status opened_late = file_writer_open(&writer, at("a"), &late);
     avo_status appended_late = file_writer_append(&writer, data, 200000, &late); /* only buffered */
     avo_status committed_late = file_writer_commit(&writer, &late);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, handler);
+    test_disk_limit(0);
     test_free(data);
     assert_ok(opened);
     assert_int_equal(appended, AVO_ERROR_IO);
@@ -296,7 +277,7 @@ static void full_disk_leaves_no_trace(void **state) {
     assert_int_equal(committed_late, AVO_ERROR_IO);
     assert_non_null(strstr(late.text, "cannot write"));
     assert_holds("a", "old");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 /* ---- Folders ---- */
@@ -331,7 +312,7 @@ static void folders_appear_at_once(void **state) {
     put_into(&two, "a");
     assert_refused(folder_writer_commit(&two, &error), AVO_ERROR_IO, &error, "cannot rename");
     assert_holds("out/b", "b");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
     folder_writer_abort(&two);
 }
 
@@ -361,7 +342,7 @@ static void folders_replace_nothing(void **state) {
     path[sizeof(path) - 1] = '\0';
     assert_refused(folder_writer_open(&writer, path, &error), AVO_ERROR_LIMIT, &error,
                    "4999 bytes, must have 1 to 4095");
-    assert_int_equal(entries(), 4);
+    assert_int_equal(test_entries(folder), 4);
 }
 
 static void aborted_folders_leave_no_trace(void **state) {
@@ -371,9 +352,9 @@ static void aborted_folders_leave_no_trace(void **state) {
     assert_ok_error(folder_writer_open(&writer, at("out"), &error), &error);
     put_into(&writer, "a");
     put_into(&writer, "b");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
     folder_writer_abort(&writer);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(test_entries(folder), 0);
     folder_writer_abort(&writer);
 }
 

@@ -5,11 +5,8 @@
 #include "base/random.h"
 #include "formats/safetensors.h"
 
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,16 +20,6 @@ static int make_folder(void **state) {
     snprintf(folder, sizeof(folder), "%s/write-%d", test_scratch_folder(), number++);
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
     return mkdir(folder, 0755);
-}
-
-static int entries(void) {
-    DIR *opened = opendir(folder);
-    assert_non_null(opened);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
-        count += entry->d_name[0] != '.' || strstr(entry->d_name, ".part-") != NULL;
-    closedir(opened);
-    return count;
 }
 
 /* Byte `at` of the data of every file that is written here. */
@@ -150,7 +137,7 @@ static void random_shapes_read_back(void **state) {
         assert_ok_error(write_file(&made.content, pieces[seed % 4], NULL, &error), &error);
         assert_reads_back(&made.content);
     }
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 static void header_is_as_documented(void **state) {
@@ -248,7 +235,7 @@ static void assert_open_refused(const safetensors_content *content, avo_status w
     assert_refused(safetensors_writer_open(NULL, path, content, &writer, &error), wanted, &error,
                    part);
     assert_null(writer);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(test_entries(folder), 0);
 }
 
 static void assert_tensor_refused(safetensors_tensor tensor, avo_status wanted, const char *part) {
@@ -359,7 +346,7 @@ static void data_must_be_all_there(void **state) {
     assert_ok(safetensors_writer_append(writer, "12345678901", 11, &error));
     assert_refused(safetensors_writer_commit(writer, &error), AVO_ERROR_ARGUMENT, &error,
                    "data of tensors is missing");
-    assert_int_equal(entries(), 0);
+    assert_int_equal(test_entries(folder), 0);
     assert_ok_error(safetensors_writer_open(NULL, path, &small_content, &writer, &error), &error);
     assert_refused(safetensors_writer_append(writer, "1234567890123", 13, &error),
                    AVO_ERROR_ARGUMENT, &error, "more data than the tensors have");
@@ -368,7 +355,7 @@ static void data_must_be_all_there(void **state) {
                    "more data than the tensors have");
     assert_ok(safetensors_writer_append(writer, NULL, 0, &error));
     assert_ok_error(safetensors_writer_commit(writer, &error), &error);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 static void aborting_leaves_nothing(void **state) {
@@ -377,16 +364,16 @@ static void aborting_leaves_nothing(void **state) {
     safetensors_writer *writer;
     safetensors_writer_abort(NULL);
     assert_ok_error(safetensors_writer_open(NULL, path, &small_content, &writer, &error), &error);
-    assert_int_equal(entries(), 1); /* the temporary file */
+    assert_int_equal(test_entries(folder), 1); /* the temporary file */
     assert_ok(safetensors_writer_append(writer, "1234", 4, &error));
     safetensors_writer_abort(writer);
-    assert_int_equal(entries(), 0);
+    assert_int_equal(test_entries(folder), 0);
     /* What was there before stays. */
     assert_ok_error(write_file(&small_content, 4, NULL, &error), &error);
     assert_ok_error(safetensors_writer_open(NULL, path, &small_content, &writer, &error), &error);
     safetensors_writer_abort(writer);
     assert_reads_back(&small_content);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
     snprintf(path, sizeof(path), "%s/none/model.safetensors", folder);
     assert_refused(safetensors_writer_open(NULL, path, &small_content, &writer, &error),
                    AVO_ERROR_IO, &error, "cannot create");
@@ -411,31 +398,25 @@ static void failing_allocations_leave_nothing(void **state) {
             break;
         assert_int_equal(status, AVO_ERROR_MEMORY);
         assert_true(error.text[0] != '\0');
-        assert_int_equal(entries(), 0);
+        assert_int_equal(test_entries(folder), 0);
     }
     assert_true(fail_at > 3); /* the writer, the indexes, the header */
     assert_reads_back(&made.content);
 }
 
-/* A disk that is full, as far as a test can have one: the largest file this process may write. */
 static void full_disk_leaves_nothing(void **state) {
     (void)state;
     safetensors_tensor tensor = {TEXT_LITERAL("w"), QUANT_U8, 1, {300000}};
     safetensors_content content = {.tensors = &tensor, .tensor_count = 1};
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit little = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    test_disk_limit(100000);
     avo_error buffered = {0}, direct = {0};
     avo_status at_commit = write_file(&content, 1000, NULL, &buffered);
     tensor.shape[0] = 3 << 20;
     avo_status at_append = write_file(&content, 2 << 20, NULL, &direct);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, handler);
+    test_disk_limit(0);
     assert_refused(at_commit, AVO_ERROR_IO, &buffered, "cannot write");
     assert_refused(at_append, AVO_ERROR_IO, &direct, "cannot write");
-    assert_int_equal(entries(), 0);
+    assert_int_equal(test_entries(folder), 0);
     avo_error error = {0};
     assert_ok_error(write_file(&content, 1 << 16, NULL, &error), &error);
 }

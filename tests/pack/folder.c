@@ -7,11 +7,8 @@
 #include "pack/pack.h"
 #include "support/models.h"
 
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,16 +27,6 @@ static const char *at(const char *name) {
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
     return path[turn];
-}
-
-static int entries(const char *path) {
-    DIR *opened = opendir(path);
-    assert_non_null(opened);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(opened);
-    return count;
 }
 
 static const char *model_path(const char *name) {
@@ -194,8 +181,8 @@ static void files_beside_are_copied(void **state) {
     assert_ok_error(pack_file(at("base"), at("out"), &options, &report, &error), &error);
     assert_ok_error(pack_file(at("base/model.safetensors"), at("again"), &options, &report, &error),
                     &error);
-    assert_int_equal(entries(at("out")), 5);
-    assert_int_equal(entries(at("again")), 5);
+    assert_int_equal(test_entries(at("out")), 5);
+    assert_int_equal(test_entries(at("again")), 5);
     for (size_t i = 0; i < 3; i++) {
         char from[64], to[64];
         file_map one, two;
@@ -216,9 +203,9 @@ static void assert_pack_refused(const char *model, const char *out, const pack_o
                                 avo_status wanted, const char *part) {
     avo_error error = {0};
     pack_report report;
-    int before = entries(folder);
+    int before = test_entries(folder);
     assert_refused(pack_file(model, out, options, &report, &error), wanted, &error, part);
-    assert_int_equal(entries(folder), before);
+    assert_int_equal(test_entries(folder), before);
 }
 
 static void what_safetensors_cannot_hold_is_refused(void **state) {
@@ -337,18 +324,13 @@ static void failures_leave_nothing(void **state) {
     assert_pack_refused(model_path("llama2"), at("out"), &options, AVO_ERROR_CANCELLED,
                         "was cancelled");
     options.progress = NULL;
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit little = {.rlim_cur = 20000, .rlim_max = before.rlim_max};
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     avo_error error = {0};
     pack_report report;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    test_disk_limit(20000);
     avo_status status = pack_file(model_path("llama2"), at("out"), &options, &report, &error);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, handler);
+    test_disk_limit(0);
     assert_refused(status, AVO_ERROR_IO, &error, "cannot write");
-    assert_int_equal(entries(folder), 0);
+    assert_int_equal(test_entries(folder), 0);
 }
 
 static void allocation_failures_leave_nothing(void **state) {
@@ -366,7 +348,7 @@ static void allocation_failures_leave_nothing(void **state) {
         avo_error error = {0};
         avo_status status = pack_file(model_path("gpt2"), at("out"), &options, &report, &error);
         assert_int_equal(allocator.live, 0);
-        assert_int_equal(entries(folder), status == AVO_OK);
+        assert_int_equal(test_entries(folder), status == AVO_OK);
         if (status == AVO_OK)
             break;
         assert_int_equal(status, AVO_ERROR_MEMORY);
