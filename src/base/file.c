@@ -294,6 +294,16 @@ void file_writer_abort(file_writer *writer) {
     writer->pending = NULL;
 }
 
+avo_status file_write(const char *path, const void *data, size_t bytes, avo_error *error) {
+    file_writer writer;
+    AVO_TRY(file_writer_open(&writer, path, error));
+    avo_status status = file_writer_append(&writer, data, bytes, error);
+    if (status == AVO_OK)
+        return file_writer_commit(&writer, error);
+    file_writer_abort(&writer);
+    return status;
+}
+
 /* ---- Folders ---- */
 
 /* True for a folder without entries. */

@@ -74,6 +74,9 @@ AVO_MUST_USE avo_status file_writer_patch(file_writer *writer, uint64_t offset, 
                                           size_t bytes, avo_error *error);
 AVO_MUST_USE avo_status file_writer_commit(file_writer *writer, avo_error *error);
 void file_writer_abort(file_writer *writer);
+/* The same in one call, for content that is in memory. */
+AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t bytes,
+                                   avo_error *error);
 
 /* A folder being written: the caller puts files into `temporary`, a hidden folder beside `path`;
  * folder_writer_commit renames it, so that all of them appear at once. */

@@ -261,14 +261,8 @@ static avo_status append_config(const folder_output *o, const json_value *object
 static avo_status write_beside(const folder_output *o, const char *name, const void *data,
                                size_t bytes) {
     char path[sizeof(o->folder.temporary) + 64];
-    file_writer writer;
     AVO_TRY(file_join(path, sizeof(path), o->folder.temporary, name, o->error));
-    AVO_TRY(file_writer_open(&writer, path, o->error));
-    avo_status status = file_writer_append(&writer, data, bytes, o->error);
-    if (status == AVO_OK)
-        return file_writer_commit(&writer, o->error);
-    file_writer_abort(&writer);
-    return status;
+    return file_write(path, data, bytes, o->error);
 }
 
 static avo_status write_config(const folder_output *o) {

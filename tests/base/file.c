@@ -29,11 +29,8 @@ static const char *at(const char *name) {
 }
 
 static void put(const char *name, const char *text) {
-    file_writer writer;
     avo_error error = {0};
-    assert_ok_error(file_writer_open(&writer, at(name), &error), &error);
-    assert_ok_error(file_writer_append(&writer, text, strlen(text), &error), &error);
-    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    assert_ok_error(file_write(at(name), text, strlen(text), &error), &error);
 }
 
 static void assert_holds(const char *name, const char *text) {
@@ -267,6 +264,8 @@ static void full_disk_leaves_no_trace(void **state) {
     avo_status opened_late = file_writer_open(&writer, at("a"), &late);
     avo_status appended_late = file_writer_append(&writer, data, 200000, &late); /* only buffered */
     avo_status committed_late = file_writer_commit(&writer, &late);
+    avo_status whole = file_write(at("a"), data, 3 << 20, NULL);
+    avo_status whole_late = file_write(at("a"), data, 200000, NULL);
     test_disk_limit(0);
     test_free(data);
     assert_ok(opened);
@@ -275,6 +274,8 @@ static void full_disk_leaves_no_trace(void **state) {
     assert_ok(opened_late);
     assert_ok(appended_late);
     assert_int_equal(committed_late, AVO_ERROR_IO);
+    assert_int_equal(whole, AVO_ERROR_IO);
+    assert_int_equal(whole_late, AVO_ERROR_IO);
     assert_non_null(strstr(late.text, "cannot write"));
     assert_holds("a", "old");
     assert_int_equal(test_entries(folder), 1);
@@ -286,11 +287,8 @@ static void full_disk_leaves_no_trace(void **state) {
 static void put_into(const folder_writer *writer, const char *name) {
     char path[8192];
     avo_error error = {0};
-    file_writer file;
     assert_ok(file_join(path, sizeof(path), writer->temporary, name, &error));
-    assert_ok_error(file_writer_open(&file, path, &error), &error);
-    assert_ok_error(file_writer_append(&file, name, strlen(name), &error), &error);
-    assert_ok_error(file_writer_commit(&file, &error), &error);
+    assert_ok_error(file_write(path, name, strlen(name), &error), &error);
 }
 
 static void folders_appear_at_once(void **state) {

@@ -149,10 +149,8 @@ static void heads_are_untied(void **state) {
 }
 
 static void put(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    avo_error error = {0};
+    assert_ok_error(file_write(path, text, strlen(text), &error), &error);
 }
 
 static void link_into(const char *model, const char *name, const char *target) {
