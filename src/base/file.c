@@ -124,6 +124,16 @@ avo_status file_join(char *path, size_t capacity, const char *folder, const char
     return AVO_OK;
 }
 
+text_view file_last_part(const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    return (text_view){path + begin, end - begin};
+}
+
 /* Where the file will stand: a link is followed, so that it goes on pointing there; a device, a
  * pipe or a folder is never replaced. */
 static avo_status writer_target(file_writer *writer, const char *path, avo_error *error) {

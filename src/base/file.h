@@ -53,6 +53,9 @@ bool file_is_same(const char *a, const char *b);
 AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
                                   avo_error *error);
 
+/* The last part of a path: "model.gguf" of "/models/model.gguf", "smollm2" of "smollm2/". */
+text_view file_last_part(const char *path);
+
 /* A file being written: bytes go to a hidden temporary beside `path`; only file_writer_commit
  * (flush, fsync, rename) makes it appear; file_writer_abort leaves no trace. */
 typedef struct file_writer {

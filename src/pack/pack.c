@@ -144,17 +144,6 @@ static void add_note(avo_note *notes, uint32_t *count, const char *key, text_vie
         notes[(*count)++] = (avo_note){text_from(key), value};
 }
 
-/* The last part of a path: where a model lay on somebody's disk is nobody's business. */
-static text_view last_part(const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    return (text_view){path + begin, end - begin};
-}
-
 static uint32_t fill_notes(const model_source *source, avo_note *notes) {
     uint32_t count = 0;
     text_view license = {"", 0};
@@ -166,7 +155,8 @@ static uint32_t fill_notes(const model_source *source, avo_note *notes) {
         if (text_is(avo_source_note(source, i).key, "license"))
             license = avo_source_note(source, i).value;
     add_note(notes, &count, "name", source->name);
-    add_note(notes, &count, "source", last_part(source->path));
+    /* Only the last part: where a model lay on somebody's disk is nobody's business. */
+    add_note(notes, &count, "source", file_last_part(source->path));
     add_note(notes, &count, "license", license);
     add_note(notes, &count, "writer", TEXT_LITERAL("avocet " AVO_VERSION_TEXT));
     return count;

@@ -94,6 +94,18 @@ static void joins_paths(void **state) {
                    &error, "path too long");
 }
 
+static void last_parts_of_paths(void **state) {
+    (void)state;
+    static const char *const paths[][2] = {{"/models/a.gguf", "a.gguf"},
+                                           {"a.gguf", "a.gguf"},
+                                           {"smollm2/", "smollm2"},
+                                           {"a/b//", "b"},
+                                           {"/", ""},
+                                           {"", ""}};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        assert_true(text_is(file_last_part(paths[i][0]), paths[i][1]));
+}
+
 static void writes_all_or_nothing(void **state) {
     (void)state;
     avo_error error = {0};
@@ -362,6 +374,7 @@ int main(void) {
         IN_FRESH_FOLDER(maps_regular_files),
         IN_FRESH_FOLDER(refuses_what_is_no_file),
         IN_FRESH_FOLDER(joins_paths),
+        IN_FRESH_FOLDER(last_parts_of_paths),
         IN_FRESH_FOLDER(writes_all_or_nothing),
         IN_FRESH_FOLDER(writes_large_and_small_pieces),
         IN_FRESH_FOLDER(aligns_and_patches),
