@@ -2,6 +2,7 @@
 #include "formats/safetensors.h"
 
 #include "base/checked.h"
+#include "base/json_writer.h"
 #include "base/utf8.h"
 
 #define HEADER_ALIGNMENT 8 /* of the data in the file, as the reference library writes it */
@@ -18,6 +19,7 @@ typedef struct header_writer {
     const char *path;
     arena arena;         /* of the indexes of names */
     buffer text;         /* the JSON */
+    json_writer json;    /* into `text` */
     uint64_t data_bytes; /* of the tensors so far */
     avo_error *error;
 } header_writer;
@@ -75,31 +77,21 @@ static avo_status place_tensor(header_writer *header, const safetensors_tensor *
     return AVO_OK;
 }
 
-/* ,"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]} */
-static avo_status append_tensor(buffer *out, const safetensors_tensor *tensor, uint64_t begin,
-                                uint64_t end) {
-    if (out->size > 1)
-        AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(json_write_string(out, tensor->name));
-    AVO_TRY(buffer_format(out, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_dtype(tensor->type)));
+/* "name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]} */
+static void write_tensor(json_writer *w, const safetensors_tensor *tensor, uint64_t begin,
+                         uint64_t end) {
+    json_key_text(w, tensor->name);
+    json_object_begin(w);
+    json_member_string(w, "dtype", safetensors_dtype(tensor->type));
+    json_member_array_begin(w, "shape");
     for (uint32_t i = 0; i < tensor->rank; i++)
-        AVO_TRY(
-            buffer_format(out, i == 0 ? "%llu" : ",%llu", (unsigned long long)tensor->shape[i]));
-    return buffer_format(out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
-                         (unsigned long long)end);
-}
-
-/* "__metadata__":{"format":"pt"} */
-static avo_status append_metadata(buffer *out, const safetensors_content *content) {
-    AVO_TRY(buffer_append_text(out, "\"__metadata__\":{"));
-    for (size_t i = 0; i < content->metadata_count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(json_write_string(out, content->metadata[i].key));
-        AVO_TRY(buffer_append_text(out, ":"));
-        AVO_TRY(json_write_string(out, content->metadata[i].value));
-    }
-    return buffer_append_text(out, "}");
+        json_u64(w, tensor->shape[i]);
+    json_end(w);
+    json_member_array_begin(w, "data_offsets");
+    json_u64(w, begin);
+    json_u64(w, end);
+    json_end(w);
+    json_end(w);
 }
 
 /* A failure while the text grows, named. */
@@ -137,7 +129,13 @@ static avo_status build_metadata(header_writer *header) {
                                "%s: metadata \"%.*s\" appears twice", header->path,
                                TEXT_ARGUMENT(entries[i].key));
     }
-    return check_growth(header, append_metadata(&header->text, content));
+    json_member_object_begin(&header->json, "__metadata__");
+    for (size_t i = 0; i < content->metadata_count; i++) {
+        json_key_text(&header->json, entries[i].key);
+        json_text(&header->json, entries[i].value);
+    }
+    json_end(&header->json);
+    return AVO_OK;
 }
 
 static avo_status build_tensors(header_writer *header) {
@@ -154,8 +152,7 @@ static avo_status build_tensors(header_writer *header) {
         if (!name_index_add(&index, NAME_COLUMN(tensors, safetensors_tensor, name), i))
             return bad_tensor(header, &tensors[i], "the name appears twice");
         AVO_TRY(place_tensor(header, &tensors[i], &begin));
-        AVO_TRY(check_growth(header,
-                             append_tensor(&header->text, &tensors[i], begin, header->data_bytes)));
+        write_tensor(&header->json, &tensors[i], begin, header->data_bytes);
     }
     return AVO_OK;
 }
@@ -163,10 +160,12 @@ static avo_status build_tensors(header_writer *header) {
 /* The whole JSON with spaces behind it, so that the data begins at a multiple of 8. */
 static avo_status build_header(header_writer *header) {
     static const char spaces[HEADER_ALIGNMENT] = "        ";
-    AVO_TRY(check_growth(header, buffer_append_text(&header->text, "{")));
+    header->json = json_writer_of(&header->text);
+    json_object_begin(&header->json);
     AVO_TRY(build_metadata(header));
     AVO_TRY(build_tensors(header));
-    AVO_TRY(check_growth(header, buffer_append_text(&header->text, "}")));
+    json_end(&header->json);
+    AVO_TRY(check_growth(header, json_writer_status(&header->json)));
     size_t padding = (HEADER_ALIGNMENT - header->text.size % HEADER_ALIGNMENT) % HEADER_ALIGNMENT;
     return check_growth(header, buffer_append(&header->text, spaces, padding));
 }

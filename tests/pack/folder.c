@@ -105,6 +105,9 @@ static void types_are_those_asked_for(void **state) {
         const json_value *dtype = json_find(written->config_json, "dtype");
         assert_non_null(dtype);
         assert_true(text_is(dtype->string, types[i].dtype));
+        const json_value *dropout = json_find(written->config_json, "attention_dropout");
+        assert_int_equal(dropout->kind, JSON_NUMBER); /* 0.0 has not become 0 */
+        assert_int_equal(json_find(written->config_json, "vocab_size")->kind, JSON_INTEGER);
         source_close(written);
     }
     /* What is no weight of ours keeps its type; keys within text_config change too. */
