@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy install uninstall clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy graph install uninstall clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -78,6 +78,12 @@ format: ## clang-format over all C files
 
 tidy: ## the house rules: layers, lengths, banned functions
 	@tools/tidy
+
+graph: ## draw which module uses which: docs/images/modules.svg
+	@$(BOOT) run
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake --build $(BUILD) --target avocet
+	@tools/links $(BUILD) --graph >docs/images/modules.svg
 
 lint: ## clang-tidy over all C files, and the house rules
 	@$(BOOT) all

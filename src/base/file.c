@@ -4,6 +4,7 @@
 #include "base/allocator.h"
 #include "base/checked.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -123,6 +124,16 @@ avo_status file_join(char *path, size_t capacity, const char *folder, const char
     return AVO_OK;
 }
 
+text_view file_last_part(const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    return (text_view){path + begin, end - begin};
+}
+
 /* Where the file will stand: a link is followed, so that it goes on pointing there; a device, a
  * pipe or a folder is never replaced. */
 static avo_status writer_target(file_writer *writer, const char *path, avo_error *error) {
@@ -144,21 +155,25 @@ static avo_status writer_target(file_writer *writer, const char *path, avo_error
     return AVO_OK;
 }
 
+/* The hidden name beside `path` that a writer tries as number `attempt`. */
+static void temporary_name(const char *path, unsigned attempt, char *out, size_t capacity) {
+    const char *slash = strrchr(path, '/');
+    int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
+    snprintf(out, capacity, "%.*s.%.200s.part-%ld-%u", folder_bytes, path, path + folder_bytes,
+             (long)getpid(), attempt);
+}
+
 avo_status file_writer_open(file_writer *writer, const char *given, avo_error *error) {
     memset(writer, 0, sizeof(*writer));
     writer->descriptor = -1;
     AVO_TRY(writer_target(writer, given, error));
-    const char *path = writer->path;
-    const char *slash = strrchr(path, '/');
-    int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - path);
     writer->pending = allocator_take(NULL, WRITER_BUFFER_BYTES);
     if (writer->pending == NULL)
         return status_no_memory(error, "a write buffer", WRITER_BUFFER_BYTES);
     /* The first name that is free: another writer of the same file, or what a killed one left
      * behind, is neither waited for nor overwritten. */
     for (unsigned attempt = 0; attempt < WRITER_NAMES_MAX; attempt++) {
-        snprintf(writer->temporary, sizeof(writer->temporary), "%.*s.%.200s.part-%ld-%u",
-                 folder_bytes, path, path + folder_bytes, (long)getpid(), attempt);
+        temporary_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
         writer->descriptor = open(writer->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (writer->descriptor >= 0 || errno != EEXIST)
             break;
@@ -287,4 +302,79 @@ void file_writer_abort(file_writer *writer) {
     writer->descriptor = -1;
     allocator_give(NULL, writer->pending, WRITER_BUFFER_BYTES);
     writer->pending = NULL;
+}
+
+avo_status file_write(const char *path, const void *data, size_t bytes, avo_error *error) {
+    file_writer writer;
+    AVO_TRY(file_writer_open(&writer, path, error));
+    avo_status status = file_writer_append(&writer, data, bytes, error);
+    if (status == AVO_OK)
+        return file_writer_commit(&writer, error);
+    file_writer_abort(&writer);
+    return status;
+}
+
+/* ---- Folders ---- */
+
+/* True for a folder without entries. */
+static bool folder_is_empty(const char *path) {
+    DIR *opened = opendir(path);
+    if (opened == NULL)
+        return false;
+    bool empty = true;
+    for (struct dirent *entry; empty && (entry = readdir(opened)) != NULL;)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(opened);
+    return empty;
+}
+
+avo_status folder_writer_open(folder_writer *writer, const char *given, avo_error *error) {
+    memset(writer, 0, sizeof(*writer));
+    size_t bytes = strlen(given);
+    while (bytes > 1 && given[bytes - 1] == '/')
+        bytes--;
+    if (bytes == 0 || bytes >= sizeof(writer->path))
+        return status_fail(error, AVO_ERROR_LIMIT, "a path of %zu bytes, must have 1 to %zu", bytes,
+                           sizeof(writer->path) - 1);
+    memcpy(writer->path, given, bytes);
+    struct stat info;
+    /* The real path of what exists, since a link or "." cannot be renamed over. */
+    if (lstat(writer->path, &info) == 0 &&
+        (!folder_is_empty(given) || realpath(given, writer->path) == NULL))
+        return status_fail(error, AVO_ERROR_IO,
+                           "%s: exists and is not an empty folder; choose another output", given);
+    for (unsigned attempt = 0; attempt < WRITER_NAMES_MAX; attempt++) {
+        temporary_name(writer->path, attempt, writer->temporary, sizeof(writer->temporary));
+        if (mkdir(writer->temporary, 0777) == 0)
+            return AVO_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    avo_status status =
+        status_fail(error, AVO_ERROR_IO, "%s: cannot create: %s", given, strerror(errno));
+    writer->temporary[0] = '\0';
+    return status;
+}
+
+avo_status folder_writer_commit(folder_writer *writer, avo_error *error) {
+    if (rename(writer->temporary, writer->path) != 0) {
+        avo_status status = status_fail(error, AVO_ERROR_IO, "%s: cannot rename to %s: %s",
+                                        writer->temporary, writer->path, strerror(errno));
+        folder_writer_abort(writer);
+        return status;
+    }
+    writer->temporary[0] = '\0';
+    flush_folder_of(writer->path);
+    return AVO_OK;
+}
+
+void folder_writer_abort(folder_writer *writer) {
+    DIR *opened = writer->temporary[0] == '\0' ? NULL : opendir(writer->temporary);
+    if (opened == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
+        (void)unlinkat(dirfd(opened), entry->d_name, 0);
+    closedir(opened);
+    (void)rmdir(writer->temporary);
+    writer->temporary[0] = '\0';
 }

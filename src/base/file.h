@@ -1,4 +1,4 @@
-/* Files: mapped for reading, written beside and renamed. */
+/* Files and folders: mapped for reading, written beside and renamed. */
 #ifndef AVO_BASE_FILE_H
 #define AVO_BASE_FILE_H
 
@@ -53,6 +53,9 @@ bool file_is_same(const char *a, const char *b);
 AVO_MUST_USE avo_status file_join(char *path, size_t capacity, const char *folder, const char *name,
                                   avo_error *error);
 
+/* The last part of a path: "model.gguf" of "/models/model.gguf", "smollm2" of "smollm2/". */
+text_view file_last_part(const char *path);
+
 /* A file being written: bytes go to a hidden temporary beside `path`; only file_writer_commit
  * (flush, fsync, rename) makes it appear; file_writer_abort leaves no trace. */
 typedef struct file_writer {
@@ -74,5 +77,23 @@ AVO_MUST_USE avo_status file_writer_patch(file_writer *writer, uint64_t offset, 
                                           size_t bytes, avo_error *error);
 AVO_MUST_USE avo_status file_writer_commit(file_writer *writer, avo_error *error);
 void file_writer_abort(file_writer *writer);
+/* The same in one call, for content that is in memory. */
+AVO_MUST_USE avo_status file_write(const char *path, const void *data, size_t bytes,
+                                   avo_error *error);
+
+/* A folder being written: the caller puts files into `temporary`, a hidden folder beside `path`;
+ * folder_writer_commit renames it, so that all of them appear at once. */
+typedef struct folder_writer {
+    char path[4096];
+    char temporary[4096 + 32];
+} folder_writer;
+
+/* Refuses a path where anything but an empty folder exists. */
+AVO_MUST_USE avo_status folder_writer_open(folder_writer *writer, const char *path,
+                                           avo_error *error);
+/* On failure the folder is removed, as by folder_writer_abort. */
+AVO_MUST_USE avo_status folder_writer_commit(folder_writer *writer, avo_error *error);
+/* Removes the folder and the files in it. */
+void folder_writer_abort(folder_writer *writer);
 
 #endif

@@ -213,9 +213,11 @@ static int report_merge(const char *output, const pack_options *options, const p
                         int adapters, bool json, double seconds) {
     char size[16];
     if (!json) {
-        printf("%s: %s, %d adapter%s merged, %u tensors as %s; %.1f s\n", output,
+        bool kept = options->type == PACK_KEEP;
+        printf("%s: %s, %d adapter%s merged, %u tensors %s%s; %.1f s\n", output,
                cli_bytes_text(report->file_bytes, size), adapters, adapters == 1 ? "" : "s",
-               report->tensors, pack_type_name(options->type), seconds);
+               report->tensors, kept ? "in their own types" : "as ",
+               kept ? "" : pack_type_name(options->type), seconds);
         return EXIT_GOOD;
     }
     buffer out;
@@ -235,15 +237,28 @@ static int report_merge(const char *output, const pack_options *options, const p
     return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
 }
 
+/* What --format and --type ask for; false: they do not go together. */
+static bool merge_type(const char *format, const char *type, pack_options *options) {
+    options->folder = format != NULL && strcmp(format, "safetensors") == 0;
+    if (type == NULL)
+        type = options->folder ? "keep" : "f16";
+    return pack_type_by_name(type, &options->type) &&
+           (options->type != PACK_KEEP || options->folder);
+}
+
 static int run_merge(int argc, char **argv) {
     bool json = false;
-    const char *type = "f16", *output = NULL;
+    const char *format = NULL, *type = NULL, *output = NULL;
     pack_options options = {.effort = PACK_EFFORT_SEARCH, .progress = cli_progress};
     pack_report report = {0};
     const option_spec specs[] = {
-        {"output", 'o', OPTION_TEXT, &output, "FILE.avo", "the model to write", 0, 0},
+        {"output", 'o', OPTION_TEXT, &output, "PATH", "the .avo file or the folder to write", 0, 0},
+        {"format", 0, OPTION_CHOICE, &format, "avo|safetensors",
+         "one file for Avocet (default), or a folder for any tool that reads safetensors", 0, 0},
         {"type", 't', OPTION_TEXT, &type, "TYPE",
-         "of the matrices: f32, f16 (default), bf16, q8, q5_0, q4, …", 0, 0},
+         "avo: type of the matrices, f32, f16 (default), bf16, q8, q5_0, q4, …; safetensors: type "
+         "of all tensors, f32, f16, bf16, keep (default: the model's own)",
+         0, 0},
         {"threads", 0, OPTION_U32, &options.threads, "N", "threads to use", 1, 1024},
         {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
         {0},
@@ -257,8 +272,9 @@ static int run_merge(int argc, char **argv) {
     if (words - 1 > AVO_ADAPTERS_MAX)
         return cli_usage(&command_adapter_merge, "at most %d adapters", AVO_ADAPTERS_MAX);
     if (output == NULL || output[0] == '\0')
-        return cli_usage(&command_adapter_merge, "which file to write? give -o FILE.avo");
-    if (!pack_type_by_name(type, &options.type) || options.type == PACK_KEEP)
+        return cli_usage(&command_adapter_merge,
+                         "missing output: give -o FILE.avo, or --format safetensors -o FOLDER");
+    if (!merge_type(format, type, &options))
         return cli_usage(&command_adapter_merge, "no type \"%s\" to merge into", type);
     cli_interrupt_catch();
     avo_error error = {0};
@@ -272,11 +288,12 @@ static int run_merge(int argc, char **argv) {
 
 const cli_command command_adapter_merge = {
     .name = "adapter merge",
-    .summary = "fold adapters into a new model file",
-    .usage = "avocet adapter merge MODEL ADAPTER[:WEIGHT]… -o FILE.avo [options]",
+    .summary = "fold adapters into a new model",
+    .usage = "avocet adapter merge MODEL ADAPTER[:WEIGHT]… -o PATH [options]",
     .examples = "avocet adapter merge smollm2 ./my-lora -o merged.avo\n"
                 "avocet adapter merge smollm2 ./style:0.7 ./skill:0.5 -o both.avo --type q8\n"
-                "avocet adapter merge merged.avo ./my-lora:-1 -o back.avo",
+                "avocet adapter merge merged.avo ./my-lora:-1 -o back.avo\n"
+                "avocet adapter merge ./base ./my-lora --format safetensors -o merged",
     .run = run_merge,
 };
 

@@ -103,22 +103,29 @@ static avo_status apply_generation(model_source *source, const json_value *root,
     return read_do_sample(root, &source->generation, path, error);
 }
 
-static avo_status read_generation(source_loader *loader, avo_error *error) {
-    model_source *source = loader->source;
-    uint32_t file;
-    AVO_TRY(source_file_beside(loader, "generation_config.json", &file, error));
-    if (file == SOURCE_NO_FILE)
-        return AVO_OK;
-    AVO_TRY(check_bytes(source, file, CONFIG_BYTES_MAX, error));
+/* Parses a file of at most `maximum` bytes and hands its tree to `apply`; it lives no longer. */
+static avo_status apply_json(model_source *source, uint32_t file, size_t maximum,
+                             avo_status (*apply)(model_source *source, const json_value *root,
+                                                 const char *path, avo_error *error),
+                             avo_error *error) {
+    AVO_TRY(check_bytes(source, file, maximum, error));
     const char *path = source->files[file].path;
     arena tree;
     arena_init(&tree, source->arena.allocator, SOURCE_OTHER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, file), path, &root, error);
     if (status == AVO_OK)
-        status = apply_generation(source, &root, path, error);
+        status = apply(source, &root, path, error);
     arena_free(&tree);
     return status;
+}
+
+static avo_status read_generation(source_loader *loader, avo_error *error) {
+    uint32_t file;
+    AVO_TRY(source_file_beside(loader, "generation_config.json", &file, error));
+    if (file == SOURCE_NO_FILE)
+        return AVO_OK;
+    return apply_json(loader->source, file, CONFIG_BYTES_MAX, apply_generation, error);
 }
 
 /* ---- Chat template ---- */
@@ -159,16 +166,7 @@ static avo_status template_from_json(model_source *source, const json_value *roo
 }
 
 static avo_status template_from_file(model_source *source, uint32_t file, avo_error *error) {
-    const char *path = source->files[file].path;
-    AVO_TRY(check_bytes(source, file, TOKENIZER_CONFIG_BYTES_MAX, error));
-    arena tree;
-    arena_init(&tree, source->arena.allocator, SOURCE_OTHER_TREE_MAX);
-    json_value root;
-    avo_status status = source_json(&tree, source_file_bytes(source, file), path, &root, error);
-    if (status == AVO_OK)
-        status = template_from_json(source, &root, path, error);
-    arena_free(&tree);
-    return status;
+    return apply_json(source, file, TOKENIZER_CONFIG_BYTES_MAX, template_from_json, error);
 }
 
 static avo_status read_template(source_loader *loader, uint32_t tokenizer_config,

@@ -6,10 +6,10 @@
  * Offsets count from the end of the header. As the format demands, the tensors cover the data
  * without overlap, gap or rest, and a range holds exactly the tensor's elements.
  */
+#include "formats/safetensors.h"
+
 #include "base/checked.h"
 #include "formats/formats_int.h"
-
-#define HEADER_BYTES_MAX 100000000 /* the format's own limit */
 
 static const struct {
     const char *name;
@@ -21,6 +21,13 @@ static const struct {
     {"U16", QUANT_U16},   {"I32", QUANT_I32},         {"U32", QUANT_U32},
     {"I64", QUANT_I64},   {"U64", QUANT_U64},         {"BOOL", QUANT_BOOL},
 };
+
+const char *safetensors_dtype(quant_type type) {
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (dtypes[i].type == type)
+            return dtypes[i].name;
+    return NULL;
+}
 
 typedef struct header_reader {
     model_source *source;
@@ -160,10 +167,10 @@ static avo_status read_file(model_source *source, uint32_t file, avo_error *erro
     if (!cursor_read_u64(&at, &header))
         return status_fail(error, AVO_ERROR_FORMAT, "%s: too short (%zu bytes) for safetensors",
                            path, at.size);
-    if (header < 2 || header > HEADER_BYTES_MAX)
+    if (header < 2 || header > SAFETENSORS_HEADER_BYTES_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: safetensors header of %llu bytes, not in 2…%d", path,
-                           (unsigned long long)header, HEADER_BYTES_MAX);
+                           (unsigned long long)header, SAFETENSORS_HEADER_BYTES_MAX);
     if (!cursor_take(&at, (size_t)header, &text))
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: the safetensors header of %llu bytes reaches past the end of the "

@@ -161,7 +161,7 @@ typedef struct converter {
     rounding rounding;
     const char *name;
     const pack_options *options;
-    avo_writer *writer;
+    const pack_sink *sink;
     team *team;
     batch batch;
     size_t out_bytes;
@@ -206,7 +206,7 @@ static avo_status convert_item(converter *c, pack_item *item) {
                 size_min(b->units * QUANT_PANEL_ROWS, item->rows - first * QUANT_PANEL_ROWS);
             bytes = b->unit_bytes / QUANT_PANEL_ROWS * rows;
         }
-        AVO_TRY(avo_writer_append(c->writer, b->out, bytes, c->error));
+        AVO_TRY(c->sink->append(c->sink->context, item, b->out, bytes, c->error));
         forget_units(item, first, b->units);
         c->done += bytes;
         if (c->options->progress != NULL &&
@@ -237,9 +237,8 @@ static void size_buffers(converter *c) {
 }
 
 avo_status pack_convert(pack_list *list, const char *name, const pack_options *options,
-                        avo_writer *writer, avo_error *error) {
-    converter c = {
-        .list = list, .name = name, .options = options, .writer = writer, .error = error};
+                        const pack_sink *sink, avo_error *error) {
+    converter c = {.list = list, .name = name, .options = options, .sink = sink, .error = error};
     const avo_allocator *allocator = options->allocator;
     uint32_t threads = options->threads != 0 ? options->threads : cpu_usable_threads();
     threads = threads < TEAM_THREADS_MAX ? threads : TEAM_THREADS_MAX;

@@ -148,6 +148,7 @@ static avo_status add_tensor(lister *l, const source_tensor *tensor) {
     if (place.role == PACK_ROLE_DROPPED || (place.role == PACK_ROLE_HEAD && config->tied_head))
         return AVO_OK;
     memcpy(item.name, name.data, name.size);
+    item.tensor = tensor;
     item.group = place.group;
     item.rank = place.rank;
     item.plus_one = place.norm_weight && config->norm_plus_one;

@@ -171,9 +171,10 @@ avo_status pack_merge(const avo_model *model, const avo_adapter_use *uses, size_
                       avo_error *error) {
     if (count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "merging takes one adapter at least");
-    if (options->type == PACK_KEEP || options->bits > 0)
+    if ((options->type == PACK_KEEP && !options->folder) || options->bits > 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "merging rounds every matrix to one type; keep and bits are none");
+                           "merging into a .avo file rounds every matrix to one type: choose one "
+                           "in the place of keep or bits");
     for (size_t i = 0; i < count; i++)
         AVO_TRY(check_adapter(model, uses[i].adapter, error));
     for (size_t i = 1; i < count; i++)

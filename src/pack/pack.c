@@ -9,8 +9,6 @@
 
 #include <stdio.h>
 
-#define LIST_BYTES_MAX ((size_t)64 << 20)
-
 const char *pack_type_name(pack_type type) {
     static const char *const names[] = {
 #define PACK_TYPE_TEXT(name, text, type) text,
@@ -99,6 +97,28 @@ static void add_to_group(const pack_item *item, uint64_t bytes, pack_report *rep
         group->error += item->error / item->energy * (double)item->rows * item->k;
 }
 
+void pack_fill_report(const pack_list *list, uint64_t file_bytes, pack_report *report) {
+    *report = (pack_report){.file_bytes = file_bytes, .tensors = list->count};
+    for (uint32_t i = 0; i < list->count; i++) {
+        const pack_item *item = &list->items[i];
+        uint64_t count = (uint64_t)item->rows * item->k, bytes = 0;
+        (void)weight_bytes(item->type, item->layout, item->rows, item->k, &bytes);
+        report->parameters += item->twice ? 0 : count;
+        report->weight_bytes += bytes;
+        if (!item->looked_up && item->role != PACK_ROLE_POSITION) {
+            report->read_parameters += count;
+            report->read_bytes += bytes;
+        }
+        add_to_group(item, bytes, report);
+    }
+}
+
+static avo_status append_to_avo(void *context, const pack_item *item, const uint8_t *data,
+                                size_t bytes, avo_error *error) {
+    (void)item;
+    return avo_writer_append(context, data, bytes, error);
+}
+
 static avo_status write_file(pack_list *list, avo_content *content, const char *name,
                              const char *path, const pack_options *options, pack_report *report,
                              avo_error *error) {
@@ -107,23 +127,13 @@ static avo_status write_file(pack_list *list, avo_content *content, const char *
     AVO_TRY(fill_tensors(list, content, error));
     avo_writer *writer;
     AVO_TRY(avo_writer_open(options->allocator, path, content, &writer, error));
-    avo_status status = pack_convert(list, name, options, writer, error);
+    pack_sink sink = {writer, append_to_avo};
+    avo_status status = pack_convert(list, name, options, &sink, error);
     if (status != AVO_OK) {
         avo_writer_abort(writer);
         return status;
     }
-    *report = (pack_report){.file_bytes = avo_writer_file_bytes(writer), .tensors = list->count};
-    for (uint32_t i = 0; i < list->count; i++) {
-        const pack_item *item = &list->items[i];
-        uint64_t count = (uint64_t)item->rows * item->k;
-        report->parameters += item->twice ? 0 : count;
-        report->weight_bytes += content->tensors[i].bytes;
-        if (!item->looked_up && item->role != PACK_ROLE_POSITION) {
-            report->read_parameters += count;
-            report->read_bytes += content->tensors[i].bytes;
-        }
-        add_to_group(&list->items[i], content->tensors[i].bytes, report);
-    }
+    pack_fill_report(list, avo_writer_file_bytes(writer), report);
     return avo_writer_commit(writer, error);
 }
 
@@ -132,17 +142,6 @@ static avo_status write_file(pack_list *list, avo_content *content, const char *
 static void add_note(avo_note *notes, uint32_t *count, const char *key, text_view value) {
     if (value.size > 0 && value.size < 4096)
         notes[(*count)++] = (avo_note){text_from(key), value};
-}
-
-/* The last part of a path: where a model lay on somebody's disk is nobody's business. */
-static text_view last_part(const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    return (text_view){path + begin, end - begin};
 }
 
 static uint32_t fill_notes(const model_source *source, avo_note *notes) {
@@ -156,14 +155,14 @@ static uint32_t fill_notes(const model_source *source, avo_note *notes) {
         if (text_is(avo_source_note(source, i).key, "license"))
             license = avo_source_note(source, i).value;
     add_note(notes, &count, "name", source->name);
-    add_note(notes, &count, "source", last_part(source->path));
+    /* Only the last part: where a model lay on somebody's disk is nobody's business. */
+    add_note(notes, &count, "source", file_last_part(source->path));
     add_note(notes, &count, "license", license);
     add_note(notes, &count, "writer", TEXT_LITERAL("avocet " AVO_VERSION_TEXT));
     return count;
 }
 
-/* What changes is neither copied nor repacked. */
-static void mark_changes(pack_list *list, const pack_change *change) {
+void pack_mark_changes(pack_list *list, const pack_change *change) {
     for (uint32_t i = 0; change != NULL && i < list->count; i++) {
         pack_item *item = &list->items[i];
         if (!change->changes(change->context, item->name))
@@ -175,6 +174,8 @@ static void mark_changes(pack_list *list, const pack_change *change) {
 
 avo_status pack_source(const model_source *source, const char *path, const pack_options *options,
                        pack_report *report, avo_error *error) {
+    if (options->folder)
+        return pack_folder(source, path, options, report, error);
     AVO_TRY(source_spare(source, path, error));
     if (options->calibration != NULL && file_is_same(options->calibration, path))
         return status_fail(error, AVO_ERROR_ARGUMENT,
@@ -182,7 +183,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
     arena arena;
     tokenizer *tokenizer = NULL;
     avo_note notes[NOTES_MAX];
-    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    arena_init(&arena, options->allocator, PACK_LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
     model_config config = source->config;
     avo_content content = {.config = &config,
@@ -195,7 +196,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
     if (status == AVO_OK)
         status = pack_choose_named(options->tensors, &list, error);
     if (status == AVO_OK)
-        mark_changes(&list, options->change);
+        pack_mark_changes(&list, options->change);
     if (status == AVO_OK && source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
         status = tokenizer_open(&source->tokenizer, options->allocator, &tokenizer, error);
         if (status == AVO_OK)
@@ -234,7 +235,7 @@ avo_status pack_list_kinds(const char *model, const pack_options *options, pack_
     model_source *source;
     AVO_TRY(source_open(model, options->allocator, &source, error));
     arena arena;
-    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    arena_init(&arena, options->allocator, PACK_LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
     bool tied;
     avo_status status =
@@ -253,7 +254,7 @@ avo_status pack_random(const char *shape, uint64_t seed, const char *path,
                            "the table of random weights has no type of its own: look-up must be "
                            "auto");
     arena arena;
-    arena_init(&arena, options->allocator, LIST_BYTES_MAX);
+    arena_init(&arena, options->allocator, PACK_LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};
     model_config config;
     generation_defaults generation;

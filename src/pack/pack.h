@@ -1,4 +1,5 @@
-/* Packing: any model source, or random weights in a known shape, into one .avo file.
+/* Packing: any model source, or random weights in a known shape, into one .avo file; or a model in
+ * safetensors, changed, into a folder like its own.
  *
  * Matrices are converted panel by panel and written front to back, so that memory stays near what a
  * few panels take whatever the model's size; the bytes do not depend on the number of threads. */
@@ -97,6 +98,7 @@ typedef struct pack_change {
 
 typedef struct pack_options {
     pack_type type;
+    bool folder; /* a Hugging Face folder in the place of a .avo file: folder.c */
     double bits; /* 0: `type` for all; otherwise a type for each matrix, so that the whole, but for
                     a table with a type of its own, has so many bits per weight at most */
     pack_look_up look_up; /* random weights: auto only, and those that are tied stay so */

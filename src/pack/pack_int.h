@@ -33,6 +33,7 @@ typedef struct pack_item {
     bool plus_one;     /* a norm that wants 1 added */
     bytes_view forget; /* pages of the source that can be given back at the end; may be empty */
     weight_view from;  /* data NULL: random */
+    const source_tensor *tensor; /* that it is, or is a part of; NULL: random */
     uint64_t random_seed;
     float random_centre, random_deviation;
     const pack_change *change; /* NULL: none */
@@ -109,8 +110,25 @@ bool pack_check_unit(const pack_item *item, float largest, size_t unit, size_t r
 AVO_MUST_USE avo_status pack_report_fault(const pack_item *item, quant_type type, const char *name,
                                           const pack_options *options, const pack_fault *found,
                                           avo_error *error);
-/* Writes the items in order. `name` is the model's, for messages. */
+/* Where converted weights go: whole rows (or panels) of `item`, in order. */
+typedef struct pack_sink {
+    void *context;
+    avo_status (*append)(void *context, const pack_item *item, const uint8_t *data, size_t bytes,
+                         avo_error *error);
+} pack_sink;
+/* Converts the items in order. `name` is the model's, for messages. */
 AVO_MUST_USE avo_status pack_convert(pack_list *list, const char *name, const pack_options *options,
-                                     avo_writer *writer, avo_error *error);
+                                     const pack_sink *sink, avo_error *error);
+
+/* pack.c, for folder.c too. */
+#define PACK_LIST_BYTES_MAX ((size_t)64 << 20)
+/* What changes is neither copied nor repacked. */
+void pack_mark_changes(pack_list *list, const pack_change *change);
+/* Once converted. */
+void pack_fill_report(const pack_list *list, uint64_t file_bytes, pack_report *report);
+/* folder.c: what pack_source does where options->folder. */
+AVO_MUST_USE avo_status pack_folder(const model_source *source, const char *path,
+                                    const pack_options *options, pack_report *report,
+                                    avo_error *error);
 
 #endif

@@ -54,9 +54,7 @@ static float best_scale(const float *source, size_t k) {
 }
 
 void panels_f8c_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
-    uint64_t bytes = 0;
-    (void)panels_row_scale_bytes(k, &bytes);
-    memset(out, 0, (size_t)bytes);
+    panels_clear(QUANT_F8C, k, out);
     for (size_t row = 0; row < rows; row++) {
         const float *from = source + row * k;
         float scale = best_scale(from, k);

@@ -52,9 +52,7 @@ static uint16_t q8b_scale(const float *source, size_t count) {
 }
 
 void panels_q8c_encode(const float *source, size_t rows, size_t k, uint8_t *out) {
-    uint64_t bytes = 0;
-    (void)panels_row_scale_bytes(k, &bytes);
-    memset(out, 0, (size_t)bytes);
+    panels_clear(QUANT_Q8C, k, out);
     for (size_t row = 0; row < rows; row++) {
         const float *from = source + row * k;
         float scale = largest_magnitude(from, k) / Q8_MAX;

@@ -313,11 +313,7 @@ void feedback_encode_panel(quant_type type, const float *source, size_t rows, si
                            double *error) {
     feedback_panel panel = panel_begin(type, source, rows, k, factor, scratch);
     panel.quick = quick;
-    uint64_t bytes = 0;
-    bool known = panels_bytes(type, k, &bytes);
-    assert(known);
-    (void)known;
-    memset(out, 0, (size_t)bytes);
+    panels_clear(type, k, out);
     if (type == QUANT_Q4R)
         feedback_q4r(&panel, out);
     else

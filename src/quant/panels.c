@@ -179,13 +179,17 @@ void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t l
     }
 }
 
-void panels_encode_plain(quant_type type, const float *source, size_t rows, size_t k,
-                         uint8_t *out) {
+void panels_clear(quant_type type, size_t k, uint8_t *out) {
     uint64_t bytes = 0;
     bool known = panels_bytes(type, k, &bytes);
     assert(known);
     (void)known;
     memset(out, 0, (size_t)bytes);
+}
+
+void panels_encode_plain(quant_type type, const float *source, size_t rows, size_t k,
+                         uint8_t *out) {
+    panels_clear(type, k, out);
     for (size_t row = 0; row < rows; row++)
         for (size_t i = 0; i < k; i++) {
             float number = source[row * k + i];

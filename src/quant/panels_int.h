@@ -8,6 +8,8 @@
 /* All 16 lanes as out[k][16]. */
 void panels_decode(quant_type type, const uint8_t *panel, size_t k, float *out);
 void panels_decode_row(quant_type type, const uint8_t *panel, size_t k, size_t lane, float *out);
+/* Zeros in the place of a whole panel, padding included, before an encoder fills it. */
+void panels_clear(quant_type type, size_t k, uint8_t *out);
 void panels_encode_plain(quant_type type, const float *source, size_t rows, size_t k, uint8_t *out);
 
 /* ---- Types made of groups: a head, then units of 32 k (panels_group.c) ---- */

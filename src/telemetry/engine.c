@@ -2,7 +2,9 @@
 #include "telemetry/telemetry_int.h"
 
 #include "base/allocator.h"
+#include "base/checked.h"
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,18 +40,12 @@ static void close_workers(telemetry_engine *engine) {
     allocator_give(engine->telemetry->allocator, engine, sizeof(*engine));
 }
 
-/* "model.gguf" of "/models/model.gguf", "smollm2" of "smollm2/". */
+/* After the file, unless it has a name already. */
 static void name_model(avo_telemetry *t, const char *path) {
-    size_t end = path == NULL ? 0 : strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    size_t bytes = end - begin;
-    bytes = bytes < sizeof(t->name) - 1 ? bytes : sizeof(t->name) - 1;
-    if (bytes > 0 && t->name[0] == '\0')
-        memcpy(t->name, path + begin, bytes);
+    if (path == NULL || t->name[0] != '\0')
+        return;
+    text_view name = file_last_part(path);
+    memcpy(t->name, name.data, size_min(name.size, sizeof(t->name) - 1));
 }
 
 avo_status telemetry_engine_open(avo_telemetry *t, const telemetry_facts *facts,

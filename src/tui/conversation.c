@@ -117,20 +117,12 @@ static avo_status write_json(const conversation *conversation, const char *model
 avo_status conversation_save(const conversation *conversation, const char *path, const char *model,
                              avo_error *error) {
     buffer out;
-    file_writer writer;
     buffer_init(&out, NULL, SIZE_MAX);
     avo_status status = write_json(conversation, model, &out);
     if (status != AVO_OK)
         status = status_no_memory(error, "the conversation", out.size);
-    if (status == AVO_OK)
-        status = file_writer_open(&writer, path, error);
-    if (status == AVO_OK) {
-        status = file_writer_append(&writer, out.data, out.size, error);
-        if (status == AVO_OK)
-            status = file_writer_commit(&writer, error);
-        else
-            file_writer_abort(&writer);
-    }
+    else
+        status = file_write(path, out.data, out.size, error);
     buffer_free(&out);
     return status;
 }

@@ -28,6 +28,7 @@ typedef struct writer {
     buffer spans; /* styled_span each */
     unsigned style;
     container stack[DEPTH_MAX];
+    container lost;   /* deeper than the stack: written and never read */
     size_t depth;     /* may count further than the stack holds */
     bool code, begun; /* inside a code block; something has been written */
     bool loose;       /* a blank line goes before the next block */
@@ -206,8 +207,7 @@ static avo_status write_table(writer *w) {
 /* ---- What md4c calls ---- */
 
 static container *push(writer *w, bool quote, bool ordered, unsigned number) {
-    static container lost;
-    container *at = w->depth < DEPTH_MAX ? &w->stack[w->depth] : &lost;
+    container *at = w->depth < DEPTH_MAX ? &w->stack[w->depth] : &w->lost;
     w->depth++;
     *at = (container){.quote = quote, .ordered = ordered, .number = number};
     return at;

@@ -96,11 +96,8 @@ static bool read_input(plain *plain, buffer *text) {
 }
 
 avo_status tui_chat_plain(const tui_options *options, bool (*interrupted)(void), avo_error *error) {
-    static plain plain;
+    plain plain = {.terminal = isatty(STDIN_FILENO), .interrupted = interrupted};
     buffer line;
-    memset(&plain, 0, sizeof(plain));
-    plain.terminal = isatty(STDIN_FILENO);
-    plain.interrupted = interrupted;
     buffer_init(&line, NULL, LINE_BYTES_MAX);
     avo_status status = chat_open(&plain.chat, options, error);
     while (status == AVO_OK && !plain.chat.quit && read_input(&plain, &line)) {

@@ -389,9 +389,8 @@ static void end_screen(SCREEN *screen) {
 }
 
 avo_status tui_chat(const tui_options *options, avo_error *error) {
-    static view view; /* a few kilobytes; one screen a process */
+    view view = {0}; /* a few kilobytes */
     SCREEN *screen;
-    memset(&view, 0, sizeof(view));
     AVO_TRY(begin_screen(&view, &screen, error));
     editor_init(&view.editor);
     buffer_init(&view.taken, NULL, EDITOR_BYTES_MAX);

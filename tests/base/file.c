@@ -1,16 +1,13 @@
-/* base/file: what may be mapped, and that a writer leaves all or nothing. */
+/* base/file: what may be mapped, and that writers of files and folders leave all or nothing. */
 #include "support/support.h"
 
 #include "base/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,22 +28,9 @@ static const char *at(const char *name) {
     return path[turn];
 }
 
-static int entries(void) {
-    DIR *opened = opendir(folder);
-    assert_non_null(opened);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    closedir(opened);
-    return count;
-}
-
 static void put(const char *name, const char *text) {
-    file_writer writer;
     avo_error error = {0};
-    assert_ok_error(file_writer_open(&writer, at(name), &error), &error);
-    assert_ok_error(file_writer_append(&writer, text, strlen(text), &error), &error);
-    assert_ok_error(file_writer_commit(&writer, &error), &error);
+    assert_ok_error(file_write(at(name), text, strlen(text), &error), &error);
 }
 
 static void assert_holds(const char *name, const char *text) {
@@ -110,6 +94,18 @@ static void joins_paths(void **state) {
                    &error, "path too long");
 }
 
+static void last_parts_of_paths(void **state) {
+    (void)state;
+    static const char *const paths[][2] = {{"/models/a.gguf", "a.gguf"},
+                                           {"a.gguf", "a.gguf"},
+                                           {"smollm2/", "smollm2"},
+                                           {"a/b//", "b"},
+                                           {"/", ""},
+                                           {"", ""}};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        assert_true(text_is(file_last_part(paths[i][0]), paths[i][1]));
+}
+
 static void writes_all_or_nothing(void **state) {
     (void)state;
     avo_error error = {0};
@@ -118,10 +114,10 @@ static void writes_all_or_nothing(void **state) {
     assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
     assert_ok_error(file_writer_append(&writer, "new text", 8, &error), &error);
     assert_holds("a", "old"); /* nothing is seen before the commit */
-    assert_int_equal(entries(), 2);
+    assert_int_equal(test_entries(folder), 2);
     assert_ok_error(file_writer_commit(&writer, &error), &error);
     assert_holds("a", "new text");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
     file_writer_abort(&writer); /* after a commit: nothing left to do */
     assert_holds("a", "new text");
     assert_ok_error(file_writer_open(&writer, at("a"), &error), &error);
@@ -129,7 +125,7 @@ static void writes_all_or_nothing(void **state) {
     file_writer_abort(&writer);
     file_writer_abort(&writer);
     assert_holds("a", "new text");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 static void writes_large_and_small_pieces(void **state) {
@@ -199,7 +195,7 @@ static void two_writers_do_not_meet(void **state) {
     assert_holds("a", "one");
     assert_ok_error(file_writer_commit(&two, &error), &error);
     assert_holds("a", "second");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 /* What a killed process left behind, or somebody's symbolic link, is not written to. */
@@ -236,7 +232,7 @@ static void failures_leave_no_trace(void **state) {
     assert_ok(file_writer_append(&writer, "text", 4, &error));
     assert_refused(file_writer_commit(&writer, &error), AVO_ERROR_IO, &error, "rename");
     file_writer_abort(&writer);
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
 }
 
 /* Devices, pipes and folders are never replaced; a link is followed and stays. */
@@ -263,19 +259,14 @@ static void only_files_are_replaced(void **state) {
     struct stat info;
     assert_int_equal(lstat(at("link"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
-    assert_int_equal(entries(), 5);
+    assert_int_equal(test_entries(folder), 5);
 }
 
-/* A disk that is full, as far as a test can have one: the largest file this process may write. */
 static void full_disk_leaves_no_trace(void **state) {
     (void)state;
-    struct rlimit before;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit small = {.rlim_cur = 100000, .rlim_max = before.rlim_max};
-    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     uint8_t *data = test_calloc(1, 3 << 20);
     put("a", "old");
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    test_disk_limit(100000);
     avo_error error = {0};
     avo_error late = {0};
     file_writer writer;
@@ -285,8 +276,9 @@ static void full_disk_leaves_no_trace(void **state) {
     avo_status opened_late = file_writer_open(&writer, at("a"), &late);
     avo_status appended_late = file_writer_append(&writer, data, 200000, &late); /* only buffered */
     avo_status committed_late = file_writer_commit(&writer, &late);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, handler);
+    avo_status whole = file_write(at("a"), data, 3 << 20, NULL);
+    avo_status whole_late = file_write(at("a"), data, 200000, NULL);
+    test_disk_limit(0);
     test_free(data);
     assert_ok(opened);
     assert_int_equal(appended, AVO_ERROR_IO);
@@ -294,9 +286,86 @@ static void full_disk_leaves_no_trace(void **state) {
     assert_ok(opened_late);
     assert_ok(appended_late);
     assert_int_equal(committed_late, AVO_ERROR_IO);
+    assert_int_equal(whole, AVO_ERROR_IO);
+    assert_int_equal(whole_late, AVO_ERROR_IO);
     assert_non_null(strstr(late.text, "cannot write"));
     assert_holds("a", "old");
-    assert_int_equal(entries(), 1);
+    assert_int_equal(test_entries(folder), 1);
+}
+
+/* ---- Folders ---- */
+
+/* A file in the folder that is being written. */
+static void put_into(const folder_writer *writer, const char *name) {
+    char path[8192];
+    avo_error error = {0};
+    assert_ok(file_join(path, sizeof(path), writer->temporary, name, &error));
+    assert_ok_error(file_write(path, name, strlen(name), &error), &error);
+}
+
+static void folders_appear_at_once(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer one, two;
+    assert_ok_error(folder_writer_open(&one, at("out//"), &error), &error);
+    assert_ok_error(folder_writer_open(&two, at("out"), &error), &error);
+    assert_string_not_equal(one.temporary, two.temporary);
+    put_into(&one, "a");
+    put_into(&one, "b");
+    assert_int_equal(file_kind_of(at("out")), FILE_MISSING);
+    assert_ok_error(folder_writer_commit(&one, &error), &error);
+    assert_holds("out/a", "a");
+    assert_holds("out/b", "b");
+    folder_writer_abort(&one); /* after a commit: nothing left to do */
+    assert_holds("out/a", "a");
+    /* The second one finds the name taken and leaves nothing. */
+    put_into(&two, "a");
+    assert_refused(folder_writer_commit(&two, &error), AVO_ERROR_IO, &error, "cannot rename");
+    assert_holds("out/b", "b");
+    assert_int_equal(test_entries(folder), 1);
+    folder_writer_abort(&two);
+}
+
+static void folders_replace_nothing(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer writer;
+    assert_int_equal(mkdir(at("empty"), 0755), 0);
+    assert_int_equal(symlink("empty", at("link")), 0);
+    assert_ok_error(folder_writer_open(&writer, at("link"), &error), &error);
+    put_into(&writer, "a");
+    assert_ok_error(folder_writer_commit(&writer, &error), &error);
+    assert_holds("empty/a", "a");
+    put("file", "x");
+    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    for (int i = 0; i < 4; i++) {
+        static const char *const taken[] = {"empty", "link", "file", "dangling"};
+        assert_refused(folder_writer_open(&writer, at(taken[i]), &error), AVO_ERROR_IO, &error,
+                       "exists and is not an empty folder; choose another output");
+        folder_writer_abort(&writer); /* after a failure: nothing left to do */
+    }
+    assert_refused(folder_writer_open(&writer, at("none/out"), &error), AVO_ERROR_IO, &error,
+                   "cannot create");
+    assert_refused(folder_writer_open(&writer, "", &error), AVO_ERROR_LIMIT, &error, "0 bytes");
+    char path[5000];
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    assert_refused(folder_writer_open(&writer, path, &error), AVO_ERROR_LIMIT, &error,
+                   "4999 bytes, must have 1 to 4095");
+    assert_int_equal(test_entries(folder), 4);
+}
+
+static void aborted_folders_leave_no_trace(void **state) {
+    (void)state;
+    avo_error error = {0};
+    folder_writer writer;
+    assert_ok_error(folder_writer_open(&writer, at("out"), &error), &error);
+    put_into(&writer, "a");
+    put_into(&writer, "b");
+    assert_int_equal(test_entries(folder), 1);
+    folder_writer_abort(&writer);
+    assert_int_equal(test_entries(folder), 0);
+    folder_writer_abort(&writer);
 }
 
 int main(void) {
@@ -305,6 +374,7 @@ int main(void) {
         IN_FRESH_FOLDER(maps_regular_files),
         IN_FRESH_FOLDER(refuses_what_is_no_file),
         IN_FRESH_FOLDER(joins_paths),
+        IN_FRESH_FOLDER(last_parts_of_paths),
         IN_FRESH_FOLDER(writes_all_or_nothing),
         IN_FRESH_FOLDER(writes_large_and_small_pieces),
         IN_FRESH_FOLDER(aligns_and_patches),
@@ -313,6 +383,9 @@ int main(void) {
         IN_FRESH_FOLDER(failures_leave_no_trace),
         IN_FRESH_FOLDER(only_files_are_replaced),
         IN_FRESH_FOLDER(full_disk_leaves_no_trace),
+        IN_FRESH_FOLDER(folders_appear_at_once),
+        IN_FRESH_FOLDER(folders_replace_nothing),
+        IN_FRESH_FOLDER(aborted_folders_leave_no_trace),
     };
     return cmocka_run_group_tests_name("base/file", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 """`avocet adapter inspect|pack|merge` on the adapters that peft has made: text, JSON, files, and
 what is refused with which exit status."""
+import array
 import json
 import shutil
 import tempfile
@@ -19,6 +20,19 @@ def adapter(*arguments):
 
 def base_of(name):
     return MODELS / (ADAPTERS / name / "base.txt").read_text().strip()
+
+
+def header_of(path):
+    raw = path.read_bytes()
+    return json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])
+
+
+def floats_of(path):
+    """The numbers of every F32 tensor of a safetensors file."""
+    raw, header = path.read_bytes(), header_of(path)
+    data = raw[8 + int.from_bytes(raw[:8], "little"):]
+    return {name: array.array("f", data[slice(*entry["data_offsets"])])
+            for name, entry in header.items() if entry.get("dtype") == "F32"}
 
 
 class Adapter(unittest.TestCase):
@@ -104,12 +118,48 @@ class Adapter(unittest.TestCase):
             self.assertEqual(status, FAILED)
             self.assertIn("choose another output", error)
 
+    def test_merge_to_a_folder(self):
+        with tempfile.TemporaryDirectory() as name:
+            base, merged = base_of("conv1d"), Path(name) / "merged"
+            status, out, error = adapter("merge", base, ADAPTERS / "conv1d", "-o", merged,
+                                         "--format", "safetensors", "--json")
+            self.assertEqual(status, GOOD, error)
+            seen = json.loads(out)
+            self.assertEqual((seen["adapters"], seen["type"]), (1, "keep"))
+            model = merged / "model.safetensors"
+            self.assertEqual(seen["bytes"], model.stat().st_size)
+            self.assertEqual(header_of(model).keys(), header_of(base / model.name).keys())
+            self.assertEqual((merged / "config.json").read_bytes(),
+                             (base / "config.json").read_bytes())
+            self.assertEqual(call("inspect", merged).returncode, GOOD)
+            # Subtracting the adapter again gives the base back, up to rounding.
+            back = Path(name) / "back"
+            status, out, error = adapter("merge", merged, f"{ADAPTERS / 'conv1d'}:-1", "-o",
+                                         f"{back}/", "--format", "safetensors", "--type", "f32")
+            self.assertEqual(status, GOOD, error)
+            self.assertIn("tensors as f32", out)
+            for tensor, numbers in floats_of(base / model.name).items():
+                for a, b in zip(numbers, floats_of(back / model.name)[tensor]):
+                    self.assertAlmostEqual(a, b, 5)
+            status, _, error = adapter("merge", base, ADAPTERS / "conv1d", "-o", merged,
+                                       "--format", "safetensors")
+            self.assertEqual(status, FAILED)
+            self.assertIn("not an empty folder", error)
+            status, _, error = adapter("merge", f"{base}.gguf", ADAPTERS / "conv1d", "-o",
+                                       Path(name) / "x", "--format", "safetensors")
+            self.assertEqual(status, FAILED)
+            self.assertIn("write a .avo file instead", error)
+            self.assertEqual(sorted(path.name for path in Path(name).iterdir()),
+                             ["back", "merged"])
+
     def test_refusals(self):
         plain, base = ADAPTERS / "plain", base_of("plain")
         usage = [[], ["nothing"], ["inspect"], ["inspect", plain], ["pack", plain, base],
                  ["merge", base, "-o", "x.avo"], ["merge", base, plain],
                  ["inspect", plain, base, "--type", "q4"],
-                 ["merge", base, plain, "-o", "x.avo", "--type", "keep"]]
+                 ["merge", base, plain, "-o", "x.avo", "--type", "keep"],
+                 ["merge", base, plain, "-o", "x.avo", "--format", "gguf"],
+                 ["merge", base, plain, "--format", "safetensors"]]
         for arguments in usage:
             status, out, error = adapter(*arguments)
             self.assertEqual(status, USAGE, arguments)

@@ -27,9 +27,10 @@ static avo_adapter *open_adapter(const avo_model *model, const char *path) {
 }
 
 static void merge(const avo_model *model, const avo_adapter_use *uses, size_t count, pack_type type,
-                  const char *path) {
+                  bool folder, const char *path) {
     avo_error error = {0};
-    pack_options options = {.type = type, .threads = 2, .effort = PACK_EFFORT_SEARCH};
+    pack_options options = {
+        .type = type, .folder = folder, .threads = 2, .effort = PACK_EFFORT_SEARCH};
     pack_report report;
     assert_ok_error(pack_merge(model, uses, count, path, &options, &report, &error), &error);
 }
@@ -76,18 +77,29 @@ static double difference(const adapter_fixture *fixture, const float *a, const f
     return largest / (double)fixture->range;
 }
 
+/* A new name each time: a folder is not written over. */
+static const char *next_path(bool folder) {
+    static char path[4096];
+    static int number;
+    snprintf(path, sizeof(path), "%s/merged-%d%s", test_scratch_folder(), number++,
+             folder ? "" : ".avo");
+    return path;
+}
+
 static void check_merged(const adapter_fixture *fixture, const char *base, pack_type type,
-                         double bound) {
+                         bool folder, double bound) {
     avo_error error = {0};
     avo_model *model;
+    const char *path = next_path(folder);
     assert_ok_error(avo_model_open(base, NULL, &model, &error), &error);
     avo_adapter_use use = {open_adapter(model, fixture->path), 1.0f};
-    merge(model, &use, 1, type, merged_path("merged"));
+    merge(model, &use, 1, type, folder, path);
     avo_adapter_close(use.adapter);
     avo_model_close(model);
-    float *logits = compute(fixture, merged_path("merged"), NULL, NULL, 0);
+    float *logits = compute(fixture, path, NULL, NULL, 0);
     double found = difference(fixture, logits, fixture->logits);
-    print_message("  %-18s %-5s %.1e\n", fixture->name, pack_type_name(type), found);
+    print_message("  %-18s %-5s %-6s %.1e\n", fixture->name, pack_type_name(type),
+                  folder ? "folder" : "avo", found);
     if (!(found <= bound))
         fail_msg("%s as %s: differs by %.2e, allowed are %.0e", fixture->name, pack_type_name(type),
                  found, bound);
@@ -101,9 +113,10 @@ static void every_adapter_merges(void **state) {
     for (size_t i = 0; i < count; i++) {
         adapter_fixture fixture;
         adapter_fixture_open(&fixture, names[i]);
-        check_merged(&fixture, fixture.base, PACK_F32, 2e-5);
+        check_merged(&fixture, fixture.base, PACK_F32, false, 2e-5);
+        check_merged(&fixture, fixture.base, PACK_F32, true, 2e-5);
         if (fixture.base_twin[0] != '\0')
-            check_merged(&fixture, fixture.base_twin, PACK_F32, 2e-5);
+            check_merged(&fixture, fixture.base_twin, PACK_F32, false, 2e-5);
         adapter_fixture_close(&fixture);
     }
 }
@@ -112,12 +125,15 @@ static void narrower_types_round_once(void **state) {
     (void)state;
     adapter_fixture fixture;
     adapter_fixture_open(&fixture, "dora");
-    check_merged(&fixture, fixture.base, PACK_F16, 5e-3);
-    check_merged(&fixture, fixture.base, PACK_Q8, 5e-2);
-    check_merged(&fixture, fixture.base_twin, PACK_Q4_1, 0.9);
+    check_merged(&fixture, fixture.base, PACK_F16, false, 5e-3);
+    check_merged(&fixture, fixture.base, PACK_F16, true, 5e-3);
+    check_merged(&fixture, fixture.base, PACK_KEEP, true, 5e-2);
+    check_merged(&fixture, fixture.base, PACK_Q8, false, 5e-2);
+    check_merged(&fixture, fixture.base_twin, PACK_Q4_1, false, 0.9);
     adapter_fixture_close(&fixture);
     adapter_fixture_open(&fixture, "saved-tied"); /* the head is the embedding no more */
-    check_merged(&fixture, fixture.base, PACK_Q8, 5e-2);
+    check_merged(&fixture, fixture.base, PACK_Q8, false, 5e-2);
+    check_merged(&fixture, fixture.base, PACK_BF16, true, 5e-2);
     adapter_fixture_close(&fixture);
 }
 
@@ -136,7 +152,7 @@ static void weights_are_those_of_a_session(void **state) {
         snprintf(path[i], sizeof(path[i]), "%s", test_fixture_path(names[i]));
         uses[i] = (avo_adapter_use){open_adapter(model, path[i]), weights[i]};
     }
-    merge(model, uses, 3, PACK_F32, merged_path("three"));
+    merge(model, uses, 3, PACK_F32, false, merged_path("three"));
     float *merged = compute(&fixture, merged_path("three"), NULL, NULL, 0);
     float *session = compute(&fixture, fixture.base, path, weights, 3);
     double found = difference(&fixture, merged, session);

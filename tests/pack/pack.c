@@ -8,7 +8,6 @@
 #include "pack/pack.h"
 #include "support/models.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -432,22 +431,13 @@ static void kept_types_keep_every_bit(void **state) {
 
 /* ---- Failures ---- */
 
-static size_t files_in_scratch(void) {
-    DIR *folder = opendir(test_scratch_folder());
-    size_t count = 0;
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
-
 static void bad_numbers_are_named(void **state) {
     (void)state;
     hand_source hand;
     pack_report report;
     avo_error error;
     const char *path = scratch_path("bad.avo");
-    size_t files = files_in_scratch();
+    int files = test_entries(test_scratch_folder());
     const struct {
         float value;
         pack_type type;
@@ -482,7 +472,7 @@ static void bad_numbers_are_named(void **state) {
             assert_non_null(strstr(error.text, "blk.24.ffn_down.weight: row 18, column 7"));
             hand_close(&hand);
         }
-    assert_int_equal(files_in_scratch(), files);
+    assert_int_equal(test_entries(test_scratch_folder()), files);
 }
 
 static void strange_tensors_are_refused(void **state) {
@@ -548,7 +538,7 @@ static bool stop_half_way(void *context, const char *what, uint64_t done, uint64
 
 static void cancelling_leaves_nothing(void **state) {
     (void)state;
-    size_t files = files_in_scratch();
+    int files = test_entries(test_scratch_folder());
     uint64_t last = 0;
     pack_options options = {
         .type = PACK_F32, .threads = 2, .progress = stop_half_way, .progress_context = &last};
@@ -557,7 +547,7 @@ static void cancelling_leaves_nothing(void **state) {
     assert_refused(pack_random("tiny", 1, scratch_path("cancelled.avo"), &options, &report, &error),
                    AVO_ERROR_CANCELLED, &error, "cancelled");
     assert_true(last > 0);
-    assert_int_equal(files_in_scratch(), files);
+    assert_int_equal(test_entries(test_scratch_folder()), files);
 }
 
 static void allocation_failures_leave_nothing(void **state) {

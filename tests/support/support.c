@@ -3,9 +3,12 @@
 
 #include "base/file.h"
 
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +43,24 @@ const char *test_scratch_folder(void) {
         mkdir(path, 0755);
     }
     return path;
+}
+
+int test_entries(const char *folder) {
+    DIR *opened = opendir(folder);
+    assert_non_null(opened);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(opened)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(opened);
+    return count;
+}
+
+void test_disk_limit(size_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes == 0 ? limit.rlim_max : (rlim_t)bytes;
+    signal(SIGXFSZ, bytes == 0 ? SIG_DFL : SIG_IGN); /* writing then fails */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 void *test_take_exact(size_t size, size_t alignment) {

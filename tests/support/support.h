@@ -51,6 +51,11 @@ const char *test_data_path(const char *relative);
 const char *test_fixture_path(const char *relative);
 /* A fresh folder for this process, removed by nobody: below the build folder. */
 const char *test_scratch_folder(void);
+/* How many entries a folder has, hidden ones included. */
+int test_entries(const char *folder);
+/* From here on no file of this process grows past `bytes`, as on a full disk; 0: no limit again.
+ * Lift it before asserting anything: the test's own output may be a file. */
+void test_disk_limit(size_t bytes);
 
 /* An allocator that counts, and fails the `fail_at`-th allocation (1-based; 0: never). */
 typedef struct test_allocator {

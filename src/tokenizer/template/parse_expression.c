@@ -539,74 +539,23 @@ static avo_status parse_or(jinja_parser *parser, jinja_node **out) {
  * the "if" is read before it is seen: so the whole expression is read softly when an if follows.
  * Reading twice would be quadratic; instead a first unknown filter is remembered by `what` < 0 and
  * refused here when no if came. */
-static avo_status check_operations(jinja_parser *parser, const jinja_node *node);
-
-static avo_status check_chain(jinja_parser *parser, const jinja_node *node) {
-    for (; node != NULL; node = node->next)
-        AVO_TRY(check_operations(parser, node));
+static avo_status check_operation(void *context, const jinja_node *node, bool *inside) {
+    jinja_parser *parser = context;
+    bool filter = node->kind == NODE_FILTER;
+    *inside = node->kind != NODE_INLINE_IF; /* which is soft inside */
+    if ((filter || node->kind == NODE_TEST) && node->what < 0)
+        return jinja_parse_fail(
+            parser, node->offset, "no %s named '%.*s'", filter ? "filter" : "test",
+            TEXT_ARGUMENT(jinja_view_of(parser->chat->symbols[node->symbol].text)));
     return AVO_OK;
-}
-
-static avo_status check_call(jinja_parser *parser, const jinja_call_node *call) {
-    AVO_TRY(check_operations(parser, call->subject));
-    AVO_TRY(check_chain(parser, call->arguments));
-    AVO_TRY(check_chain(parser, call->keywords));
-    AVO_TRY(check_operations(parser, call->star));
-    return check_operations(parser, call->star_star);
-}
-
-static avo_status check_children(jinja_parser *parser, const jinja_node *node) {
-    switch (node->kind) {
-    case NODE_FILTER:
-    case NODE_TEST:
-        if (node->what < 0)
-            return jinja_parse_fail(
-                parser, node->offset, "no %s named '%.*s'",
-                node->kind == NODE_FILTER ? "filter" : "test",
-                TEXT_ARGUMENT(jinja_view_of(parser->chat->symbols[node->symbol].text)));
-        return check_call(parser, &node->call);
-    case NODE_CALL:
-        return check_call(parser, &node->call);
-    case NODE_ATTRIBUTE:
-        return check_operations(parser, node->item.object);
-    case NODE_ITEM:
-    case NODE_PAIR:
-        AVO_TRY(check_operations(parser, node->item.object));
-        return check_operations(parser, node->item.key);
-    case NODE_SLICE:
-        AVO_TRY(check_operations(parser, node->slice.start));
-        AVO_TRY(check_operations(parser, node->slice.stop));
-        return check_operations(parser, node->slice.step);
-    case NODE_AND:
-    case NODE_OR:
-    case NODE_MATH:
-    case NODE_COMPARE:
-    case NODE_CONCATENATE:
-    case NODE_LIST:
-    case NODE_TUPLE:
-    case NODE_DICT:
-        return check_chain(parser, node->operand);
-    case NODE_NOT:
-    case NODE_NEGATE:
-    case NODE_POSITIVE:
-    case NODE_OPERAND:
-    case NODE_KEYWORD:
-        return check_operations(parser, node->operand);
-    default: /* an inline if is soft inside */
-        return AVO_OK;
-    }
 }
 
 static avo_status check_operations(jinja_parser *parser, const jinja_node *node) {
-    if (node == NULL)
-        return AVO_OK;
-    if (parser->check_depth >= JINJA_EVALUATION_DEPTH_MAX)
-        return jinja_fail_at(parser->error, parser->chat->source, node->offset, AVO_ERROR_LIMIT,
-                             "an expression nested more than %d deep", JINJA_EVALUATION_DEPTH_MAX);
-    parser->check_depth++;
-    AVO_TRY(check_children(parser, node));
-    parser->check_depth--;
-    return AVO_OK;
+    jinja_visitor visitor = {.enter = check_operation,
+                             .context = parser,
+                             .source = parser->chat->source,
+                             .error = parser->error};
+    return jinja_visit_expression(&visitor, node);
 }
 
 static avo_status parse_inline_if(jinja_parser *parser, jinja_node **out) {

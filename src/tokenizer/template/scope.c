@@ -26,7 +26,6 @@ typedef struct resolver {
     frame *frame;
     uint32_t *known[TEMPLATE_DEPTH_MAX + 2]; /* frames of one depth share an array … */
     uint32_t stamp;                          /* … and tell their marks apart by a number */
-    uint32_t expression_depth;
     bool conditional;
     avo_error *error;
 } resolver;
@@ -79,71 +78,22 @@ static void load(resolver *r, uint32_t symbol) {
         mark(r->frame, symbol);
 }
 
-static avo_status visit_expression(resolver *r, const jinja_node *node);
+static avo_status visit_node(void *context, const jinja_node *node, bool *inside) {
+    (void)inside;
+    if (node->kind == NODE_NAME || node->kind == NODE_NAMESPACE_REFERENCE)
+        load(context, node->symbol);
+    return AVO_OK;
+}
+
+static avo_status visit_expression(resolver *r, const jinja_node *node) {
+    jinja_visitor visitor = {
+        .enter = visit_node, .context = r, .source = r->chat->source, .error = r->error};
+    return jinja_visit_expression(&visitor, node);
+}
 
 static avo_status visit_chain(resolver *r, const jinja_node *node) {
     for (; node != NULL; node = node->next)
         AVO_TRY(visit_expression(r, node));
-    return AVO_OK;
-}
-
-static avo_status visit_children(resolver *r, const jinja_node *node) {
-    switch (node->kind) {
-    case NODE_NAME:
-    case NODE_NAMESPACE_REFERENCE:
-        load(r, node->symbol);
-        return AVO_OK;
-    case NODE_FILTER:
-    case NODE_TEST:
-    case NODE_CALL:
-        AVO_TRY(visit_expression(r, node->call.subject));
-        AVO_TRY(visit_chain(r, node->call.arguments));
-        AVO_TRY(visit_chain(r, node->call.keywords));
-        AVO_TRY(visit_expression(r, node->call.star));
-        return visit_expression(r, node->call.star_star);
-    case NODE_ATTRIBUTE:
-        return visit_expression(r, node->item.object);
-    case NODE_ITEM:
-    case NODE_PAIR:
-        AVO_TRY(visit_expression(r, node->item.object));
-        return visit_expression(r, node->item.key);
-    case NODE_SLICE:
-        AVO_TRY(visit_expression(r, node->slice.start));
-        AVO_TRY(visit_expression(r, node->slice.stop));
-        return visit_expression(r, node->slice.step);
-    case NODE_INLINE_IF:
-        AVO_TRY(visit_expression(r, node->choice.condition));
-        AVO_TRY(visit_expression(r, node->choice.then));
-        return visit_expression(r, node->choice.otherwise);
-    case NODE_AND:
-    case NODE_OR:
-    case NODE_MATH:
-    case NODE_COMPARE:
-    case NODE_CONCATENATE:
-    case NODE_LIST:
-    case NODE_TUPLE:
-    case NODE_DICT:
-        return visit_chain(r, node->operand);
-    case NODE_NOT:
-    case NODE_NEGATE:
-    case NODE_POSITIVE:
-    case NODE_OPERAND:
-    case NODE_KEYWORD:
-        return visit_expression(r, node->operand);
-    default:
-        return AVO_OK;
-    }
-}
-
-static avo_status visit_expression(resolver *r, const jinja_node *node) {
-    if (node == NULL)
-        return AVO_OK;
-    if (r->expression_depth >= JINJA_EVALUATION_DEPTH_MAX)
-        return jinja_fail_at(r->error, r->chat->source, node->offset, AVO_ERROR_LIMIT,
-                             "an expression nested more than %d deep", JINJA_EVALUATION_DEPTH_MAX);
-    r->expression_depth++;
-    AVO_TRY(visit_children(r, node));
-    r->expression_depth--;
     return AVO_OK;
 }
 

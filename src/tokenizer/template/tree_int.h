@@ -197,7 +197,6 @@ typedef struct jinja_parser {
     jinja_token ahead; /* the next, when ahead_read */
     bool ahead_read;
     uint32_t depth;
-    uint32_t check_depth;
     bool soft;               /* inside an if: an unknown filter is an error only when it runs */
     uint32_t loops;          /* for loops around, up to the next macro: break may stand here */
     bool in_loop_body;       /* inside any loop: `loop` cannot be assigned */
@@ -245,5 +244,16 @@ AVO_MUST_USE avo_status jinja_parse_target(jinja_parser *parser, const char *end
 
 /* scope.c: fills the `hidden` lists. */
 AVO_MUST_USE avo_status jinja_resolve_scopes(chat_template *chat, avo_error *error);
+
+/* visit.c: calls `enter` for a node, then for those inside it unless that sets *inside to false. A
+ * NULL node is none. Nesting past JINJA_EVALUATION_DEPTH_MAX is AVO_ERROR_LIMIT. */
+typedef struct jinja_visitor {
+    avo_status (*enter)(void *context, const jinja_node *node, bool *inside);
+    void *context;
+    text_view source; /* of the template, for messages */
+    avo_error *error;
+    uint32_t depth; /* 0 to begin with */
+} jinja_visitor;
+AVO_MUST_USE avo_status jinja_visit_expression(jinja_visitor *visitor, const jinja_node *node);
 
 #endif
