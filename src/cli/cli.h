@@ -4,7 +4,7 @@
 #ifndef AVO_CLI_CLI_H
 #define AVO_CLI_CLI_H
 
-#include "base/buffer.h"
+#include "base/json_writer.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -23,6 +23,15 @@ typedef struct cli_command {
 
 /* All of them, NULL-terminated, in the order of `avocet help` (commands.c). */
 extern const cli_command *const cli_commands[];
+/* Every command, each followed by its subcommands; NULL behind the last. `at` starts as {0}. */
+typedef struct cli_walk {
+    size_t command, child;
+} cli_walk;
+const cli_command *cli_walk_next(cli_walk *at);
+/* Runs the subcommand that argv[1] names; else says which there are. The exit status. */
+int cli_run_child(const cli_command *command, int argc, char **argv);
+/* "kl" of "eval kl". */
+const char *cli_child_name(const cli_command *child);
 
 /* ---- Options ---- */
 
@@ -77,12 +86,16 @@ bool option_choice(const cli_command *command, const char *name, const char *cho
 static inline int options_exit(options_result result) {
     return result == OPTIONS_HELP ? EXIT_GOOD : EXIT_USAGE;
 }
+/* options_parse for commands whose one word is MODEL: argv[1]; false: leave with *exit_status. */
+bool options_one_model(const cli_command *command, const option_spec *specs, int argc, char **argv,
+                       int *exit_status);
 /* For commands that take --json and nothing else; false: leave with *exit_status. */
 bool options_json_only(const cli_command *command, int argc, char **argv, bool *json,
                        int *exit_status);
 
 /* What is wrong with `text` as a whole number in [minimum, maximum], or NULL when it is one. */
 const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);
+const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 /* The same for a decimal number; "nan" is none, "inf" and "-inf" are. */
 const char *number_parse_double(const char *text, double minimum, double maximum, double *value);
 
@@ -114,6 +127,16 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_print(text_view text);
 /* Prints what a report's writer made, unless it failed, frees it, and gives the exit status. */
 int cli_print_report(avo_status status, buffer *report);
+/* What `--json` prints: begin, write one document, print it. */
+typedef struct cli_json {
+    buffer text;
+    json_writer writer;
+} cli_json;
+json_writer *cli_json_begin(cli_json *json);
+/* Prints the document and a newline, unless writing it failed, and frees it. */
+AVO_MUST_USE avo_status cli_json_end(cli_json *json);
+/* The same; a failure is reported. The exit status. */
+int cli_json_print(cli_json *json);
 /* Prints text that came from a file or a model. On a terminal the characters that could move the
  * cursor or change the terminal (C0 but \n and \t, DEL, C1, and bytes that are no UTF-8) are left
  * out; elsewhere bytes go out as they are. */
@@ -144,6 +167,8 @@ const char *cli_bytes_text(uint64_t bytes, char *text);
 /* MODEL as the user wrote it, a path or a name known to `avocet list`, to a path. */
 AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capacity,
                                        avo_error *error);
+/* "models/SmolLM2-135M.gguf" is called "SmolLM2-135M". */
+void cli_short_name(const char *path, char *name, size_t capacity);
 #define CLI_PATH_MAX         4096
 #define CLI_ADAPTER_NAME_MAX 256
 

@@ -1,10 +1,8 @@
 /* `avocet adapter inspect|pack|merge`: adapters on disk. */
 #include "base/clock.h"
-#include "base/json.h"
 #include "cli/cli.h"
 #include "pack/merge.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,58 +13,37 @@ extern const cli_command command_adapter_merge;
 
 #define TYPES_TEXT "q8|f16|f32"
 
-/* A model and one adapter of it. */
-typedef struct opened {
-    avo_model *model;
-    avo_adapter *adapter;
-} opened;
+/* ---- adapter inspect, adapter pack ---- */
 
-static avo_status open_both(const char *path, const char *model, const char *type, opened *out,
-                            avo_error *error) {
-    AVO_TRY(cli_model_open(model, &out->model, error));
-    return cli_adapter_open(out->model, path, type, &out->adapter, error);
-}
-
-static void close_both(opened *both) {
-    avo_adapter_close(both->adapter);
-    avo_model_close(both->model);
-}
-
-/* ---- adapter inspect ---- */
-
-static avo_status write_json(const avo_adapter *adapter, buffer *out) {
+static int print_json(const avo_adapter *adapter) {
     avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
     avo_adapter_module module = AVO_ADAPTER_MODULE_INIT;
     avo_adapter_describe(adapter, &info);
-    AVO_TRY(buffer_append_text(out, "{\"path\":"));
-    AVO_TRY(json_write_string(out, text_from(info.path)));
-    AVO_TRY(buffer_format(out,
-                          ",\"method\":\"%s\",\"type\":\"%s\",\"digest\":\"%s\","
-                          "\"modules_matched\":%u,\"modules_expected\":%u,\"rank_max\":%u,"
-                          "\"bytes\":%" PRIu64 ",\"memory_bytes\":%" PRIu64 ",\"modules\":[",
-                          info.method, info.type, info.digest, info.modules_matched,
-                          info.modules_expected, info.rank_max, info.bytes, info.memory_bytes));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "path", info.path);
+    json_member_string(w, "method", info.method);
+    json_member_string(w, "type", info.type);
+    json_member_string(w, "digest", info.digest);
+    json_member_u64(w, "modules_matched", info.modules_matched);
+    json_member_u64(w, "modules_expected", info.modules_expected);
+    json_member_u64(w, "rank_max", info.rank_max);
+    json_member_u64(w, "bytes", info.bytes);
+    json_member_u64(w, "memory_bytes", info.memory_bytes);
+    json_member_array_begin(w, "modules");
     for (size_t i = 0; avo_adapter_module_at(adapter, i, &module); i++) {
-        AVO_TRY(buffer_append_text(out, i == 0 ? "{\"name\":" : ",{\"name\":"));
-        AVO_TRY(json_write_string(out, text_from(module.name)));
-        AVO_TRY(buffer_format(out, ",\"kind\":\"%s\",\"rank\":%u,\"scale\":", module.kind,
-                              module.rank));
-        AVO_TRY(json_write_number(out, module.scale));
-        AVO_TRY(buffer_append_text(out, ",\"norm\":"));
-        AVO_TRY(json_write_number(out, module.norm));
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(w);
+        json_member_string(w, "name", module.name);
+        json_member_string(w, "kind", module.kind);
+        json_member_u64(w, "rank", module.rank);
+        json_member_number(w, "scale", module.scale);
+        json_member_number(w, "norm", module.norm);
+        json_end(w);
     }
-    return buffer_append_text(out, "]}");
-}
-
-static int print_json(const avo_adapter *adapter) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(adapter, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    json_end(w);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_head(const avo_adapter *adapter) {
@@ -97,48 +74,16 @@ static void print_modules(const avo_adapter *adapter) {
     }
 }
 
-static int run_inspect(int argc, char **argv) {
-    bool json = false;
-    const char *type = NULL;
-    const option_spec specs[] = {
-        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT, "how it is stored for computing (q8)", 0,
-         0},
-        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
-        {0},
-    };
-    int words = 0;
-    options_result parsed = options_parse(&command_adapter_inspect, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 2)
-        return cli_usage(&command_adapter_inspect, "takes an ADAPTER and a MODEL, but got %d",
-                         words);
-    avo_error error = {0};
-    opened both = {0};
-    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
-    int exit_status = EXIT_GOOD;
-    if (status == AVO_OK && json)
-        exit_status = print_json(both.adapter);
-    else if (status == AVO_OK) {
-        print_head(both.adapter);
-        print_modules(both.adapter);
-    }
-    close_both(&both);
-    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+static void print_packed(const avo_adapter *adapter, const char *output) {
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    char bytes[16];
+    avo_adapter_describe(adapter, &info);
+    printf("%s: %s as %s, %u modules, %s, digest %s\n", output, info.method, info.type,
+           info.modules_matched, cli_bytes_text(info.bytes, bytes), info.digest);
 }
 
-const cli_command command_adapter_inspect = {
-    .name = "adapter inspect",
-    .summary = "what an adapter changes in a model",
-    .usage = "avocet adapter inspect ADAPTER MODEL [options]",
-    .examples = "avocet adapter inspect ./my-lora smollm2\n"
-                "avocet adapter inspect my-lora.gguf model.avo --json",
-    .run = run_inspect,
-};
-
-/* ---- adapter pack ---- */
-
-static int run_pack(int argc, char **argv) {
+/* Opens ADAPTER for MODEL, packs it where that is the command, and says what it is. */
+static int run_one(const cli_command *command, bool packs, int argc, char **argv) {
     bool json = false;
     const char *type = NULL, *output = NULL;
     const option_spec specs[] = {
@@ -149,31 +94,53 @@ static int run_pack(int argc, char **argv) {
         {0},
     };
     int words = 0;
-    options_result parsed = options_parse(&command_adapter_pack, specs, argc, argv, &words);
+    options_result parsed = options_parse(command, packs ? specs : specs + 1, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words != 2)
-        return cli_usage(&command_adapter_pack, "takes an ADAPTER and a MODEL, but got %d", words);
-    if (output == NULL || output[0] == '\0')
-        return cli_usage(&command_adapter_pack, "which file to write? give -o FILE.avoa");
+        return cli_usage(command, "takes an ADAPTER and a MODEL, but got %d", words);
+    if (packs && (output == NULL || output[0] == '\0'))
+        return cli_usage(command, "which file to write? give -o FILE.avoa");
     avo_error error = {0};
-    opened both = {0};
-    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
+    avo_model *model = NULL;
+    avo_adapter *adapter = NULL;
+    avo_status status = cli_model_open(argv[2], &model, &error);
     if (status == AVO_OK)
-        status = avo_adapter_pack(both.adapter, output, &error);
+        status = cli_adapter_open(model, argv[1], type, &adapter, &error);
+    if (status == AVO_OK && packs)
+        status = avo_adapter_pack(adapter, output, &error);
     int exit_status = EXIT_GOOD;
-    if (status == AVO_OK && json) {
-        exit_status = print_json(both.adapter);
-    } else if (status == AVO_OK) {
-        avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
-        char bytes[16];
-        avo_adapter_describe(both.adapter, &info);
-        printf("%s: %s as %s, %u modules, %s, digest %s\n", output, info.method, info.type,
-               info.modules_matched, cli_bytes_text(info.bytes, bytes), info.digest);
+    if (status != AVO_OK) {
+        exit_status = cli_fail_status(status, &error);
+    } else if (json) {
+        exit_status = print_json(adapter);
+    } else if (packs) {
+        print_packed(adapter, output);
+    } else {
+        print_head(adapter);
+        print_modules(adapter);
     }
-    close_both(&both);
-    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+    avo_adapter_close(adapter);
+    avo_model_close(model);
+    return exit_status;
 }
+
+static int run_inspect(int argc, char **argv) {
+    return run_one(&command_adapter_inspect, false, argc, argv);
+}
+
+static int run_pack(int argc, char **argv) {
+    return run_one(&command_adapter_pack, true, argc, argv);
+}
+
+const cli_command command_adapter_inspect = {
+    .name = "adapter inspect",
+    .summary = "what an adapter changes in a model",
+    .usage = "avocet adapter inspect ADAPTER MODEL [options]",
+    .examples = "avocet adapter inspect ./my-lora smollm2\n"
+                "avocet adapter inspect my-lora.gguf model.avo --json",
+    .run = run_inspect,
+};
 
 const cli_command command_adapter_pack = {
     .name = "adapter pack",
@@ -220,21 +187,17 @@ static int report_merge(const char *output, const pack_options *options, const p
                kept ? "" : pack_type_name(options->type), seconds);
         return EXIT_GOOD;
     }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = buffer_append_text(&out, "{\"file\":");
-    if (status == AVO_OK)
-        status = json_write_string(&out, text_from(output));
-    if (status == AVO_OK)
-        status = buffer_format(&out,
-                               ",\"type\":\"%s\",\"bytes\":%" PRIu64
-                               ",\"tensors\":%u,\"adapters\":%d,\"seconds\":%.3f}",
-                               pack_type_name(options->type), report->file_bytes, report->tensors,
-                               adapters, seconds);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json text;
+    json_writer *w = cli_json_begin(&text);
+    json_object_begin(w);
+    json_member_string(w, "file", output);
+    json_member_string(w, "type", pack_type_name(options->type));
+    json_member_u64(w, "bytes", report->file_bytes);
+    json_member_u64(w, "tensors", report->tensors);
+    json_member_i64(w, "adapters", adapters);
+    json_member_fixed(w, "seconds", seconds, 3);
+    json_end(w);
+    return cli_json_print(&text);
 }
 
 /* What --format and --type ask for; false: they do not go together. */
@@ -303,17 +266,7 @@ static const cli_command *const parts[] = {&command_adapter_inspect, &command_ad
                                            &command_adapter_merge, NULL};
 
 static int run_adapter(int argc, char **argv) {
-    const option_spec specs[] = {{0}};
-    for (size_t i = 0; argc > 1 && parts[i] != NULL; i++)
-        if (strcmp(argv[1], strchr(parts[i]->name, ' ') + 1) == 0)
-            return parts[i]->run(argc - 1, argv + 1);
-    int words = 0;
-    options_result parsed = options_parse(&command_adapter, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words == 0)
-        return cli_usage(&command_adapter, "what: inspect, pack or merge?");
-    return cli_usage(&command_adapter, "no \"%s\"; there are inspect, pack, merge", argv[1]);
+    return cli_run_child(&command_adapter, argc, argv);
 }
 
 const cli_command command_adapter = {

@@ -1,5 +1,4 @@
 /* `avocet eval WHAT MODEL`: measurements of a model. */
-#include "base/json.h"
 #include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
 
@@ -18,14 +17,8 @@ static avo_status parse_ids(const char *text, buffer *ids, avo_error *error) {
     for (;;) {
         at += strspn(at, " \n");
         size_t length = strcspn(at, ", \n");
-        char word[24];
         uint64_t id = 0;
-        const char *fault = "is too long";
-        if (length < sizeof(word)) {
-            memcpy(word, at, length);
-            word[length] = '\0';
-            fault = number_parse_u64(word, 0, INT32_MAX, &id);
-        }
+        const char *fault = number_parse_part((text_view){at, length}, 0, INT32_MAX, &id);
         if (fault != NULL)
             return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: \"%.*s\" %s; write 1,2,3",
                                (int)(length < 24 ? length : 24), at, fault);
@@ -60,28 +53,21 @@ static avo_status measure_perplexity(const char *name, const char *path, eval_op
     return status;
 }
 
-static avo_status write_perplexity(const perplexity_result *result, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"perplexity\":"));
-    AVO_TRY(json_write_number(out, result->perplexity));
-    AVO_TRY(buffer_append_text(out, ",\"error\":"));
-    AVO_TRY(json_write_number(out, result->error));
-    return buffer_format(out, ",\"tokens\":%llu}", (unsigned long long)result->tokens);
-}
-
-static int finish_perplexity(const perplexity_result *result, bool json) {
-    if (!json) {
+static int print_perplexity(const perplexity_result *result, bool as_json) {
+    if (!as_json) {
         printf("perplexity %.4f +/- %.5f over %llu tokens in %llu windows\n", result->perplexity,
                result->error, (unsigned long long)result->tokens,
                (unsigned long long)result->windows);
         return EXIT_GOOD;
     }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_perplexity(result, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_number(w, "perplexity", result->perplexity);
+    json_member_number(w, "error", result->error);
+    json_member_u64(w, "tokens", result->tokens);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static int run_perplexity(int argc, char **argv) {
@@ -93,15 +79,11 @@ static int run_perplexity(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
     };
     eval_window_options(&options, specs + 2);
-    int words = 0;
-    options_result parsed = options_parse(&command_eval_perplexity, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_eval_perplexity, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_eval_perplexity, specs, argc, argv, &exit_status))
+        return exit_status;
     if (path == NULL)
         return cli_usage(&command_eval_perplexity, "on which text? Give --file TEXT");
-    int exit_status;
     if (!eval_windows_fit(&command_eval_perplexity, &options, &exit_status))
         return exit_status;
     cli_interrupt_catch();
@@ -111,7 +93,7 @@ static int run_perplexity(int argc, char **argv) {
     buffer_init(&ids, NULL, SIZE_MAX);
     avo_status status = measure_perplexity(argv[1], path, &options, &ids, &result, &error);
     buffer_free(&ids);
-    return status == AVO_OK ? finish_perplexity(&result, json) : cli_fail_status(status, &error);
+    return status == AVO_OK ? print_perplexity(&result, json) : cli_fail_status(status, &error);
 }
 
 const cli_command command_eval_perplexity = {
@@ -175,12 +157,9 @@ static int run_logits(int argc, char **argv) {
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
     };
     engine_flags_specs(&options.engine, specs + 5);
-    int words = 0;
-    options_result parsed = options_parse(&command_eval_logits, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_eval_logits, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_eval_logits, specs, argc, argv, &exit_status))
+        return exit_status;
     if ((ids_text == NULL) == (path == NULL))
         return cli_usage(&command_eval_logits, "give either --ids 1,2,3 or --file TEXT");
     if (out_path == NULL)
@@ -217,31 +196,9 @@ const cli_command command_eval_logits = {
 
 static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_kl,
                                                  &command_eval_logits, NULL};
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]) - 1)
-
-static const char *short_name(const cli_command *command) {
-    return command->name + strlen("eval ");
-}
 
 static int run(int argc, char **argv) {
-    for (size_t i = 0; argc > 1 && i < SUBCOMMANDS; i++)
-        if (strcmp(argv[1], short_name(subcommands[i])) == 0)
-            return subcommands[i]->run(argc - 1, argv + 1);
-    const option_spec none[] = {{0}};
-    int words = 0;
-    options_result parsed = options_parse(&command_eval, none, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words == 0)
-        return cli_usage(&command_eval, "what? perplexity, kl or logits");
-    nearest near = {.wanted = argv[1]};
-    for (size_t i = 0; i < SUBCOMMANDS; i++)
-        nearest_consider(&near, short_name(subcommands[i]));
-    if (near.best != NULL)
-        return cli_usage(&command_eval, "cannot measure \"%.80s\"; did you mean %s?", argv[1],
-                         near.best);
-    return cli_usage(&command_eval, "cannot measure \"%.80s\"; there are perplexity, kl and logits",
-                     argv[1]);
+    return cli_run_child(&command_eval, argc, argv);
 }
 
 const cli_command command_eval = {

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/json.h"
 #include "cli/calibrate_text.h"
 #include "cli/text_tokens.h"
 #include "device/cpu/team.h"
@@ -24,47 +23,37 @@ extern const cli_command command_pack;
 
 #define PACK_LOOK_UPS_TEXT "auto, shared, f32, f16, bf16, q8_0"
 
-static avo_status write_json(buffer *out, const char *path, const pack_options *options,
-                             const pack_report *report, double seconds) {
-    AVO_TRY(buffer_append_text(out, "{\"file\":"));
-    AVO_TRY(json_write_string(out, text_from(path)));
-    AVO_TRY(buffer_format(out,
-                          ",\"type\":\"%s\",\"bytes\":%" PRIu64 ",\"tensors\":%u,\"parameters\":"
-                          "%" PRIu64 ",\"bits_per_weight\":",
-                          options->bits > 0 ? "mixed" : pack_type_name(options->type),
-                          report->file_bytes, report->tensors, report->parameters));
-    AVO_TRY(
-        json_write_number(out, 8.0 * (double)report->weight_bytes / (double)report->parameters));
-    AVO_TRY(buffer_append_text(out, ",\"bits_per_weight_read\":"));
-    AVO_TRY(
-        json_write_number(out, 8.0 * (double)report->read_bytes / (double)report->read_parameters));
-    AVO_TRY(buffer_append_text(out, ",\"groups\":["));
-    for (uint32_t i = 0; i < report->groups; i++) {
-        const pack_group *group = &report->group[i];
-        AVO_TRY(buffer_format(
-            out,
-            "%s{\"name\":\"%s\",\"type\":\"%s\",\"tensors\":%u,\"weights\":%" PRIu64 ",\"bits\":",
-            i == 0 ? "" : ",", group->name, quant_name(group->type), group->tensors,
-            group->weights));
-        AVO_TRY(json_write_number(out, 8.0 * (double)group->bytes / (double)group->weights));
-        AVO_TRY(buffer_append_text(out, ",\"error\":"));
-        AVO_TRY(json_write_number(out, group->error / (double)group->weights));
-        AVO_TRY(buffer_append_text(out, "}"));
-    }
-    AVO_TRY(buffer_append_text(out, "],\"seconds\":"));
-    AVO_TRY(json_write_number(out, seconds));
-    return buffer_format(out, ",\"memory_peak_bytes\":%" PRIu64 "}", memory_peak_bytes());
-}
-
 static int report_json(const char *path, const pack_options *options, const pack_report *report,
                        double seconds) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(&out, path, options, report, seconds);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "file", path);
+    json_member_string(w, "type", options->bits > 0 ? "mixed" : pack_type_name(options->type));
+    json_member_u64(w, "bytes", report->file_bytes);
+    json_member_u64(w, "tensors", report->tensors);
+    json_member_u64(w, "parameters", report->parameters);
+    json_member_number(w, "bits_per_weight",
+                       8.0 * (double)report->weight_bytes / (double)report->parameters);
+    json_member_number(w, "bits_per_weight_read",
+                       8.0 * (double)report->read_bytes / (double)report->read_parameters);
+    json_member_array_begin(w, "groups");
+    for (uint32_t i = 0; i < report->groups; i++) {
+        const pack_group *group = &report->group[i];
+        json_object_begin(w);
+        json_member_string(w, "name", group->name);
+        json_member_string(w, "type", quant_name(group->type));
+        json_member_u64(w, "tensors", group->tensors);
+        json_member_u64(w, "weights", group->weights);
+        json_member_number(w, "bits", 8.0 * (double)group->bytes / (double)group->weights);
+        json_member_number(w, "error", group->error / (double)group->weights);
+        json_end(w);
+    }
+    json_end(w);
+    json_member_number(w, "seconds", seconds);
+    json_member_u64(w, "memory_peak_bytes", memory_peak_bytes());
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 /* What matrices of each kind have become; one line where all have the same type. */
@@ -107,7 +96,7 @@ static avo_status is_calibration(const char *path, bool *found, avo_error *error
 
 /* What was asked for, as text; NULL: not said. */
 typedef struct pack_words {
-    const char *model, *output, *type, *shape, *calibrate, *bits, *look_up, *sensitivity;
+    const char *model, *output, *type, *shape, *calibrate, *look_up, *sensitivity;
     uint64_t seed;
 } pack_words;
 
@@ -179,13 +168,7 @@ static avo_status pack(const pack_words *given, const pack_options *options, pac
     return pack_measured(given, path, *options, report, error);
 }
 
-static bool parse_bits(const char *text, double *bits) {
-    char *end;
-    *bits = strtod(text, &end);
-    return end != text && *end == '\0' && *bits >= 4.0 && *bits <= 32.0;
-}
-
-/* EXIT_GOOD when the words go together; types and bits go into the options. */
+/* EXIT_GOOD when the words go together; types go into the options. */
 static int check_words(const pack_words *given, int words, pack_options *options) {
     if (given->output == NULL || given->output[0] == '\0')
         return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
@@ -198,13 +181,11 @@ static int check_words(const pack_words *given, int words, pack_options *options
     if (given->look_up != NULL && !pack_look_up_by_name(given->look_up, &options->look_up))
         return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT,
                          given->look_up);
-    if (given->bits != NULL && given->type != NULL)
+    if (options->bits > 0 && given->type != NULL)
         return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
-    if (given->bits != NULL && !parse_bits(given->bits, &options->bits))
-        return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", given->bits);
-    if (given->sensitivity != NULL && given->bits == NULL)
+    if (given->sensitivity != NULL && options->bits == 0)
         return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
-    if (given->shape != NULL && given->bits != NULL)
+    if (given->shape != NULL && options->bits > 0)
         return cli_usage(&command_pack, "random weights have no errors to choose types by");
     if (given->shape != NULL && given->look_up != NULL)
         return cli_usage(&command_pack, "random weights take no --look-up");
@@ -228,10 +209,10 @@ static int run(int argc, char **argv) {
         {"calibrate", 0, OPTION_TEXT, &given.calibrate, "FILE",
          "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
          0},
-        {"bits", 'b', OPTION_TEXT, &given.bits, "N",
+        {"bits", 'b', OPTION_NUMBER, &options.bits, "N",
          "a type for each matrix by measured error, so that all weights together have N bits each "
          "at most",
-         0, 0},
+         4, 32},
         {"sensitivity", 0, OPTION_TEXT, &given.sensitivity, "TEXT",
          "with --bits: measure on a text what the errors of each kind of matrix and of the layers "
          "cost; packs the model a dozen times into a file beside the output",
@@ -263,7 +244,7 @@ static int run(int argc, char **argv) {
     int usage = check_words(&given, words, &options);
     if (usage != EXIT_GOOD)
         return usage;
-    if (given.bits != NULL)
+    if (options.bits > 0)
         options.type = PACK_Q4;
     if (given.shape != NULL && given.type == NULL)
         options.type = PACK_F32;

@@ -226,12 +226,9 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
 static avo_status write_results(const run_flags *flags, const run_record *record,
                                 avo_error *error) {
     if (flags->json) {
-        buffer out;
-        buffer_init(&out, NULL, SIZE_MAX);
-        avo_status status = run_write_json(record, &out);
-        if (status == AVO_OK)
-            cli_print(buffer_text(&out));
-        buffer_free(&out);
+        cli_json json;
+        run_write_json(cli_json_begin(&json), record);
+        avo_status status = cli_json_end(&json);
         if (status != AVO_OK)
             return status_fail(error, status, "cannot write JSON: %s", avo_status_text(status));
     }
@@ -269,7 +266,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     avo_engine_options options = flags->engine;
     options.rope_context = flags->context;
     options.rows_max = ROWS_MAX;
-    AVO_TRY(run_trace_open(flags->trace, telemetry, error));
+    AVO_TRY(cli_trace_open(flags->trace, telemetry, error));
     options.telemetry = *telemetry;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(go_on(error));
@@ -317,7 +314,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
         if (status == AVO_OK)
             status = write_results(flags, &record, &error);
         if (status == AVO_OK)
-            status = run_trace_write(flags->trace, telemetry, &error);
+            status = cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error);
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);

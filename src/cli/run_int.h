@@ -3,9 +3,9 @@
 #define AVO_CLI_RUN_INT_H
 
 #include "base/arena.h"
-#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
+#include "cli/trace.h"
 
 /* ---- Adapters ---- */
 
@@ -33,9 +33,9 @@ AVO_MUST_USE avo_status run_adapters_all(const run_adapters *adapters, avo_adapt
                                          size_t *count, avo_error *error);
 /* NULL: none of that name. */
 const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name);
-/* ,"adapters":[…] with what proves that they are applied. */
-AVO_MUST_USE avo_status run_adapters_write(const run_adapters *adapters,
-                                           const avo_adapter_use *uses, size_t count, buffer *out);
+/* The member "adapters": an array with what proves that they are applied. */
+void run_adapters_write(json_writer *w, const run_adapters *adapters, const avo_adapter_use *uses,
+                        size_t count);
 
 /* Everything about one request that JSON and telemetry want. */
 typedef struct run_record {
@@ -70,11 +70,11 @@ AVO_MUST_USE avo_status run_record_embedding(run_record *record, const float *va
 double run_prefill_rate(const run_record *record);
 double run_decode_rate(const run_record *record);
 
-/* "text":…,"ids":…,"logprobs":…,"finish_reason":…,"usage":{…} of a record. */
-AVO_MUST_USE avo_status run_write_answer(const run_record *record, buffer *out);
+/* The members "text", "ids", "logprobs", "finish_reason", "usage" of a record. */
+void run_write_answer(json_writer *w, const run_record *record);
 
-/* The object of `--json`, without a newline. */
-AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
+/* The object of `--json`. */
+void run_write_json(json_writer *w, const run_record *record);
 
 /* ---- Telemetry: one CSV row per request ---- */
 
@@ -83,14 +83,6 @@ AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
 AVO_MUST_USE avo_status run_telemetry_check(const char *path, avo_error *error);
 AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *record,
                                             avo_error *error);
-
-/* ---- Traces; a NULL path asks for none ---- */
-
-/* Spans are recorded from now on. */
-AVO_MUST_USE avo_status run_trace_open(const char *path, avo_telemetry **telemetry,
-                                       avo_error *error);
-AVO_MUST_USE avo_status run_trace_write(const char *path, avo_telemetry *telemetry,
-                                        avo_error *error);
 
 /* ---- Many prompts: `--prompts` ---- */
 

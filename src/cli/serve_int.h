@@ -58,7 +58,7 @@ typedef struct serve_config_lists {
 void serve_config_lists_begin(serve_config_lists *lists, const option_spec *specs);
 void serve_config_lists_end(const serve_config_lists *lists, const option_spec *specs);
 /* The same table as a JSON schema. */
-AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *out);
+void serve_config_schema(json_writer *w, const option_spec *specs);
 
 /* ---- serve_telemetry.c ---- */
 
@@ -66,8 +66,6 @@ AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *ou
 void serve_telemetry_write(const serve_flags *flags, avo_telemetry *telemetry);
 /* What counts cycles and the like, or why nothing does and what to do about it. */
 void serve_telemetry_counters(avo_telemetry *telemetry, char *text, size_t capacity);
-/* Replaces the file; a failure is a warning. */
-void serve_trace_write(avo_telemetry *telemetry, const char *path, double seconds);
 
 /* ---- serve_banner.c ---- */
 
