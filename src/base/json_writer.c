@@ -39,10 +39,19 @@ static bool in_object(const json_writer *w) {
     return (w->objects >> w->depth & 1) != 0;
 }
 
-static void start_line(json_writer *w, unsigned depth) {
+static void start_line(json_writer *w, unsigned spaces) {
     append(w, "\n", 1);
-    for (unsigned i = 0; i < depth; i++)
-        append(w, "  ", 2);
+    for (unsigned i = 0; i < spaces; i++)
+        append(w, " ", 1);
+}
+
+/* False: no line break is pending. */
+static bool take_line_break(json_writer *w) {
+    if (w->line_break == 0)
+        return false;
+    start_line(w, w->line_break - 1u);
+    w->line_break = 0;
+    return true;
 }
 
 /* What precedes an item of the innermost container. */
@@ -51,8 +60,10 @@ static void separate(json_writer *w) {
     if (!first)
         append(w, ",", 1);
     w->filled |= UINT32_C(1) << w->depth;
+    if (take_line_break(w))
+        return;
     if (w->depth > 0 && w->depth <= w->line_depth)
-        start_line(w, w->depth);
+        start_line(w, 2u * w->depth);
     else if (!first && w->line_depth > 0)
         append(w, " ", 1);
 }
@@ -90,9 +101,14 @@ void json_end(json_writer *w) {
     bool object = in_object(w);
     bool filled = (w->filled >> w->depth & 1) != 0;
     w->depth--;
-    if (filled && w->depth < w->line_depth)
-        start_line(w, w->depth);
+    if (!take_line_break(w) && filled && w->depth < w->line_depth)
+        start_line(w, 2u * w->depth);
     append(w, object ? "}" : "]", 1);
+}
+
+void json_line_break(json_writer *w, unsigned spaces) {
+    assert(!w->has_key && spaces < UINT8_MAX);
+    w->line_break = (uint8_t)(spaces + 1);
 }
 
 void json_key_text(json_writer *w, text_view key) {

@@ -31,6 +31,7 @@ typedef struct json_writer {
     uint8_t depth;      /* open containers */
     uint8_t line_depth; /* see json_writer_indented */
     bool has_key;       /* a key waits for its value */
+    uint8_t line_break; /* 0: none pending, else its spaces + 1 */
 } json_writer;
 
 /* Without any whitespace. */
@@ -54,6 +55,10 @@ void json_end(json_writer *w);
 /* The key of the value that the next call writes. */
 void json_key(json_writer *w, const char *key);
 void json_key_text(json_writer *w, text_view key);
+
+/* The next key, item or end starts a line, indented by `spaces`: for long documents that are one
+ * record a line. */
+void json_line_break(json_writer *w, unsigned spaces);
 
 /* ---- Values: the document, an array's item, or what follows a key ---- */
 

@@ -1,8 +1,6 @@
 /* Tables of what adapters cost: Markdown, CSV, JSON. */
 #include "bench/adapters.h"
 
-#include "base/json.h"
-
 #define NOISE 0.1 /* between the quartiles of a cost, past which it is said */
 
 avo_status bench_adapters_markdown(const bench_report *machine, const char *model,
@@ -49,38 +47,36 @@ avo_status bench_adapters_csv(const bench_report *machine, const char *model,
     return AVO_OK;
 }
 
-static avo_status json_row(const bench_adapters_result *r, buffer *out) {
-    AVO_TRY(buffer_format(out,
-                          "{\"backend\":\"%s\",\"kind\":\"%s\",\"adapters\":%u,\"rank\":%u,"
-                          "\"targets\":\"%s\",\"batch\":%u,\"tokens\":%u,\"threads\":%u,"
-                          "\"repeats\":%u",
-                          r->backend, bench_kind_name(r->kind), r->adapters, r->rank, r->targets,
-                          r->batch, r->tokens, r->threads, r->repeats));
-    const struct {
-        const char *key;
-        double value;
-    } figures[] = {{"base_tps", r->base_tps},   {"tps", r->tps},
-                   {"cost", r->cost},           {"cost_low", r->cost_low},
-                   {"cost_high", r->cost_high}, {"floor", r->floor}};
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-        AVO_TRY(buffer_format(out, ",\"%s\":", figures[i].key));
-        AVO_TRY(json_write_number(out, figures[i].value));
-    }
-    return buffer_append_text(out, "}");
+static void json_row(json_writer *w, const bench_adapters_result *r) {
+    json_object_begin(w);
+    json_member_string(w, "backend", r->backend);
+    json_member_string(w, "kind", bench_kind_name(r->kind));
+    json_member_u64(w, "adapters", r->adapters);
+    json_member_u64(w, "rank", r->rank);
+    json_member_string(w, "targets", r->targets);
+    json_member_u64(w, "batch", r->batch);
+    json_member_u64(w, "tokens", r->tokens);
+    json_member_u64(w, "threads", r->threads);
+    json_member_u64(w, "repeats", r->repeats);
+    json_member_number(w, "base_tps", r->base_tps);
+    json_member_number(w, "tps", r->tps);
+    json_member_number(w, "cost", r->cost);
+    json_member_number(w, "cost_low", r->cost_low);
+    json_member_number(w, "cost_high", r->cost_high);
+    json_member_number(w, "floor", r->floor);
+    json_end(w);
 }
 
 avo_status bench_adapters_json(const bench_report *machine, const char *model,
                                const bench_adapters_result *results, size_t count, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"machine\":{\"cpu\":"));
-    AVO_TRY(json_write_string(out, text_from(machine->cpu)));
-    AVO_TRY(buffer_append_text(out, ",\"features\":"));
-    AVO_TRY(json_write_string(out, text_from(machine->features)));
-    AVO_TRY(buffer_format(out, ",\"threads\":%u},\"model\":", machine->threads));
-    AVO_TRY(json_write_string(out, text_from(model)));
-    AVO_TRY(buffer_append_text(out, ",\"adapters\":["));
-    for (size_t i = 0; i < count; i++) {
-        AVO_TRY(buffer_append_text(out, i == 0 ? "" : ","));
-        AVO_TRY(json_row(&results[i], out));
-    }
-    return buffer_append_text(out, "]}");
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    bench_machine_json(&w, machine);
+    json_member_string(&w, "model", model);
+    json_member_array_begin(&w, "adapters");
+    for (size_t i = 0; i < count; i++)
+        json_row(&w, &results[i]);
+    json_end(&w);
+    json_end(&w);
+    return json_writer_status(&w);
 }

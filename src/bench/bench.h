@@ -8,7 +8,7 @@
 #ifndef AVO_BENCH_BENCH_H
 #define AVO_BENCH_BENCH_H
 
-#include "base/buffer.h"
+#include "base/json_writer.h"
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
 #include "device/layer.h"
@@ -219,5 +219,7 @@ typedef struct bench_report {
 AVO_MUST_USE avo_status bench_write_markdown(const bench_report *report, buffer *out);
 AVO_MUST_USE avo_status bench_write_csv(const bench_report *report, buffer *out);
 AVO_MUST_USE avo_status bench_write_json(const bench_report *report, buffer *out);
+/* The member "machine" of every JSON report. */
+void bench_machine_json(json_writer *w, const bench_report *report);
 
 #endif

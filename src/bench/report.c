@@ -1,8 +1,6 @@
 /* From times to figures, and tables of them: Markdown for people, CSV and JSON for programs. */
 #include "bench/bench.h"
 
-#include "base/json.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -198,51 +196,50 @@ avo_status bench_write_csv(const bench_report *report, buffer *out) {
 
 /* ---- JSON ---- */
 
-typedef struct json_figure {
-    const char *key;
-    double value;
-} json_figure;
+static void json_row(json_writer *w, const bench_result *r) {
+    json_object_begin(w);
+    json_member_string(w, "model", r->model);
+    json_member_string(w, "backend", r->backend);
+    json_member_string(w, "kv", r->kv);
+    json_member_string(w, "kind", bench_kind_name(r->kind));
+    json_member_u64(w, "tokens", r->tokens);
+    json_member_u64(w, "batch", r->batch);
+    json_member_u64(w, "depth", r->depth);
+    json_member_u64(w, "threads", r->threads);
+    json_member_u64(w, "repeats", r->repeats);
+    json_member_string(w, "bound", bound_name(r));
+    json_member_number(w, "seconds", r->seconds);
+    json_member_number(w, "tps", r->tps);
+    json_member_number(w, "tps_low", r->tps_low);
+    json_member_number(w, "tps_high", r->tps_high);
+    json_member_number(w, "spread", (r->tps_high - r->tps_low) / r->tps);
+    json_member_number(w, "gbps", r->gbps);
+    json_member_number(w, "gops", r->gops);
+    json_member_number(w, "share", r->share);
+    json_member_number(w, "read_share", r->read_share);
+    json_member_number(w, "arithmetic_share", r->arithmetic_share);
+    json_member_number(w, "read_gbps", r->read_gbps);
+    json_member_number(w, "integer_gops", r->integer_gops);
+    json_member_number(w, "floating_gops", r->floating_gops);
+    json_end(w);
+}
 
-static avo_status json_row(const bench_result *r, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(r->model)));
-    AVO_TRY(buffer_format(out,
-                          ",\"backend\":\"%s\",\"kv\":\"%s\",\"kind\":\"%s\",\"tokens\":%u,"
-                          "\"batch\":%u,\"depth\":%u,\"threads\":%u,\"repeats\":%u,\"bound\":"
-                          "\"%s\"",
-                          r->backend, r->kv, bench_kind_name(r->kind), r->tokens, r->batch,
-                          r->depth, r->threads, r->repeats, bound_name(r)));
-    const json_figure figures[] = {
-        {"seconds", r->seconds},
-        {"tps", r->tps},
-        {"tps_low", r->tps_low},
-        {"tps_high", r->tps_high},
-        {"spread", (r->tps_high - r->tps_low) / r->tps},
-        {"gbps", r->gbps},
-        {"gops", r->gops},
-        {"share", r->share},
-        {"read_share", r->read_share},
-        {"arithmetic_share", r->arithmetic_share},
-        {"read_gbps", r->read_gbps},
-        {"integer_gops", r->integer_gops},
-        {"floating_gops", r->floating_gops},
-    };
-    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-        AVO_TRY(buffer_format(out, ",\"%s\":", figures[i].key));
-        AVO_TRY(json_write_number(out, figures[i].value));
-    }
-    return buffer_append_text(out, "}");
+void bench_machine_json(json_writer *w, const bench_report *report) {
+    json_member_object_begin(w, "machine");
+    json_member_string(w, "cpu", report->cpu);
+    json_member_string(w, "features", report->features);
+    json_member_u64(w, "threads", report->threads);
+    json_end(w);
 }
 
 avo_status bench_write_json(const bench_report *report, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"machine\":{\"cpu\":"));
-    AVO_TRY(json_write_string(out, text_from(report->cpu)));
-    AVO_TRY(buffer_append_text(out, ",\"features\":"));
-    AVO_TRY(json_write_string(out, text_from(report->features)));
-    AVO_TRY(buffer_format(out, ",\"threads\":%u},\"results\":[", report->threads));
-    for (size_t i = 0; i < report->results->count; i++) {
-        AVO_TRY(buffer_append_text(out, i == 0 ? "" : ","));
-        AVO_TRY(json_row(&report->results->item[i], out));
-    }
-    return buffer_append_text(out, "]}");
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    bench_machine_json(&w, report);
+    json_member_array_begin(&w, "results");
+    for (size_t i = 0; i < report->results->count; i++)
+        json_row(&w, &report->results->item[i]);
+    json_end(&w);
+    json_end(&w);
+    return json_writer_status(&w);
 }

@@ -1,7 +1,7 @@
 /* Tables of the request-level benchmark. */
 #include "bench/serving.h"
 
-#include "base/json.h"
+#include <stdio.h>
 
 typedef struct spread_row {
     const char *name, *key;
@@ -163,20 +163,25 @@ avo_status bench_serving_json(const char *model, const serving_options *options,
     figure figures[FIGURES];
     spread_rows(result, rows);
     size_t count = figures_of(options, result, figures);
-    AVO_TRY(buffer_append_text(out, "{\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(model)));
-    AVO_TRY(buffer_format(out, ",\"seed\":%llu", (unsigned long long)options->seed));
-    for (size_t i = 0; i < count; i++) {
-        AVO_TRY(buffer_format(out, ",\"%s\":", figures[i].key));
-        AVO_TRY(json_write_number(out, figures[i].value));
-    }
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_string(&w, "model", model);
+    json_member_u64(&w, "seed", options->seed);
+    for (size_t i = 0; i < count; i++)
+        json_member_number(&w, figures[i].key, figures[i].value);
     for (size_t i = 0; i < SPREADS; i++) {
         const serving_spread *s = rows[i].spread;
-        AVO_TRY(buffer_format(out,
-                              ",\"%s_ms\":{\"mean\":%.6g,\"p50\":%.6g,\"p90\":%.6g,\"p95\":%.6g,"
-                              "\"p99\":%.6g,\"max\":%.6g}",
-                              rows[i].key, s->mean * 1e3, s->p50 * 1e3, s->p90 * 1e3, s->p95 * 1e3,
-                              s->p99 * 1e3, s->max * 1e3));
+        char key[32];
+        snprintf(key, sizeof(key), "%s_ms", rows[i].key);
+        json_member_object_begin(&w, key);
+        json_member_significant(&w, "mean", s->mean * 1e3, 6);
+        json_member_significant(&w, "p50", s->p50 * 1e3, 6);
+        json_member_significant(&w, "p90", s->p90 * 1e3, 6);
+        json_member_significant(&w, "p95", s->p95 * 1e3, 6);
+        json_member_significant(&w, "p99", s->p99 * 1e3, 6);
+        json_member_significant(&w, "max", s->max * 1e3, 6);
+        json_end(&w);
     }
-    return buffer_append_text(out, "}\n");
+    json_end(&w);
+    return json_writer_status(&w);
 }

@@ -5,7 +5,7 @@
  *    "files": [{"path": "…", "bytes": 1, "sha256": "…"}]}
  */
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "hub/hub_int.h"
 
 #include <stdio.h>
@@ -123,29 +123,33 @@ avo_status hub_manifest_read(arena *arena, const char *folder, hub_model *model,
     return AVO_OK;
 }
 
-static avo_status write_member(buffer *out, const char *key, const char *text) {
-    AVO_TRY(buffer_format(out, "  \"%s\": ", key));
-    AVO_TRY(json_write_string(out, text_from(text == NULL ? "" : text)));
-    return buffer_append_text(out, ",\n");
+static void member_or_empty(json_writer *w, const char *key, const char *text) {
+    json_member_string(w, key, text == NULL ? "" : text);
 }
 
 static avo_status write_manifest(buffer *out, const hub_model *model) {
-    AVO_TRY(buffer_append_text(out, "{\n  \"format\": 1,\n"));
-    AVO_TRY(write_member(out, "name", model->name));
-    AVO_TRY(write_member(out, "source", model->source));
-    AVO_TRY(write_member(out, "revision", model->revision));
-    AVO_TRY(write_member(out, "licence", model->licence));
-    AVO_TRY(write_member(out, "date", model->date));
-    AVO_TRY(write_member(out, "model", model->path));
-    AVO_TRY(buffer_append_text(out, "  \"files\": ["));
+    json_writer w = json_writer_indented(out, 2);
+    json_object_begin(&w);
+    json_member_u64(&w, "format", 1);
+    member_or_empty(&w, "name", model->name);
+    member_or_empty(&w, "source", model->source);
+    member_or_empty(&w, "revision", model->revision);
+    member_or_empty(&w, "licence", model->licence);
+    member_or_empty(&w, "date", model->date);
+    member_or_empty(&w, "model", model->path);
+    json_member_array_begin(&w, "files");
     for (size_t i = 0; i < model->file_count; i++) {
         const hub_file *file = &model->files[i];
-        AVO_TRY(buffer_append_text(out, i == 0 ? "\n    {\"path\": " : ",\n    {\"path\": "));
-        AVO_TRY(json_write_string(out, text_from(file->path)));
-        AVO_TRY(buffer_format(out, ", \"bytes\": %llu, \"sha256\": \"%s\"}",
-                              (unsigned long long)file->bytes, file->sha256));
+        json_object_begin(&w);
+        json_member_string(&w, "path", file->path);
+        json_member_u64(&w, "bytes", file->bytes);
+        json_member_string(&w, "sha256", file->sha256);
+        json_end(&w);
     }
-    return buffer_append_text(out, "\n  ]\n}\n");
+    json_end(&w);
+    json_end(&w);
+    AVO_TRY(json_writer_status(&w));
+    return buffer_append(out, "\n", 1);
 }
 
 avo_status hub_manifest_prepare(const char *folder, const hub_model *model, file_writer *writer,

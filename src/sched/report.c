@@ -1,6 +1,8 @@
 /* From outcomes to figures, and tables of them. */
 #include "sched/report.h"
 
+#include "base/json_writer.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,47 +243,54 @@ avo_status report_write_csv(const report *report, buffer *out) {
     return AVO_OK;
 }
 
-static avo_status json_group(const report_group *group, buffer *out) {
-    AVO_TRY(buffer_format(
-        out, "{\"kind\":\"%s\",\"number\":%u,\"requests\":%u,\"finished\":%u,\"tokens\":%llu",
-        group->kind, group->number, group->requests, group->finished,
-        (unsigned long long)group->tokens));
+static void json_group(json_writer *w, const report_group *group) {
+    json_object_begin(w);
+    json_member_string(w, "kind", group->kind);
+    json_member_u64(w, "number", group->number);
+    json_member_u64(w, "requests", group->requests);
+    json_member_u64(w, "finished", group->finished);
+    json_member_u64(w, "tokens", group->tokens);
     for (uint32_t m = 0; m < REPORT_METRICS; m++) {
         const report_histogram *h = &group->metric[m];
-        AVO_TRY(buffer_format(out,
-                              ",\"%s\":{\"count\":%llu,\"mean\":%.6g,\"p50\":%.6g,\"p90\":%.6g,"
-                              "\"p99\":%.6g,\"max\":%.6g}",
-                              report_metric_name((report_metric)m), (unsigned long long)h->count,
-                              h->count > 0 ? h->sum / (double)h->count : 0,
-                              report_percentile(h, 0.5), report_percentile(h, 0.9),
-                              report_percentile(h, 0.99), (double)h->max_ns * 1e-9));
+        json_member_object_begin(w, report_metric_name((report_metric)m));
+        json_member_u64(w, "count", h->count);
+        json_member_significant(w, "mean", h->count > 0 ? h->sum / (double)h->count : 0, 6);
+        json_member_significant(w, "p50", report_percentile(h, 0.5), 6);
+        json_member_significant(w, "p90", report_percentile(h, 0.9), 6);
+        json_member_significant(w, "p99", report_percentile(h, 0.99), 6);
+        json_member_significant(w, "max", (double)h->max_ns * 1e-9, 6);
+        json_end(w);
     }
-    return buffer_append_text(out, "}");
+    json_end(w);
 }
 
 avo_status report_write_json(const report *report, buffer *out) {
     const simulate_result *result = report->result;
     const sched_counts *counts = &result->counts;
+    const uint32_t *ends = report->ends;
     double seconds = (double)result->end_ns * 1e-9;
-    AVO_TRY(buffer_format(
-        out,
-        "{\"requests\":%u,\"seconds\":%.6g,\"finished\":%u,\"cancelled\":%u,\"expired\":%u,"
-        "\"refused\":%u,\"failed\":%u,\"full\":%u,\"steps\":%llu,\"busy\":%.6g,",
-        report->count, seconds, report->ends[SIMULATE_FINISHED], report->ends[SIMULATE_CANCELLED],
-        report->ends[SIMULATE_EXPIRED],
-        report->ends[SIMULATE_REFUSED] + report->ends[SIMULATE_NOT_TAKEN],
-        report->ends[SIMULATE_FAILED], report->ends[SIMULATE_FULL],
-        (unsigned long long)result->steps, (double)result->busy_ns * 1e-9 / seconds));
-    AVO_TRY(buffer_format(
-        out,
-        "\"answer_tps\":%.6g,\"prompt_tps\":%.6g,\"reused_tokens\":%llu,\"recomputed_tokens\":%llu,"
-        "\"preemptions\":%llu,\"fairness\":%.6g,\"groups\":[",
-        (double)counts->new_tokens / seconds, (double)counts->prompt_tokens / seconds,
-        (unsigned long long)counts->reused_tokens, (unsigned long long)counts->recomputed_tokens,
-        (unsigned long long)counts->preemptions, report->fairness));
-    for (uint32_t i = 0; i < report->group_count; i++) {
-        AVO_TRY(buffer_append_text(out, i > 0 ? "," : ""));
-        AVO_TRY(json_group(&report->groups[i], out));
-    }
-    return buffer_append_text(out, "]}");
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_u64(&w, "requests", report->count);
+    json_member_significant(&w, "seconds", seconds, 6);
+    json_member_u64(&w, "finished", ends[SIMULATE_FINISHED]);
+    json_member_u64(&w, "cancelled", ends[SIMULATE_CANCELLED]);
+    json_member_u64(&w, "expired", ends[SIMULATE_EXPIRED]);
+    json_member_u64(&w, "refused", ends[SIMULATE_REFUSED] + ends[SIMULATE_NOT_TAKEN]);
+    json_member_u64(&w, "failed", ends[SIMULATE_FAILED]);
+    json_member_u64(&w, "full", ends[SIMULATE_FULL]);
+    json_member_u64(&w, "steps", result->steps);
+    json_member_significant(&w, "busy", (double)result->busy_ns * 1e-9 / seconds, 6);
+    json_member_significant(&w, "answer_tps", (double)counts->new_tokens / seconds, 6);
+    json_member_significant(&w, "prompt_tps", (double)counts->prompt_tokens / seconds, 6);
+    json_member_u64(&w, "reused_tokens", counts->reused_tokens);
+    json_member_u64(&w, "recomputed_tokens", counts->recomputed_tokens);
+    json_member_u64(&w, "preemptions", counts->preemptions);
+    json_member_significant(&w, "fairness", report->fairness, 6);
+    json_member_array_begin(&w, "groups");
+    for (uint32_t i = 0; i < report->group_count; i++)
+        json_group(&w, &report->groups[i]);
+    json_end(&w);
+    json_end(&w);
+    return json_writer_status(&w);
 }

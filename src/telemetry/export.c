@@ -69,17 +69,13 @@ void out_format(export_out *out, const char *format, ...) {
     out->status = whole ? buffer_append(out->text, line, (size_t)bytes) : AVO_ERROR_LIMIT;
 }
 
-void out_json_text(export_out *out, const char *text) {
-    if (out->status == AVO_OK)
-        out->status = json_write_string(out->text, (text_view){text, strlen(text)});
-}
-
 /* JSON's escapes are Prometheus's for quotes, backslashes and line ends; it knows no others, and
  * takes every other character as it is. So what JSON has made of the text is taken back but for
  * those three. */
 void out_label_text(export_out *out, const char *text) {
     size_t begin = out->text->size;
-    out_json_text(out, text);
+    if (out->status == AVO_OK)
+        out->status = json_write_string(out->text, text_from(text));
     if (out->status != AVO_OK)
         return;
     char *data = out->text->data;

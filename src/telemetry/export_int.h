@@ -10,8 +10,6 @@ typedef struct export_out {
 } export_out;
 
 void out_format(export_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Quoted and escaped as JSON has it. */
-void out_json_text(export_out *out, const char *text);
 /* Quoted and escaped as Prometheus has it; bytes that are no UTF-8 become U+FFFD. */
 void out_label_text(export_out *out, const char *text);
 /* Quoted as RFC 4180 has it. */

@@ -12,26 +12,31 @@
 #define PIECE_BYTES ((size_t)64 << 10)
 
 static void flush(tracer *tracer) {
-    buffer *text = tracer->out.text;
-    if (tracer->out.status != AVO_OK || tracer->refused || text->size == 0)
+    buffer *text = tracer->json.out;
+    if (tracer->json.status != AVO_OK || tracer->refused || text->size == 0)
         return;
     tracer->refused = !tracer->write(tracer->context, text->data, text->size);
     text->size = 0;
 }
 
-/* Begins an event; the caller adds its arguments and closes it. */
-static void event(tracer *tracer, const char *phase, const char *name, uint32_t track) {
-    if (tracer->out.text->size > PIECE_BYTES - 4096)
+/* Begins an event, on a line of its own; the caller adds members and closes it. */
+static json_writer *event(tracer *tracer, const char *phase, const char *name, uint32_t track) {
+    json_writer *w = &tracer->json;
+    if (w->out->size > PIECE_BYTES - 4096)
         flush(tracer);
-    out_format(&tracer->out, "%s\n{\"ph\":\"%s\",\"name\":\"%s\",\"pid\":1,\"tid\":%u",
-               tracer->first ? "" : ",", phase, name, track);
-    tracer->first = false;
+    json_line_break(w, 0);
+    json_object_begin(w);
+    json_member_string(w, "ph", phase);
+    json_member_string(w, "name", name);
+    json_member_u64(w, "pid", 1);
+    json_member_u64(w, "tid", track);
+    return w;
 }
 
 /* Microseconds, exact to the nanosecond. */
-static void event_time(tracer *tracer, const char *key, uint64_t ns) {
-    out_format(&tracer->out, ",\"%s\":%llu.%03u", key, (unsigned long long)(ns / 1000),
-               (unsigned)(ns % 1000));
+static void member_us(json_writer *w, const char *key, uint64_t ns) {
+    json_key(w, key);
+    json_raw_format(w, "%llu.%03u", (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
 }
 
 static bool is_request(span_kind kind) {
@@ -45,42 +50,53 @@ static uint64_t since_open(const tracer *tracer, uint64_t ns) {
 
 static void arrow(tracer *tracer, const char *phase, const telemetry_span *span, uint32_t track,
                   uint64_t ns) {
-    event(tracer, phase, "request", track);
-    event_time(tracer, "ts", since_open(tracer, ns));
-    out_format(&tracer->out, ",\"cat\":\"flow\",\"id\":%llu%s}", (unsigned long long)span->id,
-               phase[0] == 'f' ? ",\"bp\":\"e\"" : "");
+    json_writer *w = event(tracer, phase, "request", track);
+    member_us(w, "ts", since_open(tracer, ns));
+    json_member_string(w, "cat", "flow");
+    json_member_u64(w, "id", span->id);
+    if (phase[0] == 'f')
+        json_member_string(w, "bp", "e");
+    json_end(w);
 }
 
 static void write_request(tracer *tracer, const telemetry_span *span) {
     const char *name = span_name(span->kind);
-    event(tracer, "b", name, span->a);
-    event_time(tracer, "ts", since_open(tracer, span->begin_ns));
-    out_format(&tracer->out, ",\"cat\":\"request\",\"id\":%llu,\"args\":{\"request\":%llu",
-               (unsigned long long)span->id, (unsigned long long)span->id);
+    json_writer *w = event(tracer, "b", name, span->a);
+    member_us(w, "ts", since_open(tracer, span->begin_ns));
+    json_member_string(w, "cat", "request");
+    json_member_u64(w, "id", span->id);
+    json_member_object_begin(w, "args");
+    json_member_u64(w, "request", span->id);
     if (span->kind != SPAN_QUEUE)
-        out_format(&tracer->out, ",\"tokens\":%u", span->b);
-    out_format(&tracer->out, "}}");
-    event(tracer, "e", name, span->a);
-    event_time(tracer, "ts", since_open(tracer, span->end_ns));
-    out_format(&tracer->out, ",\"cat\":\"request\",\"id\":%llu}", (unsigned long long)span->id);
+        json_member_u64(w, "tokens", span->b);
+    json_end(w);
+    json_end(w);
+    w = event(tracer, "e", name, span->a);
+    member_us(w, "ts", since_open(tracer, span->end_ns));
+    json_member_string(w, "cat", "request");
+    json_member_u64(w, "id", span->id);
+    json_end(w);
     if (span->kind == SPAN_QUEUE)
         arrow(tracer, "f", span, span->a, span->end_ns);
 }
 
-static void write_arguments(tracer *tracer, const telemetry_span *span) {
-    export_out *out = &tracer->out;
-    unsigned long long id = span->id;
-    if (span->kind < SPAN_PHASES)
-        out_format(out, ",\"cat\":\"phase\",\"args\":{\"layer\":%u,\"wait_us\":%llu.%03u}}",
-                   span->a, id / 1000, (unsigned)(id % 1000));
-    else if (span->kind == SPAN_STEP)
-        out_format(out, ",\"cat\":\"step\",\"args\":{\"step\":%llu,\"decode\":%u,\"prefill\":%u}}",
-                   id, span->a, span->b);
-    else if (span->kind == SPAN_TOKENISE || span->kind == SPAN_DELIVER)
-        out_format(out, ",\"cat\":\"stage\",\"args\":{\"request\":%llu,\"tokens\":%u}}", id,
-                   span->a);
-    else
-        out_format(out, ",\"cat\":\"stage\",\"args\":{\"tokens\":%u}}", span->a);
+static void write_arguments(json_writer *w, const telemetry_span *span) {
+    bool phase = span->kind < SPAN_PHASES, step = span->kind == SPAN_STEP;
+    json_member_string(w, "cat", phase ? "phase" : step ? "step" : "stage");
+    json_member_object_begin(w, "args");
+    if (phase) {
+        json_member_u64(w, "layer", span->a);
+        member_us(w, "wait_us", span->id);
+    } else if (step) {
+        json_member_u64(w, "step", span->id);
+        json_member_u64(w, "decode", span->a);
+        json_member_u64(w, "prefill", span->b);
+    } else {
+        if (span->kind == SPAN_TOKENISE || span->kind == SPAN_DELIVER)
+            json_member_u64(w, "request", span->id);
+        json_member_u64(w, "tokens", span->a);
+    }
+    json_end(w);
 }
 
 void trace_span(tracer *tracer, uint32_t track, const telemetry_span *span) {
@@ -90,10 +106,11 @@ void trace_span(tracer *tracer, uint32_t track, const telemetry_span *span) {
         write_request(tracer, span);
         return;
     }
-    event(tracer, "X", span_name(span->kind), track);
-    event_time(tracer, "ts", since_open(tracer, span->begin_ns));
-    event_time(tracer, "dur", span->end_ns - span->begin_ns);
-    write_arguments(tracer, span);
+    json_writer *w = event(tracer, "X", span_name(span->kind), track);
+    member_us(w, "ts", since_open(tracer, span->begin_ns));
+    member_us(w, "dur", span->end_ns - span->begin_ns);
+    write_arguments(w, span);
+    json_end(w);
     if (span->kind == SPAN_TOKENISE)
         arrow(tracer, "s", span, track, span->begin_ns);
 }
@@ -101,19 +118,25 @@ void trace_span(tracer *tracer, uint32_t track, const telemetry_span *span) {
 void trace_track(tracer *tracer, const telemetry_track *track) {
     if (track->of != track->number)
         return;
-    event(tracer, "M", "thread_name", track->number);
-    out_format(&tracer->out, ",\"args\":{\"name\":");
-    out_json_text(&tracer->out, track->name);
-    out_format(&tracer->out, "}}");
-    event(tracer, "M", "thread_sort_index", track->number);
-    out_format(&tracer->out, ",\"args\":{\"sort_index\":%u}}", track->number);
+    json_writer *w = event(tracer, "M", "thread_name", track->number);
+    json_member_object_begin(w, "args");
+    json_member_string(w, "name", track->name);
+    json_end(w);
+    json_end(w);
+    w = event(tracer, "M", "thread_sort_index", track->number);
+    json_member_object_begin(w, "args");
+    json_member_u64(w, "sort_index", track->number);
+    json_end(w);
+    json_end(w);
 }
 
 void trace_lost(tracer *tracer, const char *what, const telemetry_track *track, uint64_t count) {
-    event(tracer, "M", what, track->of);
-    out_format(&tracer->out, ",\"args\":{\"track\":");
-    out_json_text(&tracer->out, track->name);
-    out_format(&tracer->out, ",\"count\":%llu}}", (unsigned long long)count);
+    json_writer *w = event(tracer, "M", what, track->of);
+    json_member_object_begin(w, "args");
+    json_member_string(w, "track", track->name);
+    json_member_u64(w, "count", count);
+    json_end(w);
+    json_end(w);
 }
 
 static void write_track(tracer *tracer, telemetry_track *track) {
@@ -121,7 +144,7 @@ static void write_track(tracer *tracer, telemetry_track *track) {
     uint64_t from = 0, seen = 0;
     trace_track(tracer, track);
     uint64_t written = atomic_load(&track->ring.written); /* no more: others write on */
-    while (from < written && tracer->out.status == AVO_OK && !tracer->refused) {
+    while (from < written && tracer->json.status == AVO_OK && !tracer->refused) {
         uint32_t count = span_ring_read(&track->ring, &from, spans, PIECE_SPANS);
         if (count == 0)
             break;
@@ -134,23 +157,32 @@ static void write_track(tracer *tracer, telemetry_track *track) {
 }
 
 void trace_begin(tracer *tracer) {
-    avo_telemetry *t = tracer->t;
-    out_format(
-        &tracer->out,
-        "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"%s\",\"model\":", avo_version());
-    out_json_text(&tracer->out, t->name);
-    out_format(&tracer->out, "},\"traceEvents\":[");
+    json_writer *w = &tracer->json;
+    json_object_begin(w);
+    json_member_string(w, "displayTimeUnit", "ms");
+    json_member_object_begin(w, "otherData");
+    json_member_string(w, "version", avo_version());
+    json_member_string(w, "model", tracer->t->name);
+    json_end(w);
+    json_member_array_begin(w, "traceEvents");
     event(tracer, "M", "process_name", 0);
-    out_format(&tracer->out, ",\"args\":{\"name\":\"avocet\"}}");
+    json_member_object_begin(w, "args");
+    json_member_string(w, "name", "avocet");
+    json_end(w);
+    json_end(w);
 }
 
 avo_status trace_end(tracer *tracer, avo_error *error) {
-    out_format(&tracer->out, "\n]}\n");
+    json_writer *w = &tracer->json;
+    json_line_break(w, 0);
+    json_end(w);
+    json_end(w);
+    json_writer_note(w, buffer_append(w->out, "\n", 1));
     flush(tracer);
-    buffer_free(tracer->out.text);
-    if (tracer->out.status != AVO_OK)
-        return status_fail(error, tracer->out.status, "trace: %s",
-                           avo_status_text(tracer->out.status));
+    buffer_free(w->out);
+    avo_status status = json_writer_status(w);
+    if (status != AVO_OK)
+        return status_fail(error, status, "trace: %s", avo_status_text(status));
     if (tracer->refused)
         return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
     return AVO_OK;
@@ -159,8 +191,8 @@ avo_status trace_end(tracer *tracer, avo_error *error) {
 void trace_open(tracer *tracer, avo_telemetry *t, buffer *text, avo_write_function write,
                 void *context) {
     buffer_init(text, t->allocator, 2 * PIECE_BYTES);
-    *tracer = (struct tracer){
-        .t = t, .out = {text, AVO_OK}, .write = write, .context = context, .first = true};
+    *tracer =
+        (struct tracer){.t = t, .json = json_writer_of(text), .write = write, .context = context};
 }
 
 /* ---- All that the rings have ---- */

@@ -3,16 +3,16 @@
 #ifndef AVO_TELEMETRY_TRACE_INT_H
 #define AVO_TELEMETRY_TRACE_INT_H
 
+#include "base/json_writer.h"
 #include "telemetry/export_int.h"
 
 typedef struct tracer {
     avo_telemetry *t;
-    export_out out;
+    json_writer json;
     avo_write_function write;
     void *context;
     bool refused;
     uint64_t from_ns;
-    bool first;
 } tracer;
 
 /* `text` holds what was not handed over yet. Open, begin, tracks and spans in any order, end. */

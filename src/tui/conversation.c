@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_writer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,28 +90,29 @@ size_t conversation_messages(const conversation *conversation, avo_message *out)
 
 /* ---- Files ---- */
 
-static avo_status write_message(buffer *out, const char *role, text_view text, bool *first) {
-    AVO_TRY(
-        buffer_format(out, "%s\n    {\"role\": \"%s\", \"content\": ", *first ? "" : ",", role));
-    *first = false;
-    AVO_TRY(json_write_string(out, text));
-    return buffer_append_text(out, "}");
+static void write_message(json_writer *w, const char *role, const buffer *text) {
+    json_object_begin(w);
+    json_member_string(w, "role", role);
+    json_member_text(w, "content", buffer_text(text));
+    json_end(w);
 }
 
 static avo_status write_json(const conversation *conversation, const char *model, buffer *out) {
-    bool first = true;
-    AVO_TRY(buffer_append_text(out, "{\n  \"model\": "));
-    AVO_TRY(json_write_string(out, text_from(model)));
-    AVO_TRY(buffer_append_text(out, ",\n  \"messages\": ["));
+    json_writer w = json_writer_indented(out, 2);
+    json_object_begin(&w);
+    json_member_string(&w, "model", model == NULL ? "" : model);
+    json_member_array_begin(&w, "messages");
     if (conversation->system.size > 0)
-        AVO_TRY(write_message(out, "system", buffer_text(&conversation->system), &first));
+        write_message(&w, "system", &conversation->system);
     for (size_t i = 0; i < conversation->count; i++) {
         const message *message = &conversation->messages[i];
         if (message->speaker != SPEAKER_NOTE)
-            AVO_TRY(
-                write_message(out, role_of(message->speaker), buffer_text(&message->text), &first));
+            write_message(&w, role_of(message->speaker), &message->text);
     }
-    return buffer_append_text(out, first ? "]\n}\n" : "\n  ]\n}\n");
+    json_end(&w);
+    json_end(&w);
+    AVO_TRY(json_writer_status(&w));
+    return buffer_append(out, "\n", 1);
 }
 
 avo_status conversation_save(const conversation *conversation, const char *path, const char *model,

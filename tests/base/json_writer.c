@@ -103,6 +103,26 @@ static void lays_out_lines(void **state) {
                       "}");
 }
 
+static void breaks_lines_where_asked(void **state) {
+    (void)state;
+    buffer out;
+    buffer_init(&out, NULL, SIZE_MAX);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    json_line_break(&w, 1);
+    json_member_null(&w, "a");
+    json_member_array_begin(&w, "b");
+    for (unsigned i = 0; i < 2; i++) {
+        json_line_break(&w, 0);
+        json_u64(&w, i);
+    }
+    json_line_break(&w, 0);
+    json_end(&w);
+    json_end(&w);
+    assert_ok(json_writer_status(&w));
+    assert_text(&out, "{\n \"a\":null,\"b\":[\n0,\n1\n]}");
+}
+
 static void writes_numbers_in_every_form(void **state) {
     (void)state;
     buffer out;
@@ -255,6 +275,12 @@ static void key_without_a_value(json_writer *w) {
     json_end(w);
 }
 
+static void line_break_after_a_key(json_writer *w) {
+    json_object_begin(w);
+    json_key(w, "a");
+    json_line_break(w, 0);
+}
+
 static void end_too_many(json_writer *w) {
     json_array_begin(w);
     json_end(w);
@@ -306,9 +332,9 @@ static void assert_aborts(void (*fault)(json_writer *w)) {
 static void programmer_errors_assert(void **state) {
     (void)state;
     static void (*const faults[])(json_writer *) = {
-        no_key,    raw_items_after_a_key, key_in_an_array, key_twice,
-        too_deep,  key_without_a_value,   end_too_many,    second_document,
-        left_open, empty_document,
+        no_key,    raw_items_after_a_key, key_in_an_array,        key_twice,
+        too_deep,  key_without_a_value,   end_too_many,           second_document,
+        left_open, empty_document,        line_break_after_a_key,
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         assert_aborts(faults[i]);
@@ -328,6 +354,7 @@ int main(void) {
         cmocka_unit_test(writes_members_and_items),
         cmocka_unit_test(one_value_is_a_document),
         cmocka_unit_test(lays_out_lines),
+        cmocka_unit_test(breaks_lines_where_asked),
         cmocka_unit_test(writes_numbers_in_every_form),
         cmocka_unit_test(takes_what_is_json_already),
         cmocka_unit_test(a_flushed_buffer_goes_on),
