@@ -4,7 +4,7 @@
 #ifndef AVO_CLI_CLI_H
 #define AVO_CLI_CLI_H
 
-#include "base/buffer.h"
+#include "base/json_writer.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -114,6 +114,16 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_print(text_view text);
 /* Prints what a report's writer made, unless it failed, frees it, and gives the exit status. */
 int cli_print_report(avo_status status, buffer *report);
+/* What `--json` prints: begin, write one document, print it. */
+typedef struct cli_json {
+    buffer text;
+    json_writer writer;
+} cli_json;
+json_writer *cli_json_begin(cli_json *json);
+/* Prints the document and a newline, unless writing it failed, and frees it. */
+AVO_MUST_USE avo_status cli_json_end(cli_json *json);
+/* The same; a failure is reported. The exit status. */
+int cli_json_print(cli_json *json);
 /* Prints text that came from a file or a model. On a terminal the characters that could move the
  * cursor or change the terminal (C0 but \n and \t, DEL, C1, and bytes that are no UTF-8) are left
  * out; elsewhere bytes go out as they are. */

@@ -1,10 +1,8 @@
 /* `avocet adapter inspect|pack|merge`: adapters on disk. */
 #include "base/clock.h"
-#include "base/json.h"
 #include "cli/cli.h"
 #include "pack/merge.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,39 +32,35 @@ static void close_both(opened *both) {
 
 /* ---- adapter inspect ---- */
 
-static avo_status write_json(const avo_adapter *adapter, buffer *out) {
+static int print_json(const avo_adapter *adapter) {
     avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
     avo_adapter_module module = AVO_ADAPTER_MODULE_INIT;
     avo_adapter_describe(adapter, &info);
-    AVO_TRY(buffer_append_text(out, "{\"path\":"));
-    AVO_TRY(json_write_string(out, text_from(info.path)));
-    AVO_TRY(buffer_format(out,
-                          ",\"method\":\"%s\",\"type\":\"%s\",\"digest\":\"%s\","
-                          "\"modules_matched\":%u,\"modules_expected\":%u,\"rank_max\":%u,"
-                          "\"bytes\":%" PRIu64 ",\"memory_bytes\":%" PRIu64 ",\"modules\":[",
-                          info.method, info.type, info.digest, info.modules_matched,
-                          info.modules_expected, info.rank_max, info.bytes, info.memory_bytes));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "path", info.path);
+    json_member_string(w, "method", info.method);
+    json_member_string(w, "type", info.type);
+    json_member_string(w, "digest", info.digest);
+    json_member_u64(w, "modules_matched", info.modules_matched);
+    json_member_u64(w, "modules_expected", info.modules_expected);
+    json_member_u64(w, "rank_max", info.rank_max);
+    json_member_u64(w, "bytes", info.bytes);
+    json_member_u64(w, "memory_bytes", info.memory_bytes);
+    json_member_array_begin(w, "modules");
     for (size_t i = 0; avo_adapter_module_at(adapter, i, &module); i++) {
-        AVO_TRY(buffer_append_text(out, i == 0 ? "{\"name\":" : ",{\"name\":"));
-        AVO_TRY(json_write_string(out, text_from(module.name)));
-        AVO_TRY(buffer_format(out, ",\"kind\":\"%s\",\"rank\":%u,\"scale\":", module.kind,
-                              module.rank));
-        AVO_TRY(json_write_number(out, module.scale));
-        AVO_TRY(buffer_append_text(out, ",\"norm\":"));
-        AVO_TRY(json_write_number(out, module.norm));
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(w);
+        json_member_string(w, "name", module.name);
+        json_member_string(w, "kind", module.kind);
+        json_member_u64(w, "rank", module.rank);
+        json_member_number(w, "scale", module.scale);
+        json_member_number(w, "norm", module.norm);
+        json_end(w);
     }
-    return buffer_append_text(out, "]}");
-}
-
-static int print_json(const avo_adapter *adapter) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(adapter, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    json_end(w);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_head(const avo_adapter *adapter) {
@@ -220,21 +214,17 @@ static int report_merge(const char *output, const pack_options *options, const p
                kept ? "" : pack_type_name(options->type), seconds);
         return EXIT_GOOD;
     }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = buffer_append_text(&out, "{\"file\":");
-    if (status == AVO_OK)
-        status = json_write_string(&out, text_from(output));
-    if (status == AVO_OK)
-        status = buffer_format(&out,
-                               ",\"type\":\"%s\",\"bytes\":%" PRIu64
-                               ",\"tensors\":%u,\"adapters\":%d,\"seconds\":%.3f}",
-                               pack_type_name(options->type), report->file_bytes, report->tensors,
-                               adapters, seconds);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json text;
+    json_writer *w = cli_json_begin(&text);
+    json_object_begin(w);
+    json_member_string(w, "file", output);
+    json_member_string(w, "type", pack_type_name(options->type));
+    json_member_u64(w, "bytes", report->file_bytes);
+    json_member_u64(w, "tensors", report->tensors);
+    json_member_i64(w, "adapters", adapters);
+    json_member_fixed(w, "seconds", seconds, 3);
+    json_end(w);
+    return cli_json_print(&text);
 }
 
 /* What --format and --type ask for; false: they do not go together. */

@@ -29,6 +29,19 @@ avo_status cli_calibrate(const char *name, const char *text, const char *output,
     return status;
 }
 
+static int print_json(const calibrate_report *report, double seconds) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_u64(w, "inputs", report->inputs);
+    json_member_u64(w, "tokens", report->tokens);
+    json_member_u64(w, "passes", report->passes);
+    json_member_u64(w, "bytes", report->file_bytes);
+    json_member_fixed(w, "seconds", seconds, 3);
+    json_end(w);
+    return cli_json_print(&json);
+}
+
 static int run(int argc, char **argv) {
     calibrate_options options = CALIBRATE_OPTIONS_DEFAULT;
     const char *path = NULL, *output = NULL;
@@ -70,13 +83,10 @@ static int run(int argc, char **argv) {
     double seconds = clock_seconds(begin, clock_now_ns());
     char size[16];
     if (json)
-        printf("{\"inputs\":%u,\"tokens\":%" PRIu64 ",\"passes\":%u,\"bytes\":%" PRIu64
-               ",\"seconds\":%.3f}\n",
-               report.inputs, report.tokens, report.passes, report.file_bytes, seconds);
-    else
-        printf("%s: %s, %u inputs over %" PRIu64 " tokens in %u passes; %.1f s\n", output,
-               cli_bytes_text(report.file_bytes, size), report.inputs, report.tokens, report.passes,
-               seconds);
+        return print_json(&report, seconds);
+    printf("%s: %s, %u inputs over %" PRIu64 " tokens in %u passes; %.1f s\n", output,
+           cli_bytes_text(report.file_bytes, size), report.inputs, report.tokens, report.passes,
+           seconds);
     return EXIT_GOOD;
 }
 

@@ -1,5 +1,4 @@
 /* `avocet eval WHAT MODEL`: measurements of a model. */
-#include "base/json.h"
 #include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
 
@@ -60,28 +59,21 @@ static avo_status measure_perplexity(const char *name, const char *path, eval_op
     return status;
 }
 
-static avo_status write_perplexity(const perplexity_result *result, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"perplexity\":"));
-    AVO_TRY(json_write_number(out, result->perplexity));
-    AVO_TRY(buffer_append_text(out, ",\"error\":"));
-    AVO_TRY(json_write_number(out, result->error));
-    return buffer_format(out, ",\"tokens\":%llu}", (unsigned long long)result->tokens);
-}
-
-static int finish_perplexity(const perplexity_result *result, bool json) {
-    if (!json) {
+static int print_perplexity(const perplexity_result *result, bool as_json) {
+    if (!as_json) {
         printf("perplexity %.4f +/- %.5f over %llu tokens in %llu windows\n", result->perplexity,
                result->error, (unsigned long long)result->tokens,
                (unsigned long long)result->windows);
         return EXIT_GOOD;
     }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_perplexity(result, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_number(w, "perplexity", result->perplexity);
+    json_member_number(w, "error", result->error);
+    json_member_u64(w, "tokens", result->tokens);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static int run_perplexity(int argc, char **argv) {
@@ -111,7 +103,7 @@ static int run_perplexity(int argc, char **argv) {
     buffer_init(&ids, NULL, SIZE_MAX);
     avo_status status = measure_perplexity(argv[1], path, &options, &ids, &result, &error);
     buffer_free(&ids);
-    return status == AVO_OK ? finish_perplexity(&result, json) : cli_fail_status(status, &error);
+    return status == AVO_OK ? print_perplexity(&result, json) : cli_fail_status(status, &error);
 }
 
 const cli_command command_eval_perplexity = {

@@ -32,22 +32,22 @@ const char *inspect_tokenizer_name(tokenizer_source_kind kind) {
     return names[kind];
 }
 
-avo_status inspect_write_exact(buffer *out, const gguf_value *value, uint64_t index,
-                               bool *written) {
+text_view inspect_exact(const gguf_value *value, uint64_t index,
+                        char scratch[INSPECT_EXACT_BYTES]) {
     bool boolean;
     int64_t integer;
-    *written = true;
+    uint64_t large = 0;
     if (gguf_boolean(value, index, &boolean))
-        return buffer_append_text(out, boolean ? "true" : "false");
-    if (gguf_integer(value, index, &integer))
-        return buffer_format(out, "%lld", (long long)integer);
-    if (value->item_type == GGUF_U64) { /* past int64 */
-        uint64_t large;
+        return boolean ? TEXT_LITERAL("true") : TEXT_LITERAL("false");
+    if (gguf_integer(value, index, &integer)) {
+        snprintf(scratch, INSPECT_EXACT_BYTES, "%lld", (long long)integer);
+    } else if (value->item_type == GGUF_U64) { /* past int64 */
         memcpy(&large, value->data.data + 8 * index, sizeof(large));
-        return buffer_format(out, "%llu", (unsigned long long)large);
+        snprintf(scratch, INSPECT_EXACT_BYTES, "%llu", (unsigned long long)large);
+    } else {
+        return TEXT_LITERAL("");
     }
-    *written = false;
-    return AVO_OK;
+    return text_from(scratch);
 }
 
 /* ---- Facts ---- */
@@ -151,17 +151,26 @@ static avo_status verify(inspect_facts *facts, avo_error *error) {
 
 /* ---- The command ---- */
 
-static int show(const inspect_facts *facts, bool json) {
+static int show_text(const inspect_facts *facts) {
     buffer out;
     buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = json ? inspect_write_json(&out, facts) : inspect_write_text(&out, facts);
-    if (status == AVO_OK && json)
-        cli_print(buffer_text(&out));
-    else if (status == AVO_OK)
+    avo_status status = inspect_write_text(&out, facts);
+    if (status == AVO_OK)
         cli_print_untrusted(stdout, buffer_text(&out));
     buffer_free(&out);
-    if (status != AVO_OK)
-        return cli_fail_text("%s", avo_status_text(status));
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
+static int show_json(const inspect_facts *facts) {
+    cli_json json;
+    inspect_write_json(cli_json_begin(&json), facts);
+    return cli_json_print(&json);
+}
+
+static int show(const inspect_facts *facts, bool json) {
+    int exit_status = json ? show_json(facts) : show_text(facts);
+    if (exit_status != EXIT_GOOD)
+        return exit_status;
     if (facts->verdict.bad_tensors > 0)
         return cli_fail_text("%s: %u tensors hold numbers that are not finite, first %.*s",
                              facts->source->path, facts->verdict.bad_tensors,

@@ -1,8 +1,6 @@
 /* `avocet licenses`: under which terms this program and what it is linked with may be used. */
 #include "cli/cli.h"
 
-#include "base/json.h"
-
 extern const cli_command command_licenses;
 
 typedef struct license {
@@ -63,22 +61,22 @@ static const license licenses[] = {
 };
 #define LICENSE_COUNT (sizeof(licenses) / sizeof(licenses[0]))
 
-static avo_status write_json(buffer *out) {
-    AVO_TRY(buffer_append_text(out, "["));
+static int print_json(void) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_array_begin(w);
     for (size_t i = 0; i < LICENSE_COUNT; i++) {
-        const char *const pairs[][2] = {
-            {"component", licenses[i].component}, {"used_for", licenses[i].used_for},
-            {"license", licenses[i].name},        {"holder", licenses[i].holder},
-            {"summary", licenses[i].summary},     {"where", licenses[i].where},
-        };
-        AVO_TRY(buffer_append_text(out, i > 0 ? ",{" : "{"));
-        for (size_t k = 0; k < sizeof(pairs) / sizeof(pairs[0]); k++) {
-            AVO_TRY(buffer_format(out, "%s\"%s\":", k > 0 ? "," : "", pairs[k][0]));
-            AVO_TRY(json_write_string(out, text_from(pairs[k][1])));
-        }
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(w);
+        json_member_string(w, "component", licenses[i].component);
+        json_member_string(w, "used_for", licenses[i].used_for);
+        json_member_string(w, "license", licenses[i].name);
+        json_member_string(w, "holder", licenses[i].holder);
+        json_member_string(w, "summary", licenses[i].summary);
+        json_member_string(w, "where", licenses[i].where);
+        json_end(w);
     }
-    return buffer_append_text(out, "]");
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_text(void) {
@@ -96,17 +94,10 @@ static int run(int argc, char **argv) {
     int exit_status;
     if (!options_json_only(&command_licenses, argc, argv, &json, &exit_status))
         return exit_status;
-    if (!json) {
-        print_text();
-        return EXIT_GOOD;
-    }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(&out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    if (json)
+        return print_json();
+    print_text();
+    return EXIT_GOOD;
 }
 
 const cli_command command_licenses = {

@@ -1,10 +1,8 @@
 /* `avocet list`: the models on disk, and the names that can be pulled. */
 #include "cli/cli.h"
 
-#include "base/json.h"
 #include "hub/hub.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 extern const cli_command command_list;
@@ -16,40 +14,41 @@ static bool is_here(const hub_models *models, const char *name) {
     return false;
 }
 
-static avo_status write_text(buffer *out, const char *key, const char *text) {
-    AVO_TRY(buffer_format(out, "\"%s\":", key));
-    AVO_TRY(json_write_string(out, text_from(text)));
-    return buffer_append_text(out, ",");
+static void write_model(json_writer *w, const hub_model *model) {
+    json_object_begin(w);
+    json_member_string(w, "name", model->name);
+    json_member_string(w, "path", model->path);
+    json_member_string(w, "source", model->source);
+    json_member_string(w, "revision", model->revision);
+    json_member_string(w, "licence", model->licence);
+    json_member_string(w, "date", model->date);
+    json_member_u64(w, "bytes", model->bytes);
+    json_member_u64(w, "files", model->file_count);
+    json_member_boolean(w, "complete", model->complete);
+    json_end(w);
 }
 
-static avo_status write_model(buffer *out, const hub_model *model) {
-    AVO_TRY(buffer_append_text(out, "{"));
-    AVO_TRY(write_text(out, "name", model->name));
-    AVO_TRY(write_text(out, "path", model->path));
-    AVO_TRY(write_text(out, "source", model->source));
-    AVO_TRY(write_text(out, "revision", model->revision));
-    AVO_TRY(write_text(out, "licence", model->licence));
-    AVO_TRY(write_text(out, "date", model->date));
-    return buffer_format(out, "\"bytes\":%" PRIu64 ",\"files\":%zu,\"complete\":%s}", model->bytes,
-                         model->file_count, model->complete ? "true" : "false");
-}
-
-static avo_status write_json(buffer *out, const hub_models *models) {
-    AVO_TRY(buffer_append_text(out, "{\"models\":["));
-    for (size_t i = 0; i < models->count; i++) {
-        AVO_TRY(buffer_append_text(out, i > 0 ? "," : ""));
-        AVO_TRY(write_model(out, &models->items[i]));
-    }
-    AVO_TRY(buffer_append_text(out, "],\"known\":["));
+static int print_json(const hub_models *models) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_array_begin(w, "models");
+    for (size_t i = 0; i < models->count; i++)
+        write_model(w, &models->items[i]);
+    json_end(w);
+    json_member_array_begin(w, "known");
     for (const hub_known *known = hub_known_models; known->name != NULL; known++) {
-        AVO_TRY(buffer_append_text(out, known == hub_known_models ? "{" : ",{"));
-        AVO_TRY(write_text(out, "name", known->name));
-        AVO_TRY(write_text(out, "title", known->title));
-        AVO_TRY(write_text(out, "licence", known->licence));
-        AVO_TRY(buffer_format(out, "\"bytes\":%" PRIu64 ",\"here\":%s}", known->bytes,
-                              is_here(models, known->name) ? "true" : "false"));
+        json_object_begin(w);
+        json_member_string(w, "name", known->name);
+        json_member_string(w, "title", known->title);
+        json_member_string(w, "licence", known->licence);
+        json_member_u64(w, "bytes", known->bytes);
+        json_member_boolean(w, "here", is_here(models, known->name));
+        json_end(w);
     }
-    return buffer_append_text(out, "]}");
+    json_end(w);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_row(int name_width, int source_width, const char *name, const char *size,
@@ -100,18 +99,13 @@ static int run(int argc, char **argv) {
     avo_status status = hub_list(&models, &error);
     if (status != AVO_OK)
         return cli_fail(&error);
-    if (json) {
-        buffer out;
-        buffer_init(&out, NULL, SIZE_MAX);
-        status = write_json(&out, &models);
-        if (status == AVO_OK)
-            cli_print(buffer_text(&out));
-        buffer_free(&out);
-    } else {
+    exit_status = EXIT_GOOD;
+    if (json)
+        exit_status = print_json(&models);
+    else
         print_table(&models);
-    }
     hub_models_free(&models);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return exit_status;
 }
 
 const cli_command command_list = {

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/json.h"
 #include "cli/calibrate_text.h"
 #include "cli/text_tokens.h"
 #include "device/cpu/team.h"
@@ -24,47 +23,37 @@ extern const cli_command command_pack;
 
 #define PACK_LOOK_UPS_TEXT "auto, shared, f32, f16, bf16, q8_0"
 
-static avo_status write_json(buffer *out, const char *path, const pack_options *options,
-                             const pack_report *report, double seconds) {
-    AVO_TRY(buffer_append_text(out, "{\"file\":"));
-    AVO_TRY(json_write_string(out, text_from(path)));
-    AVO_TRY(buffer_format(out,
-                          ",\"type\":\"%s\",\"bytes\":%" PRIu64 ",\"tensors\":%u,\"parameters\":"
-                          "%" PRIu64 ",\"bits_per_weight\":",
-                          options->bits > 0 ? "mixed" : pack_type_name(options->type),
-                          report->file_bytes, report->tensors, report->parameters));
-    AVO_TRY(
-        json_write_number(out, 8.0 * (double)report->weight_bytes / (double)report->parameters));
-    AVO_TRY(buffer_append_text(out, ",\"bits_per_weight_read\":"));
-    AVO_TRY(
-        json_write_number(out, 8.0 * (double)report->read_bytes / (double)report->read_parameters));
-    AVO_TRY(buffer_append_text(out, ",\"groups\":["));
-    for (uint32_t i = 0; i < report->groups; i++) {
-        const pack_group *group = &report->group[i];
-        AVO_TRY(buffer_format(
-            out,
-            "%s{\"name\":\"%s\",\"type\":\"%s\",\"tensors\":%u,\"weights\":%" PRIu64 ",\"bits\":",
-            i == 0 ? "" : ",", group->name, quant_name(group->type), group->tensors,
-            group->weights));
-        AVO_TRY(json_write_number(out, 8.0 * (double)group->bytes / (double)group->weights));
-        AVO_TRY(buffer_append_text(out, ",\"error\":"));
-        AVO_TRY(json_write_number(out, group->error / (double)group->weights));
-        AVO_TRY(buffer_append_text(out, "}"));
-    }
-    AVO_TRY(buffer_append_text(out, "],\"seconds\":"));
-    AVO_TRY(json_write_number(out, seconds));
-    return buffer_format(out, ",\"memory_peak_bytes\":%" PRIu64 "}", memory_peak_bytes());
-}
-
 static int report_json(const char *path, const pack_options *options, const pack_report *report,
                        double seconds) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(&out, path, options, report, seconds);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "file", path);
+    json_member_string(w, "type", options->bits > 0 ? "mixed" : pack_type_name(options->type));
+    json_member_u64(w, "bytes", report->file_bytes);
+    json_member_u64(w, "tensors", report->tensors);
+    json_member_u64(w, "parameters", report->parameters);
+    json_member_number(w, "bits_per_weight",
+                       8.0 * (double)report->weight_bytes / (double)report->parameters);
+    json_member_number(w, "bits_per_weight_read",
+                       8.0 * (double)report->read_bytes / (double)report->read_parameters);
+    json_member_array_begin(w, "groups");
+    for (uint32_t i = 0; i < report->groups; i++) {
+        const pack_group *group = &report->group[i];
+        json_object_begin(w);
+        json_member_string(w, "name", group->name);
+        json_member_string(w, "type", quant_name(group->type));
+        json_member_u64(w, "tensors", group->tensors);
+        json_member_u64(w, "weights", group->weights);
+        json_member_number(w, "bits", 8.0 * (double)group->bytes / (double)group->weights);
+        json_member_number(w, "error", group->error / (double)group->weights);
+        json_end(w);
+    }
+    json_end(w);
+    json_member_number(w, "seconds", seconds);
+    json_member_u64(w, "memory_peak_bytes", memory_peak_bytes());
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 /* What matrices of each kind have become; one line where all have the same type. */

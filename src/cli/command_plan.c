@@ -3,7 +3,6 @@
 #include "cli/engine_flags.h"
 
 #include "base/cpu.h"
-#include "base/json.h"
 #include "base/region.h"
 #include "device/device.h"
 #include "model/model.h"
@@ -25,34 +24,34 @@ typedef struct plan_facts {
     bool fits;
 } plan_facts;
 
-static avo_status write_groups_json(const weights_plan *panels, buffer *out) {
-    AVO_TRY(buffer_append_text(out, ",\"matrices\":["));
+static void write_groups(json_writer *w, const weights_plan *panels) {
+    json_member_array_begin(w, "matrices");
     for (uint32_t i = 0; i < panels->groups; i++) {
         const weights_group *group = &panels->group[i];
-        AVO_TRY(buffer_format(out,
-                              "%s{\"from\":\"%s\",\"to\":\"%s\",\"repacked\":%s,\"count\":%u,"
-                              "\"bytes\":%llu}",
-                              i > 0 ? "," : "", quant_name(group->from), quant_name(group->to),
-                              group->repacked ? "true" : "false", group->matrices,
-                              (unsigned long long)group->bytes));
+        json_object_begin(w);
+        json_member_string(w, "from", quant_name(group->from));
+        json_member_string(w, "to", quant_name(group->to));
+        json_member_boolean(w, "repacked", group->repacked);
+        json_member_u64(w, "count", group->matrices);
+        json_member_u64(w, "bytes", group->bytes);
+        json_end(w);
     }
-    return buffer_append_text(out, "]}");
+    json_end(w);
 }
 
-static avo_status write_place_json(const plan_facts *facts, buffer *out) {
+static void write_place(json_writer *w, const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
-    AVO_TRY(buffer_format(
-        out,
-        ",\"device\":\"%s\",\"device_from\":\"%s\",\"processors\":%u,\"cores\":%u,"
-        "\"threads_from\":",
-        plan->device, plan->device_from, facts->processors.affinity, facts->processors.cores));
-    AVO_TRY(json_write_string(out, text_from(facts->reason)));
-    AVO_TRY(buffer_format(out,
-                          ",\"numa_nodes\":%u,\"numa\":\"%s\",\"pin\":\"%s\",\"huge_pages\":\"%s\","
-                          "\"huge_pages_kernel\":\"%s\",\"lock\":%s",
-                          plan->numa_nodes, plan->numa, plan->pin, plan->huge_pages,
-                          huge_pages_name(huge_pages_under("")), plan->lock ? "true" : "false"));
-    return write_groups_json(&facts->panels, out);
+    json_member_string(w, "device", plan->device);
+    json_member_string(w, "device_from", plan->device_from);
+    json_member_u64(w, "processors", facts->processors.affinity);
+    json_member_u64(w, "cores", facts->processors.cores);
+    json_member_string(w, "threads_from", facts->reason);
+    json_member_u64(w, "numa_nodes", plan->numa_nodes);
+    json_member_string(w, "numa", plan->numa);
+    json_member_string(w, "pin", plan->pin);
+    json_member_string(w, "huge_pages", plan->huge_pages);
+    json_member_string(w, "huge_pages_kernel", huge_pages_name(huge_pages_under("")));
+    json_member_boolean(w, "lock", plan->lock);
 }
 
 static uint64_t plan_total(const plan_facts *facts) {
@@ -61,27 +60,34 @@ static uint64_t plan_total(const plan_facts *facts) {
            plan->scratch_bytes + plan->session_bytes;
 }
 
-static avo_status write_json(const plan_facts *facts, buffer *out) {
+static int print_json(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
-    AVO_TRY(buffer_format(
-        out,
-        "{\"weight_bytes\":%llu,\"repack_bytes\":%llu,\"kv_bytes\":%llu,\"scratch_bytes\":%llu,"
-        "\"session_bytes\":%llu,\"adapter_bytes\":%llu,"
-        "\"total_bytes\":%llu,\"available_bytes\":%llu,\"limit\":",
-        (unsigned long long)plan->weight_bytes, (unsigned long long)plan->repack_bytes,
-        (unsigned long long)plan->kv_bytes, (unsigned long long)plan->scratch_bytes,
-        (unsigned long long)plan->session_bytes, (unsigned long long)facts->adapter_bytes,
-        (unsigned long long)plan_total(facts), (unsigned long long)plan->available_bytes));
-    AVO_TRY(json_write_string(out, text_from(plan->limit)));
-    AVO_TRY(buffer_format(out,
-                          ",\"fits\":%s,\"threads\":%u,\"context\":%u,\"kv_pages\":%u,"
-                          "\"kv_page_tokens\":%u,\"kv_type\":\"%s\",\"cores\":\"%s\","
-                          "\"prefill_threads\":%u,\"streams\":%u,\"stream_bytes\":%llu",
-                          facts->fits ? "true" : "false", plan->threads, plan->context_max,
-                          plan->kv_pages, plan->kv_page_tokens, plan->kv_type,
-                          cores_mode_name(facts->cores.mode), facts->cores.most, plan->streams,
-                          (unsigned long long)plan->stream_bytes));
-    return write_place_json(facts, out);
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_u64(w, "weight_bytes", plan->weight_bytes);
+    json_member_u64(w, "repack_bytes", plan->repack_bytes);
+    json_member_u64(w, "kv_bytes", plan->kv_bytes);
+    json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
+    json_member_u64(w, "session_bytes", plan->session_bytes);
+    json_member_u64(w, "adapter_bytes", facts->adapter_bytes);
+    json_member_u64(w, "total_bytes", plan_total(facts));
+    json_member_u64(w, "available_bytes", plan->available_bytes);
+    json_member_string(w, "limit", plan->limit);
+    json_member_boolean(w, "fits", facts->fits);
+    json_member_u64(w, "threads", plan->threads);
+    json_member_u64(w, "context", plan->context_max);
+    json_member_u64(w, "kv_pages", plan->kv_pages);
+    json_member_u64(w, "kv_page_tokens", plan->kv_page_tokens);
+    json_member_string(w, "kv_type", plan->kv_type);
+    json_member_string(w, "cores", cores_mode_name(facts->cores.mode));
+    json_member_u64(w, "prefill_threads", facts->cores.most);
+    json_member_u64(w, "streams", plan->streams);
+    json_member_u64(w, "stream_bytes", plan->stream_bytes);
+    write_place(w, facts);
+    write_groups(w, &facts->panels);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_row(const char *what, uint64_t bytes, const char *note) {
@@ -251,17 +257,10 @@ static int run(int argc, char **argv) {
     avo_status status = make_plan(argv[1], &options, &adapters, &facts, &error);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
-    if (!json) {
-        print_table(&facts);
-        return EXIT_GOOD;
-    }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    status = write_json(&facts, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    if (json)
+        return print_json(&facts);
+    print_table(&facts);
+    return EXIT_GOOD;
 }
 
 const cli_command command_plan = {

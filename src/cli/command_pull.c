@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "hub/hub.h"
 
 #include <inttypes.h>
@@ -51,32 +50,25 @@ static void on_note(void *context, const char *text) {
     fputc('\n', stderr);
 }
 
-static avo_status write_json(buffer *out, const hub_pulled *pulled) {
-    const char *const texts[][2] = {
-        {"name", pulled->name},         {"path", pulled->path},       {"source", pulled->source},
-        {"revision", pulled->revision}, {"licence", pulled->licence},
-    };
-    AVO_TRY(buffer_append_text(out, "{"));
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        AVO_TRY(buffer_format(out, "\"%s\":", texts[i][0]));
-        AVO_TRY(json_write_string(out, text_from(texts[i][1])));
-        AVO_TRY(buffer_append_text(out, ","));
-    }
-    return buffer_format(out, "\"bytes\":%" PRIu64 ",\"fetched_bytes\":%" PRIu64 "}", pulled->bytes,
-                         pulled->fetched_bytes);
+static int print_json(const hub_pulled *pulled) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "name", pulled->name);
+    json_member_string(w, "path", pulled->path);
+    json_member_string(w, "source", pulled->source);
+    json_member_string(w, "revision", pulled->revision);
+    json_member_string(w, "licence", pulled->licence);
+    json_member_u64(w, "bytes", pulled->bytes);
+    json_member_u64(w, "fetched_bytes", pulled->fetched_bytes);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static int print_result(const hub_pulled *pulled, bool json) {
-    if (json) {
-        buffer out;
-        buffer_init(&out, NULL, SIZE_MAX);
-        avo_status status = write_json(&out, pulled);
-        if (status == AVO_OK)
-            cli_print(buffer_text(&out));
-        buffer_free(&out);
-        return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
-    }
     char size[16];
+    if (json)
+        return print_json(pulled);
     printf("%s %s (%s): %s\n", pulled->name,
            pulled->fetched_bytes == 0 ? "is here already" : "is here",
            cli_bytes_text(pulled->bytes, size), pulled->path);

@@ -1,12 +1,19 @@
 /* `avocet remove`: deletes pulled models. */
 #include "cli/cli.h"
 
-#include "base/json.h"
 #include "hub/hub.h"
 
-#include <inttypes.h>
-
 extern const cli_command command_remove;
+
+static int print_json(const char *name, uint64_t freed) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "removed", name);
+    json_member_u64(w, "freed_bytes", freed);
+    json_end(w);
+    return cli_json_print(&json);
+}
 
 static int remove_one(const char *name, bool json) {
     uint64_t freed = 0;
@@ -17,10 +24,9 @@ static int remove_one(const char *name, bool json) {
         return status == AVO_ERROR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
     }
     char size[16];
-    if (json) /* a name that passed the check needs no escaping */
-        printf("{\"removed\":\"%s\",\"freed_bytes\":%" PRIu64 "}\n", name, freed);
-    else
-        printf("removed %s: %s freed\n", name, cli_bytes_text(freed, size));
+    if (json)
+        return print_json(name, freed);
+    printf("removed %s: %s freed\n", name, cli_bytes_text(freed, size));
     return EXIT_GOOD;
 }
 

@@ -226,12 +226,9 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
 static avo_status write_results(const run_flags *flags, const run_record *record,
                                 avo_error *error) {
     if (flags->json) {
-        buffer out;
-        buffer_init(&out, NULL, SIZE_MAX);
-        avo_status status = run_write_json(record, &out);
-        if (status == AVO_OK)
-            cli_print(buffer_text(&out));
-        buffer_free(&out);
+        cli_json json;
+        run_write_json(cli_json_begin(&json), record);
+        avo_status status = cli_json_end(&json);
         if (status != AVO_OK)
             return status_fail(error, status, "cannot write JSON: %s", avo_status_text(status));
     }

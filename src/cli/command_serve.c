@@ -382,9 +382,9 @@ static options_result read_options(serve_flags *flags, const option_spec *specs,
 }
 
 static int print_schema(const option_spec *specs) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    return cli_print_report(serve_config_schema(specs, &out), &out);
+    cli_json json;
+    serve_config_schema(cli_json_begin(&json), specs);
+    return cli_json_print(&json);
 }
 
 static int run(int argc, char **argv) {

@@ -1,5 +1,4 @@
 /* `avocet tokenize`: text to ids and pieces, and back again. */
-#include "base/json.h"
 #include "cli/tokenize_int.h"
 #include "cli/tokenizer_open.h"
 
@@ -11,15 +10,28 @@ extern const cli_command command_tokenize;
 /* ---- What is printed ---- */
 
 static avo_status write_object(buffer *out, const tokenizer *tokenizer, const id_list *ids) {
-    AVO_TRY(buffer_append_text(out, "{\"ids\":"));
-    AVO_TRY(tokenize_write_ids(ids, out));
-    AVO_TRY(buffer_append_text(out, ",\"pieces\":["));
-    for (size_t i = 0; i < ids->count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append(out, ",", 1));
-        AVO_TRY(json_write_string(out, tokenizer_piece(tokenizer, ids->ids[i])));
-    }
-    return buffer_append_text(out, "]}\n");
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_array_begin(&w, "ids");
+    for (size_t i = 0; i < ids->count; i++)
+        json_i64(&w, ids->ids[i]);
+    json_end(&w);
+    json_member_array_begin(&w, "pieces");
+    for (size_t i = 0; i < ids->count; i++)
+        json_text(&w, tokenizer_piece(tokenizer, ids->ids[i]));
+    json_end(&w);
+    json_end(&w);
+    AVO_TRY(json_writer_status(&w));
+    return buffer_append(out, "\n", 1);
+}
+
+static int print_text(text_view text) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_text(w, "text", text);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static avo_status write_lines(buffer *out, const tokenizer *tokenizer, const id_list *ids) {
@@ -63,15 +75,9 @@ static int whole_text(const tokenizer *tokenizer, const tokenize_options *option
     if (status == AVO_OK)
         status = one_text(tokenizer, options, input ? buffer_text(&text) : text_from(given), &out,
                           &error);
+    int exit_status = EXIT_GOOD;
     if (status == AVO_OK && options->decode && options->json) {
-        text.size = 0;
-        status = buffer_append_text(&text, "{\"text\":");
-        if (status == AVO_OK)
-            status = json_write_string(&text, buffer_text(&out));
-        if (status == AVO_OK)
-            status = buffer_append_text(&text, "}\n");
-        if (status == AVO_OK)
-            fwrite(text.data, 1, text.size, stdout);
+        exit_status = print_text(buffer_text(&out));
     } else if (status == AVO_OK) {
         cli_print_untrusted(stdout, buffer_text(&out));
         if (options->decode && out.size > 0 && out.data[out.size - 1] != '\n')
@@ -80,7 +86,7 @@ static int whole_text(const tokenizer *tokenizer, const tokenize_options *option
     buffer_free(&out);
     buffer_free(&text);
     if (status == AVO_OK)
-        return EXIT_GOOD;
+        return exit_status;
     /* Ids that were typed are as wrong as any other argument that is no good. */
     if (status == AVO_ERROR_ARGUMENT && options->decode && !input)
         return cli_usage(&command_tokenize, "%s", error.text);

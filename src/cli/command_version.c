@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
-#include "base/json.h"
 #include "base/region.h"
 #include "device/cpu/backend.h"
 
@@ -27,28 +26,25 @@ typedef struct build_facts {
     char reason[128]; /* why so many threads */
 } build_facts;
 
-static avo_status write_json(buffer *out, const build_facts *facts) {
-    AVO_TRY(buffer_append_text(out, "{\"version\":"));
-    AVO_TRY(json_write_string(out, text_from(avo_version())));
-    AVO_TRY(buffer_append_text(out, ",\"build\":"));
-    AVO_TRY(json_write_string(out, text_from(AVO_BUILD_TYPE)));
-    AVO_TRY(buffer_append_text(out, ",\"compiler\":"));
-    AVO_TRY(json_write_string(out, text_from(AVO_BUILD_COMPILER)));
-    AVO_TRY(buffer_append_text(out, ",\"cpu\":"));
-    AVO_TRY(json_write_string(out, text_from(facts->processor)));
-    AVO_TRY(buffer_append_text(out, ",\"isa\":"));
-    AVO_TRY(json_write_string(out, text_from(facts->choice.backend.name)));
-    AVO_TRY(buffer_append_text(out, ",\"isas\":"));
-    AVO_TRY(json_write_string(out, text_from(facts->isas)));
-    AVO_TRY(buffer_append_text(out, ",\"features\":"));
-    AVO_TRY(json_write_string(out, text_from(facts->features)));
-    AVO_TRY(buffer_append_text(out, ",\"threads_from\":"));
-    AVO_TRY(json_write_string(out, text_from(facts->reason)));
-    return buffer_format(out,
-                         ",\"threads\":%u,\"processors\":%u,\"cores\":%u,\"numa_nodes\":%u,"
-                         "\"huge_pages\":\"%s\"}",
-                         facts->threads.usable, facts->threads.affinity, facts->threads.cores,
-                         facts->threads.nodes, huge_pages_name(huge_pages_under("")));
+static int print_json(const build_facts *facts) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_string(w, "version", avo_version());
+    json_member_string(w, "build", AVO_BUILD_TYPE);
+    json_member_string(w, "compiler", AVO_BUILD_COMPILER);
+    json_member_string(w, "cpu", facts->processor);
+    json_member_string(w, "isa", facts->choice.backend.name);
+    json_member_string(w, "isas", facts->isas);
+    json_member_string(w, "features", facts->features);
+    json_member_string(w, "threads_from", facts->reason);
+    json_member_u64(w, "threads", facts->threads.usable);
+    json_member_u64(w, "processors", facts->threads.affinity);
+    json_member_u64(w, "cores", facts->threads.cores);
+    json_member_u64(w, "numa_nodes", facts->threads.nodes);
+    json_member_string(w, "huge_pages", huge_pages_name(huge_pages_under("")));
+    json_end(w);
+    return cli_json_print(&json);
 }
 
 static void print_facts(const build_facts *facts) {
@@ -82,17 +78,10 @@ static int run(int argc, char **argv) {
     facts.forced = asked != NULL && asked[0] != '\0';
     if (backend_choose(asked, &facts.choice, &error) != AVO_OK)
         return cli_fail(&error);
-    if (!json) {
-        print_facts(&facts);
-        return EXIT_GOOD;
-    }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(&out, &facts);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    if (json)
+        return print_json(&facts);
+    print_facts(&facts);
+    return EXIT_GOOD;
 }
 
 const cli_command command_version = {

@@ -1,5 +1,4 @@
 /* `avocet eval kl`: how far a model is from a reference. */
-#include "base/json.h"
 #include "cli/eval_windows.h"
 #include "cli/text_tokens.h"
 
@@ -52,55 +51,40 @@ static avo_status measure(const char *name, const char *against, const char *pat
     return status;
 }
 
-static avo_status write_json(const kl_result *result, buffer *out) {
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"{\"kl\":", result->mean},
-        {",\"kl_error\":", result->mean_error},
-        {",\"median\":", result->median},
-        {",\"p99\":", result->p99},
-        {",\"max\":", result->max},
-        {",\"top1\":", result->top1},
-        {",\"top1_error\":", result->top1_error},
-        {",\"perplexity\":", result->model.perplexity},
-        {",\"perplexity_error\":", result->model.error},
-        {",\"reference_perplexity\":", result->reference.perplexity},
-        {",\"reference_perplexity_error\":", result->reference.error},
-        {",\"ratio\":", result->ratio},
-        {",\"ratio_error\":", result->ratio_error},
-    };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        AVO_TRY(buffer_append_text(out, numbers[i].key));
-        AVO_TRY(json_write_number(out, numbers[i].value));
-    }
-    return buffer_format(out, ",\"tokens\":%llu,\"windows\":%llu}",
-                         (unsigned long long)result->model.tokens,
-                         (unsigned long long)result->model.windows);
+static int print_json(const kl_result *result) {
+    cli_json json;
+    json_writer *w = cli_json_begin(&json);
+    json_object_begin(w);
+    json_member_number(w, "kl", result->mean);
+    json_member_number(w, "kl_error", result->mean_error);
+    json_member_number(w, "median", result->median);
+    json_member_number(w, "p99", result->p99);
+    json_member_number(w, "max", result->max);
+    json_member_number(w, "top1", result->top1);
+    json_member_number(w, "top1_error", result->top1_error);
+    json_member_number(w, "perplexity", result->model.perplexity);
+    json_member_number(w, "perplexity_error", result->model.error);
+    json_member_number(w, "reference_perplexity", result->reference.perplexity);
+    json_member_number(w, "reference_perplexity_error", result->reference.error);
+    json_member_number(w, "ratio", result->ratio);
+    json_member_number(w, "ratio_error", result->ratio_error);
+    json_member_u64(w, "tokens", result->model.tokens);
+    json_member_u64(w, "windows", result->model.windows);
+    json_end(w);
+    return cli_json_print(&json);
 }
 
-static int finish(const kl_result *result, bool json) {
-    if (!json) {
-        printf("KL(reference || model) %.6f +/- %.6f; median %.6f, 99 %% %.6f, max %.4f\n",
-               result->mean, result->mean_error, result->median, result->p99, result->max);
-        printf("same favourite         %.3f +/- %.3f %%\n", 100 * result->top1,
-               100 * result->top1_error);
-        printf("perplexity             %.4f +/- %.4f; reference %.4f +/- %.4f; ratio %.5f +/- "
-               "%.5f\n",
-               result->model.perplexity, result->model.error, result->reference.perplexity,
-               result->reference.error, result->ratio, result->ratio_error);
-        printf("over %llu tokens in %llu windows\n", (unsigned long long)result->model.tokens,
-               (unsigned long long)result->model.windows);
-        return EXIT_GOOD;
-    }
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_json(result, &out);
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+static int print_text(const kl_result *result) {
+    printf("KL(reference || model) %.6f +/- %.6f; median %.6f, 99 %% %.6f, max %.4f\n",
+           result->mean, result->mean_error, result->median, result->p99, result->max);
+    printf("same favourite         %.3f +/- %.3f %%\n", 100 * result->top1,
+           100 * result->top1_error);
+    printf("perplexity             %.4f +/- %.4f; reference %.4f +/- %.4f; ratio %.5f +/- %.5f\n",
+           result->model.perplexity, result->model.error, result->reference.perplexity,
+           result->reference.error, result->ratio, result->ratio_error);
+    printf("over %llu tokens in %llu windows\n", (unsigned long long)result->model.tokens,
+           (unsigned long long)result->model.windows);
+    return EXIT_GOOD;
 }
 
 static int run(int argc, char **argv) {
@@ -132,7 +116,9 @@ static int run(int argc, char **argv) {
     avo_error error = {0};
     kl_result result;
     avo_status status = measure(argv[1], against, path, &options, &result, &error);
-    return status == AVO_OK ? finish(&result, json) : cli_fail_status(status, &error);
+    if (status != AVO_OK)
+        return cli_fail_status(status, &error);
+    return json ? print_json(&result) : print_text(&result);
 }
 
 const cli_command command_eval_kl = {

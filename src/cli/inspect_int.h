@@ -2,6 +2,7 @@
 #ifndef AVO_CLI_INSPECT_INT_H
 #define AVO_CLI_INSPECT_INT_H
 
+#include "base/json_writer.h"
 #include "formats/gguf.h"
 #include "formats/source.h"
 #include "tokenizer/tokenizer.h"
@@ -47,13 +48,13 @@ const char *inspect_activation_name(source_activation activation);
 const char *inspect_rope_name(rope_scaling_kind kind);
 const char *inspect_tokenizer_name(tokenizer_source_kind kind);
 
-/* A bool or an integer of any width as digits, the same for text and JSON; *written is false for
- * values of other types. */
-AVO_MUST_USE avo_status inspect_write_exact(buffer *out, const gguf_value *value, uint64_t index,
-                                            bool *written);
+/* A bool or an integer of any width as digits, the same for text and JSON; empty for values of
+ * other types. */
+#define INSPECT_EXACT_BYTES 24
+text_view inspect_exact(const gguf_value *value, uint64_t index, char scratch[INSPECT_EXACT_BYTES]);
 
-/* Both write into `out`, the text ready for printing, the JSON as one object. */
+/* The text ready for printing; the JSON as one object. */
 AVO_MUST_USE avo_status inspect_write_text(buffer *out, const inspect_facts *facts);
-AVO_MUST_USE avo_status inspect_write_json(buffer *out, const inspect_facts *facts);
+void inspect_write_json(json_writer *w, const inspect_facts *facts);
 
 #endif

@@ -168,12 +168,11 @@ static avo_status write_tensors(buffer *out, const model_source *source) {
 }
 
 static avo_status write_item(buffer *out, const gguf_value *value, uint64_t index) {
+    char scratch[INSPECT_EXACT_BYTES];
     double number;
-    text_view text;
-    bool written;
-    AVO_TRY(inspect_write_exact(out, value, index, &written));
-    if (written)
-        return AVO_OK;
+    text_view text = inspect_exact(value, index, scratch);
+    if (text.size > 0)
+        return buffer_append(out, text.data, text.size);
     if (gguf_number(value, index, &number))
         return buffer_format(out, "%.9g", number);
     if (!gguf_string(value, index, &text))

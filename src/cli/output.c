@@ -103,6 +103,10 @@ void cli_print(text_view text) {
     fputc('\n', stdout);
 }
 
+static int exit_status_of(avo_status status) {
+    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+}
+
 int cli_print_report(avo_status status, buffer *report) {
     if (status == AVO_OK) {
         if (report->size > 0 && report->data[report->size - 1] == '\n')
@@ -110,7 +114,25 @@ int cli_print_report(avo_status status, buffer *report) {
         cli_print(buffer_text(report));
     }
     buffer_free(report);
-    return status == AVO_OK ? EXIT_GOOD : cli_fail_text("%s", avo_status_text(status));
+    return exit_status_of(status);
+}
+
+json_writer *cli_json_begin(cli_json *json) {
+    buffer_init(&json->text, NULL, SIZE_MAX);
+    json->writer = json_writer_of(&json->text);
+    return &json->writer;
+}
+
+avo_status cli_json_end(cli_json *json) {
+    avo_status status = json_writer_status(&json->writer);
+    if (status == AVO_OK)
+        cli_print(buffer_text(&json->text));
+    buffer_free(&json->text);
+    return status;
+}
+
+int cli_json_print(cli_json *json) {
+    return exit_status_of(cli_json_end(json));
 }
 
 void cli_print_untrusted(FILE *file, text_view text) {

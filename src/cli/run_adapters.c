@@ -1,8 +1,6 @@
 /* `--adapter NAME=PATH[:SCALE]`: opened once, applied to the prompt or chosen by a line. */
 #include "cli/run_int.h"
 
-#include "base/json.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -72,19 +70,19 @@ static const char *name_of(const run_adapters *adapters, const avo_adapter *adap
     return "";
 }
 
-avo_status run_adapters_write(const run_adapters *adapters, const avo_adapter_use *uses,
-                              size_t count, buffer *out) {
-    AVO_TRY(buffer_append_text(out, ",\"adapters\":["));
+void run_adapters_write(json_writer *w, const run_adapters *adapters, const avo_adapter_use *uses,
+                        size_t count) {
+    json_member_array_begin(w, "adapters");
     for (size_t i = 0; i < count; i++) {
         avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
         avo_adapter_describe(uses[i].adapter, &info);
-        AVO_TRY(buffer_append_text(out, i > 0 ? ",{\"name\":" : "{\"name\":"));
-        AVO_TRY(json_write_string(out, text_from(name_of(adapters, uses[i].adapter))));
-        AVO_TRY(buffer_append_text(out, ",\"weight\":"));
-        AVO_TRY(json_write_number(out, (double)uses[i].weight));
-        AVO_TRY(buffer_format(out,
-                              ",\"digest\":\"%s\",\"modules_matched\":%u,\"modules_expected\":%u}",
-                              info.digest, info.modules_matched, info.modules_expected));
+        json_object_begin(w);
+        json_member_string(w, "name", name_of(adapters, uses[i].adapter));
+        json_member_number(w, "weight", (double)uses[i].weight);
+        json_member_string(w, "digest", info.digest);
+        json_member_u64(w, "modules_matched", info.modules_matched);
+        json_member_u64(w, "modules_expected", info.modules_expected);
+        json_end(w);
     }
-    return buffer_append_text(out, "]");
+    json_end(w);
 }

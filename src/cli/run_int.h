@@ -3,7 +3,6 @@
 #define AVO_CLI_RUN_INT_H
 
 #include "base/arena.h"
-#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
 
@@ -33,9 +32,9 @@ AVO_MUST_USE avo_status run_adapters_all(const run_adapters *adapters, avo_adapt
                                          size_t *count, avo_error *error);
 /* NULL: none of that name. */
 const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name);
-/* ,"adapters":[…] with what proves that they are applied. */
-AVO_MUST_USE avo_status run_adapters_write(const run_adapters *adapters,
-                                           const avo_adapter_use *uses, size_t count, buffer *out);
+/* The member "adapters": an array with what proves that they are applied. */
+void run_adapters_write(json_writer *w, const run_adapters *adapters, const avo_adapter_use *uses,
+                        size_t count);
 
 /* Everything about one request that JSON and telemetry want. */
 typedef struct run_record {
@@ -70,11 +69,11 @@ AVO_MUST_USE avo_status run_record_embedding(run_record *record, const float *va
 double run_prefill_rate(const run_record *record);
 double run_decode_rate(const run_record *record);
 
-/* "text":…,"ids":…,"logprobs":…,"finish_reason":…,"usage":{…} of a record. */
-AVO_MUST_USE avo_status run_write_answer(const run_record *record, buffer *out);
+/* The members "text", "ids", "logprobs", "finish_reason", "usage" of a record. */
+void run_write_answer(json_writer *w, const run_record *record);
 
-/* The object of `--json`, without a newline. */
-AVO_MUST_USE avo_status run_write_json(const run_record *record, buffer *out);
+/* The object of `--json`. */
+void run_write_json(json_writer *w, const run_record *record);
 
 /* ---- Telemetry: one CSV row per request ---- */
 

@@ -3,7 +3,6 @@
 #include "cli/run_int.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "cli/engine_flags.h"
 
 #include <errno.h>
@@ -47,51 +46,45 @@ typedef struct prompt_run {
 
 /* ---- Answers ---- */
 
-static avo_status write_head(const prompt_job *job, size_t index, buffer *out) {
-    AVO_TRY(buffer_format(out, "{\"index\":%zu,\"line\":%zu", index, job->line.number));
-    if (job->line.id.size == 0)
-        return AVO_OK;
-    AVO_TRY(buffer_append_text(out, ",\"id\":"));
-    return buffer_append(out, job->line.id.data, job->line.id.size);
+static void write_head(json_writer *w, const prompt_job *job, size_t index) {
+    json_object_begin(w);
+    json_member_u64(w, "index", index);
+    json_member_u64(w, "line", job->line.number);
+    if (job->line.id.size > 0)
+        json_member_raw(w, "id", job->line.id);
 }
 
-static avo_status write_error(const prompt_job *job, buffer *out) {
-    AVO_TRY(buffer_append_text(out, ",\"error\":"));
-    buffer text;
-    buffer_init(&text, NULL, SIZE_MAX);
-    avo_status status =
-        buffer_format(&text, "line %zu: %s", job->line.number, job->line.error.text);
-    if (status == AVO_OK)
-        status = json_write_string(out, buffer_text(&text));
-    buffer_free(&text);
-    AVO_TRY(status);
-    return buffer_append_text(out, "}");
+static void write_error(json_writer *w, const prompt_job *job) {
+    char text[AVO_ERROR_TEXT_MAX + 32];
+    snprintf(text, sizeof(text), "line %zu: %s", job->line.number, job->line.error.text);
+    json_member_string(w, "error", text);
 }
 
-static avo_status write_job(const prompt_job *job, size_t index, buffer *out) {
-    AVO_TRY(write_head(job, index, out));
-    if (job->line.error.status != AVO_OK)
-        return write_error(job, out);
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(run_write_answer(&job->record, out));
+static void write_result(json_writer *w, const prompt_job *job) {
     const avo_request_result *result = &job->result;
-    return buffer_format(out,
-                         ",\"reused_tokens\":%u,\"preemptions\":%u,\"timings\":{\"queue_ms\":%.3f,"
-                         "\"ttft_ms\":%.3f,\"total_ms\":%.3f}}",
-                         result->reused_tokens, result->preemptions, result->queue_seconds * 1e3,
-                         result->first_token_seconds * 1e3, result->total_seconds * 1e3);
+    run_write_answer(w, &job->record);
+    json_member_u64(w, "reused_tokens", result->reused_tokens);
+    json_member_u64(w, "preemptions", result->preemptions);
+    json_member_object_begin(w, "timings");
+    json_member_fixed(w, "queue_ms", result->queue_seconds * 1e3, 3);
+    json_member_fixed(w, "ttft_ms", result->first_token_seconds * 1e3, 3);
+    json_member_fixed(w, "total_ms", result->total_seconds * 1e3, 3);
+    json_end(w);
 }
 
 static void print_job(prompt_run *run, size_t index) {
     prompt_job *job = &run->job[index];
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
+    cli_json line;
+    json_writer *w = cli_json_begin(&line);
     job->printed = true;
-    if (write_job(job, index, &out) == AVO_OK)
-        cli_print(buffer_text(&out));
+    write_head(w, job, index);
+    if (job->line.error.status != AVO_OK)
+        write_error(w, job);
     else
+        write_result(w, job);
+    json_end(w);
+    if (cli_json_end(&line) != AVO_OK)
         run->failure = AVO_ERROR_MEMORY;
-    buffer_free(&out);
     run_record_free(&job->record); /* a long list of prompts shall not keep all answers */
     run_record_init(&job->record);
 }
@@ -104,19 +97,13 @@ static void print_ended(prompt_run *run) {
 }
 
 static avo_status print_token(const prompt_job *job, size_t index, const avo_token_event *event) {
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    avo_status status = write_head(job, index, &out);
-    if (status == AVO_OK)
-        status = buffer_format(&out, ",\"token\":%d,\"text\":", event->token);
-    if (status == AVO_OK)
-        status = json_write_string(&out, (text_view){event->text, event->text_bytes});
-    if (status == AVO_OK)
-        status = buffer_append_text(&out, "}");
-    if (status == AVO_OK)
-        cli_print(buffer_text(&out));
-    buffer_free(&out);
-    return status;
+    cli_json line;
+    json_writer *w = cli_json_begin(&line);
+    write_head(w, job, index);
+    json_member_i64(w, "token", event->token);
+    json_member_text(w, "text", (text_view){event->text, event->text_bytes});
+    json_end(w);
+    return cli_json_end(&line);
 }
 
 static bool on_job_token(prompt_job *job, const avo_token_event *event) {

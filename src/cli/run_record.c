@@ -2,7 +2,6 @@
 #include "cli/run_int.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +26,8 @@ void run_record_free(run_record *record) {
     buffer_free(&record->arrivals);
 }
 
-/* ,"token":"…" of one id. */
-static avo_status write_piece(const run_record *record, int32_t token, buffer *out) {
+/* Opens an object that the caller closes. */
+static void begin_logprob(json_writer *w, const run_record *record, int32_t token, float logprob) {
     char piece[512];
     size_t bytes = 0;
     avo_status status =
@@ -36,31 +35,26 @@ static avo_status write_piece(const run_record *record, int32_t token, buffer *o
                        piece, sizeof(piece), &bytes, NULL);
     if (status != AVO_OK)
         bytes = 0; /* a piece is a comfort for readers; the id is what counts */
-    AVO_TRY(buffer_append_text(out, ",\"token\":"));
-    return json_write_string(out, (text_view){piece, bytes});
-}
-
-static avo_status write_logprob(const run_record *record, int32_t token, float logprob,
-                                buffer *out) {
-    AVO_TRY(buffer_format(out, "{\"id\":%d", token));
-    AVO_TRY(write_piece(record, token, out));
-    AVO_TRY(buffer_append_text(out, ",\"logprob\":"));
-    return json_write_number(out, (double)logprob);
+    json_object_begin(w);
+    json_member_i64(w, "id", token);
+    json_member_text(w, "token", (text_view){piece, bytes});
+    json_member_number(w, "logprob", (double)logprob);
 }
 
 static avo_status note_logprobs(const run_record *record, const avo_token_event *event,
                                 buffer *out) {
     if (out->size > 0)
         AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_logprob(record, event->token, event->logprob, out));
-    AVO_TRY(buffer_append_text(out, ",\"top\":["));
+    json_writer w = json_writer_of(out);
+    begin_logprob(&w, record, event->token, event->logprob);
+    json_member_array_begin(&w, "top");
     for (uint32_t i = 0; i < event->top_count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_logprob(record, event->top[i].token, event->top[i].logprob, out));
-        AVO_TRY(buffer_append_text(out, "}"));
+        begin_logprob(&w, record, event->top[i].token, event->top[i].logprob);
+        json_end(&w);
     }
-    return buffer_append_text(out, "]}");
+    json_end(&w);
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 avo_status run_record_token(run_record *record, const avo_token_event *event) {
@@ -97,65 +91,49 @@ double run_decode_rate(const run_record *record) {
     return seconds > 0.0 && tokens > 1 ? (double)(tokens - 1) / seconds : 0.0;
 }
 
-static avo_status write_ids(const run_record *record, buffer *out) {
-    size_t count = record->ids.size / sizeof(int32_t);
-    AVO_TRY(buffer_append_text(out, "["));
-    for (size_t i = 0; i < count; i++) {
+static void write_items(json_writer *w, const char *key, const buffer *items) {
+    json_member_array_begin(w, key);
+    json_raw_items(w, buffer_text(items));
+    json_end(w);
+}
+
+void run_write_answer(json_writer *w, const run_record *record) {
+    const avo_generate_result *result = &record->result;
+    json_member_text(w, "text", buffer_text(&record->text));
+    json_member_array_begin(w, "ids");
+    for (size_t at = 0; at < record->ids.size; at += sizeof(int32_t)) {
         int32_t id;
-        memcpy(&id, record->ids.data + i * sizeof(id), sizeof(id));
-        AVO_TRY(buffer_format(out, i > 0 ? ",%d" : "%d", id));
+        memcpy(&id, record->ids.data + at, sizeof(id));
+        json_i64(w, id);
     }
-    return buffer_append_text(out, "]");
+    json_end(w);
+    if (record->wants_logprobs)
+        write_items(w, "logprobs", &record->logprobs);
+    if (record->prompt_logprobs.size > 0)
+        write_items(w, "prompt_logprobs", &record->prompt_logprobs);
+    if (record->embedding.size > 0)
+        write_items(w, "embedding", &record->embedding);
+    json_member_string(w, "finish_reason", finish_text(result->finish));
+    json_member_object_begin(w, "usage");
+    json_member_u64(w, "prompt_tokens", result->prompt_tokens);
+    json_member_u64(w, "completion_tokens", result->new_tokens);
+    json_member_u64(w, "total_tokens", result->prompt_tokens + result->new_tokens);
+    json_end(w);
+    if (record->use_count > 0)
+        run_adapters_write(w, record->adapters, record->uses, record->use_count);
 }
 
 /* Milliseconds and rates to three decimals: more is noise. */
-static avo_status write_timing(buffer *out, const char *name, double value, const char *separator) {
-    return buffer_format(out, "%s\"%s\":%.3f", separator, name, value);
-}
-
-avo_status run_write_answer(const run_record *record, buffer *out) {
-    const avo_generate_result *result = &record->result;
-    AVO_TRY(buffer_append_text(out, "\"text\":"));
-    AVO_TRY(json_write_string(out, buffer_text(&record->text)));
-    AVO_TRY(buffer_append_text(out, ",\"ids\":"));
-    AVO_TRY(write_ids(record, out));
-    if (record->wants_logprobs) {
-        AVO_TRY(buffer_append_text(out, ",\"logprobs\":["));
-        AVO_TRY(buffer_append(out, record->logprobs.data, record->logprobs.size));
-        AVO_TRY(buffer_append_text(out, "]"));
-    }
-    if (record->prompt_logprobs.size > 0) {
-        AVO_TRY(buffer_append_text(out, ",\"prompt_logprobs\":["));
-        AVO_TRY(buffer_append(out, record->prompt_logprobs.data, record->prompt_logprobs.size));
-        AVO_TRY(buffer_append_text(out, "]"));
-    }
-    if (record->embedding.size > 0) {
-        AVO_TRY(buffer_append_text(out, ",\"embedding\":["));
-        AVO_TRY(buffer_append(out, record->embedding.data, record->embedding.size));
-        AVO_TRY(buffer_append_text(out, "]"));
-    }
-    AVO_TRY(buffer_format(out,
-                          ",\"finish_reason\":\"%s\",\"usage\":{\"prompt_tokens\":%u,"
-                          "\"completion_tokens\":%u,\"total_tokens\":%u}",
-                          finish_text(result->finish), result->prompt_tokens, result->new_tokens,
-                          result->prompt_tokens + result->new_tokens));
-    if (record->use_count == 0)
-        return AVO_OK;
-    return run_adapters_write(record->adapters, record->uses, record->use_count, out);
-}
-
-avo_status run_write_json(const run_record *record, buffer *out) {
-    const avo_generate_result *result = &record->result;
-    AVO_TRY(buffer_append_text(out, "{\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(record->model_name)));
-    AVO_TRY(buffer_append_text(out, ",\"prompt\":"));
-    AVO_TRY(json_write_string(out, record->prompt));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(run_write_answer(record, out));
-    AVO_TRY(buffer_append_text(out, ",\"timings\":{"));
-    AVO_TRY(write_timing(out, "load_ms", record->load_seconds * 1e3, ""));
-    AVO_TRY(write_timing(out, "ttft_ms", result->first_token_seconds * 1e3, ","));
-    AVO_TRY(write_timing(out, "prefill_tps", run_prefill_rate(record), ","));
-    AVO_TRY(write_timing(out, "decode_tps", run_decode_rate(record), ","));
-    return buffer_append_text(out, "}}");
+void run_write_json(json_writer *w, const run_record *record) {
+    json_object_begin(w);
+    json_member_string(w, "model", record->model_name);
+    json_member_text(w, "prompt", record->prompt);
+    run_write_answer(w, record);
+    json_member_object_begin(w, "timings");
+    json_member_fixed(w, "load_ms", record->load_seconds * 1e3, 3);
+    json_member_fixed(w, "ttft_ms", record->result.first_token_seconds * 1e3, 3);
+    json_member_fixed(w, "prefill_tps", run_prefill_rate(record), 3);
+    json_member_fixed(w, "decode_tps", run_decode_rate(record), 3);
+    json_end(w);
+    json_end(w);
 }

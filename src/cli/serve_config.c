@@ -220,53 +220,67 @@ void serve_config_lists_end(const serve_config_lists *lists, const option_spec *
 
 /* ---- The schema ---- */
 
-static avo_status write_choices(buffer *out, const char *choices) {
-    AVO_TRY(buffer_append_text(out, ",\"enum\":["));
+static void write_choices(json_writer *w, const char *choices) {
+    json_member_array_begin(w, "enum");
     for (const char *at = choices; *at != '\0';) {
         size_t length = strcspn(at, "|");
-        AVO_TRY(buffer_format(out, "%s\"%.*s\"", at == choices ? "" : ",", (int)length, at));
+        json_text(w, (text_view){at, length});
         at += length + (at[length] == '|');
     }
-    return buffer_append_text(out, "]");
+    json_end(w);
 }
 
-static avo_status write_option(buffer *out, const option_spec *spec) {
+static void write_option(json_writer *w, const option_spec *spec) {
     static const char *const types[] = {
         [OPTION_FLAG] = "boolean",  [OPTION_TEXT] = "string",    [OPTION_CHOICE] = "string",
         [OPTION_U32] = "integer",   [OPTION_U64] = "integer",    [OPTION_OPTIONAL_TEXT] = "string",
         [OPTION_NUMBER] = "number", [OPTION_TEXT_LIST] = "array"};
     char key[64];
     key_of(spec->name, key, sizeof(key));
-    AVO_TRY(buffer_format(out, ",\n  \"%s\":{\"type\":\"%s\"", key, types[spec->kind]));
+    json_line_break(w, 2);
+    json_member_object_begin(w, key);
+    json_member_string(w, "type", types[spec->kind]);
     if (spec->kind == OPTION_CHOICE)
-        AVO_TRY(write_choices(out, spec->value));
-    if (spec->kind == OPTION_TEXT_LIST)
-        AVO_TRY(buffer_format(out, ",\"items\":{\"type\":\"string\"},\"maxItems\":%d",
-                              OPTION_LIST_MAX));
-    if (spec->minimum != 0.0 || spec->maximum != 0.0) {
-        AVO_TRY(buffer_append_text(out, ",\"minimum\":"));
-        AVO_TRY(json_write_number(out, spec->minimum));
-        AVO_TRY(buffer_append_text(out, ",\"maximum\":"));
-        AVO_TRY(json_write_number(out, spec->maximum));
-    } else if (spec->kind == OPTION_U32 || spec->kind == OPTION_U64) {
-        AVO_TRY(buffer_append_text(out, ",\"minimum\":0"));
+        write_choices(w, spec->value);
+    if (spec->kind == OPTION_TEXT_LIST) {
+        json_member_object_begin(w, "items");
+        json_member_string(w, "type", "string");
+        json_end(w);
+        json_member_u64(w, "maxItems", OPTION_LIST_MAX);
     }
-    AVO_TRY(buffer_append_text(out, ",\"description\":"));
-    AVO_TRY(json_write_string(out, text_from(spec->help)));
-    return buffer_append_text(out, "}");
+    if (spec->minimum != 0.0 || spec->maximum != 0.0) {
+        json_member_number(w, "minimum", spec->minimum);
+        json_member_number(w, "maximum", spec->maximum);
+    } else if (spec->kind == OPTION_U32 || spec->kind == OPTION_U64) {
+        json_member_u64(w, "minimum", 0);
+    }
+    json_member_string(w, "description", spec->help == NULL ? "" : spec->help);
+    json_end(w);
 }
 
-avo_status serve_config_schema(const option_spec *specs, buffer *out) {
-    AVO_TRY(buffer_append_text(
-        out, "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\n"
-             " \"title\":\"avocet serve --config\",\n"
-             " \"type\":\"object\",\"additionalProperties\":false,\n"
-             " \"patternProperties\":{\"^\\\\$\":{}},\n"
-             " \"properties\":{\n"
-             "  \"model\":{\"type\":\"string\",\"description\":\"what to serve, where no MODEL is "
-             "given\"}"));
+void serve_config_schema(json_writer *w, const option_spec *specs) {
+    json_object_begin(w);
+    json_member_string(w, "$schema", "https://json-schema.org/draft/2020-12/schema");
+    json_line_break(w, 1);
+    json_member_string(w, "title", "avocet serve --config");
+    json_line_break(w, 1);
+    json_member_string(w, "type", "object");
+    json_member_boolean(w, "additionalProperties", false);
+    json_line_break(w, 1);
+    json_member_object_begin(w, "patternProperties");
+    json_member_object_begin(w, "^\\$");
+    json_end(w);
+    json_end(w);
+    json_line_break(w, 1);
+    json_member_object_begin(w, "properties");
+    json_line_break(w, 2);
+    json_member_object_begin(w, "model");
+    json_member_string(w, "type", "string");
+    json_member_string(w, "description", "what to serve, where no MODEL is given");
+    json_end(w);
     for (const option_spec *spec = specs; spec->name != NULL; spec++)
         if (is_key(spec))
-            AVO_TRY(write_option(out, spec));
-    return buffer_append_text(out, "}}\n");
+            write_option(w, spec);
+    json_end(w);
+    json_end(w);
 }

@@ -58,7 +58,7 @@ typedef struct serve_config_lists {
 void serve_config_lists_begin(serve_config_lists *lists, const option_spec *specs);
 void serve_config_lists_end(const serve_config_lists *lists, const option_spec *specs);
 /* The same table as a JSON schema. */
-AVO_MUST_USE avo_status serve_config_schema(const option_spec *specs, buffer *out);
+void serve_config_schema(json_writer *w, const option_spec *specs);
 
 /* ---- serve_telemetry.c ---- */
 

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/json.h"
 #include "device/cpu/team.h"
 
 #include <stdatomic.h>
@@ -59,30 +58,31 @@ static void work(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static int print_seeds(seeds *seeds, double seconds, bool json) {
+static int print_seeds(seeds *seeds, double seconds, bool as_json) {
     unsigned long long done = atomic_load(&seeds->done);
     unsigned long long requests = atomic_load(&seeds->requests);
     unsigned long long steps = atomic_load(&seeds->steps);
     double rate = (double)done / seconds * 60;
-    if (json) {
-        buffer out;
-        buffer_init(&out, NULL, SIZE_MAX);
-        avo_status status = buffer_format(
-            &out,
-            "{\"first\":%llu,\"seeds\":%llu,\"requests\":%llu,\"steps\":%llu,\"seconds\":%.6g,"
-            "\"seeds_per_minute\":%.6g,\"failed_seed\":",
-            (unsigned long long)seeds->first, done, requests, steps, seconds, rate);
-        if (status == AVO_OK && seeds->failed)
-            status = buffer_format(&out, "%llu,\"text\":", (unsigned long long)seeds->failed_seed);
-        if (status == AVO_OK && seeds->failed)
-            status = json_write_string(&out, text_from(seeds->text));
-        if (status == AVO_OK)
-            status = buffer_append_text(&out, seeds->failed ? "}" : "null}");
-        if (status == AVO_OK)
-            cli_print(buffer_text(&out));
-        buffer_free(&out);
-        if (status != AVO_OK)
-            return cli_fail_text("%s", avo_status_text(status));
+    if (as_json) {
+        cli_json json;
+        json_writer *w = cli_json_begin(&json);
+        json_object_begin(w);
+        json_member_u64(w, "first", seeds->first);
+        json_member_u64(w, "seeds", done);
+        json_member_u64(w, "requests", requests);
+        json_member_u64(w, "steps", steps);
+        json_member_significant(w, "seconds", seconds, 6);
+        json_member_significant(w, "seeds_per_minute", rate, 6);
+        if (seeds->failed) {
+            json_member_u64(w, "failed_seed", seeds->failed_seed);
+            json_member_string(w, "text", seeds->text);
+        } else {
+            json_member_null(w, "failed_seed");
+        }
+        json_end(w);
+        int exit_status = cli_json_print(&json);
+        if (exit_status != EXIT_GOOD)
+            return exit_status;
     } else if (!seeds->failed) {
         printf("%llu seeds from %llu on: %llu requests, %llu steps in %.1f s, %.0f seeds a minute; "
                "every invariant held\n",
