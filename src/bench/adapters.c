@@ -2,13 +2,13 @@
  * both comes first alternates, so that what the machine does meanwhile meets both alike. */
 #include "bench/adapters.h"
 
-#include "adapters/random.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "device/kv_tile.h"
 #include "device/runs.h"
 #include "engine/engine.h"
 #include "memory/kv.h"
+#include "model/adapters.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -29,13 +29,28 @@ const bench_targets *bench_targets_named(const char *name) {
     return NULL;
 }
 
+avo_status bench_adapters_random(const avo_model *model, const adapter_random_options *first,
+                                 size_t count, avo_progress_function progress,
+                                 avo_adapter **adapters, size_t *made, avo_error *error) {
+    adapter_base base = model_adapter_base(model);
+    for (; *made < count; ++*made) {
+        adapter_random_options options = *first;
+        options.seed += *made;
+        if (progress != NULL && !progress(NULL, "random adapters", *made, count))
+            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
+        AVO_TRY(adapter_random(&base, &options, NULL, &adapters[*made], error));
+    }
+    return AVO_OK;
+}
+
 typedef struct bench_turns {
     const bench_adapters_options *options;
     const avo_model *model;
     avo_engine *engine;
     avo_batch *batch;
     avo_adapter **adapters; /* [made] */
-    uint32_t adapters_max, made;
+    uint32_t adapters_max;
+    size_t made;
     avo_session **sessions; /* [2][sessions_max]: without, with */
     uint32_t sessions_max;
     uint32_t vocabulary, threads;
@@ -193,27 +208,22 @@ static avo_status measure_case(bench_turns *b, const bench_adapters_result *c, a
 /* ---- All cases ---- */
 
 static void release_adapters(bench_turns *b) {
-    for (uint32_t i = 0; i < b->made; i++)
+    for (size_t i = 0; i < b->made; i++)
         adapter_release(b->adapters[i]);
     b->made = 0;
-}
-
-static avo_status make_adapters(bench_turns *b, uint32_t rank, uint32_t matrices,
-                                avo_error *error) {
-    adapter_base base = {.config = &b->model->source->config, .view = &b->model->view};
-    for (; b->made < b->adapters_max; b->made++) {
-        adapter_random_options options = {b->made + 1,      rank,    matrices, 0,
-                                          b->options->type, STRENGTH};
-        AVO_TRY(adapter_random(&base, &options, NULL, &b->adapters[b->made], error));
-    }
-    return AVO_OK;
 }
 
 /* Every number of adapters of one rank on the same matrices. */
 static avo_status measure_rank(bench_turns *b, uint32_t rank, const bench_targets *targets,
                                avo_error *error) {
     const bench_adapters_options *o = b->options;
-    AVO_TRY(make_adapters(b, rank, targets->matrices, error));
+    adapter_random_options first = {.seed = 1,
+                                    .rank = rank,
+                                    .matrices = targets->matrices,
+                                    .type = o->type,
+                                    .strength = STRENGTH};
+    AVO_TRY(bench_adapters_random(b->model, &first, b->adapters_max, NULL, b->adapters, &b->made,
+                                  error));
     for (size_t a = 0; a < o->adapters.count; a++) {
         bench_adapters_result c = {
             .adapters = o->adapters.item[a], .rank = rank, .targets = targets->name};

@@ -3,6 +3,7 @@
 #ifndef AVO_BENCH_ADAPTERS_H
 #define AVO_BENCH_ADAPTERS_H
 
+#include "adapters/random.h"
 #include "bench/bench.h"
 
 typedef struct bench_targets {
@@ -11,6 +12,14 @@ typedef struct bench_targets {
 } bench_targets;
 /* "qv", "qkvo", "all" (but the head); NULL: no such. */
 const bench_targets *bench_targets_named(const char *name);
+
+/* Random adapters of seeds first->seed, first->seed + 1, …: raises *made from what it is up to
+ * `count`. The caller releases those, also after a failure. */
+AVO_MUST_USE avo_status bench_adapters_random(const avo_model *model,
+                                              const adapter_random_options *first, size_t count,
+                                              avo_progress_function progress,
+                                              avo_adapter **adapters, size_t *made,
+                                              avo_error *error);
 
 typedef struct bench_adapters_options {
     bench_list

@@ -2,6 +2,7 @@
 #include "cli/bench_int.h"
 
 #include "bench/adapters.h"
+#include "model/adapters.h"
 
 #include <string.h>
 
@@ -19,12 +20,6 @@ static bool parse_targets(const char *text, bench_words *words, bench_adapters_o
         }
     }
     return true;
-}
-
-static bool parse_type(const char *text, quant_type *out) {
-    const char *name = text != NULL ? text : "q8";
-    *out = strcmp(name, "q8") == 0 ? QUANT_Q8C : strcmp(name, "f16") == 0 ? QUANT_F16 : QUANT_F32;
-    return option_choice(&command_bench, "adapter-type", "q8|f16|f32", name);
 }
 
 static int print(const char *model, const bench_adapters_result *results, size_t count, bool json,
@@ -63,15 +58,16 @@ int bench_adapters_run(const char *model_name, const adapter_flags *flags,
     if (!bench_parse_list("adapters", flags->adapters, 0, 4096, &options.adapters) ||
         !bench_parse_list("rank", flags->rank != NULL ? flags->rank : "32", 1, ADAPTER_RANK_MAX,
                           &options.rank) ||
-        !parse_targets(flags->targets != NULL ? flags->targets : "qv,all", &words, &options) ||
-        !parse_type(flags->type, &options.type))
+        !parse_targets(flags->targets != NULL ? flags->targets : "qv,all", &words, &options))
         return EXIT_USAGE;
     char name[64];
     avo_error error = {0};
     avo_model *model = NULL;
     size_t count = 0;
     bench_short_name(model_name, name, sizeof(name));
-    avo_status status = cli_model_open(model_name, &model, &error);
+    avo_status status = model_adapter_type(flags->type, &options.type, &error);
+    if (status == AVO_OK)
+        status = cli_model_open(model_name, &model, &error);
     if (status == AVO_OK)
         status = bench_adapters(model, &options, results, RESULTS_MAX, &count, &error);
     cli_progress_end();

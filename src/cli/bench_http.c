@@ -1,8 +1,6 @@
 /* `avocet bench --http`: a server seen from outside. */
 #include "cli/bench_int.h"
-#include "cli/http_load.h"
-
-#include "base/json.h"
+#include "load/load.h"
 
 #include <string.h>
 
@@ -40,131 +38,6 @@ bool http_flags_given(const http_flags *flags) {
            flags->whole || flags->any_length || flags->timeout > 0.0;
 }
 
-typedef struct http_case {
-    http_load_options options;
-    http_load_result result;
-} http_case;
-
-typedef struct http_table {
-    const char *url;
-    http_case item[BENCH_LIST_MAX];
-    size_t count;
-} http_table;
-
-static double per_second(double count, const http_load_result *result) {
-    return result->seconds > 0.0 ? count / result->seconds : 0.0;
-}
-
-/* ---- Reports ---- */
-
-static avo_status write_markdown(const http_table *table, buffer *out) {
-    const http_load_options *first = &table->item[0].options;
-    AVO_TRY(buffer_format(out, "%s, %s: prompts of about %u tokens, %u new tokens%s\n\n",
-                          table->url, table->item[0].result.model, first->prompt, first->generate,
-                          first->whole ? ", whole answers" : ""));
-    AVO_TRY(buffer_format(
-        out,
-        "| %9s | requests | tokens/s | requests/s | first token p50 | p90 | p99 | between p50 "
-        "| p99 | whole p50 | p99 | refused | failed |\n"
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-        first->rate > 0.0 ? "per s" : "clients"));
-    for (size_t i = 0; i < table->count; i++) {
-        const http_load_options *options = &table->item[i].options;
-        const http_load_result *r = &table->item[i].result;
-        if (options->rate > 0.0)
-            AVO_TRY(buffer_format(out, "| %9.2f ", options->rate));
-        else
-            AVO_TRY(buffer_format(out, "| %9u ", options->clients));
-        AVO_TRY(buffer_format(
-            out,
-            "| %u | %.1f | %.2f | %.0f ms | %.0f ms | %.0f ms | %.1f ms | %.1f ms | %.0f ms | %.0f "
-            "ms | %u | %u |\n",
-            r->requests, per_second((double)r->new_tokens, r), per_second(r->finished, r),
-            r->first.p50 * 1e3, r->first.p90 * 1e3, r->first.p99 * 1e3, r->between.p50 * 1e3,
-            r->between.p99 * 1e3, r->whole.p50 * 1e3, r->whole.p99 * 1e3, r->refused, r->failed));
-    }
-    for (size_t i = 0; i < table->count; i++) {
-        const http_load_result *r = &table->item[i].result;
-        if (r->refused > 0)
-            AVO_TRY(buffer_format(out, "\nrefused ones were told within %.0f ms (p50 %.0f ms)\n",
-                                  r->refusal.max * 1e3, r->refusal.p50 * 1e3));
-        if (r->failed > 0)
-            AVO_TRY(buffer_format(out, "\n%u failed, the first: %s\n", r->failed, r->failure));
-    }
-    return AVO_OK;
-}
-
-typedef struct http_figure {
-    const char *key;
-    double value;
-} http_figure;
-
-#define HTTP_FIGURES 20
-static void figures_of(const http_case *item, http_figure figures[HTTP_FIGURES]) {
-    const http_load_options *o = &item->options;
-    const http_load_result *r = &item->result;
-    const http_figure all[HTTP_FIGURES] = {
-        {"clients", o->clients},
-        {"rate", o->rate},
-        {"prompt", o->prompt},
-        {"generate", o->generate},
-        {"requests", r->requests},
-        {"finished", r->finished},
-        {"refused", r->refused},
-        {"failed", r->failed},
-        {"connections", r->connections},
-        {"seconds", r->seconds},
-        {"new_tokens_per_second", per_second((double)r->new_tokens, r)},
-        {"requests_per_second", per_second(r->finished, r)},
-        {"first_token_p50", r->first.p50},
-        {"first_token_p90", r->first.p90},
-        {"first_token_p99", r->first.p99},
-        {"between_tokens_p50", r->between.p50},
-        {"between_tokens_p99", r->between.p99},
-        {"whole_p50", r->whole.p50},
-        {"whole_p99", r->whole.p99},
-        {"refusal_max", r->refusal.max},
-    };
-    memcpy(figures, all, sizeof(all));
-}
-
-static avo_status write_csv(const http_table *table, buffer *out) {
-    http_figure figures[HTTP_FIGURES];
-    for (size_t i = 0; i < table->count; i++) {
-        figures_of(&table->item[i], figures);
-        for (size_t n = 0; i == 0 && n < HTTP_FIGURES; n++)
-            AVO_TRY(buffer_format(out, "%s%s", n > 0 ? "," : "", figures[n].key));
-        AVO_TRY(buffer_append_text(out, i == 0 ? "\n" : ""));
-        for (size_t n = 0; n < HTTP_FIGURES; n++) {
-            AVO_TRY(buffer_append_text(out, n > 0 ? "," : ""));
-            AVO_TRY(json_write_number(out, figures[n].value));
-        }
-        AVO_TRY(buffer_append_text(out, "\n"));
-    }
-    return AVO_OK;
-}
-
-static avo_status write_json(const http_table *table, buffer *out) {
-    http_figure figures[HTTP_FIGURES];
-    AVO_TRY(buffer_append_text(out, "{\"url\":"));
-    AVO_TRY(json_write_string(out, text_from(table->url)));
-    AVO_TRY(buffer_append_text(out, ",\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(table->item[0].result.model)));
-    AVO_TRY(buffer_append_text(out, ",\"results\":["));
-    for (size_t i = 0; i < table->count; i++) {
-        figures_of(&table->item[i], figures);
-        AVO_TRY(buffer_append_text(out, i > 0 ? ",{" : "{"));
-        for (size_t n = 0; n < HTTP_FIGURES; n++) {
-            AVO_TRY(buffer_format(out, "%s\"%s\":", n > 0 ? "," : "", figures[n].key));
-            AVO_TRY(json_write_number(out, figures[n].value));
-        }
-        AVO_TRY(buffer_append_text(out, ",\"failure\":"));
-        AVO_TRY(json_write_string(out, text_from(table->item[i].result.failure)));
-        AVO_TRY(buffer_append_text(out, "}"));
-    }
-    return buffer_append_text(out, "]}");
-}
-
 /* ---- Pictures ---- */
 
 static void write_block(FILE *file, const double *values, size_t count) {
@@ -175,9 +48,9 @@ static void write_block(FILE *file, const double *values, size_t count) {
 
 /* Three distributions of every case: a block each. */
 static void write_plot_data(FILE *file, const void *context) {
-    const http_table *table = context;
+    const load_table *table = context;
     for (size_t i = 0; i < table->count; i++) {
-        const http_load_result *r = &table->item[i].result;
+        const load_result *r = &table->item[i].result;
         write_block(file, r->first_seconds, r->first.count);
         write_block(file, r->between_seconds, r->between.count);
         write_block(file, r->whole_seconds, r->whole.count);
@@ -187,7 +60,7 @@ static void write_plot_data(FILE *file, const void *context) {
 static void write_plot_script(FILE *file, const void *context) {
     static const char *const titles[] = {"time to first token", "between two tokens",
                                          "whole request"};
-    const http_table *table = context;
+    const load_table *table = context;
     fputs("set terminal svg size 1100,420 dynamic background '#ffffff'\n"
           "set output 'http.svg'\nset multiplot layout 1,3\nset grid\nset logscale x\n"
           "set yrange [0:100]\nset key right bottom\nset xlabel 'ms'\n"
@@ -196,7 +69,7 @@ static void write_plot_script(FILE *file, const void *context) {
     for (size_t n = 0; n < 3; n++) {
         fprintf(file, "set title '%s'\nplot ", titles[n]);
         for (size_t i = 0; i < table->count; i++) {
-            const http_load_options *options = &table->item[i].options;
+            const load_options *options = &table->item[i].options;
             fprintf(file, "%s'http.dat' index %zu using 1:2 with lines lw 2 title '",
                     i > 0 ? ", " : "", i * 3 + n);
             if (options->rate > 0.0)
@@ -212,17 +85,17 @@ static void write_plot_script(FILE *file, const void *context) {
 /* ---- The whole ---- */
 
 static bool make_cases(const http_flags *flags, const serving_flags *serving,
-                       const bench_engine_options *engine, http_table *table) {
+                       const bench_engine_options *engine, load_table *table) {
     bench_list clients = {.item = {OPEN_CLIENTS}, .count = 1};
     if (serving->rate <= 0.0 &&
         !bench_parse_list("clients", flags->clients != NULL ? flags->clients : CLIENTS_DEFAULT, 1,
-                          HTTP_LOAD_CLIENTS_MAX, &clients))
+                          LOAD_CLIENTS_MAX, &clients))
         return false;
     table->url = flags->url;
     table->count = clients.count;
     for (size_t i = 0; i < clients.count; i++) {
         uint32_t rounds = clients.item[i] * ROUNDS_DEFAULT;
-        table->item[i].options = (http_load_options){
+        table->item[i].options = (load_options){
             .url = flags->url,
             .model = flags->model,
             .key = flags->key,
@@ -247,14 +120,14 @@ static bool make_cases(const http_flags *flags, const serving_flags *serving,
 
 int bench_http_run(const http_flags *flags, const serving_flags *serving,
                    const bench_engine_options *engine, const char *plot, bool json, bool csv) {
-    static http_table table;
+    static load_table table;
     avo_error error = {0};
     if (!make_cases(flags, serving, engine, &table))
         return EXIT_USAGE;
     avo_status status = AVO_OK;
     size_t measured = 0;
     for (; measured < table.count && status == AVO_OK; measured += status == AVO_OK) {
-        status = http_load_run(&table.item[measured].options, &table.item[measured].result, &error);
+        status = load_run(&table.item[measured].options, &table.item[measured].result, &error);
         cli_progress_end();
     }
     table.count = measured; /* what was measured is not lost with the rest */
@@ -263,9 +136,9 @@ int bench_http_run(const http_flags *flags, const serving_flags *serving,
     if (measured > 0) {
         buffer out;
         buffer_init(&out, NULL, SIZE_MAX);
-        exit_status = cli_print_report(json  ? write_json(&table, &out)
-                                       : csv ? write_csv(&table, &out)
-                                             : write_markdown(&table, &out),
+        exit_status = cli_print_report(json  ? load_write_json(&table, &out)
+                                       : csv ? load_write_csv(&table, &out)
+                                             : load_write_markdown(&table, &out),
                                        &out);
     }
     if (status == AVO_OK && exit_status == EXIT_GOOD && plot != NULL)
@@ -273,7 +146,7 @@ int bench_http_run(const http_flags *flags, const serving_flags *serving,
                                  "http.svg", &table);
     for (size_t i = 0; i < measured; i++) {
         failed = failed || table.item[i].result.failed > 0;
-        http_load_free(&table.item[i].result);
+        load_free(&table.item[i].result);
     }
     if (status != AVO_OK)
         return cli_fail_status(status, &error);

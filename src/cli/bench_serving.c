@@ -1,7 +1,6 @@
 /* `avocet bench MODEL --zipf`: requests on the real engine. */
 #include "cli/bench_int.h"
 
-#include "adapters/random.h"
 #include "base/file.h"
 #include "bench/adapters.h"
 #include "bench/serving.h"
@@ -74,45 +73,21 @@ static avo_status random_adapters(const avo_model *model, const adapter_flags *f
     if (targets == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "--targets: with --zipf one of qv, qkvo, all");
-    const char *stored = flags->type != NULL ? flags->type : "q8";
-    quant_type type = strcmp(stored, "f16") == 0   ? QUANT_F16
-                      : strcmp(stored, "f32") == 0 ? QUANT_F32
-                                                   : QUANT_Q8C;
-    if (type == QUANT_Q8C && strcmp(stored, "q8") != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--adapter-type: %s is none of q8, f16, f32",
-                           stored);
-    adapter_base base = model_adapter_base(model);
-    for (size_t i = 0; i < count; i++) {
-        adapter_random_options options = {.seed = seed * 1000003 + i,
-                                          .rank = (uint32_t)rank,
-                                          .matrices = targets->matrices,
-                                          .type = type,
-                                          .strength = RANDOM_STRENGTH};
-        if (!cli_progress(NULL, "random adapters", i, count))
-            return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
-        AVO_TRY(adapter_random(&base, &options, NULL, &adapters[i], error));
-    }
-    return AVO_OK;
+    adapter_random_options first = {.seed = seed * 1000003,
+                                    .rank = (uint32_t)rank,
+                                    .matrices = targets->matrices,
+                                    .strength = RANDOM_STRENGTH};
+    AVO_TRY(model_adapter_type(flags->type, &first.type, error));
+    size_t made = 0;
+    return bench_adapters_random(model, &first, count, cli_progress, adapters, &made, error);
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+static int is_visible(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
 }
 
-/* Names in the folder, in order; freed by the caller, also after a failure. */
-static avo_status list_folder(const char *folder, char **names, size_t *count, avo_error *error) {
-    DIR *open = opendir(folder);
-    if (open == NULL)
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot be listed", folder);
-    const struct dirent *entry;
-    while ((entry = readdir(open)) != NULL && *count < ADAPTERS_MAX)
-        if (entry->d_name[0] != '.') {
-            names[*count] = strdup(entry->d_name);
-            *count += names[*count] != NULL;
-        }
-    closedir(open);
-    qsort(names, *count, sizeof(*names), by_name);
-    return AVO_OK;
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 /* A file, or a folder with a configuration: whether that is right is seen when it is opened. */
@@ -126,14 +101,14 @@ static bool may_be_adapter(const char *path) {
 static avo_status folder_adapters(const avo_model *model, const char *folder, const char *type,
                                   avo_adapter **adapters, size_t wanted, size_t *count,
                                   avo_error *error) {
-    char **names = calloc(ADAPTERS_MAX, sizeof(*names));
-    if (names == NULL)
-        return status_no_memory(error, "names", ADAPTERS_MAX * sizeof(*names));
-    size_t found = 0;
-    avo_status status = list_folder(folder, names, &found, error);
-    for (size_t i = 0; i < found && *count < wanted && status == AVO_OK; i++) {
+    struct dirent **entries = NULL;
+    int found = scandir(folder, &entries, is_visible, by_name);
+    if (found < 0)
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot be listed", folder);
+    avo_status status = AVO_OK;
+    for (int i = 0; i < found && *count < wanted && status == AVO_OK; i++) {
         char path[CLI_PATH_MAX];
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
         if (!may_be_adapter(path)) {
             cli_warn("%s: a folder without adapter_config.json is no adapter: left out", path);
             continue;
@@ -141,9 +116,9 @@ static avo_status folder_adapters(const avo_model *model, const char *folder, co
         status = cli_adapter_open(model, path, type, &adapters[*count], error);
         *count += status == AVO_OK;
     }
-    for (size_t i = 0; i < found; i++)
-        free(names[i]);
-    free(names);
+    for (int i = 0; i < found; i++)
+        free(entries[i]);
+    free(entries);
     if (status == AVO_OK && *count == 0)
         return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: has no adapters", folder);
     return status;

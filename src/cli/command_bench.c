@@ -319,8 +319,8 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
         {"rank", 0, OPTION_TEXT, &flags->adapter.rank, "N,…", "of --adapters (default 32)", 0, 0},
         {"targets", 0, OPTION_TEXT, &flags->adapter.targets, "NAME,…",
          "of --adapters: which matrices: qv, qkvo, all (default qv,all)", 0, 0},
-        {"adapter-type", 0, OPTION_TEXT, &flags->adapter.type, "TYPE",
-         "of --adapters: q8, f16, f32 (default q8)", 0, 0},
+        {"adapter-type", 0, OPTION_CHOICE, &flags->adapter.type, "q8|f16|f32",
+         "of --adapters (default q8)", 0, 0},
         {"limits-mib", 0, OPTION_U32, &flags->limits_mib, "MIB",
          "memory that is read to measure the machine, and half of it by --kernels (default 512: "
          "past every cache)",

@@ -15,7 +15,7 @@ adapter_base model_adapter_base(const avo_model *model) {
                           model->source};
 }
 
-static avo_status type_of(const char *name, quant_type *type, avo_error *error) {
+avo_status model_adapter_type(const char *name, quant_type *type, avo_error *error) {
     *type = QUANT_Q8C;
     if (name == NULL || strcmp(name, "q8") == 0)
         return AVO_OK;
@@ -40,7 +40,7 @@ avo_status avo_adapter_open(const avo_model *model, const char *path,
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
     adapter_options inner = {0};
-    AVO_TRY(type_of(own.type, &inner.type, error));
+    AVO_TRY(model_adapter_type(own.type, &inner.type, error));
     adapter_base base = model_adapter_base(model);
     return adapter_open(&base, path, &inner, model->allocator, adapter, error);
 }
@@ -106,7 +106,7 @@ avo_status avo_registry_open(const avo_model *model, const avo_registry_options 
     avo_registry_options own = AVO_REGISTRY_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_registry_options", error));
     registry_options inner = {.root = own.root, .memory_max = own.memory_max};
-    AVO_TRY(type_of(own.type, &inner.adapter.type, error));
+    AVO_TRY(model_adapter_type(own.type, &inner.adapter.type, error));
     avo_registry *fresh = allocator_take_array(model->allocator, 1, sizeof(*fresh));
     if (fresh == NULL)
         return status_no_memory(error, "a registry", sizeof(*fresh));

@@ -345,6 +345,15 @@ class Bench(unittest.TestCase):
                                             Path(self.folder.name) / "no" / "where",
                                             status=FAILED))
 
+    def test_http_flags(self):
+        url = "http://127.0.0.1:1"
+        for arguments in (["--http", url, "model"], ["--http", url, "--zipf", "1"],
+                          ["--clients", "4", "model"], ["--http", url, "--clients", "0"],
+                          ["--http", url, "--rate", "3", "--clients", "4"]):
+            self.refuse(*arguments)
+        self.assertIn("neither http", self.refuse("--http", "ftp://x", status=FAILED))
+        self.refuse("--http", url, "--clients", "1", status=FAILED)
+
     def test_what_is_longer_than_the_model_is_said(self):
         done = call("bench", FIXTURE, *SHORT, "-p", "0", "-n", "2", "-d", "100000", "--json")
         self.assertEqual(done.returncode, GOOD, done)

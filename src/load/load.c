@@ -1,8 +1,8 @@
 /* Clients of an OpenAI-compatible server, all on one thread. */
-#include "cli/http_load.h"
+#include "load/load.h"
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "base/random.h"
 
 #include <curl/curl.h>
@@ -18,11 +18,11 @@
 #define STREAM_PROMPT   1 /* of the random numbers */
 #define STREAM_ARRIVAL  2
 
-typedef struct load load;
+typedef struct generator generator;
 
 /* One client and the request it is busy with. */
 typedef struct load_client {
-    load *load;
+    generator *load;
     CURL *easy;
     bool busy;
     buffer body; /* what is sent */
@@ -35,9 +35,9 @@ typedef struct load_client {
     char failure[160];
 } load_client;
 
-struct load {
-    const http_load_options *options;
-    http_load_result *result;
+struct generator {
+    const load_options *options;
+    load_result *result;
     CURLM *multi;
     struct curl_slist *headers;
     char url[URL_BYTES];
@@ -146,7 +146,7 @@ static size_t on_data(char *data, size_t size, size_t count, void *context) {
 
 /* Common words, one token each in most vocabularies; every prompt begins in its own way, so that no
  * cache of prefixes has seen it. */
-static avo_status write_prompt(const http_load_options *options, uint32_t number, buffer *out) {
+static avo_status write_prompt(const load_options *options, uint32_t number, buffer *out) {
     static const char *const words[] = {
         "time", "people", "way",  "water", "day",    "man",  "thing", "world",  "life",   "hand",
         "part", "child",  "eye",  "woman", "place",  "work", "week",  "case",   "point",  "home",
@@ -163,36 +163,44 @@ static avo_status write_prompt(const http_load_options *options, uint32_t number
     return AVO_OK;
 }
 
-static avo_status write_body(const load *load, uint32_t number, buffer *body) {
-    const http_load_options *options = load->options;
+static avo_status write_body(const generator *load, uint32_t number, buffer *body) {
+    const load_options *options = load->options;
     buffer prompt;
     buffer_init(&prompt, NULL, LINE_BYTES_MAX);
     avo_status status = write_prompt(options, number, &prompt);
     body->size = 0;
-    if (status == AVO_OK)
-        status = buffer_append_text(body, "{\"model\":");
-    if (status == AVO_OK)
-        status = json_write_string(body, text_from(load->result->model));
-    if (status == AVO_OK)
-        status = buffer_append_text(body, options->chat
-                                              ? ",\"messages\":[{\"role\":\"user\",\"content\":"
-                                              : ",\"prompt\":");
-    if (status == AVO_OK)
-        status = json_write_string(body, buffer_text(&prompt));
-    if (status == AVO_OK)
-        status = buffer_format(body, "%s,\"max_tokens\":%u,\"temperature\":0%s%s}",
-                               options->chat ? "}]" : "", options->generate,
-                               options->any_length ? "" : ",\"ignore_eos\":true",
-                               options->whole ? ""
-                                              : ",\"stream\":true,\"stream_options\":"
-                                                "{\"include_usage\":true}");
+    json_writer w = json_writer_of(body);
+    json_object_begin(&w);
+    json_member_string(&w, "model", load->result->model);
+    if (options->chat) {
+        json_member_array_begin(&w, "messages");
+        json_object_begin(&w);
+        json_member_string(&w, "role", "user");
+        json_member_text(&w, "content", buffer_text(&prompt));
+        json_end(&w);
+        json_end(&w);
+    } else {
+        json_member_text(&w, "prompt", buffer_text(&prompt));
+    }
+    json_member_u64(&w, "max_tokens", options->generate);
+    json_member_u64(&w, "temperature", 0);
+    if (!options->any_length)
+        json_member_boolean(&w, "ignore_eos", true);
+    if (!options->whole) {
+        json_member_boolean(&w, "stream", true);
+        json_member_object_begin(&w, "stream_options");
+        json_member_boolean(&w, "include_usage", true);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_writer_note(&w, status);
     buffer_free(&prompt);
-    return status;
+    return json_writer_status(&w);
 }
 
 /* `due_ns`: when it should begin. Waiting for a free client is part of what a request sees, or an
  * open loop would forgive a server that does not keep up. */
-static avo_status begin_request(load *load, load_client *client, uint64_t due_ns,
+static avo_status begin_request(generator *load, load_client *client, uint64_t due_ns,
                                 avo_error *error) {
     if (write_body(load, load->begun, &client->body) != AVO_OK)
         return status_no_memory(error, "a request", load->options->prompt);
@@ -213,7 +221,7 @@ static avo_status begin_request(load *load, load_client *client, uint64_t due_ns
 
 /* ---- What has ended ---- */
 
-static void note_failed(http_load_result *result, const load_client *client, CURLcode code,
+static void note_failed(load_result *result, const load_client *client, CURLcode code,
                         long status) {
     result->failed++;
     if (result->failure[0] != '\0')
@@ -228,9 +236,9 @@ static void note_failed(http_load_result *result, const load_client *client, CUR
                  client->broken ? client->failure : "an answer without text");
 }
 
-static avo_status note_end(load *load, load_client *client, CURLcode code, long status,
+static avo_status note_end(generator *load, load_client *client, CURLcode code, long status,
                            avo_error *error) {
-    http_load_result *result = load->result;
+    load_result *result = load->result;
     double seconds = clock_seconds(client->begin_ns, clock_now_ns());
     if (code == CURLE_OK && (status == 429 || status == 503)) {
         result->refused++;
@@ -254,7 +262,7 @@ static avo_status note_end(load *load, load_client *client, CURLcode code, long 
     return AVO_OK;
 }
 
-static avo_status take_ended(load *load, avo_error *error) {
+static avo_status take_ended(generator *load, avo_error *error) {
     int left;
     CURLMsg *message;
     while ((message = curl_multi_info_read(load->multi, &left)) != NULL) {
@@ -278,7 +286,7 @@ static avo_status take_ended(load *load, avo_error *error) {
 
 /* ---- The loop ---- */
 
-static load_client *idle_client(load *load) {
+static load_client *idle_client(generator *load) {
     for (uint32_t i = 0; i < load->options->clients; i++)
         if (!load->client[i].busy)
             return &load->client[i];
@@ -286,8 +294,8 @@ static load_client *idle_client(load *load) {
 }
 
 /* Begins what is due now; milliseconds until something else is. */
-static avo_status begin_due(load *load, int *wait_ms, avo_error *error) {
-    const http_load_options *options = load->options;
+static avo_status begin_due(generator *load, int *wait_ms, avo_error *error) {
+    const load_options *options = load->options;
     *wait_ms = POLL_MS;
     while (load->begun < options->requests) {
         double now = clock_seconds(load->start_ns, clock_now_ns());
@@ -310,8 +318,8 @@ static avo_status begin_due(load *load, int *wait_ms, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status run_load(load *load, avo_error *error) {
-    const http_load_options *options = load->options;
+static avo_status run_load(generator *load, avo_error *error) {
+    const load_options *options = load->options;
     load->start_ns = clock_now_ns();
     while (load->ended < options->requests) {
         int running, wait_ms;
@@ -330,7 +338,7 @@ static avo_status run_load(load *load, avo_error *error) {
 
 /* ---- Opening ---- */
 
-static avo_status make_url(const http_load_options *options, const char *path, char *url,
+static avo_status make_url(const load_options *options, const char *path, char *url,
                            avo_error *error) {
     size_t bytes = strlen(options->url);
     while (bytes > 0 && options->url[bytes - 1] == '/')
@@ -346,7 +354,7 @@ static avo_status make_url(const http_load_options *options, const char *path, c
     return AVO_OK;
 }
 
-static avo_status make_headers(load *load, avo_error *error) {
+static avo_status make_headers(generator *load, avo_error *error) {
     char header[512];
     load->headers = curl_slist_append(NULL, "Content-Type: application/json");
     if (load->options->key != NULL) {
@@ -361,7 +369,7 @@ static avo_status make_headers(load *load, avo_error *error) {
     return load->headers != NULL ? AVO_OK : status_no_memory(error, "headers", sizeof(header));
 }
 
-static avo_status open_client(load *load, load_client *client, avo_error *error) {
+static avo_status open_client(generator *load, load_client *client, avo_error *error) {
     client->load = load;
     buffer_init(&client->body, NULL, LINE_BYTES_MAX);
     buffer_init(&client->line, NULL, LINE_BYTES_MAX);
@@ -384,7 +392,7 @@ static avo_status open_client(load *load, load_client *client, avo_error *error)
 }
 
 /* The model's name: as given, else the first that the server has. */
-static avo_status ask_model(load *load, avo_error *error) {
+static avo_status ask_model(generator *load, avo_error *error) {
     load_client *client = &load->client[0];
     char url[URL_BYTES];
     long status = 0;
@@ -415,8 +423,8 @@ static avo_status ask_model(load *load, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status open_load(load *load, avo_error *error) {
-    const http_load_options *options = load->options;
+static avo_status open_load(generator *load, avo_error *error) {
+    const load_options *options = load->options;
     AVO_TRY(make_url(options, options->chat ? "/v1/chat/completions" : "/v1/completions", load->url,
                      error));
     AVO_TRY(make_headers(load, error));
@@ -430,7 +438,7 @@ static avo_status open_load(load *load, avo_error *error) {
     return ask_model(load, error);
 }
 
-static void close_load(load *load) {
+static void close_load(generator *load) {
     for (uint32_t i = 0; load->client != NULL && i < load->options->clients; i++) {
         load_client *client = &load->client[i];
         if (client->easy == NULL)
@@ -453,7 +461,7 @@ static void close_load(load *load) {
 /* ---- Figures ---- */
 
 /* Sorts a copy that lives with the result. */
-static avo_status conclude(http_load_result *result, const buffer *times, serving_spread *spread,
+static avo_status conclude(load_result *result, const buffer *times, serving_spread *spread,
                            double **sorted, avo_error *error) {
     size_t count = times->size / sizeof(double);
     double *copy = arena_take_array(&result->arena, count + 1, sizeof(double));
@@ -467,17 +475,16 @@ static avo_status conclude(http_load_result *result, const buffer *times, servin
     return AVO_OK;
 }
 
-static avo_status conclude_all(load *load, avo_error *error) {
-    http_load_result *result = load->result;
+static avo_status conclude_all(generator *load, avo_error *error) {
+    load_result *result = load->result;
     AVO_TRY(conclude(result, &load->first, &result->first, &result->first_seconds, error));
     AVO_TRY(conclude(result, &load->between, &result->between, &result->between_seconds, error));
     AVO_TRY(conclude(result, &load->whole, &result->whole, &result->whole_seconds, error));
     return conclude(result, &load->refusal, &result->refusal, NULL, error);
 }
 
-avo_status http_load_run(const http_load_options *options, http_load_result *result,
-                         avo_error *error) {
-    load load = {.options = options, .result = result};
+avo_status load_run(const load_options *options, load_result *result, avo_error *error) {
+    generator load = {.options = options, .result = result};
     memset(result, 0, sizeof(*result));
     arena_init(&result->arena, NULL, SIZE_MAX);
     arena_init(&load.events, NULL, EVENT_ARENA_MAX);
@@ -493,10 +500,10 @@ avo_status http_load_run(const http_load_options *options, http_load_result *res
         status = conclude_all(&load, error);
     close_load(&load);
     if (status != AVO_OK)
-        http_load_free(result);
+        load_free(result);
     return status;
 }
 
-void http_load_free(http_load_result *result) {
+void load_free(load_result *result) {
     arena_free(&result->arena);
 }
