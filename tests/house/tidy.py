@@ -151,6 +151,27 @@ class Tidy(unittest.TestCase):
                             "tools/tidy.ratchet": "file src/base/a.c 1101\n"})
         self.assertIn(("src/base/a.c", "file-length"), found)
 
+    def test_json_by_hand(self):
+        for literal in (r'"{\"key\":1}"', r'",\"a_b\": "', r'"\"%s\":%u"', r'"\"$ref\":"'):
+            self.assertEqual(self.source(f"const char *x = {literal};\n"), {"json"}, literal)
+        for literal in (r'"adapter \"%s\": no such file"', r'"say \"key\""', r'"key:"'):
+            self.assertEqual(self.source(f"const char *x = {literal};\n"), set(), literal)
+        self.assertEqual(self.source('/* "{\\"key\\":1}" */\n'), set())
+        two = HEAD + 'const char *x = "\\"a\\":"\n                "\\"b\\":";\n'
+        for entry, wanted in (
+                ("json src/base/thing.c 2", set()),
+                ("json src/base/ 2", set()),
+                ("json src/base/ 1", {("src/base/thing.c", "json")}),
+                ("json src/base/thing.c 3", {("tools/tidy.ratchet", "ratchet")}),
+                ("json src/quant/ 1", {("tools/tidy.ratchet", "ratchet"),
+                                       ("src/base/thing.c", "json")})):
+            found = self.rules({"src/base/thing.c": two, "tests/base/thing.c": HEAD,
+                                "tools/tidy.ratchet": entry + "\n"})
+            self.assertEqual(found, wanted, entry)
+        found = self.rules({"src/base/thing.c": HEAD, "tests/base/thing.c": HEAD,
+                            "tools/tidy.ratchet": "json src/base/thing.c 2\n"})
+        self.assertEqual(found, {("tools/tidy.ratchet", "ratchet")})
+
     def test_text(self):
         self.assertEqual(self.source("int x; \n"), {"space"})
         self.assertEqual(self.source("\tint x;\n"), {"tab"})
