@@ -64,7 +64,7 @@ int bench_adapters_run(const char *model_name, const adapter_flags *flags,
     avo_error error = {0};
     avo_model *model = NULL;
     size_t count = 0;
-    bench_short_name(model_name, name, sizeof(name));
+    cli_short_name(model_name, name, sizeof(name));
     avo_status status = model_adapter_type(flags->type, &options.type, &error);
     if (status == AVO_OK)
         status = cli_model_open(model_name, &model, &error);

@@ -4,6 +4,7 @@
 
 #include "bench/bench.h"
 #include "cli/cli.h"
+#include "cli/plot.h"
 
 extern const cli_command command_bench;
 
@@ -24,9 +25,6 @@ bool bench_parse_words(const char *name, const char *text, bench_words *words);
 /* "5632x2048" into `count` numbers. */
 bool bench_parse_sizes(const char *text, uint32_t *sizes, size_t count);
 
-/* The last part of a path, without what every model file ends with. */
-void bench_short_name(const char *name, char *out, size_t capacity);
-
 /* ---- Results ---- */
 
 /* Prints a table; the exit status. */
@@ -42,9 +40,8 @@ int bench_plot_folder(const char *folder);
  * on stderr what it drew, or what to do. The exit status. */
 int bench_plot(const bench_results *results, const char *folder);
 /* One picture of anything: writes `data` and `script` into the folder and has it drawn. */
-typedef void (*bench_writer)(FILE *file, const void *context);
-int bench_draw(const char *folder, const char *data, bench_writer write_data, const char *script,
-               bench_writer write_script, const char *picture, const void *context);
+int bench_draw(const char *folder, const char *data, plot_writer write_data, const char *script,
+               plot_writer write_script, const char *picture, const void *context);
 
 /* ---- Single operations ---- */
 

@@ -172,7 +172,7 @@ static avo_status measure_text(const kernel_bench *kernels, const tokenizer *tok
                                text_view text, bench_machine *machine, bench_results *results,
                                avo_error *error) {
     char name[48];
-    bench_short_name(kernels->tokenizer_name, name, sizeof(name));
+    cli_short_name(kernels->tokenizer_name, name, sizeof(name));
     bench_tokenizer_options options = {.tokenizer = tokenizer,
                                        .name = name,
                                        .text = text,

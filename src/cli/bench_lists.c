@@ -8,14 +8,8 @@ bool bench_parse_list(const char *name, const char *text, uint32_t minimum, uint
     list->count = 0;
     for (;;) {
         size_t length = strcspn(text, ",");
-        char number[16];
         uint64_t value = 0;
-        const char *wrong = "is too long for a number";
-        if (length < sizeof(number)) {
-            memcpy(number, text, length);
-            number[length] = 0;
-            wrong = number_parse_u64(number, minimum, maximum, &value);
-        }
+        const char *wrong = number_parse_part((text_view){text, length}, minimum, maximum, &value);
         if (wrong == NULL && list->count == BENCH_LIST_MAX)
             wrong = "makes the list too long";
         if (wrong != NULL) {
@@ -57,33 +51,14 @@ bool bench_parse_words(const char *name, const char *text, bench_words *words) {
 
 bool bench_parse_sizes(const char *text, uint32_t *sizes, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        char number[16];
         size_t length = strcspn(text, "x");
         uint64_t value;
         bool last = i + 1 == count;
-        if (length >= sizeof(number) || text[length] != (last ? 0 : 'x'))
-            return false;
-        memcpy(number, text, length);
-        number[length] = 0;
-        if (number_parse_u64(number, 1, 1 << 20, &value) != NULL)
+        if (text[length] != (last ? 0 : 'x') ||
+            number_parse_part((text_view){text, length}, 1, 1 << 20, &value) != NULL)
             return false;
         sizes[i] = (uint32_t)value;
         text += length + !last;
     }
     return true;
-}
-
-void bench_short_name(const char *name, char *out, size_t capacity) {
-    size_t length = strlen(name);
-    while (length > 1 && name[length - 1] == '/')
-        length--;
-    size_t begin = length;
-    while (begin > 0 && name[begin - 1] != '/')
-        begin--;
-    length -= begin;
-    snprintf(out, capacity, "%.*s", (int)length, name + begin);
-    char *dot = strrchr(out, '.');
-    if (dot != NULL && dot != out &&
-        (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".avo") == 0 || strcmp(dot, ".bin") == 0))
-        *dot = 0;
 }

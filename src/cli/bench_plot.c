@@ -1,8 +1,5 @@
-/* Pictures of figures: a data file and a script per picture in a folder, drawn by gnuplot, which is
- * a program of its own and may be absent. The files stay, so that a picture can be drawn again. */
+/* Pictures of figures: the roofline, and shares of what binds. */
 #include "cli/bench_int.h"
-
-#include "cli/plot.h"
 
 #include <errno.h>
 #include <string.h>
@@ -152,20 +149,6 @@ static void write_share(FILE *file, const void *context) {
             longest_label(results) / 2);
 }
 
-static int write_file(const char *folder, const char *name, bench_writer write,
-                      const void *context) {
-    char path[CLI_PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        return cli_fail_text("%s: %s", path, strerror(errno));
-    write(file, context);
-    bool good = ferror(file) == 0;
-    if (fclose(file) != 0 || !good)
-        return cli_fail_text("%s: cannot be written", path);
-    return EXIT_GOOD;
-}
-
 /* ---- Drawing ---- */
 
 int bench_plot_folder(const char *folder) {
@@ -174,40 +157,26 @@ int bench_plot_folder(const char *folder) {
     return cli_fail_text("--plot: %s: %s", folder, strerror(errno));
 }
 
-/* *absent: gnuplot is, and that was said. */
-static int draw_one(const char *folder, const char *script, const char *picture, bench_writer write,
-                    const void *context, bool *absent) {
-    int status = write_file(folder, script, write, context);
-    int failed = status == EXIT_GOOD ? plot_draw(folder, script) : 0;
-    *absent = failed == ENOENT;
-    if (*absent)
-        cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and scripts "
-                 "are in %s",
-                 folder);
-    else if (failed != 0)
-        return cli_fail_text("gnuplot did not draw %s/%s", folder, picture);
-    return status;
-}
-
-int bench_draw(const char *folder, const char *data, bench_writer write_data, const char *script,
-               bench_writer write_picture, const char *picture, const void *context) {
-    bool absent;
-    int status = write_file(folder, data, write_data, context);
-    return status == EXIT_GOOD ? draw_one(folder, script, picture, write_picture, context, &absent)
-                               : status;
+int bench_draw(const char *folder, const char *data, plot_writer write_data, const char *script,
+               plot_writer write_picture, const char *picture, const void *context) {
+    bool drawn;
+    int status = plot_write(folder, data, write_data, context);
+    return status == EXIT_GOOD
+               ? plot_picture(folder, script, picture, write_picture, context, &drawn)
+               : status;
 }
 
 int bench_plot(const bench_results *results, const char *folder) {
     static const struct {
         const char *script, *picture;
-        bench_writer write;
+        plot_writer write;
     } pictures[] = {{"roofline.gnuplot", "roofline.svg", write_roofline},
                     {"share.gnuplot", "share.svg", write_share}};
-    bool absent = false;
-    int status = write_file(folder, "figures.dat", write_figures, results);
-    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && status == EXIT_GOOD && !absent;
+    bool drawn = true;
+    int status = plot_write(folder, "figures.dat", write_figures, results);
+    for (size_t i = 0; i < sizeof(pictures) / sizeof(pictures[0]) && status == EXIT_GOOD && drawn;
          i++)
-        status = draw_one(folder, pictures[i].script, pictures[i].picture, pictures[i].write,
-                          results, &absent);
+        status = plot_picture(folder, pictures[i].script, pictures[i].picture, pictures[i].write,
+                              results, &drawn);
     return status;
 }

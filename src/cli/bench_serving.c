@@ -245,7 +245,7 @@ int bench_serving_run(const char *model_name, const serving_flags *flags,
     avo_model *model = NULL;
     serving_result result = {0};
     serving_options options = plan_options(flags, engine);
-    bench_short_name(model_name, name, sizeof(name));
+    cli_short_name(model_name, name, sizeof(name));
     avo_status status = cli_model_open(model_name, &model, &error);
     if (status == AVO_OK)
         status = open_adapters(model, flags, adapter, &options, &error);

@@ -23,6 +23,15 @@ typedef struct cli_command {
 
 /* All of them, NULL-terminated, in the order of `avocet help` (commands.c). */
 extern const cli_command *const cli_commands[];
+/* Every command, each followed by its subcommands; NULL behind the last. `at` starts as {0}. */
+typedef struct cli_walk {
+    size_t command, child;
+} cli_walk;
+const cli_command *cli_walk_next(cli_walk *at);
+/* Runs the subcommand that argv[1] names; else says which there are. The exit status. */
+int cli_run_child(const cli_command *command, int argc, char **argv);
+/* "kl" of "eval kl". */
+const char *cli_child_name(const cli_command *child);
 
 /* ---- Options ---- */
 
@@ -77,12 +86,16 @@ bool option_choice(const cli_command *command, const char *name, const char *cho
 static inline int options_exit(options_result result) {
     return result == OPTIONS_HELP ? EXIT_GOOD : EXIT_USAGE;
 }
+/* options_parse for commands whose one word is MODEL: argv[1]; false: leave with *exit_status. */
+bool options_one_model(const cli_command *command, const option_spec *specs, int argc, char **argv,
+                       int *exit_status);
 /* For commands that take --json and nothing else; false: leave with *exit_status. */
 bool options_json_only(const cli_command *command, int argc, char **argv, bool *json,
                        int *exit_status);
 
 /* What is wrong with `text` as a whole number in [minimum, maximum], or NULL when it is one. */
 const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *value);
+const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 /* The same for a decimal number; "nan" is none, "inf" and "-inf" are. */
 const char *number_parse_double(const char *text, double minimum, double maximum, double *value);
 
@@ -154,6 +167,8 @@ const char *cli_bytes_text(uint64_t bytes, char *text);
 /* MODEL as the user wrote it, a path or a name known to `avocet list`, to a path. */
 AVO_MUST_USE avo_status cli_model_path(const char *name, char *path, size_t capacity,
                                        avo_error *error);
+/* "models/SmolLM2-135M.gguf" is called "SmolLM2-135M". */
+void cli_short_name(const char *path, char *name, size_t capacity);
 #define CLI_PATH_MAX         4096
 #define CLI_ADAPTER_NAME_MAX 256
 

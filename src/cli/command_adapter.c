@@ -13,24 +13,7 @@ extern const cli_command command_adapter_merge;
 
 #define TYPES_TEXT "q8|f16|f32"
 
-/* A model and one adapter of it. */
-typedef struct opened {
-    avo_model *model;
-    avo_adapter *adapter;
-} opened;
-
-static avo_status open_both(const char *path, const char *model, const char *type, opened *out,
-                            avo_error *error) {
-    AVO_TRY(cli_model_open(model, &out->model, error));
-    return cli_adapter_open(out->model, path, type, &out->adapter, error);
-}
-
-static void close_both(opened *both) {
-    avo_adapter_close(both->adapter);
-    avo_model_close(both->model);
-}
-
-/* ---- adapter inspect ---- */
+/* ---- adapter inspect, adapter pack ---- */
 
 static int print_json(const avo_adapter *adapter) {
     avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
@@ -91,48 +74,16 @@ static void print_modules(const avo_adapter *adapter) {
     }
 }
 
-static int run_inspect(int argc, char **argv) {
-    bool json = false;
-    const char *type = NULL;
-    const option_spec specs[] = {
-        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT, "how it is stored for computing (q8)", 0,
-         0},
-        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
-        {0},
-    };
-    int words = 0;
-    options_result parsed = options_parse(&command_adapter_inspect, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 2)
-        return cli_usage(&command_adapter_inspect, "takes an ADAPTER and a MODEL, but got %d",
-                         words);
-    avo_error error = {0};
-    opened both = {0};
-    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
-    int exit_status = EXIT_GOOD;
-    if (status == AVO_OK && json)
-        exit_status = print_json(both.adapter);
-    else if (status == AVO_OK) {
-        print_head(both.adapter);
-        print_modules(both.adapter);
-    }
-    close_both(&both);
-    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+static void print_packed(const avo_adapter *adapter, const char *output) {
+    avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
+    char bytes[16];
+    avo_adapter_describe(adapter, &info);
+    printf("%s: %s as %s, %u modules, %s, digest %s\n", output, info.method, info.type,
+           info.modules_matched, cli_bytes_text(info.bytes, bytes), info.digest);
 }
 
-const cli_command command_adapter_inspect = {
-    .name = "adapter inspect",
-    .summary = "what an adapter changes in a model",
-    .usage = "avocet adapter inspect ADAPTER MODEL [options]",
-    .examples = "avocet adapter inspect ./my-lora smollm2\n"
-                "avocet adapter inspect my-lora.gguf model.avo --json",
-    .run = run_inspect,
-};
-
-/* ---- adapter pack ---- */
-
-static int run_pack(int argc, char **argv) {
+/* Opens ADAPTER for MODEL, packs it where that is the command, and says what it is. */
+static int run_one(const cli_command *command, bool packs, int argc, char **argv) {
     bool json = false;
     const char *type = NULL, *output = NULL;
     const option_spec specs[] = {
@@ -143,31 +94,53 @@ static int run_pack(int argc, char **argv) {
         {0},
     };
     int words = 0;
-    options_result parsed = options_parse(&command_adapter_pack, specs, argc, argv, &words);
+    options_result parsed = options_parse(command, packs ? specs : specs + 1, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words != 2)
-        return cli_usage(&command_adapter_pack, "takes an ADAPTER and a MODEL, but got %d", words);
-    if (output == NULL || output[0] == '\0')
-        return cli_usage(&command_adapter_pack, "which file to write? give -o FILE.avoa");
+        return cli_usage(command, "takes an ADAPTER and a MODEL, but got %d", words);
+    if (packs && (output == NULL || output[0] == '\0'))
+        return cli_usage(command, "which file to write? give -o FILE.avoa");
     avo_error error = {0};
-    opened both = {0};
-    avo_status status = open_both(argv[1], argv[2], type, &both, &error);
+    avo_model *model = NULL;
+    avo_adapter *adapter = NULL;
+    avo_status status = cli_model_open(argv[2], &model, &error);
     if (status == AVO_OK)
-        status = avo_adapter_pack(both.adapter, output, &error);
+        status = cli_adapter_open(model, argv[1], type, &adapter, &error);
+    if (status == AVO_OK && packs)
+        status = avo_adapter_pack(adapter, output, &error);
     int exit_status = EXIT_GOOD;
-    if (status == AVO_OK && json) {
-        exit_status = print_json(both.adapter);
-    } else if (status == AVO_OK) {
-        avo_adapter_info info = AVO_ADAPTER_INFO_INIT;
-        char bytes[16];
-        avo_adapter_describe(both.adapter, &info);
-        printf("%s: %s as %s, %u modules, %s, digest %s\n", output, info.method, info.type,
-               info.modules_matched, cli_bytes_text(info.bytes, bytes), info.digest);
+    if (status != AVO_OK) {
+        exit_status = cli_fail_status(status, &error);
+    } else if (json) {
+        exit_status = print_json(adapter);
+    } else if (packs) {
+        print_packed(adapter, output);
+    } else {
+        print_head(adapter);
+        print_modules(adapter);
     }
-    close_both(&both);
-    return status == AVO_OK ? exit_status : cli_fail_status(status, &error);
+    avo_adapter_close(adapter);
+    avo_model_close(model);
+    return exit_status;
 }
+
+static int run_inspect(int argc, char **argv) {
+    return run_one(&command_adapter_inspect, false, argc, argv);
+}
+
+static int run_pack(int argc, char **argv) {
+    return run_one(&command_adapter_pack, true, argc, argv);
+}
+
+const cli_command command_adapter_inspect = {
+    .name = "adapter inspect",
+    .summary = "what an adapter changes in a model",
+    .usage = "avocet adapter inspect ADAPTER MODEL [options]",
+    .examples = "avocet adapter inspect ./my-lora smollm2\n"
+                "avocet adapter inspect my-lora.gguf model.avo --json",
+    .run = run_inspect,
+};
 
 const cli_command command_adapter_pack = {
     .name = "adapter pack",
@@ -293,17 +266,7 @@ static const cli_command *const parts[] = {&command_adapter_inspect, &command_ad
                                            &command_adapter_merge, NULL};
 
 static int run_adapter(int argc, char **argv) {
-    const option_spec specs[] = {{0}};
-    for (size_t i = 0; argc > 1 && parts[i] != NULL; i++)
-        if (strcmp(argv[1], strchr(parts[i]->name, ' ') + 1) == 0)
-            return parts[i]->run(argc - 1, argv + 1);
-    int words = 0;
-    options_result parsed = options_parse(&command_adapter, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words == 0)
-        return cli_usage(&command_adapter, "what: inspect, pack or merge?");
-    return cli_usage(&command_adapter, "no \"%s\"; there are inspect, pack, merge", argv[1]);
+    return cli_run_child(&command_adapter, argc, argv);
 }
 
 const cli_command command_adapter = {

@@ -93,7 +93,7 @@ static avo_status measure_model(const char *model_name, const bench_flags *flags
     avo_model *model = NULL;
     AVO_TRY(cli_model_open(model_name, &model, error));
     char name[64];
-    bench_short_name(model_name, name, sizeof(name));
+    cli_short_name(model_name, name, sizeof(name));
     avo_status status = bench_engine(model, name, &flags->engine, machine, results, error);
     cli_progress_end();
     if (status == AVO_OK)

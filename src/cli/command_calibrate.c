@@ -62,12 +62,9 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
-    int words = 0;
-    options_result parsed = options_parse(&command_calibrate, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_calibrate, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_calibrate, specs, argc, argv, &exit_status))
+        return exit_status;
     if (path == NULL)
         return cli_usage(&command_calibrate, "on which text? Give --file TEXT");
     if (output == NULL || output[0] == '\0')

@@ -1,5 +1,4 @@
 /* `avocet chat`: opens what a conversation needs and hands it to tui/. */
-#include "cli/bench_int.h"
 #include "cli/engine_flags.h"
 #include "cli/sampling_options.h"
 #include "tui/tui.h"
@@ -112,7 +111,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
                        const avo_plan *plan, const avo_generate_request *request,
                        avo_error *error) {
     char name[64];
-    bench_short_name(model_name, name, sizeof(name));
+    cli_short_name(model_name, name, sizeof(name));
     tui_options options = {
         .model = parts->model,
         .scheduler = parts->scheduler,
@@ -162,12 +161,9 @@ static int run(int argc, char **argv) {
     size_t count = OWN_OPTION_COUNT;
     count += sampling_flags_specs(&flags.sampling, specs + count);
     engine_flags_specs(&flags.engine, specs + count);
-    int words = 0;
-    options_result parsed = options_parse(&command_chat, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_chat, words == 0 ? "which MODEL?" : "one MODEL, please");
+    int exit_status;
+    if (!options_one_model(&command_chat, specs, argc, argv, &exit_status))
+        return exit_status;
     if (flags.sampling.logprobs > 0)
         return cli_usage(&command_chat, "--logprobs has no place in a chat");
     choose_screen(&flags);

@@ -6,16 +6,11 @@
 
 extern const cli_command command_completion;
 
-typedef void (*walk_function)(void *context, const cli_command *command, const option_spec *specs);
-
 /* Every command and subcommand with its options. */
-static void walk(walk_function see, void *context) {
-    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
-        options_see(*command, see, context);
-        for (const cli_command *const *child = (*command)->children;
-             child != NULL && *child != NULL; child++)
-            options_see(*child, see, context);
-    }
+static void walk(options_function see) {
+    const cli_command *command;
+    for (cli_walk at = {0}; (command = cli_walk_next(&at)) != NULL;)
+        options_see(command, see, NULL);
 }
 
 /* The words of "a|b|c", with spaces between. */
@@ -74,7 +69,7 @@ static void print_names(const char *separator) {
 
 static void print_children(const cli_command *command, const char *separator) {
     for (const cli_command *const *child = command->children; *child != NULL; child++)
-        printf("%s%s", strchr((*child)->name, ' ') + 1, separator);
+        printf("%s%s", cli_child_name(*child), separator);
 }
 
 static void print_bash(void) {
@@ -97,9 +92,9 @@ static void print_bash(void) {
                    "      name=\"$name ${COMP_WORDS[2]}\" ;;\n");
         }
     printf("  esac\n  case \"$name $before\" in\n");
-    walk(bash_values, NULL);
+    walk(bash_values);
     printf("  esac\n  case \"$name\" in\n");
-    walk(bash_flags, NULL);
+    walk(bash_flags);
     printf("  esac\n"
            "  if [[ \"$word\" == -* ]]; then\n"
            "    COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n"
@@ -188,7 +183,7 @@ static void print_zsh(void) {
                    "      name=\"$name ${words[2]}\"; shift words; (( CURRENT-- )) ;;\n");
         }
     printf("  esac\n  case \"$name\" in\n");
-    walk(zsh_flags, NULL);
+    walk(zsh_flags);
     printf("  esac\n}\n_avocet \"$@\"\n");
 }
 
@@ -250,7 +245,7 @@ static void print_fish(void) {
         print_children(*command, " ");
         printf("'\n");
     }
-    walk(fish_flags, NULL);
+    walk(fish_flags);
     printf("complete -c avocet -n 'not __fish_use_subcommand' -a "
            "'(avocet list 2>/dev/null | awk \"NR>1{print \\\\$1}\")'\n");
 }

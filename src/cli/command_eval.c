@@ -17,14 +17,8 @@ static avo_status parse_ids(const char *text, buffer *ids, avo_error *error) {
     for (;;) {
         at += strspn(at, " \n");
         size_t length = strcspn(at, ", \n");
-        char word[24];
         uint64_t id = 0;
-        const char *fault = "is too long";
-        if (length < sizeof(word)) {
-            memcpy(word, at, length);
-            word[length] = '\0';
-            fault = number_parse_u64(word, 0, INT32_MAX, &id);
-        }
+        const char *fault = number_parse_part((text_view){at, length}, 0, INT32_MAX, &id);
         if (fault != NULL)
             return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: \"%.*s\" %s; write 1,2,3",
                                (int)(length < 24 ? length : 24), at, fault);
@@ -85,15 +79,11 @@ static int run_perplexity(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
     };
     eval_window_options(&options, specs + 2);
-    int words = 0;
-    options_result parsed = options_parse(&command_eval_perplexity, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_eval_perplexity, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_eval_perplexity, specs, argc, argv, &exit_status))
+        return exit_status;
     if (path == NULL)
         return cli_usage(&command_eval_perplexity, "on which text? Give --file TEXT");
-    int exit_status;
     if (!eval_windows_fit(&command_eval_perplexity, &options, &exit_status))
         return exit_status;
     cli_interrupt_catch();
@@ -167,12 +157,9 @@ static int run_logits(int argc, char **argv) {
          "tokens of one step (default 256); changes speed, not results", 0, 65536},
     };
     engine_flags_specs(&options.engine, specs + 5);
-    int words = 0;
-    options_result parsed = options_parse(&command_eval_logits, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_eval_logits, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_eval_logits, specs, argc, argv, &exit_status))
+        return exit_status;
     if ((ids_text == NULL) == (path == NULL))
         return cli_usage(&command_eval_logits, "give either --ids 1,2,3 or --file TEXT");
     if (out_path == NULL)
@@ -209,31 +196,9 @@ const cli_command command_eval_logits = {
 
 static const cli_command *const subcommands[] = {&command_eval_perplexity, &command_eval_kl,
                                                  &command_eval_logits, NULL};
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]) - 1)
-
-static const char *short_name(const cli_command *command) {
-    return command->name + strlen("eval ");
-}
 
 static int run(int argc, char **argv) {
-    for (size_t i = 0; argc > 1 && i < SUBCOMMANDS; i++)
-        if (strcmp(argv[1], short_name(subcommands[i])) == 0)
-            return subcommands[i]->run(argc - 1, argv + 1);
-    const option_spec none[] = {{0}};
-    int words = 0;
-    options_result parsed = options_parse(&command_eval, none, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words == 0)
-        return cli_usage(&command_eval, "what? perplexity, kl or logits");
-    nearest near = {.wanted = argv[1]};
-    for (size_t i = 0; i < SUBCOMMANDS; i++)
-        nearest_consider(&near, short_name(subcommands[i]));
-    if (near.best != NULL)
-        return cli_usage(&command_eval, "cannot measure \"%.80s\"; did you mean %s?", argv[1],
-                         near.best);
-    return cli_usage(&command_eval, "cannot measure \"%.80s\"; there are perplexity, kl and logits",
-                     argv[1]);
+    return cli_run_child(&command_eval, argc, argv);
 }
 
 const cli_command command_eval = {

@@ -10,11 +10,6 @@ extern const cli_command command_inspect;
 
 /* ---- Names ---- */
 
-const char *inspect_layout_name(quant_layout layout) {
-    static const char *const names[] = {"rows", "columns", "panels"};
-    return names[layout];
-}
-
 const char *inspect_activation_name(source_activation activation) {
     static const char *const names[] = {"silu", "gelu_tanh", "gelu_erf", "relu"};
     return names[activation];

@@ -34,12 +34,19 @@ static void print_option(const option_spec *spec) {
     printf("\n\n");
 }
 
-static void print_page(void *context, const cli_command *command, const option_spec *specs) {
-    (void)context;
-    char name[64];
-    snprintf(name, sizeof(name), "avocet-%s", command->name);
+#define PAGE_NAME_MAX 64
+
+/* "avocet-eval-kl" */
+static void page_name(const cli_command *command, char name[PAGE_NAME_MAX]) {
+    snprintf(name, PAGE_NAME_MAX, "avocet-%s", command->name);
     for (char *at = name; *at != '\0'; at++)
         *at = *at == ' ' ? '-' : *at;
+}
+
+static void print_page(void *context, const cli_command *command, const option_spec *specs) {
+    (void)context;
+    char name[PAGE_NAME_MAX];
+    page_name(command, name);
     printf("%s(1)\n\n# NAME\n\n%s - ", name, name);
     print_escaped(command->summary);
     printf("\n\n# SYNOPSIS\n\n");
@@ -88,25 +95,20 @@ static const cli_command *find(int words, char **argv) {
     char *dash = strchr(wanted, '-');
     if (dash != NULL)
         *dash = ' ';
-    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
-        if (strcmp((*command)->name, wanted) == 0)
-            return *command;
-        for (const cli_command *const *child = (*command)->children;
-             child != NULL && *child != NULL; child++)
-            if (strcmp((*child)->name, wanted) == 0)
-                return *child;
-    }
+    const cli_command *command;
+    for (cli_walk at = {0}; (command = cli_walk_next(&at)) != NULL;)
+        if (strcmp(command->name, wanted) == 0)
+            return command;
     return NULL;
 }
 
 static void list_pages(void) {
+    char name[PAGE_NAME_MAX];
+    const cli_command *command;
     printf("avocet\n");
-    for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
-        printf("%s\n", (*command)->name);
-        for (const cli_command *const *child = (*command)->children;
-             child != NULL && *child != NULL; child++)
-            printf("%.*s-%s\n", (int)(strchr((*child)->name, ' ') - (*child)->name), (*child)->name,
-                   strchr((*child)->name, ' ') + 1);
+    for (cli_walk at = {0}; (command = cli_walk_next(&at)) != NULL;) {
+        page_name(command, name);
+        printf("%s\n", name + strlen("avocet-"));
     }
 }
 

@@ -126,9 +126,7 @@ static void print_place(const plan_facts *facts) {
         char how[64];
         if (group->repacked)
             snprintf(how, sizeof(how), "repacked from %s in %s", quant_name(group->from),
-                     group->layout == QUANT_LAYOUT_ROWS      ? "rows"
-                     : group->layout == QUANT_LAYOUT_COLUMNS ? "columns"
-                                                             : "panels");
+                     quant_layout_name(group->layout));
         else
             snprintf(how, sizeof(how), "used where they lie");
         printf("%-10s %12s  %u of %s, %s\n", i == 0 ? "matrices" : "",
@@ -244,12 +242,9 @@ static int run(int argc, char **argv) {
                        sizeof(specs),
                    "room");
     memcpy(specs + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT, own, sizeof(own));
-    int words = 0;
-    options_result parsed = options_parse(&command_plan, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_plan, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_plan, specs, argc, argv, &exit_status))
+        return exit_status;
     options.memory_max = memory_mib << 20;
     cores_flags_apply(&scheduler, &options);
     avo_error error = {0};

@@ -266,7 +266,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     avo_engine_options options = flags->engine;
     options.rope_context = flags->context;
     options.rows_max = ROWS_MAX;
-    AVO_TRY(run_trace_open(flags->trace, telemetry, error));
+    AVO_TRY(cli_trace_open(flags->trace, telemetry, error));
     options.telemetry = *telemetry;
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(go_on(error));
@@ -314,7 +314,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
         if (status == AVO_OK)
             status = write_results(flags, &record, &error);
         if (status == AVO_OK)
-            status = run_trace_write(flags->trace, telemetry, &error);
+            status = cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error);
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);

@@ -2,6 +2,7 @@
 #include "cli/serve_int.h"
 
 #include "base/clock.h"
+#include "cli/trace.h"
 #include "server/activation.h"
 #include "server/sandbox.h"
 
@@ -68,23 +69,6 @@ typedef struct serving {
 static void say(void *context, const char *line) {
     (void)context;
     cli_warn("%s", line);
-}
-
-/* "models/SmolLM2-135M.gguf" is served as "SmolLM2-135M". */
-static void short_name(const char *path, char *name, size_t capacity) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    size_t begin = length;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    snprintf(name, capacity, "%.*s", (int)(length - begin), path + begin);
-    static const char *const endings[] = {".gguf", ".avo", ".bin"};
-    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
-        text_view text = text_from(name);
-        if (text.size > strlen(endings[i]) && text_ends(text, text_from(endings[i])))
-            name[text.size - strlen(endings[i])] = '\0';
-    }
 }
 
 /* ---- The sandbox's first half ---- */
@@ -173,7 +157,7 @@ static avo_status open_registry(serve_flags *flags, serving *serving, avo_error 
 
 static avo_status open_telemetry(serve_flags *flags, serving *serving, avo_error *error) {
     avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
-    short_name(flags->model, serving->model_name, sizeof(serving->model_name));
+    cli_short_name(flags->model, serving->model_name, sizeof(serving->model_name));
     if (flags->model_name == NULL)
         flags->model_name = serving->model_name;
     options.hardware = flags->telemetry_hardware;
@@ -188,18 +172,7 @@ static avo_status open_telemetry(serve_flags *flags, serving *serving, avo_error
     return AVO_OK;
 }
 
-#define KV_TOKENS 65536u /* by default, unless one context is longer */
-
-static void choose_kv_tokens(const avo_model *model, avo_engine_options *engine) {
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(model, &info);
-    if (engine->kv_tokens != 0)
-        return;
-    uint64_t context = engine->context_max != 0 ? engine->context_max : info.context;
-    uint64_t most = context * engine->sessions_max;
-    uint64_t wanted = context > KV_TOKENS ? context : KV_TOKENS;
-    engine->kv_tokens = most < wanted ? most : wanted;
-}
+#define KV_TOKENS_DEFAULT 65536u /* unless one context is longer */
 
 /* Sockets first: whether the port is free is known before a model is loaded. Then files are
  * confined, and only then come threads. */
@@ -217,7 +190,10 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
     AVO_TRY(open_telemetry(flags, serving, error));
-    choose_kv_tokens(serving->model, &flags->engine);
+    avo_engine_options *engine = &flags->engine;
+    if (engine->kv_tokens == 0)
+        engine->kv_tokens = cli_kv_tokens(serving->model, engine->context_max, engine->sessions_max,
+                                          KV_TOKENS_DEFAULT);
     AVO_TRY(avo_engine_plan(serving->model, &flags->engine, &serving->plan, error));
     return cli_engine_open(serving->model, &flags->engine, &serving->engine, error);
 }
@@ -347,8 +323,11 @@ static void serve(const serve_flags *flags, serving *serving) {
     if (flags->telemetry != NULL)
         serve_telemetry_write(flags, serving->telemetry);
     if (flags->trace != NULL) { /* before the threads go whose spans these are */
+        avo_error error = {0};
         avo_telemetry_trace_end(serving->telemetry);
-        serve_trace_write(serving->telemetry, flags->trace, flags->trace_seconds);
+        if (cli_trace_write(flags->trace, serving->telemetry, flags->trace_seconds, &error) !=
+            AVO_OK)
+            cli_warn("--trace: %s", error.text);
     }
 }
 

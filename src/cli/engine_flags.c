@@ -73,6 +73,14 @@ void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_option
         engine->streams = 2;
 }
 
+uint64_t cli_kv_tokens(const avo_model *model, uint32_t context, uint32_t sessions, uint64_t most) {
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(model, &info);
+    uint64_t one = context > 0 ? context : info.context;
+    uint64_t all = one * sessions, limit = one > most ? one : most;
+    return all < limit ? all : limit;
+}
+
 avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                            avo_engine **engine, avo_error *error) {
     avo_status status = avo_engine_open(model, options, engine, error);

@@ -33,4 +33,8 @@ void cli_note(const char *line);
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                                         avo_engine **engine, avo_error *error);
 
+/* Tokens of a KV pool for as many sessions of `context` tokens, or the model's own where that is 0:
+ * what they may need, but not more than `most` or one context. */
+uint64_t cli_kv_tokens(const avo_model *model, uint32_t context, uint32_t sessions, uint64_t most);
+
 #endif

@@ -99,17 +99,13 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
     };
     eval_window_options(&options, specs + 4);
-    int words = 0;
-    options_result parsed = options_parse(&command_eval_kl, specs, argc, argv, &words);
-    if (parsed != OPTIONS_OK)
-        return options_exit(parsed);
-    if (words != 1)
-        return cli_usage(&command_eval_kl, words == 0 ? "which MODEL?" : "one MODEL only");
+    int exit_status;
+    if (!options_one_model(&command_eval_kl, specs, argc, argv, &exit_status))
+        return exit_status;
     if (against == NULL)
         return cli_usage(&command_eval_kl, "compare with what? Give --against REFERENCE");
     if (path == NULL)
         return cli_usage(&command_eval_kl, "on which text? Give --file TEXT");
-    int exit_status;
     if (!eval_windows_fit(&command_eval_kl, &options, &exit_status))
         return exit_status;
     cli_interrupt_catch();

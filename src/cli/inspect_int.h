@@ -43,7 +43,6 @@ static inline double inspect_bits(uint64_t bytes, uint64_t elements) {
     return elements == 0 ? 0.0 : 8.0 * (double)bytes / (double)elements;
 }
 
-const char *inspect_layout_name(quant_layout layout);
 const char *inspect_activation_name(source_activation activation);
 const char *inspect_rope_name(rope_scaling_kind kind);
 const char *inspect_tokenizer_name(tokenizer_source_kind kind);

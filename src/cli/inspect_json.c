@@ -76,7 +76,7 @@ static void write_totals(json_writer *w, const inspect_facts *facts) {
         const inspect_total *total = &facts->totals[i];
         json_object_begin(w);
         json_member_string(w, "type", quant_name(total->type));
-        json_member_string(w, "layout", inspect_layout_name(total->layout));
+        json_member_string(w, "layout", quant_layout_name(total->layout));
         json_member_u64(w, "tensors", total->tensors);
         json_member_u64(w, "weights", total->elements);
         json_member_u64(w, "bytes", total->bytes);
@@ -92,7 +92,7 @@ static void write_tensors(json_writer *w, const model_source *source) {
         json_object_begin(w);
         json_member_text(w, "name", tensor->name);
         json_member_string(w, "type", quant_name(tensor->type));
-        json_member_string(w, "layout", inspect_layout_name(tensor->layout));
+        json_member_string(w, "layout", quant_layout_name(tensor->layout));
         json_member_array_begin(w, "shape");
         for (uint32_t j = 0; j < tensor->rank; j++)
             json_u64(w, tensor->shape[j]);

@@ -145,7 +145,7 @@ static avo_status write_totals(buffer *out, const inspect_facts *facts) {
     for (size_t i = 0; i < facts->total_count; i++) {
         const inspect_total *t = &facts->totals[i];
         AVO_TRY(buffer_format(out, "  %-8s %-8s %5u tensors  %14llu weights  %10s  %.3f bits\n",
-                              quant_name(t->type), inspect_layout_name(t->layout), t->tensors,
+                              quant_name(t->type), quant_layout_name(t->layout), t->tensors,
                               (unsigned long long)t->elements, cli_bytes_text(t->bytes, size),
                               inspect_bits(t->bytes, t->elements)));
     }
@@ -155,8 +155,8 @@ static avo_status write_totals(buffer *out, const inspect_facts *facts) {
 static avo_status write_tensors(buffer *out, const model_source *source) {
     for (uint32_t i = 0; i < source->tensor_count; i++) {
         const source_tensor *t = &source->tensors[i];
-        AVO_TRY(buffer_format(out, "  %-8s %-8s [", quant_name(t->type),
-                              inspect_layout_name(t->layout)));
+        AVO_TRY(
+            buffer_format(out, "  %-8s %-8s [", quant_name(t->type), quant_layout_name(t->layout)));
         for (uint32_t j = 0; j < t->rank; j++)
             AVO_TRY(
                 buffer_format(out, "%s%llu", j == 0 ? "" : ", ", (unsigned long long)t->shape[j]));

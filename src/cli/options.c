@@ -8,16 +8,15 @@
 
 /* ---- Numbers ---- */
 
-const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum,
-                             uint64_t *value) {
+const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum, uint64_t *value) {
     uint64_t sum = 0;
-    if (*text == '\0')
+    if (text.size == 0)
         return "is empty";
-    for (const char *at = text; *at != '\0'; at++) {
-        if (*at < '0' || *at > '9')
+    for (size_t i = 0; i < text.size; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9')
             return "is not a whole number";
         if (__builtin_mul_overflow(sum, 10u, &sum) ||
-            __builtin_add_overflow(sum, (uint64_t)(*at - '0'), &sum))
+            __builtin_add_overflow(sum, (uint64_t)(text.data[i] - '0'), &sum))
             return "is too large";
     }
     if (sum < minimum)
@@ -26,6 +25,11 @@ const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximu
         return "is too large";
     *value = sum;
     return NULL;
+}
+
+const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximum,
+                             uint64_t *value) {
+    return number_parse_part(text_from(text), minimum, maximum, value);
 }
 
 const char *number_parse_double(const char *text, double minimum, double maximum, double *value) {
@@ -330,6 +334,17 @@ options_result options_parse(const cli_command *command, const option_spec *spec
     }
     *positional = kept;
     return OPTIONS_OK;
+}
+
+bool options_one_model(const cli_command *command, const option_spec *specs, int argc, char **argv,
+                       int *exit_status) {
+    int words = 0;
+    options_result result = options_parse(command, specs, argc, argv, &words);
+    if (result != OPTIONS_OK)
+        *exit_status = options_exit(result);
+    else if (words != 1)
+        *exit_status = cli_usage(command, words == 0 ? "which MODEL?" : "one MODEL only");
+    return result == OPTIONS_OK && words == 1;
 }
 
 bool options_json_only(const cli_command *command, int argc, char **argv, bool *json,

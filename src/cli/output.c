@@ -61,22 +61,24 @@ int cli_fail_status(avo_status status, const avo_error *error) {
     return EXIT_INTERRUPTED;
 }
 
-void cli_warn(const char *format, ...) {
+static void print_formatted(const char *format, va_list arguments) {
     char text[AVO_ERROR_TEXT_MAX];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
     print_line(text);
 }
 
-int cli_fail_text(const char *format, ...) {
-    char text[AVO_ERROR_TEXT_MAX];
+void cli_warn(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    print_formatted(format, arguments);
     va_end(arguments);
-    print_line(text);
+}
+
+int cli_fail_text(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print_formatted(format, arguments);
+    va_end(arguments);
     return EXIT_FAILED;
 }
 

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
+#include "cli/trace.h"
 
 /* ---- Adapters ---- */
 
@@ -82,14 +83,6 @@ void run_write_json(json_writer *w, const run_record *record);
 AVO_MUST_USE avo_status run_telemetry_check(const char *path, avo_error *error);
 AVO_MUST_USE avo_status run_telemetry_write(const char *path, const run_record *record,
                                             avo_error *error);
-
-/* ---- Traces; a NULL path asks for none ---- */
-
-/* Spans are recorded from now on. */
-AVO_MUST_USE avo_status run_trace_open(const char *path, avo_telemetry **telemetry,
-                                       avo_error *error);
-AVO_MUST_USE avo_status run_trace_write(const char *path, avo_telemetry *telemetry,
-                                        avo_error *error);
 
 /* ---- Many prompts: `--prompts` ---- */
 

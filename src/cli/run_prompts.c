@@ -228,19 +228,17 @@ static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, a
 
 static avo_status open_engine(prompt_run *run, avo_error *error) {
     const run_flags *flags = run->flags;
-    avo_model_info info = AVO_MODEL_INFO_INIT;
-    avo_model_describe(run->model, &info);
     avo_engine_options options = flags->engine;
     uint32_t batch = flags->batch > 0 ? flags->batch : BATCH_DEFAULT;
     options.sessions_max = run->count < batch ? (uint32_t)run->count : batch;
     options.rows_max = options.sessions_max > ROWS_MAX ? options.sessions_max : ROWS_MAX;
     options.rope_context = options.context_max = flags->context;
-    uint64_t context = flags->context > 0 ? flags->context : info.context;
-    uint64_t all = context * options.sessions_max;
-    uint64_t most = context > KV_TOKENS_DEFAULT ? context : KV_TOKENS_DEFAULT;
-    options.kv_tokens = flags->kv_tokens > 0 ? flags->kv_tokens : all < most ? all : most;
+    options.kv_tokens =
+        flags->kv_tokens > 0
+            ? flags->kv_tokens
+            : cli_kv_tokens(run->model, flags->context, options.sessions_max, KV_TOKENS_DEFAULT);
     cores_flags_apply(&flags->scheduler, &options);
-    AVO_TRY(run_trace_open(flags->trace, &run->telemetry, error));
+    AVO_TRY(cli_trace_open(flags->trace, &run->telemetry, error));
     options.telemetry = run->telemetry;
     AVO_TRY(cli_engine_open(run->model, &options, &run->engine, error));
     return avo_scheduler_open(run->engine, &flags->scheduler, &run->scheduler, error);
@@ -282,7 +280,7 @@ static avo_status answer_all(prompt_run *run, avo_error *error) {
             submit(run, &run->job[i]);
     while (!cli_interrupted() && !avo_scheduler_drain(run->scheduler, WATCH_SECONDS))
         ;
-    avo_status status = run_trace_write(run->flags->trace, run->telemetry, error);
+    avo_status status = cli_trace_write(run->flags->trace, run->telemetry, CLI_TRACE_ALL, error);
     avo_scheduler_close(run->scheduler); /* whatever is left is cancelled, and told to be */
     run->scheduler = NULL;
     for (size_t i = 0; i < run->count; i++)

@@ -56,31 +56,28 @@ static void choose(double flag, float *value) {
         *value = (float)flag;
 }
 
-static bool parse_token(const cli_command *command, const char *name, const char *text,
+static bool parse_token(const cli_command *command, const char *name, text_view text,
                         uint32_t vocabulary, int32_t *token) {
     uint64_t id = 0;
-    const char *fault = number_parse_u64(text, 0, vocabulary - 1, &id);
+    const char *fault = number_parse_part(text, 0, vocabulary - 1, &id);
     if (fault == NULL) {
         *token = (int32_t)id;
         return true;
     }
-    cli_usage(command, "--%s: token \"%s\" %s; tokens go from 0 to %u", name, text, fault,
-              vocabulary - 1);
+    cli_usage(command, "--%s: token \"%.*s\" %s; tokens go from 0 to %u", name, TEXT_ARGUMENT(text),
+              fault, vocabulary - 1);
     return false;
 }
 
 static bool parse_bias(const cli_command *command, const char *text, uint32_t vocabulary,
                        avo_logit_bias *bias) {
-    char id[24];
     size_t length = strcspn(text, "=");
     double value = 0.0;
-    if (text[length] != '=' || length >= sizeof(id)) {
+    if (text[length] != '=') {
         cli_usage(command, "--logit-bias: \"%s\" is not of the form ID=X, as in 15043=-2.5", text);
         return false;
     }
-    memcpy(id, text, length);
-    id[length] = '\0';
-    if (!parse_token(command, "logit-bias", id, vocabulary, &bias->token))
+    if (!parse_token(command, "logit-bias", (text_view){text, length}, vocabulary, &bias->token))
         return false;
     const char *fault = number_parse_double(text + length + 1, -HUGE_VAL, 3e38, &value);
     if (fault != NULL) {
@@ -98,7 +95,7 @@ static bool apply_lists(const cli_command *command, const sampling_flags *flags,
         if (!parse_bias(command, flags->bias.items[i], vocabulary, &values->bias[i]))
             return false;
     for (size_t i = 0; i < flags->stop_token.count; i++)
-        if (!parse_token(command, "stop-token", flags->stop_token.items[i], vocabulary,
+        if (!parse_token(command, "stop-token", text_from(flags->stop_token.items[i]), vocabulary,
                          &values->stop_tokens[i]))
             return false;
     for (size_t i = 0; i < flags->stop.count; i++)

@@ -66,8 +66,6 @@ void serve_config_schema(json_writer *w, const option_spec *specs);
 void serve_telemetry_write(const serve_flags *flags, avo_telemetry *telemetry);
 /* What counts cycles and the like, or why nothing does and what to do about it. */
 void serve_telemetry_counters(avo_telemetry *telemetry, char *text, size_t capacity);
-/* Replaces the file; a failure is a warning. */
-void serve_trace_write(avo_telemetry *telemetry, const char *path, double seconds);
 
 /* ---- serve_banner.c ---- */
 

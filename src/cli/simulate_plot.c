@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "cli/plot.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,8 +17,16 @@ bool simulate_plot_named(const char *path) {
            (strcmp(path + length - 4, ".svg") == 0 || strcmp(path + length - 4, ".png") == 0);
 }
 
+typedef struct picture {
+    const report *report;
+    const char *file;                              /* name.svg */
+    char folder[CLI_PATH_MAX], name[CLI_PATH_MAX]; /* of folder/name.svg */
+    bool png;
+} picture;
+
 /* A block for each metric: seconds, percent. */
-static void write_data(FILE *file, const report *report) {
+static void write_data(FILE *file, const void *context) {
+    const report *report = ((const picture *)context)->report;
     for (uint32_t m = 0; m < REPORT_METRICS; m++) {
         fprintf(file, "# %s: seconds, percent\n", report_metric_name((report_metric)m));
         for (uint32_t i = 1; i <= POINTS; i++) {
@@ -33,7 +40,10 @@ static void write_data(FILE *file, const report *report) {
 }
 
 /* Names without folders: gnuplot runs where they lie. */
-static void write_script(FILE *file, const report *report, const char *name, bool png) {
+static void write_script(FILE *file, const void *context) {
+    const picture *picture = context;
+    const report *report = picture->report;
+    const char *name = picture->name;
     static const char *const titles[] = {"first token", "between tokens", "whole answer", "queue"};
     const char *separator = "plot ";
     fprintf(file,
@@ -42,7 +52,7 @@ static void write_script(FILE *file, const report *report, const char *name, boo
             "set logscale x\nset xlabel 'seconds'\nset ylabel 'requests (tokens) within, %%'\n"
             "set yrange [0:100]\nset key left top\nset grid\n"
             "set title '%u requests, %.0f s'\n",
-            png ? "pngcairo" : "svg", name, png ? "png" : "svg", report->count,
+            picture->png ? "pngcairo" : "svg", name, picture->png ? "png" : "svg", report->count,
             (double)report->result->end_ns * 1e-9);
     for (uint32_t m = 0; m < REPORT_METRICS; m++) {
         if (report->groups[0].metric[m].count == 0)
@@ -54,69 +64,44 @@ static void write_script(FILE *file, const report *report, const char *name, boo
     fputs("\n", file);
 }
 
-/* "folder" and "name" of folder/name.svg. */
-static void path_split(const char *path, char *folder, char *name) {
+static void picture_named(const char *path, picture *out) {
     const char *slash = strrchr(path, '/');
-    const char *base = slash == NULL ? path : slash + 1;
-    size_t stem = strlen(base) - 4;
-    memcpy(name, base, stem);
-    name[stem] = '\0';
-    size_t length = slash == NULL ? 0 : (size_t)(slash - path);
-    memcpy(folder, path, length);
-    folder[length] = '\0';
-    if (length == 0)
-        snprintf(folder, 2, "%s", slash == NULL ? "." : "/");
+    out->file = slash == NULL ? path : slash + 1;
+    int folder = slash == NULL ? 0 : (int)(slash - path);
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)strlen(out->file) - 4, out->file);
+    snprintf(out->folder, sizeof(out->folder), "%.*s", folder, path);
+    if (folder == 0)
+        snprintf(out->folder, sizeof(out->folder), "%s", slash == NULL ? "." : "/");
+    out->png = text_ends(text_from(path), TEXT_LITERAL(".png"));
 }
 
-static FILE *file_create(const char *folder, const char *name, const char *end) {
-    char path[2 * CLI_PATH_MAX + 16];
-    snprintf(path, sizeof(path), "%s/%s%s", folder, name, end);
-    FILE *file = fopen(path, "w");
-    if (file == NULL)
-        cli_fail_text("%s: %s", path, strerror(errno));
-    return file;
+static bool name_fits(const picture *picture) {
+    return strpbrk(picture->name, "'\"\\") == NULL;
 }
 
 bool simulate_plot_possible(const char *path) {
-    char folder[CLI_PATH_MAX], name[CLI_PATH_MAX];
-    path_split(path, folder, name);
-    return strpbrk(name, "'\"\\") == NULL && access(folder, W_OK | X_OK) == 0 &&
+    picture picture;
+    picture_named(path, &picture);
+    return name_fits(&picture) && access(picture.folder, W_OK | X_OK) == 0 &&
            file_kind_of(path) != FILE_FOLDER;
 }
 
-static void file_remove(const char *folder, const char *name, const char *end) {
-    char path[2 * CLI_PATH_MAX + 16];
-    snprintf(path, sizeof(path), "%s/%s%s", folder, name, end);
-    (void)unlink(path);
-}
-
 int simulate_plot(const report *report, const char *path) {
-    char folder[CLI_PATH_MAX], name[CLI_PATH_MAX], script[CLI_PATH_MAX + 16];
-    path_split(path, folder, name);
-    if (strpbrk(name, "'\"\\") != NULL)
+    picture picture = {.report = report};
+    char data[CLI_PATH_MAX + 16], script[CLI_PATH_MAX + 16], file[2 * CLI_PATH_MAX + 32];
+    picture_named(path, &picture);
+    if (!name_fits(&picture))
         return cli_fail_text("--plot: %s: a name without quotes is needed", path);
-    FILE *data = file_create(folder, name, ".dat");
-    if (data == NULL)
-        return EXIT_FAILED;
-    write_data(data, report);
-    bool good = fclose(data) == 0;
-    FILE *commands = file_create(folder, name, ".gnuplot");
-    if (commands == NULL)
-        return EXIT_FAILED;
-    write_script(commands, report, name, strcmp(path + strlen(path) - 4, ".png") == 0);
-    if (fclose(commands) != 0 || !good)
-        return cli_fail_text("%s: cannot be written", path);
-    snprintf(script, sizeof(script), "%s.gnuplot", name);
-    int failed = plot_draw(folder, script);
-    if (failed == ENOENT)
-        cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and script "
-                 "are in %s",
-                 folder);
-    else if (failed != 0)
-        return cli_fail_text("gnuplot did not draw %s", path);
-    if (failed == 0) {
-        file_remove(folder, name, ".dat");
-        file_remove(folder, name, ".gnuplot");
+    snprintf(data, sizeof(data), "%s.dat", picture.name);
+    snprintf(script, sizeof(script), "%s.gnuplot", picture.name);
+    bool drawn = false;
+    int status = plot_write(picture.folder, data, write_data, &picture);
+    if (status == EXIT_GOOD)
+        status = plot_picture(picture.folder, script, picture.file, write_script, &picture, &drawn);
+    const char *const made[] = {data, script};
+    for (size_t i = 0; drawn && i < 2; i++) {
+        snprintf(file, sizeof(file), "%s/%s", picture.folder, made[i]);
+        (void)unlink(file);
     }
-    return EXIT_GOOD;
+    return status;
 }

@@ -20,6 +20,11 @@ const quant_info *quant_info_of(uint32_t type) {
     return NULL;
 }
 
+const char *quant_layout_name(quant_layout layout) {
+    static const char *const names[] = {"rows", "columns", "panels"};
+    return names[layout];
+}
+
 const char *quant_name(uint32_t type) {
     const quant_info *info = quant_info_of(type);
     return info == NULL ? "?" : info->name;

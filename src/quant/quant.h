@@ -70,6 +70,9 @@ typedef enum quant_layout {
     QUANT_LAYOUT_PANELS = 2
 } quant_layout;
 
+/* "rows", "columns", "panels" */
+const char *quant_layout_name(quant_layout layout);
+
 #define QUANT_PANEL_ROWS 16
 #define QUANT_BLOCK_MAX  256 /* elements of the longest block */
 

@@ -1,12 +1,11 @@
 /* `--trace FILE`: what was computed when, for chrome://tracing and Perfetto. */
-#include "cli/run_int.h"
+#include "cli/trace.h"
 
 #include "base/file.h"
 
-#define TRACE_SPANS   (1u << 18) /* a thread: 8 MiB; some 1,700 steps of 30 layers */
-#define TRACE_SECONDS 1e9        /* all there is */
+#define TRACE_SPANS (1u << 18) /* a thread: 8 MiB; some 1,700 steps of 30 layers */
 
-avo_status run_trace_open(const char *path, avo_telemetry **telemetry, avo_error *error) {
+avo_status cli_trace_open(const char *path, avo_telemetry **telemetry, avo_error *error) {
     if (path == NULL)
         return AVO_OK;
     avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
@@ -29,14 +28,16 @@ static bool append(void *context, const char *text, size_t bytes) {
     return file->status == AVO_OK;
 }
 
-avo_status run_trace_write(const char *path, avo_telemetry *telemetry, avo_error *error) {
+avo_status cli_trace_write(const char *path, avo_telemetry *telemetry, double seconds,
+                           avo_error *error) {
     if (path == NULL || telemetry == NULL)
         return AVO_OK;
-    static trace_file file;
+    static trace_file file; /* its paths are large; the main thread alone writes */
+    file.status = AVO_OK;
     file.error = error;
     AVO_TRY(file_writer_open(&file.writer, path, error));
     avo_error own = {0};
-    avo_status status = avo_telemetry_trace_write(telemetry, TRACE_SECONDS, append, &file, &own);
+    avo_status status = avo_telemetry_trace_write(telemetry, seconds, append, &file, &own);
     if (status == AVO_OK)
         return file_writer_commit(&file.writer, error);
     file_writer_abort(&file.writer);

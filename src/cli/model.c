@@ -1,4 +1,4 @@
-/* From the MODEL that a user wrote to a path. */
+/* From the MODEL that a user wrote to a path, a short name and an open model. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -35,5 +35,31 @@ avo_status cli_model_path(const char *name, char *path, size_t capacity, avo_err
                            "%s: there is no such file; give a folder with safetensors, a .gguf, "
                            ".avo or .bin file, or a name that avocet list knows",
                            name);
+    return status;
+}
+
+void cli_short_name(const char *path, char *name, size_t capacity) {
+    static const char *const endings[] = {".gguf", ".avo", ".bin"};
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(name, capacity, "%.*s", (int)(length - begin), path + begin);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        text_view text = text_from(name), ending = text_from(endings[i]);
+        if (text.size > ending.size && text_ends(text, ending))
+            name[text.size - ending.size] = '\0';
+    }
+}
+
+avo_status cli_model_open(const char *name, avo_model **model, avo_error *error) {
+    char path[CLI_PATH_MAX];
+    AVO_TRY(cli_model_path(name, path, sizeof(path), error));
+    avo_model_options options = AVO_MODEL_OPTIONS_INIT;
+    options.progress = cli_progress;
+    avo_status status = avo_model_open(path, &options, model, error);
+    cli_progress_end();
     return status;
 }
