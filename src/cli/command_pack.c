@@ -96,7 +96,7 @@ static avo_status is_calibration(const char *path, bool *found, avo_error *error
 
 /* What was asked for, as text; NULL: not said. */
 typedef struct pack_words {
-    const char *model, *output, *type, *shape, *calibrate, *bits, *look_up, *sensitivity;
+    const char *model, *output, *type, *shape, *calibrate, *look_up, *sensitivity;
     uint64_t seed;
 } pack_words;
 
@@ -168,13 +168,7 @@ static avo_status pack(const pack_words *given, const pack_options *options, pac
     return pack_measured(given, path, *options, report, error);
 }
 
-static bool parse_bits(const char *text, double *bits) {
-    char *end;
-    *bits = strtod(text, &end);
-    return end != text && *end == '\0' && *bits >= 4.0 && *bits <= 32.0;
-}
-
-/* EXIT_GOOD when the words go together; types and bits go into the options. */
+/* EXIT_GOOD when the words go together; types go into the options. */
 static int check_words(const pack_words *given, int words, pack_options *options) {
     if (given->output == NULL || given->output[0] == '\0')
         return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
@@ -187,13 +181,11 @@ static int check_words(const pack_words *given, int words, pack_options *options
     if (given->look_up != NULL && !pack_look_up_by_name(given->look_up, &options->look_up))
         return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT,
                          given->look_up);
-    if (given->bits != NULL && given->type != NULL)
+    if (options->bits > 0 && given->type != NULL)
         return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
-    if (given->bits != NULL && !parse_bits(given->bits, &options->bits))
-        return cli_usage(&command_pack, "--bits: \"%.40s\" is no number from 4 to 32", given->bits);
-    if (given->sensitivity != NULL && given->bits == NULL)
+    if (given->sensitivity != NULL && options->bits == 0)
         return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
-    if (given->shape != NULL && given->bits != NULL)
+    if (given->shape != NULL && options->bits > 0)
         return cli_usage(&command_pack, "random weights have no errors to choose types by");
     if (given->shape != NULL && given->look_up != NULL)
         return cli_usage(&command_pack, "random weights take no --look-up");
@@ -217,10 +209,10 @@ static int run(int argc, char **argv) {
         {"calibrate", 0, OPTION_TEXT, &given.calibrate, "FILE",
          "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
          0},
-        {"bits", 'b', OPTION_TEXT, &given.bits, "N",
+        {"bits", 'b', OPTION_NUMBER, &options.bits, "N",
          "a type for each matrix by measured error, so that all weights together have N bits each "
          "at most",
-         0, 0},
+         4, 32},
         {"sensitivity", 0, OPTION_TEXT, &given.sensitivity, "TEXT",
          "with --bits: measure on a text what the errors of each kind of matrix and of the layers "
          "cost; packs the model a dozen times into a file beside the output",
@@ -252,7 +244,7 @@ static int run(int argc, char **argv) {
     int usage = check_words(&given, words, &options);
     if (usage != EXIT_GOOD)
         return usage;
-    if (given.bits != NULL)
+    if (options.bits > 0)
         options.type = PACK_Q4;
     if (given.shape != NULL && given.type == NULL)
         options.type = PACK_F32;

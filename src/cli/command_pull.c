@@ -75,23 +75,11 @@ static int print_result(const hub_pulled *pulled, bool json) {
     return EXIT_GOOD;
 }
 
-static bool parse_progress(const char *text, progress_mode *mode) {
-    if (text == NULL || strcmp(text, "bar") == 0)
-        *mode = PROGRESS_BAR;
-    else if (strcmp(text, "plain") == 0)
-        *mode = PROGRESS_PLAIN;
-    else if (strcmp(text, "none") == 0)
-        *mode = PROGRESS_NONE;
-    else
-        return false;
-    return true;
-}
-
 static int run(int argc, char **argv) {
     hub_pull_options options = HUB_PULL_OPTIONS_INIT;
     option_list files = {.count = 0};
-    const char *progress = NULL;
-    pull_view view = {.mode = PROGRESS_BAR};
+    const char *progress = "bar";
+    pull_view view = {0};
     const option_spec specs[] = {
         {"file", 0, OPTION_TEXT_LIST, &files, "GLOB", "only files like this; may be repeated", 0,
          0},
@@ -111,8 +99,8 @@ static int run(int argc, char **argv) {
          "without data before a connection counts as dropped (30)", 1, 600},
         {"insecure-http", 0, OPTION_FLAG, &options.insecure_http, NULL,
          "allow plain http to other machines", 0, 0},
-        {"progress", 0, OPTION_TEXT, &progress, "HOW", "bar, plain (lines on stderr) or none", 0,
-         0},
+        {"progress", 0, OPTION_CHOICE, &progress, "bar|plain|none",
+         "a bar, plain lines on stderr, or none", 0, 0},
         {"json", 0, OPTION_FLAG, &view.json, NULL, "print a JSON object", 0, 0},
         {0},
     };
@@ -122,8 +110,9 @@ static int run(int argc, char **argv) {
         return options_exit(result);
     if (words != 1)
         return cli_usage(&command_pull, "give one model to pull");
-    if (!parse_progress(progress, &view.mode))
-        return cli_usage(&command_pull, "--progress is bar, plain or none, not \"%s\"", progress);
+    view.mode = progress[0] == 'b'   ? PROGRESS_BAR
+                : progress[0] == 'p' ? PROGRESS_PLAIN
+                                     : PROGRESS_NONE;
     options.source = argv[1];
     options.patterns = files.items;
     options.pattern_count = files.count;
