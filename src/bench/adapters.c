@@ -126,19 +126,6 @@ static double floor_of(const bench_turns *b, const bench_adapters_result *c) {
 
 /* ---- One case ---- */
 
-static void sort(double *values, uint32_t count) {
-    for (uint32_t i = 1; i < count; i++)
-        for (uint32_t j = i; j > 0 && values[j - 1] > values[j]; j--) {
-            double swapped = values[j];
-            values[j] = values[j - 1];
-            values[j - 1] = swapped;
-        }
-}
-
-static double middle(const double *sorted, uint32_t count) {
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-}
-
 static avo_status open_sessions(bench_turns *b, const bench_adapters_result *c, avo_error *error) {
     for (uint32_t i = 0; i < c->batch; i++) {
         avo_session_options options = AVO_SESSION_OPTIONS_INIT;
@@ -176,14 +163,11 @@ static avo_status measure(bench_turns *b, bench_adapters_result *c, avo_error *e
     }
     uint32_t n = b->options->repeats;
     double tokens = c->kind == BENCH_PREFILL ? c->tokens : (double)c->tokens * c->batch;
-    sort(costs, n);
-    sort(seconds[0], n);
-    sort(seconds[1], n);
-    c->cost = middle(costs, n);
+    c->cost = bench_median(costs, n); /* sorted from here on */
     c->cost_low = costs[n / 4];
     c->cost_high = costs[n - 1 - n / 4];
-    c->base_tps = tokens / middle(seconds[0], n);
-    c->tps = tokens / middle(seconds[1], n);
+    c->base_tps = tokens / bench_median(seconds[0], n);
+    c->tps = tokens / bench_median(seconds[1], n);
     c->floor = floor_of(b, c);
     c->repeats = n;
     c->threads = b->threads;

@@ -64,6 +64,9 @@ typedef struct bench_sample {
     machine_limits limits;
 } bench_sample;
 
+/* Sorts the values; at least one. */
+double bench_median(double *values, uint32_t count);
+
 /* Fills repeats, seconds, tps, gbps, gops, shares, bound and the limits from `repeats` runs of
  * `work`. */
 void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens,

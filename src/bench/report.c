@@ -29,8 +29,7 @@ avo_status bench_results_next(bench_results *results, bench_result **next, avo_e
     return AVO_OK;
 }
 
-/* Sorts them. */
-static double median(double *values, uint32_t count) {
+double bench_median(double *values, uint32_t count) {
     for (uint32_t i = 1; i < count; i++)
         for (uint32_t j = i; j > 0 && values[j - 1] > values[j]; j--) {
             double swapped = values[j];
@@ -54,18 +53,18 @@ void bench_conclude(const bench_sample *samples, uint32_t repeats, double tokens
         integer[i] = limits->integer_operations;
         floating[i] = limits->floating_operations;
     }
-    machine_limits usual = {.read_bytes = median(read, repeats),
-                            .integer_operations = median(integer, repeats),
-                            .floating_operations = median(floating, repeats)};
+    machine_limits usual = {.read_bytes = bench_median(read, repeats),
+                            .integer_operations = bench_median(integer, repeats),
+                            .floating_operations = bench_median(floating, repeats)};
     result->repeats = repeats;
-    result->seconds = median(seconds, repeats);
+    result->seconds = bench_median(seconds, repeats);
     result->tps = tokens / result->seconds;
     result->tps_low = tokens / seconds[repeats - 1];
     result->tps_high = tokens / seconds[0];
     result->gbps = work->bytes / result->seconds * 1e-9;
     result->gops = (work->integer_operations + work->floating_operations) / result->seconds * 1e-9;
-    result->read_share = median(reading, repeats);
-    result->arithmetic_share = median(computing, repeats);
+    result->read_share = bench_median(reading, repeats);
+    result->arithmetic_share = bench_median(computing, repeats);
     result->bound = limits_bound(limits_times(&usual, work));
     result->share = result->bound == LIMIT_READ ? result->read_share : result->arithmetic_share;
     result->read_gbps = usual.read_bytes * 1e-9;

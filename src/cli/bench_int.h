@@ -27,13 +27,11 @@ bool bench_parse_sizes(const char *text, uint32_t *sizes, size_t count);
 
 /* ---- Results ---- */
 
-/* Prints a table; the exit status. */
 /* What a report says of the machine; the texts live in `room`. */
 typedef struct machine_text {
     char cpu[128], features[256];
 } machine_text;
 bench_report bench_report_of(const bench_results *results, machine_text *room);
-int bench_print(const bench_results *results, bool json, bool csv);
 /* Makes the folder where it is not there; the exit status. */
 int bench_plot_folder(const char *folder);
 /* Writes the figures and gnuplot scripts into `folder` and runs gnuplot where there is one; says

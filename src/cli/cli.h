@@ -123,8 +123,6 @@ int cli_usage(const cli_command *command, const char *format, ...)
 /* The same line for what the user should know though the work goes on. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints `text` and a newline on stdout: the usual end of `--json`. */
-void cli_print(text_view text);
 /* Prints what a report's writer made, unless it failed, frees it, and gives the exit status. */
 int cli_print_report(avo_status status, buffer *report);
 /* What `--json` prints: begin, write one document, print it. */

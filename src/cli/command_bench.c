@@ -109,7 +109,7 @@ bench_report bench_report_of(const bench_results *results, machine_text *room) {
     return (bench_report){room->cpu, room->features, cpu_usable_threads(), results};
 }
 
-int bench_print(const bench_results *results, bool json, bool csv) {
+static int print(const bench_results *results, bool json, bool csv) {
     machine_text room;
     bench_report report = bench_report_of(results, &room);
     buffer out;
@@ -144,7 +144,7 @@ static int measure(int models, char **names, const bench_flags *flags,
     cli_progress_end();
     int exit_status = EXIT_GOOD;
     if (status == AVO_OK || results.count > 0) /* what was measured is not lost with the rest */
-        exit_status = bench_print(&results, flags->json, flags->csv);
+        exit_status = print(&results, flags->json, flags->csv);
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     if (exit_status == EXIT_GOOD && flags->plot != NULL)

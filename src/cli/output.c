@@ -100,7 +100,7 @@ int cli_usage(const cli_command *command, const char *format, ...) {
 
 /* ---- Results ---- */
 
-void cli_print(text_view text) {
+static void print(text_view text) {
     fwrite(text.data, 1, text.size, stdout);
     fputc('\n', stdout);
 }
@@ -113,7 +113,7 @@ int cli_print_report(avo_status status, buffer *report) {
     if (status == AVO_OK) {
         if (report->size > 0 && report->data[report->size - 1] == '\n')
             report->size--;
-        cli_print(buffer_text(report));
+        print(buffer_text(report));
     }
     buffer_free(report);
     return exit_status_of(status);
@@ -128,7 +128,7 @@ json_writer *cli_json_begin(cli_json *json) {
 avo_status cli_json_end(cli_json *json) {
     avo_status status = json_writer_status(&json->writer);
     if (status == AVO_OK)
-        cli_print(buffer_text(&json->text));
+        print(buffer_text(&json->text));
     buffer_free(&json->text);
     return status;
 }

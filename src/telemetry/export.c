@@ -93,13 +93,6 @@ void out_label_text(export_out *out, const char *text) {
     out->text->size = to;
 }
 
-void out_csv_text(export_out *out, const char *text) {
-    out_format(out, "\"");
-    for (; *text != '\0'; text++)
-        out_format(out, *text == '"' ? "\"\"" : "%c", *text);
-    out_format(out, "\"");
-}
-
 void out_number(export_out *out, double number, const char *none) {
     if (!isfinite(number))
         out_format(out, "%s", none);

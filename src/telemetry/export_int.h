@@ -12,8 +12,6 @@ typedef struct export_out {
 void out_format(export_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Quoted and escaped as Prometheus has it; bytes that are no UTF-8 become U+FFFD. */
 void out_label_text(export_out *out, const char *text);
-/* Quoted as RFC 4180 has it. */
-void out_csv_text(export_out *out, const char *text);
 /* The shortest decimals that read back the same; "null", "NaN": what a number that is none is. */
 void out_number(export_out *out, double number, const char *none);
 

@@ -71,6 +71,15 @@ class Frame(unittest.TestCase):
         self.one_line(call("eval"), USAGE)
         self.one_line(call(""), USAGE)
 
+    def test_subcommands(self):
+        for name, listed_ones, near, meant in (
+                ("eval", "perplexity, kl or logits", "perplexty", "perplexity"),
+                ("adapter", "inspect, pack or merge", "merg", "merge")):
+            self.assertIn(f"missing subcommand: {listed_ones}", self.one_line(call(name), USAGE))
+            self.assertIn(f"did you mean {meant}?", self.one_line(call(name, near), USAGE))
+            text = self.one_line(call(name, "zzzzzz"), USAGE)
+            self.assertIn(f'no subcommand "zzzzzz"; choose {listed_ones}', text)
+
     def test_wrong_usage(self):
         for arguments in (["run"], ["run", "m", "a", "b"], ["run", "m", "-n"],
                           ["run", "m", "-n", "x"], ["run", "m", "-n", "-1"],

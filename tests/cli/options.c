@@ -185,12 +185,64 @@ static void numbers_are_strict(void **state) {
     assert_int_equal(whole, 10);
     assert_non_null(number_parse_u64("11", 0, 10, &whole));
     assert_int_equal(whole, 10); /* as it was */
+    assert_null(number_parse_part((text_view){"12,3", 2}, 0, 99, &whole));
+    assert_int_equal(whole, 12);
+    assert_string_equal(number_parse_part((text_view){"12", 0}, 0, 99, &whole), "is empty");
+    assert_string_equal(
+        number_parse_part(TEXT_LITERAL("18446744073709551616"), 0, UINT64_MAX, &whole),
+        "is too large");
     assert_null(number_parse_double("-inf", -HUGE_VAL, 1, &number));
     assert_true(isinf(number));
     assert_null(number_parse_double("1e-6", 0, 1, &number));
     assert_true(number == 1e-6);
     assert_non_null(number_parse_double("1e-6x", 0, 1, &number));
     assert_non_null(number_parse_double("inf", 0, 1, &number));
+}
+
+static void short_names_of_models(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"models/SmolLM2-135M.gguf", "SmolLM2-135M"},
+        {"folder/", "folder"},
+        {"a/b//", "b"},
+        {".gguf", ".gguf"},
+        {"owner/name.avo", "name"},
+        {"/", ""},
+        {"x.bin", "x"},
+        {"x.safetensors", "x.safetensors"},
+    };
+    char name[32];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cli_short_name(cases[i][0], name, sizeof(name));
+        assert_string_equal(name, cases[i][1]);
+    }
+    cli_short_name("a-name-that-is-far-too-long-for-it.gguf", name, 8);
+    assert_string_equal(name, "a-name-");
+}
+
+/* Every command once, each before its own subcommands. */
+static void walks_over_all_commands(void **state) {
+    (void)state;
+    size_t commands = 0, children = 0, wanted = 0;
+    for (; cli_commands[commands] != NULL; commands++)
+        for (size_t i = 0;
+             cli_commands[commands]->children != NULL && cli_commands[commands]->children[i]; i++)
+            wanted++;
+    const cli_command *found, *last = NULL;
+    size_t seen = 0;
+    for (cli_walk at = {0}; (found = cli_walk_next(&at)) != NULL;) {
+        if (strchr(found->name, ' ') == NULL) {
+            assert_ptr_equal(found, cli_commands[seen++]);
+            last = found;
+            continue;
+        }
+        children++;
+        assert_memory_equal(found->name, last->name, strlen(last->name));
+        assert_string_equal(cli_child_name(found), found->name + strlen(last->name) + 1);
+    }
+    assert_int_equal(seen, commands);
+    assert_int_equal(children, wanted);
+    assert_true(wanted > 0);
 }
 
 static void distances_count_edits(void **state) {
@@ -259,6 +311,8 @@ int main(void) {
         cmocka_unit_test(reads_short_and_optional_forms),
         cmocka_unit_test(refuses_wrong_ones),
         cmocka_unit_test(numbers_are_strict),
+        cmocka_unit_test(short_names_of_models),
+        cmocka_unit_test(walks_over_all_commands),
         cmocka_unit_test(distances_count_edits),
         cmocka_unit_test(suggests_only_what_is_near),
         cmocka_unit_test(bytes_are_readable),
