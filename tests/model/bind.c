@@ -85,7 +85,7 @@ static const bad_model bad_models[] = {
     {"llama2", CONFIG, "\"num_key_value_heads\": 5", "\"num_key_value_heads\": 1", AVO_ERROR_FORMAT,
      "k_proj.weight: shape [40, 40], expected [8, 40]"},
     {"llama2", CONFIG, "\"num_key_value_heads\": 5", "\"num_key_value_heads\": 3", AVO_ERROR_FORMAT,
-     "multiple of 3"},
+     "must be a multiple of KV heads (3"},
     {"llama2", CONFIG, "\"hidden_size\": 40", "\"hidden_size\": 45", AVO_ERROR_FORMAT, "expected"},
     {"mistral", CONFIG, "\"head_dim\": 12", "\"head_dim\": 10", AVO_ERROR_FORMAT, "expected"},
     {"phi3", CONFIG, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4", AVO_ERROR_FORMAT,
