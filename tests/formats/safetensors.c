@@ -144,7 +144,7 @@ static void test_bad_headers(void **state) {
         {"{\"w\":3}", 0, AVO_ERROR_FORMAT, "tensor \"w\": the entry is not an"},
         {"{\"\":{}}", 0, AVO_ERROR_FORMAT, "tensor \"\": the name must"},
         {"{\"__metadata__\":{\"a\":1}}", 0, AVO_ERROR_FORMAT, "__metadata__"},
-        {"{} x", 0, AVO_ERROR_FORMAT, "something follows"},
+        {"{} x", 0, AVO_ERROR_FORMAT, "unexpected text after the value"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         model_source *source;
