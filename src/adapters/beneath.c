@@ -22,8 +22,8 @@ static int open_beneath(int root, const char *path) {
 static avo_status refuse(const char *root, const char *path, avo_error *error) {
     if (errno == EXDEV || errno == ELOOP)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "adapter path \"%.200s\" leaves the adapter root: paths are relative "
-                           "to it, and links stay inside",
+                           "adapter path \"%.200s\" leaves the adapter root; paths must be "
+                           "relative to the root and links must stay inside it",
                            path);
     if (errno == ENOENT || errno == ENOTDIR)
         return status_fail(error, AVO_ERROR_NOT_FOUND, "%s/%.200s: no such file or folder", root,

@@ -116,7 +116,8 @@ static avo_status place(builder *b, uint64_t bytes, const uint8_t **data, avo_er
     size_t at, end;
     if (bytes > SIZE_MAX / 2 || !size_round_up(b->at, ARRAY_ALIGNMENT, &at) ||
         !size_add(at, (size_t)bytes, &end))
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: larger than any memory", b->draft->path);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the adapter is too large for memory",
+                           b->draft->path);
     b->at = end;
     /* Before there is a region, anything that is not NULL says "something is here". */
     *data = b->data == NULL ? (const uint8_t *)b->draft : b->data + at;
@@ -146,8 +147,9 @@ static avo_status place_array(builder *b, const adapter_array *array, const weig
     }
     uint64_t bytes;
     if (!weight_bytes(plan.type, plan.layout, plan.rows, plan.k, &bytes))
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: module %s: no %u × %u matrix in %s",
-                           b->draft->path, module->name, plan.rows, plan.k, quant_name(plan.type));
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: module %s: a %u × %u matrix cannot be stored as %s", b->draft->path,
+                           module->name, plan.rows, plan.k, quant_name(plan.type));
     AVO_TRY(place(b, bytes, &plan.data, error));
     *array->matrix = plan;
     return AVO_OK;
@@ -234,7 +236,7 @@ static avo_status list_modules(builder *b, avo_error *error) {
     }
     adapter->modules_expected = draft->modules_expected;
     if (adapter->modules_matched != adapter->modules_expected)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u modules have tensors, %u should",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u modules have tensors, must be %u",
                            draft->path, adapter->modules_matched, adapter->modules_expected);
     return AVO_OK;
 }

@@ -30,7 +30,7 @@ static avo_status look_row(builder *b, const module_draft *module, size_t token,
     for (size_t i = 0; i < rank; i++)
         if (!isfinite(out[i]))
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: tensor %.*s holds a number that is none: the adapter is broken",
+                               "%s: tensor %.*s contains NaN or Inf; the adapter is damaged",
                                b->draft->path, TEXT_ARGUMENT(module->down->name));
     return AVO_OK;
 }
@@ -80,9 +80,10 @@ static avo_status dora_gains(builder *b, const module_draft *module, const table
     for (size_t i = 0; i < width && status == AVO_OK; i++) {
         t->gain[i] /= (float)sqrt(squares[i]);
         if (!isfinite(t->gain[i]))
-            status = status_fail(error, AVO_ERROR_FORMAT,
-                                 "%s: module %s: column %zu has norm 0, which DoRA divides by",
-                                 b->draft->path, module->name, i);
+            status =
+                status_fail(error, AVO_ERROR_FORMAT,
+                            "%s: module %s: column %zu has norm 0, and DoRA divides by the norm",
+                            b->draft->path, module->name, i);
     }
     allocator_give(b->allocator, squares, width * sizeof(double));
     return status;
@@ -127,7 +128,7 @@ avo_status build_embedding(builder *b, const module_draft *module, avo_error *er
     size_t count = width * module->rank + width + longest + width;
     float *all = allocator_take(b->allocator, count * sizeof(float));
     if (all == NULL)
-        return status_no_memory(error, "an embedding's rows", count * sizeof(float));
+        return status_no_memory(error, "rows of an embedding", count * sizeof(float));
     table t = {.up = all};
     t.gain = t.up + width * module->rank;
     t.row = t.gain + width;

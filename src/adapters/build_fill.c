@@ -13,10 +13,9 @@ static avo_status check_finite(const builder *b, const source_tensor *tensor, co
                                size_t count, avo_error *error) {
     for (size_t i = 0; i < count; i++)
         if (!isfinite(numbers[i]))
-            return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: tensor %.*s holds %s: the adapter is broken", b->draft->path,
-                               TEXT_ARGUMENT(tensor->name),
-                               isnan(numbers[i]) ? "NaN" : "an infinity");
+            return status_fail(
+                error, AVO_ERROR_FORMAT, "%s: tensor %.*s contains %s; the adapter is damaged",
+                b->draft->path, TEXT_ARGUMENT(tensor->name), isnan(numbers[i]) ? "NaN" : "Inf");
     return AVO_OK;
 }
 
@@ -24,7 +23,8 @@ avo_status build_row(const builder *b, const source_tensor *tensor, uint64_t row
                      float *out, avo_error *error) {
     uint64_t bytes = 0;
     if (!quant_run_bytes(tensor->type, k, &bytes))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %.*s: rows of %llu", b->draft->path,
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: tensor %.*s: row length %llu does not fit its type", b->draft->path,
                            TEXT_ARGUMENT(tensor->name), (unsigned long long)k);
     quant_decode(tensor->type, tensor->data + row * bytes, (size_t)k, out);
     return check_finite(b, tensor, out, (size_t)k, error);
@@ -56,7 +56,7 @@ avo_status build_fits(const builder *b, quant_type type, const source_tensor *te
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(numbers[i]) <= largest) || !isfinite(numbers[i]))
             return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: tensor %.*s: a number of %g is too large for %s; use f32",
+                               "%s: tensor %.*s: value %g is too large for %s; use f32",
                                b->draft->path, TEXT_ARGUMENT(tensor->name), (double)numbers[i],
                                quant_name(type));
     return AVO_OK;
@@ -184,9 +184,10 @@ static avo_status gain_panels(builder *b, const site_fill *fill, const float *a,
             float size = (float)sqrt(sum[i]);
             gain[at] = magnitude[file_row(b, fill, (uint32_t)at)] / size;
             if (!isfinite(gain[at]))
-                return status_fail(error, AVO_ERROR_FORMAT,
-                                   "%s: module %s: row %zu has norm 0, which DoRA divides by",
-                                   b->draft->path, module->name, at);
+                return status_fail(
+                    error, AVO_ERROR_FORMAT,
+                    "%s: module %s: row %zu has norm 0, and DoRA divides by the norm",
+                    b->draft->path, module->name, at);
         }
     }
     return AVO_OK;
@@ -286,7 +287,7 @@ static avo_status check_copy(builder *b, const module_draft *module, const weigh
     if (sqrt(apart) <= bound * sqrt(size))
         return AVO_OK;
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: tensor %.*s differs from the model's own by %.0f %%: the adapter was "
+                       "%s: tensor %.*s differs from the base model's by %.0f %%; the adapter was "
                        "made for another base model",
                        b->draft->path, TEXT_ARGUMENT(module->copy->name),
                        size > 0 ? 100.0 * sqrt(apart / size) : 100.0);

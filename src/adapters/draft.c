@@ -66,7 +66,7 @@ static bool shape_of(const adapter_draft *draft, uint32_t layer, module_role rol
 static avo_status bad_shape(const adapter_draft *draft, const source_tensor *tensor, uint64_t rows,
                             uint64_t k, avo_error *error) {
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: tensor %.*s: shape [%llu, %llu], and the model wants [%llu, %llu]",
+                       "%s: tensor %.*s has shape [%llu, %llu], the model needs [%llu, %llu]",
                        draft->path, TEXT_ARGUMENT(tensor->name),
                        (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1],
                        (unsigned long long)rows, (unsigned long long)k);
@@ -79,7 +79,7 @@ static avo_status check_type(const adapter_draft *draft, const source_tensor *te
     if (known && tensor->layout == QUANT_LAYOUT_ROWS)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                       "%s: tensor %.*s has type %s; F32, F16 and BF16 are supported", draft->path,
+                       "%s: tensor %.*s has type %s, must be F32, F16 or BF16", draft->path,
                        TEXT_ARGUMENT(tensor->name), quant_name(tensor->type));
 }
 
@@ -102,27 +102,27 @@ static avo_status check_vector(const adapter_draft *draft, const source_tensor *
 static avo_status check_low_rank(const adapter_draft *draft, const module_draft *module,
                                  module_role role, module_shape shape, avo_error *error) {
     if (module->down == NULL || module->up == NULL)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: module %s has one half of a low rank only, %s", draft->path,
-                           module->name, module->down == NULL ? "B without A" : "A without B");
+        return status_fail(
+            error, AVO_ERROR_FORMAT, "%s: module %s has only one matrix of its low-rank pair, %s",
+            draft->path, module->name, module->down == NULL ? "B without A" : "A without B");
     if (module->rank < 1 || module->rank > ADAPTER_RANK_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: module %s: rank %u, not 1…%d", draft->path,
-                           module->name, module->rank, ADAPTER_RANK_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: module %s: rank is %u, must be 1 to %d",
+                           draft->path, module->name, module->rank, ADAPTER_RANK_MAX);
     bool embedding = role == MODULE_EMBEDDING;
     uint64_t rank = embedding && draft->look_rows ? module->down->shape[1] : module->down->shape[0];
     if (module->down->rank == 2 && rank != module->rank)
-        return status_fail(
-            error, AVO_ERROR_FORMAT, "%s: tensor %.*s has rank %llu, and the %s says %u",
-            draft->path, TEXT_ARGUMENT(module->down->name), (unsigned long long)rank,
-            embedding && draft->look_rows ? "other half" : "configuration", module->rank);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %.*s has rank %llu, the %s says %u",
+                           draft->path, TEXT_ARGUMENT(module->down->name), (unsigned long long)rank,
+                           embedding && draft->look_rows ? "other matrix" : "configuration",
+                           module->rank);
     if (embedding && draft->look_rows)
         AVO_TRY(check_matrix(draft, module->down, shape.rows, module->rank, error));
     else
         AVO_TRY(check_matrix(draft, module->down, module->rank, embedding ? shape.rows : shape.k,
                              error));
     if (!isfinite((float)module->scale))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: module %s: a scale of %g", draft->path,
-                           module->name, module->scale);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: module %s: scale is %g, must be finite",
+                           draft->path, module->name, module->scale);
     return check_matrix(draft, module->up, embedding ? shape.k : shape.rows, module->rank, error);
 }
 
@@ -131,8 +131,9 @@ static avo_status check_extras(const adapter_draft *draft, const module_draft *m
                                module_role role, module_shape shape, avo_error *error) {
     const source_tensor *extra = module->magnitude != NULL ? module->magnitude : module->up_bias;
     if (extra != NULL && (module->down == NULL || module->up == NULL))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %.*s: module %s has no low rank",
-                           draft->path, TEXT_ARGUMENT(extra->name), module->name);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: tensor %.*s needs LoRA matrices, module %s has none", draft->path,
+                           TEXT_ARGUMENT(extra->name), module->name);
     if (module->up_bias != NULL)
         AVO_TRY(check_vector(draft, module->up_bias, shape.rows, error));
     if (module->magnitude != NULL)
@@ -150,7 +151,8 @@ static avo_status check_whole(const adapter_draft *draft, const module_draft *mo
     AVO_TRY(check_matrix(draft, tensor, transposed ? shape.k : shape.rows,
                          transposed ? shape.rows : shape.k, error));
     if (tensor->type == QUANT_Q8_0)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: tensor %.*s has type q8_0",
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: tensor %.*s has type q8_0, which is not supported here",
                            draft->path, TEXT_ARGUMENT(tensor->name));
     return AVO_OK;
 }
@@ -167,7 +169,7 @@ static avo_status check_norm(const adapter_draft *draft, const module_draft *mod
     if (module->down != NULL || module->up != NULL || module->up_bias != NULL ||
         module->magnitude != NULL || module->copy != NULL)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: module %s is a norm, which has a weight and a bias only",
+                           "%s: module %s is a norm, which can only have a weight and a bias",
                            draft->path, module->name);
     if (module->weight != NULL)
         AVO_TRY(check_vector(draft, module->weight, width, error));
@@ -189,12 +191,11 @@ static avo_status check_module(const adapter_draft *draft, uint32_t index, avo_e
     bool low_rank = module->down != NULL || module->up != NULL;
     if (low_rank && module->weight != NULL)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: module %s has both LoRA and a weight of its own", draft->path,
+                           "%s: module %s has both LoRA matrices and a full weight", draft->path,
                            module->name);
     if (role == MODULE_EMBEDDING && draft->base->view->embedding_project.weight.data != NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: module %s: adapters of an embedding that is projected are not "
-                           "supported",
+                           "%s: module %s: adapters of a projected embedding are not supported",
                            draft->path, module->name);
     if (low_rank)
         AVO_TRY(check_low_rank(draft, module, role, shape, error));

@@ -12,10 +12,11 @@ static avo_status expect_text(const adapter_draft *draft, const gguf_metadata *m
     text_view text = TEXT_LITERAL("");
     const gguf_value *value = gguf_find(metadata, key);
     if (value == NULL || !gguf_string(value, 0, &text))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is missing: a GGUF, but no adapter",
-                           draft->path, key);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %s is missing; the file is a GGUF, but not an adapter", draft->path,
+                           key);
     if (!text_is(text, wanted))
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: %s is \"%.*s\", not \"%s\"",
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: %s is \"%.*s\", must be \"%s\"",
                            draft->path, key, TEXT_ARGUMENT(text), wanted);
     return AVO_OK;
 }
@@ -86,7 +87,7 @@ avo_status gguf_adapter_read(adapter_draft *draft, const model_source *source, a
     const gguf_value *value = gguf_find(metadata, "adapter.lora.alpha");
     if (value == NULL || !gguf_number(value, 0, &alpha) || !(alpha > -1e9 && alpha < 1e9))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: adapter.lora.alpha is missing or no number", draft->path);
+                           "%s: adapter.lora.alpha is missing or not a number", draft->path);
     draft->method = "lora";
     draft->look_rows = true;
     draft->rows_interleaved = rows_are_interleaved(architecture);

@@ -35,8 +35,7 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
     const adapter_base *base = &adapter->storage->base;
     if (is_pickle(weights))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: a Python pickle, which is never read: save the adapter as "
-                           "safetensors",
+                           "%s: refusing to read a Python pickle; save the adapter as safetensors",
                            adapter->path);
     AVO_TRY(source_open_tensors(weights, adapter->path, adapter->allocator, source, error));
     adapter_draft draft = {.base = base,
@@ -50,11 +49,10 @@ static avo_status read_draft(avo_adapter *adapter, bytes_view config, bytes_view
         AVO_TRY(gguf_adapter_read(&draft, *source, error));
     } else {
         if (config.size == 0)
-            return status_fail(
-                error, AVO_ERROR_NOT_FOUND,
-                "%s: one file of a PEFT adapter: give its folder, with " ADAPTER_CONFIG_NAME
-                " in it",
-                adapter->path);
+            return status_fail(error, AVO_ERROR_NOT_FOUND,
+                               "%s: this is one file of a PEFT adapter; give the folder that "
+                               "contains " ADAPTER_CONFIG_NAME "",
+                               adapter->path);
         peft_config peft;
         char shown[4096];
         AVO_TRY(file_join(shown, sizeof(shown), adapter->path, ADAPTER_CONFIG_NAME, error));
@@ -132,7 +130,7 @@ static avo_status check_options(const adapter_options *given, adapter_options *o
     *own = given == NULL ? (adapter_options){.type = QUANT_Q8C} : *given;
     if (own->type == QUANT_Q8C || own->type == QUANT_F16 || own->type == QUANT_F32)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT, "adapters are stored as q8, f16 or f32, not %s",
+    return status_fail(error, AVO_ERROR_ARGUMENT, "adapter type must be q8, f16 or f32, not %s",
                        quant_name(own->type));
 }
 
@@ -168,13 +166,14 @@ avo_status adapter_open_memory(const adapter_base *base, bytes_view config, byte
 
 avo_status adapter_no_config(const char *shown, avo_error *error) {
     return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "%s: the folder has no " ADAPTER_CONFIG_NAME ": no PEFT adapter", shown);
+                       "%s: the folder has no " ADAPTER_CONFIG_NAME "; it is not a PEFT adapter",
+                       shown);
 }
 
 avo_status adapter_no_weights(const char *shown, bool pickle, avo_error *error) {
     return pickle ? status_fail(error, AVO_ERROR_UNSUPPORTED,
-                                "%s: " ADAPTER_PICKLE_NAME " is a Python pickle, which is never "
-                                "read: save the adapter as safetensors",
+                                "%s: refusing to read " ADAPTER_PICKLE_NAME
+                                ", a Python pickle; save the adapter as safetensors",
                                 shown)
                   : status_fail(error, AVO_ERROR_NOT_FOUND,
                                 "%s: the folder has no " ADAPTER_WEIGHTS_NAME, shown);
@@ -233,18 +232,19 @@ avo_status adapter_open_files(const adapter_base *base, adapter_files *files,
     if (files->config != NULL)
         AVO_TRY(map_file(files->config, files->config_shown, &config, error));
     if (files->config != NULL && config.bytes.size == 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: is empty", files->config_shown);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: the file is empty", files->config_shown);
     avo_status status = map_file(files->weights, files->weights_shown, &weights, error);
     if (status == AVO_OK && weights.bytes.size == 0)
-        status = status_fail(error, AVO_ERROR_FORMAT, "%s: the weights are empty", files->shown);
+        status =
+            status_fail(error, AVO_ERROR_FORMAT, "%s: the weights file is empty", files->shown);
     if (status == AVO_OK)
         status = adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
                                      allocator, out, error);
     files->changed = weights.bytes.size > 0 && files_changed(files, &config, &weights);
     if (files->changed) /* whatever came of it */
-        status =
-            status_fail(error, AVO_ERROR_FORMAT,
-                        "%s: changed while it was read: write beside and rename", files->shown);
+        status = status_fail(error, AVO_ERROR_FORMAT,
+                             "%s: changed while it was read; write a new file and rename it",
+                             files->shown);
     if (status == AVO_OK && packed_is(weights.bytes))
         status = keep_map(*out, files->weights, &weights, error);
     if (status != AVO_OK) {
@@ -262,8 +262,8 @@ avo_status adapter_check_file(const avo_adapter *adapter, avo_error *error) {
         !file_was_written(storage->map_path, &storage->map.stamp))
         return AVO_OK;
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: changed on disk since it was opened: load it again (write beside and "
-                       "rename, as `avocet adapter pack` does)",
+                       "%s: changed on disk since it was opened; load it again (write a new file "
+                       "and rename it, as `avocet adapter pack` does)",
                        adapter->path);
 }
 

@@ -23,7 +23,7 @@ bool packed_is(bytes_view bytes) {
 }
 
 static avo_status bad(const packed_reader *reader, const char *what) {
-    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: a damaged packed adapter: %s",
+    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: damaged packed adapter: %s",
                        reader->adapter->path, what);
 }
 
@@ -32,15 +32,14 @@ static avo_status bad(const packed_reader *reader, const char *what) {
 static avo_status read_header(packed_reader *reader) {
     packed_header *header = &reader->header;
     if (reader->bytes.size < sizeof(*header))
-        return bad(reader, "the header is cut off");
+        return bad(reader, "the header is truncated");
     memcpy(header, reader->bytes.data, sizeof(*header));
     if (header->version != PACKED_VERSION)
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: packed by version %u of the format, this is version %d; pack the "
-                           "adapter again",
+                           "%s: packed format version is %u, must be %d; pack the adapter again",
                            reader->adapter->path, header->version, PACKED_VERSION);
     if (header->file_bytes != reader->bytes.size)
-        return bad(reader, "its length is not the one it states; is the copy complete?");
+        return bad(reader, "the file size differs from the header's; the copy may be incomplete");
     uint64_t arrays = (uint64_t)header->array_count * sizeof(packed_array);
     uint64_t modules = (uint64_t)header->module_count * sizeof(packed_module);
     uint64_t end = sizeof(*header) + arrays + modules + header->names_bytes;
@@ -49,7 +48,7 @@ static avo_status read_header(packed_reader *reader) {
         header->module_count > ADAPTER_MODULES_MAX || end > header->data_at ||
         header->data_at % PACKED_ALIGN != 0 ||
         !u64_add(header->data_at, header->data_bytes, &data_end) || data_end != reader->bytes.size)
-        return bad(reader, "its tables do not fit into it");
+        return bad(reader, "the tables do not fit in the file");
     reader->arrays = (const packed_array *)(const void *)(reader->bytes.data + sizeof(*header));
     reader->modules =
         (const packed_module *)(const void *)((const uint8_t *)reader->arrays + arrays);
@@ -61,7 +60,7 @@ static avo_status read_header(packed_reader *reader) {
     hash_stream_add(&stream, &unsummed, sizeof(unsummed));
     hash_stream_add(&stream, reader->arrays, (size_t)(end - sizeof(*header)));
     if (hash_stream_sum(&stream) != header->head_sum)
-        return bad(reader, "the sum of its head is wrong");
+        return bad(reader, "checksum mismatch in the header");
     return AVO_OK;
 }
 
@@ -73,28 +72,27 @@ static avo_status check_base(const packed_reader *reader) {
         header->layers != config->layers || header->width != config->width ||
         header->vocabulary != config->vocabulary)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: packed for a %s of %u layers, width %u, vocabulary %u; this model "
-                           "is a %s of %u, %u, %u",
+                           "%s: packed for %s with %u layers, width %u, vocabulary %u; this model "
+                           "is %s with %u, %u, %u",
                            path, source_architecture_name(header->architecture), header->layers,
                            header->width, header->vocabulary,
                            source_architecture_name(config->architecture), config->layers,
                            config->width, config->vocabulary);
     if (((header->flags & PACKED_INTERLEAVED) != 0) != config->rope_interleaved)
-        return status_fail(
-            reader->error, AVO_ERROR_UNSUPPORTED,
-            "%s: packed for a model whose rows of q and k lie in another order (GGUF "
-            "or not); pack the adapter for this one",
-            path);
+        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: packed for a model with another row order of q and k (GGUF or "
+                           "not); pack the adapter for this model",
+                           path);
     if ((header->flags & PACKED_OF_BASE) != 0 && header->base_digest != reader->base->digest)
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: packed for another base model (%016llx, this is %016llx), on whose "
-                           "weights it depends; pack the adapter for this one",
+                           "%s: packed for another base model (%016llx, this one is %016llx) and "
+                           "depends on its weights; pack the adapter for this model",
                            path, (unsigned long long)header->base_digest,
                            (unsigned long long)reader->base->digest);
     if (header->method >= PACKED_METHODS || !isfinite(header->embedding_scale))
-        return bad(reader, "a field of the header");
+        return bad(reader, "invalid method or embedding scale in the header");
     if (header->type != QUANT_Q8C && header->type != QUANT_F16 && header->type != QUANT_F32)
-        return bad(reader, "the type of its matrices");
+        return bad(reader, "invalid matrix type");
     return AVO_OK;
 }
 
@@ -116,9 +114,9 @@ static avo_status read_matrix(packed_reader *reader, const packed_array *packed,
     uint64_t bytes;
     if (!typed || packed->rows == 0 || packed->k == 0 ||
         !weight_bytes(view.type, view.layout, view.rows, view.k, &bytes) || bytes != packed->bytes)
-        return bad(reader, "type and size of an array");
+        return bad(reader, "type and size of an array do not match");
     if (!packed_is_finite(&view))
-        return bad(reader, "a number that is none");
+        return bad(reader, "a value is NaN or Inf");
     *array->matrix = view;
     return AVO_OK;
 }
@@ -143,12 +141,12 @@ static avo_status read_array(packed_reader *reader, const packed_array *packed,
     const model_view *base = reader->base->view;
     uint64_t end;
     if (packed->index >= array_count(base->layers))
-        return bad(reader, "the number of an array");
+        return bad(reader, "invalid array index");
     adapter_array array =
         array_at(&adapter->view, adapter->storage->layers, base->layers, packed->index);
     if (packed->offset % 64 != 0 || !u64_add(packed->offset, packed->bytes, &end) ||
         end > reader->header.data_bytes || !well_placed(reader, packed, before, array.part))
-        return bad(reader, "the place of an array");
+        return bad(reader, "invalid array offset");
     if (array.matrix != NULL) {
         AVO_TRY(read_matrix(reader, packed, &array));
         adapter_delta *delta = site_delta(
@@ -156,16 +154,16 @@ static avo_status read_array(packed_reader *reader, const packed_array *packed,
             array.layer == UINT32_MAX ? NULL : &adapter->storage->layers[array.layer], array.site);
         if (delta != NULL && array.part == PART_UP)
             delta->scale = packed->scale;
-        return isfinite(packed->scale) ? AVO_OK : bad(reader, "a scale");
+        return isfinite(packed->scale) ? AVO_OK : bad(reader, "a scale is NaN or Inf");
     }
     uint32_t count = array_floats(base, &array);
     if (count == 0 || packed->rows != count || packed->bytes != sizeof(float) * (uint64_t)count)
-        return bad(reader, "the size of an array of floats");
+        return bad(reader, "wrong size of an array of floats");
     *array.floats =
         (const float *)(const void *)(reader->bytes.data + reader->header.data_at + packed->offset);
     for (uint32_t i = 0; i < count; i++)
         if (!isfinite((*array.floats)[i]))
-            return bad(reader, "a number that is none");
+            return bad(reader, "a value is NaN or Inf");
     return AVO_OK;
 }
 
@@ -203,11 +201,11 @@ static avo_status check_shapes(packed_reader *reader) {
         for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
             if (!delta_fits(site_delta(&adapter->view, &adapter->storage->layers[layer], sites[i]),
                             site_linear(base, layer, sites[i])))
-                return bad(reader, "a matrix that does not fit the model");
+                return bad(reader, "a matrix does not fit the model");
     if (!delta_fits(&adapter->view.head, &base->head) ||
         !embedding_fits(&adapter->view.embedding, &base->embedding) ||
         (adapter->view.embedding.look.data != NULL && base->embedding_project.weight.data != NULL))
-        return bad(reader, "an embedding or head that does not fit the model");
+        return bad(reader, "the embedding or output head does not fit the model");
     return AVO_OK;
 }
 
@@ -221,12 +219,12 @@ static avo_status read_arrays(packed_reader *reader) {
     adapter->view.layer = storage->layers;
     adapter->view.embedding.scale = reader->header.embedding_scale;
     if (reader->header.array_count == 0)
-        return bad(reader, "it holds nothing");
+        return bad(reader, "the adapter is empty");
     packed_array before = {0};
     for (uint32_t i = 0; i < reader->header.array_count; i++) {
         packed_array packed = reader->arrays[i]; /* a copy: the file may change while it is read */
         if (i > 0 && packed.index <= before.index)
-            return bad(reader, "the order of its arrays");
+            return bad(reader, "the arrays are out of order");
         AVO_TRY(read_array(reader, &packed, i > 0 ? &before : NULL));
         before = packed;
     }
@@ -248,7 +246,7 @@ static avo_status read_modules(packed_reader *reader) {
     struct adapter_storage *storage = adapter->storage;
     uint32_t count = reader->header.module_count;
     if (count == 0)
-        return bad(reader, "it names no modules");
+        return bad(reader, "there are no modules");
     storage->modules = arena_take_array(&storage->arena, count, sizeof(*storage->modules));
     storage->module_index = arena_take_array(&storage->arena, count, sizeof(uint32_t));
     storage->norms = arena_take_array(&storage->arena, count, sizeof(double));
@@ -261,7 +259,7 @@ static avo_status read_modules(packed_reader *reader) {
             from.rank > ADAPTER_RANK_MAX || from.name_bytes > ADAPTER_NAME_MAX ||
             (uint64_t)from.name_at + from.name_bytes > reader->header.names_bytes ||
             !name_is_plain(reader->names + from.name_at, from.name_bytes) || !isfinite(from.scale))
-            return bad(reader, "a module");
+            return bad(reader, "invalid module entry");
         const char *name =
             arena_copy_text(&storage->arena, reader->names + from.name_at, from.name_bytes);
         if (name == NULL)
@@ -277,7 +275,7 @@ static avo_status read_modules(packed_reader *reader) {
     AVO_TRY(packed_check_modules(adapter, reader->modules, &fit, reader->error));
     return fit && adapter->modules_expected == count
                ? AVO_OK
-               : bad(reader, "its modules are not those of its arrays");
+               : bad(reader, "modules and arrays do not match");
 }
 
 avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error) {
@@ -292,10 +290,10 @@ avo_status packed_open(avo_adapter *adapter, bytes_view bytes, avo_error *error)
     const model_view *base = reader.base->view;
     adapter_sum_up(adapter, base->layers);
     if (adapter->view.gains && strcmp(adapter->method, "dora") != 0)
-        return bad(&reader, "its method");
+        return bad(&reader, "DoRA magnitudes, but the method is not DoRA");
     adapter_digest(&adapter->view, base->layers, base, adapter->view.digest);
     if (adapter->view.digest[0] != reader.header.digest[0] ||
         adapter->view.digest[1] != reader.header.digest[1])
-        return bad(&reader, "its numbers are not those that were written");
+        return bad(&reader, "checksum mismatch in the values");
     return AVO_OK;
 }

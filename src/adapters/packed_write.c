@@ -119,7 +119,7 @@ static avo_status take_head(const avo_adapter *adapter, arena *arena, size_t *na
     head->names = arena_take(arena, *names_bytes + 1);
     if (head->header == NULL || head->arrays == NULL || head->modules == NULL ||
         head->names == NULL)
-        return status_no_memory(error, "the head of a packed adapter",
+        return status_no_memory(error, "the header of a packed adapter",
                                 arrays * sizeof(*head->arrays));
     return AVO_OK;
 }
@@ -178,7 +178,8 @@ static avo_status spare_sources(const avo_adapter *adapter, const char *path, av
 
 avo_status adapter_write(const avo_adapter *adapter, const char *path, avo_error *error) {
     if (adapter->storage == NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: this adapter came from no file",
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: the adapter was not opened from a file and cannot be packed",
                            adapter->path);
     AVO_TRY(spare_sources(adapter, path, error));
     const adapter_base *base = &adapter->storage->base;

@@ -69,8 +69,8 @@ static avo_status refuse(const peft_reader *reader, const source_tensor *tensor,
 static avo_status no_module(const peft_reader *reader, const source_tensor *tensor) {
     const model_config *config = reader->draft->base->config;
     return status_fail(reader->error, AVO_ERROR_FORMAT,
-                       "%s: tensor %.*s matches no part of the model (%s, %u layers, modules begin "
-                       "with \"" PREFIX "%s\")",
+                       "%s: tensor %.*s matches no part of the model (%s, %u layers, module names "
+                       "begin with \"" PREFIX "%s\")",
                        reader->draft->path, TEXT_ARGUMENT(tensor->name),
                        source_architecture_name(config->architecture), config->layers,
                        reader->wrapper != NULL ? reader->wrapper
@@ -118,7 +118,7 @@ static avo_status place_tensor(peft_reader *reader, const source_tensor *tensor)
     const model_config *config = draft->base->config;
     text_view name = tensor->name;
     if (!text_starts(name, TEXT_LITERAL(PREFIX)))
-        return refuse(reader, tensor, "does not begin with \"" PREFIX "\", as PEFT's tensors do");
+        return refuse(reader, tensor, "does not begin with \"" PREFIX "\", as PEFT tensors do");
     name.data += sizeof(PREFIX) - 1;
     name.size -= sizeof(PREFIX) - 1;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
@@ -136,7 +136,7 @@ static avo_status place_tensor(peft_reader *reader, const source_tensor *tensor)
         if (place == NULL)
             return no_module(reader, tensor);
         if (*place != NULL)
-            return refuse(reader, tensor, "is there under two names");
+            return refuse(reader, tensor, "appears under two names");
         *place = tensor;
         reader->tokens = endings[i].kind == KEY_TOKENS ? tensor : reader->tokens;
         return keep_name(reader, module, module_text);
@@ -172,20 +172,20 @@ static avo_status map_tokens(const peft_reader *reader, module_draft *embedding)
     const json_value *list = reader->config->tokens;
     size_t vocabulary = draft->base->view->embedding.rows;
     if ((list == NULL) != (reader->tokens == NULL))
-        return status_fail(
-            reader->error, AVO_ERROR_FORMAT,
-            "%s: trainable_token_indices and trainable_tokens_delta belong together, "
-            "and one is missing",
-            draft->path);
+        return status_fail(reader->error, AVO_ERROR_FORMAT,
+                           "%s: trainable_token_indices and trainable_tokens_delta must both be "
+                           "present, one is missing",
+                           draft->path);
     if (list == NULL)
         return AVO_OK;
     if (!text_ends(text_from(embedding->name), reader->config->tokens_of))
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: trainable_token_indices of %.*s is not supported; of the embedding "
-                           "they are",
-                           draft->path, TEXT_ARGUMENT(reader->config->tokens_of));
+        return status_fail(
+            reader->error, AVO_ERROR_UNSUPPORTED,
+            "%s: trainable_token_indices is supported for the embedding only, not for %.*s",
+            draft->path, TEXT_ARGUMENT(reader->config->tokens_of));
     if (reader->tokens->shape[0] != list->array.count)
-        return refuse(reader, reader->tokens, "has not as many rows as trainable_token_indices");
+        return refuse(reader, reader->tokens,
+                      "must have one row per entry of trainable_token_indices");
     uint32_t *rows = arena_take_array(draft->arena, vocabulary, sizeof(*rows));
     if (rows == NULL)
         return status_no_memory(reader->error, "tokens", vocabulary * sizeof(*rows));
@@ -196,7 +196,7 @@ static avo_status map_tokens(const peft_reader *reader, module_draft *embedding)
             return status_fail(
                 reader->error, AVO_ERROR_FORMAT, "%s: trainable_token_indices: token %lld is %s",
                 draft->path, (long long)token,
-                (uint64_t)token >= vocabulary ? "none of the model's" : "named twice");
+                (uint64_t)token >= vocabulary ? "not in the vocabulary" : "named twice");
         rows[token] = (uint32_t)i;
     }
     embedding->token_row = rows;
@@ -215,8 +215,8 @@ static avo_status tie_head(const peft_reader *reader, module_draft *head) {
         return AVO_OK;
     if (tokens && (head->targeted || head->weight != NULL || head->down != NULL))
         return module_refuse(
-            reader, head->name != NULL ? head->name : "of the head",
-            "is the embedding, of which tokens are trained, and has an adapter too");
+            reader, head->name != NULL ? head->name : "output head",
+            "is tied to the embedding, which has trained tokens, and cannot have an adapter too");
     if (head->weight == NULL && !head->targeted && embedding->weight != NULL) {
         head->weight = embedding->weight;
         head->token_row = embedding->token_row;
@@ -234,14 +234,14 @@ static avo_status check_extras(const peft_reader *reader, const module_draft *mo
     const peft_config *config = reader->config;
     if (!module->targeted && module->magnitude != NULL)
         return module_refuse(reader, name,
-                             "has a magnitude vector, but target_modules does not mean it");
+                             "has a magnitude vector, but target_modules does not match it");
     if (!module->targeted && module->up_bias != NULL)
         return module_refuse(reader, name,
-                             "has a lora_B.bias, but target_modules does not mean it");
+                             "has a lora_B.bias, but target_modules does not match it");
     if (module->targeted && config->dora != (module->magnitude != NULL))
         return module_refuse(reader, name,
-                             config->dora ? "has no magnitude vector, and use_dora is set"
-                                          : "has a magnitude vector, and use_dora is not set");
+                             config->dora ? "has no magnitude vector, but use_dora is set"
+                                          : "has a magnitude vector, but use_dora is not set");
     if (module->targeted && config->lora_bias != (module->up_bias != NULL) &&
         role != MODULE_EMBEDDING)
         return module_refuse(reader, name, "and the option lora_bias disagree about lora_B.bias");
@@ -274,21 +274,22 @@ static avo_status check_module(const peft_reader *reader, const module_draft *mo
     bool low_rank = module->down != NULL || module->up != NULL;
     const char *wrong = NULL;
     if (low_rank && !module->targeted)
-        wrong = "has LoRA tensors, but target_modules does not mean it";
+        wrong = "has LoRA tensors, but target_modules does not match it";
     else if (module->targeted && !low_rank)
-        wrong = "is targeted, but its LoRA tensors are missing";
+        wrong = "is in target_modules, but its LoRA tensors are missing";
     else if (module->copy != NULL && (!low_rank || !table))
-        wrong = "has a base_layer.weight, which only embeddings and heads with LoRA have";
+        wrong = "has a base_layer.weight, which is allowed for embeddings and output heads with "
+                "LoRA only";
     else if (module->weight != NULL && !module->saved && !table)
         /* PEFT may save embeddings and heads unasked; both are then loaded into the base. */
         wrong = "has a weight, but modules_to_save does not name it";
     else if (module->saved && module->weight == NULL)
         wrong = "is in modules_to_save, but its weight is missing";
     else if (module->bias != NULL && !module->bias_saved)
-        wrong = biased ? "has a bias, but the option bias does not say so"
-                       : "has a bias, and the base model's has none";
+        wrong = biased ? "has a bias, but the option bias excludes it"
+                       : "has a bias, but the base model has none";
     else if (module->bias_saved && module->bias == NULL)
-        wrong = "should have a trained bias, and has none";
+        wrong = "must have a trained bias, but it is missing";
     return wrong != NULL ? module_refuse(reader, name, wrong)
                          : check_extras(reader, module, role, name);
 }
@@ -324,7 +325,7 @@ static avo_status read_all(peft_reader *reader) {
     }
     if (draft->modules_expected == 0)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: target_modules means no module of this model (%s)", draft->path,
+                           "%s: target_modules matches no module of this model (%s)", draft->path,
                            source_architecture_name(config->architecture));
     return AVO_OK;
 }

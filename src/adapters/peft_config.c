@@ -49,10 +49,11 @@ static avo_status check_type(const config_reader *reader) {
     if (text_is(type, "LORA"))
         return AVO_OK;
     if (type.size == 0)
-        return bad(reader, "peft_type", "is missing: this is no PEFT adapter");
-    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: peft_type \"%.*s\" is not supported; LORA is (with rsLoRA and DoRA)",
-                       reader->path, TEXT_ARGUMENT(type));
+        return bad(reader, "peft_type", "is missing; this is not a PEFT adapter");
+    return status_fail(
+        reader->error, AVO_ERROR_UNSUPPORTED,
+        "%s: peft_type \"%.*s\" is not supported; supported: LORA (with rsLoRA and DoRA)",
+        reader->path, TEXT_ARGUMENT(type));
 }
 
 /* These starts change the base model's weights as well, so that A and B alone are half of it. */
@@ -66,17 +67,16 @@ static avo_status check_start(const config_reader *reader) {
         if (text_starts(start->string, text_from(residual[i])))
             return status_fail(
                 reader->error, AVO_ERROR_UNSUPPORTED,
-                "%s: init_lora_weights \"%.*s\" has changed the base model too; save "
-                "the adapter with path_initial_model_for_weight_conversion, which "
-                "makes it plain LoRA",
+                "%s: init_lora_weights \"%.*s\" also changed the base model; save the adapter with "
+                "path_initial_model_for_weight_conversion, which makes it plain LoRA",
                 reader->path, TEXT_ARGUMENT(start->string));
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (text_is(start->string, own[i]))
             return AVO_OK;
-    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: init_lora_weights \"%.*s\" is not known, and it may have changed the "
-                       "base model too",
-                       reader->path, TEXT_ARGUMENT(start->string));
+    return status_fail(
+        reader->error, AVO_ERROR_UNSUPPORTED,
+        "%s: unknown init_lora_weights \"%.*s\", which may have changed the base model too",
+        reader->path, TEXT_ARGUMENT(start->string));
 }
 
 static avo_status check_options(const config_reader *reader) {
@@ -104,7 +104,7 @@ static avo_status check_options(const config_reader *reader) {
         for (size_t j = 0; j < sizeof(harmless) / sizeof(harmless[0]); j++)
             known = known || text_is(member->key, harmless[j]);
         if (!known && says_something(&member->value))
-            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED, "%s: option %.*s is not known",
+            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED, "%s: unknown option %.*s",
                                reader->path, TEXT_ARGUMENT(member->key));
     }
     AVO_TRY(check_type(reader));
@@ -116,11 +116,12 @@ static avo_status check_options(const config_reader *reader) {
 static avo_status check_strings(const config_reader *reader, const char *key,
                                 const json_value *list) {
     if (list->array.count > NAMES_MAX)
-        return status_fail(reader->error, AVO_ERROR_LIMIT, "%s: %s has %zu entries, at most %d",
-                           reader->path, key, list->array.count, NAMES_MAX);
+        return status_fail(reader->error, AVO_ERROR_LIMIT,
+                           "%s: %s has %zu entries, must have at most %d", reader->path, key,
+                           list->array.count, NAMES_MAX);
     for (size_t i = 0; i < list->array.count; i++)
         if (list->array.items[i].kind != JSON_STRING)
-            return bad(reader, key, "has an entry that is no string");
+            return bad(reader, key, "has an entry that is not a string");
     return AVO_OK;
 }
 
@@ -136,7 +137,7 @@ static avo_status read_names(const config_reader *reader, const char *key, peft_
         return AVO_OK;
     }
     if (value->kind != JSON_ARRAY)
-        return bad(reader, key, "is neither a string nor a list of strings");
+        return bad(reader, key, "must be a string or a list of strings");
     names->list = value;
     return check_strings(reader, key, value);
 }
@@ -154,10 +155,11 @@ static avo_status read_patterns(const config_reader *reader, const char *key,
     if (!says_something(value))
         return AVO_OK;
     if (value->kind != JSON_OBJECT)
-        return bad(reader, key, "is no object");
+        return bad(reader, key, "is not an object");
     if (value->object.count > PATTERNS_MAX)
-        return status_fail(reader->error, AVO_ERROR_LIMIT, "%s: %s has %zu entries, at most %d",
-                           reader->path, key, value->object.count, PATTERNS_MAX);
+        return status_fail(reader->error, AVO_ERROR_LIMIT,
+                           "%s: %s has %zu entries, must have at most %d", reader->path, key,
+                           value->object.count, PATTERNS_MAX);
     bool whole = strcmp(key, "rank_pattern") == 0;
     for (size_t i = 0; i < value->object.count; i++) {
         const json_value *entry = &value->object.members[i].value;
@@ -165,9 +167,9 @@ static avo_status read_patterns(const config_reader *reader, const char *key,
                                 entry->integer <= ADAPTER_RANK_MAX
                           : is_alpha(entry);
         if (!good)
-            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[\"%.*s\"] is no %s",
+            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[\"%.*s\"] must be a %s",
                                reader->path, key, TEXT_ARGUMENT(value->object.members[i].key),
-                               whole ? "rank in 1…256" : "number in -1e9…1e9");
+                               whole ? "rank from 1 to 256" : "number from -1e9 to 1e9");
     }
     *object = value;
     return AVO_OK;
@@ -183,7 +185,7 @@ static avo_status read_bias(const config_reader *reader, peft_config *config) {
     else if (text_is(bias, "lora_only"))
         config->bias = PEFT_BIAS_LORA;
     else
-        return bad(reader, "bias", "is none of \"none\", \"all\", \"lora_only\"");
+        return bad(reader, "bias", "must be \"none\", \"all\" or \"lora_only\"");
     return AVO_OK;
 }
 
@@ -196,7 +198,7 @@ static avo_status read_layers(const config_reader *reader, peft_config *config) 
     for (size_t i = 0; good && layers->kind == JSON_ARRAY && i < layers->array.count; i++)
         good = layers->array.items[i].kind == JSON_INTEGER;
     if (!good || (layers->kind == JSON_ARRAY && layers->array.count > SOURCE_LAYERS_MAX))
-        return bad(reader, "layers_to_transform", "is neither a number nor a list of numbers");
+        return bad(reader, "layers_to_transform", "must be a number or a list of numbers");
     config->layers = layers;
     return read_names(reader, "layers_pattern", &config->layers_pattern);
 }
@@ -212,13 +214,13 @@ static avo_status read_tokens(const config_reader *reader, peft_config *config) 
         value = &value->object.members[0].value;
     } else if (value->kind == JSON_OBJECT) {
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: %s of several modules is not supported", reader->path, key);
+                           "%s: %s for several modules is not supported", reader->path, key);
     }
     bool good = value->kind == JSON_ARRAY && value->array.count > 0;
     for (size_t i = 0; good && i < value->array.count; i++)
         good = value->array.items[i].kind == JSON_INTEGER && value->array.items[i].integer >= 0;
     if (!good)
-        return bad(reader, key, "is no list of tokens");
+        return bad(reader, key, "is not a list of tokens");
     config->tokens = value;
     return AVO_OK;
 }
@@ -246,14 +248,14 @@ static avo_status read_targets(const config_reader *reader, peft_config *config)
     peft_names saves = {0};
     AVO_TRY(read_names(reader, "modules_to_save", &saves));
     if (saves.pattern)
-        return bad(reader, "modules_to_save", "is no list of strings");
+        return bad(reader, "modules_to_save", "is not a list of strings");
     config->saves = saves.list;
     return AVO_OK;
 }
 
 static avo_status read_all(const config_reader *reader, peft_config *config) {
     if (reader->root->kind != JSON_OBJECT)
-        return bad(reader, "the file", "is no JSON object");
+        return bad(reader, "the file", "is not a JSON object");
     AVO_TRY(check_options(reader));
     int64_t rank = 8;
     config->alpha = 8.0;
@@ -281,7 +283,8 @@ avo_status peft_config_read(arena *arena, bytes_view bytes, const char *path, pe
     if (root == NULL)
         return status_no_memory(error, "adapter_config.json", sizeof(*root));
     if (bytes.size > CONFIG_TREE_MAX / 8)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes, at most %zu", path, bytes.size,
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "%s: the file has %zu bytes, must have at most %zu", path, bytes.size,
                            CONFIG_TREE_MAX / 8);
     avo_status status =
         json_parse(arena, (text_view){(const char *)bytes.data, bytes.size}, root, error);

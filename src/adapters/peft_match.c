@@ -65,7 +65,7 @@ static int count_step(pcre2_callout_block *block, void *context) {
 static avo_status compile(peft_matcher *matcher, const char *before, text_view pattern,
                           const char *behind, pcre2_code **out, avo_error *error) {
     if (pattern.size > PATTERN_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "a pattern of %zu bytes, at most %d",
+        return status_fail(error, AVO_ERROR_LIMIT, "a pattern has %zu bytes, must have at most %d",
                            pattern.size, PATTERN_MAX);
     buffer text;
     buffer_init(&text, matcher->allocator, PATTERN_MAX + 64);

@@ -59,7 +59,7 @@ static avo_status make_panels(random_maker *maker, quant_type type, float deviat
     uint64_t panel_bytes = 0;
     if (!weight_bytes(type, QUANT_LAYOUT_PANELS, rows, k, &bytes) ||
         !weight_panel_bytes(type, k, &panel_bytes))
-        return status_fail(maker->error, AVO_ERROR_ARGUMENT, "a random adapter of %s",
+        return status_fail(maker->error, AVO_ERROR_ARGUMENT, "random adapters cannot have type %s",
                            quant_name(type));
     uint8_t *data = maker->panels + maker->panels_bytes;
     maker->panels_bytes += (size_t)bytes; /* whole lines */
@@ -242,10 +242,11 @@ avo_status adapter_random(const adapter_base *base, const adapter_random_options
                           const avo_allocator *allocator, avo_adapter **out, avo_error *error) {
     *out = NULL;
     if (options->rank == 0 || options->rank > ADAPTER_RANK_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "rank: %u is not in 1…%d", options->rank,
+        return status_fail(error, AVO_ERROR_ARGUMENT, "rank is %u, must be 1 to %d", options->rank,
                            ADAPTER_RANK_MAX);
     if (options->type != QUANT_Q8C && options->type != QUANT_F16 && options->type != QUANT_F32)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a random adapter of %s",
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "random adapters must have type q8, f16 or f32, not %s",
                            quant_name(options->type));
     random_adapter *own = allocator_take_array(allocator, 1, sizeof(*own));
     if (own == NULL)

@@ -56,8 +56,8 @@ static avo_status check_name(const char *name, avo_error *error) {
     if (good)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "adapter name \"%.*s\": letters, digits and -_.:/ only, no \"..\", not "
-                       "beginning with \"/\" or \".\", shorter than %d",
+                       "invalid adapter name \"%.*s\": use letters, digits and -_.:/ only, no "
+                       "\"..\", do not begin with \"/\" or \".\", and use fewer than %d characters",
                        (int)(size > 100 ? 100 : size), name == NULL ? "" : name, ADAPTER_NAME_MAX);
 }
 
@@ -81,7 +81,7 @@ static bool find(const adapter_registry *registry, const char *name, size_t *at)
 }
 
 static avo_status not_found(const char *name, avo_error *error) {
-    return status_fail(error, AVO_ERROR_NOT_FOUND, "no adapter is called \"%.200s\"", name);
+    return status_fail(error, AVO_ERROR_NOT_FOUND, "no adapter is named \"%.200s\"", name);
 }
 
 static void free_entry(const adapter_registry *registry, entry *e) {
@@ -230,8 +230,8 @@ static avo_status make_room(adapter_registry *registry, const entry *except, con
             idle += cost_of(e->adapter);
     if (used - idle + needed > most)
         return status_fail(error, AVO_ERROR_FULL,
-                           "adapter \"%s\" takes %llu bytes, of %llu in all %llu are in use: none "
-                           "of them is idle",
+                           "adapter \"%s\" needs %llu bytes of %llu; %llu are used by adapters in "
+                           "use, so none can be evicted",
                            name, (unsigned long long)needed, (unsigned long long)most,
                            (unsigned long long)(used - idle));
     for (entry *e = registry->oldest, *next; used + needed > most; e = next) {
@@ -415,7 +415,7 @@ avo_status registry_load(adapter_registry *registry, const char *name, const cha
     avo_adapter *adapter = NULL, *closed = NULL;
     AVO_TRY(check_name(name, error));
     if (path == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path must not be NULL");
     AVO_TRY(make_entry(registry, name, path, pinned, &fresh, error));
     reservation own = {.registry = registry, .name = name};
     avo_status status = lazy ? AVO_OK : open_files(&own, path, &adapter, error);

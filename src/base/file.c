@@ -119,8 +119,9 @@ avo_status file_join(char *path, size_t capacity, const char *folder, const char
     const char *slash = folder_bytes > 0 && folder[folder_bytes - 1] == '/' ? "" : "/";
     int length = snprintf(path, capacity, "%s%s%s", folder, slash, name);
     if (length < 0 || (size_t)length >= capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long (%zu bytes at most): %.200s…",
-                           capacity - 1, folder);
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the path is too long (at most %zu bytes): %.200s…", capacity - 1,
+                           folder);
     return AVO_OK;
 }
 
@@ -139,19 +140,18 @@ text_view file_last_part(const char *path) {
 static avo_status writer_target(file_writer *writer, const char *path, avo_error *error) {
     struct stat info;
     if (strlen(path) >= sizeof(writer->path))
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", path);
+        return status_fail(error, AVO_ERROR_LIMIT, "the path is too long: %.200s…", path);
     memcpy(writer->path, path, strlen(path) + 1);
     if (lstat(path, &info) != 0)
         return AVO_OK;
     if (S_ISLNK(info.st_mode)) {
         _Static_assert(sizeof(writer->path) >= PATH_MAX, "realpath writes up to PATH_MAX bytes");
         if (realpath(path, writer->path) == NULL)
-            return status_fail(error, AVO_ERROR_IO, "%s: a link that leads nowhere; remove it",
-                               path);
+            return status_fail(error, AVO_ERROR_IO, "%s: the link has no target; remove it", path);
     }
     if (stat(writer->path, &info) == 0 && !S_ISREG(info.st_mode))
-        return status_fail(error, AVO_ERROR_IO, "%s: exists and is no regular file; not replaced",
-                           path);
+        return status_fail(error, AVO_ERROR_IO,
+                           "%s: exists and is not a regular file; not replaced", path);
     return AVO_OK;
 }
 
@@ -238,7 +238,8 @@ avo_status file_writer_patch(file_writer *writer, uint64_t offset, const void *d
                              avo_error *error) {
     uint64_t end;
     if (!u64_add(offset, bytes, &end) || end > writer->written)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: patch of %zu bytes at %llu, past %llu",
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: cannot write %zu bytes at offset %llu, past the end (%llu)",
                            writer->path, bytes, (unsigned long long)offset,
                            (unsigned long long)writer->written);
     AVO_TRY(writer_flush(writer, error));

@@ -144,7 +144,7 @@ static avo_status parse_string(parser *p, text_view *string) {
         scan += 2; /* what is behind the backslash is looked at below */
     }
     if (scan >= p->end)
-        return fail(p, "string without end");
+        return fail(p, "unterminated string");
     size_t raw = (size_t)(scan - begin);
     if (high != 0 && utf8_valid_prefix(begin, raw) != raw)
         return fail(p, "invalid UTF-8 in a string");
@@ -168,7 +168,7 @@ static avo_status parse_string(parser *p, text_view *string) {
         c++;
         size_t bytes = take_escape(&c, scan, copy + size);
         if (bytes == 0)
-            return fail(p, "bad escape in a string");
+            return fail(p, "invalid escape in a string");
         size += bytes;
     }
     *string = (text_view){copy, size};
@@ -189,13 +189,13 @@ static avo_status parse_number(parser *p, json_value *value) {
         at++;
     const char *first = at;
     if (!digits(&at, p->end) || (*first == '0' && at - first > 1))
-        return fail(p, "bad number");
+        return fail(p, "invalid number");
     bool integer = true;
     if (at < p->end && *at == '.') {
         integer = false;
         at++;
         if (!digits(&at, p->end))
-            return fail(p, "bad number");
+            return fail(p, "invalid number");
     }
     if (at < p->end && (*at == 'e' || *at == 'E')) {
         integer = false;
@@ -203,12 +203,12 @@ static avo_status parse_number(parser *p, json_value *value) {
         if (at < p->end && (*at == '+' || *at == '-'))
             at++;
         if (!digits(&at, p->end))
-            return fail(p, "bad number");
+            return fail(p, "invalid number");
     }
     size_t bytes = (size_t)(at - begin);
     char text[JSON_NUMBER_MAX + 1];
     if (bytes > JSON_NUMBER_MAX)
-        return fail(p, "number with too many characters");
+        return fail(p, "a number has too many characters");
     memcpy(text, begin, bytes);
     text[bytes] = '\0';
     p->at = at;
@@ -224,7 +224,7 @@ static avo_status parse_number(parser *p, json_value *value) {
     value->kind = JSON_NUMBER;
     value->number = number_from_text(text, NULL);
     if (!isfinite(value->number))
-        return fail(p, "number out of range");
+        return fail(p, "a number is out of range");
     return AVO_OK;
 }
 
@@ -376,7 +376,7 @@ static avo_status parse_value(parser *p, json_value *value) {
 static avo_status parse_text(parser *p, json_value *root) {
     AVO_TRY(parse_value(p, root));
     skip_space(p);
-    return p->at == p->end ? AVO_OK : fail(p, "something follows the value");
+    return p->at == p->end ? AVO_OK : fail(p, "unexpected text after the value");
 }
 
 avo_status json_parse(arena *arena, text_view text, json_value *root, avo_error *error) {
@@ -449,8 +449,9 @@ avo_status json_get_integer(const json_value *object, const char *key, int64_t m
     else
         return wrong_kind(key, "an integer", found, error);
     if (integer < minimum || integer > maximum)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s (line %u): %lld is not in %lld…%lld", key,
-                           found->line, (long long)integer, (long long)minimum, (long long)maximum);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s (line %u) is %lld, must be %lld to %lld",
+                           key, found->line, (long long)integer, (long long)minimum,
+                           (long long)maximum);
     *value = integer;
     return AVO_OK;
 }
@@ -464,7 +465,7 @@ avo_status json_get_number(const json_value *object, const char *key, double min
         return wrong_kind(key, "a number", found, error);
     double number = found->kind == JSON_INTEGER ? (double)found->integer : found->number;
     if (!(number >= minimum && number <= maximum))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s (line %u): %g is not in %g…%g", key,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s (line %u) is %g, must be %g to %g", key,
                            found->line, number, minimum, maximum);
     *value = number;
     return AVO_OK;

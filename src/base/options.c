@@ -16,13 +16,16 @@ avo_status options_take(void *own, size_t own_bytes, const void *given, const ch
     size_t size;
     memcpy(&size, given, sizeof(size));
     if (!size_is_possible(size))
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: the size field says %zu; start from the …_INIT macro", name, size);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%s: the size field is %zu; initialise the structure with its …_INIT macro", name,
+            size);
     const char *bytes = given;
     for (size_t i = own_bytes; i < size; i++)
         if (bytes[i] != 0)
             return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: set by a newer header (%zu bytes, this library knows %zu)",
+                               "%s: set by a newer header (%zu bytes, this library knows %zu); use "
+                               "a newer library",
                                name, size, own_bytes);
     memcpy(own, given, size < own_bytes ? size : own_bytes);
     memcpy(own, &own_bytes, sizeof(own_bytes));

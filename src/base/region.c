@@ -104,10 +104,10 @@ avo_status region_lock(const void *data, size_t bytes, const char *what, avo_err
                            "cannot lock %zu MiB of %s: RLIMIT_MEMLOCK is %llu KiB; raise it "
                            "(ulimit -l, LimitMEMLOCK=) or do not lock",
                            bytes >> 20, what, (unsigned long long)(limit.rlim_cur >> 10));
-    return status_fail(error, AVO_ERROR_MEMORY,
-                       "cannot lock %zu MiB of %s: %s (RLIMIT_MEMLOCK counts all that the process "
-                       "has locked)",
-                       bytes >> 20, what, strerror(reason));
+    return status_fail(
+        error, AVO_ERROR_MEMORY,
+        "cannot lock %zu MiB of %s: %s (RLIMIT_MEMLOCK counts all locked memory of the process)",
+        bytes >> 20, what, strerror(reason));
 }
 
 /* "7f00…-7f10… rw-p …": the range of a mapping; false for the lines about it. */

@@ -177,7 +177,7 @@ static avo_status measure(bench_turns *b, bench_adapters_result *c, avo_error *e
 
 static avo_status measure_case(bench_turns *b, const bench_adapters_result *c, avo_error *error) {
     if (*b->count == b->capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", b->capacity);
+        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu measurements", b->capacity);
     bench_adapters_result *result = &b->results[*b->count];
     *result = *c;
     avo_status status = measure(b, result, error);

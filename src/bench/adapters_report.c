@@ -27,8 +27,9 @@ avo_status bench_adapters_markdown(const bench_report *machine, const char *mode
     }
     if (noisy)
         AVO_TRY(buffer_append_text(
-            out, "\nThe machine was not quiet: half of the turns of a row lie more than 10 points "
-                 "apart.\nMore turns (-r) and shorter ones (-n) help; other work does not.\n"));
+            out,
+            "\nThe machine was not idle: half of the rounds of a row differ by more than 10 "
+            "percentage points.\nUse more rounds (-r), shorter ones (-n), and stop other work.\n"));
     return AVO_OK;
 }
 

@@ -87,7 +87,7 @@ static avo_status open_block(attention_case *one, const bench_heads *heads, cons
                            .context_max = one->depth + one->rows};
     size_t worker_bytes, shared_bytes;
     if (!one->bench->backend->scratch_bytes(&shape, &worker_bytes, &shared_bytes))
-        return status_fail(error, AVO_ERROR_LIMIT, "attention: scratch too large");
+        return status_fail(error, AVO_ERROR_LIMIT, "attention: the scratch is too large");
     size_t bytes = cut_block(one, heads, worker_bytes, shared_bytes);
     AVO_TRY(
         region_open(NULL, bytes, &(region_options){.huge = true}, "attention", &one->block, error));
@@ -114,7 +114,8 @@ static avo_status open_pool(attention_case *one, const bench_heads *heads, avo_e
     one->kv.page_bytes *= one->layers;
     one->kv.layer_offset = one->layer_offset;
     if (!size_multiply(one->kv.page_bytes, one->pages, &bytes))
-        return status_fail(error, AVO_ERROR_LIMIT, "K and V of %u positions", one->depth);
+        return status_fail(error, AVO_ERROR_LIMIT, "K and V of %u positions are too large",
+                           one->depth);
     AVO_TRY(
         region_open(NULL, bytes, &(region_options){.huge = true}, "K and V", &one->pool, error));
     one->kv.pool = one->pool.data;
@@ -171,7 +172,8 @@ static avo_status measure(attention_case *one, const bench_heads *heads, avo_err
 avo_status operation_attention(operation_bench *bench, const bench_heads *heads, kv_type type,
                                uint32_t depth, uint32_t rows, avo_error *error) {
     if (heads->size > BENCH_HEAD_SIZE_MAX || depth > UINT32_MAX / 2 || rows > UINT32_MAX / 4)
-        return status_fail(error, AVO_ERROR_LIMIT, "attention: heads of %u, %u rows behind %u",
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "attention: head size %u, %u rows after %u positions is too large",
                            heads->size, rows, depth);
     attention_case one = {
         .bench = bench,

@@ -193,7 +193,7 @@ avo_status bench_unfused(const avo_model *model, const bench_unfused_options *op
     backend_choice choice;
     AVO_TRY(backend_choose(options->isa, &choice, error));
     if (choice.backend.ops == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "back end %s has no single operations",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "device %s has no single operations",
                            choice.backend.name);
     avo_engine_options engine_options = AVO_ENGINE_OPTIONS_INIT;
     if (options->place != NULL)

@@ -63,8 +63,8 @@ avo_status bench_machine_measure(bench_machine *machine, const char *isa, uint32
                                  machine_limits *limits, avo_error *error) {
     limit_table table;
     if (!limits_of(isa, &table))
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "no limits for \"%s\" on this machine",
-                           isa);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "limits of \"%s\" cannot be measured on this machine", isa);
     AVO_TRY(renew_team(machine, threads, error));
     machine_limits *known = &machine->limits;
     if (known->table.isa != NULL && strcmp(known->table.isa, table.isa) == 0)

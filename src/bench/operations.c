@@ -88,7 +88,7 @@ static avo_status measure_linear(operation_bench *bench, const bench_shape *shap
     uint32_t outputs = shape->outputs, k = shape->k;
     uint64_t matrix_bytes;
     if (!weight_bytes(type, QUANT_LAYOUT_PANELS, outputs, k, &matrix_bytes))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s does not go with %u inputs",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "type %s cannot have %u inputs",
                            quant_name(type), k);
     weight_view weight = {.type = type,
                           .layout = QUANT_LAYOUT_PANELS,
@@ -138,8 +138,8 @@ static avo_status open_memory(operation_bench *bench, avo_error *error) {
         uint64_t bytes;
         if (!weight_bytes(QUANT_F32, QUANT_LAYOUT_PANELS, o->shape[i].outputs, o->shape[i].k,
                           &bytes))
-            return status_fail(error, AVO_ERROR_LIMIT, "a matrix of %u × %u", o->shape[i].outputs,
-                               o->shape[i].k);
+            return status_fail(error, AVO_ERROR_LIMIT, "a matrix of %u × %u is too large",
+                               o->shape[i].outputs, o->shape[i].k);
         largest = bytes > largest ? bytes : largest;
         k = o->shape[i].k > k ? o->shape[i].k : k;
         outputs = o->shape[i].outputs > outputs ? o->shape[i].outputs : outputs;
@@ -225,7 +225,7 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
     AVO_TRY(backend_choose(options->isa, &choice, error));
     if (choice.backend.ops == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "back end %s has no single operations to measure", choice.backend.name);
+                           "device %s has no single operations to measure", choice.backend.name);
     operation_bench bench = {.options = options,
                              .machine = machine,
                              .results = results,

@@ -24,7 +24,7 @@ static const char *bound_name(const bench_result *result) {
 
 avo_status bench_results_next(bench_results *results, bench_result **next, avo_error *error) {
     if (results->count >= results->capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu cases", results->capacity);
+        return status_fail(error, AVO_ERROR_LIMIT, "more than %zu measurements", results->capacity);
     *next = &results->item[results->count++];
     return AVO_OK;
 }

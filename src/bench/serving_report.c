@@ -83,7 +83,7 @@ static avo_status markdown_check(const serving_result *result, buffer *out) {
     if (!result->checked)
         return AVO_OK;
     return buffer_format(out,
-                         "\nOne by one, the same requests gave %s (%u of %u differ) in %.1f s; "
+                         "\nRun one by one, the same requests gave %s (%u of %u differ) in %.1f s; "
                          "together they took %.1f s.\n",
                          result->different == 0 ? "the same bytes" : "OTHER BYTES",
                          result->different, result->finished, result->check_seconds,
@@ -125,7 +125,7 @@ avo_status bench_serving_markdown(const char *model, const serving_options *opti
         100.0 * share(info->delivery_seconds, result->seconds)));
     if (info->prefill_threads > 0)
         AVO_TRY(buffer_format(out,
-                              "Cores: %s; %llu steps of prompts beside others took %.1f %% of the "
+                              "Cores: %s; prefill steps in parallel (%llu) took %.1f %% of the "
                               "time, the last one with %u threads.\n",
                               options->scheduler.cores, (unsigned long long)info->prefill_steps,
                               100.0 * share(info->prefill_seconds, result->seconds),

@@ -138,10 +138,10 @@ static avo_status open_run(kl_run *run, const avo_model *model, const avo_model 
     avo_model_describe(model, &info);
     avo_model_describe(reference, &reference_info);
     if (info.vocabulary != reference_info.vocabulary)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the model has %u tokens and the reference %u: their predictions cannot "
-                           "be compared",
-                           info.vocabulary, reference_info.vocabulary);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "the model has %u tokens and the reference %u; their predictions cannot be compared",
+            info.vocabulary, reference_info.vocabulary);
     run->capacity = count;
     run->divergences = allocator_take(NULL, count * sizeof(float));
     if (run->divergences == NULL)

@@ -32,7 +32,7 @@ avo_status eval_logits(const avo_model *model, const int32_t *tokens, size_t cou
         return status_fail(error, AVO_ERROR_ARGUMENT, "there are no tokens");
     if (count > UINT32_MAX || (options->context != 0 && count > options->context))
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "%zu tokens, but the context holds %u; raise --ctx", count,
+                           "%zu tokens do not fit the context of %u; raise --ctx", count,
                            options->context);
     scorer scorer;
     uint32_t context = options->context != 0 ? options->context : (uint32_t)count;

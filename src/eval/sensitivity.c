@@ -117,7 +117,7 @@ static avo_status measure(trial *t) {
     for (uint32_t i = 0; i < kinds.count; i++)
         AVO_TRY(measure_kind(t, kinds.name[i]));
     if (t->found->kinds == 0)
-        return status_fail(t->error, AVO_ERROR_UNSUPPORTED, "%s: nothing could be measured",
+        return status_fail(t->error, AVO_ERROR_UNSUPPORTED, "%s: no matrix could be measured",
                            t->path);
     return measure_bands(t, info.layers);
 }
@@ -129,7 +129,7 @@ avo_status eval_sensitivity(const char *path, const avo_model *reference, const 
     *found = (pack_sensitivity){0};
     if (count < TOKENS_MIN)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a text of %zu tokens is too short to measure on", count);
+                           "the text has %zu tokens, which is too short to measure with", count);
     trial t = {.path = path,
                .temporary = temporary,
                .options = options,

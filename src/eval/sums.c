@@ -33,6 +33,6 @@ avo_status eval_check_number(double value, size_t position, avo_error *error) {
     if (!isnan(value))
         return AVO_OK;
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "the logits at position %zu are not numbers: the weights are broken",
+                       "the logits at position %zu contain NaN or Inf; the weights are damaged",
                        position);
 }

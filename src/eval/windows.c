@@ -65,18 +65,17 @@ static avo_status sliding(walk *walk) {
 
 avo_status windows_check(size_t count, const eval_options *options, avo_error *error) {
     if (options->context < 4)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "windows of %u tokens; at least 4",
-                           options->context);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the window has %u tokens, must have at least 4", options->context);
     if (options->stride >= options->context)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a stride of %u tokens leaves gaps between windows of %u; make it "
-                           "smaller than the window",
+                           "the stride is %u tokens, must be smaller than the window (%u)",
                            options->stride, options->context);
     size_t needed = options->stride == 0 ? options->context : 2;
     if (count < needed)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the text has %zu tokens, but %zu are needed; take a longer text or a "
-                           "smaller window",
+                           "the text has %zu tokens, must have at least %zu; use a longer text or "
+                           "a smaller window",
                            count, needed);
     return AVO_OK;
 }

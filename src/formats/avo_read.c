@@ -33,37 +33,44 @@ avo_header avo_source_header(const model_source *source) {
 static avo_status read_header(const model_source *source, avo_header *header, avo_error *error) {
     bytes_view file = source->files[0].map.bytes;
     if (file.size < sizeof(*header))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes, a .avo header has %zu",
-                           source->path, file.size, sizeof(*header));
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: the file has %zu bytes, less than an .avo header (%zu); it is truncated",
+            source->path, file.size, sizeof(*header));
     memcpy(header, file.data, sizeof(*header));
     if (memcmp(header->magic, AVO_MAGIC, sizeof(header->magic)) != 0)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: the first bytes are not those of a .avo file", source->path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: not an .avo file: wrong magic bytes",
+                           source->path);
     if (header->version != AVO_VERSION)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: .avo version %u, this avocet reads version %u", source->path,
-                           header->version, AVO_VERSION);
+                           "%s: .avo version is %u, this avocet reads version %u; pack the model "
+                           "again or use a matching avocet",
+                           source->path, header->version, AVO_VERSION);
     avo_header summed = *header;
     summed.sum = 0;
     if (hash_bytes(&summed, sizeof(summed)) != header->sum)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: the header's sum is wrong: damaged file",
-                           source->path);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: header checksum mismatch: the file is damaged, copy or pack it again",
+            source->path);
     if (header->header_bytes != sizeof(*header) || header->reserved != 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: header of %u bytes, reserved field %llx",
-                           source->path, header->header_bytes,
-                           (unsigned long long)header->reserved);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: header size is %u (must be 256) or its reserved field is %llx (must be 0)",
+            source->path, header->header_bytes, (unsigned long long)header->reserved);
     if (header->file_bytes != file.size)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %zu bytes, but the header says %llu: cut off or appended to",
-                           source->path, file.size, (unsigned long long)header->file_bytes);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: the file has %zu bytes but its header says %llu: truncated or appended to",
+            source->path, file.size, (unsigned long long)header->file_bytes);
     if (header->tensor_count == 0 || header->tensor_count > SOURCE_TENSORS_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u tensors, not in 1…%d", source->path,
-                           header->tensor_count, SOURCE_TENSORS_MAX);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor count is %u, must be 1 to %d",
+                           source->path, header->tensor_count, SOURCE_TENSORS_MAX);
     if (header->data_offset % AVO_DATA_ALIGNMENT != 0 || header->data_offset > file.size)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensors begin at %llu, which is past the end or no multiple of %u",
-                           source->path, (unsigned long long)header->data_offset,
-                           AVO_DATA_ALIGNMENT);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: tensor data begins at %llu, must be inside the file and a multiple of %u",
+            source->path, (unsigned long long)header->data_offset, AVO_DATA_ALIGNMENT);
     return AVO_OK;
 }
 
@@ -85,22 +92,24 @@ static avo_status check_sections(const model_source *source, const avo_header *h
         if (section->offset % 8 != 0 || section->offset < at || section->bytes > most[i] ||
             !u64_add(section->offset, section->bytes, &end) || end > header->data_offset)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: %s section of %llu bytes at %llu: out of place, or more than "
-                               "%llu",
+                               "%s: %s section (%llu bytes at offset %llu) overlaps another "
+                               "section, passes the tensor data or exceeds %llu bytes",
                                source->path, section_names[i], (unsigned long long)section->bytes,
                                (unsigned long long)section->offset, (unsigned long long)most[i]);
         at = end;
     }
     if (header->section[AVO_MANIFEST].bytes != most[AVO_MANIFEST])
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: manifest of %llu bytes for %u tensors",
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: manifest has %llu bytes, which does not match %u tensors",
                            source->path, (unsigned long long)header->section[AVO_MANIFEST].bytes,
                            header->tensor_count);
     for (avo_section_kind i = 0; i < AVO_SECTION_COUNT; i++) {
         bytes_view bytes = section_bytes(source, header, i);
         if (section_is_small(i) && hash_bytes(bytes.data, bytes.size) != header->section[i].sum)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the sum of the %s section is wrong: damaged file", source->path,
-                               section_names[i]);
+                               "%s: checksum mismatch in the %s section: the file is damaged, copy "
+                               "or pack it again",
+                               source->path, section_names[i]);
     }
     return AVO_OK;
 }
@@ -126,7 +135,7 @@ static avo_status check_numbers(const model_source *source, const avo_header *he
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].in_header != numbers[i].in_config)
             return status_fail(
-                error, AVO_ERROR_FORMAT, "%s: %s is %u in the header and %u in the configuration",
+                error, AVO_ERROR_FORMAT, "%s: %s is %u in the header but %u in the configuration",
                 source->path, numbers[i].name, numbers[i].in_header, numbers[i].in_config);
     return AVO_OK;
 }
@@ -164,11 +173,13 @@ static avo_status read_name(const model_source *source, const avo_header *header
     bytes_view names = section_bytes(source, header, AVO_NAMES);
     if (entry->name_offset > names.size || entry->name_bytes > names.size - entry->name_offset)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: name of tensor %u, %u bytes at %u, passes the end of %zu",
+                           "%s: name of tensor %u (%u bytes at offset %u) passes the end of the "
+                           "name section (%zu bytes)",
                            source->path, index, entry->name_bytes, entry->name_offset, names.size);
     *name = (text_view){(const char *)names.data + entry->name_offset, entry->name_bytes};
     if (!name_is_good(*name))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: name of tensor %u is no tensor name",
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: name of tensor %u is empty, too long or not printable text",
                            source->path, index);
     return AVO_OK;
 }
@@ -182,27 +193,26 @@ static avo_status read_tensor(model_source *source, const avo_header *header, ui
     AVO_TRY(read_name(source, header, &entry, index, &name, error));
     if (quant_info_of(entry.type) == NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %.*s: type %u is not known; use a newer avocet",
-                           source->path, TEXT_ARGUMENT(name), entry.type);
+                           "%s: tensor %.*s: unknown type %u; use a newer avocet", source->path,
+                           TEXT_ARGUMENT(name), entry.type);
     uint64_t bytes, end;
     if (entry.reserved != 0 || !avo_tensor_bytes((quant_type)entry.type, (quant_layout)entry.layout,
                                                  entry.rank, entry.shape, &bytes))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor %.*s: type %s, layout %u, rank %u and shape [%llu, %llu] do "
-                           "not go together",
-                           source->path, TEXT_ARGUMENT(name), quant_name(entry.type), entry.layout,
-                           entry.rank, (unsigned long long)entry.shape[0],
-                           (unsigned long long)entry.shape[1]);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: tensor %.*s: type %s, layout %u, rank %u and shape [%llu, %llu] do not match",
+            source->path, TEXT_ARGUMENT(name), quant_name(entry.type), entry.layout, entry.rank,
+            (unsigned long long)entry.shape[0], (unsigned long long)entry.shape[1]);
     if (bytes != entry.bytes)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor %.*s: %llu bytes, its shape needs %llu", source->path,
+                           "%s: tensor %.*s has %llu bytes, its shape needs %llu", source->path,
                            TEXT_ARGUMENT(name), (unsigned long long)entry.bytes,
                            (unsigned long long)bytes);
     if (entry.offset % AVO_TENSOR_ALIGNMENT != 0 || entry.offset < *at ||
         !u64_add(entry.offset, bytes, &end) || end > header->file_bytes)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor %.*s: %llu bytes at %llu: misaligned, over the tensor "
-                           "before, or past the end",
+                           "%s: tensor %.*s (%llu bytes at offset %llu) is misaligned, overlaps "
+                           "the previous tensor or passes the end of the file",
                            source->path, TEXT_ARGUMENT(name), (unsigned long long)bytes,
                            (unsigned long long)entry.offset);
     *at = end;
@@ -225,8 +235,9 @@ static avo_status read_tensors(model_source *source, const avo_header *header, a
     for (uint32_t i = 0; i < header->tensor_count; i++)
         AVO_TRY(read_tensor(source, header, i, &at, error));
     if (header->file_bytes != at)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %llu bytes behind the last tensor",
-                           source->path, (unsigned long long)(header->file_bytes - at));
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %llu unexpected bytes after the last tensor", source->path,
+                           (unsigned long long)(header->file_bytes - at));
     return source_tensors_index(source, error);
 }
 
@@ -236,7 +247,7 @@ static avo_status read_template(model_source *source, const avo_header *header, 
     bytes_view text = section_bytes(source, header, AVO_TEMPLATE);
     source->chat_template = (text_view){(const char *)text.data, text.size};
     if (utf8_valid_prefix((const char *)text.data, text.size) != text.size)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: the chat template is no valid UTF-8",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: the chat template is not valid UTF-8",
                            source->path);
     return AVO_OK;
 }
@@ -285,8 +296,9 @@ avo_status avo_source_verify(const model_source *source, avo_progress_function p
         bytes_view bytes = section_bytes(source, &header, i);
         if (hash_bytes(bytes.data, bytes.size) != header.section[i].sum)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the sum of the %s section is wrong: damaged file", source->path,
-                               section_names[i]);
+                               "%s: checksum mismatch in the %s section: the file is damaged, copy "
+                               "or pack it again",
+                               source->path, section_names[i]);
     }
     bytes_view manifest = section_bytes(source, &header, AVO_MANIFEST);
     uint64_t total = header.file_bytes - header.data_offset, done = 0;
@@ -307,9 +319,10 @@ avo_status avo_source_verify(const model_source *source, avo_progress_function p
                                    source->path);
         }
         if (hash_stream_sum(&sum) != entry.sum)
-            return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the sum of tensor %.*s is wrong: damaged file", source->path,
-                               TEXT_ARGUMENT(tensor->name));
+            return status_fail(
+                error, AVO_ERROR_FORMAT,
+                "%s: checksum mismatch in tensor %.*s: the file is damaged, copy or pack it again",
+                source->path, TEXT_ARGUMENT(tensor->name));
     }
     return AVO_OK;
 }

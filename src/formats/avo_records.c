@@ -105,39 +105,44 @@ static avo_status read_record(const model_source *source, cursor *at, avo_config
                               avo_error *error) {
     const uint8_t *bytes;
     if (!cursor_take(at, sizeof(*record), &bytes))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section of %zu bytes, at least %zu",
-                           source->path, at->size, sizeof(*record));
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: config section has %zu bytes, must have at least %zu", source->path,
+                           at->size, sizeof(*record));
     memcpy(record, bytes, sizeof(*record));
     if (record->record_bytes < sizeof(*record) || record->record_bytes > at->size ||
         record->record_bytes % 8 != 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: config record of %u bytes in %zu",
-                           source->path, record->record_bytes, at->size);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: config record claims %u bytes, the section has %zu", source->path,
+                           record->record_bytes, at->size);
     while (at->at < record->record_bytes) {
         uint64_t unknown = 0;
         if (!cursor_read_u64(at, &unknown) || unknown != 0)
-            return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: the configuration has a field at byte %zu that this version "
-                               "does not know; use a newer avocet",
-                               source->path, at->at);
+            return status_fail(
+                error, AVO_ERROR_UNSUPPORTED,
+                "%s: the configuration has an unknown field at byte %zu; use a newer avocet",
+                source->path, at->at);
     }
     if (record->architecture >= ARCHITECTURE_COUNT)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: architecture %u is not known",
-                           source->path, record->architecture);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: unknown architecture %u; use a newer avocet", source->path,
+                           record->architecture);
     if (record->activation > SOURCE_ACTIVATION_RELU)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: activation %u is not known",
-                           source->path, record->activation);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: unknown activation %u; use a newer avocet", source->path,
+                           record->activation);
     if (record->rope_kind > ROPE_FACTORS)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: rope scaling %u is not known",
-                           source->path, record->rope_kind);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "%s: unknown RoPE scaling %u; use a newer avocet", source->path,
+                           record->rope_kind);
     if ((record->flags & ~(uint32_t)AVO_FLAGS_ALL) != 0)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: configuration flags %x are not known; use a newer avocet",
-                           source->path, record->flags);
+                           "%s: unknown configuration flags %x; use a newer avocet", source->path,
+                           record->flags);
     if (record->layers == 0 || record->layers > SOURCE_LAYERS_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: layer count is %u, not in 1…%d",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: layer count is %u, must be 1 to %d",
                            source->path, record->layers, SOURCE_LAYERS_MAX);
     if (record->factor_count > SOURCE_HEAD_SIZE_MAX / 2)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u rotation factors, at most %d",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u RoPE factors, must be at most %d",
                            source->path, record->factor_count, SOURCE_HEAD_SIZE_MAX / 2);
     return AVO_OK;
 }
@@ -147,9 +152,10 @@ static avo_status read_factors(model_source *source, cursor *at, const double **
     uint32_t count = source->config.rope.factor_count;
     void *factors;
     const uint8_t *bytes;
-    AVO_TRY(source_take(source, count, sizeof(double), "rotation factors", &factors, error));
+    AVO_TRY(source_take(source, count, sizeof(double), "RoPE factors", &factors, error));
     if (!cursor_take(at, count * sizeof(double), &bytes))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section ends in %u factors",
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: config section ends before its %u RoPE factors are complete",
                            source->path, count);
     if (count > 0)
         memcpy(factors, bytes, count * sizeof(double));
@@ -161,8 +167,9 @@ static avo_status read_layer_flags(model_source *source, cursor *at, const char 
                                    const uint8_t **out, avo_error *error) {
     uint32_t layers = source->config.layers;
     if (!cursor_take(at, layers, out))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: config section ends in the %s flags",
-                           source->path, what);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: config section ends before the %s flags are complete", source->path,
+                           what);
     return AVO_OK;
 }
 
@@ -177,8 +184,9 @@ avo_status avo_config_read(model_source *source, bytes_view section, avo_error *
     AVO_TRY(read_layer_flags(source, &at, "window", &config->layer_windowed, error));
     AVO_TRY(read_layer_flags(source, &at, "rotation", &config->layer_rotary, error));
     if (cursor_left(&at) >= 8)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes behind the configuration",
-                           source->path, cursor_left(&at));
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %zu unexpected bytes after the configuration", source->path,
+                           cursor_left(&at));
     return config_check(config, source->path, error);
 }
 
@@ -205,12 +213,13 @@ avo_status avo_config_write(const model_config *config, buffer *out) {
 avo_status avo_generation_read(model_source *source, bytes_view section, avo_error *error) {
     avo_generation_record record;
     if (section.size != sizeof(record))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: generation section of %zu bytes, not %zu",
-                           source->path, section.size, sizeof(record));
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: generation section has %zu bytes, must have %zu", source->path,
+                           section.size, sizeof(record));
     memcpy(&record, section.data, sizeof(record));
     if (record.stop_token_count > SOURCE_STOP_TOKENS_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u stop tokens, at most %d", source->path,
-                           record.stop_token_count, SOURCE_STOP_TOKENS_MAX);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u stop tokens, must be at most %d",
+                           source->path, record.stop_token_count, SOURCE_STOP_TOKENS_MAX);
     generation_defaults *defaults = &source->generation;
     defaults->token_begin = record.token_begin;
     defaults->stop_token_count = record.stop_token_count;
@@ -245,7 +254,7 @@ avo_status avo_generation_write(const generation_defaults *defaults, buffer *out
 static avo_status check_text(const model_source *source, text_view text, avo_error *error) {
     if (utf8_valid_prefix(text.data, text.size) == text.size)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: a note is no valid UTF-8", source->path);
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: a note is not valid UTF-8", source->path);
 }
 
 avo_status avo_notes_read(model_source *source, bytes_view section, avo_error *error) {
@@ -253,15 +262,16 @@ avo_status avo_notes_read(model_source *source, bytes_view section, avo_error *e
     uint32_t count = 0;
     if (section.size > AVO_NOTE_BYTES_MAX || !cursor_read_u32(&lengths, &count) ||
         count > AVO_NOTES_MAX || !cursor_skip(&texts, 4 + 8 * (size_t)count))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: notes section: %u notes in %zu bytes",
-                           source->path, count, section.size);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: notes section is malformed: %u notes in %zu bytes", source->path,
+                           count, section.size);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t sizes[2] = {0, 0};
         const uint8_t *key = NULL, *value = NULL;
         if (!cursor_read_u32(&lengths, &sizes[0]) || !cursor_read_u32(&lengths, &sizes[1]) ||
             !cursor_take(&texts, sizes[0], &key) || !cursor_take(&texts, sizes[1], &value))
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: note %u of %u + %u bytes passes the end of its section",
+                               "%s: note %u (%u + %u bytes) passes the end of the notes section",
                                source->path, i, sizes[0], sizes[1]);
         AVO_TRY(check_text(source, (text_view){(const char *)key, sizes[0]}, error));
         AVO_TRY(check_text(source, (text_view){(const char *)value, sizes[1]}, error));
@@ -270,8 +280,8 @@ avo_status avo_notes_read(model_source *source, bytes_view section, avo_error *e
             source->name = note.value;
     }
     if (cursor_left(&texts) >= 8)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes behind the notes", source->path,
-                           cursor_left(&texts));
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu unexpected bytes after the notes",
+                           source->path, cursor_left(&texts));
     return AVO_OK;
 }
 

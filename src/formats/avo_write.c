@@ -51,8 +51,7 @@ static avo_status lay_out_tensors(avo_content *content, uint64_t at, uint64_t *e
             !size_round_up((size_t)at, step, &offset) || !u64_add(offset, tensor->bytes, &at) ||
             at > INT64_MAX)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "tensor %s: type %s, layout %d and shape [%llu, %llu] do not go "
-                               "together",
+                               "tensor %s: type %s, layout %d and shape [%llu, %llu] do not match",
                                tensor->name, quant_name(tensor->type), (int)tensor->layout,
                                (unsigned long long)tensor->shape[0],
                                (unsigned long long)tensor->shape[1]);
@@ -140,7 +139,7 @@ static avo_status build_front(avo_writer *writer, buffer *sections, avo_error *e
     buffer_init(sections, writer->allocator, SECTIONS_BYTES_MAX);
     avo_status status = append_sections(writer, sections);
     if (status != AVO_OK)
-        status = status_fail(error, status, "%s: the sections in front of the tensors: %s",
+        status = status_fail(error, status, "%s: cannot write the sections before the tensors: %s",
                              writer->file.path, avo_status_text(status));
     return status;
 }
@@ -172,7 +171,7 @@ avo_status avo_writer_open(const avo_allocator *allocator, const char *path, avo
     *out = NULL;
     avo_writer *writer = allocator_take_array(allocator, 1, sizeof(*writer));
     if (writer == NULL)
-        return status_no_memory(error, "a writer", sizeof(*writer));
+        return status_no_memory(error, "an .avo writer", sizeof(*writer));
     writer->allocator = allocator;
     writer->content = content;
     avo_status status = file_writer_open(&writer->file, path, error);
@@ -205,7 +204,7 @@ avo_status avo_writer_append(avo_writer *writer, const void *data, size_t bytes,
         return AVO_OK;
     if (writer->tensor >= content->tensor_count ||
         bytes > content->tensors[writer->tensor].bytes - writer->tensor_at)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: more bytes than tensor %u has",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: too many bytes written for tensor %u",
                            writer->file.path, writer->tensor);
     avo_content_tensor *tensor = &content->tensors[writer->tensor];
     if (writer->tensor_at == 0) {
@@ -228,15 +227,16 @@ avo_status avo_writer_append(avo_writer *writer, const void *data, size_t bytes,
 static avo_status finish(avo_writer *writer, avo_error *error) {
     if (writer->tensor != writer->content->tensor_count ||
         writer->file.written != writer->header.file_bytes)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %llu of %llu bytes were written",
-                           writer->file.path, (unsigned long long)writer->file.written,
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: incomplete: %llu of %llu bytes were written", writer->file.path,
+                           (unsigned long long)writer->file.written,
                            (unsigned long long)writer->header.file_bytes);
     buffer manifest;
     buffer_init(&manifest, writer->allocator, SECTIONS_BYTES_MAX);
     avo_section *section = &writer->header.section[AVO_MANIFEST];
     avo_status status = append_manifest(writer->content, &manifest);
     if (status != AVO_OK)
-        status = status_fail(error, status, "%s: the manifest: %s", writer->file.path,
+        status = status_fail(error, status, "%s: cannot write the manifest: %s", writer->file.path,
                              avo_status_text(status));
     if (status == AVO_OK) {
         section->sum = hash_bytes(manifest.data, manifest.size);

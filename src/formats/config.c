@@ -23,15 +23,15 @@ static avo_status check_number(const char *file, const char *field, double numbe
                                double maximum, avo_error *error) {
     if (number >= minimum && number <= maximum) /* false for NaN */
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %g, not in %g…%g", file, field, number,
-                       minimum, maximum);
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %g, must be %g to %g", file, field,
+                       number, minimum, maximum);
 }
 
 static avo_status check_size(const char *file, const char *field, uint64_t size, uint64_t maximum,
                              avo_error *error) {
     if (size >= 1 && size <= maximum)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %llu, not in 1…%llu", file, field,
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %llu, must be 1 to %llu", file, field,
                        (unsigned long long)size, (unsigned long long)maximum);
 }
 
@@ -41,15 +41,13 @@ static avo_status check_factors(const model_config *config, const char *file, av
         return AVO_OK;
     if (rope->factor_count != config->rotary_dims / 2)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %u rotation factors, but %u dimensions are rotated in pairs", file,
+                           "%s: %u RoPE factors, must be half of the %u rotated dimensions", file,
                            rope->factor_count, config->rotary_dims);
     if (rope->short_factor == NULL || rope->long_factor == NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: rotation factors without numbers", file);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: RoPE factors are missing", file);
     for (uint32_t i = 0; i < rope->factor_count; i++) {
-        AVO_TRY(
-            check_number(file, "rotation factor (short)", rope->short_factor[i], 1e-9, 1e9, error));
-        AVO_TRY(
-            check_number(file, "rotation factor (long)", rope->long_factor[i], 1e-9, 1e9, error));
+        AVO_TRY(check_number(file, "short RoPE factor", rope->short_factor[i], 1e-9, 1e9, error));
+        AVO_TRY(check_number(file, "long RoPE factor", rope->long_factor[i], 1e-9, 1e9, error));
     }
     return AVO_OK;
 }
@@ -63,12 +61,12 @@ static avo_status check_rope_numbers(const model_config *config, const char *fil
         const char *name;
         double number, maximum;
     } numbers[] = {
-        {"rotation base", config->rope_base, 1e12},
-        {"local rotation base", config->rope_base_local, 1e12},
-        {"rope scaling factor", rope->factor, 1e6},
-        {"rope attention factor", rope->attention_factor, 1e6},
-        {"rope mscale", rope->mscale, 1e6},
-        {"rope mscale_all_dim", rope->mscale_all_dim, 1e6},
+        {"RoPE base", config->rope_base, 1e12},
+        {"local RoPE base", config->rope_base_local, 1e12},
+        {"RoPE scaling factor", rope->factor, 1e6},
+        {"RoPE attention factor", rope->attention_factor, 1e6},
+        {"RoPE mscale", rope->mscale, 1e6},
+        {"RoPE mscale_all_dim", rope->mscale_all_dim, 1e6},
         {"low_freq_factor", rope->low_frequency_factor, 1e6},
         {"high_freq_factor", rope->high_frequency_factor, 1e6},
         {"beta_fast", rope->beta_fast, 1e6},
@@ -84,14 +82,14 @@ static avo_status check_rope_numbers(const model_config *config, const char *fil
 /* What the kinds of scaling divide by, take logarithms of and subtract. */
 static avo_status check_scaling(const model_config *config, const char *file, avo_error *error) {
     const rope_scaling *rope = &config->rope;
-    AVO_TRY(check_number(file, "rope scaling factor", rope->factor, 1e-6, 1e6, error));
+    AVO_TRY(check_number(file, "RoPE scaling factor", rope->factor, 1e-6, 1e6, error));
     if (rope->kind == ROPE_LLAMA3) {
         AVO_TRY(
             check_number(file, "low_freq_factor", rope->low_frequency_factor, 1e-6, 1e6, error));
         if (rope->low_frequency_factor >= rope->high_frequency_factor)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: low_freq_factor %g is not below high_freq_factor %g", file,
-                               rope->low_frequency_factor, rope->high_frequency_factor);
+                               "%s: low_freq_factor is %g, must be less than high_freq_factor (%g)",
+                               file, rope->low_frequency_factor, rope->high_frequency_factor);
     }
     if (rope->kind == ROPE_YARN) {
         AVO_TRY(check_number(file, "beta_fast", rope->beta_fast, 1e-6, 1e6, error));
@@ -100,12 +98,13 @@ static avo_status check_scaling(const model_config *config, const char *file, av
     if ((rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) &&
         rope->original_context < 2)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: rope scaling with an original context of %u", file,
-                           rope->original_context);
+                           "%s: the original context of RoPE scaling is %u, must be at least 2",
+                           file, rope->original_context);
     if (rope->kind == ROPE_DYNAMIC && config->rotary_dims <= 2)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: dynamic rope scaling of %u dimensions, more than 2 are needed",
-                           file, config->rotary_dims);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: dynamic RoPE scaling with %u rotated dimensions, must be more than 2", file,
+            config->rotary_dims);
     return check_factors(config, file, error);
 }
 
@@ -114,17 +113,17 @@ static avo_status check_rope(const model_config *config, const char *file, avo_e
     if (config->rotary_dims == 0) {
         if (config->rope.kind != ROPE_PLAIN)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: rope scaling, but no dimensions are rotated", file);
+                               "%s: RoPE scaling is set, but no dimensions are rotated", file);
         return AVO_OK;
     }
     if (config->rotary_dims > config->head_size || config->rotary_dims % 2 != 0)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %u rotated dimensions of heads with %u; must be even and no more",
+                           "%s: %u rotated dimensions, must be even and at most the head size (%u)",
                            file, config->rotary_dims, config->head_size);
-    AVO_TRY(check_number(file, "rotation base", config->rope_base, 1.0001, 1e12, error));
+    AVO_TRY(check_number(file, "RoPE base", config->rope_base, 1.0001, 1e12, error));
     if (config->rope_base_local != 0)
-        AVO_TRY(check_number(file, "local rotation base", config->rope_base_local, 1.0001, 1e12,
-                             error));
+        AVO_TRY(
+            check_number(file, "local RoPE base", config->rope_base_local, 1.0001, 1e12, error));
     return check_scaling(config, file, error);
 }
 
@@ -133,34 +132,38 @@ static avo_status check_rope(const model_config *config, const char *file, avo_e
 static avo_status check_positions(const model_config *config, const char *file, avo_error *error) {
     uint32_t positions = config->positions, offset = config->position_offset;
     if (positions > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u positions, at most %d", file, positions,
-                           SOURCE_CONTEXT_MAX);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u learned positions, must be at most %d",
+                           file, positions, SOURCE_CONTEXT_MAX);
     if (positions == 0 ? offset != 0 : offset >= positions)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: position offset %u, but there are %u learned positions", file,
-                           offset, positions);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: position offset is %u, must be less than the number of learned positions (%u)",
+            file, offset, positions);
     if (positions != 0 && config->context > positions - offset)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: a context of %u, but %u learned positions behind offset %u", file,
-                           config->context, positions - offset, offset);
+                           "%s: context is %u, but only %u learned positions follow offset %u",
+                           file, config->context, positions - offset, offset);
     return AVO_OK;
 }
 
 static avo_status check_layers(const model_config *config, const char *file, avo_error *error) {
     if (config->window > SOURCE_CONTEXT_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: window %u, at most %d", file,
-                           config->window, SOURCE_CONTEXT_MAX);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: attention window is %u, must be at most %d", file, config->window,
+                           SOURCE_CONTEXT_MAX);
     if (config->layer_windowed == NULL || config->layer_rotary == NULL)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: nothing says which layers are windowed and rotated", file);
+                           "%s: the per-layer window and RoPE flags are missing", file);
     for (uint32_t i = 0; i < config->layers; i++) {
         if (config->layer_windowed[i] > 1 || config->layer_rotary[i] > 1)
-            return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: layer %u: window flag %u, rotation flag %u, not 0 or 1", file,
-                               i, config->layer_windowed[i], config->layer_rotary[i]);
+            return status_fail(
+                error, AVO_ERROR_FORMAT,
+                "%s: layer %u: window flag is %u and RoPE flag is %u, must be 0 or 1", file, i,
+                config->layer_windowed[i], config->layer_rotary[i]);
         if (config->layer_windowed[i] != 0 && config->window == 0)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: layer %u sees a window, but the window is 0", file, i);
+                               "%s: layer %u uses an attention window, but the window is 0", file,
+                               i);
     }
     return AVO_OK;
 }
@@ -187,8 +190,9 @@ avo_status config_check(const model_config *config, const char *file, avo_error 
     AVO_TRY(check_size(file, "vocabulary", config->vocabulary, SOURCE_VOCABULARY_MAX, error));
     AVO_TRY(check_size(file, "context", config->context, SOURCE_CONTEXT_MAX, error));
     if (config->heads % config->kv_heads != 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u heads are no multiple of %u KV heads",
-                           file, config->heads, config->kv_heads);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: heads (%u) must be a multiple of KV heads (%u)", file,
+                           config->heads, config->kv_heads);
     AVO_TRY(check_positions(config, file, error));
     AVO_TRY(check_layers(config, file, error));
     AVO_TRY(check_number(file, "norm epsilon", config->norm_epsilon, 0, 1, error));

@@ -113,15 +113,17 @@ static avo_status read_u32(const config_reader *reader, const char *suffix, uint
     for (uint64_t i = 0; i < value->count || i == 0; i++) {
         int64_t number;
         if (!gguf_integer(value, i, &number))
-            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is a %s, not an integer",
-                               reader->file, name, gguf_type_name(value->item_type));
+            return status_fail(reader->error, AVO_ERROR_FORMAT,
+                               "%s: %s has type %s, must be an integer", reader->file, name,
+                               gguf_type_name(value->item_type));
         if (number < minimum || number > maximum)
-            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is %lld, not in %u…%u",
+            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is %lld, must be %u to %u",
                                reader->file, name, (long long)number, minimum, maximum);
         if (i > 0 && number != first)
-            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                               "%s: %s differs between layers (%lld, %lld), which is not supported",
-                               reader->file, name, (long long)first, (long long)number);
+            return status_fail(
+                reader->error, AVO_ERROR_UNSUPPORTED,
+                "%s: %s differs between layers (%lld and %lld), which is not supported",
+                reader->file, name, (long long)first, (long long)number);
         first = number;
     }
     *out = (uint32_t)first;
@@ -145,10 +147,10 @@ static avo_status read_number(const config_reader *reader, const char *suffix, d
     if (value == NULL)
         return AVO_OK;
     if (value->type == GGUF_ARRAY || !gguf_number(value, 0, &number))
-        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is a %s, not a number",
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s has type %s, must be a number",
                            reader->file, name, gguf_type_name(value->type));
     if (!(number >= minimum && number <= maximum))
-        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is %g, not in %g…%g",
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is %g, must be %g to %g",
                            reader->file, name, number, minimum, maximum);
     *out = number;
     return AVO_OK;
@@ -177,7 +179,7 @@ static avo_status check_key(const config_reader *reader, const gguf_value *value
                            TEXT_ARGUMENT(value->key));
     }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: metadata \"%.*s\" is not known and may change the results",
+                       "%s: unknown metadata key \"%.*s\", which may change the results",
                        reader->file, TEXT_ARGUMENT(value->key));
 }
 
@@ -198,21 +200,22 @@ static avo_status find_architecture(config_reader *reader) {
     text_view type;
     if (gguf_string(gguf_find(reader->metadata, "general.type"), 0, &type) &&
         !text_is(type, "model"))
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: general.type is \"%.*s\"; this is no language model", reader->file,
-                           TEXT_ARGUMENT(type));
+        return status_fail(
+            reader->error, AVO_ERROR_UNSUPPORTED,
+            "%s: general.type is \"%.*s\", must be \"model\"; the file is not a language model",
+            reader->file, TEXT_ARGUMENT(type));
     text_view name;
     if (!gguf_string(gguf_find(reader->metadata, "general.architecture"), 0, &name))
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: general.architecture is missing or no string", reader->file);
+                           "%s: general.architecture is missing or not a string", reader->file);
     for (size_t i = 0; i < sizeof(architectures) / sizeof(architectures[0]); i++)
         if (text_is(name, architectures[i].name)) {
             reader->architecture = &architectures[i];
             return AVO_OK;
         }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: architecture \"%.*s\" is not supported; GGUF architectures that are: "
-                       "llama, qwen2, qwen3, smollm3, gemma3, phi3, gpt2",
+                       "%s: architecture \"%.*s\" is not supported in GGUF; supported: llama, "
+                       "qwen2, qwen3, smollm3, gemma3, phi3, gpt2",
                        reader->file, TEXT_ARGUMENT(name));
 }
 
@@ -223,12 +226,12 @@ static avo_status read_vocabulary(const config_reader *reader) {
     const source_tensor *embedding = source_find(reader->source, TEXT_LITERAL("token_embd.weight"));
     if (embedding == NULL || embedding->rank != 2)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: tensor token_embd.weight is missing or no matrix", reader->file);
+                           "%s: tensor token_embd.weight is missing or not a matrix", reader->file);
     uint64_t rows = embedding->shape[0];
     if (rows > SOURCE_VOCABULARY_MAX)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: token_embd.weight has %llu rows, at most %d", reader->file,
-                           (unsigned long long)rows, SOURCE_VOCABULARY_MAX);
+                           "%s: token_embd.weight has %llu rows, must have at most %d",
+                           reader->file, (unsigned long long)rows, SOURCE_VOCABULARY_MAX);
     uint32_t stated = (uint32_t)rows;
     AVO_TRY(read_u32(reader, "vocab_size", 1, SOURCE_VOCABULARY_MAX, &stated));
     if (stated != rows)
@@ -255,10 +258,10 @@ static avo_status read_sizes(const config_reader *reader) {
     uint32_t value_size = c->head_size;
     AVO_TRY(read_u32(reader, "attention.value_length", 1, SOURCE_HEAD_SIZE_MAX, &value_size));
     if (value_size != c->head_size)
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: attention.value_length %u differs from key_length %u, which is not "
-                           "supported",
-                           reader->file, value_size, c->head_size);
+        return status_fail(
+            reader->error, AVO_ERROR_UNSUPPORTED,
+            "%s: attention.value_length (%u) differs from key_length (%u), which is not supported",
+            reader->file, value_size, c->head_size);
     const char *epsilon = reader->architecture->layer_norm ? "attention.layer_norm_epsilon"
                                                            : "attention.layer_norm_rms_epsilon";
     char name[KEY_TEXT_MAX];
@@ -280,8 +283,8 @@ static avo_status read_factors(const config_reader *reader, const char *name, ui
         return AVO_OK;
     if (tensor->type != QUANT_F32 || tensor->rank != 1 || tensor->shape[0] > SOURCE_HEAD_SIZE_MAX)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: tensor %s is no f32 vector of at most %d", reader->file, name,
-                           SOURCE_HEAD_SIZE_MAX);
+                           "%s: tensor %s must be an f32 vector of at most %d values", reader->file,
+                           name, SOURCE_HEAD_SIZE_MAX);
     void *numbers;
     size_t length = (size_t)tensor->shape[0];
     AVO_TRY(source_take(reader->source, length, sizeof(double), name, &numbers, reader->error));
@@ -308,7 +311,7 @@ static avo_status read_yarn(const config_reader *reader, rope_scaling *rope) {
     AVO_TRY(read_number(reader, "rope.scaling.yarn_attn_factor", 1e-6, 1e6, &factor));
     if (extrapolation != 1 && extrapolation != -1)
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: rope.scaling.yarn_ext_factor %g is not supported (1 is)",
+                           "%s: rope.scaling.yarn_ext_factor is %g, only 1 is supported",
                            reader->file, extrapolation);
     /* The file's factor comes on top of YaRN's own. */
     if (factor != 0 && factor != 1)
@@ -323,7 +326,7 @@ static avo_status read_scaling_type(const config_reader *reader, rope_scaling *r
     const gguf_value *value = find_key(reader, "rope.scaling.type", name);
     text_view type = TEXT_LITERAL("");
     if (value != NULL && !gguf_string(value, 0, &type))
-        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is no string", reader->file,
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s is not a string", reader->file,
                            name);
     if (value == NULL) {
         double linear = 0;
@@ -343,8 +346,8 @@ static avo_status read_scaling_type(const config_reader *reader, rope_scaling *r
     if (text_is(type, "yarn"))
         return read_yarn(reader, rope);
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: %s \"%.*s\" is not supported; none, linear, yarn and longrope are",
-                       reader->file, name, TEXT_ARGUMENT(type));
+                       "%s: %s is \"%.*s\", must be none, linear, yarn or longrope", reader->file,
+                       name, TEXT_ARGUMENT(type));
 }
 
 /* Tensors with a factor per frequency: Llama 3's, and Phi-3's two sets. */
@@ -355,9 +358,10 @@ static avo_status read_rope_tensors(const config_reader *reader, rope_scaling *r
     AVO_TRY(read_factors(reader, "rope_factors_short.weight", &short_count, &shorter));
     AVO_TRY(read_factors(reader, "rope_factors_long.weight", &long_count, &longer));
     if ((shorter == NULL) != (longer == NULL) || short_count != long_count)
-        return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: rope_factors_short and rope_factors_long have %u and %u numbers",
-                           reader->file, short_count, long_count);
+        return status_fail(
+            reader->error, AVO_ERROR_FORMAT,
+            "%s: rope_factors_short has %u values and rope_factors_long %u, must be equal",
+            reader->file, short_count, long_count);
     char name[KEY_TEXT_MAX];
     const gguf_value *type = find_key(reader, "rope.scaling.type", name);
     text_view text;
@@ -369,7 +373,7 @@ static avo_status read_rope_tensors(const config_reader *reader, rope_scaling *r
         return AVO_OK;
     if (rope->kind != ROPE_PLAIN || (frequencies != NULL && longer != NULL))
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: two kinds of rope scaling at once are not supported", reader->file);
+                           "%s: two kinds of RoPE scaling at once are not supported", reader->file);
     rope->kind = frequencies != NULL ? ROPE_FACTORS : ROPE_LONGROPE;
     rope->short_factor = frequencies != NULL ? frequencies : shorter;
     rope->long_factor = frequencies != NULL ? frequencies : longer;
@@ -408,10 +412,10 @@ static avo_status read_positions(const config_reader *reader) {
     double magnitude = 1;
     AVO_TRY(read_number(reader, "rope.scaling.attn_factor", 1e-6, 1e6, &magnitude));
     if (magnitude != 1 && rope->kind != ROPE_YARN && rope->kind != ROPE_LONGROPE)
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: rope.scaling.attn_factor %g without yarn or longrope is not "
-                           "supported",
-                           reader->file, magnitude);
+        return status_fail(
+            reader->error, AVO_ERROR_UNSUPPORTED,
+            "%s: rope.scaling.attn_factor is %g, which is supported with yarn and longrope only",
+            reader->file, magnitude);
     return AVO_OK;
 }
 
@@ -425,12 +429,12 @@ static avo_status read_pattern(const config_reader *reader, uint32_t every, uint
     if (value != NULL && value->type == GGUF_ARRAY) {
         if (value->count != layers)
             return status_fail(reader->error, AVO_ERROR_FORMAT,
-                               "%s: %s has %llu entries for %u layers", reader->file, name,
-                               (unsigned long long)value->count, layers);
+                               "%s: %s has %llu entries, must have one for each of the %u layers",
+                               reader->file, name, (unsigned long long)value->count, layers);
         for (uint32_t i = 0; i < layers; i++) {
             int64_t flag;
             if (!gguf_integer(value, i, &flag))
-                return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[%u] is no bool",
+                return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[%u] is not a bool",
                                    reader->file, name, i);
             windowed[i] = flag != 0;
         }
@@ -476,7 +480,7 @@ static avo_status read_multipliers(const config_reader *reader) {
     bool flag;
     if (causal != NULL && (!gguf_boolean(causal, 0, &flag) || !flag))
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: %s must be true: only causal attention is supported", reader->file,
+                           "%s: %s is not true; only causal attention is supported", reader->file,
                            name);
     return AVO_OK;
 }

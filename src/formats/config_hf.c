@@ -264,7 +264,7 @@ static avo_status check_class(const hf_reader *reader, const json_value *root) {
             !text_ends(name->string, TEXT_LITERAL("RewardModel")))
             return AVO_OK;
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: architectures names %.*s, which is no model that writes text",
+                       "%s: architectures names %.*s, which is not a text generation model",
                        reader->file, TEXT_ARGUMENT(name->string));
 }
 
@@ -280,7 +280,7 @@ static avo_status find_family(hf_reader *reader) {
         const json_value *text = hf_find(reader->root, "text_config");
         if (text == NULL || text->kind != JSON_OBJECT)
             return status_fail(reader->error, AVO_ERROR_FORMAT,
-                               "%s: gemma3 without a text_config object", reader->file);
+                               "%s: gemma3 needs a text_config object", reader->file);
         AVO_TRY(check_unsupported(reader, reader->root));
         reader->root = text;
         type = TEXT_LITERAL("gemma3_text");
@@ -292,7 +292,7 @@ static avo_status find_family(hf_reader *reader) {
             return AVO_OK;
         }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: model_type \"%.*s\" is not supported; supported are llama, mistral, "
+                       "%s: model_type \"%.*s\" is not supported; supported: llama, mistral, "
                        "qwen2, qwen3, smollm3, gemma3, gemma3_text, phi3, gpt2, opt",
                        reader->file, TEXT_ARGUMENT(type));
 }
@@ -320,10 +320,10 @@ static avo_status read_activation(const hf_reader *reader) {
             reader->config->activation = names[i].activation;
             return AVO_OK;
         }
-    return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: %s \"%.*s\" is not supported; silu, swish, gelu, gelu_new, "
-                       "gelu_pytorch_tanh and relu are",
-                       reader->file, key, TEXT_ARGUMENT(name));
+    return status_fail(
+        reader->error, AVO_ERROR_UNSUPPORTED,
+        "%s: %s is \"%.*s\", must be silu, swish, gelu, gelu_new, gelu_pytorch_tanh or relu",
+        reader->file, key, TEXT_ARGUMENT(name));
 }
 
 /* ---- Sizes ---- */
@@ -349,7 +349,7 @@ static avo_status read_heads(const hf_reader *reader) {
         return AVO_OK;
     if (c->width % c->heads != 0)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: %s %u is no multiple of %s %u, and there is no head_dim",
+                           "%s: %s (%u) is not a multiple of %s (%u), and head_dim is missing",
                            reader->file, f->keys.width, c->width, f->keys.heads, c->heads);
     c->head_size = c->width / c->heads;
     return AVO_OK;
@@ -393,20 +393,20 @@ static avo_status read_layer_types(const hf_reader *reader, bool *given) {
     if (types == NULL)
         return AVO_OK;
     if (types->kind != JSON_ARRAY || types->array.count != c->layers)
-        return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: layer_types (line %u) is no array with an entry for each of the %u "
-                           "layers",
-                           reader->file, types->line, c->layers);
+        return status_fail(
+            reader->error, AVO_ERROR_FORMAT,
+            "%s: layer_types (line %u) must be an array with one entry for each of the %u layers",
+            reader->file, types->line, c->layers);
     for (uint32_t i = 0; i < c->layers; i++) {
         const json_value *type = &types->array.items[i];
-        text_view name = type->kind == JSON_STRING ? type->string : TEXT_LITERAL("(no string)");
+        text_view name = type->kind == JSON_STRING ? type->string : TEXT_LITERAL("(not a string)");
         if (text_is(name, "sliding_attention"))
             writable(c->layer_windowed)[i] = 1;
         else if (!text_is(name, "full_attention"))
-            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                               "%s: layer_types[%u] is \"%.*s\"; full_attention and "
-                               "sliding_attention are supported",
-                               reader->file, i, TEXT_ARGUMENT(name));
+            return status_fail(
+                reader->error, AVO_ERROR_UNSUPPORTED,
+                "%s: layer_types[%u] is \"%.*s\", must be full_attention or sliding_attention",
+                reader->file, i, TEXT_ARGUMENT(name));
     }
     return AVO_OK;
 }
@@ -453,8 +453,8 @@ static avo_status read_no_rope(const hf_reader *reader) {
     const json_value *list = hf_find(reader->root, "no_rope_layers");
     if (list != NULL && (list->kind != JSON_ARRAY || list->array.count < c->layers))
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: no_rope_layers (line %u) is no array with an entry for each of the "
-                           "%u layers",
+                           "%s: no_rope_layers (line %u) must be an array with one entry for each "
+                           "of the %u layers",
                            reader->file, list->line, c->layers);
     for (uint32_t i = 0; i < c->layers; i++) {
         int64_t rotary = (i + 1) % every != 0;
@@ -462,7 +462,7 @@ static avo_status read_no_rope(const hf_reader *reader) {
             const json_value *item = &list->array.items[i];
             if (item->kind != JSON_INTEGER || item->integer < 0 || item->integer > 1)
                 return status_fail(reader->error, AVO_ERROR_FORMAT,
-                                   "%s: no_rope_layers[%u] is neither 0 nor 1", reader->file, i);
+                                   "%s: no_rope_layers[%u] must be 0 or 1", reader->file, i);
             rotary = item->integer; /* despite the name, 1 means rotation */
         }
         writable(c->layer_rotary)[i] = (uint8_t)rotary;
@@ -510,7 +510,7 @@ static avo_status read_layers(const hf_reader *reader) {
     if (c->window == 0 && c->architecture == ARCHITECTURE_GEMMA3 &&
         memchr(c->layer_windowed, 1, c->layers) != NULL)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: some layers have sliding_attention, but sliding_window is null",
+                           "%s: layer_types has sliding_attention, but sliding_window is null",
                            reader->file);
     if (c->window == 0)
         memset(writable(c->layer_windowed), 0, c->layers);
@@ -610,8 +610,8 @@ avo_status hf_token_ids(model_source *source, const json_value *object, const ch
     for (size_t i = 0; i < count; i++) {
         const json_value *end = ends->kind == JSON_ARRAY ? &ends->array.items[i] : ends;
         if (end->kind != JSON_INTEGER || end->integer < -1 || end->integer > SOURCE_VOCABULARY_MAX)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: eos_token_id (line %u) is no token id",
-                               file, end->line);
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: eos_token_id (line %u) is not a token id", file, end->line);
         /* An id that the vocabulary does not have can never come up. */
         if (end->integer < source->config.vocabulary)
             AVO_TRY(generation_stop_add(&source->generation, end->integer, file, error));

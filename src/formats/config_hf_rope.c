@@ -10,7 +10,7 @@ static avo_status find_object(const hf_reader *reader, const json_value *parent,
     if (*object == NULL)
         return AVO_OK;
     if ((*object)->kind != JSON_OBJECT)
-        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s (line %u) is no object",
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s (line %u) is not an object",
                            reader->file, key, (*object)->line);
     if ((*object)->object.count == 0)
         *object = NULL;
@@ -39,8 +39,8 @@ static avo_status read_kind(const hf_reader *reader, const json_value *object,
             return AVO_OK;
         }
     return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                       "%s: rope type \"%.*s\" (line %u) is not supported; default, linear, "
-                       "dynamic, yarn, llama3 and longrope are",
+                       "%s: rope type \"%.*s\" (line %u) is not supported; supported: default, "
+                       "linear, dynamic, yarn, llama3, longrope",
                        reader->file, TEXT_ARGUMENT(name), object->line);
 }
 
@@ -50,15 +50,15 @@ static avo_status read_factors(const hf_reader *reader, const json_value *object
     if (list == NULL || list->kind != JSON_ARRAY || list->array.count == 0 ||
         list->array.count > SOURCE_HEAD_SIZE_MAX)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: %s is missing or no array of 1…%d numbers", reader->file, key,
-                           SOURCE_HEAD_SIZE_MAX);
+                           "%s: %s is missing or not an array of 1 to %d numbers", reader->file,
+                           key, SOURCE_HEAD_SIZE_MAX);
     void *numbers;
     AVO_TRY(source_take(reader->source, list->array.count, sizeof(double), key, &numbers,
                         reader->error));
     for (size_t i = 0; i < list->array.count; i++) {
         const json_value *item = &list->array.items[i];
         if (item->kind != JSON_INTEGER && item->kind != JSON_NUMBER)
-            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[%zu] is no number",
+            return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: %s[%zu] is not a number",
                                reader->file, key, i);
         double number = item->kind == JSON_INTEGER ? (double)item->integer : item->number;
         ((double *)numbers)[i] = (double)(float)number; /* transformers makes them f32 */
@@ -75,8 +75,8 @@ static avo_status read_longrope(const hf_reader *reader, const json_value *objec
     AVO_TRY(read_factors(reader, object, "long_factor", &rope->long_factor, &long_count));
     if (short_count != long_count)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: short_factor has %u numbers, long_factor %u", reader->file,
-                           short_count, long_count);
+                           "%s: short_factor has %u values and long_factor %u, must be equal",
+                           reader->file, short_count, long_count);
     rope->factor_count = long_count;
     return AVO_OK;
 }
@@ -84,7 +84,7 @@ static avo_status read_longrope(const hf_reader *reader, const json_value *objec
 static avo_status need(const hf_reader *reader, const json_value *object, const char *key) {
     if (hf_find(object, key) != NULL)
         return AVO_OK;
-    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: rope scaling (line %u) has no %s",
+    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: RoPE scaling (line %u) lacks %s",
                        reader->file, object->line, key);
 }
 
@@ -146,13 +146,13 @@ static avo_status read_partial(const hf_reader *reader, const json_value *object
     AVO_TRY(hf_number(reader, object, "partial_rotary_factor", 0, 1, &part));
     if (part != 1 && c->architecture != ARCHITECTURE_PHI3)
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: partial_rotary_factor %g is not supported for %s", reader->file,
-                           part, reader->family->model_type);
+                           "%s: partial_rotary_factor is %g, must be 1 for %s", reader->file, part,
+                           reader->family->model_type);
     c->rotary_dims = (uint32_t)(c->head_size * part);
     if (c->rotary_dims < 2)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: %g of %u dimensions leaves none to rotate", reader->file, part,
-                           c->head_size);
+                           "%s: partial_rotary_factor %g of %u dimensions leaves none to rotate",
+                           reader->file, part, c->head_size);
     return AVO_OK;
 }
 
@@ -169,10 +169,10 @@ static avo_status read_local(const hf_reader *reader, const json_value *nested) 
     rope_scaling_kind kind;
     AVO_TRY(read_kind(reader, local, &kind));
     if (kind != ROPE_PLAIN)
-        return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: scaled positions in sliding_attention layers (line %u) are not "
-                           "supported",
-                           reader->file, local->line);
+        return status_fail(
+            reader->error, AVO_ERROR_UNSUPPORTED,
+            "%s: RoPE scaling of sliding_attention layers (line %u) is not supported", reader->file,
+            local->line);
     return hf_number(reader, local, "rope_theta", 1.0001, 1e12, &c->rope_base_local);
 }
 
@@ -191,14 +191,14 @@ avo_status hf_rope(const hf_reader *reader) {
         nested = parameters;
         AVO_TRY(find_object(reader, nested, "full_attention", &parameters));
         if (c->architecture != ARCHITECTURE_GEMMA3)
-            return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                               "%s: rope_parameters (line %u) per kind of layer are not supported "
-                               "for %s",
-                               reader->file, nested->line, reader->family->model_type);
+            return status_fail(
+                reader->error, AVO_ERROR_UNSUPPORTED,
+                "%s: rope_parameters (line %u) per layer type are not supported for %s",
+                reader->file, nested->line, reader->family->model_type);
     } else if (parameters != NULL && c->architecture == ARCHITECTURE_GEMMA3) {
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: rope_parameters (line %u) of gemma3 without full_attention and "
-                           "sliding_attention are not supported",
+                           "%s: rope_parameters (line %u) of gemma3 must have full_attention and "
+                           "sliding_attention",
                            reader->file, parameters->line);
     } else if (scaling != NULL) {
         parameters = NULL; /* the older key wins where both are given */

@@ -50,7 +50,7 @@ avo_status generation_stop_add(generation_defaults *defaults, int64_t token, con
     if (token < 0)
         return AVO_OK;
     if (token >= SOURCE_VOCABULARY_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %lld is no token", file,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %lld is not a token id", file,
                            (long long)token);
     for (uint32_t i = 0; i < defaults->stop_token_count; i++)
         if (defaults->stop_tokens[i] == token)
@@ -68,9 +68,9 @@ static avo_status check_number(generation_field field, double number, const char
     double minimum = (double)fields[field].minimum, maximum = (double)fields[field].maximum;
     if (number >= minimum && number <= maximum) /* false for NaN */
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %g, not %s 0 and at most %g%s", file,
-                       key, number, minimum > 0 ? "above" : "at least", maximum,
-                       minimum > 0 ? "; 1 is off" : "");
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %g, must be %s 0 and at most %g%s", file,
+                       key, number, minimum > 0 ? "more than" : "at least", maximum,
+                       minimum > 0 ? " (1 disables it)" : "");
 }
 
 avo_status generation_number_set(generation_defaults *defaults, generation_field field,
@@ -85,8 +85,9 @@ avo_status generation_number_set(generation_defaults *defaults, generation_field
 avo_status generation_top_k_set(generation_defaults *defaults, int64_t top_k, const char *file,
                                 const char *key, avo_error *error) {
     if (top_k < -1 || top_k > SOURCE_VOCABULARY_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %lld, not in -1…%d; 0 is off", file,
-                           key, (long long)top_k, SOURCE_VOCABULARY_MAX);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %s is %lld, must be -1 to %d (0 disables it)", file, key,
+                           (long long)top_k, SOURCE_VOCABULARY_MAX);
     defaults->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     return AVO_OK;
 }
@@ -94,11 +95,13 @@ avo_status generation_top_k_set(generation_defaults *defaults, int64_t top_k, co
 avo_status generation_check(const generation_defaults *defaults, uint32_t vocabulary,
                             const char *file, avo_error *error) {
     if (defaults->token_begin < -1 || defaults->token_begin >= (int64_t)vocabulary)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: begin token %d of %u tokens", file,
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: BOS token is %d, but the model has %u tokens", file,
                            defaults->token_begin, vocabulary);
     for (uint32_t i = 0; i < defaults->stop_token_count; i++)
         if (defaults->stop_tokens[i] < 0 || defaults->stop_tokens[i] >= (int64_t)vocabulary)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: stop token %d of %u tokens", file,
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s: stop token is %d, but the model has %u tokens", file,
                                defaults->stop_tokens[i], vocabulary);
     for (generation_field i = 0; i < GENERATION_FIELD_COUNT; i++) {
         float number = generation_number(defaults, i);
@@ -106,7 +109,7 @@ avo_status generation_check(const generation_defaults *defaults, uint32_t vocabu
             AVO_TRY(check_number(i, (double)number, file, fields[i].name, error));
     }
     if (defaults->top_k < -1 || defaults->top_k > SOURCE_VOCABULARY_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: top_k is %d, not in -1…%d", file,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: top_k is %d, must be -1 to %d", file,
                            defaults->top_k, SOURCE_VOCABULARY_MAX);
     return AVO_OK;
 }

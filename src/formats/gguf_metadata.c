@@ -33,7 +33,7 @@ static size_t type_bytes(gguf_type type) {
 
 static avo_status cut_off(metadata_reader *reader, text_view key) {
     return status_fail(reader->error, AVO_ERROR_FORMAT,
-                       "%s: metadata \"%.*s\" reaches past the end of the file", reader->file,
+                       "%s: metadata \"%.*s\" passes the end of the file", reader->file,
                        TEXT_ARGUMENT(key));
 }
 
@@ -67,7 +67,7 @@ static avo_status check_bools(metadata_reader *reader, text_view key, bytes_view
     for (size_t i = 0; i < data.size; i++)
         if (data.data[i] > 1)
             return status_fail(reader->error, AVO_ERROR_FORMAT,
-                               "%s: metadata \"%.*s\": %u is no bool", reader->file,
+                               "%s: metadata \"%.*s\" is %u, a bool must be 0 or 1", reader->file,
                                TEXT_ARGUMENT(key), data.data[i]);
     return AVO_OK;
 }
@@ -78,7 +78,7 @@ static avo_status read_strings(metadata_reader *reader, gguf_value *value) {
         return cut_off(reader, value->key);
     if (value->count > GGUF_STRINGS_MAX - reader->strings)
         return status_fail(reader->error, AVO_ERROR_LIMIT,
-                           "%s: metadata \"%.*s\" has %llu strings; at most %d in one file",
+                           "%s: metadata \"%.*s\" has %llu strings, a file can have at most %d",
                            reader->file, TEXT_ARGUMENT(value->key),
                            (unsigned long long)value->count, GGUF_STRINGS_MAX);
     reader->strings += value->count;
@@ -104,8 +104,8 @@ static avo_status read_array(metadata_reader *reader, gguf_value *value, uint32_
 static avo_status read_nested(metadata_reader *reader, gguf_value *value, uint32_t depth) {
     if (depth >= GGUF_DEPTH_MAX)
         return status_fail(reader->error, AVO_ERROR_LIMIT,
-                           "%s: metadata \"%.*s\" nests arrays deeper than %d", reader->file,
-                           TEXT_ARGUMENT(value->key), GGUF_DEPTH_MAX);
+                           "%s: metadata \"%.*s\" nests arrays more than %d levels deep",
+                           reader->file, TEXT_ARGUMENT(value->key), GGUF_DEPTH_MAX);
     if (value->count > cursor_left(reader->at) / 12)
         return cut_off(reader, value->key);
     for (uint64_t i = 0; i < value->count; i++) {
@@ -158,11 +158,11 @@ avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const ch
                               gguf_metadata *metadata, avo_error *error) {
     metadata_reader reader = {.arena = arena, .at = at, .file = file, .error = error};
     if (count > GGUF_VALUES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: %llu metadata values, at most %d", file,
-                           (unsigned long long)count, GGUF_VALUES_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: %llu metadata values, must be at most %d",
+                           file, (unsigned long long)count, GGUF_VALUES_MAX);
     if (count > cursor_left(at) / 13) /* the shortest pair: an empty key and one byte */
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %llu metadata values do not fit into the file's %zu bytes", file,
+                           "%s: %llu metadata values cannot fit in the file's %zu bytes", file,
                            (unsigned long long)count, at->size);
     gguf_value *values = arena_take_array(arena, (size_t)count + 1, sizeof(*values));
     if (values == NULL || name_index_open(&metadata->index, arena, (size_t)count) != AVO_OK)
@@ -172,12 +172,12 @@ avo_status gguf_metadata_read(arena *arena, cursor *at, uint64_t count, const ch
         gguf_value *value = &values[metadata->count];
         if (!read_string(at, &value->key))
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the key of metadata value %zu reaches past the end", file,
+                               "%s: key of metadata value %zu passes the end of the file", file,
                                metadata->count);
         if (value->key.size == 0 || value->key.size > GGUF_KEY_MAX)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the key of metadata value %zu has %zu bytes, not 1…%d", file,
-                               metadata->count, value->key.size, GGUF_KEY_MAX);
+                               "%s: key of metadata value %zu has %zu bytes, must have 1 to %d",
+                               file, metadata->count, value->key.size, GGUF_KEY_MAX);
         AVO_TRY(read_value(&reader, value));
         if (!name_index_add(&metadata->index, NAME_COLUMN(values, gguf_value, key),
                             metadata->count))

@@ -70,23 +70,24 @@ typedef struct gguf_file {
 static avo_status read_header(gguf_file *file, avo_error *error) {
     uint32_t magic, version;
     if (!cursor_read_u32(&file->at, &magic) || !cursor_read_u32(&file->at, &version))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: the GGUF header is cut off (%zu bytes)",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: the GGUF header is truncated (%zu bytes)",
                            file->path, file->at.size);
     if (magic != 0x46554747)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: no GGUF file", file->path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: not a GGUF file", file->path);
     if (version > 0 && (version & 0xFFFF) == 0)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: a big-endian GGUF; convert it to little-endian", file->path);
+                           "%s: the GGUF file is big-endian; convert it to little-endian",
+                           file->path);
     if (version < 2 || version > 3)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: GGUF version %u; versions 2 and 3 are read", file->path, version);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: GGUF version is %u, must be 2 or 3",
+                           file->path, version);
     if (!cursor_read_u64(&file->at, &file->tensors) || !cursor_read_u64(&file->at, &file->values))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: the GGUF header is cut off (%zu bytes)",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: the GGUF header is truncated (%zu bytes)",
                            file->path, file->at.size);
     if (file->tensors > cursor_left(&file->at) / GGUF_INFO_MIN)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor count %llu does not fit into the file's %zu bytes",
-                           file->path, (unsigned long long)file->tensors, file->at.size);
+                           "%s: %llu tensors cannot fit in the file's %zu bytes", file->path,
+                           (unsigned long long)file->tensors, file->at.size);
     file->metadata->version = version;
     return AVO_OK;
 }
@@ -98,12 +99,13 @@ static avo_status read_alignment(gguf_file *file, avo_error *error) {
     if (value == NULL)
         return AVO_OK;
     if (value->type != GGUF_U32 || !gguf_integer(value, 0, &number))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: general.alignment has type %s, not u32",
-                           file->path, gguf_type_name(value->type));
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: general.alignment has type %s, must be u32", file->path,
+                           gguf_type_name(value->type));
     if (number < 1 || number > GGUF_ALIGNMENT_MAX || (number & (number - 1)) != 0)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: general.alignment %lld is no power of two up to %d", file->path,
-                           (long long)number, GGUF_ALIGNMENT_MAX);
+                           "%s: general.alignment is %lld, must be a power of two up to %d",
+                           file->path, (long long)number, GGUF_ALIGNMENT_MAX);
     file->alignment = (uint64_t)number;
     return AVO_OK;
 }
@@ -113,11 +115,11 @@ static avo_status read_name(gguf_file *file, uint64_t number, text_view *name, a
     const uint8_t *data;
     if (!cursor_read_u64(&file->at, &bytes) || bytes > cursor_left(&file->at))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: the name of tensor %llu reaches past the end", file->path,
+                           "%s: name of tensor %llu passes the end of the file", file->path,
                            (unsigned long long)number);
     if (bytes == 0 || bytes > SOURCE_NAME_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: the name of tensor %llu has %llu bytes, not 1…%d", file->path,
+                           "%s: name of tensor %llu has %llu bytes, must have 1 to %d", file->path,
                            (unsigned long long)number, (unsigned long long)bytes, SOURCE_NAME_MAX);
     if (!cursor_take(&file->at, (size_t)bytes, &data))
         return AVO_ERROR_FORMAT; /* cannot be: checked above */
@@ -127,23 +129,24 @@ static avo_status read_name(gguf_file *file, uint64_t number, text_view *name, a
 
 static avo_status read_shape(gguf_file *file, source_tensor *tensor, avo_error *error) {
     if (!cursor_read_u32(&file->at, &tensor->rank))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is cut off", file->path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is truncated", file->path,
                            TEXT_ARGUMENT(tensor->name));
     if (tensor->rank < 1 || tensor->rank > SOURCE_RANK_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor \"%.*s\" has %u dimensions, not 1…%d", file->path,
+                           "%s: tensor \"%.*s\" has %u dimensions, must have 1 to %d", file->path,
                            TEXT_ARGUMENT(tensor->name), tensor->rank, SOURCE_RANK_MAX);
     for (uint32_t i = 0; i < SOURCE_RANK_MAX; i++)
         tensor->shape[i] = 1;
     uint64_t elements = 1;
     for (uint32_t i = tensor->rank; i-- > 0;) {
         if (!cursor_read_u64(&file->at, &tensor->shape[i]))
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is cut off",
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is truncated",
                                file->path, TEXT_ARGUMENT(tensor->name));
         if (tensor->shape[i] == 0 || !u64_multiply(elements, tensor->shape[i], &elements) ||
             elements > INT64_MAX)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: tensor \"%.*s\": dimension %u is %llu, which cannot be",
+                               "%s: tensor \"%.*s\": dimension %u is %llu, which is 0 or makes the "
+                               "tensor too large",
                                file->path, TEXT_ARGUMENT(tensor->name), tensor->rank - 1 - i,
                                (unsigned long long)tensor->shape[i]);
     }
@@ -157,7 +160,7 @@ static avo_status read_info(gguf_file *file, uint64_t number, source_tensor *ten
     AVO_TRY(read_shape(file, tensor, error));
     uint32_t type;
     if (!cursor_read_u32(&file->at, &type) || !cursor_read_u64(&file->at, offset))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is cut off", file->path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor \"%.*s\" is truncated", file->path,
                            TEXT_ARGUMENT(tensor->name));
     const quant_info *info = type_from_ggml(type);
     if (info == NULL)
@@ -168,11 +171,11 @@ static avo_status read_info(gguf_file *file, uint64_t number, source_tensor *ten
     uint64_t row = tensor->shape[tensor->rank - 1];
     if (row % info->block_elements != 0 ||
         !quant_run_bytes(info->type, source_tensor_elements(tensor), &tensor->bytes))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor \"%.*s\": rows of %llu are no multiple of the block of %s, "
-                           "%u",
-                           file->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)row,
-                           info->name, info->block_elements);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: tensor \"%.*s\": row length %llu must be a multiple of the %s block (%u)",
+            file->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)row, info->name,
+            info->block_elements);
     tensor->type = info->type;
     tensor->layout = QUANT_LAYOUT_ROWS;
     tensor->file = file->index;
@@ -183,15 +186,16 @@ static avo_status place_tensor(const gguf_file *file, source_tensor *tensor, uin
                                uint64_t data_begin, avo_error *error) {
     uint64_t begin, end;
     if (offset % file->alignment != 0)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor \"%.*s\": offset %llu is no multiple of the alignment %llu",
-                           file->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)offset,
-                           (unsigned long long)file->alignment);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: tensor \"%.*s\": offset %llu must be a multiple of the alignment (%llu)",
+            file->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)offset,
+            (unsigned long long)file->alignment);
     if (!u64_add(data_begin, offset, &begin) || !u64_add(begin, tensor->bytes, &end) ||
         end > file->at.size)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor \"%.*s\": %llu bytes at offset %llu reach past the end of "
-                           "the file (%zu bytes); is the download complete?",
+                           "%s: tensor \"%.*s\" (%llu bytes at offset %llu) passes the end of the "
+                           "file (%zu bytes); the download may be incomplete",
                            file->path, TEXT_ARGUMENT(tensor->name),
                            (unsigned long long)tensor->bytes, (unsigned long long)offset,
                            file->at.size);
@@ -240,8 +244,8 @@ static avo_status split_number(const gguf_metadata *metadata, const char *path, 
         return AVO_OK;
     int64_t found;
     if (!gguf_integer(value, 0, &found) || found < 0 || found > maximum)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no number in 0…%lld", path, key,
-                           (long long)maximum);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s must be an integer from 0 to %lld",
+                           path, key, (long long)maximum);
     *number = found;
     return AVO_OK;
 }
@@ -254,13 +258,13 @@ static avo_status split_path(const char *first, int64_t number, int64_t count, c
     text_view text = text_from(first);
     if (!text_ends(text, text_from(suffix)))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: the first of %lld split files must be called NAME%s", first,
+                           "%s: the first of %lld split files must be named NAME%s", first,
                            (long long)count, suffix);
     int length =
         snprintf(path, capacity, "%.*s-%05lld-of-%05lld.gguf", (int)(text.size - strlen(suffix)),
                  first, (long long)number + 1, (long long)count);
     if (length < 0 || (size_t)length >= capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: path too long", first);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the path is too long", first);
     return AVO_OK;
 }
 
@@ -281,9 +285,9 @@ static avo_status read_part(source_loader *loader, int64_t number, int64_t count
     if (status == AVO_OK)
         status = split_number(&metadata, path, "split.count", SOURCE_FILES_MAX, &of, error);
     if (status == AVO_OK && (no != number || of != count))
-        status =
-            status_fail(error, AVO_ERROR_FORMAT, "%s: split.no %lld of %lld, expected %lld of %lld",
-                        path, (long long)no, (long long)of, (long long)number, (long long)count);
+        status = status_fail(error, AVO_ERROR_FORMAT,
+                             "%s: split.no is %lld of %lld, must be %lld of %lld", path,
+                             (long long)no, (long long)of, (long long)number, (long long)count);
     arena_free(&temporary);
     return status;
 }
@@ -297,9 +301,10 @@ static avo_status read_parts(source_loader *loader, avo_error *error) {
     AVO_TRY(split_number(metadata, source->path, "split.tensors.count", SOURCE_TENSORS_MAX,
                          &tensors, error));
     if (number != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: part %lld of %lld; give the first part (-00001-of-%05lld.gguf)",
-                           source->path, (long long)number + 1, (long long)count, (long long)count);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%s: this is part %lld of %lld; give the first part (-00001-of-%05lld.gguf)",
+            source->path, (long long)number + 1, (long long)count, (long long)count);
     for (int64_t part = 1; part < count; part++)
         AVO_TRY(read_part(loader, part, count, error));
     if (tensors >= 0 && tensors != source->tensor_count)

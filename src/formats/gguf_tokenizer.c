@@ -18,11 +18,11 @@ static avo_status read_id(const model_source *source, const char *key, int64_t *
         return AVO_OK;
     int64_t number;
     if (value->type == GGUF_ARRAY || !gguf_integer(value, 0, &number))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no integer", source->path, key);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is not an integer", source->path, key);
     if (number == UINT32_MAX || number == -1)
         return AVO_OK; /* how some converters write "none" */
     if (number < 0 || number >= source->config.vocabulary)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %lld, not in 0…%u", source->path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is %lld, must be 0 to %u", source->path,
                            key, (long long)number, source->config.vocabulary - 1);
     *id = number;
     return AVO_OK;
@@ -66,12 +66,12 @@ static avo_status read_template(model_source *source, avo_error *error) {
         return AVO_OK;
     text_view text;
     if (value->type != GGUF_STRING || !gguf_string(value, 0, &text))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tokenizer.chat_template is no string",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tokenizer.chat_template is not a string",
                            source->path);
     if (text.size > SOURCE_TEMPLATE_MAX)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "%s: tokenizer.chat_template has %zu bytes, at most %zu", source->path,
-                           text.size, SOURCE_TEMPLATE_MAX);
+                           "%s: tokenizer.chat_template has %zu bytes, must have at most %zu",
+                           source->path, text.size, SOURCE_TEMPLATE_MAX);
     source->chat_template = text;
     return AVO_OK;
 }
@@ -95,7 +95,8 @@ static avo_status read_sampling(model_source *source, avo_error *error) {
         if (value == NULL)
             continue;
         if (!gguf_number(value, 0, &number))
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no number", source->path, key);
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is not a number", source->path,
+                               key);
         AVO_TRY(
             generation_number_set(defaults, numbers[i].field, number, source->path, key, error));
     }
@@ -105,7 +106,7 @@ static avo_status read_sampling(model_source *source, avo_error *error) {
         return AVO_OK;
     int64_t top_k;
     if (!gguf_integer(value, 0, &top_k))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is no integer", source->path, key);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s is not an integer", source->path, key);
     return generation_top_k_set(defaults, top_k, source->path, key, error);
 }
 
@@ -115,7 +116,8 @@ avo_status gguf_tokenizer_source(model_source *source, avo_error *error) {
     if (tokens != NULL) {
         if (tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: tokenizer.ggml.tokens is no array of strings", source->path);
+                               "%s: tokenizer.ggml.tokens is not an array of strings",
+                               source->path);
         source->tokenizer.kind = TOKENIZER_SOURCE_GGUF;
         source->tokenizer.metadata = source->gguf;
         source->tokenizer.name = source->path;

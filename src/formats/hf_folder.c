@@ -13,7 +13,7 @@ static avo_status check_bytes(const model_source *source, uint32_t file, size_t 
     size_t bytes = source_file_bytes(source, file).size;
     if (bytes <= maximum)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes, at most %zu",
+    return status_fail(error, AVO_ERROR_LIMIT, "%s: the file has %zu bytes, must have at most %zu",
                        source->files[file].path, bytes, maximum);
 }
 
@@ -25,8 +25,8 @@ static avo_status read_config(source_loader *loader, avo_error *error) {
     AVO_TRY(source_file_beside(loader, "config.json", &file, error));
     if (file == SOURCE_NO_FILE)
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s: config.json is missing beside the weights (in %s)", source->path,
-                           loader->folder);
+                           "%s: config.json is missing; it must be in %s with the weights",
+                           source->path, loader->folder);
     const char *path = source->files[file].path;
     AVO_TRY(check_bytes(source, file, CONFIG_BYTES_MAX, error));
     void *root;
@@ -133,8 +133,9 @@ static avo_status read_generation(source_loader *loader, avo_error *error) {
 static avo_status keep_template(model_source *source, text_view text, const char *path,
                                 avo_error *error) {
     if (text.size > SOURCE_TEMPLATE_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: chat template of %zu bytes, at most %zu",
-                           path, text.size, SOURCE_TEMPLATE_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "%s: the chat template has %zu bytes, must have at most %zu", path,
+                           text.size, SOURCE_TEMPLATE_MAX);
     const char *copy;
     AVO_TRY(source_copy_text(source, text, &copy, error));
     source->chat_template = (text_view){copy, text.size};
@@ -151,14 +152,14 @@ static avo_status template_from_json(model_source *source, const json_value *roo
         return keep_template(source, value->string, path, error);
     if (value->kind != JSON_ARRAY)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: chat_template (line %u) is neither a string nor a list", path,
+                           "%s: chat_template (line %u) is not a string or a list", path,
                            value->line);
     for (size_t i = 0; i < value->array.count; i++) {
         const json_value *name = json_find(&value->array.items[i], "name");
         const json_value *text = json_find(&value->array.items[i], "template");
         if (name == NULL || name->kind != JSON_STRING || text == NULL || text->kind != JSON_STRING)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: chat_template[%zu] has no name and template", path, i);
+                               "%s: chat_template[%zu] lacks a name or a template", path, i);
         if (text_is(name->string, "default") || value->array.count == 1)
             return keep_template(source, text->string, path, error);
     }

@@ -54,8 +54,8 @@ static avo_status read_header(const model_source *source, cursor *at, model_conf
         }
         if (size < 1 || size > fields[i].maximum)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: not a model file: no GGUF, safetensors or .avo header, and as "
-                               "llama2.c its %s would be %d, not in 1…%d",
+                               "%s: not a model file: no GGUF, safetensors or .avo header, and "
+                               "read as llama2.c %s is %d, must be 1 to %d",
                                source->path, fields[i].name, value, fields[i].maximum);
         values[i] = (uint32_t)size;
     }
@@ -68,7 +68,7 @@ static avo_status read_header(const model_source *source, cursor *at, model_conf
     config->context = values[6];
     if (config->width % config->heads != 0)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: dim %u is no multiple of n_heads %u (read as llama2.c)",
+                           "%s: read as llama2.c, dim (%u) must be a multiple of n_heads (%u)",
                            source->path, config->width, config->heads);
     config->head_size = config->width / config->heads;
     return AVO_OK;
@@ -151,7 +151,7 @@ static avo_status tensors_slice(model_source *source, const array_spec *arrays, 
         for (uint32_t layer = 0; layer < slices && arrays[i].rows > 0; layer++) {
             const uint8_t *data;
             if (!cursor_take(at, 4 * array_floats(&arrays[i]), &data))
-                return status_fail(error, AVO_ERROR_FORMAT, "%s: %s reaches past the end",
+                return status_fail(error, AVO_ERROR_FORMAT, "%s: %s passes the end of the file",
                                    source->path, arrays[i].name);
             if (!arrays[i].skipped)
                 AVO_TRY(tensor_add(source, &arrays[i], layer, data, error));
@@ -191,8 +191,8 @@ avo_status llama2c_source_open(source_loader *loader, avo_error *error) {
     uint64_t expected = expected_bytes(arrays, config->layers);
     if (expected != at.size)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: as llama2.c (dim %u, %u layers, vocab_size %u) it would have %llu "
-                           "bytes, but it has %zu",
+                           "%s: read as llama2.c (dim %u, %u layers, vocab_size %u) the file must "
+                           "have %llu bytes, it has %zu",
                            source->path, config->width, config->layers, config->vocabulary,
                            (unsigned long long)expected, at.size);
     AVO_TRY(config_layers_fill(source, false, true, error));

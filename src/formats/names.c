@@ -156,7 +156,7 @@ name_result names_of_tensor(const model_source *source, const source_tensor *ten
 avo_status names_no_place(const model_source *source, const source_tensor *tensor,
                           avo_error *error) {
     return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                       "%s: tensor %.*s: no such part in architecture %s with %u layers",
+                       "%s: tensor %.*s is not part of architecture %s with %u layers",
                        source->path, TEXT_ARGUMENT(tensor->name),
                        source_architecture_name(source->config.architecture),
                        source->config.layers);

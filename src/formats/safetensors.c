@@ -47,7 +47,7 @@ static avo_status read_dtype(const header_reader *reader, const json_value *valu
                              source_tensor *tensor) {
     const json_value *name = json_find(value, "dtype");
     if (name == NULL || name->kind != JSON_STRING)
-        return bad_tensor(reader, tensor->name, "dtype", "is missing or no string");
+        return bad_tensor(reader, tensor->name, "dtype", "is missing or not a string");
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
         if (text_is(name->string, dtypes[i].name)) {
             tensor->type = dtypes[i].type;
@@ -62,11 +62,12 @@ static avo_status read_shape(const header_reader *reader, const json_value *valu
                              source_tensor *tensor) {
     const json_value *shape = json_find(value, "shape");
     if (shape == NULL || shape->kind != JSON_ARRAY)
-        return bad_tensor(reader, tensor->name, "shape", "is missing or no array");
+        return bad_tensor(reader, tensor->name, "shape", "is missing or not an array");
     if (shape->array.count > SOURCE_RANK_MAX)
         return status_fail(reader->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor \"%.*s\" has %zu dimensions, at most %d", reader->path,
-                           TEXT_ARGUMENT(tensor->name), shape->array.count, SOURCE_RANK_MAX);
+                           "%s: tensor \"%.*s\" has %zu dimensions, must have at most %d",
+                           reader->path, TEXT_ARGUMENT(tensor->name), shape->array.count,
+                           SOURCE_RANK_MAX);
     tensor->rank = (uint32_t)shape->array.count;
     uint64_t elements = 1;
     for (uint32_t i = 0; i < SOURCE_RANK_MAX; i++)
@@ -74,7 +75,8 @@ static avo_status read_shape(const header_reader *reader, const json_value *valu
     for (uint32_t i = 0; i < tensor->rank; i++) {
         const json_value *size = &shape->array.items[i];
         if (size->kind != JSON_INTEGER || size->integer < 0)
-            return bad_tensor(reader, tensor->name, "shape", "has an entry that is no size");
+            return bad_tensor(reader, tensor->name, "shape",
+                              "has an entry that is not a non-negative integer");
         tensor->shape[i] = (uint64_t)size->integer;
         if (!u64_multiply(elements, tensor->shape[i], &elements) || elements > INT64_MAX)
             return bad_tensor(reader, tensor->name, "shape", "is larger than any file");
@@ -89,13 +91,13 @@ static avo_status read_range(const header_reader *reader, const json_value *valu
     const json_value *second = json_item(range, 1);
     if (second == NULL || range->array.count != 2 || first->kind != JSON_INTEGER ||
         second->kind != JSON_INTEGER)
-        return bad_tensor(reader, tensor->name, "data_offsets", "are missing or no two integers");
+        return bad_tensor(reader, tensor->name, "data_offsets", "are missing or not two integers");
     int64_t begin = first->integer;
     int64_t end = second->integer;
     if (begin < 0 || end < begin || (uint64_t)end > reader->data.size)
         return status_fail(reader->error, AVO_ERROR_FORMAT,
-                           "%s: tensor \"%.*s\": data_offsets [%lld, %lld] are not within the "
-                           "file's %zu bytes of data; is the download complete?",
+                           "%s: tensor \"%.*s\": data_offsets [%lld, %lld] are outside the file's "
+                           "%zu bytes of data; the download may be incomplete",
                            reader->path, TEXT_ARGUMENT(tensor->name), (long long)begin,
                            (long long)end, reader->data.size);
     uint64_t needed;
@@ -117,9 +119,9 @@ static avo_status read_tensor(const header_reader *reader, const json_member *me
     *tensor = (source_tensor){.layout = QUANT_LAYOUT_ROWS, .file = reader->file};
     tensor->name = member->key;
     if (member->key.size == 0 || member->key.size > SOURCE_NAME_MAX)
-        return bad_tensor(reader, member->key, "the name", "has not 1…256 bytes");
+        return bad_tensor(reader, member->key, "the name", "must have 1 to 256 bytes");
     if (member->value.kind != JSON_OBJECT)
-        return bad_tensor(reader, member->key, "the entry", "is no object");
+        return bad_tensor(reader, member->key, "the entry", "is not an object");
     AVO_TRY(read_dtype(reader, &member->value, tensor));
     AVO_TRY(read_shape(reader, &member->value, tensor));
     AVO_TRY(read_range(reader, &member->value, tensor));
@@ -137,14 +139,14 @@ static avo_status check_metadata(const header_reader *reader, const json_value *
         good = metadata->object.members[i].value.kind == JSON_STRING;
     if (good)
         return AVO_OK;
-    return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: __metadata__ is no object of strings",
-                       reader->path);
+    return status_fail(reader->error, AVO_ERROR_FORMAT,
+                       "%s: __metadata__ is not an object of strings", reader->path);
 }
 
 static avo_status read_entries(const header_reader *reader, const json_value *root) {
     model_source *source = reader->source;
     if (root->kind != JSON_OBJECT)
-        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: the header is no JSON object",
+        return status_fail(reader->error, AVO_ERROR_FORMAT, "%s: the header is not a JSON object",
                            reader->path);
     uint32_t first = source->tensor_count;
     AVO_TRY(source_tensors_reserve(source, first + (uint64_t)root->object.count, reader->error));
@@ -165,20 +167,20 @@ static avo_status read_file(model_source *source, uint32_t file, avo_error *erro
     uint64_t header;
     const uint8_t *text;
     if (!cursor_read_u64(&at, &header))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: too short (%zu bytes) for safetensors",
-                           path, at.size);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: the file is too short (%zu bytes) for safetensors", path, at.size);
     if (header < 2 || header > SAFETENSORS_HEADER_BYTES_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: safetensors header of %llu bytes, not in 2…%d", path,
+                           "%s: safetensors header has %llu bytes, must have 2 to %d", path,
                            (unsigned long long)header, SAFETENSORS_HEADER_BYTES_MAX);
     if (!cursor_take(&at, (size_t)header, &text))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: the safetensors header of %llu bytes reaches past the end of the "
-                           "file (%zu bytes)",
-                           path, (unsigned long long)header, at.size);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: safetensors header (%llu bytes) passes the end of the file (%zu bytes)", path,
+            (unsigned long long)header, at.size);
     if (text[0] != '{')
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: the safetensors header begins with no '{'",
-                           path);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: the safetensors header does not begin with '{'", path);
     header_reader reader = {.source = source,
                             .file = file,
                             .path = path,
@@ -220,10 +222,10 @@ static avo_status shard_open(source_loader *loader, text_view name, const char *
             return AVO_OK;
         }
     if (!shard_name_is_plain(name))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: weight_map names \"%.*s\", which is no plain *.safetensors file "
-                           "name",
-                           index_path, TEXT_ARGUMENT(name));
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: weight_map names \"%.*s\", which is not a plain *.safetensors file name",
+            index_path, TEXT_ARGUMENT(name));
     if (shards->count == SOURCE_FILES_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %d shards", index_path,
                            SOURCE_FILES_MAX);
@@ -234,7 +236,7 @@ static avo_status shard_open(source_loader *loader, text_view name, const char *
     AVO_TRY(source_file_beside(loader, terminated, &file, error));
     if (file == SOURCE_NO_FILE)
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s: shard %s is missing; is the download complete?", index_path,
+                           "%s: shard %s is missing; the download may be incomplete", index_path,
                            terminated);
     AVO_TRY(read_file(loader->source, file, error));
     *shard = shards->count++;
@@ -248,13 +250,13 @@ static avo_status read_weight_map(source_loader *loader, const json_value *root,
     model_source *source = loader->source;
     const json_value *map = json_find(root, "weight_map");
     if (map == NULL || map->kind != JSON_OBJECT || map->object.count == 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: weight_map is missing or no object",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: weight_map is missing or not an object",
                            index_path);
     uint32_t shard;
     for (size_t i = 0; i < map->object.count; i++) {
         const json_member *member = &map->object.members[i];
         if (member->value.kind != JSON_STRING)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: weight_map[\"%.*s\"] is no string",
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: weight_map[\"%.*s\"] is not a string",
                                index_path, TEXT_ARGUMENT(member->key));
         AVO_TRY(shard_open(loader, member->value.string, index_path, shards, &shard, error));
     }
@@ -265,7 +267,7 @@ static avo_status read_weight_map(source_loader *loader, const json_value *root,
         const source_tensor *tensor = source_find(source, member->key);
         if (tensor == NULL || tensor->file != shards->file[shard])
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: tensor \"%.*s\" is not in %.*s, where weight_map puts it",
+                               "%s: weight_map says tensor \"%.*s\" is in %.*s, but it is not",
                                index_path, TEXT_ARGUMENT(member->key),
                                TEXT_ARGUMENT(member->value.string));
     }
@@ -324,10 +326,11 @@ avo_status safetensors_folder_open(source_loader *loader, avo_error *error) {
     }
     AVO_TRY(source_file_beside(loader, "model.safetensors", &file, error));
     if (file == SOURCE_NO_FILE)
-        return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s: the folder has no model.safetensors or "
-                           "model.safetensors.index.json (for a .gguf, .avo or .bin give the file)",
-                           source->path);
+        return status_fail(
+            error, AVO_ERROR_NOT_FOUND,
+            "%s: the folder has neither model.safetensors nor model.safetensors.index.json; for a "
+            ".gguf, .avo or .bin model give the file",
+            source->path);
     AVO_TRY(read_file(source, file, error));
     AVO_TRY(source_tensors_index(source, error));
     return hf_folder_read(loader, error);

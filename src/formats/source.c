@@ -99,9 +99,8 @@ avo_status source_json(arena *arena, bytes_view bytes, const char *file, json_va
     avo_status status =
         json_parse(arena, (text_view){(const char *)bytes.data, bytes.size}, root, error);
     if (status == AVO_ERROR_MEMORY && arena->limit_hit)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "%s: its JSON has more values than are read (%zu bytes)", file,
-                           bytes.size);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: too many JSON values (%zu bytes of text)",
+                           file, bytes.size);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", file);
 }
 
@@ -109,8 +108,8 @@ avo_status source_json(arena *arena, bytes_view bytes, const char *file, json_va
 
 avo_status source_tensors_reserve(model_source *source, uint64_t count, avo_error *error) {
     if (count > SOURCE_TENSORS_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: %llu tensors, at most %d", source->path,
-                           (unsigned long long)count, SOURCE_TENSORS_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: %llu tensors, must be at most %d",
+                           source->path, (unsigned long long)count, SOURCE_TENSORS_MAX);
     if (count <= source->tensor_capacity)
         return AVO_OK;
     /* Shard after shard adds its tensors: double, so that the arena holds few old copies. */
@@ -162,7 +161,7 @@ static avo_status cover_sorted(const source_tensor *const *sorted, uint32_t coun
                                TEXT_ARGUMENT(tensor->name), (unsigned long long)begin);
         if (gapless && begin > at)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: the %llu bytes in front of tensor \"%.*s\" belong to none",
+                               "%s: the %llu bytes before tensor \"%.*s\" belong to no tensor",
                                path, (unsigned long long)(begin - at), TEXT_ARGUMENT(tensor->name));
         at = begin + tensor->bytes;
     }
@@ -214,11 +213,11 @@ static const char *known_stranger(bytes_view bytes) {
         const char *what;
     } strangers[] = {
         {"PK\3\4", "a PyTorch or zip archive; convert it to safetensors or GGUF"},
-        {"lmgg", "a GGML file from before GGUF; convert it to GGUF"},
-        {"fmgg", "a GGML file from before GGUF; convert it to GGUF"},
-        {"tjgg", "a GGML file from before GGUF; convert it to GGUF"},
+        {"lmgg", "a GGML file older than GGUF; convert it to GGUF"},
+        {"fmgg", "a GGML file older than GGUF; convert it to GGUF"},
+        {"tjgg", "a GGML file older than GGUF; convert it to GGUF"},
         {"FUGG", "a big-endian GGUF; convert it to little-endian"},
-        {"24ka", "a llama2.c file of version 1 or 2; only version 0 is read"},
+        {"24ka", "a llama2.c file of version 1 or 2; only version 0 is supported"},
         {"\x80\2}q", "a Python pickle; convert it to safetensors"},
         {"vers", "a Git LFS pointer; fetch the file itself (git lfs pull)"},
     };
@@ -246,13 +245,14 @@ static avo_status open_file(source_loader *loader, avo_error *error) {
     if (loader->tensors_only)
         return looks_like_safetensors(bytes)
                    ? safetensors_source_open(loader, error)
-                   : status_fail(error, AVO_ERROR_FORMAT, "%s: neither safetensors nor GGUF",
+                   : status_fail(error, AVO_ERROR_FORMAT, "%s: not a safetensors or GGUF file",
                                  source->path);
     if (starts(bytes, "AVO", 3) || (bytes.size >= 4 && memcmp(bytes.data + 1, "AVO", 3) == 0))
         return avo_source_open(source, error);
     const char *stranger = known_stranger(bytes);
     if (stranger != NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: this is %s", source->path, stranger);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: the file is %s", source->path,
+                           stranger);
     if (looks_like_safetensors(bytes))
         return safetensors_source_open(loader, error);
     return llama2c_source_open(loader, error);

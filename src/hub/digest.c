@@ -6,7 +6,7 @@
 
 static avo_status digest_failed(hub_digest *digest, avo_error *error) {
     hub_digest_close(digest);
-    return status_fail(error, AVO_ERROR_MEMORY, "OpenSSL cannot compute a sum");
+    return status_fail(error, AVO_ERROR_MEMORY, "OpenSSL cannot compute a SHA digest");
 }
 
 static bool context_open(void **context, const EVP_MD *algorithm) {

@@ -26,7 +26,7 @@ avo_status hub_home(char *path, size_t capacity, avo_error *error) {
     const char *home = getenv("HOME");
     if (home == NULL || home[0] != '/')
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "no folder for models: set AVOCET_HOME (or HOME)");
+                           "no folder for models: set AVOCET_HOME or HOME to an absolute path");
     return file_join(path, capacity, home, ".local/share/avocet/models", error);
 }
 
@@ -42,13 +42,13 @@ avo_status hub_model_folder(const char *name, char *path, size_t capacity, avo_e
 avo_status hub_write_failed(const char *path, int number, avo_error *error) {
     if (number == ENOSPC || number == EDQUOT)
         return status_fail(error, AVO_ERROR_FULL,
-                           "%s: the disk is full: free space and run the same command again (it "
+                           "%s: the disk is full; free space and run the same command again (it "
                            "resumes), or set AVOCET_HOME to a larger disk",
                            path);
     if (number == EACCES || number == EPERM || number == EROFS)
         return status_fail(error, AVO_ERROR_IO,
-                           "%s: cannot write: %s: set AVOCET_HOME to a folder you may write", path,
-                           strerror(number));
+                           "%s: cannot write: %s; set AVOCET_HOME to a folder you may write to",
+                           path, strerror(number));
     return status_fail(error, AVO_ERROR_IO, "%s: cannot write: %s", path, strerror(number));
 }
 
@@ -56,7 +56,7 @@ avo_status hub_make_folder(const char *path, avo_error *error) {
     char part[HUB_PATH_MAX];
     size_t bytes = strlen(path);
     if (bytes == 0 || bytes >= sizeof(part))
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", path);
+        return status_fail(error, AVO_ERROR_LIMIT, "the path is too long: %.200s…", path);
     memcpy(part, path, bytes + 1);
     for (size_t i = 1; i <= bytes; i++) {
         if (part[i] != '/' && part[i] != '\0')
@@ -79,7 +79,7 @@ avo_status hub_make_parent(const char *path, avo_error *error) {
         return AVO_OK;
     size_t bytes = (size_t)(slash - path);
     if (bytes >= sizeof(parent))
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", path);
+        return status_fail(error, AVO_ERROR_LIMIT, "the path is too long: %.200s…", path);
     memcpy(parent, path, bytes);
     parent[bytes] = '\0';
     return hub_make_folder(parent, error);
@@ -108,8 +108,8 @@ static avo_status empty_folder(int descriptor, const char *path, unsigned depth,
             if (depth >= DELETE_DEPTH_MAX || below < 0) {
                 if (below >= 0)
                     close(below);
-                status =
-                    status_fail(error, AVO_ERROR_IO, "%s/%s: cannot open to delete", path, name);
+                status = status_fail(error, AVO_ERROR_IO,
+                                     "%s/%s: cannot open the folder to delete it", path, name);
                 break;
             }
             status = empty_folder(below, path, depth + 1, freed, error);
@@ -129,8 +129,8 @@ avo_status hub_delete_folder(const char *path, uint64_t *freed_bytes, avo_error 
     if (descriptor < 0) {
         if (errno == ENOENT)
             return AVO_OK;
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot open to delete: %s%s", path,
-                           strerror(errno),
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot open the folder to delete it: %s%s",
+                           path, strerror(errno),
                            errno == ENOTDIR || errno == ELOOP ? " (it is a link or a file)" : "");
     }
     AVO_TRY(empty_folder(descriptor, path, 0, freed_bytes, error));
@@ -147,10 +147,10 @@ avo_status hub_check_room(const char *folder, uint64_t bytes, avo_error *error) 
     if (__builtin_mul_overflow((uint64_t)info.f_bavail, (uint64_t)info.f_frsize, &room) ||
         bytes <= room)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FULL,
-                       "%s: %.1f MiB are needed and %.1f MiB are free: free space or set "
-                       "AVOCET_HOME to a larger disk",
-                       folder, (double)bytes / 1048576.0, (double)room / 1048576.0);
+    return status_fail(
+        error, AVO_ERROR_FULL,
+        "%s: needs %.1f MiB, %.1f MiB are free; free space or set AVOCET_HOME to a larger disk",
+        folder, (double)bytes / 1048576.0, (double)room / 1048576.0);
 }
 
 avo_status hub_try_lock(const char *name, int *lock, avo_error *error) {

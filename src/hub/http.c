@@ -37,12 +37,12 @@ static bool take_part(CURLU *url, CURLUPart part, unsigned flags, char *out, siz
 
 static avo_status split_url(const char *text, url_parts *parts, avo_error *error) {
     if (strlen(text) >= HTTP_URL_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "a URL of %zu bytes (%d at most)", strlen(text),
-                           HTTP_URL_MAX - 1);
+        return status_fail(error, AVO_ERROR_LIMIT, "the URL has %zu bytes, must have at most %d",
+                           strlen(text), HTTP_URL_MAX - 1);
     for (const char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c <= 0x20 || *c == 0x7F)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "the URL %.200s has a blank or a control character", text);
+                               "URL %.200s contains a space or a control character", text);
     CURLU *url = curl_url();
     if (url == NULL)
         return status_no_memory(error, "a URL", HTTP_URL_MAX);
@@ -54,9 +54,9 @@ static avo_status split_url(const char *text, url_parts *parts, avo_error *error
         (strcmp(parts->scheme, "https") == 0 || strcmp(parts->scheme, "http") == 0);
     curl_url_cleanup(url);
     if (!good)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%.200s is no URL for a download: https://HOST/PATH without a user name",
-                           text);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%.200s is not a download URL; use https://HOST/PATH without a user name", text);
     return AVO_OK;
 }
 
@@ -66,7 +66,7 @@ avo_status http_origin(const char *url, char *origin, size_t capacity, avo_error
     int bytes = snprintf(origin, capacity, "%s://%s:%s", parts.scheme, parts.host, parts.port);
     return bytes > 0 && (size_t)bytes < capacity
                ? AVO_OK
-               : status_fail(error, AVO_ERROR_LIMIT, "the host of %.200s is too long", url);
+               : status_fail(error, AVO_ERROR_LIMIT, "the host name in %.200s is too long", url);
 }
 
 static avo_status check_scheme(const http_client *client, const char *url, avo_error *error) {
@@ -76,8 +76,8 @@ static avo_status check_scheme(const http_client *client, const char *url, avo_e
         client->pull->options->insecure_http)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "%s would be reached by plain http, which anybody on the way can read and "
-                       "change: use https, or --insecure-http to do it all the same",
+                       "%s: refusing plain http, which others can read and change; use https, or "
+                       "--insecure-http to allow it",
                        parts.host);
 }
 
@@ -103,12 +103,13 @@ avo_status http_open(http_client *client, pull *pull, const char *endpoint, cons
         for (const char *c = token; *c != '\0'; c++)
             if (*c <= 0x20 || *c >= 0x7F || strlen(token) > 1000)
                 return status_fail(error, AVO_ERROR_ARGUMENT,
-                                   "HF_TOKEN is no token: blanks or strange characters in it");
+                                   "HF_TOKEN is not a valid token: it contains spaces or non-ASCII "
+                                   "characters, or is too long");
         client->token = token;
         AVO_TRY(http_origin(endpoint, client->token_origin, sizeof(client->token_origin), error));
     }
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return status_fail(error, AVO_ERROR_NETWORK, "libcurl does not start");
+        return status_fail(error, AVO_ERROR_NETWORK, "cannot start libcurl");
     client->multi = curl_multi_init();
     if (client->multi == NULL) {
         curl_global_cleanup();
@@ -313,8 +314,8 @@ static avo_status send_request(http_exchange *exchange, avo_error *error) {
 avo_status http_exchange_start(http_exchange *exchange, const char *url, uint64_t from,
                                const char *etag, avo_error *error) {
     if (strlen(url) >= HTTP_URL_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "a URL of %zu bytes (%d at most)", strlen(url),
-                           HTTP_URL_MAX - 1);
+        return status_fail(error, AVO_ERROR_LIMIT, "the URL has %zu bytes, must have at most %d",
+                           strlen(url), HTTP_URL_MAX - 1);
     memcpy(exchange->first_url, url, strlen(url) + 1);
     memcpy(exchange->url, url, strlen(url) + 1);
     exchange->redirects = 0;
@@ -333,7 +334,8 @@ avo_status http_exchange_start(http_exchange *exchange, const char *url, uint64_
 
 static avo_status follow(http_exchange *exchange, const char *what, avo_error *error) {
     if (exchange->response.location[0] == '\0')
-        return status_fail(error, AVO_ERROR_NETWORK, "%s: a redirect that leads nowhere", what);
+        return status_fail(error, AVO_ERROR_NETWORK,
+                           "%s: the server sent a redirect without an address", what);
     if (++exchange->redirects > HTTP_REDIRECTS_MAX)
         return status_fail(error, AVO_ERROR_NETWORK, "%s: more than %d redirects", what,
                            HTTP_REDIRECTS_MAX);
@@ -350,11 +352,12 @@ static avo_status follow(http_exchange *exchange, const char *what, avo_error *e
     curl_free(text);
     curl_url_cleanup(url);
     if (!good)
-        return status_fail(error, AVO_ERROR_NETWORK, "%s: redirected to a bad address: %.200s",
-                           what, exchange->response.location);
+        return status_fail(error, AVO_ERROR_NETWORK,
+                           "%s: the server redirected to an invalid address: %.200s", what,
+                           exchange->response.location);
     if (was_safe && strncasecmp(exchange->url, "https:", 6) != 0)
         return status_fail(error, AVO_ERROR_NETWORK,
-                           "%s: refused a redirect from https to an unprotected address", what);
+                           "%s: refusing a redirect from https to an unencrypted address", what);
     return send_request(exchange, error);
 }
 
@@ -387,13 +390,13 @@ static http_verdict judge_status(http_exchange *exchange, const char *what, uint
     avo_status code = AVO_ERROR_NETWORK;
     const char *advice = "";
     if (status == 401)
-        advice = ": it does not exist, or it is private or gated: set HF_TOKEN to a token that may "
-                 "read it";
+        advice =
+            "; it does not exist, or is private or gated: set HF_TOKEN to a token that can read it";
     else if (status == 403)
-        advice = ": the token may not read it, or its terms must be accepted on its page first";
+        advice = "; the token cannot read it, or its terms must be accepted on its page first";
     else if (status == 404 || status == 410) {
         code = AVO_ERROR_NOT_FOUND;
-        advice = ": there is no such model, revision or file";
+        advice = "; no such model, revision or file";
     }
     (void)!status_fail(error, code, "%s: HTTP status %ld from %s%s", what, status, parts.host,
                        advice);
@@ -405,7 +408,7 @@ static http_verdict judge_status(http_exchange *exchange, const char *what, uint
     curl_easy_getinfo(exchange->easy, CURLINFO_RETRY_AFTER, &asked_s);
     if (asked_s > HTTP_WAIT_MAX_S) {
         (void)!status_fail(error, AVO_ERROR_NETWORK,
-                           "%s: HTTP status %ld from %s, which asks to wait %lld s: try again then",
+                           "%s: HTTP status %ld from %s, which asks to wait %lld s; try again then",
                            what, status, parts.host, (long long)asked_s);
         return HTTP_FAILED;
     }
@@ -497,15 +500,16 @@ static avo_status get_text(http_client *client, text_request *request, const cha
         AVO_TRY(wait_for_end(client, &code, error));
         http_verdict verdict = http_judge(exchange, code, what, &wait_ms, &found);
         if (request->too_long)
-            return status_fail(error, AVO_ERROR_LIMIT, "%s: the answer is longer than %zu bytes",
+            return status_fail(error, AVO_ERROR_LIMIT, "%s: the response is longer than %zu bytes",
                                what, request->text->limit);
         if (verdict == HTTP_GOOD && exchange->response.status == 200)
             return AVO_OK;
         if (verdict == HTTP_FOLLOWED)
             continue;
         if (verdict != HTTP_RETRY || failures >= client->pull->options->retries)
-            return status_fail(error, found.status != AVO_OK ? found.status : AVO_ERROR_NETWORK,
-                               "%s", found.status != AVO_OK ? found.text : "an answer of no use");
+            return status_fail(
+                error, found.status != AVO_OK ? found.status : AVO_ERROR_NETWORK, "%s",
+                found.status != AVO_OK ? found.text : "the server sent an unusable response");
         failures++;
         request->text->size = 0;
         AVO_TRY(wait_before_retry(client, http_delay_ms(client->pull->options, failures, wait_ms),
@@ -534,9 +538,10 @@ static avo_status find_next(const http_exchange *exchange, char *next, size_t ca
     curl_url_cleanup(url);
     if (!good || http_origin(exchange->url, here, sizeof(here), NULL) != AVO_OK ||
         http_origin(next, there, sizeof(there), NULL) != AVO_OK || strcmp(here, there) != 0)
-        return status_fail(error, AVO_ERROR_NETWORK,
-                           "the next page of the file list is elsewhere or nowhere: %.200s",
-                           relative);
+        return status_fail(
+            error, AVO_ERROR_NETWORK,
+            "the next page of the file list is on another server or has no valid address: %.200s",
+            relative);
     return AVO_OK;
 }
 

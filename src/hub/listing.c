@@ -32,7 +32,7 @@ static avo_status take_sum(text_view oid, text_view path, size_t digits, char *o
         oid = (text_view){oid.data + 7, oid.size - 7};
     if (!hub_is_hex(oid, digits))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "file \"%.*s\": \"oid\" is not %zu hexadecimal digits: \"%.*s\"",
+                           "file \"%.*s\": \"oid\" must be %zu hexadecimal digits, it is \"%.*s\"",
                            TEXT_ARGUMENT(path), digits, TEXT_ARGUMENT(oid));
     memcpy(out, oid.data, digits);
     return AVO_OK;
@@ -42,7 +42,8 @@ static avo_status read_entry(listing *listing, const json_value *entry, avo_erro
     text_view type = {"", 0}, path = {"", 0}, oid = {"", 0}, large_oid = {"", 0};
     int64_t bytes = -1, large_bytes = -1;
     if (entry->kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_FORMAT, "an entry of the file list is no object but %s",
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "an entry of the file list is not an object but %s",
                            json_kind_name(entry->kind));
     AVO_TRY(json_get_string(entry, "type", &type, error));
     AVO_TRY(json_get_string(entry, "path", &path, error));
@@ -60,7 +61,7 @@ static avo_status read_entry(listing *listing, const json_value *entry, avo_erro
     if (large_bytes >= 0)
         bytes = large_bytes;
     if (bytes < 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "file \"%.*s\" has no \"size\"",
+        return status_fail(error, AVO_ERROR_FORMAT, "file \"%.*s\" lacks \"size\"",
                            TEXT_ARGUMENT(path));
     AVO_TRY(grow(listing, error));
     listing_file *file = &listing->files[listing->count];
@@ -80,7 +81,7 @@ avo_status listing_parse(listing *listing, text_view page, avo_error *error) {
     json_value root;
     AVO_TRY(json_parse(listing->arena, page, &root, error));
     if (root.kind != JSON_ARRAY)
-        return status_fail(error, AVO_ERROR_FORMAT, "the file list is no array but %s",
+        return status_fail(error, AVO_ERROR_FORMAT, "the file list is not an array but %s",
                            json_kind_name(root.kind));
     for (size_t i = 0; i < root.array.count; i++)
         AVO_TRY(read_entry(listing, &root.array.items[i], error));
@@ -100,7 +101,8 @@ avo_status listing_finish(listing *listing, avo_error *error) {
     qsort(listing->files, listing->count, sizeof(listing_file), compare_files);
     for (size_t i = 1; i < listing->count; i++)
         if (text_equal(listing->files[i - 1].path, listing->files[i].path))
-            return status_fail(error, AVO_ERROR_FORMAT, "file \"%.*s\" stands twice in the list",
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "file \"%.*s\" appears twice in the file list",
                                TEXT_ARGUMENT(listing->files[i].path));
     return AVO_OK;
 }
@@ -182,7 +184,7 @@ static avo_status fail_choice(const listing *listing, avo_error *error) {
     }
     names[at] = '\0';
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "several models are there; choose one with --file:%s", names);
+                       "there are several models; choose one with --file:%s", names);
 }
 
 /* All pieces of the model that is alone, or of the only Q4_K_M one. */
@@ -208,7 +210,7 @@ static avo_status choose_gguf(listing *listing, char *note, size_t note_capacity
         return fail_choice(listing, error);
     if (models > 1) {
         snprintf(note, note_capacity,
-                 "several models are there; taking %.*s (choose another with --file)",
+                 "there are several models; using %.*s (choose another with --file)",
                  TEXT_ARGUMENT(middle));
         only = middle;
     }
@@ -252,9 +254,9 @@ avo_status listing_choose(listing *listing, const char *const *patterns, size_t 
         return choose_gguf(listing, note, note_capacity, error);
     if (has_file(listing, "*.bin") || has_file(listing, "*.pt") || has_file(listing, "*.pth"))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "there are no safetensors and no GGUF files, only Python pickles, which "
-                           "avocet does not read (name files with --file to fetch them anyway)");
+                           "there are no safetensors or GGUF files, only Python pickles, which "
+                           "avocet does not read; use --file to download them anyway");
     return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "no model files among the %zu files (name them with --file)",
+                       "none of the %zu files is a model file; name the files with --file",
                        listing->count);
 }

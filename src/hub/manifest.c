@@ -19,8 +19,9 @@ static avo_status get_text(arena *arena, const json_value *object, const char *k
     text_view view = {"", 0};
     AVO_TRY(json_get_string(object, key, &view, error));
     if (view.size > MANIFEST_TEXT_MAX || memchr(view.data, '\0', view.size) != NULL)
-        return status_fail(error, AVO_ERROR_LIMIT, "\"%s\" is longer than %d bytes or has a zero",
-                           key, MANIFEST_TEXT_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "\"%s\" is longer than %d bytes or contains a zero byte", key,
+                           MANIFEST_TEXT_MAX);
     char *copy = arena_copy_text(arena, view.data, view.size);
     if (copy == NULL)
         return status_no_memory(error, "a manifest", view.size);
@@ -40,11 +41,11 @@ static avo_status read_file(arena *arena, const json_value *value, hub_file *fil
     AVO_TRY(json_get_string(value, "sha256", &sha256, error));
     AVO_TRY(hub_path_check(path, error));
     if (bytes < 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "file \"%.*s\" has no \"bytes\"",
+        return status_fail(error, AVO_ERROR_FORMAT, "file \"%.*s\" lacks \"bytes\"",
                            TEXT_ARGUMENT(path));
     if (sha256.size != 0 && !hub_is_hex(sha256, 64))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "file \"%.*s\": \"sha256\" is not 64 hexadecimal digits",
+                           "file \"%.*s\": \"sha256\" must be 64 hexadecimal digits",
                            TEXT_ARGUMENT(path));
     file->path = arena_copy_text(arena, path.data, path.size);
     if (file->path == NULL)
@@ -59,7 +60,7 @@ static avo_status read_manifest(arena *arena, text_view text, hub_model *model, 
     int64_t format = 0;
     AVO_TRY(json_parse(arena, text, &root, error));
     if (root.kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_FORMAT, "a manifest is an object, not %s",
+        return status_fail(error, AVO_ERROR_FORMAT, "the manifest must be an object, it is %s",
                            json_kind_name(root.kind));
     AVO_TRY(json_get_integer(&root, "format", 1, 1, &format, error));
     if (format != 1)
@@ -75,9 +76,9 @@ static avo_status read_manifest(arena *arena, text_view text, hub_model *model, 
     AVO_TRY(hub_name_check(model->name, error));
     const json_value *files = json_find(&root, "files");
     if (files == NULL || files->kind != JSON_ARRAY)
-        return status_fail(error, AVO_ERROR_FORMAT, "\"files\" is missing or no array");
+        return status_fail(error, AVO_ERROR_FORMAT, "\"files\" is missing or not an array");
     if (files->array.count == 0 || files->array.count > HUB_FILES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "\"files\" has %zu entries (1 to %d)",
+        return status_fail(error, AVO_ERROR_LIMIT, "\"files\" has %zu entries, must have 1 to %d",
                            files->array.count, HUB_FILES_MAX);
     model->files = arena_take_array(arena, files->array.count, sizeof(hub_file));
     if (model->files == NULL)
@@ -108,7 +109,8 @@ avo_status hub_manifest_read(arena *arena, const char *folder, hub_model *model,
     AVO_TRY(file_map_open(path, &map, error));
     avo_status status;
     if (map.bytes.size > MANIFEST_BYTES_MAX) {
-        status = status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes (%zu at most)", path,
+        status = status_fail(error, AVO_ERROR_LIMIT,
+                             "%s: the manifest has %zu bytes, must have at most %zu", path,
                              map.bytes.size, MANIFEST_BYTES_MAX);
     } else {
         text_view text = {(const char *)map.bytes.data, map.bytes.size};
@@ -160,7 +162,7 @@ avo_status hub_manifest_prepare(const char *folder, const hub_model *model, file
     buffer_init(&out, NULL, MANIFEST_BYTES_MAX);
     avo_status status = write_manifest(&out, model);
     if (status != AVO_OK) {
-        status = status_fail(error, status, "%s: the manifest does not fit", path);
+        status = status_fail(error, status, "%s: the manifest is too large", path);
     } else {
         status = file_writer_open(writer, path, error);
         if (status == AVO_OK) {

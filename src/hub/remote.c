@@ -53,7 +53,7 @@ static avo_status make_url(const hub_source *source, const char *before, const c
         fits = append_encoded(url, capacity, &at, TEXT_LITERAL("/"), '/') &&
                append_encoded(url, capacity, &at, path, '/');
     if (!fits || at + strlen(after) >= capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "a URL longer than %zu bytes", capacity);
+        return status_fail(error, AVO_ERROR_LIMIT, "the URL is longer than %zu bytes", capacity);
     memcpy(url + at, after, strlen(after) + 1);
     return AVO_OK;
 }
@@ -65,7 +65,8 @@ static avo_status parse_source(const char *text, hub_source *source, avo_error *
     snprintf(source->repository, sizeof(source->repository), "%.*s", (int)bytes, text);
     snprintf(source->revision, sizeof(source->revision), "%s", at == NULL ? "main" : at + 1);
     if (strchr(source->repository, '/') == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: a hub's models are OWNER/NAME", text);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s is not a model of the hub; use OWNER/NAME", text);
     const char *endpoint = getenv("HF_ENDPOINT");
     if (endpoint == NULL || endpoint[0] == '\0')
         endpoint = DEFAULT_ENDPOINT;
@@ -120,7 +121,7 @@ static avo_status read_facts(http_client *client, hub_source *source, buffer *pa
     arena_free(&arena);
     return status == AVO_OK
                ? AVO_OK
-               : status_prefix(error, status, "%s: the hub's answer", source->repository);
+               : status_prefix(error, status, "%s: response of the hub", source->repository);
 }
 
 /* ---- The list ---- */
@@ -246,11 +247,10 @@ static avo_status file_of_url(const char *url, char *file, size_t capacity, avo_
         snprintf(file, capacity, "%.*s", bytes, decoded);
     curl_free(decoded);
     return good ? AVO_OK
-                : status_fail(
-                      error, AVO_ERROR_ARGUMENT,
-                      "%.200s names no file: give the address of a model file, or OWNER/NAME "
-                      "for a hub",
-                      url);
+                : status_fail(error, AVO_ERROR_ARGUMENT,
+                              "%.200s does not name a file; give the URL of a model file, or "
+                              "OWNER/NAME for the hub",
+                              url);
 }
 
 /* "My Model.Q4.gguf" becomes "My-Model.Q4". */
@@ -279,7 +279,7 @@ static avo_status set_expected_sum(pull *pull, pull_file *file, avo_error *error
     for (size_t i = 0; i < 64 && sum[i] != '\0'; i++)
         lower[i] = (char)(sum[i] >= 'A' && sum[i] <= 'F' ? sum[i] + 32 : sum[i]);
     if (strlen(sum) != 64 || !hub_is_hex((text_view){lower, 64}, 64))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--sha256 takes 64 hexadecimal digits");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--sha256 must be 64 hexadecimal digits");
     memcpy(file->file.sha256, lower, sizeof(lower));
     return AVO_OK;
 }

@@ -108,8 +108,8 @@ void hub_models_free(hub_models *models) {
 /* What to say about a name that is not here. */
 static avo_status fail_missing(const hub_models *models, const char *name, avo_error *error) {
     if (hub_known_find(name) != NULL)
-        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not here yet: avocet pull %s", name,
-                           name);
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not downloaded; run: avocet pull %s",
+                           name, name);
     const char *near = NULL;
     size_t best = NEAR_EDITS_MAX + 1;
     for (size_t i = 0; i < models->count; i++) {
@@ -129,20 +129,17 @@ static avo_status fail_missing(const hub_models *models, const char *name, avo_e
     }
     if (near_known != NULL)
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%.200s: there is no such file and no such model; did you mean %s "
-                           "(avocet pull %s)?",
-                           name, near_known, near_known);
+                           "%.200s: no such file or model; did you mean %s (avocet pull %s)?", name,
+                           near_known, near_known);
     if (near != NULL)
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%.200s: there is no such file and no such model; did you mean %s?",
-                           name, near);
+                           "%.200s: no such file or model; did you mean %s?", name, near);
     bool from_hub = strchr(name, '/') != NULL && hub_name_check(name, NULL) == AVO_OK;
-    return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "%.200s: there is no such file and no such model; %s%.200s%s", name,
-                       from_hub ? "avocet pull "
-                                : "avocet list shows the names, avocet pull "
-                                  "smollm2 fetches the default model",
-                       from_hub ? name : "", from_hub ? " fetches it from the hub" : "");
+    return status_fail(
+        error, AVO_ERROR_NOT_FOUND, "%.200s: no such file or model; %s%.200s%s", name,
+        from_hub ? "avocet pull "
+                 : "avocet list shows the names, avocet pull smollm2 downloads the default model",
+        from_hub ? name : "", from_hub ? " downloads it from the hub" : "");
 }
 
 static const hub_model *find_model(const hub_models *models, const char *name, size_t bytes) {
@@ -155,7 +152,7 @@ static const hub_model *find_model(const hub_models *models, const char *name, s
 
 static avo_status give_path(const char *found, char *path, size_t capacity, avo_error *error) {
     if (strlen(found) >= capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "path too long: %.200s…", found);
+        return status_fail(error, AVO_ERROR_LIMIT, "the path is too long: %.200s…", found);
     memcpy(path, found, strlen(found) + 1);
     return AVO_OK;
 }
@@ -172,7 +169,7 @@ static avo_status fail_ambiguous(const hub_model *model, avo_error *error) {
         at += (size_t)written;
     }
     names[at] = '\0';
-    return status_fail(error, AVO_ERROR_ARGUMENT, "%s holds several models; name one of:%s",
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s contains several models; name one of:%s",
                        model->name, names);
 }
 
@@ -191,8 +188,9 @@ static avo_status find_in(const hub_models *models, const char *name, char *path
                           avo_error *error) {
     const hub_model *model = find_model(models, name, strlen(name));
     if (model != NULL && !model->complete)
-        return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s is not complete: its pull was interrupted; run it again", name);
+        return status_fail(
+            error, AVO_ERROR_NOT_FOUND,
+            "%s is incomplete because its pull was interrupted; run avocet pull again", name);
     if (model != NULL && is_ambiguous(model))
         return fail_ambiguous(model, error);
     if (model != NULL)
@@ -226,10 +224,10 @@ avo_status hub_remove(const char *name, uint64_t *freed_bytes, avo_error *error)
     if (lstat(folder, &info) != 0) {
         hub_models models;
         AVO_TRY(hub_list(&models, error));
-        avo_status status =
-            hub_known_find(name) != NULL
-                ? status_fail(error, AVO_ERROR_NOT_FOUND, "%s is not here: nothing to remove", name)
-                : fail_missing(&models, name, error);
+        avo_status status = hub_known_find(name) != NULL
+                                ? status_fail(error, AVO_ERROR_NOT_FOUND,
+                                              "%s is not downloaded; nothing to remove", name)
+                                : fail_missing(&models, name, error);
         hub_models_free(&models);
         return status;
     }

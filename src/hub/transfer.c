@@ -105,7 +105,7 @@ static avo_status sum_part(slot *slot, uint64_t bytes, avo_error *error) {
             continue;
         if (got <= 0) {
             status = status_fail(error, AVO_ERROR_IO, "%s: cannot read: %s", slot->file->part_path,
-                                 got < 0 ? strerror(errno) : "it became shorter");
+                                 got < 0 ? strerror(errno) : "the file was truncated");
             break;
         }
         done += (uint64_t)got;
@@ -164,14 +164,14 @@ static bool accept_rest(slot *slot) {
         begin != slot->bytes || end + 1 != total ||
         (slot->file->size_known && total != slot->file->file.bytes)) {
         (void)!status_fail(&slot->refusal, AVO_ERROR_NETWORK,
-                           "%s: the server sent the range \"%s\", but byte %llu on was asked for",
+                           "%s: the server sent range \"%s\", requested was byte %llu to the end",
                            path, response->range, (unsigned long long)slot->bytes);
         return refuse(slot, true);
     }
     if (slot->etag[0] != '\0' && response->etag[0] != '\0' &&
         strcmp(slot->etag, response->etag) != 0) {
         (void)!status_fail(&slot->refusal, AVO_ERROR_NETWORK,
-                           "%s: the file changed on the server meanwhile", path);
+                           "%s: the file changed on the server during the download", path);
         return refuse(slot, true);
     }
     return true;
@@ -182,9 +182,9 @@ static bool learn_size(slot *slot, uint64_t bytes) {
     pull *pull = slot->client->pull;
     pull_file *file = slot->file;
     if (bytes > HUB_FILE_BYTES_MAX) {
-        (void)!status_fail(&slot->refusal, AVO_ERROR_LIMIT, "%s: %llu bytes (%llu at most)",
-                           file->file.path, (unsigned long long)bytes,
-                           (unsigned long long)HUB_FILE_BYTES_MAX);
+        (void)!status_fail(&slot->refusal, AVO_ERROR_LIMIT,
+                           "%s: the file has %llu bytes, must have at most %llu", file->file.path,
+                           (unsigned long long)bytes, (unsigned long long)HUB_FILE_BYTES_MAX);
         return false;
     }
     if (hub_check_room(pull->folder, bytes, &slot->refusal) != AVO_OK)
@@ -205,9 +205,8 @@ static bool accept_whole(slot *slot) {
     if (response->length >= 0 && file->size_known &&
         (uint64_t)response->length != file->file.bytes) {
         (void)!status_fail(&slot->refusal, AVO_ERROR_NETWORK,
-                           "%s: the server sends %lld bytes, but the file has %llu",
-                           file->file.path, (long long)response->length,
-                           (unsigned long long)file->file.bytes);
+                           "%s: the server sends %lld bytes, the file has %llu", file->file.path,
+                           (long long)response->length, (unsigned long long)file->file.bytes);
         return refuse(slot, true);
     }
     if (response->length >= 0 && !file->size_known && !learn_size(slot, (uint64_t)response->length))
@@ -224,16 +223,16 @@ static bool accept_response(slot *slot) {
         return true;
     if (response->encoding[0] != '\0' && strcmp(response->encoding, "identity") != 0) {
         (void)!status_fail(&slot->refusal, AVO_ERROR_UNSUPPORTED,
-                           "%s: the server sends it encoded (%s), which was not asked for",
+                           "%s: the server sends the file encoded (%s), which was not requested",
                            slot->file->file.path, response->encoding);
         return false;
     }
     if (slot->file->file.sha256[0] == '\0' && slot->file->git_sha1[0] == '\0' &&
         strncmp(response->type, "text/html", 9) == 0) {
-        (void)!status_fail(&slot->refusal, AVO_ERROR_FORMAT,
-                           "%s: the server answers with a web page, not with a file: give the "
-                           "address of the file itself",
-                           slot->file->file.path);
+        (void)!status_fail(
+            &slot->refusal, AVO_ERROR_FORMAT,
+            "%s: the server sent a web page instead of a file; give the URL of the file itself",
+            slot->file->file.path);
         return false;
     }
     slot->accepted = response->status == 206 ? accept_rest(slot) : accept_whole(slot);
@@ -335,9 +334,8 @@ static avo_status finish(slot *slot, avo_error *error) {
     if (sha256_wrong || git_wrong) {
         avo_error reason = {0};
         (void)!status_fail(&reason, AVO_ERROR_FORMAT,
-                           "%s: its %s is %s, but %s was expected: the file was refused",
-                           file->file.path, sha256_wrong ? "SHA-256" : "git sum",
-                           sha256_wrong ? sha256 : git_sha1,
+                           "%s: %s is %s, expected %s; the file was discarded", file->file.path,
+                           sha256_wrong ? "SHA-256" : "git SHA-1", sha256_wrong ? sha256 : git_sha1,
                            sha256_wrong ? file->file.sha256 : file->git_sha1);
         avo_status status = try_again(slot, true, 0, &reason, error);
         if (status != AVO_OK) {
@@ -382,7 +380,7 @@ static avo_status on_end(slot *slot, CURLcode code, avo_error *error) {
     case HTTP_GOOD:
         if (!slot->file->size_known || slot->bytes == slot->file->file.bytes)
             return finish(slot, error);
-        (void)!status_fail(&reason, AVO_ERROR_NETWORK, "%s: the connection ended after %llu bytes",
+        (void)!status_fail(&reason, AVO_ERROR_NETWORK, "%s: the connection closed after %llu bytes",
                            slot->file->file.path, (unsigned long long)slot->bytes);
         return try_again(slot, false, 0, &reason, error);
     case HTTP_RETRY:

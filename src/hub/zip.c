@@ -22,7 +22,7 @@ typedef struct directory {
 } directory;
 
 static avo_status zip_bad(avo_error *error, const char *what) {
-    return status_fail(error, AVO_ERROR_FORMAT, "not a sound zip archive: %s", what);
+    return status_fail(error, AVO_ERROR_FORMAT, "damaged zip archive: %s", what);
 }
 
 static avo_status find_zip64(bytes_view bytes, size_t end, directory *found, avo_error *error) {
@@ -45,7 +45,7 @@ static avo_status find_zip64(bytes_view bytes, size_t end, directory *found, avo
 
 static avo_status find_directory(bytes_view bytes, directory *found, avo_error *error) {
     if (bytes.size < END_BYTES)
-        return zip_bad(error, "it is too short");
+        return zip_bad(error, "the file is too short");
     size_t lowest = bytes.size > END_BYTES + COMMENT_MAX ? bytes.size - END_BYTES - COMMENT_MAX : 0;
     for (size_t end = bytes.size - END_BYTES + 1; end-- > lowest;) {
         cursor at = {bytes.data, bytes.size, end};
@@ -63,13 +63,14 @@ static avo_status find_directory(bytes_view bytes, directory *found, avo_error *
             AVO_TRY(find_zip64(bytes, end, found, error));
         uint64_t directory_end;
         if (!u64_add(found->offset, found->bytes, &directory_end) || directory_end > end)
-            return zip_bad(error, "its directory lies outside the file");
+            return zip_bad(error, "the directory is outside the file");
         if (found->entries > HUB_FILES_MAX)
-            return status_fail(error, AVO_ERROR_LIMIT, "zip archive with %llu entries (%d at most)",
+            return status_fail(error, AVO_ERROR_LIMIT,
+                               "the zip archive has %llu entries, must have at most %d",
                                (unsigned long long)found->entries, HUB_FILES_MAX);
         return AVO_OK;
     }
-    return zip_bad(error, "it has no end record");
+    return zip_bad(error, "the end record is missing");
 }
 
 /* The 64-bit numbers that stand in the extra field for those that are all ones. */
@@ -97,20 +98,22 @@ static avo_status check_entry(const zip_entry *entry, uint16_t flags, uint64_t a
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "zip entry \"%.*s\" is encrypted",
                            TEXT_ARGUMENT(entry->name));
     if (entry->method != 0 && entry->method != 8)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "zip entry \"%.*s\" has method %u (stored and deflated are read)",
-                           TEXT_ARGUMENT(entry->name), entry->method);
+        return status_fail(
+            error, AVO_ERROR_UNSUPPORTED,
+            "zip entry \"%.*s\" has compression method %u, must be stored or deflated",
+            TEXT_ARGUMENT(entry->name), entry->method);
     uint64_t end;
     if (!u64_add(entry->offset, entry->packed_bytes, &end) || end > archive_bytes)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "zip entry \"%.*s\" lies outside the file (offset %llu, %llu bytes)",
+                           "zip entry \"%.*s\" is outside the file (offset %llu, %llu bytes)",
                            TEXT_ARGUMENT(entry->name), (unsigned long long)entry->offset,
                            (unsigned long long)entry->packed_bytes);
     bool possible = entry->method == 0 ? entry->bytes == entry->packed_bytes
                                        : entry->bytes / DEFLATE_RATIO_MAX <= entry->packed_bytes;
     if (!possible || entry->bytes > HUB_FILE_BYTES_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "zip entry \"%.*s\" claims %llu bytes from %llu packed ones",
+                           "zip entry \"%.*s\" claims %llu bytes from %llu compressed bytes, which "
+                           "is not possible",
                            TEXT_ARGUMENT(entry->name), (unsigned long long)entry->bytes,
                            (unsigned long long)entry->packed_bytes);
     return AVO_OK;
@@ -129,7 +132,7 @@ static avo_status read_entry(cursor *at, uint64_t archive_bytes, zip_entry *entr
         !cursor_skip(at, 4) || !cursor_read_u32(at, &external) || !cursor_read_u32(at, &offset) ||
         !cursor_take(at, name_bytes, &name) || !cursor_take(at, extra_bytes, &extra) ||
         !cursor_skip(at, comment_bytes))
-        return zip_bad(error, "its directory is cut off or damaged");
+        return zip_bad(error, "the directory is truncated or damaged");
     entry->name = (text_view){(const char *)name, name_bytes};
     entry->bytes = bytes;
     entry->packed_bytes = packed;
@@ -174,7 +177,7 @@ static avo_status find_data(const zip_archive *archive, const zip_entry *entry, 
         !cursor_read_u16(&at, &name_bytes) || !cursor_read_u16(&at, &extra_bytes) ||
         !cursor_skip(&at, (size_t)name_bytes + extra_bytes) ||
         !cursor_take(&at, (size_t)entry->packed_bytes, &data->data))
-        return status_fail(error, AVO_ERROR_FORMAT, "zip entry \"%.*s\": its header is damaged",
+        return status_fail(error, AVO_ERROR_FORMAT, "zip entry \"%.*s\" has a damaged header",
                            TEXT_ARGUMENT(entry->name));
     data->size = (size_t)entry->packed_bytes;
     return AVO_OK;
@@ -191,9 +194,10 @@ typedef struct outlet {
 
 static avo_status outlet_give(outlet *outlet, const uint8_t *data, size_t bytes, avo_error *error) {
     if (bytes > outlet->entry->bytes - outlet->given)
-        return status_fail(
-            error, AVO_ERROR_FORMAT, "zip entry \"%.*s\" yields more than the %llu bytes it claims",
-            TEXT_ARGUMENT(outlet->entry->name), (unsigned long long)outlet->entry->bytes);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "zip entry \"%.*s\" decompresses to more than the %llu bytes it claims",
+                           TEXT_ARGUMENT(outlet->entry->name),
+                           (unsigned long long)outlet->entry->bytes);
     outlet->given += bytes;
     outlet->crc = (uint32_t)crc32_z(outlet->crc, data, bytes);
     return outlet->sink(outlet->context, data, bytes, error);
@@ -210,7 +214,7 @@ static avo_status give_inflated(outlet *outlet, bytes_view data, avo_error *erro
     z_stream stream = {0};
     if (piece == NULL || inflateInit2(&stream, -MAX_WBITS) != Z_OK) {
         allocator_give(NULL, piece, PIECE_BYTES);
-        return status_no_memory(error, "unpacking", PIECE_BYTES);
+        return status_no_memory(error, "decompression", PIECE_BYTES);
     }
     avo_status status = AVO_OK;
     size_t taken = 0;
@@ -227,7 +231,7 @@ static avo_status give_inflated(outlet *outlet, bytes_view data, avo_error *erro
         size_t bytes = PIECE_BYTES - stream.avail_out;
         if (result != Z_OK && result != Z_STREAM_END)
             status = status_fail(error, AVO_ERROR_FORMAT,
-                                 "zip entry \"%.*s\": its packed data is damaged or cut off",
+                                 "zip entry \"%.*s\": the compressed data is damaged or truncated",
                                  TEXT_ARGUMENT(outlet->entry->name));
         else if (bytes > 0)
             status = outlet_give(outlet, piece, bytes, error);
@@ -245,10 +249,10 @@ avo_status zip_extract(const zip_archive *archive, const zip_entry *entry, zip_s
     AVO_TRY(entry->method == 0 ? give_stored(&outlet, data, error)
                                : give_inflated(&outlet, data, error));
     if (outlet.given != entry->bytes || outlet.crc != entry->crc)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "zip entry \"%.*s\": %llu bytes with sum %08x, but %llu with %08x were "
-                           "claimed",
-                           TEXT_ARGUMENT(entry->name), (unsigned long long)outlet.given, outlet.crc,
-                           (unsigned long long)entry->bytes, entry->crc);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "zip entry \"%.*s\": got %llu bytes with CRC %08x, expected %llu with %08x",
+            TEXT_ARGUMENT(entry->name), (unsigned long long)outlet.given, outlet.crc,
+            (unsigned long long)entry->bytes, entry->crc);
     return AVO_OK;
 }

@@ -25,11 +25,11 @@ avo_status pages_open(uint32_t count, const avo_allocator *allocator, kv_pages *
                       avo_error *error) {
     *out = NULL;
     if (count == 0 || count > PAGES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "KV pool of %u pages: not in 1…%u", count,
-                           PAGES_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "the KV pool has %u pages, must have 1 to %u",
+                           count, PAGES_MAX);
     kv_pages *pages = allocator_take_array(allocator, 1, sizeof(*pages));
     if (pages == NULL)
-        return status_no_memory(error, "page counts", sizeof(*pages));
+        return status_no_memory(error, "page accounting", sizeof(*pages));
     pages->allocator = allocator;
     pages->pages = count;
     pages->slot_mask = slots_for(count) - 1;
@@ -38,7 +38,7 @@ avo_status pages_open(uint32_t count, const avo_allocator *allocator, kv_pages *
     pages->slot = allocator_take_array(allocator, pages->slot_mask + 1, sizeof(*pages->slot));
     if (pages->info == NULL || pages->tokens == NULL || pages->slot == NULL) {
         pages_close(pages);
-        return status_no_memory(error, "page counts", (size_t)pages_bytes(count));
+        return status_no_memory(error, "page accounting", (size_t)pages_bytes(count));
     }
     for (size_t i = 0; i <= pages->slot_mask; i++)
         pages->slot[i].page = PAGE_NONE;

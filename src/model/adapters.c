@@ -25,7 +25,7 @@ avo_status model_adapter_type(const char *name, quant_type *type, avo_error *err
         *type = QUANT_F32;
     else
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "adapter type \"%s\": \"q8\", \"f16\" and \"f32\" are known", name);
+                           "adapter type is \"%s\", must be \"q8\", \"f16\" or \"f32\"", name);
     return AVO_OK;
 }
 
@@ -38,7 +38,7 @@ avo_status avo_adapter_open(const avo_model *model, const char *path,
     avo_adapter_options own = AVO_ADAPTER_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_adapter_options", error));
     if (path == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path must not be NULL");
     adapter_options inner = {0};
     AVO_TRY(model_adapter_type(own.type, &inner.type, error));
     adapter_base base = model_adapter_base(model);
@@ -131,8 +131,7 @@ void avo_registry_close(avo_registry *registry) {
 avo_status avo_registry_load(avo_registry *registry, const char *name, const char *path,
                              uint32_t flags, avo_error *error) {
     if ((flags & ~(uint32_t)(AVO_REGISTRY_PINNED | AVO_REGISTRY_LAZY)) != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "flags: %#x has bits that mean nothing",
-                           flags);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "flags %#x contain unknown bits", flags);
     return registry_load(registry->inner, name, path, (flags & AVO_REGISTRY_PINNED) != 0,
                          (flags & AVO_REGISTRY_LAZY) != 0, error);
 }

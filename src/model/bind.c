@@ -27,15 +27,16 @@ static const source_tensor *take_top(binder *b, model_role role) {
 }
 
 static avo_status missing(binder *b, const char *what, uint32_t layer) {
-    return status_fail(b->error, AVO_ERROR_FORMAT, "%s: layer %u has no %s", b->model->source->path,
+    return status_fail(b->error, AVO_ERROR_FORMAT, "%s: layer %u lacks %s", b->model->source->path,
                        layer, what);
 }
 
 static avo_status bad_shape(binder *b, const source_tensor *tensor, uint64_t rows, uint64_t k) {
-    return status_fail(
-        b->error, AVO_ERROR_FORMAT, "%s: tensor %.*s: shape [%llu, %llu], expected [%llu, %llu]",
-        b->model->source->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)tensor->shape[0],
-        (unsigned long long)tensor->shape[1], (unsigned long long)rows, (unsigned long long)k);
+    return status_fail(b->error, AVO_ERROR_FORMAT,
+                       "%s: tensor %.*s has shape [%llu, %llu], must have [%llu, %llu]",
+                       b->model->source->path, TEXT_ARGUMENT(tensor->name),
+                       (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1],
+                       (unsigned long long)rows, (unsigned long long)k);
 }
 
 /* ---- Vectors: norms and biases as f32 ---- */
@@ -57,9 +58,9 @@ static avo_status bind_vector(binder *b, const source_tensor *tensor, uint64_t w
     }
     uint64_t bytes;
     if (tensor->layout != QUANT_LAYOUT_ROWS || !quant_run_bytes(tensor->type, width, &bytes))
-        return status_fail(b->error, AVO_ERROR_UNSUPPORTED, "%s: tensor %.*s: a vector in type %s",
-                           b->model->source->path, TEXT_ARGUMENT(tensor->name),
-                           quant_name(tensor->type));
+        return status_fail(b->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: tensor %.*s: a vector cannot have type %s", b->model->source->path,
+                           TEXT_ARGUMENT(tensor->name), quant_name(tensor->type));
     float *copy = arena_take_array(&b->model->arena, (size_t)width, sizeof(float));
     if (copy == NULL)
         return status_no_memory(b->error, "a norm", (size_t)width * sizeof(float));
@@ -103,11 +104,11 @@ static avo_status bind_matrix(binder *b, const source_tensor *tensor, uint64_t r
     quant_layout layout = transposed ? QUANT_LAYOUT_COLUMNS : tensor->layout;
     uint64_t bytes;
     if (!weight_bytes(tensor->type, layout, rows, k, &bytes) || bytes != tensor->bytes)
-        return status_fail(b->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %.*s: %llu bytes of type %s are no %llu × %llu matrix",
-                           b->model->source->path, TEXT_ARGUMENT(tensor->name),
-                           (unsigned long long)tensor->bytes, quant_name(tensor->type),
-                           (unsigned long long)rows, (unsigned long long)k);
+        return status_fail(
+            b->error, AVO_ERROR_UNSUPPORTED,
+            "%s: tensor %.*s: %llu bytes of type %s do not match a %llu × %llu matrix",
+            b->model->source->path, TEXT_ARGUMENT(tensor->name), (unsigned long long)tensor->bytes,
+            quant_name(tensor->type), (unsigned long long)rows, (unsigned long long)k);
     count_tensor(b, tensor);
     *out = (weight_view){.type = tensor->type,
                          .layout = layout,
@@ -138,8 +139,8 @@ static avo_status slice_linear(binder *b, const linear_view *fused, uint32_t fir
                                uint32_t layer, linear_view *out) {
     if (fused->weight.layout == QUANT_LAYOUT_PANELS && first % QUANT_PANEL_ROWS != 0)
         return status_fail(b->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: layer %u: a fused matrix in panels is cut at row %u, which is no "
-                           "multiple of %u",
+                           "%s: layer %u: a fused matrix in panels must be split at row %u, which "
+                           "is not a multiple of %u",
                            b->model->source->path, layer, first, (unsigned)QUANT_PANEL_ROWS);
     out->weight = weight_slice(&fused->weight, first, rows);
     out->bias = fused->bias == NULL ? NULL : fused->bias + first;
@@ -230,8 +231,8 @@ static avo_status bind_layer(binder *b, uint32_t number, layer_view *layer) {
 static avo_status require(binder *b, const source_tensor *tensor, const char *name) {
     if (tensor != NULL)
         return AVO_OK;
-    return status_fail(b->error, AVO_ERROR_FORMAT, "%s: no tensor %s", b->model->source->path,
-                       name);
+    return status_fail(b->error, AVO_ERROR_FORMAT, "%s: tensor %s is missing",
+                       b->model->source->path, name);
 }
 
 static avo_status bind_embeddings(binder *b, model_view *view) {

@@ -37,13 +37,13 @@ avo_status avo_model_open(const char *path, const avo_model_options *options, av
                           avo_error *error) {
     *out = NULL;
     if (path == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "path: NULL");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "path must not be NULL");
     avo_model_options own = AVO_MODEL_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_model_options", error));
     const avo_allocator *allocator = own.allocator;
     avo_model *model = allocator_take_array(allocator, 1, sizeof(*model));
     if (model == NULL)
-        return status_no_memory(error, "the model's head", sizeof(*model));
+        return status_no_memory(error, "a model", sizeof(*model));
     model->allocator = allocator;
     model->progress = own.progress;
     model->progress_context = own.progress_context;

@@ -97,7 +97,7 @@ static avo_status main_table(const model_config *config, uint32_t rope_context, 
     bool needs_factors = rope->kind == ROPE_LONGROPE || rope->kind == ROPE_FACTORS;
     if (needs_factors && (factors == NULL || rope->factor_count < table->pairs))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "rope factors: %u given, %u needed for %u rotated dimensions",
+                           "%u RoPE factors, must be %u for %u rotated dimensions",
                            rope->factor_count, table->pairs, config->rotary_dims);
     for (uint32_t i = 0; i < table->pairs; i++)
         frequency[i] = scaled_frequency(config, factors, i);
@@ -124,7 +124,7 @@ avo_status model_rotary(const model_config *config, uint32_t rope_context, arena
     rotary_table *table = arena_take_array(arena, ROTARY_TABLES_MAX, sizeof(*table));
     double *frequency = arena_take_array(arena, (size_t)ROTARY_TABLES_MAX * pairs, sizeof(double));
     if (table == NULL || frequency == NULL)
-        return status_no_memory(error, "rotation tables", pairs * sizeof(double));
+        return status_no_memory(error, "RoPE tables", pairs * sizeof(double));
     for (uint32_t t = 0; t < wanted; t++)
         table[t] = (rotary_table){.pairs = pairs,
                                   .interleaved = config->rope_interleaved,

@@ -43,7 +43,7 @@ static avo_status place_tensor(const model_source *source, const source_tensor *
     if (place == NULL)
         return names_no_place(source, tensor, error);
     if (*place != NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensors %.*s and %.*s are the same part",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: tensors %.*s and %.*s have the same role",
                            source->path, TEXT_ARGUMENT((*place)->name),
                            TEXT_ARGUMENT(tensor->name));
     *place = tensor;
@@ -58,7 +58,7 @@ avo_status slots_fill(const model_source *source, arena *arena, tensor_slots *sl
     slots->layer = arena_take_array(arena, count, sizeof(*slots->layer));
     slots->layer_used = arena_take_array(arena, count, 1);
     if (slots->layer == NULL || slots->layer_used == NULL)
-        return status_no_memory(error, "tensor places", count * sizeof(void *));
+        return status_no_memory(error, "the tensor table", count * sizeof(void *));
     for (uint32_t i = 0; i < source->tensor_count; i++)
         AVO_TRY(place_tensor(source, &source->tensors[i], slots, error));
     return AVO_OK;
@@ -67,7 +67,7 @@ avo_status slots_fill(const model_source *source, arena *arena, tensor_slots *sl
 static avo_status not_used(const model_source *source, const source_tensor *tensor,
                            avo_error *error) {
     return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                       "%s: tensor %.*s: architecture %s has no use for it", source->path,
+                       "%s: tensor %.*s is not used by architecture %s", source->path,
                        TEXT_ARGUMENT(tensor->name),
                        source_architecture_name(source->config.architecture));
 }

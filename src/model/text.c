@@ -25,7 +25,8 @@ static avo_status hand_out(const void *data, size_t count, size_t item_bytes, vo
         memcpy(out, data, fits * item_bytes);
     if (count <= capacity)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_LIMIT, "room for %zu, needed %zu", capacity, count);
+    return status_fail(error, AVO_ERROR_LIMIT, "the buffer has space for %zu, needed are %zu",
+                       capacity, count);
 }
 
 static avo_status encode(const avo_model *model, encoder *encoder, text_view text,
@@ -88,9 +89,10 @@ static avo_status need_template(const avo_model *model, avo_error *error) {
     if (model->template_error.status != AVO_OK)
         return status_fail(error, model->template_error.status, "%s: %s", model->source->path,
                            model->template_error.text);
-    return status_fail(error, AVO_ERROR_NOT_FOUND,
-                       "%s: the model has no chat template; continue plain text instead",
-                       model->source->path);
+    return status_fail(
+        error, AVO_ERROR_NOT_FOUND,
+        "%s: the model has no chat template; use a plain text prompt instead (--raw)",
+        model->source->path);
 }
 
 /* What the template wrote may hold special tokens, what the messages say may not; the template
@@ -128,7 +130,7 @@ static avo_status merge_variables(arena *arena, const char *text, json_value *va
         return status_prefix(error, status, "template variables");
     if (given.kind != JSON_OBJECT)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "template variables: expected a JSON object, found %s",
+                           "template variables must be a JSON object, found %s",
                            json_kind_name(given.kind));
     size_t count = given.object.count;
     json_member *members =

@@ -109,7 +109,7 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
     option *option = &b->options_of[(size_t)(item - b->list->items) * CANDIDATES + candidate];
     b->type = candidates[candidate];
     if (!weight_bytes(b->type, QUANT_LAYOUT_PANELS, item->rows, item->k, &option->bytes))
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: too large", item->name);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the tensor is too large", item->name);
     if (!feedback_known(b->type))
         return AVO_OK; /* f16: nothing worth a word */
     b->item = item;
@@ -233,7 +233,7 @@ static avo_status choose(budget *b, uint8_t *chosen, avo_error *error) {
     uint64_t least = bytes_at(b, dear);
     if (!(limit >= (double)least))
         return status_fail(
-            error, AVO_ERROR_ARGUMENT, "%s: %g bits per weight are too few; the least is %.3f",
+            error, AVO_ERROR_ARGUMENT, "%s: %g bits per weight are too few, must be at least %.3f",
             b->name, b->options->bits, 8.0 * (double)(least + fixed) / (double)weights + 0.0005);
     leave_out_poor(b, limit);
     for (int i = 0; i < 400 && cheap < dear; i++) { /* geometric: prices span many orders */

@@ -173,10 +173,10 @@ static avo_status add_moments(calibrator *c, uint32_t entry, calibration_writer 
     for (size_t i = 0; i < (size_t)m->k * m->k; i++)
         sum += (double)m->sums[i];
     if (!isfinite(sum))
-        return status_fail(c->error, AVO_ERROR_FORMAT,
-                           "%s: the model computes numbers that are not finite there; is one of "
-                           "its weights damaged?",
-                           c->entries[entry].name);
+        return status_fail(
+            c->error, AVO_ERROR_FORMAT,
+            "%s: the model computes NaN or Inf here; one of its weights may be damaged",
+            c->entries[entry].name);
     return calibration_writer_add(writer, m->sums, m->samples, c->error);
 }
 
@@ -240,7 +240,7 @@ avo_status calibrate_model(const avo_model *model, const int32_t *tokens, size_t
                            calibrate_report *report, avo_error *error) {
     *report = (calibrate_report){0};
     if (count == 0 || options->context == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "there are no tokens to calibrate on");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "there are no tokens to calibrate with");
     AVO_TRY(source_spare(model->source, path, error));
     calibrator c = {.model = model,
                     .options = options,

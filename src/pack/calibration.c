@@ -11,26 +11,26 @@
 /* ---- Reading ---- */
 
 static avo_status bad(const calibration *c, const char *what, avo_error *error) {
-    return status_fail(error, AVO_ERROR_FORMAT, "%s: no calibration file: %s", c->path, what);
+    return status_fail(error, AVO_ERROR_FORMAT, "%s: invalid calibration file: %s", c->path, what);
 }
 
 static avo_status check_header(calibration *c, avo_error *error) {
     if (c->bytes.size < sizeof(c->header))
-        return bad(c, "it is too short", error);
+        return bad(c, "the file is too short", error);
     memcpy(&c->header, c->bytes.data, sizeof(c->header));
     if (memcmp(c->header.magic, CALIBRATION_MAGIC, sizeof(c->header.magic)) != 0)
-        return bad(c, "it begins otherwise", error);
+        return bad(c, "wrong magic bytes", error);
     if (c->header.version != CALIBRATION_VERSION)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: version %u, this program reads %u",
-                           c->path, c->header.version, CALIBRATION_VERSION);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: version is %u, must be %u", c->path,
+                           c->header.version, CALIBRATION_VERSION);
     calibration_header copy = c->header;
     copy.sum = 0;
     if (hash_bytes(&copy, sizeof(copy)) != c->header.sum)
-        return bad(c, "the header's sum is wrong", error);
+        return bad(c, "checksum mismatch in the header", error);
     if (c->header.file_bytes != c->bytes.size)
-        return bad(c, "its length is not the one it states", error);
+        return bad(c, "the file size differs from the header's", error);
     if (c->header.reserved[0] != 0 || c->header.reserved[1] != 0)
-        return bad(c, "reserved fields are not zero", error);
+        return bad(c, "reserved fields must be zero", error);
     if (c->header.entry_count > CALIBRATION_ENTRIES_MAX)
         return bad(c, "too many entries", error);
     return AVO_OK;
@@ -39,14 +39,14 @@ static avo_status check_header(calibration *c, avo_error *error) {
 static avo_status check_entry(const calibration *c, const calibration_entry *entry,
                               uint64_t data_begin, avo_error *error) {
     if (memchr(entry->name, '\0', sizeof(entry->name)) == NULL || entry->name[0] == '\0')
-        return bad(c, "a name does not end", error);
+        return bad(c, "a name is empty or not terminated", error);
     if (entry->k == 0 || entry->k > CALIBRATION_K_MAX || entry->reserved != 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: %u channels", c->path, entry->name,
-                           entry->k);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: invalid channel count %u", c->path,
+                           entry->name, entry->k);
     uint64_t bytes = calibration_bytes(entry->k);
     if (entry->offset % DATA_ALIGNMENT != 0 || entry->offset < data_begin ||
         entry->offset > c->bytes.size || bytes > c->bytes.size - entry->offset)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: lies outside the file", c->path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: outside the file", c->path,
                            entry->name);
     return AVO_OK;
 }
@@ -57,10 +57,10 @@ avo_status calibration_open_bytes(bytes_view bytes, const char *path, calibratio
     AVO_TRY(check_header(out, error));
     uint64_t index_bytes = (uint64_t)out->header.entry_count * sizeof(calibration_entry);
     if (index_bytes > bytes.size - sizeof(calibration_header))
-        return bad(out, "its index is cut off", error);
+        return bad(out, "the index is truncated", error);
     out->entries = (const calibration_entry *)(const void *)(bytes.data + sizeof(out->header));
     if (hash_bytes(out->entries, (size_t)index_bytes) != out->header.index_sum)
-        return bad(out, "the index's sum is wrong", error);
+        return bad(out, "checksum mismatch in the index", error);
     for (uint32_t i = 0; i < out->header.entry_count; i++)
         AVO_TRY(
             check_entry(out, &out->entries[i], sizeof(calibration_header) + index_bytes, error));
@@ -95,8 +95,8 @@ avo_status calibration_read(const calibration *c, const calibration_entry *entry
     const uint8_t *data = c->bytes.data + entry->offset;
     size_t bytes = (size_t)calibration_bytes(entry->k);
     if (hash_bytes(data, bytes) != entry->sum)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: damaged, its sum is wrong", c->path,
-                           entry->name);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: %s: checksum mismatch; the file is damaged", c->path, entry->name);
     size_t k = entry->k;
     bool good = true;
     for (size_t row = 0; row < k; row++) {
@@ -111,7 +111,7 @@ avo_status calibration_read(const calibration *c, const calibration_entry *entry
     if (c->map.bytes.data != NULL)
         file_map_forget(c->bytes.data + entry->offset, bytes);
     if (!good)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: these are no second moments", c->path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s: not valid second moments", c->path,
                            entry->name);
     return AVO_OK;
 }

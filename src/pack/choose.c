@@ -95,7 +95,7 @@ static avo_status choose_one(text_view name, text_view value, pack_list *list, a
         memcpy(text, value.data, value.size);
     if (name.size == 0 || !pack_type_by_name(text, &type) || type == PACK_KEEP)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "\"%.*s=%.*s\": expected a part of a name, = and a type (q8, f16, ...)",
+                           "\"%.*s=%.*s\" must be part of a tensor name, = and a type (q8, f16, …)",
                            TEXT_ARGUMENT(name), TEXT_ARGUMENT(value));
     bool found = false;
     for (uint32_t i = 0; i < list->count; i++) {

@@ -123,16 +123,16 @@ avo_status pack_report_fault(const pack_item *item, quant_type type, const char 
                              avo_error *error) {
     if (found->moments)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: second moments are too large to round %s as %s by them",
+                           "%s: second moments are too large to round %s to %s",
                            options->calibration, item->name, quant_name(type));
     if (isfinite(found->value))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %s: row %u, column %u is %g, too large for %s; choose "
-                           "another type (bf16, f32)",
+                           "%s: tensor %s: row %u, column %u is %g, too large for %s; use another "
+                           "type (bf16, f32)",
                            name, item->name, found->row, found->column, (double)found->value,
                            quant_name(type));
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: tensor %s: row %u, column %u is %g: the model is damaged", name,
+                       "%s: tensor %s: row %u, column %u is %g; the model is damaged", name,
                        item->name, found->row, found->column, (double)found->value);
 }
 

@@ -182,5 +182,5 @@ avo_status factor_make(factor_room *room, size_t k, quant_type type, double damp
         transpose(square, n);
     }
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "second moments of %zu channels cannot be factorised: they are damaged", k);
+                       "second moments of %zu channels cannot be factorised; they are damaged", k);
 }

@@ -43,21 +43,22 @@ static avo_status add_part(lister *l, const pack_item *whole, uint32_t layer, co
     snprintf(item.name, sizeof(item.name), "blk.%u.%s.%s", layer, part,
              whole->vector ? "bias" : "weight");
     if (!pack_place_of(text_from(item.name), l->source->config.layers, &place))
-        return status_fail(l->error, AVO_ERROR_UNSUPPORTED, "%s: no part %s", l->source->path,
-                           item.name);
+        return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s is not part of the architecture", l->source->path, item.name);
     item.rank = place.rank;
     if (whole->vector) { /* one row, of which a part of k is meant */
         uint64_t skipped = 0;
         if (!quant_run_bytes(whole->from.type, first, &skipped))
-            return status_fail(l->error, AVO_ERROR_UNSUPPORTED, "%s: %s cannot be cut at %u",
+            return status_fail(l->error, AVO_ERROR_UNSUPPORTED, "%s: %s cannot be split at %u",
                                l->source->path, whole->name, first);
         item.from.data += skipped;
         item.k = item.from.k = rows;
     } else {
         if (whole->from.layout == QUANT_LAYOUT_PANELS && first % QUANT_PANEL_ROWS != 0)
-            return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
-                               "%s: %s in panels cannot be cut at row %u, no multiple of %u",
-                               l->source->path, whole->name, first, (unsigned)QUANT_PANEL_ROWS);
+            return status_fail(
+                l->error, AVO_ERROR_UNSUPPORTED,
+                "%s: %s in panels cannot be split at row %u, which is not a multiple of %u",
+                l->source->path, whole->name, first, (unsigned)QUANT_PANEL_ROWS);
         item.from = weight_slice(&whole->from, first, rows);
         item.rows = rows;
     }
@@ -99,8 +100,8 @@ static avo_status add_head(lister *l, const pack_item *embedding) {
     pack_place place;
     snprintf(head.name, sizeof(head.name), "output.weight");
     if (!pack_place_of(text_from(head.name), l->source->config.layers, &place))
-        return status_fail(l->error, AVO_ERROR_UNSUPPORTED, "%s: no part %s", l->source->path,
-                           head.name);
+        return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
+                           "%s: %s is not part of the architecture", l->source->path, head.name);
     head.group = place.group;
     head.rank = place.rank;
     head.twice = true;
@@ -157,7 +158,7 @@ static avo_status add_tensor(lister *l, const source_tensor *tensor) {
     if (!view_tensor(tensor, config->transposed && place.in_layer, &item) ||
         (place.role == PACK_ROLE_VECTOR && !item.vector))
         return status_fail(l->error, AVO_ERROR_UNSUPPORTED,
-                           "%s: tensor %.*s: %llu bytes of type %s in rank %u cannot be packed",
+                           "%s: tensor %.*s (%llu bytes of type %s, rank %u) cannot be packed",
                            source->path, TEXT_ARGUMENT(tensor->name),
                            (unsigned long long)tensor->bytes, quant_name(tensor->type),
                            tensor->rank);
@@ -179,7 +180,7 @@ avo_status pack_list_source(const model_source *source, pack_type type, pack_loo
     pack_list_sort(list);
     for (uint32_t i = 1; i < list->count; i++)
         if (strcmp(list->items[i].name, list->items[i - 1].name) == 0)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %s is there twice",
-                               source->path, list->items[i].name);
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: tensor %s appears twice", source->path,
+                               list->items[i].name);
     return AVO_OK;
 }

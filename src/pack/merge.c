@@ -141,17 +141,17 @@ static avo_status check_bias(const adapter_delta *delta, const linear_view *line
                              const char *name, const avo_adapter *adapter, avo_error *error) {
     if (delta->offset == NULL || linear->bias != NULL)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                       "%s: adds a bias to %s of layer %u, where the model has none: it cannot be "
-                       "merged",
-                       adapter->path, name, layer);
+    return status_fail(
+        error, AVO_ERROR_UNSUPPORTED,
+        "%s: cannot merge: the adapter adds a bias to %s of layer %u, where the model has none",
+        adapter->path, name, layer);
 }
 
 static avo_status check_adapter(const avo_model *model, const avo_adapter *adapter,
                                 avo_error *error) {
     if (adapter->config != &model->source->config)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: was opened for another model",
-                           adapter->path);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: the adapter was opened for another model", adapter->path);
     for (uint32_t i = 0; i < model->view.layers; i++) {
         const adapter_layer *a = &adapter->view.layer[i];
         const layer_view *l = &model->view.layer[i];
@@ -170,18 +170,18 @@ avo_status pack_merge(const avo_model *model, const avo_adapter_use *uses, size_
                       const char *path, const pack_options *options, pack_report *report,
                       avo_error *error) {
     if (count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "merging takes one adapter at least");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "merging needs at least one adapter");
     if ((options->type == PACK_KEEP && !options->folder) || options->bits > 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "merging into a .avo file rounds every matrix to one type: choose one "
-                           "in the place of keep or bits");
+                           "merging into an .avo file rounds all matrices to one type; choose a "
+                           "type, not keep or bits");
     for (size_t i = 0; i < count; i++)
         AVO_TRY(check_adapter(model, uses[i].adapter, error));
     for (size_t i = 1; i < count; i++)
         for (size_t other = 0; other < i; other++)
             if (memcmp(uses[i].adapter->view.digest, uses[other].adapter->view.digest,
                        sizeof(uses[i].adapter->view.digest)) == 0)
-                return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s stands there twice",
+                return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s is given twice",
                                    uses[i].adapter->path);
     merger m = {model, uses, count};
     pack_change change = {.context = &m, .changes = changes, .apply = apply};

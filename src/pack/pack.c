@@ -179,7 +179,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
     AVO_TRY(source_spare(source, path, error));
     if (options->calibration != NULL && file_is_same(options->calibration, path))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: is the calibration itself; choose another output", path);
+                           "%s: is the calibration file itself; choose another output", path);
     arena arena;
     tokenizer *tokenizer = NULL;
     avo_note notes[NOTES_MAX];
@@ -251,8 +251,8 @@ avo_status pack_random(const char *shape, uint64_t seed, const char *path,
                        const pack_options *options, pack_report *report, avo_error *error) {
     if (options->look_up != PACK_LOOK_UP_AUTO)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the table of random weights has no type of its own: look-up must be "
-                           "auto");
+                           "the embedding table of random weights cannot have its own type; "
+                           "--look-up must be auto");
     arena arena;
     arena_init(&arena, options->allocator, PACK_LIST_BYTES_MAX);
     pack_list list = {.arena = &arena};

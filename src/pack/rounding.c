@@ -85,12 +85,14 @@ avo_status rounding_factor(rounding *r, const pack_item *item, quant_type type, 
         return AVO_OK;
     const calibration_entry *entry = calibration_find(&r->file, name);
     if (entry == NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: has no %s: it was made with another model",
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "%s: lacks %s; the calibration was made with another model",
                            r->file.path, name);
     if (entry->k != item->k)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %s has %u channels, but %s has %u: it was made with another model",
-                           r->file.path, name, entry->k, item->name, item->k);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: %s has %u channels, but %s has %u; the calibration was made with another model",
+            r->file.path, name, entry->k, item->name, item->k);
     r->name[0] = '\0';
     AVO_TRY(calibration_read(&r->file, entry, r->room.square, error));
     AVO_TRY(factor_make(&r->room, item->k, type, damping, team, &r->factor, error));

@@ -68,7 +68,8 @@ typedef struct maker {
 static avo_status add(maker *m, const char *name, uint64_t rows, uint64_t k) {
     pack_place place;
     if (!pack_place_of(text_from(name), m->config->layers, &place))
-        return status_fail(m->error, AVO_ERROR_ARGUMENT, "no part %s", name);
+        return status_fail(m->error, AVO_ERROR_ARGUMENT, "%s is not part of the architecture",
+                           name);
     pack_item item = {
         .group = place.group,
         .rank = place.rank,
@@ -98,8 +99,8 @@ avo_status pack_list_random(const char *name, uint64_t seed, pack_type type, pac
         if (strcmp(shapes[i].name, name) == 0)
             shape = &shapes[i];
     if (shape == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "no shape \"%.100s\"; there are %s", name,
-                           pack_shapes_text());
+        return status_fail(error, AVO_ERROR_ARGUMENT, "unknown shape \"%.100s\"; known shapes: %s",
+                           name, pack_shapes_text());
     AVO_TRY(fill_config(shape, list->arena, config, error));
     maker m = {config, seed, type == PACK_KEEP ? PACK_F32 : type, list, error};
     uint64_t width = shape->width, inner = shape->feed_forward;

@@ -82,10 +82,10 @@ static avo_status read_text(grammar_rules *rules, avo_grammar_kind kind, const c
     if (kind == AVO_GRAMMAR_JSON)
         return grammar_read_json(rules);
     if (text == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a grammar or schema without its text");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "a grammar or schema needs a text");
     size_t size = strnlen(text, GRAMMAR_TEXT_MAX + 1);
     if (size > GRAMMAR_TEXT_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "a grammar or schema has at most %zu bytes",
+        return status_fail(error, AVO_ERROR_LIMIT, "a grammar or schema can have at most %zu bytes",
                            GRAMMAR_TEXT_MAX);
     switch (kind) {
     case AVO_GRAMMAR_GBNF:
@@ -93,7 +93,7 @@ static avo_status read_text(grammar_rules *rules, avo_grammar_kind kind, const c
     case AVO_GRAMMAR_JSON_SCHEMA:
         return grammar_read_schema(rules, (text_view){text, size});
     default:
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%d is no kind of grammar", (int)kind);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%d is not a grammar kind", (int)kind);
     }
 }
 
@@ -101,7 +101,7 @@ static avo_status check_options(const avo_grammar_options *options, avo_error *e
     const char *trigger = options->trigger;
     if (trigger != NULL && options->json_or_text)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a grammar has a trigger or json_or_text, not both");
+                           "a grammar can have a trigger or json_or_text, not both");
     size_t size = trigger == NULL ? 1 : strnlen(trigger, GRAMMAR_TRIGGER_MAX + 1);
     if (size == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the trigger of a grammar is empty");
@@ -221,7 +221,8 @@ static avo_status take_memory(grammar_matcher *m, const int32_t *stop_tokens, av
     m->stop_tokens = arena_take_array(&m->arena, m->stop_count + 1, sizeof(*m->stop_tokens));
     m->known = arena_take_array(&m->arena, m->grammar->net.state_count / 64 + 1, sizeof(*m->known));
     if (m->moved == NULL || m->allowed == NULL || m->stop_tokens == NULL || m->known == NULL)
-        return status_no_memory(error, "a grammar's answer", m->grammar->words * sizeof(uint64_t));
+        return status_no_memory(error, "the state of a grammar",
+                                m->grammar->words * sizeof(uint64_t));
     if (m->stop_count > 0)
         memcpy(m->stop_tokens, stop_tokens, m->stop_count * sizeof(*stop_tokens));
     return AVO_OK;
@@ -233,7 +234,7 @@ avo_status grammar_matcher_open(avo_grammar *grammar, const int32_t *stop_tokens
     *out = NULL;
     grammar_matcher *m = allocator_take_array(allocator, 1, sizeof(*m));
     if (m == NULL)
-        return status_no_memory(error, "a grammar's answer", sizeof(*m));
+        return status_no_memory(error, "the state of a grammar", sizeof(*m));
     m->grammar = grammar;
     m->allocator = allocator;
     m->stop_count = stop_count;
@@ -261,19 +262,20 @@ void grammar_matcher_close(grammar_matcher *m) {
 static avo_status check_places(const grammar_matcher *m, avo_error *error) {
     if (!m->now.full)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_LIMIT,
-                       "the grammar is too ambiguous: the answer may be at more than %u places of "
-                       "it at once",
-                       GRAMMAR_PLACES_MAX);
+    return status_fail(
+        error, AVO_ERROR_LIMIT,
+        "the grammar is too ambiguous: the answer can be in more than %u grammar states at once",
+        GRAMMAR_PLACES_MAX);
 }
 
 static avo_status no_token(const grammar_matcher *m, avo_error *error) {
     if (m->now.deep)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "the answer is nested deeper than the %u rules that a grammar may go",
-                           GRAMMAR_DEPTH_MAX);
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "the answer is nested deeper than %u rules, the most a grammar can follow",
+            GRAMMAR_DEPTH_MAX);
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "no token of the model can continue what the grammar demands here");
+                       "no token of the model can continue the answer as the grammar requires");
 }
 
 static void allow_ends(grammar_matcher *m) {
@@ -474,8 +476,8 @@ avo_status grammar_matcher_follow(grammar_matcher *m, int32_t token, avo_error *
         return AVO_OK;
     if (m->spent > m->may_be_spent)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "the grammar is too ambiguous: reading this answer takes more than %llu "
-                           "visits, and %llu for each token",
+                           "the grammar is too ambiguous: following this answer takes more than "
+                           "%llu visits plus %llu per token",
                            (unsigned long long)MASK_VISITS_ANSWER,
                            (unsigned long long)MASK_VISITS_TOKEN);
     AVO_TRY(check_places(m, error));

@@ -15,17 +15,16 @@ avo_status grammar_rules_work(grammar_rules *rules, uint64_t steps) {
     rules->steps += steps;
     if (rules->steps <= GRAMMAR_STEPS_MAX)
         return AVO_OK;
-    rules->status =
-        status_fail(rules->error, AVO_ERROR_LIMIT,
-                    "the grammar takes more than %llu steps to compile: nested repetitions, or "
-                    "schemas that must all be compared with each other",
-                    (unsigned long long)GRAMMAR_STEPS_MAX);
+    rules->status = status_fail(rules->error, AVO_ERROR_LIMIT,
+                                "the grammar takes more than %llu steps to compile; remove nested "
+                                "repetitions, or schemas that must all be compared with each other",
+                                (unsigned long long)GRAMMAR_STEPS_MAX);
     return rules->status;
 }
 
 avo_status grammar_rule_add(grammar_rules *rules, text_view name, uint32_t *index) {
     if (rules->count == GRAMMAR_RULES_MAX)
-        return status_fail(rules->error, AVO_ERROR_LIMIT, "a grammar has at most %u rules",
+        return status_fail(rules->error, AVO_ERROR_LIMIT, "a grammar can have at most %u rules",
                            GRAMMAR_RULES_MAX);
     *index = rules->count++;
     rules->rules[*index] = (grammar_rule){.name = name};
@@ -37,7 +36,7 @@ static avo_status no_memory(grammar_rules *rules, size_t bytes) {
     rules->status = rules->arena->limit_hit ? AVO_ERROR_LIMIT : AVO_ERROR_MEMORY;
     if (rules->arena->limit_hit)
         return status_fail(rules->error, AVO_ERROR_LIMIT,
-                           "the grammar takes more than %zu bytes while it is read",
+                           "the grammar needs more than %zu bytes to parse",
                            rules->arena->limit_bytes);
     return status_no_memory(rules->error, "a grammar", bytes);
 }
@@ -69,10 +68,10 @@ static expression *holds(grammar_rules *rules, expression *whole, const expressi
         whole->nested = part->nested + 1;
     if (whole->parts <= GRAMMAR_NODES_MAX && whole->nested <= GRAMMAR_NESTED_MAX)
         return whole;
-    rules->status = status_fail(rules->error, AVO_ERROR_LIMIT,
-                                "the grammar has more than %u parts, or they are nested deeper "
-                                "than %u",
-                                GRAMMAR_NODES_MAX, GRAMMAR_NESTED_MAX);
+    rules->status = status_fail(
+        rules->error, AVO_ERROR_LIMIT,
+        "the grammar has more than %u parts, or they are nested more than %u levels deep",
+        GRAMMAR_NODES_MAX, GRAMMAR_NESTED_MAX);
     return NULL;
 }
 

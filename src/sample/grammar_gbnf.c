@@ -85,7 +85,7 @@ static avo_status take_hex(gbnf *g, uint32_t digits, uint32_t *code) {
         g->at++;
     }
     if (*code > 0x10FFFF || (*code >= 0xD800 && *code <= 0xDFFF))
-        return fail(g, "an escape is no character of Unicode");
+        return fail(g, "an escape is not a Unicode character");
     return AVO_OK;
 }
 
@@ -117,8 +117,9 @@ static avo_status take_escape(gbnf *g, uint32_t *code) {
         *code = (uint32_t)c;
         return AVO_OK;
     default:
-        return fail(g, "an unknown escape; there are \\n \\r \\t \\xHH \\uHHHH \\UHHHHHHHH \\\\ "
-                       "\\\" \\[ \\] \\- \\^");
+        return fail(
+            g,
+            "unknown escape; use \\n \\r \\t \\xHH \\uHHHH \\UHHHHHHHH \\\\ \\\" \\[ \\] \\- \\^");
     }
 }
 
@@ -141,7 +142,7 @@ static avo_status take_literal(gbnf *g, const expression **out) {
         uint32_t code = 0;
         char bytes[4];
         if (g->at == g->text.size) {
-            status = fail(g, "a literal does not end");
+            status = fail(g, "a literal is not closed");
             break;
         }
         status = take_character(g, &code);
@@ -162,7 +163,7 @@ static avo_status take_class(gbnf *g, const expression **out) {
     while (!take(g, "]")) {
         uint32_t first = 0;
         if (g->at == g->text.size)
-            return fail(g, "a class of characters does not end");
+            return fail(g, "a character class is not closed");
         AVO_TRY(take_character(g, &first));
         uint32_t last = first;
         if (peek(g) == '-' && g->at + 1 < g->text.size && g->text.data[g->at + 1] != ']') {
@@ -170,7 +171,7 @@ static avo_status take_class(gbnf *g, const expression **out) {
             AVO_TRY(take_character(g, &last));
         }
         if (last < first)
-            return fail(g, "a range of characters is the wrong way round");
+            return fail(g, "a character range is reversed");
         AVO_TRY(code_set_add(g->rules, &set, first, last));
     }
     if (negated)
@@ -193,14 +194,14 @@ static avo_status find_rule(gbnf *g, text_view name, uint32_t *index) {
 static avo_status take_number(gbnf *g, uint32_t *number) {
     uint64_t value = 0;
     if (peek(g) < '0' || peek(g) > '9')
-        return fail(g, "a repetition lacks its number: {m}, {m,} or {m,n}");
+        return fail(g, "a repetition lacks its count: {m}, {m,} or {m,n}");
     for (; peek(g) >= '0' && peek(g) <= '9'; g->at++)
         value = value * 10 + (uint64_t)(peek(g) - '0') > GRAMMAR_REPEAT_MAX
                     ? GRAMMAR_REPEAT_MAX + 1
                     : value * 10 + (uint64_t)(peek(g) - '0');
     if (value > GRAMMAR_REPEAT_MAX)
         return status_fail(g->rules->error, AVO_ERROR_LIMIT,
-                           "grammar, line %u: a repetition is at most %u times", g->line,
+                           "grammar, line %u: a repetition can be at most %u times", g->line,
                            GRAMMAR_REPEAT_MAX);
     *number = (uint32_t)value;
     return AVO_OK;
@@ -221,7 +222,7 @@ static avo_status take_braces(gbnf *g, uint32_t *least, uint32_t *most) {
     if (!take(g, "}"))
         return fail(g, "a repetition lacks its '}'");
     if (*most < *least)
-        return fail(g, "a repetition is the wrong way round");
+        return fail(g, "a repetition range is reversed");
     return AVO_OK;
 }
 
@@ -248,7 +249,7 @@ static avo_status take_choice(gbnf *g, bool nested, const expression **out);
 static avo_status take_group(gbnf *g, const expression **out) {
     if (++g->depth > GRAMMAR_NESTING_MAX)
         return status_fail(g->rules->error, AVO_ERROR_LIMIT,
-                           "grammar, line %u: groups are nested deeper than %u", g->line,
+                           "grammar, line %u: groups are nested more than %u levels deep", g->line,
                            GRAMMAR_NESTING_MAX);
     skip(g, true);
     AVO_TRY(take_choice(g, true, out));
@@ -340,23 +341,23 @@ static avo_status take_rule(gbnf *g) {
     text_view name = take_name(g);
     uint32_t line = g->line;
     if (name.size == 0)
-        return fail(g, "a rule begins with its name");
+        return fail(g, "a rule must begin with its name");
     skip(g, false);
     if (!take(g, "::="))
-        return fail(g, "\"::=\" is missing behind the name of a rule");
+        return fail(g, "\"::=\" is missing after the name of a rule");
     uint32_t rule = 0;
     const expression *body = NULL;
     AVO_TRY(find_rule(g, name, &rule));
     if (g->rules->rules[rule].body != NULL)
         return status_fail(g->rules->error, AVO_ERROR_FORMAT,
-                           "grammar, line %u: the rule %.*s is defined twice", line,
+                           "grammar, line %u: rule %.*s is defined twice", line,
                            TEXT_ARGUMENT(name));
     AVO_TRY(take_choice(g, false, &body));
     g->rules->rules[rule].body = body;
     int c = peek(g);
     if (c >= 0 && c != '\n' && !is_name(c))
         return status_fail(g->rules->error, AVO_ERROR_FORMAT,
-                           "grammar, line %u: '%c' is not expected in the rule %.*s", g->line,
+                           "grammar, line %u: unexpected '%c' in rule %.*s", g->line,
                            c < 0x20 || c > 0x7E ? '?' : c, TEXT_ARGUMENT(name));
     return AVO_OK;
 }

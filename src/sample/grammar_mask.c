@@ -285,22 +285,23 @@ static void keep_mask(grammar_masks *m, state_mask *mask) {
 
 static avo_status fail(const grammar_masks *m, avo_error *error) {
     if (m->ambiguous)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "the grammar is too ambiguous: an answer may be at more than %u places "
-                           "of it at once",
-                           GRAMMAR_PLACES_MAX);
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "the grammar is too ambiguous: an answer can be in more than %u grammar states at once",
+            GRAMMAR_PLACES_MAX);
     if (m->full)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "the grammar is too ambiguous: more than %u sets of places for one mask",
-                           MASK_SETS_MAX);
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "the grammar is too ambiguous: more than %u sets of grammar states for one token mask",
+            MASK_SETS_MAX);
     if (m->charged > m->charged_most && m->charged_most < MASK_VISITS_MAX)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "the grammar is too ambiguous: the masks of this answer take more than "
-                           "%llu visits, and %llu for each token",
+                           "the grammar is too ambiguous: the token masks of this answer take more "
+                           "than %llu visits plus %llu per token",
                            (unsigned long long)MASK_VISITS_ANSWER,
                            (unsigned long long)MASK_VISITS_TOKEN);
     return status_fail(error, AVO_ERROR_LIMIT,
-                       "the grammar is too ambiguous: a mask takes more than %llu visits",
+                       "the grammar is too ambiguous: a token mask takes more than %llu visits",
                        (unsigned long long)MASK_VISITS_MAX);
 }
 
@@ -458,7 +459,7 @@ static avo_status take_memory(grammar_masks *m, avo_error *error) {
     if (m->sets == NULL || m->places == NULL || m->slots == NULL || m->next == NULL ||
         m->start == NULL || m->path == NULL || m->bits == NULL || m->ends == NULL ||
         m->masks == NULL)
-        return status_no_memory(error, "the masks of a grammar",
+        return status_no_memory(error, "the token masks of a grammar",
                                 (size_t)MASK_SETS_MAX * net->classes * sizeof(*m->next));
     empty_automaton(m);
     return AVO_OK;
@@ -470,7 +471,7 @@ avo_status grammar_masks_open(const network *net, const token_trie *trie, uint32
     *out = NULL;
     grammar_masks *m = allocator_take_array(allocator, 1, sizeof(*m));
     if (m == NULL)
-        return status_no_memory(error, "the masks of a grammar", sizeof(*m));
+        return status_no_memory(error, "the token masks of a grammar", sizeof(*m));
     m->allocator = allocator;
     m->net = net;
     m->trie = trie;

@@ -85,7 +85,7 @@ static avo_status take_escape(pattern *p, uint32_t *code) {
     static const char values[] = "\n\r\t\f\v";
     int c = peek(p);
     if (c < 0)
-        return refuse(p, "ends with a backslash");
+        return refuse(p, "the pattern ends with a backslash");
     p->at++;
     const char *letter = memchr(letters, c, sizeof(letters) - 1);
     if (letter != NULL) {
@@ -103,10 +103,10 @@ static avo_status take_escape(pattern *p, uint32_t *code) {
         return AVO_OK;
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return refuse(p, "this escape is not supported (references, \\b, \\p, \\k, \\c)");
+        return refuse(p, "this escape is not supported (back references, \\b, \\p, \\k, \\c)");
     *code = (uint32_t)c;
     if (c >= 0x80)
-        return refuse(p, "an escape of a character outside of ASCII");
+        return refuse(p, "escapes of non-ASCII characters are not supported");
     return AVO_OK;
 }
 
@@ -141,7 +141,7 @@ static avo_status take_class(pattern *p, const expression **out) {
         uint32_t last = 0;
         bool whole = false;
         if (p->at == p->text.size)
-            return refuse(p, "a class does not end");
+            return refuse(p, "a character class is not closed");
         AVO_TRY(take_class_item(p, &set, &first, &whole));
         if (whole)
             continue;
@@ -150,7 +150,7 @@ static avo_status take_class(pattern *p, const expression **out) {
             p->at++;
             AVO_TRY(take_class_item(p, &set, &last, &whole));
             if (whole || last < first)
-                return refuse(p, "a range that is none");
+                return refuse(p, "invalid character range");
         }
         AVO_TRY(code_set_add(p->rules, &set, first, last));
     }
@@ -192,7 +192,7 @@ static avo_status take_group(pattern *p, const expression **out) {
             while (peek(p) >= 0 && peek(p) != '>')
                 p->at++;
             if (!take(p, ">"))
-                return refuse(p, "a group's name does not end");
+                return refuse(p, "a group name is not closed");
         } else if (!take(p, ":")) {
             return refuse(p, "look-around and flags are not supported");
         }
@@ -251,7 +251,7 @@ static bool take_number(pattern *p, uint32_t *number) {
 
 static avo_status take_braces(pattern *p, uint32_t *least, uint32_t *most) {
     if (!take_number(p, least))
-        return refuse(p, "a repetition lacks its number");
+        return refuse(p, "a repetition lacks its count");
     *most = *least;
     if (take(p, ",") && !take_number(p, most))
         *most = GRAMMAR_UNBOUNDED;
@@ -259,9 +259,9 @@ static avo_status take_braces(pattern *p, uint32_t *least, uint32_t *most) {
         return refuse(p, "a repetition lacks its '}'");
     if (*least > GRAMMAR_REPEAT_MAX || (*most > GRAMMAR_REPEAT_MAX && *most != GRAMMAR_UNBOUNDED))
         return status_fail(p->rules->error, AVO_ERROR_LIMIT,
-                           "pattern \"%.*s\": a repetition is at most %u times",
+                           "pattern \"%.*s\": a repetition can be at most %u times",
                            TEXT_ARGUMENT(p->text), GRAMMAR_REPEAT_MAX);
-    return *most < *least ? refuse(p, "a repetition is the wrong way round") : AVO_OK;
+    return *most < *least ? refuse(p, "a repetition range is reversed") : AVO_OK;
 }
 
 static avo_status take_repeated(pattern *p, const expression **out) {
@@ -329,5 +329,5 @@ static avo_status take_choice(pattern *p, const expression **out) {
 avo_status grammar_read_pattern(grammar_rules *rules, text_view text, const expression **out) {
     pattern p = {.rules = rules, .text = text};
     AVO_TRY(take_choice(&p, out));
-    return p.at == text.size ? AVO_OK : refuse(&p, "a ')' without its group");
+    return p.at == text.size ? AVO_OK : refuse(&p, "a ')' has no matching '('");
 }

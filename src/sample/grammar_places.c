@@ -18,7 +18,8 @@ avo_status frame_store_open(frame_store *store, arena *arena, uint32_t capacity,
     store->frames = arena_take_array(arena, capacity, sizeof(*store->frames));
     store->slots = arena_take_array(arena, slots, sizeof(*store->slots));
     if (store->frames == NULL || store->slots == NULL)
-        return status_no_memory(error, "a grammar's stacks", capacity * sizeof(*store->frames));
+        return status_no_memory(error, "the stacks of a grammar",
+                                capacity * sizeof(*store->frames));
     store->capacity = capacity;
     store->slot_mask = slots - 1;
     store->count = 1; /* the bottom */
@@ -51,7 +52,7 @@ avo_status place_set_open(place_set *set, arena *arena, avo_error *error) {
     set->seen = arena_take_array(arena, GRAMMAR_PLACES_MAX, sizeof(*set->seen));
     set->slots = arena_take_array(arena, slots, sizeof(*set->slots));
     if (set->seen == NULL || set->slots == NULL)
-        return status_no_memory(error, "a grammar's places", slots * sizeof(*set->slots));
+        return status_no_memory(error, "the states of a grammar", slots * sizeof(*set->slots));
     return AVO_OK;
 }
 

@@ -234,7 +234,7 @@ static avo_status take_bound(const schema *s, const keywords *k, schema_key key,
     double number = value->kind == JSON_INTEGER ? (double)value->integer : value->number;
     if (!(fabs(number) < 1e15))
         return status_fail(s->rules->error, AVO_ERROR_LIMIT,
-                           "schema, line %u: %s is %g; bounds are below 1e15", value->line,
+                           "schema, line %u: %s is %g, must be between -1e15 and 1e15", value->line,
                            schema_key_text(key), number);
     bool strict = key == KEY_ABOVE || key == KEY_BELOW;
     bool tighter = !out->given || (lower ? number > out->value : number < out->value) ||
@@ -290,7 +290,7 @@ static avo_status decimal_of(const schema *s, const bound *b, decimal *out) {
     while (fraction > 0 && point[fraction] == '0')
         fraction--;
     if (whole >= sizeof(out->whole) || fraction >= sizeof(out->fraction))
-        return schema_refuse(s, b->source, "a bound with too many digits");
+        return schema_refuse(s, b->source, "the bound has too many digits");
     memcpy(out->whole, copy, whole);
     if (fraction > 0)
         memcpy(out->fraction, point + 1, fraction);

@@ -222,12 +222,12 @@ avo_status rules_check(builder *b) {
     grammar_rules *rules = b->rules;
     for (uint32_t i = 0; i < rules->count; i++)
         if (rules->rules[i].body == NULL)
-            return status_fail(rules->error, AVO_ERROR_FORMAT, "the rule %.*s is not defined",
+            return status_fail(rules->error, AVO_ERROR_FORMAT, "rule %.*s is not defined",
                                TEXT_ARGUMENT(rules->rules[i].name));
     AVO_TRY(settle(rules));
     if (!rules->rules[rules->root].productive)
         return status_fail(rules->error, AVO_ERROR_ARGUMENT,
-                           "nothing fits the grammar: no text can be derived from %.*s",
+                           "no text can match the grammar: rule %.*s derives nothing",
                            TEXT_ARGUMENT(rules->rules[rules->root].name));
     return choose_inlined(b);
 }
@@ -311,6 +311,6 @@ avo_status network_check_left(builder *b) {
         return AVO_OK;
     uint32_t guilty = circle_member(&s, order, placed, has_place);
     return status_fail(rules->error, AVO_ERROR_UNSUPPORTED,
-                       "the rule %.*s begins with itself (left recursion): it would never end",
+                       "rule %.*s begins with itself (left recursion), which is not supported",
                        TEXT_ARGUMENT(rules->rules[guilty].name));
 }

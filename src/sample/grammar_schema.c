@@ -66,7 +66,7 @@ avo_status schema_keywords(const schema *s, const json_value *value, keywords *o
             out->value[key] = &member->value;
             out->present |= KEY_BIT(key);
         } else if (!is_annotation(member->key) && !asks_nothing(member)) {
-            return schema_refuse(s, &member->value, "the keyword \"%.*s\" is not supported",
+            return schema_refuse(s, &member->value, "keyword \"%.*s\" is not supported",
                                  TEXT_ARGUMENT(member->key));
         }
     }
@@ -84,10 +84,11 @@ avo_status schema_count(const schema *s, const keywords *k, schema_key key, uint
         value->number == (double)(int64_t)value->number)
         number = (int64_t)value->number;
     if (number < 0)
-        return schema_refuse(s, value, "%s must be a whole number from 0 on", key_texts[key]);
+        return schema_refuse(s, value, "%s must be a non-negative integer", key_texts[key]);
     if (number > GRAMMAR_REPEAT_MAX)
-        return status_fail(s->rules->error, AVO_ERROR_LIMIT, "schema, line %u: %s is at most %u",
-                           value->line, key_texts[key], GRAMMAR_REPEAT_MAX);
+        return status_fail(s->rules->error, AVO_ERROR_LIMIT,
+                           "schema, line %u: %s must be at most %u", value->line, key_texts[key],
+                           GRAMMAR_REPEAT_MAX);
     *count = (uint32_t)number;
     return AVO_OK;
 }
@@ -106,7 +107,7 @@ static avo_status one_type(const schema *s, const json_value *name, uint32_t *ty
             *types |= known[i].type;
             return AVO_OK;
         }
-    return schema_refuse(s, name, "an unknown type");
+    return schema_refuse(s, name, "unknown type");
 }
 
 avo_status schema_types(const schema *s, const keywords *k, uint32_t *types) {
@@ -126,7 +127,7 @@ avo_status schema_types(const schema *s, const keywords *k, uint32_t *types) {
     for (size_t i = 0; i < type->array.count; i++)
         AVO_TRY(one_type(s, &type->array.items[i], types));
     if (*types == 0)
-        return schema_refuse(s, type, "an empty list of types");
+        return schema_refuse(s, type, "the list of types is empty");
     return AVO_OK;
 }
 
@@ -187,7 +188,7 @@ avo_status schema_resolve(const schema *s, const json_value *ref, const json_val
         rest.size -= length;
     }
     if (at == NULL)
-        return schema_refuse(s, ref, "$ref \"%.*s\": nothing is there", TEXT_ARGUMENT(ref->string));
+        return schema_refuse(s, ref, "$ref \"%.*s\": no such schema", TEXT_ARGUMENT(ref->string));
     *target = at;
     return AVO_OK;
 }
@@ -201,8 +202,7 @@ static avo_status read_ref(schema *s, const keywords *k, const expression **out)
         at++;
     if (at == SCHEMA_REFS_MAX)
         return status_fail(s->rules->error, AVO_ERROR_LIMIT,
-                           "schema: more than %u different places are referred to",
-                           SCHEMA_REFS_MAX);
+                           "schema: more than %u different $ref targets", SCHEMA_REFS_MAX);
     if (at == s->ref_count) {
         const expression *body = NULL;
         uint32_t rule = 0;
@@ -249,16 +249,16 @@ static avo_status read_values(schema *s, const keywords *k, const expression **o
     uint32_t both = KEY_BIT(KEY_ENUM) | KEY_BIT(KEY_CONST);
     uint32_t others = k->present & ~(both | KEY_BIT(KEY_TYPE));
     if (others != 0 || (k->present & both) == both)
-        return schema_refuse(s, k->source, "enum and const beside other keywords than type");
+        return schema_refuse(s, k->source, "enum and const can be combined with type only");
     if (k->value[KEY_TYPE] != NULL)
         AVO_TRY(schema_types(s, k, &types));
     if (list == NULL) {
         if (!(type_of(k->value[KEY_CONST]) & types))
-            return schema_refuse(s, k->source, "const has another type than \"type\" says");
+            return schema_refuse(s, k->source, "const does not have the type given by \"type\"");
         return read_value(s, k->value[KEY_CONST], out);
     }
     if (list->kind != JSON_ARRAY || list->array.count == 0)
-        return schema_refuse(s, list, "enum must be a list that is not empty");
+        return schema_refuse(s, list, "enum must be a non-empty list");
     expression_items items = {NULL, 0, 0};
     for (size_t i = 0; i < list->array.count; i++) {
         const expression *item = NULL;
@@ -268,7 +268,7 @@ static avo_status read_values(schema *s, const keywords *k, const expression **o
         AVO_TRY(expression_items_add(s->rules, &items, item));
     }
     if (items.count == 0)
-        return schema_refuse(s, list, "no value of enum has the type that \"type\" says");
+        return schema_refuse(s, list, "no value of enum has the type given by \"type\"");
     *out = expression_list(s->rules, EXPRESSION_CHOICE, items.items, items.count);
     return schema_made(s, *out);
 }
@@ -278,7 +278,7 @@ static avo_status read_values(schema *s, const keywords *k, const expression **o
 static avo_status check_list(const schema *s, const json_value *list, schema_key key) {
     if (list->kind == JSON_ARRAY && list->array.count > 0)
         return AVO_OK;
-    return schema_refuse(s, list, "%s must be a list that is not empty", key_texts[key]);
+    return schema_refuse(s, list, "%s must be a non-empty list", key_texts[key]);
 }
 
 /* The schema without one of its keywords. */
@@ -309,12 +309,10 @@ static avo_status check_one_of(schema *s, const json_value *list) {
             bool disjoint = false;
             AVO_TRY(schema_disjoint(s, &list->array.items[i], &list->array.items[j], 0, &disjoint));
             if (!disjoint)
-                return schema_refuse(
-                    s, list,
-                    "oneOf: the schemas %zu and %zu may both accept a value, which "
-                    "cannot be excluded; use anyOf, or a property with "
-                    "different constants",
-                    i + 1, j + 1);
+                return schema_refuse(s, list,
+                                     "oneOf: schemas %zu and %zu may both accept a value; use "
+                                     "anyOf, or a property with different constants",
+                                     i + 1, j + 1);
         }
     return AVO_OK;
 }
@@ -407,7 +405,7 @@ static avo_status read_one(schema *s, const json_value *value, const expression 
         return schema_made(s, *out);
     }
     if (value->kind != JSON_OBJECT)
-        return schema_refuse(s, value, "a schema is an object, true or false");
+        return schema_refuse(s, value, "a schema must be an object, true or false");
     AVO_TRY(schema_keywords(s, value, &k));
     if (k.present == 0)
         return json_any(s, out);
@@ -439,8 +437,8 @@ avo_status schema_read(schema *s, const json_value *value, const expression **ou
     if (++s->depth > SCHEMA_DEPTH_MAX)
         return status_fail(
             s->rules->error, AVO_ERROR_LIMIT,
-            "schema, line %u: schemas are nested deeper than %u, references included", value->line,
-            SCHEMA_DEPTH_MAX);
+            "schema, line %u: schemas are nested more than %u levels deep, references included",
+            value->line, SCHEMA_DEPTH_MAX);
     AVO_TRY(read_one(s, value, out));
     s->depth--;
     return AVO_OK;

@@ -151,7 +151,7 @@ static avo_status merge_types(schema *s, const json_value *a, const json_value *
             name->string = text_from(names[i]);
         }
     if (both == 0)
-        return schema_refuse(s, a, "allOf: no type fits all of them");
+        return schema_refuse(s, a, "allOf: no type satisfies all of them");
     return AVO_OK;
 }
 
@@ -168,7 +168,7 @@ static avo_status merge_keyword(schema *s, const json_member *a, const json_memb
     AVO_TRY(same_value(s, &a->value, &b->value, &same));
     if (same)
         return AVO_OK;
-    return schema_refuse(s, &b->value, "two different values of \"%.*s\" cannot be merged",
+    return schema_refuse(s, &b->value, "\"%.*s\" has two different values, which cannot be merged",
                          TEXT_ARGUMENT(a->key));
 }
 
@@ -185,10 +185,10 @@ static avo_status check_closed(schema *s, const keywords *closed, const keywords
     for (size_t i = 0; i < others->object.count; i++)
         if (own == NULL || own->kind != JSON_OBJECT ||
             find(own, others->object.members[i].key) == NULL)
-            return schema_refuse(s, additional,
-                                 "additionalProperties beside the property \"%.*s\" of a schema "
-                                 "that is merged",
-                                 TEXT_ARGUMENT(others->object.members[i].key));
+            return schema_refuse(
+                s, additional,
+                "additionalProperties cannot be merged with property \"%.*s\" of another schema",
+                TEXT_ARGUMENT(others->object.members[i].key));
     return AVO_OK;
 }
 
@@ -234,7 +234,7 @@ static avo_status merge_items(schema *s, keywords *a, keywords *b) {
             return schema_refuse(s, prefix, "prefixItems must be a list of at most %u schemas",
                                  SCHEMA_PREFIX_MAX);
         if (items != NULL && items->kind != JSON_OBJECT && items->kind != JSON_BOOLEAN)
-            return schema_refuse(s, items, "items must be a schema; a list is prefixItems today");
+            return schema_refuse(s, items, "items must be a schema; use prefixItems for a list");
         if (prefix != NULL && prefix->array.count > count)
             count = prefix->array.count;
     }
@@ -264,10 +264,10 @@ static avo_status follow(schema *s, const json_value **value, keywords *k) {
         if (k->value[KEY_REF] == NULL)
             return AVO_OK;
         if (k->present != KEY_BIT(KEY_REF))
-            return schema_refuse(s, *value, "$ref beside other keywords in a schema to be merged");
+            return schema_refuse(s, *value, "$ref with other keywords cannot be merged");
         AVO_TRY(schema_resolve(s, k->value[KEY_REF], value));
     }
-    return schema_refuse(s, *value, "a chain of references without end");
+    return schema_refuse(s, *value, "circular chain of references");
 }
 
 avo_status schema_merge(schema *s, const json_value *a, const json_value *b, json_value *out) {
@@ -275,7 +275,7 @@ avo_status schema_merge(schema *s, const json_value *a, const json_value *b, jso
     keywords kb;
     if (++s->merges > SCHEMA_MERGES_MAX)
         return status_fail(s->rules->error, AVO_ERROR_LIMIT,
-                           "schema: more than %u schemas to be merged", SCHEMA_MERGES_MAX);
+                           "schema: more than %u schemas to merge", SCHEMA_MERGES_MAX);
     AVO_TRY(follow(s, &a, &ka));
     AVO_TRY(follow(s, &b, &kb));
     AVO_TRY(check_closed(s, &ka, &kb));

@@ -62,9 +62,10 @@ static avo_status other_key(schema *s, const text_view *names, size_t count, uin
     code_set all = {NULL, 0, 0};
     bool ends = false;
     if (depth > SCHEMA_KEY_MAX)
-        return status_fail(r->error, AVO_ERROR_LIMIT,
-                           "schema: beside additional properties a name has at most %u characters",
-                           SCHEMA_KEY_MAX);
+        return status_fail(
+            r->error, AVO_ERROR_LIMIT,
+            "schema: with additional properties a name can have at most %u characters",
+            SCHEMA_KEY_MAX);
     text_view *rest = arena_take_array(r->arena, count + 1, sizeof(*rest));
     if (rest == NULL)
         return status_no_memory(r->error, "a schema", count * sizeof(*rest));
@@ -213,7 +214,7 @@ avo_status schema_array(schema *s, const keywords *k, const expression **out) {
         return schema_refuse(s, prefix, "prefixItems must be a list of at most %u schemas",
                              SCHEMA_PREFIX_MAX);
     if (items != NULL && items->kind == JSON_ARRAY)
-        return schema_refuse(s, items, "a list of items is prefixItems today");
+        return schema_refuse(s, items, "items must be a schema; use prefixItems for a list");
     if (!(k->present & (KEY_BIT(KEY_PREFIX_ITEMS) | KEY_BIT(KEY_ITEMS) | KEY_BIT(KEY_MIN_ITEMS) |
                         KEY_BIT(KEY_MAX_ITEMS))))
         return json_any_array(s, out);
@@ -314,9 +315,8 @@ static avo_status matched(schema *s, const keywords *k, text_view pattern, uint3
         return status_prefix(s->rules->error, status, "schema, line %u", k->source->line);
     length_of(*out, &low, &high);
     if (low < least || (most != GRAMMAR_UNBOUNDED && high > most))
-        return schema_refuse(s, k->source,
-                             "minLength and maxLength beside a pattern or format that does not "
-                             "keep them by itself");
+        return schema_refuse(
+            s, k->source, "minLength and maxLength cannot be enforced with this pattern or format");
     return AVO_OK;
 }
 
@@ -328,7 +328,7 @@ static avo_status string_content(schema *s, const keywords *k, const expression 
     const json_value *pattern = k->value[KEY_PATTERN];
     const json_value *format = k->value[KEY_FORMAT];
     if (pattern != NULL && format != NULL)
-        return schema_refuse(s, pattern, "pattern beside format");
+        return schema_refuse(s, pattern, "pattern and format cannot be combined");
     if (pattern != NULL && pattern->kind != JSON_STRING)
         return schema_refuse(s, pattern, "pattern must be a string");
     if (pattern != NULL)
@@ -337,9 +337,9 @@ static avo_status string_content(schema *s, const keywords *k, const expression 
         if (format->kind == JSON_STRING && text_is(format->string, formats[i].name))
             return matched(s, k, text_from(formats[i].pattern), least, most, out);
     if (format != NULL)
-        return schema_refuse(s, format,
-                             "this format is not supported; there are date, time, date-time, uuid, "
-                             "email, ipv4");
+        return schema_refuse(
+            s, format,
+            "this format is not supported; supported: date, time, date-time, uuid, email, ipv4");
     code_set all = {NULL, 0, 0};
     AVO_TRY(code_set_negate(s->rules, &all));
     *out = expression_repeat(s->rules, expression_class(s->rules, &all, true), least, most);

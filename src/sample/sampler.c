@@ -42,7 +42,7 @@ static avo_status check_range(const char *name, double value, double minimum, do
                               avo_error *error) {
     if (value >= minimum && value <= maximum)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g; it must be from %g to %g", name, value,
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g, must be %g to %g", name, value,
                        minimum, maximum);
 }
 
@@ -60,21 +60,21 @@ static avo_status check_options(const avo_sampling *options, uint32_t vocabulary
     AVO_TRY(check_range("frequency_penalty", (double)options->frequency_penalty, -largest, largest,
                         error));
     if (options->top_logprobs > AVO_TOP_LOGPROBS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "top_logprobs is %u; at most %d are reported",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "top_logprobs is %u, must be at most %d",
                            options->top_logprobs, AVO_TOP_LOGPROBS_MAX);
     if (options->bias == NULL && options->bias_count > 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "bias_count is %zu, but there is no bias",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "bias_count is %zu, but bias is NULL",
                            options->bias_count);
     for (size_t i = 0; i < options->bias_count; i++) {
         const avo_logit_bias *bias = &options->bias[i];
         if (bias->token < 0 || (uint32_t)bias->token >= vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "logit bias for token %d: the model's tokens are 0 to %u",
-                               bias->token, vocabulary - 1);
+                               "logit bias for token %d: tokens must be 0 to %u", bias->token,
+                               vocabulary - 1);
         if (isnan(bias->bias) || bias->bias > FLT_MAX)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "logit bias of token %d is %g; it must be finite or -inf",
-                               bias->token, (double)bias->bias);
+                               "logit bias of token %d is %g, must be finite or -inf", bias->token,
+                               (double)bias->bias);
     }
     return AVO_OK;
 }
@@ -117,11 +117,13 @@ static avo_status take_options(const avo_sampling *options, uint32_t vocabulary,
                                avo_sampling *known, avo_error *error) {
     *known = (avo_sampling)AVO_SAMPLING_INIT;
     if (vocabulary == 0 || vocabulary > INT32_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a vocabulary of %u tokens", vocabulary);
-    if (options->size < sizeof(options->size) + sizeof(options->temperature))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the sampling options say a size of %zu; start from AVO_SAMPLING_INIT",
-                           options->size);
+                           "the vocabulary has %u tokens, must have 1 to 2147483647", vocabulary);
+    if (options->size < sizeof(options->size) + sizeof(options->temperature))
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "size of the sampling options is %zu; initialise them with AVO_SAMPLING_INIT",
+            options->size);
     memcpy(known, options, options->size < sizeof(*known) ? options->size : sizeof(*known));
     return check_options(known, vocabulary, error);
 }
@@ -248,13 +250,12 @@ static avo_status check_logits(const float *logits, uint32_t vocabulary, float *
     if (!sound)
         for (uint32_t i = 0; i < vocabulary; i++)
             if (!(logits[i] <= FLT_MAX))
-                return status_fail(error, AVO_ERROR_ARGUMENT,
-                                   "the logit of token %u is %g: the weights or the computation "
-                                   "are broken",
-                                   i, (double)logits[i]);
+                return status_fail(
+                    error, AVO_ERROR_ARGUMENT,
+                    "the logit of token %u is %g; the weights or the computation are broken", i,
+                    (double)logits[i]);
     if (top == -INFINITY)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "every one of the %u logits is -inf",
-                           vocabulary);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "all %u logits are -inf", vocabulary);
     *highest = top;
     return AVO_OK;
 }

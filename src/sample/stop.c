@@ -67,7 +67,7 @@ avo_status stop_matcher_open(const char *const *strings, size_t count,
                              const avo_allocator *allocator, stop_matcher **out, avo_error *error) {
     *out = NULL;
     if (count > STOP_STRINGS_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%zu stop strings; at most %d", count,
+        return status_fail(error, AVO_ERROR_LIMIT, "%zu stop strings, must be at most %d", count,
                            STOP_STRINGS_MAX);
     for (size_t i = 0; i < count; i++)
         AVO_TRY(check_string(i, strings[i], error));

@@ -18,12 +18,13 @@ static avo_status open_workers(telemetry_engine *engine, avo_error *error) {
     uint32_t count = engine->facts.workers;
     engine->workers = allocator_take_array(t->allocator, count, sizeof(*engine->workers));
     if (engine->workers == NULL)
-        return status_no_memory(error, "workers' counters", count * sizeof(*engine->workers));
+        return status_no_memory(error, "counters of worker threads",
+                                count * sizeof(*engine->workers));
     bool first = engine->facts.lane == 0;
-    AVO_TRY(telemetry_track_open(t, first ? "engine" : "prompts", &engine->leader, error));
+    AVO_TRY(telemetry_track_open(t, first ? "engine" : "prefill", &engine->leader, error));
     for (uint32_t i = 0; i < count; i++) {
         char name[32];
-        snprintf(name, sizeof(name), first ? "worker %u" : "prompts, worker %u", i);
+        snprintf(name, sizeof(name), first ? "worker %u" : "prefill worker %u", i);
         AVO_TRY(telemetry_track_open(t, name, &engine->workers[i].track, error));
     }
     /* Worker 0 is the thread that leads. */
@@ -55,7 +56,7 @@ avo_status telemetry_engine_open(avo_telemetry *t, const telemetry_facts *facts,
         return AVO_OK;
     telemetry_engine *engine = allocator_take_array(t->allocator, 1, sizeof(*engine));
     if (engine == NULL)
-        return status_no_memory(error, "an engine's counters", sizeof(*engine));
+        return status_no_memory(error, "counters of an engine", sizeof(*engine));
     engine->telemetry = t;
     engine->facts = *facts;
     name_copy(engine->isa, facts->isa);
@@ -130,7 +131,7 @@ void telemetry_engine_count(telemetry_engine *engine, uint32_t worker) {
 }
 
 void telemetry_engine_hardware(const telemetry_engine *engine, char *text, size_t capacity) {
-    snprintf(text, capacity, "no hardware counters: not asked for");
+    snprintf(text, capacity, "no hardware counters: not requested");
     if (engine == NULL || !engine->telemetry->options.hardware)
         return;
     size_t used = 0;

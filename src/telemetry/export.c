@@ -125,7 +125,7 @@ static avo_status hand_over(avo_status status, const buffer *text, avo_write_fun
     if (status != AVO_OK)
         return status_fail(error, status, "telemetry: %s", avo_status_text(status));
     if (!write(context, text->data, text->size))
-        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
+        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the export was cancelled");
     return AVO_OK;
 }
 
@@ -135,7 +135,7 @@ avo_status avo_telemetry_export(avo_telemetry *t, avo_telemetry_form form, avo_w
                                          [AVO_TELEMETRY_JSON] = export_json,
                                          [AVO_TELEMETRY_CSV] = export_csv};
     if ((unsigned)form >= sizeof(exporters) / sizeof(exporters[0]))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "telemetry: there is no form %d", (int)form);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "telemetry: unknown form %d", (int)form);
     buffer text;
     buffer_init(&text, t->allocator, EXPORT_BYTES_MAX);
     pthread_mutex_lock(&t->lock);

@@ -170,23 +170,23 @@ static void vllm_state(metrics *m) {
     const telemetry_totals *totals = &m->totals;
     const telemetry_counts *counts = &totals->counts;
     double usage = totals->pages > 0 ? (double)totals->pages_used / (double)totals->pages : 0.0;
-    gauge(m, "vllm:num_requests_running", (double)counts->running,
-          "Requests that are being computed.");
-    gauge(m, "vllm:num_requests_waiting", (double)counts->waiting, "Requests that wait.");
+    gauge(m, "vllm:num_requests_running", (double)counts->running, "Requests running.");
+    gauge(m, "vllm:num_requests_waiting", (double)counts->waiting, "Requests waiting.");
     gauge(m, "vllm:kv_cache_usage_perc", usage,
-          "Share of the KV pages that requests hold; 1 is all of them.");
-    gauge(m, "vllm:gpu_cache_usage_perc", usage, "The same by its older name.");
+          "Share of the KV pages in use by requests; 1 is all of them.");
+    gauge(m, "vllm:gpu_cache_usage_perc", usage,
+          "Same as vllm:kv_cache_usage_perc, by its older name.");
     counter(m, "vllm:prefix_cache_queries_total", totals->queried_tokens,
-            "Tokens that the prefix cache was asked for.");
+            "Tokens looked up in the prefix cache.");
     counter(m, "vllm:prefix_cache_hits_total", totals->hit_tokens,
-            "Tokens that the prefix cache had.");
+            "Tokens found in the prefix cache.");
     counter(m, "vllm:num_preemptions_total", counts->preemptions,
-            "Requests that lost their pages to others and began again.");
-    counter(m, "vllm:prompt_tokens_total", counts->prompt_tokens, "Tokens of prompts.");
+            "Preemptions: requests that lost their KV pages and were computed again.");
+    counter(m, "vllm:prompt_tokens_total", counts->prompt_tokens, "Prompt tokens.");
     counter(m, "vllm:prompt_tokens_cached_total", counts->reused_tokens,
-            "Tokens of prompts that the prefix cache spared.");
-    counter(m, "vllm:generation_tokens_total", counts->new_tokens, "Tokens of answers.");
-    family(m, "vllm:request_success_total", COUNTER, "Requests that ended, by how.");
+            "Prompt tokens reused from the prefix cache.");
+    counter(m, "vllm:generation_tokens_total", counts->new_tokens, "Generated tokens.");
+    family(m, "vllm:request_success_total", COUNTER, "Requests finished, by finish reason.");
     for (int i = 0; i < FINISH_CLASSES; i++)
         sample_with(m, "finished_reason", finish_class_name((finish_class)i),
                     (double)atomic_look(&m->t->finished[i]));
@@ -195,31 +195,31 @@ static void vllm_state(metrics *m) {
 static void vllm_times(metrics *m) {
     histogram *times = m->t->times;
     seconds(m, "vllm:time_to_first_token_seconds", &times[TIME_FIRST_TOKEN],
-            "From submission to the first token.");
+            "Time from submission to the first token.");
     seconds(m, "vllm:inter_token_latency_seconds", &times[TIME_INTER_TOKEN],
-            "Between two tokens of one request.");
+            "Time between two tokens of one request.");
     seconds(m, "vllm:time_per_output_token_seconds", &times[TIME_INTER_TOKEN],
-            "The same by its older name.");
+            "Same as vllm:inter_token_latency_seconds, by its older name.");
     seconds(m, "vllm:request_time_per_output_token_seconds", &times[TIME_PER_TOKEN],
-            "Of a request, the mean between two of its tokens.");
+            "Mean time between the tokens of a request.");
     seconds(m, "vllm:e2e_request_latency_seconds", &times[TIME_TOTAL],
-            "From submission to the end.");
+            "Time from submission to the end of a request.");
     seconds(m, "vllm:request_queue_time_seconds", &times[TIME_QUEUE],
-            "From submission to the first step.");
+            "Time from submission to the first step.");
     seconds(m, "vllm:request_inference_time_seconds", &times[TIME_RUNNING],
-            "From the first step to the end.");
+            "Time from the first step to the end of a request.");
     seconds(m, "vllm:request_prefill_time_seconds", &times[TIME_PREFILL],
-            "From the first step to the first token.");
+            "Time from the first step to the first token.");
     seconds(m, "vllm:request_decode_time_seconds", &times[TIME_DECODE],
-            "From the first token to the end.");
+            "Time from the first token to the end of a request.");
     context_tokens(m, "vllm:request_prompt_tokens", &m->t->prompt_tokens,
-                   "Tokens of a request's prompt.");
+                   "Prompt tokens of a request.");
     context_tokens(m, "vllm:request_generation_tokens", &m->t->new_tokens,
-                   "Tokens of a request's answer.");
+                   "Generated tokens of a request.");
     context_tokens(m, "vllm:request_params_max_tokens", &m->t->asked_tokens,
-                   "Tokens that a request wanted at most, where it said so.");
+                   "Token limit of a request, where it set one.");
     context_tokens(m, "vllm:request_max_num_generation_tokens", &m->t->asked_tokens,
-                   "The same, since every choice is a request.");
+                   "Same as vllm:request_params_max_tokens, as every choice is a request.");
     tokens(m, "vllm:iteration_tokens_total", &m->t->step_tokens, "Tokens of a step.");
 }
 
@@ -248,7 +248,8 @@ static void vllm_adapters(metrics *m) {
     adapter_list(m, false, running, sizeof(running));
     adapter_list(m, true, waiting, sizeof(waiting));
     snprintf(most, sizeof(most), "%u", m->t->options.adapters_max);
-    family(m, "vllm:lora_requests_info", GAUGE, "Adapters that run and wait; the time.");
+    family(m, "vllm:lora_requests_info", GAUGE,
+           "Adapters running and waiting; the value is the time.");
     m->model = false;
     const char *const lora[][2] = {
         {"max_lora", most}, {"waiting_lora_adapters", waiting}, {"running_lora_adapters", running}};
@@ -257,7 +258,7 @@ static void vllm_adapters(metrics *m) {
     sample_labels(m, "", lora, 3, (double)now.tv_sec);
     snprintf(pages, sizeof(pages), "%llu", (unsigned long long)m->totals.pages);
     snprintf(tokens, sizeof(tokens), "%llu", (unsigned long long)m->totals.page_tokens);
-    family(m, "vllm:cache_config_info", GAUGE, "Pages of the KV pool and tokens of each; 1.");
+    family(m, "vllm:cache_config_info", GAUGE, "Number of KV pages and tokens per page; always 1.");
     m->model = false;
     const char *const cache[][2] = {
         {"block_size", tokens}, {"num_gpu_blocks", pages}, {"engine", "0"}};
@@ -267,14 +268,14 @@ static void vllm_adapters(metrics *m) {
 /* ---- Our own ---- */
 
 static void own_build(metrics *m) {
-    family(m, "avocet_build_info", GAUGE, "What computes here; always 1.");
+    family(m, "avocet_build_info", GAUGE, "Version and device; always 1.");
     sample_of(m, "",
               (const char *const[2][2]){{"version", avo_version()},
                                         {"isa", m->totals.isa == NULL ? "none" : m->totals.isa}},
               1.0);
     gauge(m, "avocet_uptime_seconds", clock_seconds(m->t->opened_ns, clock_now_ns()),
-          "Since telemetry was opened.");
-    gauge(m, "avocet_threads", m->totals.threads, "Threads that compute.");
+          "Time since telemetry was opened.");
+    gauge(m, "avocet_threads", m->totals.threads, "Worker threads.");
 }
 
 static void own_requests(metrics *m) {
@@ -287,38 +288,38 @@ static void own_requests(metrics *m) {
                 {"cancelled", counts->cancelled},
                 {"refused", counts->refused},
                 {"expired", counts->expired}};
-    counter(m, "avocet_requests_submitted_total", counts->submitted, "Requests that were taken.");
-    family(m, "avocet_requests_ended_total", COUNTER, "Requests that ended, by outcome.");
+    counter(m, "avocet_requests_submitted_total", counts->submitted, "Requests accepted.");
+    family(m, "avocet_requests_ended_total", COUNTER, "Requests ended, by outcome.");
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         sample_with(m, "outcome", ends[i].outcome, (double)ends[i].count);
     counter(m, "avocet_reused_tokens_total", counts->reused_tokens,
-            "Tokens of prompts that the prefix cache spared.");
+            "Prompt tokens reused from the prefix cache.");
     counter(m, "avocet_recomputed_tokens_total", counts->recomputed_tokens,
-            "Tokens that were computed again after a preemption.");
+            "Tokens computed again after a preemption.");
 }
 
 static void own_steps(metrics *m) {
     avo_telemetry *t = m->t;
-    family(m, "avocet_step_seconds", HISTOGRAM, "A step of the engine, by what was in it.");
+    family(m, "avocet_step_seconds", HISTOGRAM, "Duration of engine steps, by content.");
     for (int i = 0; i < STEP_CLASSES; i++)
         buckets(m, &t->steps[i], 1e9, "kind", step_class_name((step_class)i));
-    family(m, "avocet_step_rows_total", COUNTER, "Rows that steps computed.");
+    family(m, "avocet_step_rows_total", COUNTER, "Rows computed by steps.");
     sample_with(m, "kind", "decode", (double)atomic_look(&t->decode_rows));
     sample_with(m, "kind", "prefill", (double)atomic_look(&t->prefill_rows));
     family(m, "avocet_stage_seconds_total", COUNTER, "Time in each stage of requests.");
     for (int i = 0; i < STAGES; i++)
         sample_with(m, "stage", stage_name((telemetry_stage)i),
                     (double)atomic_look(&t->stages[i].ns) / 1e9);
-    family(m, "avocet_stage_events_total", COUNTER, "How often each stage ran.");
+    family(m, "avocet_stage_events_total", COUNTER, "Number of runs of each stage.");
     for (int i = 0; i < STAGES; i++)
         sample_with(m, "stage", stage_name((telemetry_stage)i),
                     (double)atomic_look(&t->stages[i].count));
     family(m, "avocet_phase_seconds_total", COUNTER,
-           "Time in each phase of steps, as worker 0 sees it.");
+           "Time in each phase of steps, as measured by worker 0.");
     for (int i = 0; i < SPAN_PHASES; i++)
         sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.phase_ns[i] / 1e9);
     family(m, "avocet_phase_wait_seconds_total", COUNTER,
-           "Of that, waiting at barriers, of all workers together.");
+           "Time waiting at barriers in each phase, all workers together.");
     for (int i = 0; i < SPAN_PHASES; i++)
         sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.wait_ns[i] / 1e9);
 }
@@ -326,20 +327,20 @@ static void own_steps(metrics *m) {
 static void own_memory(metrics *m) {
     const telemetry_totals *totals = &m->totals;
     process_facts process = process_facts_now();
-    family(m, "avocet_kv_pages", GAUGE, "Pages of the KV pool, by state.");
+    family(m, "avocet_kv_pages", GAUGE, "KV pages, by state.");
     sample_with(m, "state", "free", (double)totals->pages_free);
     sample_with(m, "state", "cached", (double)totals->pages_cached);
     sample_with(m, "state", "used", (double)totals->pages_used);
-    gauge(m, "avocet_kv_page_tokens", (double)totals->page_tokens, "Tokens of a page.");
-    family(m, "avocet_memory_bytes", GAUGE, "Memory, by what it is for.");
+    gauge(m, "avocet_kv_page_tokens", (double)totals->page_tokens, "Tokens per KV page.");
+    family(m, "avocet_memory_bytes", GAUGE, "Memory, by purpose.");
     sample_with(m, "kind", "resident", (double)process.resident_bytes);
     sample_with(m, "kind", "weights", (double)totals->weight_bytes);
     sample_with(m, "kind", "kv", (double)totals->kv_bytes);
     sample_with(m, "kind", "scratch", (double)totals->scratch_bytes);
-    family(m, "process_cpu_seconds_total", COUNTER, "Processor time of the whole process.");
+    family(m, "process_cpu_seconds_total", COUNTER, "CPU time of the whole process.");
     sample(m, process.cpu_seconds);
     gauge(m, "process_resident_memory_bytes", (double)process.resident_bytes,
-          "Memory of the whole process.");
+          "Resident memory of the whole process.");
     counter(m, "avocet_page_faults_total", process.faults, "Page faults of the whole process.");
 }
 
@@ -349,23 +350,24 @@ static void own_machine(metrics *m) {
     double bandwidth = telemetry_bandwidth(t, now);
     double limit = telemetry_limit(t, now);
     counter(m, "avocet_read_bytes_total", atomic_look(&t->read_total),
-            "Weights, keys and values that steps read, at the least.");
+            "Bytes of weights, keys and values read by steps (lower bound).");
     if (bandwidth >= 0.0)
         gauge(m, "avocet_read_bytes_per_second", bandwidth,
-              "The same per second of steps, over the last 5 s.");
+              "Bytes read per second of steps, over the last 5 s.");
     if (limit > 0.0)
         gauge(m, "avocet_read_limit_bytes_per_second", limit,
-              "What the machine can read, as it was measured, or more where steps read more.");
+              "Measured read bandwidth of the machine, or more where steps read faster.");
     if (!t->options.hardware)
         return;
     gauge(m, "avocet_hardware_counters", m->totals.hardware_known[HARDWARE_CYCLES] ? 1.0 : 0.0,
-          "Whether the kernel lets the processor's counters be read.");
+          "Whether the kernel allows reading hardware counters.");
     for (int i = 0; i < HARDWARE_EVENTS; i++) {
         static const char *const names[HARDWARE_EVENTS] = {
             "avocet_cycles_total", "avocet_instructions_total", "avocet_cache_references_total",
             "avocet_cache_misses_total"};
         if (m->totals.hardware_known[i])
-            counter(m, names[i], m->totals.hardware[i], "Of the workers, in user space.");
+            counter(m, names[i], m->totals.hardware[i],
+                    "Hardware counter of the worker threads, user space.");
     }
 }
 
@@ -397,13 +399,13 @@ static double label_running(telemetry_label *label) {
 }
 
 static void own_adapters(metrics *m) {
-    family(m, "avocet_adapter_requests_total", COUNTER, "Requests that are over, by adapter.");
+    family(m, "avocet_adapter_requests_total", COUNTER, "Requests ended, by adapter.");
     adapter_values(m, label_requests);
-    family(m, "avocet_adapter_prompt_tokens_total", COUNTER, "Tokens of their prompts.");
+    family(m, "avocet_adapter_prompt_tokens_total", COUNTER, "Prompt tokens, by adapter.");
     adapter_values(m, label_prompt_tokens);
-    family(m, "avocet_adapter_generation_tokens_total", COUNTER, "Tokens of their answers.");
+    family(m, "avocet_adapter_generation_tokens_total", COUNTER, "Generated tokens, by adapter.");
     adapter_values(m, label_new_tokens);
-    family(m, "avocet_adapter_requests_running", GAUGE, "Requests that are being computed.");
+    family(m, "avocet_adapter_requests_running", GAUGE, "Requests running, by adapter.");
     adapter_values(m, label_running);
 }
 

@@ -88,14 +88,13 @@ static int paranoid_level(void) {
 void hardware_refusal(int paranoid, char *text, size_t capacity) {
     if (paranoid > 2)
         snprintf(text, capacity,
-                 "no hardware counters: the kernel does not allow it (kernel.perf_event_paranoid "
-                 "is %d); \"sysctl kernel.perf_event_paranoid=2\" or CAP_PERFMON would",
+                 "no hardware counters: the kernel does not allow them (kernel.perf_event_paranoid "
+                 "is %d); set it to 2 with sysctl or grant CAP_PERFMON",
                  paranoid);
     else
         snprintf(text, capacity,
-                 "no hardware counters: perf_event_open is refused, by the seccomp filter of a "
-                 "container mostly; let it through there, or see that kernel.perf_event_paranoid "
-                 "is at most 2");
+                 "no hardware counters: perf_event_open is refused, usually by a container's "
+                 "seccomp filter; allow it there, and set kernel.perf_event_paranoid to at most 2");
 }
 
 void hardware_reason(int failure, char *text, size_t capacity) {
@@ -105,7 +104,7 @@ void hardware_reason(int failure, char *text, size_t capacity) {
         return;
     }
     if (failure == ENOENT || failure == EOPNOTSUPP || failure == ENODEV)
-        why = "this machine shows no counters (a virtual machine without a PMU?)";
+        why = "this machine has no counters (a virtual machine without a PMU?)";
     else if (failure == ENOSYS)
         why = "the kernel was built without perf_event";
     snprintf(text, capacity, "no hardware counters: %s", why);

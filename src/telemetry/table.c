@@ -46,10 +46,10 @@ static avo_status check_header(const table_file *table, int file, avo_error *err
     if (pread(file, first, bytes, 0) == (ssize_t)bytes &&
         memcmp(first, table->header.data, bytes) == 0)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: is not a telemetry file of this version (its first line differs); "
-                       "name a new file",
-                       table->path);
+    return status_fail(
+        error, AVO_ERROR_FORMAT,
+        "%s: not a telemetry file of this version (its first line differs); give a new file",
+        table->path);
 }
 
 static bool write_all(int file, const char *data, size_t bytes) {
@@ -99,7 +99,7 @@ static avo_status put_away(const table_file *table, avo_error *error) {
     char old[PATH_BYTES];
     int wrote = snprintf(old, sizeof(old), "%s.1", table->path);
     if (wrote < 0 || (size_t)wrote >= sizeof(old))
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: too long a path", table->path);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the path is too long", table->path);
     return rename(table->path, old) == 0 ? AVO_OK : fail(table, "rename the full file of", error);
 }
 
@@ -107,7 +107,7 @@ avo_status table_append(const table_file *table, text_view lines, avo_error *err
     int file = -1;
     struct stat facts;
     if (table->header.size > HEADER_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: too long a header", table->path);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the header is too long", table->path);
     AVO_TRY(open_locked(table, &file, &facts, error));
     avo_status status = AVO_OK;
     if (S_ISREG(facts.st_mode) && facts.st_size > 0)

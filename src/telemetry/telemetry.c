@@ -73,10 +73,10 @@ static avo_status take_options(avo_telemetry_options *own, const avo_telemetry_o
     if (own->adapters_max == 0)
         own->adapters_max = TELEMETRY_ADAPTERS_DEFAULT;
     if (own->spans_max > TELEMETRY_SPANS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "spans_max: %u; at most %u", own->spans_max,
-                           TELEMETRY_SPANS_MAX);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "spans_max is %u, must be at most %u",
+                           own->spans_max, TELEMETRY_SPANS_MAX);
     if (own->adapters_max > TELEMETRY_ADAPTERS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters_max: %u; at most %u",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters_max is %u, must be at most %u",
                            own->adapters_max, TELEMETRY_ADAPTERS_MAX);
     return AVO_OK;
 }

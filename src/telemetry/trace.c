@@ -184,7 +184,7 @@ avo_status trace_end(tracer *tracer, avo_error *error) {
     if (status != AVO_OK)
         return status_fail(error, status, "trace: %s", avo_status_text(status));
     if (tracer->refused)
-        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
+        return status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the export was cancelled");
     return AVO_OK;
 }
 
@@ -234,7 +234,8 @@ static void trace_leave(avo_telemetry *t, const track_list *list) {
 avo_status avo_telemetry_trace_write(avo_telemetry *t, double seconds, avo_write_function write,
                                      void *context, avo_error *error) {
     if (!(seconds > 0.0))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "trace: %g seconds; more than 0", seconds);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "trace duration is %g seconds, must be more than 0", seconds);
     buffer text;
     tracer tracer;
     trace_open(&tracer, t, &text, write, context);

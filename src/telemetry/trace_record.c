@@ -129,7 +129,8 @@ static avo_status write_all(recording *r, uint64_t begin_ns, avo_write_function 
 avo_status avo_telemetry_trace_record(avo_telemetry *t, double seconds, uint64_t spans_max,
                                       const avo_trace_reader *reader, avo_error *error) {
     if (!(seconds > 0.0))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "trace: %g seconds; more than 0", seconds);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "trace duration is %g seconds, must be more than 0", seconds);
     if (!begin(t))
         return status_fail(error, AVO_ERROR_LIMIT, "another trace is being recorded");
     recording r = {.t = t, .spans_max = spans_max > 0 ? spans_max : UINT64_MAX};
@@ -145,7 +146,7 @@ avo_status avo_telemetry_trace_record(avo_telemetry *t, double seconds, uint64_t
     take_all(&r);
     avo_status status =
         wanted ? write_all(&r, begin_ns, reader->write, reader->context, error)
-               : status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the reader wants no more");
+               : status_fail(error, AVO_ERROR_CANCELLED, "telemetry: the export was cancelled");
     end(t);
     recording_free(&r);
     return status;

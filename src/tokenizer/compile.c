@@ -46,7 +46,7 @@ static avo_status lay_pieces(layout *l) {
     size_t bytes = 0;
     for (uint32_t id = 0; id < draft->vocabulary; id++)
         if (!size_add(bytes, draft->tokens[id].text.size, &bytes) || bytes > INT32_MAX)
-            return draft_fail(draft, AVO_ERROR_LIMIT, "the vocabulary's text exceeds 2 GiB");
+            return draft_fail(draft, AVO_ERROR_LIMIT, "the text of the vocabulary exceeds 2 GiB");
     size_t offsets = ((size_t)draft->vocabulary + 1) * sizeof(uint32_t);
     bool level = draft->kind == IMAGE_BYTE_LEVEL;
     l->piece_offsets = arena_take(draft->arena, offsets);

@@ -48,7 +48,7 @@ static avo_status character_symbol(builder *b, uint32_t code_point, uint32_t *sy
         }
         at = (at + 1) & b->character_mask;
     }
-    return draft_fail(b->draft, AVO_ERROR_LIMIT, "too many characters with one hash");
+    return draft_fail(b->draft, AVO_ERROR_LIMIT, "too many characters have the same hash");
 }
 
 /* All characters that occur in tokens get a symbol. */
@@ -72,9 +72,10 @@ static avo_status collect_characters(builder *b) {
             uint32_t symbol;
             length = utf8_decode(text.data + at, text.size - at, &code_point);
             if (length == 0)
-                return draft_fail(b->draft, AVO_ERROR_FORMAT, "token %u is no valid UTF-8", id);
+                return draft_fail(b->draft, AVO_ERROR_FORMAT, "token %u is not valid UTF-8", id);
             if (b->character_used > b->character_mask / 4 * 3)
-                return draft_fail(b->draft, AVO_ERROR_LIMIT, "too many characters in tokens");
+                return draft_fail(b->draft, AVO_ERROR_LIMIT,
+                                  "too many different characters in tokens");
             AVO_TRY(character_symbol(b, code_point, &symbol));
         }
     }
@@ -123,7 +124,7 @@ static avo_status rank_scores(builder *b) {
     for (uint32_t id = 0; id < vocabulary; id++) {
         float score = b->draft->tokens[id].score;
         if (!(score == score))
-            return draft_fail(b->draft, AVO_ERROR_FORMAT, "the score of token %u is no number", id);
+            return draft_fail(b->draft, AVO_ERROR_FORMAT, "the score of token %u is NaN", id);
         order[id] = (scored){score, id};
     }
     qsort(order, vocabulary, sizeof(scored), by_score_descending);
@@ -161,8 +162,9 @@ static avo_status merges_from_scores(builder *b) {
         if (!token->mergeable || draft_find(b->draft, token->text) != id)
             continue;
         if (token->text.size > TOKENIZER_SCORED_MAX)
-            return draft_fail(b->draft, AVO_ERROR_FORMAT, "token %u has %zu bytes (at most %u)", id,
-                              token->text.size, TOKENIZER_SCORED_MAX);
+            return draft_fail(b->draft, AVO_ERROR_FORMAT,
+                              "token %u has %zu bytes, must have at most %u", id, token->text.size,
+                              TOKENIZER_SCORED_MAX);
         for (size_t at = 1; at < token->text.size; at++) {
             if (((uint8_t)token->text.data[at] & 0xC0) == 0x80)
                 continue;
@@ -193,7 +195,8 @@ static avo_status fill_merge_table(builder *b) {
                (table[at].left != merge.left || table[at].right != merge.right)) {
             at = (at + 1) & (slots - 1);
             if (++probes == IMAGE_PROBES)
-                return draft_fail(b->draft, AVO_ERROR_LIMIT, "merge %zu: too many collisions", i);
+                return draft_fail(b->draft, AVO_ERROR_LIMIT, "merge %zu: too many hash collisions",
+                                  i);
         }
         count += table[at].left == IMAGE_NONE;
         /* Of a pair that is listed twice the last counts, as in the original. */

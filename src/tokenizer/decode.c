@@ -16,9 +16,9 @@ void decode_stream_continue(decode_stream *stream) {
 
 static avo_status fail(avo_status status, avo_error *error) {
     if (status == AVO_ERROR_MEMORY)
-        return status_fail(error, status, "out of memory while decoding");
+        return status_fail(error, status, "out of memory while detokenizing");
     if (status == AVO_ERROR_LIMIT)
-        return status_fail(error, status, "the decoded text exceeds its limit");
+        return status_fail(error, status, "the text of the tokens exceeds its limit");
     return status;
 }
 
@@ -136,10 +136,10 @@ static avo_status run_steps(decode_stream *stream, piece_text *piece, avo_error 
     for (uint32_t i = 0; i < header->decode_count; i++) {
         avo_status status = run_step(stream, &steps[i], piece);
         if (status == AVO_ERROR_LIMIT)
-            return status_fail(error, status,
-                               "the tokenizer's step %s would make more than %zu bytes of a token "
-                               "of %zu",
-                               step_name(steps[i].kind), piece->buffers[0].limit, bytes);
+            return status_fail(
+                error, status,
+                "tokenizer step %s would produce more than %zu bytes from a token of %zu",
+                step_name(steps[i].kind), piece->buffers[0].limit, bytes);
         if (status != AVO_OK)
             return fail(status, error);
     }
@@ -179,7 +179,8 @@ static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out, av
 avo_status decode_stream_push(decode_stream *stream, int32_t id, buffer *out, avo_error *error) {
     const image *image = &stream->tokenizer->image;
     if (id < 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", id,
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "token %d is not in the vocabulary (%u tokens)", id,
                            image->header->vocabulary);
     if ((uint32_t)id >= image->header->vocabulary)
         return AVO_OK; /* a row that pads the model's embeddings */

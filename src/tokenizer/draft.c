@@ -34,7 +34,8 @@ avo_status draft_fail(const draft *draft, avo_status status, const char *format,
 
 avo_status draft_vocabulary(draft *draft, uint64_t count) {
     if (count == 0 || count > TOKENIZER_VOCABULARY_MAX)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "a vocabulary of %llu tokens (1 to %u allowed)",
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          "the vocabulary has %llu tokens, must have 1 to %u",
                           (unsigned long long)count, TOKENIZER_VOCABULARY_MAX);
     draft->vocabulary = (uint32_t)count;
     draft->tokens = arena_take_array(draft->arena, count, sizeof(draft_token));
@@ -55,8 +56,9 @@ avo_status draft_index(draft *draft) {
         if (!(draft->tokens[id].flags & TOKEN_KNOWN))
             continue;
         if (text.size > TOKENIZER_PIECE_MAX)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "token %u has %zu bytes (at most %u)", id,
-                              text.size, TOKENIZER_PIECE_MAX);
+            return draft_fail(draft, AVO_ERROR_FORMAT,
+                              "token %u has %zu bytes, must have at most %u", id, text.size,
+                              TOKENIZER_PIECE_MAX);
         uint32_t at = (uint32_t)image_hash(text.data, text.size) & draft->table_mask;
         uint32_t probes = 0;
         while (draft->table[at] != IMAGE_NONE &&
@@ -86,7 +88,7 @@ static avo_status keep_text(draft *draft, text_view text, uint32_t *offset, uint
     *bytes = (uint32_t)text.size;
     avo_status status = buffer_append(&draft->texts, text.data, text.size);
     if (status == AVO_ERROR_LIMIT)
-        return draft_fail(draft, status, "the texts of its pieces exceed %zu bytes",
+        return draft_fail(draft, status, "the texts of its steps exceed %zu bytes",
                           draft->texts.limit);
     return status == AVO_OK ? AVO_OK : draft_no_memory(draft);
 }
@@ -95,7 +97,8 @@ avo_status draft_step(draft *draft, uint32_t stage, image_step step, text_view f
                       text_view second) {
     uint32_t *count = &draft->step_count[stage];
     if (*count == TOKENIZER_STEPS_MAX)
-        return draft_fail(draft, AVO_ERROR_LIMIT, "more than %u steps", TOKENIZER_STEPS_MAX);
+        return draft_fail(draft, AVO_ERROR_LIMIT, "more than %u tokenizer steps",
+                          TOKENIZER_STEPS_MAX);
     AVO_TRY(keep_text(draft, first, &step.first, &step.first_bytes));
     AVO_TRY(keep_text(draft, second, &step.second, &step.second_bytes));
     draft->steps[stage][(*count)++] = step;
@@ -110,7 +113,7 @@ avo_status draft_add_merge(draft *draft, text_view left, text_view right, uint32
     for (uint32_t i = 0; i < 2; i++) {
         ids[i] = parts[i].size > TOKENIZER_PIECE_MAX ? IMAGE_NONE : draft_find(draft, parts[i]);
         if (ids[i] == IMAGE_NONE)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is no token", rank,
+            return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is not a token", rank,
                               TEXT_ARGUMENT(parts[i]));
         if (parts[i].size > 0)
             memcpy(whole + size, parts[i].data, parts[i].size);
@@ -118,7 +121,7 @@ avo_status draft_add_merge(draft *draft, text_view left, text_view right, uint32
     }
     ids[2] = draft_find(draft, (text_view){whole, size});
     if (ids[2] == IMAGE_NONE)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is no token", rank,
+        return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is not a token", rank,
                           (int)(size > 200 ? 200 : size), whole);
     for (uint32_t i = 0; i < 3; i++)
         if (!draft->tokens[ids[i]].mergeable)

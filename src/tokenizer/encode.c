@@ -13,7 +13,7 @@
 #include "tokenizer/unicode_int.h"
 
 avo_status encode_no_memory(encoder *encoder) {
-    return status_fail(encoder->error, AVO_ERROR_MEMORY, "out of memory while tokenising");
+    return status_fail(encoder->error, AVO_ERROR_MEMORY, "out of memory while tokenizing");
 }
 
 static inline avo_status put_id(encoder *encoder, uint32_t id) {
@@ -83,8 +83,8 @@ static avo_status encode_parts(encoder *encoder, text_view word, uint64_t hash) 
     uint32_t count;
     avo_status status = bpe_word(encoder->image, &encoder->work, word, &count);
     if (status == AVO_ERROR_LIMIT)
-        return status_fail(encoder->error, status, "a word of %zu bytes (at most %zu)", word.size,
-                           BPE_WORD_MAX);
+        return status_fail(encoder->error, status, "a word has %zu bytes, must have at most %zu",
+                           word.size, BPE_WORD_MAX);
     if (status != AVO_OK)
         return encode_no_memory(encoder);
     size_t at = encoder->ids->count;
@@ -303,8 +303,8 @@ avo_status encoder_run(encoder *encoder, text_view text, const encode_options *o
                        id_list *ids, avo_error *error) {
     const image_header *header = encoder->image->header;
     if (text.size > TOKENIZER_TEXT_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "a text of %zu bytes (at most %zu)", text.size,
-                           TOKENIZER_TEXT_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "the text has %zu bytes, must have at most %zu",
+                           text.size, TOKENIZER_TEXT_MAX);
     encoder->options = options;
     encoder->ids = ids;
     encoder->error = error;

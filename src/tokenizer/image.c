@@ -14,8 +14,8 @@ typedef struct checker {
 
 static avo_status refuse(const checker *check, const char *what, uint64_t value) {
     return status_fail(check->error, AVO_ERROR_FORMAT,
-                       "%s: compiled tokenizer: %s (%llu); pack the model again", check->name, what,
-                       (unsigned long long)value);
+                       "%s: invalid compiled tokenizer: %s (%llu); pack the model again",
+                       check->name, what, (unsigned long long)value);
 }
 
 /* The section as an array of `count` items, or of any number when `count` is IMAGE_NONE. */
@@ -41,7 +41,7 @@ static avo_status table(const checker *check, image_section_name name, size_t it
     uint32_t count = 0;
     AVO_TRY(section(check, name, item_bytes, IMAGE_NONE, items, &count));
     if (count == 0 || (count & (count - 1)) != 0)
-        return refuse(check, "hash table whose size is no power of two", count);
+        return refuse(check, "size of a hash table is not a power of two", count);
     *mask = count - 1;
     return AVO_OK;
 }
@@ -71,7 +71,7 @@ static avo_status open_pieces(const checker *check, image *image) {
         worst = id > worst ? id : worst;
     }
     if (worst > vocabulary)
-        return refuse(check, "token out of range in the table of pieces", worst);
+        return refuse(check, "token out of range in the token table", worst);
     if (check->header->sections[SECTION_WORD_OFFSETS].bytes == 0) {
         image->word_offsets = image->piece_offsets;
         image->words = image->pieces;
@@ -93,18 +93,18 @@ static avo_status open_symbols(const checker *check, image *image) {
         worst = id > worst ? id : worst;
     }
     if (worst > check->header->vocabulary)
-        return refuse(check, "token out of range in the table of words", worst);
+        return refuse(check, "token out of range in the word table", worst);
     AVO_TRY(section(check, SECTION_BYTES, 4, 256, (const void **)&image->bytes, NULL));
     for (uint32_t i = 0; i < 256; i++)
         if (image->bytes[i] != IMAGE_NONE && image->bytes[i] >= check->header->vocabulary)
-            return refuse(check, "symbol of a byte out of range", image->bytes[i]);
+            return refuse(check, "token of a byte out of range", image->bytes[i]);
         else if (image->bytes[i] == IMAGE_NONE && (check->header->flags & IMAGE_ALL_BYTES))
-            return refuse(check, "byte without a symbol", i);
+            return refuse(check, "byte without a token", i);
     AVO_TRY(table(check, SECTION_CHARACTERS, sizeof(image_character),
                   (const void **)&image->characters, &image->character_mask));
     for (uint64_t i = 0; i <= image->character_mask; i++)
         if (image->characters[i].code_point != IMAGE_NONE && image->characters[i].symbol >= symbols)
-            return refuse(check, "symbol of a character out of range", image->characters[i].symbol);
+            return refuse(check, "token of a character out of range", image->characters[i].symbol);
     AVO_TRY(table(check, SECTION_MERGES, sizeof(image_merge), (const void **)&image->merges,
                   &image->merge_mask));
     worst = 0;
@@ -209,7 +209,7 @@ static avo_status open_steps(const checker *check, image *image) {
         const char *text = image->texts;
         if (utf8_valid_prefix(text + step->first, step->first_bytes) != step->first_bytes ||
             utf8_valid_prefix(text + step->second, step->second_bytes) != step->second_bytes)
-            return refuse(check, "text of a step is no valid UTF-8", i);
+            return refuse(check, "text of a step is not valid UTF-8", i);
         bool needs_text = step->kind == STEP_REPLACE || step->kind == STEP_SPLIT_TEXT ||
                           step->kind == STEP_METASPACE || step->kind == STEP_DECODE_REPLACE ||
                           step->kind == STEP_DECODE_STRIP || step->kind == STEP_DECODE_STRIP_TEXT ||
@@ -237,11 +237,11 @@ static avo_status check_header(const checker *check) {
     if (header->unknown_symbol != IMAGE_NONE && header->unknown_symbol >= header->vocabulary)
         return refuse(check, "unknown token out of range", header->unknown_symbol);
     if (header->prefix_count > TOKENIZER_FRAME_MAX || header->suffix_count > TOKENIZER_FRAME_MAX)
-        return refuse(check, "too many tokens around a text", header->prefix_count);
+        return refuse(check, "too many tokens before or after a text", header->prefix_count);
     for (uint32_t i = 0; i < TOKENIZER_FRAME_MAX; i++)
         if ((i < header->prefix_count && header->prefix[i] >= header->vocabulary) ||
             (i < header->suffix_count && header->suffix[i] >= header->vocabulary))
-            return refuse(check, "token around a text out of range", i);
+            return refuse(check, "token before or after a text out of range", i);
     return AVO_OK;
 }
 
@@ -251,9 +251,9 @@ avo_status image_open(image *image, bytes_view bytes, const char *name, avo_erro
     if (bytes.size < sizeof(image_header) || (uintptr_t)bytes.data % 8 != 0)
         return refuse(&check, "too short", bytes.size);
     if (check.header->magic != IMAGE_MAGIC || check.header->version != IMAGE_VERSION)
-        return refuse(&check, "not of this version", check.header->version);
+        return refuse(&check, "unknown version", check.header->version);
     if (check.header->bytes > bytes.size || check.header->bytes > TOKENIZER_IMAGE_MAX)
-        return refuse(&check, "cut off", check.header->bytes);
+        return refuse(&check, "truncated", check.header->bytes);
     image->header = check.header;
     AVO_TRY(check_header(&check));
     AVO_TRY(open_pieces(&check, image));

@@ -43,7 +43,7 @@ void normaliser_charge(normaliser *normaliser, size_t bytes, const buffer *out) 
 
 avo_status normaliser_refuse(const image_step *step, size_t bytes, size_t limit, avo_error *error) {
     return status_fail(error, AVO_ERROR_LIMIT,
-                       "the tokenizer's step %s would make more than %zu bytes of %zu",
+                       "tokenizer step %s would produce more than %zu bytes from %zu",
                        step_name(step->kind), limit, bytes);
 }
 

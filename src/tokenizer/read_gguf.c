@@ -52,11 +52,12 @@ static const gguf_value *find(const tokenizer_source *source, const char *key) {
 static avo_status read_texts(draft *draft, const tokenizer_source *source) {
     const gguf_value *tokens = find(source, KEY("tokens"));
     if (tokens == NULL || tokens->type != GGUF_ARRAY || tokens->item_type != GGUF_STRING)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "no array of strings " KEY("tokens"));
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          KEY("tokens") " is missing or not an array of strings");
     AVO_TRY(draft_vocabulary(draft, tokens->count));
     for (uint32_t id = 0; id < draft->vocabulary; id++)
         if (!gguf_string(tokens, id, &draft->tokens[id].text))
-            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("tokens") " has no text %u", id);
+            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("tokens") " lacks text %u", id);
     return AVO_OK;
 }
 
@@ -69,14 +70,14 @@ static avo_status read_types(draft *draft, const tokenizer_source *source, uint8
     if (value == NULL)
         return AVO_OK;
     if (value->type != GGUF_ARRAY || value->count != draft->vocabulary)
-        return draft_fail(draft, AVO_ERROR_FORMAT,
-                          KEY("token_type") " has %llu items for %u tokens",
-                          (unsigned long long)value->count, draft->vocabulary);
+        return draft_fail(
+            draft, AVO_ERROR_FORMAT,
+            KEY("token_type") " has %llu entries, must have one for each of the %u tokens",
+            (unsigned long long)value->count, draft->vocabulary);
     for (uint32_t id = 0; id < draft->vocabulary; id++) {
         int64_t type;
         if (!gguf_integer(value, id, &type) || type < 0 || type > PIECE_BYTE)
-            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("token_type") "[%u] is none of 0 to 6",
-                              id);
+            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("token_type") "[%u] must be 0 to 6", id);
         (*types)[id] = (uint8_t)(type == 0 ? PIECE_NORMAL : type);
     }
     return AVO_OK;
@@ -89,13 +90,13 @@ static avo_status read_id(draft *draft, const tokenizer_source *source, const ch
     if (value == NULL)
         return AVO_OK;
     if (!gguf_integer(value, 0, &number) || value->type == GGUF_ARRAY)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is no integer", key);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is not an integer", key);
     /* Converters write all ones, or −1, for "none". */
     if (number == -1 || number == UINT32_MAX)
         return AVO_OK;
     if (number < 0 || number >= draft->vocabulary)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is %lld with a vocabulary of %u", key,
-                          (long long)number, draft->vocabulary);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is %lld, but the vocabulary has %u tokens",
+                          key, (long long)number, draft->vocabulary);
     *id = (int32_t)number;
     return AVO_OK;
 }
@@ -104,7 +105,7 @@ static avo_status read_flag(draft *draft, const tokenizer_source *source, const 
                             bool *flag) {
     const gguf_value *value = find(source, key);
     if (value != NULL && (value->type == GGUF_ARRAY || !gguf_boolean(value, 0, flag)))
-        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is no bool", key);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "%s is not a bool", key);
     return AVO_OK;
 }
 
@@ -145,12 +146,13 @@ static avo_status read_scored(draft *draft, const tokenizer_source *source) {
     AVO_TRY(read_types(draft, source, &types));
     const gguf_value *scores = find(source, KEY("scores"));
     if (scores == NULL || scores->type != GGUF_ARRAY || scores->count != draft->vocabulary)
-        return draft_fail(draft, AVO_ERROR_FORMAT, KEY("scores") " is missing or not of %u items",
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          KEY("scores") " is missing or does not have %u entries",
                           draft->vocabulary);
     for (uint32_t id = 0; id < draft->vocabulary; id++) {
         double score;
         if (!gguf_number(scores, id, &score))
-            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("scores") "[%u] is no number", id);
+            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("scores") "[%u] is not a number", id);
         draft->tokens[id].score = (float)score;
         if (types[id] == PIECE_USER_DEFINED)
             AVO_TRY(escape_spaces(draft, &draft->tokens[id].text));
@@ -169,18 +171,19 @@ static avo_status read_merges(draft *draft, const tokenizer_source *source) {
     const gguf_value *merges = find(source, KEY("merges"));
     if (merges == NULL || merges->type != GGUF_ARRAY || merges->item_type != GGUF_STRING ||
         merges->count > TOKENIZER_VOCABULARY_MAX * 4ull)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "no array of strings " KEY("merges"));
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          KEY("merges") " is missing or not an array of strings");
     draft->merges = arena_take_array(draft->arena, merges->count + 1, sizeof(draft_merge));
     if (draft->merges == NULL)
         return draft_no_memory(draft);
     for (uint64_t i = 0; i < merges->count; i++) {
         text_view text;
         if (!gguf_string(merges, i, &text))
-            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("merges") " has no text %llu",
+            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("merges") " lacks text %llu",
                               (unsigned long long)i);
         const char *space = text.size < 2 ? NULL : memchr(text.data + 1, ' ', text.size - 1);
         if (space == NULL)
-            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("merges") "[%llu] has no space in it",
+            return draft_fail(draft, AVO_ERROR_FORMAT, KEY("merges") "[%llu] contains no space",
                               (unsigned long long)i);
         size_t left = (size_t)(space - text.data);
         AVO_TRY(draft_add_merge(draft, (text_view){text.data, left},
@@ -193,7 +196,7 @@ static avo_status find_rule(draft *draft, const tokenizer_source *source, const 
     const gguf_value *value = find(source, KEY("pre"));
     text_view name = TEXT_LITERAL("default");
     if (value != NULL && !gguf_string(value, 0, &name))
-        return draft_fail(draft, AVO_ERROR_FORMAT, KEY("pre") " is no string");
+        return draft_fail(draft, AVO_ERROR_FORMAT, KEY("pre") " is not a string");
     char known[400];
     size_t size = 0;
     for (size_t i = 0; i < PRE_RULE_COUNT; i++) {
@@ -205,7 +208,7 @@ static avo_status find_rule(draft *draft, const tokenizer_source *source, const 
         size += length > 0 && (size_t)length < sizeof(known) - size ? (size_t)length : 0;
     }
     return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                      KEY("pre") " \"%.*s\" is not known; known are:%s", TEXT_ARGUMENT(name),
+                      KEY("pre") " \"%.*s\" is not supported; supported:%s", TEXT_ARGUMENT(name),
                       known);
 }
 
@@ -253,11 +256,11 @@ avo_status read_tokenizer_gguf(draft *draft, const tokenizer_source *source) {
     text_view name;
     if (model == NULL || !gguf_string(model, 0, &name))
         return draft_fail(draft, AVO_ERROR_NOT_FOUND,
-                          "no tokenizer: the key " KEY("model") " is missing");
+                          "no tokenizer: key " KEY("model") " is missing");
     bool scored = text_is(name, "llama");
     if (!scored && !text_is(name, "gpt2"))
         return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                          KEY("model") " \"%.*s\" is not supported; known are: llama gpt2",
+                          KEY("model") " \"%.*s\" is not supported; supported: llama gpt2",
                           TEXT_ARGUMENT(name));
     AVO_TRY(read_texts(draft, source));
     AVO_TRY(read_ids(draft, source));

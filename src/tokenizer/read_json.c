@@ -41,28 +41,29 @@ static avo_status count_ids(draft *draft, const json_parts *parts, uint64_t *cou
         if (member->value.kind != JSON_INTEGER || member->value.integer < 0 ||
             member->value.integer >= TOKENIZER_VOCABULARY_MAX)
             return draft_fail(draft, AVO_ERROR_FORMAT,
-                              "the id of token \"%.*s\" is no number below %u",
+                              "the id of token \"%.*s\" must be an integer below %u",
                               TEXT_ARGUMENT(member->key), TOKENIZER_VOCABULARY_MAX);
         if ((uint64_t)member->value.integer > largest)
             largest = (uint64_t)member->value.integer;
     }
     size_t added = parts->added == NULL ? 0 : parts->added->array.count;
     if (added > TOKENIZER_ADDED_MAX)
-        return draft_fail(draft, AVO_ERROR_LIMIT, "%zu added tokens (at most %u)", added,
+        return draft_fail(draft, AVO_ERROR_LIMIT, "%zu added tokens, must be at most %u", added,
                           TOKENIZER_ADDED_MAX);
     for (size_t i = 0; i < added; i++) {
         int64_t id = -1;
         AVO_TRY(get_integer(draft, json_item(parts->added, i), "id", TOKENIZER_VOCABULARY_MAX - 1,
                             &id));
         if (id < 0)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "added token %zu has no id", i);
+            return draft_fail(draft, AVO_ERROR_FORMAT, "added token %zu lacks an id", i);
         if ((uint64_t)id > largest)
             largest = (uint64_t)id;
     }
     if (known + added == 0)
         return draft_fail(draft, AVO_ERROR_FORMAT, "the vocabulary is empty");
     if (largest >= (known + added) * 4 + 65536)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "ids up to %llu for %llu tokens",
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          "token ids go up to %llu, but there are only %llu tokens",
                           (unsigned long long)largest, (unsigned long long)(known + added));
     *count = largest + 1;
     return AVO_OK;
@@ -76,7 +77,7 @@ static avo_status read_vocabulary(draft *draft, const json_parts *parts) {
         const json_member *member = &parts->vocabulary->object.members[i];
         draft_token *token = &draft->tokens[member->value.integer];
         if (token->flags & TOKEN_KNOWN)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "two tokens with the id %lld",
+            return draft_fail(draft, AVO_ERROR_FORMAT, "two tokens have id %lld",
                               (long long)member->value.integer);
         *token = (draft_token){.text = member->key, .flags = TOKEN_KNOWN, .mergeable = true};
     }
@@ -114,7 +115,7 @@ static avo_status read_added(draft *draft, const json_parts *parts) {
         AVO_TRY(read_added_flags(draft, value, &added));
         if (added.text.size > TOKENIZER_ADDED_BYTES)
             return draft_fail(draft, AVO_ERROR_FORMAT,
-                              "added token %lld has %zu bytes (at most %u)", (long long)id,
+                              "added token %lld has %zu bytes, must have at most %u", (long long)id,
                               added.text.size, TOKENIZER_ADDED_BYTES);
         /* A token that the model has already keeps the model's id. */
         const json_value *known = json_find_text(parts->vocabulary, added.text);
@@ -124,7 +125,7 @@ static avo_status read_added(draft *draft, const json_parts *parts) {
             *token = (draft_token){.text = added.text, .flags = TOKEN_KNOWN};
         else if (!text_equal(token->text, added.text))
             return draft_fail(draft, AVO_ERROR_FORMAT,
-                              "added token \"%.*s\" has the id %u of \"%.*s\"",
+                              "added token \"%.*s\" has id %u, which belongs to \"%.*s\"",
                               TEXT_ARGUMENT(added.text), added.id, TEXT_ARGUMENT(token->text));
         token->flags |= TOKEN_ADDED;
         if (added.flags & ADDED_SPECIAL) {
@@ -162,7 +163,7 @@ static avo_status read_merges(draft *draft, const json_parts *parts) {
             texts[0] = (text_view){merge->string.data, bytes};
             texts[1] = (text_view){space + 1, merge->string.size - bytes - 1};
         } else {
-            return draft_fail(draft, AVO_ERROR_FORMAT, "merge %zu is no pair of tokens", i);
+            return draft_fail(draft, AVO_ERROR_FORMAT, "merge %zu is not a pair of tokens", i);
         }
         AVO_TRY(draft_add_merge(draft, texts[0], texts[1], (uint32_t)i));
     }
@@ -206,7 +207,7 @@ static avo_status read_options(draft *draft, const json_value *model) {
     if (unknown.data != NULL) {
         uint32_t id = draft_find(draft, unknown);
         if (id == IMAGE_NONE)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "unk_token \"%.*s\" is no token",
+            return draft_fail(draft, AVO_ERROR_FORMAT, "unk_token \"%.*s\" is not a token",
                               TEXT_ARGUMENT(unknown));
         draft->unknown = (int32_t)id;
         draft->unknown_used = true;
@@ -270,17 +271,17 @@ static avo_status find_parts(draft *draft, const json_value *root, json_parts *p
         type = TEXT_LITERAL("BPE");
     if (!text_is(type, "BPE"))
         return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                          "a tokenizer model of type \"%.*s\"; only BPE is supported",
+                          "tokenizer model type \"%.*s\" is not supported; only BPE is",
                           TEXT_ARGUMENT(type));
     if (parts->vocabulary == NULL || parts->vocabulary->kind != JSON_OBJECT)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "model.vocab is no object");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "model.vocab is not an object");
     if (parts->merges == NULL || parts->merges->kind != JSON_ARRAY ||
         parts->merges->array.count > TOKENIZER_VOCABULARY_MAX * 4ull)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "model.merges is no array");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "model.merges is not an array");
     if (parts->added != NULL && parts->added->kind == JSON_NULL)
         parts->added = NULL;
     if (parts->added != NULL && parts->added->kind != JSON_ARRAY)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "added_tokens is no array");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "added_tokens is not an array");
     return AVO_OK;
 }
 

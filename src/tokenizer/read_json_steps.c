@@ -32,12 +32,12 @@ static avo_status piece_type(draft *draft, const json_value *value, const char *
         return draft_fail(draft, AVO_ERROR_LIMIT, "%s: sequences nested too deeply", what);
     AVO_TRY(get_string(draft, value, "type", type));
     if (type->size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "%s without a type", what);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "%s lacks a type", what);
     return AVO_OK;
 }
 
 static avo_status refuse(draft *draft, const char *what, text_view type) {
-    return draft_fail(draft, AVO_ERROR_UNSUPPORTED, "the %s \"%.*s\" is not supported", what,
+    return draft_fail(draft, AVO_ERROR_UNSUPPORTED, "%s \"%.*s\" is not supported", what,
                       TEXT_ARGUMENT(type));
 }
 
@@ -47,7 +47,7 @@ static avo_status read_sequence(draft *draft, const json_value *value, const cha
                                 uint32_t depth, piece_reader reader) {
     const json_value *items = json_find(value, key);
     if (items == NULL || items->kind != JSON_ARRAY)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "a Sequence without %s", key);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "a Sequence lacks %s", key);
     for (size_t i = 0; i < items->array.count; i++)
         AVO_TRY(reader(draft, json_item(items, i), depth + 1));
     return AVO_OK;
@@ -63,7 +63,7 @@ static avo_status read_pattern(draft *draft, const json_value *value, text_view 
     if (text == NULL)
         text = expression;
     if (text == NULL || text->kind != JSON_STRING)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "a pattern that is neither String nor Regex");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "a pattern must be String or Regex");
     *pattern = text->string;
     return AVO_OK;
 }
@@ -77,7 +77,7 @@ static avo_status read_replace(draft *draft, const json_value *value) {
     AVO_TRY(read_pattern(draft, value, &pattern, &regex));
     AVO_TRY(get_string(draft, value, "content", &content));
     if (pattern.size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "Replace with an empty pattern");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "Replace has an empty pattern");
     return draft_step(draft, STAGE_NORMALISE,
                       (image_step){.kind = regex ? STEP_REPLACE_REGEX : STEP_REPLACE}, pattern,
                       content);
@@ -157,7 +157,7 @@ static avo_status read_split(draft *draft, const json_value *value) {
     AVO_TRY(get_boolean(draft, value, "invert", &invert));
     flags |= invert ? STEP_INVERT : 0u;
     if (pattern.size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "Split with an empty pattern");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "Split has an empty pattern");
     if (regex)
         return draft_split(draft, pattern, flags);
     return draft_step(draft, STAGE_PRETOKENISE,
@@ -204,7 +204,7 @@ static avo_status read_metaspace(draft *draft, const json_value *value) {
     AVO_TRY(read_scheme(draft, value, &scheme));
     AVO_TRY(get_boolean(draft, value, "split", &split));
     if (mark.size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "Metaspace without a replacement");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "Metaspace lacks a replacement");
     return draft_step(
         draft, STAGE_PRETOKENISE,
         (image_step){.kind = STEP_METASPACE, .number = scheme, .flags = split ? STEP_SPLIT : 0},
@@ -220,7 +220,7 @@ avo_status read_json_pretokeniser(draft *draft, const json_value *value, uint32_
         return read_sequence(draft, value, "pretokenizers", depth, read_json_pretokeniser);
     if (draft->closed)
         return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                          "the pre_tokenizer \"%.*s\" behind ByteLevel is not supported",
+                          "pre_tokenizer \"%.*s\" after ByteLevel is not supported",
                           TEXT_ARGUMENT(type));
     if (text_is(type, "Split"))
         return read_split(draft, value);
@@ -256,10 +256,10 @@ static avo_status read_decoder_strip(draft *draft, const json_value *value) {
     AVO_TRY(with_name(draft, json_get_integer(value, "start", 0, 1024, &start, draft->error)));
     AVO_TRY(with_name(draft, json_get_integer(value, "stop", 0, 1024, &stop, draft->error)));
     if (content.size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "the decoder Strip without content");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "decoder Strip lacks content");
     if (draft->fused && stop > 0)
         return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                          "the decoder Strip at the end of a text is not supported");
+                          "decoder Strip at the end of a text is not supported");
     image_step step = {.kind = draft->fused ? STEP_DECODE_STRIP_TEXT : STEP_DECODE_STRIP,
                        .number = (uint32_t)start,
                        .number2 = (uint32_t)stop};
@@ -286,7 +286,7 @@ avo_status read_json_decoder(draft *draft, const json_value *value, uint32_t dep
         AVO_TRY(get_string(draft, value, "content", &content));
         if (regex || pattern.size == 0 || draft->fused)
             return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                              "the decoder Replace with a Regex, or behind Fuse, is not supported");
+                              "decoder Replace with a Regex or after Fuse is not supported");
         return draft_step(draft, STAGE_DECODE, (image_step){.kind = STEP_DECODE_REPLACE}, pattern,
                           content);
     }
@@ -297,7 +297,7 @@ avo_status read_json_decoder(draft *draft, const json_value *value, uint32_t dep
     AVO_TRY(get_string(draft, value, "replacement", &mark));
     AVO_TRY(read_scheme(draft, value, &scheme));
     if (mark.size == 0)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "Metaspace without a replacement");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "Metaspace lacks a replacement");
     return draft_step(
         draft, STAGE_DECODE,
         (image_step){.kind = STEP_DECODE_METASPACE, .number = scheme == METASPACE_NEVER}, mark,
@@ -310,7 +310,7 @@ static avo_status add_frame(draft *draft, bool before, int64_t id) {
     uint32_t *count = before ? &draft->prefix_count : &draft->suffix_count;
     if (id < 0 || id >= draft->vocabulary || *count == TOKENIZER_FRAME_MAX)
         return draft_fail(draft, AVO_ERROR_FORMAT,
-                          "the post_processor's token %lld is out of range", (long long)id);
+                          "token %lld of the post_processor is out of range", (long long)id);
     (before ? draft->prefix : draft->suffix)[(*count)++] = (uint32_t)id;
     return AVO_OK;
 }
@@ -319,7 +319,7 @@ static avo_status read_template(draft *draft, const json_value *value) {
     const json_value *items = json_find(value, "single");
     const json_value *known = json_find(value, "special_tokens");
     if (items == NULL || items->kind != JSON_ARRAY)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "TemplateProcessing without \"single\"");
+        return draft_fail(draft, AVO_ERROR_FORMAT, "TemplateProcessing lacks \"single\"");
     bool before = true;
     for (size_t i = 0; i < items->array.count; i++) {
         const json_value *item = json_item(items, i);
@@ -335,8 +335,8 @@ static avo_status read_template(draft *draft, const json_value *value) {
         AVO_TRY(get_string(draft, token, "id", &name));
         const json_value *ids = json_find(json_find_text(known, name), "ids");
         if (ids == NULL || ids->kind != JSON_ARRAY)
-            return draft_fail(draft, AVO_ERROR_FORMAT, "TemplateProcessing has no ids of \"%.*s\"",
-                              TEXT_ARGUMENT(name));
+            return draft_fail(draft, AVO_ERROR_FORMAT,
+                              "TemplateProcessing lacks the ids of \"%.*s\"", TEXT_ARGUMENT(name));
         for (size_t k = 0; k < ids->array.count; k++)
             AVO_TRY(add_frame(draft, before,
                               json_item(ids, k)->kind == JSON_INTEGER ? json_item(ids, k)->integer
@@ -359,7 +359,7 @@ avo_status read_json_postprocessor(draft *draft, const json_value *value, uint32
     const json_value *first = json_item(json_find(value, "cls"), 1);
     const json_value *last = json_item(json_find(value, "sep"), 1);
     if (first == NULL || last == NULL || first->kind != JSON_INTEGER || last->kind != JSON_INTEGER)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "%.*s without \"cls\" and \"sep\"",
+        return draft_fail(draft, AVO_ERROR_FORMAT, "%.*s lacks \"cls\" and \"sep\"",
                           TEXT_ARGUMENT(type));
     AVO_TRY(add_frame(draft, true, first->integer));
     return add_frame(draft, false, last->integer);

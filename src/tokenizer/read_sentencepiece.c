@@ -62,7 +62,7 @@ static bool read_field(cursor *cursor, field *field) {
 }
 
 static avo_status cut_off(const draft *draft, const char *where, size_t at) {
-    return draft_fail(draft, AVO_ERROR_FORMAT, "no valid %s at byte %zu (tokenizer.model)", where,
+    return draft_fail(draft, AVO_ERROR_FORMAT, "invalid %s at byte %zu (tokenizer.model)", where,
                       at);
 }
 
@@ -73,7 +73,7 @@ static avo_status read_piece(draft *draft, bytes_view bytes, uint32_t id, uint8_
     *type = PIECE_NORMAL;
     while (cursor_left(&cursor) > 0) {
         if (!read_field(&cursor, &field))
-            return cut_off(draft, "piece", cursor.at);
+            return cut_off(draft, "token", cursor.at);
         if (field.number == 1 && field.wire == WIRE_BYTES) {
             token->text = (text_view){(const char *)field.bytes.data, field.bytes.size};
         } else if (field.number == 2 && field.wire == WIRE_FIXED32) {
@@ -81,7 +81,7 @@ static avo_status read_piece(draft *draft, bytes_view bytes, uint32_t id, uint8_
             memcpy(&token->score, &bits, sizeof(float));
         } else if (field.number == 3 && field.wire == WIRE_VARINT) {
             if (field.value < PIECE_NORMAL || field.value > PIECE_BYTE)
-                return draft_fail(draft, AVO_ERROR_FORMAT, "piece %u has the unknown type %llu", id,
+                return draft_fail(draft, AVO_ERROR_FORMAT, "token %u has unknown type %llu", id,
                                   (unsigned long long)field.value);
             *type = (uint8_t)field.value;
         }
@@ -110,7 +110,7 @@ static avo_status read_trainer(draft *draft, bytes_view bytes) {
     }
     if (model != 2)
         return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
-                          "a SentencePiece model of type %s; only bpe is supported",
+                          "SentencePiece model type %s is not supported; only bpe is",
                           model < 5 ? models[model] : "unknown");
     return AVO_OK;
 }
@@ -126,11 +126,10 @@ static avo_status read_normalizer(draft *draft, bytes_view bytes, sentencepiece_
         if (field.number == 1 && field.wire == WIRE_BYTES)
             name = (text_view){(const char *)field.bytes.data, field.bytes.size};
         else if (field.number == 2 && field.wire == WIRE_BYTES && field.bytes.size > 0)
-            return draft_fail(
-                draft, AVO_ERROR_UNSUPPORTED,
-                "SentencePiece normaliser \"%.*s\" with a compiled character map; only "
-                "\"identity\" is supported",
-                TEXT_ARGUMENT(name));
+            return draft_fail(draft, AVO_ERROR_UNSUPPORTED,
+                              "SentencePiece normaliser \"%.*s\" has a compiled character map; "
+                              "only \"identity\" is supported",
+                              TEXT_ARGUMENT(name));
         else if (field.number == 3 && number)
             options->add_prefix = field.value != 0;
         else if (field.number == 4 && number)
@@ -183,7 +182,8 @@ avo_status read_tokenizer_sentencepiece(draft *draft, const tokenizer_source *so
         }
     }
     if (!trained)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "no trainer specification (tokenizer.model)");
+        return draft_fail(draft, AVO_ERROR_FORMAT,
+                          "the trainer specification is missing (tokenizer.model)");
     options.add_begin = draft->begin >= 0;
     AVO_TRY(draft_config(draft, source->config, &options.add_begin, &options.add_end));
     return draft_sentencepiece(draft, types, &options);

@@ -7,7 +7,7 @@ avo_status draft_types(draft *draft, const uint8_t *types, bool user_late) {
         count += types[id] == PIECE_CONTROL || types[id] == PIECE_UNKNOWN ||
                  types[id] == PIECE_USER_DEFINED;
     if (count > TOKENIZER_ADDED_MAX)
-        return draft_fail(draft, AVO_ERROR_LIMIT, "%u special tokens (at most %u)", count,
+        return draft_fail(draft, AVO_ERROR_LIMIT, "%u special tokens, must be at most %u", count,
                           TOKENIZER_ADDED_MAX);
     draft->added = arena_take_array(draft->arena, (size_t)count + 1, sizeof(draft_added));
     if (draft->added == NULL)
@@ -25,8 +25,8 @@ avo_status draft_types(draft *draft, const uint8_t *types, bool user_late) {
             continue;
         if (token->text.size > TOKENIZER_ADDED_BYTES)
             return draft_fail(draft, AVO_ERROR_FORMAT,
-                              "special token %u has %zu bytes (at most %u)", id, token->text.size,
-                              TOKENIZER_ADDED_BYTES);
+                              "special token %u has %zu bytes, must have at most %u", id,
+                              token->text.size, TOKENIZER_ADDED_BYTES);
         draft->added[draft->added_count++] = (draft_added){.text = token->text,
                                                            .id = id,
                                                            .flags = special ? ADDED_SPECIAL : 0,

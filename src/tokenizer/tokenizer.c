@@ -183,7 +183,8 @@ avo_status tokenizer_open_file(const char *path, const avo_allocator *allocator,
     tokenizer_source source = {
         .kind = kind_of(map.bytes), .data = map.bytes, .config = config.bytes, .name = path};
     if (source.kind == TOKENIZER_SOURCE_IMAGE)
-        status = status_fail(error, AVO_ERROR_UNSUPPORTED, "%s: a compiled tokenizer alone", path);
+        status = status_fail(error, AVO_ERROR_UNSUPPORTED,
+                             "%s: a compiled tokenizer cannot be opened by itself", path);
     if (status == AVO_OK)
         status = tokenizer_open(&source, allocator, out, error);
     file_map_close(&config);

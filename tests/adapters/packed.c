@@ -98,9 +98,9 @@ static void the_base_must_fit(void **state) {
     avo_adapter *adapter = open_adapter(folder, test_fixture_path("adapters/plain"), NULL);
     pack(adapter);
     assert_refused(avo_adapter_open(twin, packed_path(), NULL, &none, &error),
-                   AVO_ERROR_UNSUPPORTED, &error, "another order");
+                   AVO_ERROR_UNSUPPORTED, &error, "another row order");
     assert_refused(avo_adapter_open(phi, packed_path(), NULL, &none, &error), AVO_ERROR_FORMAT,
-                   &error, "packed for a llama of 2 layers");
+                   &error, "packed for llama with 2 layers, width");
     avo_adapter_close(adapter);
     adapter = open_adapter(phi, test_fixture_path("adapters/fused"), NULL);
     pack(adapter);
@@ -307,7 +307,7 @@ static void numbers_that_are_none_are_refused(void **state) {
             uint8_t kept[2] = {end[-2], end[-1]};
             end[-1] = (uint8_t)(j % 2 == 0 ? 0x7F : 0xFF);
             end[-2] = 0xFF;
-            expect_refused(&h, head_bytes(&h), "a number that is none");
+            expect_refused(&h, head_bytes(&h), "NaN or Inf");
             end[-2] = kept[0];
             end[-1] = kept[1];
         }
@@ -338,7 +338,7 @@ static void arrays_that_overlap_are_refused(void **state) {
                 if (same || places[place] >= kept)
                     continue;
                 arrays[j].offset = places[place];
-                expect_refused(&h, head_bytes(&h), "the place of an array");
+                expect_refused(&h, head_bytes(&h), "invalid array offset");
                 moved++;
             }
             arrays[j].offset = kept;
@@ -353,7 +353,7 @@ static void arrays_that_overlap_are_refused(void **state) {
 /* What the file says of its modules must follow from its arrays. */
 static void modules_that_the_arrays_do_not_show_are_refused(void **state) {
     (void)state;
-    static const char wanted[] = "its modules are not those of its arrays";
+    static const char wanted[] = "modules and arrays do not match";
     hostile h;
     hostile_open(&h, "models/phi3", "adapters/dora-fused");
     size_t head = head_bytes(&h);
@@ -383,7 +383,7 @@ static void modules_that_the_arrays_do_not_show_are_refused(void **state) {
     expect_refused(&h, head, wanted);
     header->modules_expected--;
     header->method = 0;
-    expect_refused(&h, head, "its method");
+    expect_refused(&h, head, "DoRA magnitudes, but the");
     hostile_close(&h);
     /* A gain that has lost its matrix: that of q stands where the output's would. */
     hostile_open(&h, "models/tinyllama", "adapters/dora-embedding");
@@ -394,7 +394,7 @@ static void modules_that_the_arrays_do_not_show_are_refused(void **state) {
         at++;
     assert_true(at > 0 && at < header->array_count);
     arrays[at].index += 14;
-    expect_refused(&h, head_bytes(&h), "a matrix that does not fit the model");
+    expect_refused(&h, head_bytes(&h), "a matrix does not fit the model");
     hostile_close(&h);
 }
 

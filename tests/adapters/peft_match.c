@@ -123,7 +123,7 @@ static void a_file_has_one_limit(void **state) {
         {"\"rank_pattern\":{", "%s\"(?#%d).*.*.?.?.*[@#]\":8", "}", 60, AVO_ERROR_LIMIT,
          "take too long: more than 10000000 steps"},
         {"\"modules_to_save\":[", "%s\"m%d\"", "]", 4097, AVO_ERROR_LIMIT,
-         "modules_to_save has 4097 entries, at most 4096"},
+         "modules_to_save has 4097 entries, must have at most 4096"},
         {"\"modules_to_save\":[", "%s\"m%d\"", "]", 4096, AVO_OK, ""},
         {"\"rank_pattern\":{", "%s\"layers.%d.self_attn.q_proj\":8", "}", 1024, AVO_OK, ""},
     };

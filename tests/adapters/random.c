@@ -87,10 +87,10 @@ static void test_refused(void **state) {
     adapter_base base = test_adapter_base(model);
     adapter_random_options options = {1, 0, 1, 0, QUANT_F32, 0.05f};
     assert_refused(adapter_random(&base, &options, NULL, &adapter, &error), AVO_ERROR_ARGUMENT,
-                   &error, "rank: 0");
+                   &error, "rank is 0");
     options.rank = ADAPTER_RANK_MAX + 1;
     assert_refused(adapter_random(&base, &options, NULL, &adapter, &error), AVO_ERROR_ARGUMENT,
-                   &error, "rank: 257");
+                   &error, "rank is 257");
     options.rank = 1;
     options.type = QUANT_Q4R;
     assert_refused(adapter_random(&base, &options, NULL, &adapter, &error), AVO_ERROR_ARGUMENT,

@@ -135,49 +135,49 @@ static const edit option_edits[] = {
     {"plain", "\"LORA\"", "null", AVO_ERROR_FORMAT, "peft_type is missing"},
     {"plain", "\"LORA\"", "7", AVO_ERROR_FORMAT, "peft_type"},
     {"plain", "\"trainable_token_indices\":null", "\"trainable_token_indices\":[3]",
-     AVO_ERROR_FORMAT, "trainable_token_indices and trainable_tokens_delta belong together"},
+     AVO_ERROR_FORMAT, "trainable_token_indices and trainable_tokens_delta must both be present"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]", "\"trainable_token_indices\":[61,10]",
-     AVO_ERROR_FORMAT, "as many rows"},
+     AVO_ERROR_FORMAT, "must have one row per entry"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]", "\"trainable_token_indices\":null",
-     AVO_ERROR_FORMAT, "belong together"},
+     AVO_ERROR_FORMAT, "must both be present"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]", "\"trainable_token_indices\":[61,10,61]",
      AVO_ERROR_FORMAT, "token 61 is named twice"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]",
      "\"trainable_token_indices\":[61,10,99999]", AVO_ERROR_FORMAT,
-     "token 99999 is none of the model's"},
+     "token 99999 is not in the vocabulary"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]", "\"trainable_token_indices\":[61,10,-1]",
-     AVO_ERROR_FORMAT, "no list of tokens"},
+     AVO_ERROR_FORMAT, "is not a list of tokens"},
     {"tokens", "\"trainable_token_indices\":[61,10,79]",
      "\"trainable_token_indices\":{\"lm_head\":[61,10,79]}", AVO_ERROR_UNSUPPORTED,
-     "trainable_token_indices of lm_head"},
+     "trainable_token_indices is supported for the embedding only, not for lm_head"},
     {"plain", "\"use_qalora\":false", "\"use_qalora\":true", AVO_ERROR_UNSUPPORTED, "use_qalora"},
     {"plain", "\"alora_invocation_tokens\":null", "\"alora_invocation_tokens\":[1]",
      AVO_ERROR_UNSUPPORTED, "alora_invocation_tokens"},
     {"plain", "\"layer_replication\":null", "\"layer_replication\":[[0,1]]", AVO_ERROR_UNSUPPORTED,
      "layer_replication"},
     {"plain", "\"use_qalora\":false", "\"use_novelty\":true", AVO_ERROR_UNSUPPORTED,
-     "use_novelty is not known"},
+     "unknown option use_novelty"},
     {"plain", "\"init_lora_weights\":true", "\"init_lora_weights\":\"pissa_niter_16\"",
      AVO_ERROR_UNSUPPORTED, "pissa_niter_16"},
     {"plain", "\"init_lora_weights\":true", "\"init_lora_weights\":\"newer\"",
-     AVO_ERROR_UNSUPPORTED, "\"newer\" is not known"},
+     AVO_ERROR_UNSUPPORTED, "unknown init_lora_weights \"newer\""},
     {"plain", "\"target_modules\":[", "\"target_modules\":[\"up_proj\",", AVO_ERROR_FORMAT,
-     "mlp.up_proj is targeted, but its LoRA tensors are missing"},
+     "mlp.up_proj is in target_modules, but its LoRA tensors are missing"},
     {"plain", "\"v_proj\"", "\"w_proj\"", AVO_ERROR_FORMAT,
-     "has LoRA tensors, but target_modules does not mean it"},
-    {"plain", "\"r\":3", "\"r\":4", AVO_ERROR_FORMAT, "has rank 3, and the configuration says 4"},
+     "has LoRA tensors, but target_modules does not match it"},
+    {"plain", "\"r\":3", "\"r\":4", AVO_ERROR_FORMAT, "has rank 3, the configuration says 4"},
     {"plain", "\"r\":3", "\"r\":0", AVO_ERROR_FORMAT, "r"},
     {"plain", "\"r\":3", "\"r\":257", AVO_ERROR_FORMAT, "r"},
     {"plain", "\"r\":3", "\"r\":\"3\"", AVO_ERROR_FORMAT, "r"},
     {"plain", "\"lora_alpha\":5", "\"lora_alpha\":1e300", AVO_ERROR_FORMAT, "lora_alpha"},
     {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":1e300}", AVO_ERROR_FORMAT,
-     "alpha_pattern[\"q_proj\"] is no number in -1e9…1e9"},
+     "alpha_pattern[\"q_proj\"] must be a number from -1e9 to 1e9"},
     {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":-2000000000}",
      AVO_ERROR_FORMAT, "alpha_pattern[\"q_proj\"]"},
     {"plain", "\"alpha_pattern\":{}", "\"alpha_pattern\":{\"q_proj\":-1e9}", AVO_OK, ""},
     {"plain", "\"bias\":\"none\"", "\"bias\":\"some\"", AVO_ERROR_FORMAT, "bias"},
     {"plain", "\"rank_pattern\":{}", "\"rank_pattern\":{\"q_proj\":2}", AVO_ERROR_FORMAT,
-     "has rank 3, and the configuration says 2"},
+     "has rank 3, the configuration says 2"},
     {"plain", "\"rank_pattern\":{}", "\"rank_pattern\":{\"q_proj(\":2}", AVO_ERROR_FORMAT,
      "pattern \"q_proj(\""},
     {"plain", "\"rank_pattern\":{}", "\"rank_pattern\":{\"q_proj\":-2}", AVO_ERROR_FORMAT,
@@ -188,7 +188,7 @@ static const edit option_edits[] = {
      "has no magnitude vector"},
     {"dora", "\"use_dora\":true", "\"use_dora\":false", AVO_ERROR_FORMAT, "has a magnitude vector"},
     {"embedding-tied", "\"ensure_weight_tying\":false", "\"ensure_weight_tying\":true",
-     AVO_ERROR_FORMAT, "module lm_head is targeted, but its LoRA tensors are missing"},
+     AVO_ERROR_FORMAT, "module lm_head is in target_modules, but its LoRA tensors are missing"},
     {"plain", "\"lora_bias\":false", "\"lora_bias\":true", AVO_ERROR_FORMAT, "lora_bias"},
     {"saved-head", "\"lm_head\"", "\"lm_tail\"", AVO_OK, ""}, /* saved unasked: applied */
     {"saved-linear", "\"layers.1.mlp.up_proj\"", "\"layers.1.mlp.none\"", AVO_ERROR_FORMAT,
@@ -196,7 +196,7 @@ static const edit option_edits[] = {
     {"plain", "\"modules_to_save\":null", "\"modules_to_save\":[\"lm_head\"]", AVO_ERROR_FORMAT,
      "lm_head is in modules_to_save, but its weight is missing"},
     {"bias-lora", "\"lora_only\"", "\"none\"", AVO_ERROR_FORMAT, "has a bias, but the option"},
-    {"bias-lora", "\"lora_only\"", "\"all\"", AVO_ERROR_FORMAT, "should have a trained bias"},
+    {"bias-lora", "\"lora_only\"", "\"all\"", AVO_ERROR_FORMAT, "must have a trained bias"},
     {"plain", "{", "[", AVO_ERROR_FORMAT, "adapter_config.json"},
     {"plain", "\"target_modules\":[", "\"target_modules\":[3,", AVO_ERROR_FORMAT, "target_modules"},
 };
@@ -232,9 +232,9 @@ static void tensors_are_refused_by_name(void **state) {
          AVO_ERROR_FORMAT, "lora_B.xeight"},
         {"plain", "\"shape\":[3,40]", "\"shape\":[40,3]", AVO_ERROR_FORMAT, "rank 40"},
         {"plain", "\"shape\":[40,3]", "\"shape\":[60,2]", AVO_ERROR_FORMAT,
-         "shape [60, 2], and the model wants [40, 3]"},
+         "has shape [60, 2], the model needs [40, 3]"},
         {"plain", "\"dtype\":\"F32\"", "\"dtype\":\"I32\"", AVO_ERROR_UNSUPPORTED,
-         "has type i32; F32, F16 and BF16 are supported"},
+         "has type i32, must be F32, F16 or BF16"},
     };
     for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
         bench *b = bench_open(edits[i].adapter);
@@ -255,11 +255,13 @@ static void stray_vectors_are_refused_by_name(void **state) {
         const char *says;
     } strays[] = {
         {"plain", "model.layers.0.mlp.up_proj.lora_magnitude_vector", 40,
-         "mlp.up_proj has a magnitude vector, but target_modules does not mean it"},
+         "the adapter: module model.layers.0.mlp.up_proj has a magnitude vector, but "
+         "target_modules does not match"},
         {"dora", "lm_head.lora_magnitude_vector.weight", 7,
-         "lm_head has a magnitude vector, but target_modules does not mean it"},
+         "the adapter: module lm_head has a magnitude vector, but target_modules does not match"},
         {"plain", "model.layers.1.mlp.down_proj.lora_B.bias", 40,
-         "mlp.down_proj has a lora_B.bias, but target_modules does not mean it"},
+         "the adapter: module model.layers.1.mlp.down_proj has a lora_B.bias, but target_modules "
+         "does not match"},
         {"plain", "model.embed_tokens.lora_magnitude_vector", 40, "embed_tokens has a magnitude"},
         {"plain", "model.norm.lora_magnitude_vector", 40, "model.norm has a magnitude vector"},
         {"saved-linear", "model.layers.1.mlp.up_proj.lora_magnitude_vector", 40,
@@ -287,7 +289,7 @@ static void numbers_that_are_none_are_refused(void **state) {
             memcpy(&kept, b->weights + at, 4);
             memcpy(b->weights + at, &bad[i], 4);
             assert_refused(open_bench(b), AVO_ERROR_FORMAT, &b->error,
-                           i == 0 ? "holds NaN" : "holds an infinity");
+                           i == 0 ? "contains NaN" : "contains Inf");
             memcpy(b->weights + at, &kept, 4);
         }
         bench_close(b);
@@ -335,7 +337,8 @@ static void pickles_are_never_read(void **state) {
         (void)fclose(file);
     }
     assert_refused(avo_adapter_open(b->model, folder, NULL, &adapter, &b->error),
-                   AVO_ERROR_UNSUPPORTED, &b->error, "adapter_model.bin is a Python pickle");
+                   AVO_ERROR_UNSUPPORTED, &b->error,
+                   "refusing to read adapter_model.bin, a Python pickle");
     bench_close(b);
 }
 
@@ -350,7 +353,7 @@ static void gguf_adapters_are_refused_by_name(void **state) {
         {"plain.gguf", "blk.0.attn_q.weight.lora_a", "blk.9.attn_q.weight.lora_a", AVO_ERROR_FORMAT,
          "blk.9.attn_q.weight.lora_a matches no part"},
         {"plain.gguf", "blk.0.attn_q.weight.lora_a", "blk.0.attn_k.weight.lora_a", AVO_ERROR_FORMAT,
-         "one half"},
+         "has only one matrix"},
         {"fused.gguf", "phi3", "phi4", AVO_ERROR_UNSUPPORTED, "general.architecture is \"phi4\""},
         {"plain.gguf", "adapter", "adopter", AVO_ERROR_UNSUPPORTED, "general.type"},
     };

@@ -27,7 +27,7 @@ static void names_are_loaded_replaced_and_unloaded(void **state) {
     avo_adapter *first, *second, *none = NULL;
     char one[33], two[33], again[33];
     assert_refused(avo_registry_take(b.registry, "a", &none, &b.error), AVO_ERROR_NOT_FOUND,
-                   &b.error, "no adapter is called \"a\"");
+                   &b.error, "no adapter is named \"a\"");
     assert_ok_error(avo_registry_load(b.registry, "a", adapter_path("plain"), 0, &b.error),
                     &b.error);
     assert_ok_error(avo_registry_take(b.registry, "a", &first, &b.error), &b.error);
@@ -48,7 +48,7 @@ static void names_are_loaded_replaced_and_unloaded(void **state) {
     assert_string_equal(one, again);
     assert_ok_error(avo_registry_unload(b.registry, "a", &b.error), &b.error);
     assert_refused(avo_registry_unload(b.registry, "a", &b.error), AVO_ERROR_NOT_FOUND, &b.error,
-                   "no adapter is called");
+                   "no adapter is named");
     digest_of(second, again);
     assert_string_equal(two, again);
     avo_adapter_close(first);
@@ -174,7 +174,7 @@ static void faults_below_a_root_are_named(void **state) {
     assert_non_null(file);
     (void)fclose(file);
     assert_refused(avo_registry_load(b.registry, "a", "one", 0, &b.error), AVO_ERROR_UNSUPPORTED,
-                   &b.error, "adapter_model.bin is a Python pickle");
+                   &b.error, "refusing to read adapter_model.bin, a Python pickle");
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof(path), "%s/pipe", root);
     (void)unlink(path);
@@ -216,7 +216,7 @@ static void the_least_recently_used_makes_room(void **state) {
     assert_ok(avo_registry_take(b.registry, "a99", &held[1], &b.error));
     assert_int_equal(look(&b).users, 2);
     assert_refused(avo_registry_take(b.registry, "a5", &none, &b.error), AVO_ERROR_FULL, &b.error,
-                   "none of them is idle");
+                   "are used by adapters in use");
     avo_adapter_close(held[0]);
     assert_ok_error(avo_registry_take(b.registry, "a5", &held[0], &b.error), &b.error);
     avo_adapter_close(held[0]);
@@ -276,9 +276,9 @@ static void hundreds_make_room_at_once_or_none(void **state) {
     /* 90 are idle, and that is not enough: all of them stay. */
     assert_int_equal(look(&b).open, 150);
     assert_refused(avo_registry_load(b.registry, "x", large, 0, &b.error), AVO_ERROR_FULL, &b.error,
-                   "none of them is idle");
+                   "are used by adapters in use");
     assert_refused(avo_registry_take(b.registry, "large", &none, &b.error), AVO_ERROR_FULL,
-                   &b.error, "none of them is idle");
+                   &b.error, "are used by adapters in use");
     assert_int_equal(look(&b).open, 150);
     for (int i = 0; i < 60; i++)
         avo_adapter_close(held[i]);
@@ -304,7 +304,7 @@ static void replaced_versions_count_while_they_are_used(void **state) {
     assert_ok_error(avo_registry_load(b.registry, "a", path, AVO_REGISTRY_PINNED, &b.error),
                     &b.error);
     assert_refused(avo_registry_load(b.registry, "b", path, 0, &b.error), AVO_ERROR_FULL, &b.error,
-                   "none of them is idle");
+                   "are used by adapters in use");
     avo_adapter_close(first);
     assert_ok_error(avo_registry_load(b.registry, "b", path, 0, &b.error), &b.error);
     /* What is replaced makes room, pinned or not, and unloaded ones in use count as well. */
@@ -314,7 +314,7 @@ static void replaced_versions_count_while_they_are_used(void **state) {
     assert_ok(avo_registry_take(b.registry, "b", &first, &b.error));
     assert_ok(avo_registry_unload(b.registry, "b", &b.error));
     assert_refused(avo_registry_load(b.registry, "b", path, 0, &b.error), AVO_ERROR_FULL, &b.error,
-                   "none of them is idle");
+                   "are used by adapters in use");
     avo_registry *gone = b.registry; /* adapters may outlive it */
     b.registry = NULL;
     avo_registry_close(gone);

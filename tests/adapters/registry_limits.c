@@ -31,7 +31,7 @@ static void memory_is_asked_for_before_it_is_taken(void **state) {
         size_t live = b.counter.live_bytes;
         b.counter.peak_bytes = live;
         assert_refused(avo_registry_load(b.registry, "a", paths[i], 0, &b.error), AVO_ERROR_FULL,
-                       &b.error, "adapter \"a\" takes ");
+                       &b.error, "adapter \"a\" needs");
         size_t refused = b.counter.peak_bytes - live;
         b.counter.peak_bytes = live;
         assert_ok(avo_adapter_open(b.model, paths[i], NULL, &none, &b.error));
@@ -40,7 +40,7 @@ static void memory_is_asked_for_before_it_is_taken(void **state) {
         avo_adapter_close(none);
         assert_ok(avo_registry_load(b.registry, "lazy", paths[i], AVO_REGISTRY_LAZY, &b.error));
         assert_refused(avo_registry_take(b.registry, "lazy", &none, &b.error), AVO_ERROR_FULL,
-                       &b.error, "adapter \"lazy\" takes ");
+                       &b.error, "adapter \"lazy\" needs");
     }
     bench_close(&b);
     options.memory_max = each * 3 / 2; /* what was reserved and not used is given back */

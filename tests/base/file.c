@@ -91,7 +91,7 @@ static void joins_paths(void **state) {
     assert_string_equal(path, "/b");
     assert_ok(file_join(path, sizeof(path), "1234567", "1234567", &error)); /* 15 and its end */
     assert_refused(file_join(path, sizeof(path), "1234567", "12345678", &error), AVO_ERROR_LIMIT,
-                   &error, "path too long");
+                   &error, "the path is too long");
 }
 
 static void last_parts_of_paths(void **state) {
@@ -169,9 +169,9 @@ static void aligns_and_patches(void **state) {
     assert_ok(file_writer_patch(&writer, 4098, "IL", 2, &error));
     assert_ok(file_writer_append(&writer, "!", 1, &error)); /* goes on at the end */
     assert_refused(file_writer_patch(&writer, 4100, "xx", 2, &error), AVO_ERROR_ARGUMENT, &error,
-                   "patch");
+                   "past the end");
     assert_refused(file_writer_patch(&writer, UINT64_MAX, "xx", 2, &error), AVO_ERROR_ARGUMENT,
-                   &error, "patch");
+                   &error, "past the end");
     assert_ok_error(file_writer_commit(&writer, &error), &error);
     file_map map;
     assert_ok_error(file_map_open(at("a"), &map, &error), &error);
@@ -242,14 +242,14 @@ static void only_files_are_replaced(void **state) {
     file_writer writer;
     assert_int_equal(mkfifo(at("pipe"), 0644), 0);
     assert_int_equal(mkdir(at("folder"), 0755), 0);
-    assert_int_equal(symlink("nowhere", at("dangling")), 0);
+    assert_int_equal(symlink("the link has no target", at("dangling")), 0);
     assert_refused(file_writer_open(&writer, at("pipe"), &error), AVO_ERROR_IO, &error, "pipe");
     assert_refused(file_writer_open(&writer, at("folder"), &error), AVO_ERROR_IO, &error,
-                   "no regular file");
+                   "exists and is not a regular");
     assert_refused(file_writer_open(&writer, "/dev/null", &error), AVO_ERROR_IO, &error,
                    "/dev/null");
     assert_refused(file_writer_open(&writer, at("dangling"), &error), AVO_ERROR_IO, &error,
-                   "nowhere");
+                   "the link has no target");
     put("target", "old");
     assert_int_equal(symlink("target", at("link")), 0);
     assert_ok_error(file_writer_open(&writer, at("link"), &error), &error);

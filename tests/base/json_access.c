@@ -72,13 +72,13 @@ static void refuses_wrong_members(void **state) {
     bool boolean = true;
     text_view string = TEXT_LITERAL("kept");
 #define REFUSED(call, part) assert_refused(call, AVO_ERROR_FORMAT, &error, part)
-    REFUSED(json_get_integer(root, "i", 6, 9, &integer, &error), "i (line 1): 5 is not in 6…9");
-    REFUSED(json_get_integer(root, "i", 0, 4, &integer, &error), "not in 0…4");
+    REFUSED(json_get_integer(root, "i", 6, 9, &integer, &error), "i (line 1) is 5, must be 6 to 9");
+    REFUSED(json_get_integer(root, "i", 0, 4, &integer, &error), "must be 0 to 4");
     REFUSED(json_get_integer(root, "s", 0, 9, &integer, &error), "s (line 2): expected an integer");
     REFUSED(json_get_integer(root, "half", 0, 9, &integer, &error), "half (line 3)");
     REFUSED(json_get_integer(root, "big", 0, INT64_MAX, &integer, &error), "integer");
     REFUSED(json_get_number(root, "s", 0, 9, &number, &error), "found");
-    REFUSED(json_get_number(root, "half", 2, 9, &number, &error), "1.5 is not in 2…9");
+    REFUSED(json_get_number(root, "half", 2, 9, &number, &error), "is 1.5, must be 2 to 9");
     REFUSED(json_get_boolean(root, "i", &boolean, &error), "i (line 1)");
     REFUSED(json_get_string(root, "a", &string, &error), "a (line 3)");
     REFUSED(json_get_string(root, "o", &string, &error), "object");

@@ -241,7 +241,7 @@ class Bench(unittest.TestCase):
         self.assertIn(("loops", "prefill"), seen)
         self.assertIn("list", self.refuse("--rung", "ladders"))
         self.refuse(FIXTURE, "--rung", "loops")
-        self.assertIn("no shape", self.refuse("--rung", "lanes", "--rung-shape", "huge", *SHORT,
+        self.assertIn("unknown shape", self.refuse("--rung", "lanes", "--rung-shape", "huge", *SHORT,
                                               status=FAILED))
 
     def test_placement(self):

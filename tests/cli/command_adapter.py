@@ -187,7 +187,7 @@ class Adapter(unittest.TestCase):
                     (["merge", base, plain, f"{plain}:-1", "-o", Path(name) / "m.avo"], "twice"),
                     (["inspect", packed, base, "--type", "f32"], "packed as q8"),
                     (["inspect", plain / "adapter_model.safetensors", base],
-                     "one file of a PEFT adapter: give its folder"),
+                     "one file of a PEFT adapter; give the folder"),
                     (["inspect", empty, base], f"{empty}/adapter_config.json: ")):
                 status, _, error = adapter(*arguments)
                 self.assertEqual(status, FAILED, arguments)

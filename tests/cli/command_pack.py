@@ -135,7 +135,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(call("calibrate", model, "--file", text, "-o", statistics).returncode, 0)
         statistics.write_bytes(statistics.read_bytes()[:-5])
         status, _, error = pack(model, "-o", self.path, "--type", "q4", "--calibrate", statistics)
-        self.assertEqual((status, "length" in error), (1, True), error)
+        self.assertEqual((status, "file size" in error), (1, True), error)
 
     def test_text(self):
         status, out, error = pack(MODELS / "llama3.gguf", "-o", self.path)

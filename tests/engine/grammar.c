@@ -466,10 +466,10 @@ static void test_refused(void **state) {
     avo_grammar *grammar = NULL;
     avo_grammar_options options = AVO_GRAMMAR_OPTIONS_INIT;
     assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_GBNF, NULL, NULL, &grammar, &s.error),
-                   AVO_ERROR_ARGUMENT, &s.error, "without its text");
+                   AVO_ERROR_ARGUMENT, &s.error, "a grammar or schema needs a text");
     assert_refused(
         avo_grammar_open(s.model, (avo_grammar_kind)7, "root ::= \"a\"", NULL, &grammar, &s.error),
-        AVO_ERROR_ARGUMENT, &s.error, "no kind of grammar");
+        AVO_ERROR_ARGUMENT, &s.error, "is not a grammar kind");
     options.trigger = "";
     assert_refused(avo_grammar_open(s.model, AVO_GRAMMAR_JSON, NULL, &options, &grammar, &s.error),
                    AVO_ERROR_ARGUMENT, &s.error, "is empty");

@@ -198,12 +198,12 @@ static void refuses(void **state) {
     eval_options options = {.context = 512, .begin = -1, .engine.threads = 1};
     assert_refused(
         eval_perplexity(fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
-        AVO_ERROR_ARGUMENT, &error, "150 tokens, but 512");
+        AVO_ERROR_ARGUMENT, &error, "the text has 150 tokens, must have at least 512");
     options.context = 16;
     options.stride = 16;
     assert_refused(
         eval_perplexity(fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
-        AVO_ERROR_ARGUMENT, &error, "gaps");
+        AVO_ERROR_ARGUMENT, &error, "the stride is 16 tokens, must be smaller");
     options.stride = 0;
     options.context = 3;
     assert_refused(
@@ -261,7 +261,7 @@ static void divergence_refuses(void **state) {
     options.context = 512;
     assert_refused(
         eval_kl(fixture->model, fixture->model, fixture->tokens, TOKENS, &options, &result, &error),
-        AVO_ERROR_ARGUMENT, &error, "150 tokens, but 512");
+        AVO_ERROR_ARGUMENT, &error, "the text has 150 tokens, must have at least 512");
     options.context = 16;
     int calls = 0;
     options.progress = stop_at_second;
@@ -306,7 +306,7 @@ static void a_failed_npy_leaves_nothing(void **state) {
     assert_int_equal(file_kind_of(path), FILE_MISSING);
     options.context = 2;
     assert_refused(eval_logits_npy(fixture->model, fixture->tokens, 3, &options, path, &error),
-                   AVO_ERROR_CONTEXT, &error, "3 tokens, but the context holds 2");
+                   AVO_ERROR_CONTEXT, &error, "3 tokens do not fit the context of 2");
     assert_refused(eval_logits_npy(fixture->model, fixture->tokens, 0, &options, path, &error),
                    AVO_ERROR_ARGUMENT, &error, "no tokens");
     assert_int_equal(file_kind_of(path), FILE_MISSING);

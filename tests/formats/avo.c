@@ -320,14 +320,14 @@ static void impossible_panels_are_refused(void **state) {
     snprintf(path, sizeof(path), "%s/impossible.avo", test_scratch_folder());
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_refused(write_panels(path, &wrong[i], 1, 288, &error), AVO_ERROR_ARGUMENT, &error,
-                       "do not go");
+                       "do not match");
     assert_ok_error(write_panels(path, panel_types + 16, 1, 256, &error), &error); /* q2_k */
     file_map map;
     assert_ok_error(file_map_open(path, &map, &error), &error);
     size_t size = map.bytes.size;
     uint8_t *bytes = malloc(size);
     const uint32_t types[] = {QUANT_Q3_K, QUANT_Q4_0, QUANT_I8, 130, 136};
-    const char *texts[] = {"shape needs", "shape needs", "do not go", "130", "136"};
+    const char *texts[] = {"shape needs", "shape needs", "do not match", "130", "136"};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         memcpy(bytes, map.bytes.data, size);
         avo_header header;
@@ -497,52 +497,59 @@ static void faults_are_named(void **state) {
 #define ENTRY(field)      entry + offsetof(avo_tensor_entry, field)
 #define CONFIG(field)     config + offsetof(avo_config_record, field)
 #define GENERATION(field) generation + offsetof(avo_generation_record, field)
-    refuse(copy, bytes, size, HEADER(version), 2, 4, "version 2");
-    refuse(copy, bytes, size, HEADER(tensor_count), 0, 4, "0 tensors");
-    refuse(copy, bytes, size, HEADER(tensor_count), 1u << 30, 4, "tensors");
-    refuse(copy, bytes, size, HEADER(width), 64, 4, "width is 64 in the header and 32");
-    refuse(copy, bytes, size, HEADER(data_offset), 4097, 8, "tensors begin at 4097");
+    refuse(copy, bytes, size, HEADER(version), 2, 4, ".avo version is 2");
+    refuse(copy, bytes, size, HEADER(tensor_count), 0, 4, "tensor count is 0, must be 1 to");
+    refuse(copy, bytes, size, HEADER(tensor_count), 1u << 30, 4, "tensor count is 1073741824");
+    refuse(copy, bytes, size, HEADER(width), 64, 4, "width is 64 in the header but 32");
+    refuse(copy, bytes, size, HEADER(data_offset), 4097, 8, "tensor data begins at 4097");
     refuse(copy, bytes, size, HEADER(section[AVO_CONFIG].offset), 12, 8, "config section");
     refuse(copy, bytes, size, HEADER(section[AVO_NOTES].bytes), UINT64_MAX, 8, "notes section");
     refuse(copy, bytes, size, ENTRY(type), 77777, 4, "type 77777");
-    refuse(copy, bytes, size, ENTRY(layout), QUANT_LAYOUT_COLUMNS, 4, "do not go together");
-    refuse(copy, bytes, size, ENTRY(shape[0]), UINT64_MAX, 8, "do not go together");
-    refuse(copy, bytes, size, ENTRY(shape[1]), 0, 8, "do not go together");
-    refuse(copy, bytes, size, ENTRY(bytes), 64, 8, "blk.0.attn_q.weight: 64 bytes");
-    refuse(copy, bytes, size, ENTRY(offset), 4096, 8, "over the tensor before");
-    refuse(copy, bytes, size, ENTRY(offset), UINT64_MAX - 63, 8, "past the end");
+    refuse(copy, bytes, size, ENTRY(layout), QUANT_LAYOUT_COLUMNS, 4, "do not match");
+    refuse(copy, bytes, size, ENTRY(shape[0]), UINT64_MAX, 8, "do not match");
+    refuse(copy, bytes, size, ENTRY(shape[1]), 0, 8, "do not match");
+    refuse(copy, bytes, size, ENTRY(bytes), 64, 8, "blk.0.attn_q.weight has 64 bytes");
+    refuse(copy, bytes, size, ENTRY(offset), 4096, 8, "is misaligned, overlaps");
+    refuse(copy, bytes, size, ENTRY(offset), UINT64_MAX - 63, 8, "passes the end of the file");
     refuse(copy, bytes, size, ENTRY(name_offset), 1u << 20, 4, "passes the end");
-    refuse(copy, bytes, size, ENTRY(name_bytes), 0, 4, "no tensor name");
-    refuse(copy, bytes, size, header.section[AVO_NAMES].offset, '\n', 1, "no tensor name");
+    refuse(copy, bytes, size, ENTRY(name_bytes), 0, 4, "is empty, too long or");
+    refuse(copy, bytes, size, header.section[AVO_NAMES].offset, '\n', 1, "is empty, too long or");
     refuse(copy, bytes, size, CONFIG(architecture), 99, 4, "architecture 99");
     refuse(copy, bytes, size, CONFIG(layers), 100000, 4, "layer count is 100000");
     refuse(copy, bytes, size, CONFIG(heads), 0, 4, "head count is 0");
     refuse(copy, bytes, size, CONFIG(flags), 1u << 20, 4, "flags");
-    refuse(copy, bytes, size, CONFIG(rope_kind), 50, 4, "rope scaling 50");
-    refuse(copy, bytes, size, CONFIG(factor_count), 9999, 4, "9999 rotation factors");
+    refuse(copy, bytes, size, CONFIG(rope_kind), 50, 4, "unknown RoPE scaling 50");
+    refuse(copy, bytes, size, CONFIG(factor_count), 9999, 4, "9999 RoPE factors, must");
     refuse(copy, bytes, size, CONFIG(norm_epsilon), 0x7ff8000000000000u, 8, "norm epsilon is nan");
     refuse(copy, bytes, size, CONFIG(record_bytes), 8, 4, "config record");
     refuse(copy, bytes, size, CONFIG(record_bytes), 224, 4, "newer avocet");
-    refuse(copy, bytes, size, CONFIG(position_offset), 1, 4, "there are 0 learned positions");
-    refuse(copy, bytes, size, CONFIG(window), 0, 4, "layer 0 sees a window, but the window is 0");
-    refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4, "4 heads are no multiple of 3");
-    refuse(copy, bytes, size, CONFIG(rotary_dims), 9, 4, "9 rotated dimensions of heads with 8");
-    refuse(copy, bytes, size, CONFIG(rotary_dims), 6, 4, "4 rotation factors, but 6 dimensions");
-    refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4, "an original context of 0");
-    refuse(copy, bytes, size, CONFIG(rope_factor), 0, 8, "rope scaling factor is 0");
-    refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8, "rotation base is 1");
+    refuse(copy, bytes, size, CONFIG(position_offset), 1, 4,
+           "must be less than the number of learned positions (0)");
+    refuse(copy, bytes, size, CONFIG(window), 0, 4,
+           "layer 0 uses an attention window, but the window is 0");
+    refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4,
+           "heads (4) must be a multiple of KV heads (3");
+    refuse(copy, bytes, size, CONFIG(rotary_dims), 9, 4,
+           "9 rotated dimensions, must be even and at most the head size (8");
+    refuse(copy, bytes, size, CONFIG(rotary_dims), 6, 4, "4 RoPE factors, must be half of the 6");
+    refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4,
+           "the original context of RoPE scaling is 0");
+    refuse(copy, bytes, size, CONFIG(rope_factor), 0, 8, "RoPE scaling factor is 0, must be");
+    refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8,
+           "RoPE base is 1, must be 1.0001");
     refuse(copy, bytes, size, config + sizeof(avo_config_record), 0, 8,
-           "rotation factor (short) is 0");
+           "short RoPE factor is 0, must be 1e-09");
     refuse(copy, bytes, size, config + sizeof(avo_config_record) + 16 * PAIRS, 2, 1,
-           "layer 0: window flag 2");
-    refuse(copy, bytes, size, GENERATION(typical_p), 0, 4, "typical_p is 0, not above 0");
+           "layer 0: window flag is 2");
+    refuse(copy, bytes, size, GENERATION(typical_p), 0, 4, "typical_p is 0, must be more than 0");
     refuse(copy, bytes, size, GENERATION(repetition_penalty), 0, 4, "repetition_penalty is 0");
     refuse(copy, bytes, size, GENERATION(temperature), 0xbf800000u, 4, "temperature is -1");
     refuse(copy, bytes, size, GENERATION(top_k), (uint32_t)-2, 4, "top_k is -2");
-    refuse(copy, bytes, size, generation, 20, 4, "begin token 20 of 20");
+    refuse(copy, bytes, size, generation, 20, 4, "BOS token is 20, but the model has 20");
     refuse(copy, bytes, size, generation + 4, 17, 4, "17 stop tokens");
-    refuse(copy, bytes, size, generation + 8, 999, 4, "stop token 999");
-    refuse(copy, bytes, size, header.section[AVO_TEMPLATE].offset, 0xff, 1, "no valid UTF-8");
+    refuse(copy, bytes, size, generation + 8, 999, 4, "stop token is 999");
+    refuse(copy, bytes, size, header.section[AVO_TEMPLATE].offset, 0xff, 1,
+           "the chat template is not valid UTF-8");
     refuse(copy, bytes, size, header.section[AVO_NOTES].offset, 65, 4, "65 notes");
     refuse(copy, bytes, size, header.section[AVO_NOTES].offset + 4, 1u << 31, 4, "note 0");
     /* Two tensors with one name. */
@@ -635,14 +642,14 @@ static void a_writer_used_wrongly_leaves_nothing(void **state) {
     uint8_t bytes[256] = {0};
     assert_ok_error(avo_writer_open(NULL, path, &content, &writer, &error), &error);
     assert_refused(avo_writer_append(writer, bytes, 129, &error), AVO_ERROR_ARGUMENT, &error,
-                   "more bytes");
+                   "too many bytes written");
     assert_ok_error(avo_writer_append(writer, bytes, 127, &error), &error);
     assert_refused(avo_writer_commit(writer, &error), AVO_ERROR_ARGUMENT, &error,
                    "bytes were written");
     assert_int_not_equal(access(path, F_OK), 0);
     tensor.layout = QUANT_LAYOUT_COLUMNS;
     assert_refused(avo_writer_open(NULL, path, &content, &writer, &error), AVO_ERROR_ARGUMENT,
-                   &error, "do not go together");
+                   &error, "do not match");
     tensor.layout = QUANT_LAYOUT_ROWS;
     config.heads = 3;
     assert_refused(avo_writer_open(NULL, path, &content, &writer, &error), AVO_ERROR_FORMAT, &error,

@@ -97,8 +97,8 @@ static void test_sizes(void **state) {
     REFUSE(rotated(), feed_forward, SOURCE_FEED_FORWARD_MAX + 1, "feed-forward width");
     REFUSE(rotated(), heads, 0, "head count is 0");
     REFUSE(rotated(), kv_heads, 0, "KV head count is 0");
-    REFUSE(rotated(), kv_heads, 3, "4 heads are no multiple of 3 KV heads");
-    REFUSE(rotated(), kv_heads, 8, "4 heads are no multiple of 8 KV heads");
+    REFUSE(rotated(), kv_heads, 3, "heads (4) must be a multiple of KV heads (3)");
+    REFUSE(rotated(), kv_heads, 8, "heads (4) must be a multiple of KV heads (8)");
     REFUSE(rotated(), head_size, 0, "head size is 0");
     REFUSE(rotated(), vocabulary, 0, "vocabulary is 0");
     REFUSE(rotated(), context, 0, "context is 0");
@@ -112,60 +112,71 @@ static void test_sizes(void **state) {
 
 static void test_layers(void **state) {
     (void)state;
-    REFUSE(rotated(), layer_windowed, NULL, "which layers are windowed");
-    REFUSE(rotated(), layer_rotary, NULL, "which layers are windowed and rotated");
-    REFUSE(rotated(), layer_rotary, flags_wild, "layer 1: window flag 0, rotation flag 7");
-    REFUSE(rotated(), layer_windowed, flags_wild, "layer 1: window flag 7");
-    REFUSE(rotated(), layer_windowed, flags_on, "layer 0 sees a window, but the window is 0");
-    REFUSE(rotated(), window, SOURCE_CONTEXT_MAX + 1, "window 16777217");
+    REFUSE(rotated(), layer_windowed, NULL, "the per-layer window and");
+    REFUSE(rotated(), layer_rotary, NULL, "the per-layer window and RoPE flags are missing");
+    REFUSE(rotated(), layer_rotary, flags_wild, "layer 1: window flag is 0 and RoPE flag is 7");
+    REFUSE(rotated(), layer_windowed, flags_wild, "layer 1: window flag is 7");
+    REFUSE(rotated(), layer_windowed, flags_on,
+           "layer 0 uses an attention window, but the window is 0");
+    REFUSE(rotated(), window, SOURCE_CONTEXT_MAX + 1, "attention window is 16777217");
     PASS(rotated(), window, 1);
 }
 
 static void test_positions(void **state) {
     (void)state;
-    REFUSE(learned(), position_offset, 66, "position offset 66, but there are 66");
-    REFUSE(learned(), position_offset, UINT32_MAX, "position offset 4294967295");
-    REFUSE(learned(), position_offset, 3, "a context of 64, but 63 learned positions");
-    REFUSE(learned(), positions, 2, "position offset 2, but there are 2");
-    REFUSE(learned(), positions, 0, "position offset 2, but there are 0");
-    REFUSE(learned(), positions, SOURCE_CONTEXT_MAX + 1, "positions, at most");
+    REFUSE(learned(), position_offset, 66,
+           "position offset is 66, must be less than the number of learned positions (66");
+    REFUSE(learned(), position_offset, UINT32_MAX, "position offset is 4294967295");
+    REFUSE(learned(), position_offset, 3, "context is 64, but only 63 learned positions");
+    REFUSE(learned(), positions, 2,
+           "position offset is 2, must be less than the number of learned positions (2");
+    REFUSE(learned(), positions, 0,
+           "position offset is 2, must be less than the number of learned positions (0");
+    REFUSE(learned(), positions, SOURCE_CONTEXT_MAX + 1, "learned positions, must");
     REFUSE(learned(), rope.kind, ROPE_LINEAR, "no dimensions are rotated");
-    REFUSE(learned(), rope_base, NAN, "rotation base is nan");
-    REFUSE(learned(), rope.factor, INFINITY, "rope scaling factor is inf");
+    REFUSE(learned(), rope_base, NAN, "RoPE base is nan, must be 0 to");
+    REFUSE(learned(), rope.factor, INFINITY, "RoPE scaling factor is inf, must be");
     PASS(learned(), position_offset, 0);
     PASS(learned(), positions, 100);
 }
 
 static void test_rotation(void **state) {
     (void)state;
-    REFUSE(rotated(), rotary_dims, 10, "10 rotated dimensions of heads with 8");
+    REFUSE(rotated(), rotary_dims, 10,
+           "10 rotated dimensions, must be even and at most the head size (8");
     REFUSE(rotated(), rotary_dims, 7, "must be even");
-    REFUSE(rotated(), rope_base, 1, "rotation base is 1");
-    REFUSE(rotated(), rope_base, 0, "rotation base is 0");
-    REFUSE(rotated(), rope_base, NAN, "rotation base is nan");
-    REFUSE(rotated(), rope_base_local, 1, "local rotation base is 1");
-    REFUSE(rotated(), rope_base_local, -10000, "local rotation base is -10000");
-    REFUSE(rotated(), rope.factor, 0, "rope scaling factor is 0");
-    REFUSE(rotated(), rope.attention_factor, -1, "rope attention factor is -1");
-    REFUSE(scaled(ROPE_LINEAR), rope.factor, -2, "rope scaling factor is -2");
-    REFUSE(scaled(ROPE_DYNAMIC), rotary_dims, 2, "more than 2 are needed");
+    REFUSE(rotated(), rope_base, 1, "RoPE base is 1, must be 1.0001");
+    REFUSE(rotated(), rope_base, 0, "RoPE base is 0, must be 1.0001");
+    REFUSE(rotated(), rope_base, NAN, "RoPE base is nan, must be 0 to");
+    REFUSE(rotated(), rope_base_local, 1, "local RoPE base is 1, must be 1.0001");
+    REFUSE(rotated(), rope_base_local, -10000, "local RoPE base is -10000, must be 0 to");
+    REFUSE(rotated(), rope.factor, 0, "RoPE scaling factor is 0, must be");
+    REFUSE(rotated(), rope.attention_factor, -1, "RoPE attention factor is -1, must be");
+    REFUSE(scaled(ROPE_LINEAR), rope.factor, -2, "RoPE scaling factor is -2, must be");
+    REFUSE(scaled(ROPE_DYNAMIC), rotary_dims, 2, "rotated dimensions, must");
     REFUSE(scaled(ROPE_DYNAMIC), rope.original_context, UINT32_MAX, "original context is 4.29");
-    REFUSE(scaled(ROPE_YARN), rope.original_context, 0, "an original context of 0");
+    REFUSE(scaled(ROPE_YARN), rope.original_context, 0,
+           "the original context of RoPE scaling is 0");
     REFUSE(scaled(ROPE_YARN), rope.beta_fast, 0, "beta_fast is 0");
     REFUSE(scaled(ROPE_YARN), rope.beta_slow, NAN, "beta_slow is nan");
-    REFUSE(scaled(ROPE_YARN), rope.mscale, INFINITY, "rope mscale is inf");
-    REFUSE(scaled(ROPE_YARN), rope.mscale_all_dim, -1, "rope mscale_all_dim is -1");
-    REFUSE(scaled(ROPE_LLAMA3), rope.original_context, 1, "an original context of 1");
-    REFUSE(scaled(ROPE_LLAMA3), rope.low_frequency_factor, 4, "4 is not below high_freq_factor 4");
+    REFUSE(scaled(ROPE_YARN), rope.mscale, INFINITY, "RoPE mscale is inf, must be");
+    REFUSE(scaled(ROPE_YARN), rope.mscale_all_dim, -1, "RoPE mscale_all_dim is -1, must be");
+    REFUSE(scaled(ROPE_LLAMA3), rope.original_context, 1,
+           "the original context of RoPE scaling is 1");
+    REFUSE(scaled(ROPE_LLAMA3), rope.low_frequency_factor, 4,
+           "low_freq_factor is 4, must be less than high_freq_factor (4");
     REFUSE(scaled(ROPE_LLAMA3), rope.low_frequency_factor, 0, "low_freq_factor is 0");
-    REFUSE(scaled(ROPE_LLAMA3), rope.high_frequency_factor, 0.5, "1 is not below high_freq_factor");
-    REFUSE(scaled(ROPE_LONGROPE), rope.original_context, 1, "an original context of 1");
-    REFUSE(scaled(ROPE_LONGROPE), rope.factor_count, 3, "3 rotation factors");
-    REFUSE(scaled(ROPE_LONGROPE), rope.long_factor, factors_zero, "rotation factor (long) is 0");
-    REFUSE(scaled(ROPE_LONGROPE), rope.short_factor, factors_nan, "rotation factor (short) is nan");
-    REFUSE(scaled(ROPE_LONGROPE), rope.short_factor, NULL, "without numbers");
-    REFUSE(scaled(ROPE_FACTORS), rope.factor_count, 5, "5 rotation factors");
-    REFUSE(scaled(ROPE_FACTORS), rope.long_factor, NULL, "without numbers");
+    REFUSE(scaled(ROPE_LLAMA3), rope.high_frequency_factor, 0.5, "low_freq_factor is 1, must be");
+    REFUSE(scaled(ROPE_LONGROPE), rope.original_context, 1,
+           "the original context of RoPE scaling is 1");
+    REFUSE(scaled(ROPE_LONGROPE), rope.factor_count, 3, "3 RoPE factors");
+    REFUSE(scaled(ROPE_LONGROPE), rope.long_factor, factors_zero,
+           "long RoPE factor is 0, must be 1e-09");
+    REFUSE(scaled(ROPE_LONGROPE), rope.short_factor, factors_nan,
+           "short RoPE factor is nan, must be 1e-09");
+    REFUSE(scaled(ROPE_LONGROPE), rope.short_factor, NULL, "RoPE factors are missing");
+    REFUSE(scaled(ROPE_FACTORS), rope.factor_count, 5, "5 RoPE factors");
+    REFUSE(scaled(ROPE_FACTORS), rope.long_factor, NULL, "RoPE factors are missing");
 }
 
 /* ---- Generation defaults ---- */
@@ -245,7 +256,7 @@ static void test_numbers_that_are_none(void **state) {
                    AVO_ERROR_FORMAT, &error, "p is nan");
     assert_refused(
         generation_number_set(&defaults, GENERATION_TYPICAL_P, 1e-300, "x.gguf", "t", &error),
-        AVO_ERROR_FORMAT, &error, "t is 1e-300, not above 0 and at most 1; 1 is off");
+        AVO_ERROR_FORMAT, &error, "t is 1e-300, must be more than 0 and at most 1 (1 disables it)");
     assert_refused(
         generation_number_set(&defaults, GENERATION_TEMPERATURE, 1e300, "x.gguf", "temp", &error),
         AVO_ERROR_FORMAT, &error, "temp is 1e+300");
@@ -277,11 +288,11 @@ static void test_tokens(void **state) {
     generation_defaults_init(&defaults);
     defaults.token_begin = 10;
     assert_refused(generation_check(&defaults, 10, "x.avo", &error), AVO_ERROR_FORMAT, &error,
-                   "begin token 10 of 10");
+                   "BOS token is 10, but the model has 10");
     defaults.token_begin = 9;
     assert_ok_error(generation_stop_add(&defaults, 12, "x.avo", &error), &error);
     assert_refused(generation_check(&defaults, 10, "x.avo", &error), AVO_ERROR_FORMAT, &error,
-                   "stop token 12 of 10");
+                   "stop token is 12, but the model has 10");
 }
 
 int main(void) {

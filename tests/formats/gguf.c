@@ -122,7 +122,7 @@ static void test_types(void **state) {
         assert_refused(open_type(unknown[i].number, 256, 512, &source, &error),
                        AVO_ERROR_UNSUPPORTED, &error, unknown[i].text);
     assert_refused(open_type(12, 32, 512, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "rows of 32 are no multiple of the block of q4_k, 256");
+                   "row length 32 must be a multiple of the q4_k block (256");
 }
 
 static void test_versions(void **state) {
@@ -130,10 +130,10 @@ static void test_versions(void **state) {
     static const struct {
         uint32_t version;
         const char *text;
-    } bad[] = {{0, "GGUF version 0"},
-               {1, "GGUF version 1; versions 2 and 3 are read"},
-               {4, "GGUF version 4"},
-               {0x03000000, "a big-endian GGUF"}};
+    } bad[] = {{0, "GGUF version is 0"},
+               {1, "GGUF version is 1, must be 2 or 3"},
+               {4, "GGUF version is 4"},
+               {0x03000000, "the GGUF file is big-endian"}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         build_llama(&builder, bad[i].version);
         model_source *source;
@@ -162,7 +162,7 @@ static void test_keys(void **state) {
     assert_ok_error(open_with_u32("llama.expert_count", 0, &source, &error), &error);
     source_close(source);
     assert_refused(open_with_u32("llama.new_maths", 1, &source, &error), AVO_ERROR_UNSUPPORTED,
-                   &error, "\"llama.new_maths\" is not known and may change the results");
+                   &error, "unknown metadata key \"llama.new_maths\", which may change");
     assert_ok_error(open_with_u32("other.new_maths", 1, &source, &error), &error);
     source_close(source);
     assert_refused(open_with_u32("llama.block_count", 1, &source, &error), AVO_ERROR_FORMAT, &error,
@@ -170,9 +170,9 @@ static void test_keys(void **state) {
     assert_refused(open_with_u32("llama.vocab_size", 5, &source, &error), AVO_ERROR_FORMAT, &error,
                    "llama.vocab_size is 5, but token_embd.weight has 4 rows");
     assert_refused(open_with_u32("tokenizer.ggml.eot_token_id", 4, &source, &error),
-                   AVO_ERROR_FORMAT, &error, "tokenizer.ggml.eot_token_id is 4, not in 0…3");
+                   AVO_ERROR_FORMAT, &error, "tokenizer.ggml.eot_token_id is 4, must be 0 to 3");
     assert_refused(open_with_u32("llama.rope.scaling.type", 4, &source, &error), AVO_ERROR_FORMAT,
-                   &error, "llama.rope.scaling.type is no string");
+                   &error, "llama.rope.scaling.type is not a string");
     assert_ok_error(open_with_u32("llama.attention.sliding_window", 7, &source, &error), &error);
     assert_int_equal(source->config.window, 7);
     assert_int_equal(source->config.layer_windowed[0], 1);
@@ -186,7 +186,7 @@ static void test_architecture(void **state) {
     model_source *source;
     avo_error error;
     assert_refused(open_builder(&source, &error), AVO_ERROR_UNSUPPORTED, &error,
-                   "architecture \"mamba\" is not supported; GGUF architectures that are: llama");
+                   "architecture \"mamba\" is not supported in GGUF; supported: llama, qwen2");
     build_begin(&builder, 3, 0, 1);
     build_value_string(&builder, "general.type", "adapter");
     assert_refused(open_builder(&source, &error), AVO_ERROR_UNSUPPORTED, &error,
@@ -203,11 +203,11 @@ static void test_places(void **state) {
     } places[] = {
         {0, 512, NULL},
         {512, 0, NULL},
-        {0, 544, "reach past the end of the file"},
+        {0, 544, "passes the end of the file"},
         {0, 480, "overlaps another"},
         {0, 0, "overlaps another"},
-        {0, 500, "offset 500 is no multiple of the alignment 32"},
-        {0, UINT64_MAX - 31, "reach past the end of the file"},
+        {0, 500, "offset 500 must be a multiple of the alignment (32"},
+        {0, UINT64_MAX - 31, "passes the end of the file"},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         build_begin(&builder, 3, 2, BUILD_LLAMA_VALUES);
@@ -268,10 +268,10 @@ static void test_split(void **state) {
     assert_refused(open_split(one, "other.gguf", &source, &error), AVO_ERROR_NOT_FOUND, &error,
                    two);
     assert_refused(open_split("m.gguf", two, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "must be called NAME-00001-of-00002.gguf");
+                   "the first of 2 split files must be named NAME-00001-of-00002.gguf");
     build_part(&second, false, 0, 2, "output.weight");
     assert_refused(open_split(one, two, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "split.no 0 of 2, expected 1 of 2");
+                   "split.no is 0 of 2, must be 1 of 2");
     build_part(&second, false, 1, 2, "token_embd.weight");
     assert_refused(open_split(one, two, &source, &error), AVO_ERROR_FORMAT, &error,
                    "\"token_embd.weight\" appears twice");

@@ -135,7 +135,7 @@ static void test_large_trees(void **state) {
         model_source *source;
         avo_error error;
         assert_refused(source_open_memory(files, 3, NULL, &source, &error), AVO_ERROR_LIMIT, &error,
-                       "more values than are read");
+                       "too many JSON values");
     }
     free(text);
 }

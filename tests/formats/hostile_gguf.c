@@ -64,7 +64,7 @@ static void test_depth(void **state) {
     model_source *source;
     avo_error error;
     assert_refused(source_open_memory(&file, 1, NULL, &source, &error), AVO_ERROR_LIMIT, &error,
-                   "nests arrays deeper than");
+                   "nests arrays more than");
 }
 
 /* Many empty strings: the table of offsets must stay below the limit. */

@@ -140,7 +140,7 @@ static void test_large_header(void **state) {
     model_source *source;
     avo_error error;
     assert_refused(source_open_memory(files, 2, NULL, &source, &error), AVO_ERROR_LIMIT, &error,
-                   "its JSON has more values than are read");
+                   "too many JSON values");
     free(large);
 }
 

@@ -97,7 +97,7 @@ static void test_refusals(void **state) {
     avo_error error;
     memory_file files[] = {{"tiny.bin", {file, bytes - 1}}};
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "tiny.bin: as llama2.c (dim 8, 2 layers, vocab_size 5) it would have");
+                   "tiny.bin: read as llama2.c (dim 8, 2 layers, vocab_size 5) the file must have");
     assert_null(source);
     files[0].bytes.size = 27;
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
@@ -106,11 +106,12 @@ static void test_refusals(void **state) {
     int32_t heads = 3;
     memcpy(file + 12, &heads, 4);
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "dim 8 is no multiple of n_heads 3");
+                   "read as llama2.c, dim (8) must be a multiple of n_heads (3");
     heads = 0;
     memcpy(file + 12, &heads, 4);
-    assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
-                   "n_heads would be 0");
+    assert_refused(
+        source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_FORMAT, &error,
+        "not a model file: no GGUF, safetensors or .avo header, and read as llama2.c n_heads is 0");
     memcpy(file, "24ka", 4);
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_UNSUPPORTED,
                    &error, "version 1 or 2");

@@ -106,15 +106,19 @@ static void test_bad_headers(void **state) {
         avo_status status;
         const char *text;
     } bad[] = {
-        {W("[0,8]"), 7, AVO_ERROR_FORMAT, "\"w\": data_offsets [0, 8] are not within the file's 7"},
+        {W("[0,8]"), 7, AVO_ERROR_FORMAT,
+         "tensor \"w\": data_offsets [0, 8] are outside the file's 7"},
         {W("[0,8]"), 9, AVO_ERROR_FORMAT, "1 bytes at the end belong to no tensor"},
-        {W("[1,9]"), 9, AVO_ERROR_FORMAT, "the 1 bytes in front of tensor \"w\" belong to none"},
+        {W("[1,9]"), 9, AVO_ERROR_FORMAT, "the 1 bytes before tensor \"w\" belong to no tensor"},
         {W("[8,0]"), 8, AVO_ERROR_FORMAT, "data_offsets [8, 0]"},
         {W("[-8,0]"), 8, AVO_ERROR_FORMAT, "data_offsets [-8, 0]"},
         {W("[0,4]"), 4, AVO_ERROR_FORMAT, "span 4 bytes, but dtype and shape need 8"},
-        {W("[0]"), 8, AVO_ERROR_FORMAT, "data_offsets are missing or no two integers"},
-        {W("[0,8.5]"), 8, AVO_ERROR_FORMAT, "data_offsets are missing or no two integers"},
-        {W("[0,8,8]"), 8, AVO_ERROR_FORMAT, "data_offsets are missing or no two integers"},
+        {W("[0]"), 8, AVO_ERROR_FORMAT,
+         "tensor \"w\": data_offsets are missing or not two integers"},
+        {W("[0,8.5]"), 8, AVO_ERROR_FORMAT,
+         "tensor \"w\": data_offsets are missing or not two integers"},
+        {W("[0,8,8]"), 8, AVO_ERROR_FORMAT,
+         "tensor \"w\": data_offsets are missing or not two integers"},
         {W("[0,99999999999999999999]"), 8, AVO_ERROR_FORMAT, "data_offsets"},
         {W("[0,9223372036854775807]"), 8, AVO_ERROR_FORMAT, "data_offsets"},
         {"{" TENSOR("a", "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]") "," TENSOR(
@@ -126,9 +130,9 @@ static void test_bad_headers(void **state) {
         {"{" TENSOR("w", "\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]") "}", 1,
          AVO_ERROR_UNSUPPORTED, "dtype \"F4\" is not supported"},
         {"{" TENSOR("w", "\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,1]") "}", 1,
-         AVO_ERROR_FORMAT, "dtype is missing or no string"},
+         AVO_ERROR_FORMAT, "tensor \"w\": dtype is missing or not a"},
         {"{" TENSOR("w", "\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]") "}", 1,
-         AVO_ERROR_FORMAT, "shape has an entry that is no size"},
+         AVO_ERROR_FORMAT, "tensor \"w\": shape has an entry that is not"},
         {"{" TENSOR("w", "\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],"
                          "\"data_offsets\":[0,0]") "}",
          0, AVO_ERROR_FORMAT, "shape is larger than any file"},
@@ -137,10 +141,10 @@ static void test_bad_headers(void **state) {
          0, AVO_ERROR_FORMAT, "data_offsets span 0 bytes"},
         {"{" TENSOR("w", "\"dtype\":\"U8\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,1]") "}", 1,
          AVO_ERROR_UNSUPPORTED, "5 dimensions"},
-        {"{\"w\":3}", 0, AVO_ERROR_FORMAT, "the entry is no object"},
-        {"{\"\":{}}", 0, AVO_ERROR_FORMAT, "the name has not"},
+        {"{\"w\":3}", 0, AVO_ERROR_FORMAT, "tensor \"w\": the entry is not an"},
+        {"{\"\":{}}", 0, AVO_ERROR_FORMAT, "tensor \"\": the name must"},
         {"{\"__metadata__\":{\"a\":1}}", 0, AVO_ERROR_FORMAT, "__metadata__"},
-        {"{} x", 0, AVO_ERROR_FORMAT, "something follows"},
+        {"{} x", 0, AVO_ERROR_FORMAT, "unexpected text after the value"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         model_source *source;
@@ -186,16 +190,17 @@ static void test_shards(void **state) {
     } bad[] = {
         {"{}", AVO_ERROR_FORMAT, "weight_map is missing"},
         {"{\"weight_map\":{\"a\":\"../model-00001-of-00002.safetensors\"}}", AVO_ERROR_FORMAT,
-         "no plain *.safetensors file name"},
-        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", AVO_ERROR_FORMAT, "no plain"},
-        {"{\"weight_map\":{\"a\":\"..\"}}", AVO_ERROR_FORMAT, "no plain"},
-        {"{\"weight_map\":{\"a\":\"config.json\"}}", AVO_ERROR_FORMAT, "no plain"},
-        {"{\"weight_map\":{\"a\":\"x\\u0000.safetensors\"}}", AVO_ERROR_FORMAT, "no plain"},
-        {"{\"weight_map\":{\"a\":3}}", AVO_ERROR_FORMAT, "weight_map[\"a\"] is no string"},
+         "which is not a plain *.safetensors"},
+        {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", AVO_ERROR_FORMAT, "which is not a plain"},
+        {"{\"weight_map\":{\"a\":\"..\"}}", AVO_ERROR_FORMAT, "which is not a plain"},
+        {"{\"weight_map\":{\"a\":\"config.json\"}}", AVO_ERROR_FORMAT, "which is not a plain"},
+        {"{\"weight_map\":{\"a\":\"x\\u0000.safetensors\"}}", AVO_ERROR_FORMAT,
+         "which is not a plain"},
+        {"{\"weight_map\":{\"a\":3}}", AVO_ERROR_FORMAT, "weight_map[\"a\"] is not a string"},
         {"{\"weight_map\":{\"a\":\"other.safetensors\"}}", AVO_ERROR_NOT_FOUND,
          "shard other.safetensors is missing"},
         {"{\"weight_map\":{\"a\":\"model-00002-of-00002.safetensors\"}}", AVO_ERROR_FORMAT,
-         "tensor \"a\" is not in model-00002-of-00002.safetensors"},
+         "weight_map says tensor \"a\" is in model-00002-of-00002.safetensors"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_refused(open_shards(bad[i].index, &source, &error), bad[i].status, &error,
@@ -253,7 +258,7 @@ static void test_beside(void **state) {
     source_close(source);
 
     assert_refused(source_open_memory(files, 1, NULL, &source, &error), AVO_ERROR_NOT_FOUND, &error,
-                   "config.json is missing beside the weights");
+                   "config.json is missing; it must be in");
     files[2] = (memory_file)TEXT_FILE("generation_config.json",
                                       "{\"do_sample\":false,\"temperature\":0.6}");
     files[3] = (memory_file)TEXT_FILE("tokenizer_config.json", "{\"chat_template\":\"T\\n\"}");
@@ -289,7 +294,7 @@ static void test_paths(void **state) {
     source_close(folder);
     source_close(file);
     assert_refused(source_open(test_fixture_path("models"), NULL, &folder, &error),
-                   AVO_ERROR_NOT_FOUND, &error, "the folder has no model.safetensors");
+                   AVO_ERROR_NOT_FOUND, &error, "the folder has neither model.safetensors");
     assert_refused(source_open("/nonexistent", NULL, &folder, &error), AVO_ERROR_NOT_FOUND, &error,
                    "/nonexistent");
     assert_refused(source_open("/dev/null", NULL, &folder, &error), AVO_ERROR_IO, &error,

@@ -116,7 +116,7 @@ class Ordinary(HubTest):
         files = {"m-Q8_0.gguf": b"8" * 10, "m-Q4_K_M.gguf": b"4" * 10, "README.md": b""}
         self.world.add("o/several", files, large=["m-Q8_0.gguf", "m-Q4_K_M.gguf"])
         result = self.good("o/several")
-        self.assertIn("taking m-Q4_K_M", result.stderr)
+        self.assertIn("using m-Q4_K_M", result.stderr)
         self.assertEqual(self.world.read("o/several", "m-Q4_K_M.gguf"), b"4" * 10)
         self.good("o/several", "--file", "*Q8*", "--name", "eight")
         self.assertEqual(self.world.read("eight", "m-Q8_0.gguf"), b"8" * 10)
@@ -301,7 +301,7 @@ class Faults(HubTest):
     def test_wrong_sum_of_a_small_file(self):
         self.simple()
         self.world.repositories["owner/model"]["files"]["config.json"] = b'{"a": 9}'
-        self.bad("owner/model", says="config.json: its git sum")
+        self.bad("owner/model", says="config.json: git SHA-1 is")
 
     def test_wrong_lengths(self):
         self.simple()
@@ -310,7 +310,7 @@ class Faults(HubTest):
         self.assert_whole()
         self.world.avocet("remove", "owner/model")
         self.world.fault("/model.safetensors", *[content(WEIGHTS + b"x")] * 3)
-        self.bad("owner/model", says="3000001 bytes, but the file has 3000000")
+        self.bad("owner/model", says="the server sends 3000001 bytes, the file has 3000000")
 
     def test_endless_body(self):
         self.simple()
@@ -352,7 +352,7 @@ class Faults(HubTest):
     def test_refusals_say_what_to_do(self):
         self.simple()
         for code, text in ((401, "set HF_TOKEN"), (403, "terms must be accepted"),
-                           (404, "no such model")):
+                           (404, "no such model, revision or file")):
             with self.subTest(code):
                 self.world.fault("/model.safetensors", status(code))
                 self.bad("owner/model", says=text)
@@ -447,7 +447,7 @@ class Faults(HubTest):
         self.simple()
         size = 1 << 41
         self.world.repositories["owner/model"]["list"][-1]["lfs"]["size"] = size
-        self.bad("owner/model", says="are needed and")
+        self.bad("owner/model", says="MiB are free")
 
 
 class Redirects(HubTest):
@@ -470,9 +470,9 @@ class Redirects(HubTest):
     def test_bad_targets(self):
         self.simple()
         path = "/owner/model/resolve/%s/model.safetensors" % COMMIT
-        for target, text in (("file:///etc/passwd", "no URL"), ("ftp://127.0.0.1/x", "no URL"),
-                             ("http://user:secret@127.0.0.1/x", "bad address"),
-                             ("http://example.org/x", "plain http"), ("", "leads nowhere")):
+        for target, text in (("file:///etc/passwd", "is not a download URL"), ("ftp://127.0.0.1/x", "is not a download URL"),
+                             ("http://user:secret@127.0.0.1/x", "invalid address"),
+                             ("http://example.org/x", "plain http"), ("", "redirect without")):
             with self.subTest(target):
                 self.world.fault(path, status(302, ("Location", target)))
                 result = self.world.pull("owner/model")
@@ -493,7 +493,7 @@ class Redirects(HubTest):
         for options in ((), ("--insecure-http",)):
             self.world.fault("/n.gguf",
                              status(302, ("Location", self.world.store_url + "/m.gguf")))
-            self.bad(url + "/n.gguf", *options, says="refused a redirect from https", **trusted)
+            self.bad(url + "/n.gguf", *options, says="refusing a redirect from https", **trusted)
             self.assertEqual(self.world.asked("/m.gguf"), [])
 
     def test_token_stays_at_home(self):
@@ -543,7 +543,7 @@ class HostileLists(HubTest):
     def test_reserved_twice_and_too_many(self):
         entry = {"type": "file", "size": 1, "oid": "0" * 40}
         self.check([dict(entry, path="avocet-manifest.json"),
-                    dict(entry, path="model.safetensors")], "itself uses")
+                    dict(entry, path="model.safetensors")], "reserves")
         self.check([dict(entry, path="model.safetensors")] * 2, "twice")
         self.world.add("owner/model", {})
         entries = [dict(entry, path="f%d.json" % i) for i in range(10001)]
@@ -560,13 +560,13 @@ class HostileLists(HubTest):
         self.check([dict(entry, oid="xyz")], "oid")
         self.check([dict(entry, lfs={"oid": "A" * 64, "size": 1})], "oid")
         self.check([dict(entry, path=5)], "path")
-        self.check([5], "no object")
+        self.check([5], "is not an object")
         self.check([], "empty")
 
     def test_not_a_list(self):
         self.simple()
         path = "/api/models/owner/model/tree/" + COMMIT
-        for text, says in (("{}", "no array"), ("[", "line 1"), ("<html>", "line 1"),
+        for text, says in (("{}", "is not an array"), ("[", "line 1"), ("<html>", "line 1"),
                            ("[" * 1000, "deep")):
             with self.subTest(text[:10]):
                 self.world.fault(path, status(200, text=text))
@@ -629,7 +629,7 @@ class Urls(HubTest):
             self.world.fault("/m.gguf", content(b"x", ("Content-Length", str(length))))
             result = self.world.pull(self.world.store_url + "/m.gguf", "--retries=0")
             self.assertEqual(result.returncode, 1)
-            self.assertRegex(result.stderr, "at most|are needed and")
+            self.assertRegex(result.stderr, "at most|MiB are free")
 
     def test_web_page(self):
         self.world.fault("/m.gguf", content(b"<html>", ("Content-Type", "text/html; charset=x")))
@@ -638,10 +638,10 @@ class Urls(HubTest):
     def test_wrong_urls(self):
         for url, text in (("http://example.org/m.gguf", "--insecure-http"),
                           ("https://user:pw@example.org/m.gguf", "user name"),
-                          (self.world.store_url, "names no file"),
-                          (self.world.store_url + "/", "names no file"),
-                          (self.world.store_url + "/..%2Fx", "names no file"),
-                          (self.world.store_url + "/a b.gguf", "blank")):
+                          (self.world.store_url, "does not name a file"),
+                          (self.world.store_url + "/", "does not name a file"),
+                          (self.world.store_url + "/..%2Fx", "does not name a file"),
+                          (self.world.store_url + "/a b.gguf", "a space")):
             with self.subTest(url):
                 self.bad(url, says=text, code=2)
         self.assertEqual(self.world.requests, [])
@@ -663,7 +663,7 @@ class Switches(HubTest):
         self.good("owner/model")
         self.world.requests.clear()
         result = self.good("owner/model", HF_HUB_OFFLINE="1")
-        self.assertIn("using what is here", result.stderr)
+        self.assertIn("is set: using the local", result.stderr)
         self.assertEqual(self.world.requests, [])
 
     def test_two_pulls_of_one_model(self):
@@ -692,9 +692,9 @@ class Switches(HubTest):
         self.bad("o/m", says="HF_ENDPOINT", code=2, HF_ENDPOINT="ftp://x")
         self.bad("o/m", says="--insecure-http", code=2, HF_ENDPOINT="http://example.org")
         for name in ("../x", "a/b/c", "a/..", "a/b@../..", "a/b --x"):
-            self.bad(name, says="no model name", code=2)
+            self.bad(name, says="is not a model name", code=2)
         self.bad("smolm2", says="did you mean smollm2")
-        self.bad("o/m", "--name", "../x", says="no model name", code=2)
+        self.bad("o/m", "--name", "../x", says="is not a model name", code=2)
 
 
 if __name__ == "__main__":

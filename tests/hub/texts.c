@@ -59,7 +59,7 @@ static void test_hostile_manifests(void **state) {
         {"{}", "format"},
         {"{\"format\":2}", "format"},
         {"{\"format\":1,\"files\":[]}", "name"},
-        {"{\"format\":1,\"name\":\"../x\",\"files\":[]}", "no model name"},
+        {"{\"format\":1,\"name\":\"../x\",\"files\":[]}", "is not a model name"},
         {"{\"format\":1,\"name\":\"a\"}", "files"},
         {"{\"format\":1,\"name\":\"a\",\"files\":{}}", "files"},
         {"{\"format\":1,\"name\":\"a\",\"files\":[]}", "0 entries"},
@@ -201,7 +201,7 @@ static void test_write_failures(void **state) {
     assert_refused(hub_write_failed("x", EACCES, &error), AVO_ERROR_IO, &error, "AVOCET_HOME");
     assert_refused(hub_write_failed("x", EIO, &error), AVO_ERROR_IO, &error, "cannot write");
     assert_refused(hub_check_room(test_scratch_folder(), UINT64_MAX, &error), AVO_ERROR_FULL,
-                   &error, "are needed");
+                   &error, "are free");
     assert_ok(hub_check_room(test_scratch_folder(), 1, &error));
 }
 
@@ -282,7 +282,7 @@ static void test_find(void **state) {
     assert_ok(hub_model_folder("some/model", folder, sizeof(folder), &error));
     assert_ok_error(hub_make_folder(folder, &error), &error);
     assert_refused(hub_find("some/model", path, sizeof(path), &error), AVO_ERROR_NOT_FOUND, &error,
-                   "not complete");
+                   "is incomplete because");
     hub_file files[] = {{.path = "a.gguf"}, {.path = "b.gguf"}};
     hub_model model = {.name = "some/model", .files = files, .file_count = 2};
     write_manifest(folder, &model);

@@ -154,11 +154,11 @@ static void test_too_few_factors(void **state) {
                                  .factor_count = 3};
     arena_init(&memory, NULL, SIZE_MAX);
     assert_refused(model_rotary(&config, 64, &memory, &tables, &count, &error), AVO_ERROR_FORMAT,
-                   &error, "3 given, 4 needed");
+                   &error, "3 RoPE factors, must be 4 for");
     config.rope.factor_count = 4;
     config.rope.long_factor = NULL;
     assert_refused(model_rotary(&config, 64, &memory, &tables, &count, &error), AVO_ERROR_FORMAT,
-                   &error, "rope factors");
+                   &error, "RoPE factors");
     arena_free(&memory);
 }
 

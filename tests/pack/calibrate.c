@@ -207,7 +207,7 @@ static void numbers_that_cannot_be_are_refused(void **state) {
         calibration opened;
         assert_ok_error(calibration_open(path, &opened, &error), &error);
         assert_refused(calibration_read(&opened, opened.entries, moments, &error), AVO_ERROR_FORMAT,
-                       &error, "no second moments");
+                       &error, "not valid second moments");
         calibration_close(&opened);
     }
 }
@@ -418,7 +418,7 @@ static void another_models_file_is_refused(void **state) {
     assert_refused(pack_file(model, out, &options, &report, &error), AVO_ERROR_NOT_FOUND, &error,
                    "/no/such/file.cal");
     assert_refused(pack_file(model, path, &(pack_options){.calibration = path}, &report, &error),
-                   AVO_ERROR_ARGUMENT, &error, "is the calibration itself");
+                   AVO_ERROR_ARGUMENT, &error, "is the calibration file");
     options.calibration = model;
     assert_true(pack_file(model, out, &options, &report, &error) != AVO_OK);
     assert_int_equal(file_kind_of(out), FILE_MISSING);

@@ -179,7 +179,7 @@ static void what_cannot_be_merged_is_refused(void **state) {
                    AVO_ERROR_ARGUMENT, &error, "keep");
     options.type = PACK_F16;
     assert_refused(pack_merge(model, &use, 0, merged_path("no"), &options, &report, &error),
-                   AVO_ERROR_ARGUMENT, &error, "one adapter at least");
+                   AVO_ERROR_ARGUMENT, &error, "merging needs at least one adapter");
     assert_refused(pack_merge(other, &use, 1, merged_path("no"), &options, &report, &error),
                    AVO_ERROR_ARGUMENT, &error, "another model");
     assert_int_equal(file_kind_of(merged_path("no")), FILE_MISSING);

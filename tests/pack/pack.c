@@ -444,15 +444,15 @@ static void bad_numbers_are_named(void **state) {
         const char *part;
         avo_status status;
         double bits; /* 0: the type for all */
-    } cases[] = {{NAN, PACK_F32, "nan: the model is damaged", AVO_ERROR_FORMAT, 0},
-                 {INFINITY, PACK_KEEP, "inf: the model is damaged", AVO_ERROR_FORMAT, 0},
+    } cases[] = {{NAN, PACK_F32, "is nan; the model is damaged", AVO_ERROR_FORMAT, 0},
+                 {INFINITY, PACK_KEEP, "is inf; the model is damaged", AVO_ERROR_FORMAT, 0},
                  {-INFINITY, PACK_Q4, "-inf", AVO_ERROR_FORMAT, 0},
                  {70000, PACK_F16, "70000, too large for f16", AVO_ERROR_UNSUPPORTED, 0},
                  {3e38f, PACK_Q8, "too large for q8b", AVO_ERROR_UNSUPPORTED, 0},
                  {65504.0f * 15.1f, PACK_Q5_0, "too large for q5_0", AVO_ERROR_UNSUPPORTED, 0},
                  {-65600, PACK_Q5_1, "-65600, too large for q5_1", AVO_ERROR_UNSUPPORTED, 0},
-                 {NAN, PACK_Q4, "nan: the model is damaged", AVO_ERROR_FORMAT, 8},
-                 {-INFINITY, PACK_Q4, "-inf: the model is damaged", AVO_ERROR_FORMAT, 5},
+                 {NAN, PACK_Q4, "is nan; the model is damaged", AVO_ERROR_FORMAT, 8},
+                 {-INFINITY, PACK_Q4, "is -inf; the model is damaged", AVO_ERROR_FORMAT, 5},
                  {3e38f, PACK_Q4, "too large for q4r", AVO_ERROR_UNSUPPORTED, 8},
                  {70000, PACK_Q4, "70000, too large for q4m64", AVO_ERROR_UNSUPPORTED, 8}};
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
@@ -653,7 +653,8 @@ static void a_cut_inside_a_panel_is_refused(void **state) {
     pack_report report;
     avo_error error;
     assert_refused(pack_source(source, scratch_path("cut.avo"), &options, &report, &error),
-                   AVO_ERROR_UNSUPPORTED, &error, "blk.0.attn_qkv.weight in panels cannot be cut");
+                   AVO_ERROR_UNSUPPORTED, &error,
+                   "blk.0.attn_qkv.weight in panels cannot be split at row");
     source_close(source);
 }
 

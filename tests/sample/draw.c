@@ -596,7 +596,7 @@ static void wrong_options_are_refused(void **state) {
         options.presence_penalty = bad[i][5];
         options.frequency_penalty = bad[i][6];
         assert_refused(sampler_open(&options, 10, NULL, &sampler, &error), AVO_ERROR_ARGUMENT,
-                       &error, "must be from");
+                       &error, ", must be");
         assert_null(sampler);
     }
     const avo_logit_bias *const lists[] = {absent, negative, not_a_number, endless, NULL};

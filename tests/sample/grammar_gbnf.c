@@ -54,18 +54,18 @@ static void test_refused(void **state) {
         {"top ::= \"a\"", AVO_ERROR_FORMAT, "no rule \"root\""},
         {"root ::= item", AVO_ERROR_FORMAT, "item is not defined"},
         {"root ::= \"a\"\nroot ::= \"b\"", AVO_ERROR_FORMAT,
-         "line 2: the rule root is defined twice"},
-        {"root ::= \"a", AVO_ERROR_FORMAT, "does not end"},
-        {"root ::= [a", AVO_ERROR_FORMAT, "does not end"},
+         "grammar, line 2: rule root is defined twice"},
+        {"root ::= \"a", AVO_ERROR_FORMAT, "a literal is not closed"},
+        {"root ::= [a", AVO_ERROR_FORMAT, "a character class is not closed"},
         {"root ::= (\"a\"", AVO_ERROR_FORMAT, "lacks its ')'"},
-        {"root ::= \"a\")", AVO_ERROR_FORMAT, "')' is not expected"},
+        {"root ::= \"a\")", AVO_ERROR_FORMAT, "unexpected ')' in rule"},
         {"root = \"a\"", AVO_ERROR_FORMAT, "\"::=\" is missing"},
-        {"root ::= [z-a]", AVO_ERROR_FORMAT, "wrong way round"},
+        {"root ::= [z-a]", AVO_ERROR_FORMAT, "a character range is reversed"},
         {"root ::= \"\\q\"", AVO_ERROR_FORMAT, "unknown escape"},
         {"root ::= \"\\u12\"", AVO_ERROR_FORMAT, "hexadecimal"},
-        {"root ::= \"\\ud800\"", AVO_ERROR_FORMAT, "no character of Unicode"},
-        {"root ::= \"a\"{3,2}", AVO_ERROR_FORMAT, "wrong way round"},
-        {"root ::= \"a\"{x}", AVO_ERROR_FORMAT, "lacks its number"},
+        {"root ::= \"\\ud800\"", AVO_ERROR_FORMAT, "an escape is not a Unicode"},
+        {"root ::= \"a\"{3,2}", AVO_ERROR_FORMAT, "a repetition range is reversed"},
+        {"root ::= \"a\"{x}", AVO_ERROR_FORMAT, "a repetition lacks its count"},
         {"root ::= \"a\"{5000}", AVO_ERROR_LIMIT, "at most 4096 times"},
         {"root ::= \"a\"{99999999999999999999}", AVO_ERROR_LIMIT, "at most 4096 times"},
         {"root ::= root \"a\" | \"b\"", AVO_ERROR_UNSUPPORTED, "root begins with itself"},
@@ -74,10 +74,10 @@ static void test_refused(void **state) {
         {"root ::= \"q\"? root | \"b\"", AVO_ERROR_UNSUPPORTED, "root begins with itself"},
         {"root ::= \"q\" a\na ::= n a | \"b\"\nn ::= \"c\"*", AVO_ERROR_UNSUPPORTED,
          "a begins with itself"},
-        {"root ::= root", AVO_ERROR_ARGUMENT, "nothing fits"},
-        {"root ::= \"a\" root", AVO_ERROR_ARGUMENT, "nothing fits"},
-        {"root ::= []", AVO_ERROR_ARGUMENT, "nothing fits"},
-        {"root ::= <[10]>", AVO_ERROR_FORMAT, "'<' is not expected"},
+        {"root ::= root", AVO_ERROR_ARGUMENT, "no text can match the grammar"},
+        {"root ::= \"a\" root", AVO_ERROR_ARGUMENT, "no text can match the grammar"},
+        {"root ::= []", AVO_ERROR_ARGUMENT, "no text can match the grammar"},
+        {"root ::= <[10]>", AVO_ERROR_FORMAT, "unexpected '<' in rule"},
         {"root ::= \"\xFF\"", AVO_ERROR_FORMAT, "UTF-8"},
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
@@ -118,7 +118,7 @@ static char *repeated(const char *begin, const char *part, size_t times, const c
 static void test_hostile(void **state) {
     (void)state;
     char *deep = repeated("root ::= ", "(", 1000, "\"a\"");
-    check_hostile(deep, AVO_ERROR_LIMIT, "nested deeper than 128");
+    check_hostile(deep, AVO_ERROR_LIMIT, "nested more than 128");
     free(deep);
     check_hostile("root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000}", AVO_ERROR_LIMIT,
                   "states");
@@ -181,7 +181,7 @@ static void test_empty_repetition(void **state) {
     free(slow);
     /* One behind the other without a group: as deep as the text is long. */
     char *marks = repeated("root ::= \"a\"", "?", 200000, "");
-    check_hostile(marks, AVO_ERROR_LIMIT, "nested deeper than 4096");
+    check_hostile(marks, AVO_ERROR_LIMIT, "nested more than 4096");
     free(marks);
     char *some = repeated("root ::= \"a\"", "?", 500, "");
     check_case(AVO_GRAMMAR_GBNF, &(grammar_case){some, {"", "a"}, {"aa"}});

@@ -108,7 +108,7 @@ static void test_same_charge(void **state) {
     /* One less is too little, whether the masks are kept or must be computed. */
     assert_ok(mask(s, "b", true, cold, &other));
     assert_int_equal(mask(s, "b", true, cold - 1, &other), AVO_ERROR_LIMIT);
-    assert_non_null(strstr(s->t.error.text, "the masks of this answer"));
+    assert_non_null(strstr(s->t.error.text, "the token masks of this answer"));
     grammar_masks_close(s->masks);
     open_masks(s);
     assert_int_equal(mask(s, "b", true, cold - 1, &other), AVO_ERROR_LIMIT);
@@ -137,7 +137,7 @@ static void test_all_places(void **state) {
     stage *s = open_stage(grammar);
     uint64_t charged = 0;
     assert_int_equal(mask(s, "a", true, MASK_VISITS_MAX, &charged), AVO_ERROR_LIMIT);
-    assert_non_null(strstr(s->t.error.text, "a mask takes more than 16777216 visits"));
+    assert_non_null(strstr(s->t.error.text, "a token mask takes more than 16777216 visits"));
     uint64_t before = grammar_masks_visits(s->masks);
     for (int i = 0; i < 3; i++) /* kept or not, it stays so, and what is done stays within it */
         assert_int_equal(mask(s, "a", true, MASK_VISITS_MAX, &charged), AVO_ERROR_LIMIT);

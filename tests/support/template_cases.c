@@ -64,7 +64,7 @@ static bool compare(const char *name, avo_status status, const chat_template_out
 
 static bool is_refusal(const avo_error *error) {
     return strstr(error->text, "not supported") != NULL ||
-           strstr(error->text, "no text that could be printed") != NULL;
+           strstr(error->text, "cannot be printed") != NULL;
 }
 
 case_result case_check(const char *name, text_view source, const json_value *variables,

@@ -177,7 +177,7 @@ static void both_lanes_are_seen(const char *cores) {
     unsigned steps = 0, leaders = 0;
     for (int i = 0; i < 16; i++) {
         bool engine = strcmp(sums.names[i], "engine") == 0;
-        bool prompts = strcmp(sums.names[i], "prompts") == 0;
+        bool prompts = strcmp(sums.names[i], "prefill") == 0;
         leaders += engine + prompts;
         assert_true(sums.steps[i] == 0 || engine || prompts);
         assert_true(sums.steps[i] == 0 || sums.phases[i] == sums.steps[i]);

@@ -150,9 +150,9 @@ class Served(unittest.TestCase):
                  if event["ph"] == "M" and event["name"] == "thread_name"}
         by = {name: sum(event["ph"] == "X" and event["name"] == "step" and
                         names[event["tid"]] == name for event in events)
-              for name in ("engine", "prompts")}
+              for name in ("engine", "prefill")}
         self.assertGreater(by["engine"], 0)
-        self.assertGreater(by["prompts"], 0)
+        self.assertGreater(by["prefill"], 0)
         self.assertEqual(said["threads"], 2)
 
 

@@ -59,7 +59,7 @@ static void errors_name_line_and_column(void **state) {
     refuses("{{ 9223372036854775808 }}", AVO_ERROR_TEMPLATE, "more than 64 bits");
     refuses("{{ 9223372036854775807 + 1 }}", AVO_ERROR_TEMPLATE, "more than 64 bits");
     refuses("{{ 3 ** 99 }}", AVO_ERROR_TEMPLATE, "more than 64 bits");
-    refuses("{{ l|map('abs') }}", AVO_ERROR_TEMPLATE, "generator has no text");
+    refuses("{{ l|map('abs') }}", AVO_ERROR_TEMPLATE, "generator cannot be printed");
     refuses("{{ '\xFF' }}", AVO_ERROR_TEMPLATE, "invalid UTF-8");
     refuses("{{ strftime_now('%Q') }}", AVO_ERROR_TEMPLATE, "directive %Q");
     refuses("{{ range(100001) }}", AVO_ERROR_TEMPLATE, "more than 100000 items");

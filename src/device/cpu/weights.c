@@ -90,7 +90,7 @@ static avo_status repack_of(const cpu_device *cpu, const weights_source *source,
         !weight_bytes(out->to.type, QUANT_LAYOUT_PANELS, weight->rows, weight->k, &bytes) ||
         bytes > SIZE_MAX)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: a matrix of %u × %u in type %s cannot be repacked", source->path,
+                           "%s: a %u × %u matrix of type %s cannot be repacked", source->path,
                            weight->rows, weight->k, quant_name(weight->type));
     out->panel_bytes = (size_t)panel_bytes;
     out->bytes = (size_t)bytes;
@@ -140,14 +140,15 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
         size_t rounded;
         if (!size_round_up(matrix.bytes, MATRIX_ALIGNMENT, &rounded) ||
             !size_add(total, rounded, &total))
-            return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large",
+            return status_fail(error, AVO_ERROR_LIMIT, "%s: the repacked weights are too large",
                                source->path);
         if (weight->data != view->embedding.data) /* tied: rows are still looked up there */
             plan->mapped_bytes -= stored_bytes(weight);
     }
     *region_bytes = total;
     if (total > 0 && !region_round(total, cpu->region.huge, &total))
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: repacked weights: too large", source->path);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: the repacked weights are too large",
+                           source->path);
     plan->copied_bytes = total;
     plan->missing_bytes = total;
     return AVO_OK;
@@ -322,9 +323,9 @@ static avo_status take_memory(const building *b, avo_error *error) {
     panels->view.layer = panels->layers;
     if (bytes == 0)
         return AVO_OK;
-    avo_status status = region_open(b->cpu->data, bytes, &b->cpu->region,
-                                    "repacked weights (`avocet pack` makes a file that needs none)",
-                                    &panels->region, error);
+    avo_status status = region_open(
+        b->cpu->data, bytes, &b->cpu->region,
+        "repacked weights (`avocet pack` writes a file that needs none)", &panels->region, error);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", source->path);
 }
 

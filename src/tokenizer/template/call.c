@@ -6,7 +6,7 @@
 static avo_status add_star_star(jinja_render *render, jinja_value mapping,
                                 jinja_arguments *arguments) {
     if (mapping.kind != JINJA_DICT)
-        return jinja_fail(render, "** wants a dict, not %s", jinja_type_name(mapping));
+        return jinja_fail(render, "** needs a dict, not %s", jinja_type_name(mapping));
     size_t count = arguments->keyword_count;
     jinja_keyword *keywords;
     AVO_TRY(jinja_take(render, count + mapping.dict->count, sizeof(*keywords), &keywords));
@@ -15,7 +15,7 @@ static avo_status add_star_star(jinja_render *render, jinja_value mapping,
     for (size_t i = 0; i < mapping.dict->count; i++) {
         const jinja_entry *entry = &mapping.dict->entries[i];
         if (!jinja_is_string(entry->key))
-            return jinja_fail(render, "** wants names as keys, not %s",
+            return jinja_fail(render, "** needs strings as keys, not %s",
                               jinja_type_name(entry->key));
         for (size_t j = 0; j < count; j++)
             if (text_equal(keywords[j].name, jinja_view_of(entry->key.text)))
@@ -90,7 +90,7 @@ avo_status jinja_parameters(jinja_render *render, const char *what,
         if (at == count || jinja_given(values[at]))
             return jinja_fail(render, "%s: argument '%.*s' is %s", what,
                               TEXT_ARGUMENT(keyword->name),
-                              at == count ? "not known" : "given twice");
+                              at == count ? "unknown" : "given twice");
         values[at] = keyword->value;
     }
     for (size_t i = 0; i < required; i++)
@@ -218,7 +218,7 @@ static avo_status call_macro(jinja_render *render, const jinja_macro *macro,
                              jinja_arguments *arguments, jinja_value *out) {
     const jinja_macro_node *node = macro->node;
     if (render->calls >= TEMPLATE_DEPTH_MAX)
-        return jinja_limit(render, "macros that call each other too deeply");
+        return jinja_limit(render, "macros call each other too deeply");
     render->calls++;
     jinja_scope *around = render->scope;
     jinja_scope *scope = NULL;
@@ -237,7 +237,7 @@ static avo_status call_macro(jinja_render *render, const jinja_macro *macro,
 static avo_status loop_cycle(jinja_render *render, const jinja_loop *loop,
                              const jinja_arguments *arguments, jinja_value *out) {
     if (arguments->count == 0 || arguments->keyword_count > 0)
-        return jinja_fail(render, "loop.cycle wants values");
+        return jinja_fail(render, "loop.cycle needs at least one value");
     *out = arguments->items[loop->index % arguments->count];
     return AVO_OK;
 }
@@ -263,9 +263,9 @@ static avo_status call_loop(jinja_render *render, const jinja_loop *loop,
     if (!loop->node->loop.recursive)
         return jinja_fail(render, "only a loop marked 'recursive' can be called");
     if (arguments->count != 1 || arguments->keyword_count > 0)
-        return jinja_fail(render, "loop(…) wants one argument");
+        return jinja_fail(render, "loop(…) needs one argument");
     if (render->calls >= TEMPLATE_DEPTH_MAX)
-        return jinja_limit(render, "loops that call themselves too deeply");
+        return jinja_limit(render, "loops call themselves too deeply");
     render->calls++;
     jinja_scope *around = render->scope;
     jinja_builder *output = render->output;

@@ -46,10 +46,10 @@ static avo_status assign_attribute(jinja_render *render, const jinja_node *targe
     AVO_TRY(jinja_lookup(render, target->symbol, &object));
     const jinja_text *name = render->chat->symbols[target->what].text;
     if (object.kind != JINJA_NAMESPACE)
-        return jinja_fail(render, "an attribute can be set only on a namespace, not on %s",
+        return jinja_fail(render, "attributes can be set on a namespace only, not on %s",
                           jinja_type_name(object));
     if (name->size > 0 && name->data[0] == '_')
-        return jinja_fail(render, "a namespace takes no attribute that begins with '_'");
+        return jinja_fail(render, "a namespace attribute must not begin with '_'");
     return jinja_dict_set(render, object.dict, jinja_string(name), value);
 }
 
@@ -326,7 +326,7 @@ static avo_status run_set_block(jinja_render *render, const jinja_node *node) {
 /* What a filter block or call block gives goes to the output as it is: it must be a string. */
 static avo_status output_text(jinja_render *render, jinja_value value) {
     if (!jinja_is_string(value))
-        return jinja_fail(render, "the block gives %s, not a string", jinja_type_name(value));
+        return jinja_fail(render, "the block returns %s, must be a string", jinja_type_name(value));
     return jinja_builder_text(render->output, value.text);
 }
 

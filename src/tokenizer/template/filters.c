@@ -197,7 +197,7 @@ static avo_status filter_int(jinja_render *render, const jinja_filter_call *call
         AVO_TRY(float_to_integer(render, subject.number, fallback, out));
         out->trusted = subject.trusted;
         /* int(inf) raises OverflowError, which jinja2 does not catch the first time. */
-        return isinf(subject.number) ? jinja_fail(render, "int: infinity") : AVO_OK;
+        return isinf(subject.number) ? jinja_fail(render, "int: the value is infinite") : AVO_OK;
     }
     if (subject.kind == JINJA_UNDEFINED)
         return jinja_fail(render, "int: '%.*s' is undefined",
@@ -342,7 +342,7 @@ static avo_status json_separators(jinja_render *render, jinja_value separators,
         jinja_sequence *pair;
         AVO_TRY(jinja_collect(render, separators, &pair));
         if (pair->count != 2)
-            return jinja_fail(render, "tojson: separators are two");
+            return jinja_fail(render, "tojson: separators must be a pair");
         item = pair->items[0];
         key = pair->items[1];
     }

@@ -162,7 +162,7 @@ static avo_status filter_dictsort(jinja_render *render, const jinja_filter_call 
     jinja_value values[3];
     AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 0, values));
     if (call->subject.kind != JINJA_DICT)
-        return jinja_fail(render, "dictsort wants a dict, not %s", jinja_type_name(call->subject));
+        return jinja_fail(render, "dictsort needs a dict, not %s", jinja_type_name(call->subject));
     bool case_sensitive;
     bool reverse;
     AVO_TRY(truth_of(render, values[0], &case_sensitive));
@@ -172,7 +172,7 @@ static avo_status filter_dictsort(jinja_render *render, const jinja_filter_call 
         by_value = jinja_is_string(values[1]) && text_is(jinja_view_of(values[1].text), "value");
         if (!by_value &&
             !(jinja_is_string(values[1]) && text_is(jinja_view_of(values[1].text), "key")))
-            return jinja_fail(render, "dictsort: by is 'key' or 'value'");
+            return jinja_fail(render, "dictsort: by must be 'key' or 'value'");
     }
     const jinja_dict *dict = call->subject.dict;
     jinja_sequence *pairs;

@@ -173,7 +173,7 @@ static avo_status filter_indent(jinja_render *render, const jinja_filter_call *c
     jinja_value values[3];
     AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 0, values));
     if (!jinja_is_string(call->subject))
-        return jinja_fail(render, "indent wants a string, not %s", jinja_type_name(call->subject));
+        return jinja_fail(render, "indent needs a string, not %s", jinja_type_name(call->subject));
     jinja_value width = jinja_given(values[0]) ? values[0] : jinja_integer(4);
     if (jinja_is_integer(width)) {
         int64_t count = jinja_integer_of(width);
@@ -203,7 +203,7 @@ static avo_status filter_format(jinja_render *render, const jinja_filter_call *c
     const jinja_arguments *arguments = call->arguments;
     AVO_TRY(subject_text(render, call, &text));
     if (arguments->count > 0 && arguments->keyword_count > 0)
-        return jinja_fail(render, "format: positional or named arguments, not both");
+        return jinja_fail(render, "format: use positional or named arguments, not both");
     if (text->markup)
         return jinja_unsupported(render, "format on escaped text");
     jinja_value values;
@@ -285,7 +285,7 @@ static avo_status filter_truncate(jinja_render *render, const jinja_filter_call 
     if ((int64_t)subject_length <= length || (int64_t)subject_length - length <= leeway)
         return AVO_OK;
     if (!jinja_is_string(call->subject))
-        return jinja_fail(render, "truncate wants a string");
+        return jinja_fail(render, "truncate needs a string");
     const jinja_text *text = call->subject.text;
     size_t cut;
     AVO_TRY(jinja_text_offset(render, text, (size_t)length - end_text->length, &cut));

@@ -31,7 +31,7 @@ static avo_status append_padded(jinja_builder *builder, const jinja_text *text, 
                                 const specification *spec, char default_align) {
     int64_t missing = spec->width - (int64_t)text->length;
     if (spec->width > WIDTH_MAX)
-        return jinja_limit(builder->render, "a format wider than allowed");
+        return jinja_limit(builder->render, "the format is wider than allowed");
     if (missing <= 0)
         return jinja_builder_text(builder, text);
     char align = spec->align != 0 ? spec->align : default_align;
@@ -212,10 +212,10 @@ static avo_status take_key(percent_format *p, bool *keyed, jinja_value *out) {
     AVO_TRY(jinja_text_part(p->render, format, begin, p->at, &key));
     p->at++;
     if (p->values.kind != JINJA_DICT)
-        return jinja_fail(p->render, "the format wants a dict");
+        return jinja_fail(p->render, "the format needs a dict");
     AVO_TRY(jinja_dict_find(p->render, p->values.dict, key, &entry));
     if (entry == NULL)
-        return jinja_fail(p->render, "the format's key is not in the dict");
+        return jinja_fail(p->render, "a key of the format is not in the dict");
     p->mapped = true;
     *out = entry->value;
     return AVO_OK;
@@ -227,7 +227,7 @@ static avo_status take_number(percent_format *p, int64_t *number) {
         jinja_value value;
         AVO_TRY(next_value(p, &value));
         if (!jinja_is_integer(value))
-            return jinja_fail(p->render, "* in a format wants an integer");
+            return jinja_fail(p->render, "* in a format needs an integer");
         *number = jinja_integer_of(value);
         p->at++;
         return AVO_OK;
@@ -242,7 +242,7 @@ static avo_status percent_integer(percent_format *p, jinja_value value, specific
     double number = value.kind == JINJA_NUMBER ? trunc(value.number) : 0;
     bool decimal = spec->type == 'd' || spec->type == 'i' || spec->type == 'u';
     if (!jinja_is_number(value) || (value.kind == JINJA_NUMBER && !decimal) || isnan(number))
-        return jinja_fail(p->render, "%%%c wants an integer, not %s", spec->type,
+        return jinja_fail(p->render, "%%%c needs an integer, not %s", spec->type,
                           jinja_type_name(value));
     if (fabs(number) >= 9223372036854775808.0)
         return jinja_unsupported(p->render, "an integer of more than 64 bits");
@@ -261,14 +261,14 @@ static avo_status percent_character(percent_format *p, jinja_value value,
         int64_t code_point = jinja_integer_of(value);
         if (code_point < 0 || code_point > 0x10FFFF ||
             (code_point >= 0xD800 && code_point < 0xE000))
-            return jinja_fail(p->render, "%%c: no character");
+            return jinja_fail(p->render, "%%c: not a character");
         jinja_builder builder;
         jinja_builder_init(&builder, p->render);
         AVO_TRY(jinja_builder_character(&builder, (uint32_t)code_point, value.trusted));
         AVO_TRY(jinja_builder_finish(&builder, &text));
     }
     if (!jinja_is_string(text) || text.text->length != 1)
-        return jinja_fail(p->render, "%%c wants one character");
+        return jinja_fail(p->render, "%%c needs one character");
     return format_text(&p->out, text.text, spec, '>');
 }
 
@@ -302,13 +302,13 @@ static avo_status percent_value(percent_format *p, jinja_value value, specificat
     case 'g':
     case 'G':
         if (!jinja_is_number(value))
-            return jinja_fail(p->render, "%%%c wants a number, not %s", spec->type,
+            return jinja_fail(p->render, "%%%c needs a number, not %s", spec->type,
                               jinja_type_name(value));
         if (spec->alternate)
             return jinja_unsupported(p->render, "'#' for a float");
         return format_float(&p->out, jinja_number_of(value), value.trusted, spec);
     default:
-        return jinja_fail(p->render, "the format's directive %%%c is not known", spec->type);
+        return jinja_fail(p->render, "unknown format directive %%%c", spec->type);
     }
 }
 
@@ -392,7 +392,7 @@ typedef struct brace_format {
 
 static avo_status numbered_argument(brace_format *b, size_t number, jinja_value *out) {
     if (number >= b->arguments->count)
-        return jinja_fail(b->render, "format: there is no argument %zu", number);
+        return jinja_fail(b->render, "format: argument %zu is missing", number);
     *out = b->arguments->items[number];
     return AVO_OK;
 }
@@ -408,7 +408,7 @@ static avo_status first_argument(brace_format *b, text_view name, jinja_value *o
     b->uses_automatic |= name.size == 0;
     b->uses_numbers |= digits;
     if (b->uses_automatic && b->uses_numbers)
-        return jinja_fail(b->render, "format: {} and {0} do not go together");
+        return jinja_fail(b->render, "format: {} and {0} cannot be mixed");
     if (name.size == 0)
         return numbered_argument(b, b->automatic++, out);
     if (digits)
@@ -419,7 +419,7 @@ static avo_status first_argument(brace_format *b, text_view name, jinja_value *o
             return AVO_OK;
         }
     }
-    return jinja_fail(b->render, "format: there is no argument '%.*s'", TEXT_ARGUMENT(name));
+    return jinja_fail(b->render, "format: argument '%.*s' is missing", TEXT_ARGUMENT(name));
 }
 
 /* name, then .attribute and [key]. */
@@ -435,7 +435,7 @@ static avo_status field_value(brace_format *b, size_t begin, size_t end, jinja_v
         while (at < end && (bracket ? data[at] != ']' : data[at] != '.' && data[at] != '['))
             at++;
         if (at == part || (bracket && at == end))
-            return jinja_fail(b->render, "format: a bad field name");
+            return jinja_fail(b->render, "format: invalid field name");
         jinja_value key;
         AVO_TRY(jinja_text_part(b->render, b->format, part, at, &key));
         if (!bracket) {
@@ -452,7 +452,7 @@ static avo_status field_value(brace_format *b, size_t begin, size_t end, jinja_v
         AVO_TRY(jinja_get_item(b->render, *out, key, out));
         at++;
         if (at < end && data[at] != '.' && data[at] != '[')
-            return jinja_fail(b->render, "format: a bad field name");
+            return jinja_fail(b->render, "format: invalid field name");
     }
     return AVO_OK;
 }
@@ -504,7 +504,7 @@ static avo_status parse_specification(brace_format *b, const jinja_text *text,
     }
     if (at < size)
         spec->type = data[at++];
-    return at == size ? AVO_OK : jinja_fail(b->render, "format: a bad format specification");
+    return at == size ? AVO_OK : jinja_fail(b->render, "format: invalid format specification");
 }
 
 /* Python's format(value, specification). */
@@ -516,7 +516,7 @@ static avo_status format_value(brace_format *b, jinja_value value, const jinja_t
     if (value.kind == JINJA_STRING) {
         if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.alternate ||
             spec.grouping != 0 || (spec.align == '=' && !spec.zero))
-            return jinja_fail(b->render, "format: a bad format specification for a string");
+            return jinja_fail(b->render, "format: invalid format specification for a string");
         if (spec.zero)
             spec.align = spec.align == '=' ? '<' : spec.align;
         return format_text(&b->out, value.text, &spec, '<');
@@ -529,13 +529,13 @@ static avo_status format_value(brace_format *b, jinja_value value, const jinja_t
     bool float_type = spec.type != 0 && strchr("eEfFgG%", spec.type) != NULL;
     if (whole && (spec.type == 0 || integer_type)) {
         if (spec.precision >= 0)
-            return jinja_fail(b->render, "format: an integer has no precision");
+            return jinja_fail(b->render, "format: an integer cannot have a precision");
         if (spec.grouping != 0 && integer_type && spec.type != 'd')
             return jinja_unsupported(b->render, "groups of digits that are not decimal");
         return format_integer(&b->out, jinja_integer_of(value), value.trusted, &spec);
     }
     if (!float_type && !(spec.type == 0 && !whole))
-        return jinja_fail(b->render, "format: a bad type for a number");
+        return jinja_fail(b->render, "format: invalid type for a number");
     if (spec.alternate || (spec.grouping != 0 && spec.zero))
         return jinja_unsupported(b->render, "this format specification for a float");
     return format_float(&b->out, jinja_number_of(value), value.trusted, &spec);
@@ -560,7 +560,7 @@ static avo_status brace_field(brace_format *b, size_t begin, size_t end) {
         char conversion = at + 1 < end ? data[at + 1] : 0;
         at += 2;
         if ((at < end && data[at] != ':') || at > end)
-            return jinja_fail(b->render, "format: a bad conversion");
+            return jinja_fail(b->render, "format: invalid conversion");
         if (conversion == 'r')
             AVO_TRY(represent(b->render, value, &value));
         else if (conversion == 's')

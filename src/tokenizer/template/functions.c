@@ -29,7 +29,7 @@ static avo_status make_range(jinja_render *render, const jinja_arguments *argume
     int64_t given[3] = {0, 0, 1};
     for (size_t i = 0; i < arguments->count; i++) {
         if (!jinja_is_integer(arguments->items[i]))
-            return jinja_fail(render, "range wants integers, not %s",
+            return jinja_fail(render, "range needs integers, not %s",
                               jinja_type_name(arguments->items[i]));
         given[i] = jinja_integer_of(arguments->items[i]);
     }
@@ -74,7 +74,7 @@ static avo_status make_dict(jinja_render *render, const jinja_arguments *argumen
             jinja_sequence *pair;
             AVO_TRY(jinja_collect(render, pairs->items[i], &pair));
             if (pair->count != 2)
-                return jinja_fail(render, "dict wants pairs");
+                return jinja_fail(render, "dict needs pairs");
             AVO_TRY(jinja_dict_set(render, dict, pair->items[0], pair->items[1]));
         }
     }
@@ -94,7 +94,7 @@ static avo_status make_namespace(jinja_render *render, const jinja_arguments *ar
     for (size_t i = 0; i < dict->count; i++) {
         jinja_value key = dict->entries[i].key;
         if (jinja_is_string(key) && key.text->size > 0 && key.text->data[0] == '_')
-            return jinja_fail(render, "a namespace takes no attribute that begins with '_'");
+            return jinja_fail(render, "a namespace attribute must not begin with '_'");
     }
     *out = (jinja_value){.kind = JINJA_NAMESPACE, .dict = dict};
     return AVO_OK;

@@ -209,10 +209,10 @@ static avo_status begin(jinja_render *render, jinja_iterator *iterator) {
         return AVO_OK;
     }
     if (iterator->bad_arguments)
-        return jinja_fail(render, "the arguments of map, select or reject are wrong");
+        return jinja_fail(render, "wrong arguments of map, select or reject");
     if (iterator->walk == JINJA_WALK_DICT) {
         if (subject.kind != JINJA_DICT)
-            return jinja_fail(render, "items wants a dict, not %s", jinja_type_name(subject));
+            return jinja_fail(render, "items needs a dict, not %s", jinja_type_name(subject));
         iterator->dict = subject.dict;
         return AVO_OK;
     }

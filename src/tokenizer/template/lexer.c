@@ -43,8 +43,9 @@ static avo_status no_memory(jinja_lexer *lexer) {
 avo_status jinja_lexer_init(jinja_lexer *lexer, arena *arena, text_view source, avo_error *error) {
     *lexer = (jinja_lexer){.arena = arena, .line_starting = true, .error = error};
     if (source.size > TEMPLATE_SOURCE_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "chat template of %zu bytes; at most %zu",
-                           source.size, TEMPLATE_SOURCE_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "the chat template has %zu bytes, must have at most %zu", source.size,
+                           TEMPLATE_SOURCE_MAX);
     char *text = arena_take(arena, source.size + 1);
     if (text == NULL)
         return no_memory(lexer);
@@ -184,7 +185,7 @@ static avo_status skip_comment(jinja_lexer *lexer, size_t tag) {
             return AVO_OK;
         }
     }
-    return fail(lexer, tag, "comment without end: missing #}");
+    return fail(lexer, tag, "unterminated comment: missing #}");
 }
 
 /* One token outside of tags: data, or the begin of a tag. */
@@ -354,7 +355,7 @@ static avo_status take_escape(jinja_lexer *lexer, size_t *at, size_t end, char *
     if (digits > 0) {
         for (size_t i = 0; i < digits; i++) {
             if (*at >= end || !digit_of(byte_at(lexer, *at), 16, &digit))
-                return fail(lexer, begin, "bad escape in a string");
+                return fail(lexer, begin, "invalid escape in a string");
             code_point = code_point << 4 | (uint32_t)digit;
             (*at)++;
         }
@@ -370,7 +371,7 @@ static avo_status take_escape(jinja_lexer *lexer, size_t *at, size_t end, char *
         return AVO_OK;
     }
     if (code_point > 0x10FFFF || (code_point >= 0xD800 && code_point < 0xE000))
-        return fail(lexer, begin, "an escape that is no character is not supported");
+        return fail(lexer, begin, "an escape that is not a character is not supported");
     *size += utf8_encode(code_point, out + *size);
     return AVO_OK;
 }
@@ -388,7 +389,7 @@ static avo_status take_string(jinja_lexer *lexer, jinja_token *token) {
         end++;
     }
     if (end >= lexer->source.size)
-        return fail(lexer, lexer->at, "string without end");
+        return fail(lexer, lexer->at, "unterminated string");
     token->kind = TOKEN_STRING;
     lexer->at = end + 1;
     token->text = (text_view){lexer->source.data + begin, end - begin};
@@ -442,7 +443,7 @@ static avo_status take_operator(jinja_lexer *lexer, jinja_token *token) {
         AVO_TRY(open_bracket(lexer, byte == '(' ? ')' : byte == '[' ? ']' : '}'));
     if (byte == ')' || byte == ']' || byte == '}') {
         if (lexer->open_count == 0 || lexer->open[lexer->open_count - 1] != byte)
-            return fail(lexer, lexer->at, "a closing bracket that none opened");
+            return fail(lexer, lexer->at, "closing bracket without an opening one");
         lexer->open_count--;
     }
     token->kind = TOKEN_OPERATOR;

@@ -525,7 +525,7 @@ static avo_status format_map(jinja_render *render, const jinja_text *text,
     jinja_value mapping;
     AVO_TRY(one_argument(render, METHOD_format_map, arguments, 1, &mapping));
     if (mapping.kind != JINJA_DICT)
-        return jinja_fail(render, "format_map wants a dict");
+        return jinja_fail(render, "format_map needs a dict");
     jinja_arguments named = {0};
     AVO_TRY(jinja_take(render, mapping.dict->count, sizeof(jinja_keyword), &named.keywords));
     for (size_t i = 0; i < mapping.dict->count; i++)

@@ -188,7 +188,7 @@ static avo_status repeat(jinja_render *render, jinja_value value, int64_t times,
         jinja_builder_init(&builder, render);
         size_t total;
         if (!size_multiply(value.text->size, count, &total) || total > TEMPLATE_OUTPUT_MAX)
-            return jinja_limit(render, "a text longer than allowed");
+            return jinja_limit(render, "the text is longer than allowed");
         for (size_t i = 0; i < count && value.text->size > 0; i++) {
             AVO_TRY(jinja_charge(render, 1));
             AVO_TRY(jinja_builder_text(&builder, value.text));
@@ -199,7 +199,7 @@ static avo_status repeat(jinja_render *render, jinja_value value, int64_t times,
     }
     size_t total;
     if (!size_multiply(value.sequence->count, count, &total) || total > TEMPLATE_STEPS_MAX)
-        return jinja_limit(render, "a list longer than allowed");
+        return jinja_limit(render, "the list is longer than allowed");
     AVO_TRY(jinja_charge(render, total));
     jinja_sequence *result;
     AVO_TRY(jinja_sequence_new(render, total, &result));
@@ -294,7 +294,7 @@ static avo_status bound(jinja_render *render, jinja_value value, int64_t length,
     if (value.kind == JINJA_NONE)
         return AVO_OK;
     if (!jinja_is_integer(value))
-        return jinja_fail(render, "a slice wants integers, not %s", jinja_type_name(value));
+        return jinja_fail(render, "a slice needs integers, not %s", jinja_type_name(value));
     int64_t at = jinja_integer_of(value);
     if (at < 0)
         at = at < -length - 1 ? -1 : at + length;

@@ -281,7 +281,7 @@ static avo_status parse_dotted(jinja_parser *parser, text_view *name) {
     if (!jinja_at_operator(parser, '.'))
         return AVO_OK;
     return jinja_parse_fail(parser, parser->token.offset,
-                            "a filter or test with a dot in its name is not known");
+                            "unknown filter or test with a dot in its name");
 }
 
 /* The number of a filter or test; one that is not known is an error at once unless an if stands

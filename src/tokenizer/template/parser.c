@@ -114,7 +114,8 @@ avo_status jinja_node_new(jinja_parser *parser, jinja_node_kind kind, uint32_t o
 avo_status jinja_deeper(jinja_parser *parser) {
     if (parser->depth >= TEMPLATE_DEPTH_MAX)
         return jinja_fail_at(parser->error, parser->chat->source, parser->token.offset,
-                             AVO_ERROR_LIMIT, "nested more than %d deep", TEMPLATE_DEPTH_MAX);
+                             AVO_ERROR_LIMIT, "nested more than %d levels deep",
+                             TEMPLATE_DEPTH_MAX);
     parser->depth++;
     return AVO_OK;
 }
@@ -308,7 +309,7 @@ static avo_status parse_signature(jinja_parser *parser, jinja_macro_node *macro)
         AVO_TRY(jinja_intern(parser->chat, name, &macro->parameters[at], parser->error));
         for (uint32_t i = 0; i < at; i++)
             if (macro->parameters[i] == macro->parameters[at])
-                return jinja_parse_fail(parser, offset, "parameter '%.*s' is there twice",
+                return jinja_parse_fail(parser, offset, "parameter '%.*s' appears twice",
                                         TEXT_ARGUMENT(name));
         macro->explicit_caller |= macro->parameters[at] == parser->chat->symbol_caller;
         macro->parameter_count++;
@@ -317,7 +318,8 @@ static avo_status parse_signature(jinja_parser *parser, jinja_macro_node *macro)
         if (assign)
             AVO_TRY(jinja_parse_expression(parser, true, &macro->defaults[at]));
         else if (at > 0 && macro->defaults[at - 1] != NULL)
-            return jinja_parse_fail(parser, offset, "a parameter without default follows one with");
+            return jinja_parse_fail(parser, offset,
+                                    "a parameter without a default follows one with a default");
     }
     return jinja_advance(parser);
 }
@@ -372,7 +374,7 @@ static avo_status parse_call_block(jinja_parser *parser, uint32_t offset, jinja_
         AVO_TRY(parse_signature(parser, &node->macro));
     AVO_TRY(jinja_parse_expression(parser, true, &node->macro.call));
     if (node->macro.call->kind != NODE_CALL)
-        return jinja_parse_fail(parser, offset, "{%% call %%} wants a call");
+        return jinja_parse_fail(parser, offset, "{%% call %%} needs a call");
     *out = node;
     return parse_macro_body(parser, node, "endcall");
 }
@@ -504,7 +506,7 @@ static avo_status parse_statements(jinja_parser *parser, const char *const *ends
     }
     if (ends != NULL)
         return jinja_parse_fail(parser, parser->token.offset,
-                                "the template ends where {%% %s %%} is missing", ends[0]);
+                                "the template ends, but {%% %s %%} is missing", ends[0]);
     return AVO_OK;
 }
 

@@ -194,8 +194,7 @@ static avo_status represent_container(jinja_builder *builder, jinja_value value)
         return plain(builder, ">");
     }
     default:
-        return jinja_fail(builder->render, "%s has no text that could be printed",
-                          jinja_type_name(value));
+        return jinja_fail(builder->render, "%s cannot be printed", jinja_type_name(value));
     }
 }
 

@@ -71,7 +71,7 @@ avo_status jinja_limit(jinja_render *render, const char *what) {
 
 avo_status jinja_out_of_steps(jinja_render *render) {
     render->steps_left = 0;
-    return fail_here(render, AVO_ERROR_LIMIT, "more steps than a chat template may take");
+    return fail_here(render, AVO_ERROR_LIMIT, "the chat template takes more steps than allowed");
 }
 
 avo_status jinja_take(jinja_render *render, size_t count, size_t size, void *out) {
@@ -85,7 +85,8 @@ avo_status jinja_take(jinja_render *render, size_t count, size_t size, void *out
             return fail_here(render, AVO_ERROR_MEMORY, "out of memory");
     }
     if (memory == NULL)
-        return fail_here(render, AVO_ERROR_LIMIT, "more memory than a chat template may take");
+        return fail_here(render, AVO_ERROR_LIMIT,
+                         "the chat template takes more memory than allowed");
     memcpy(out, &memory, sizeof(memory));
     return AVO_OK;
 }

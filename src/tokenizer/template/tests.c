@@ -172,7 +172,7 @@ static avo_status test_alone(jinja_render *render, test_number number, jinja_val
         return AVO_OK;
     }
     *result = false;
-    return jinja_hashable(value) ? AVO_OK : jinja_fail(render, "this is no name");
+    return jinja_hashable(value) ? AVO_OK : jinja_fail(render, "the value is not a name");
 }
 
 static avo_status test_pair(jinja_render *render, test_number number, jinja_value value,

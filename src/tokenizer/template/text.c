@@ -97,7 +97,7 @@ void jinja_builder_init(jinja_builder *builder, jinja_render *render) {
 static avo_status reserve(jinja_builder *builder, size_t bytes) {
     size_t needed;
     if (!size_add(builder->size, bytes, &needed) || needed > TEMPLATE_OUTPUT_MAX)
-        return jinja_limit(builder->render, "a text longer than allowed");
+        return jinja_limit(builder->render, "the text is longer than allowed");
     AVO_TRY(jinja_charge_bytes(builder->render, bytes));
     if (needed <= builder->capacity)
         return AVO_OK;
@@ -157,7 +157,7 @@ avo_status jinja_builder_fill(jinja_builder *builder, const char *data, size_t s
                               bool trusted) {
     size_t total;
     if (!size_multiply(size, times, &total) || total > TEMPLATE_OUTPUT_MAX)
-        return jinja_limit(builder->render, "a text longer than allowed");
+        return jinja_limit(builder->render, "the text is longer than allowed");
     AVO_TRY(reserve(builder, total));
     size_t length = jinja_count_characters(data, size);
     for (size_t i = 0; i < times; i++)

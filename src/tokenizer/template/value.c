@@ -301,7 +301,7 @@ avo_status jinja_contains(jinja_render *render, jinja_value container, jinja_val
     switch ((jinja_kind)container.kind) {
     case JINJA_STRING:
         if (!jinja_is_string(item))
-            return jinja_fail(render, "'in' a string wants a string, not %s",
+            return jinja_fail(render, "'in' with a string needs a string, not %s",
                               jinja_type_name(item));
         AVO_TRY(jinja_charge_bytes(render, container.text->size));
         *contains = jinja_text_find(container.text, jinja_view_of(item.text), 0) != SIZE_MAX;

@@ -56,7 +56,8 @@ avo_status jinja_visit_expression(jinja_visitor *visitor, const jinja_node *node
         return AVO_OK;
     if (visitor->depth >= JINJA_EVALUATION_DEPTH_MAX)
         return jinja_fail_at(visitor->error, visitor->source, node->offset, AVO_ERROR_LIMIT,
-                             "an expression nested more than %d deep", JINJA_EVALUATION_DEPTH_MAX);
+                             "the expression is nested more than %d levels deep",
+                             JINJA_EVALUATION_DEPTH_MAX);
     bool inside = true;
     AVO_TRY(visitor->enter(visitor->context, node, &inside));
     if (!inside)
