@@ -9,7 +9,7 @@
 
 void run_record_init(run_record *record) {
     memset(record, 0, sizeof(*record));
-    record->result = (avo_generate_result)AVO_GENERATE_RESULT_INIT;
+    record->result = (avo_result)AVO_RESULT_INIT;
     buffer_init(&record->text, NULL, SIZE_MAX);
     buffer_init(&record->ids, NULL, SIZE_MAX);
     buffer_init(&record->logprobs, NULL, SIZE_MAX);
@@ -114,7 +114,7 @@ static avo_status write_timing(buffer *out, const char *name, double value, cons
 }
 
 avo_status run_write_answer(const run_record *record, buffer *out) {
-    const avo_generate_result *result = &record->result;
+    const avo_result *result = &record->result;
     AVO_TRY(buffer_append_text(out, "\"text\":"));
     AVO_TRY(json_write_string(out, buffer_text(&record->text)));
     AVO_TRY(buffer_append_text(out, ",\"ids\":"));
@@ -145,7 +145,7 @@ avo_status run_write_answer(const run_record *record, buffer *out) {
 }
 
 avo_status run_write_json(const run_record *record, buffer *out) {
-    const avo_generate_result *result = &record->result;
+    const avo_result *result = &record->result;
     AVO_TRY(buffer_append_text(out, "{\"model\":"));
     AVO_TRY(json_write_string(out, text_from(record->model_name)));
     AVO_TRY(buffer_append_text(out, ",\"prompt\":"));

@@ -93,16 +93,33 @@ static double seconds_since(const job *job, uint64_t ns) {
     return ns == 0 ? 0.0 : clock_seconds(job->submitted_ns, ns);
 }
 
+static void name_stop(const job *job, avo_result *result) {
+    size_t index = 0;
+    if (result->finish == AVO_FINISH_STOP_TOKEN)
+        result->stop_token = job->stop_token;
+    if (result->finish != AVO_FINISH_STOP_STRING)
+        return;
+    result->stop_string = stop_matcher_found(job->text.stops, &index);
+    result->stop_index = (int32_t)index;
+}
+
 static void tell_finished(job *job, avo_finish finish) {
-    avo_request_result result = {.size = sizeof(result),
-                                 .finish = finish,
-                                 .prompt_tokens = job->prompt_tokens,
-                                 .reused_tokens = job->reused_tokens,
-                                 .new_tokens = job->delivered,
-                                 .preemptions = job->preemptions,
-                                 .queue_seconds = seconds_since(job, job->begun_ns),
-                                 .first_token_seconds = seconds_since(job, job->first_ns),
-                                 .total_seconds = seconds_since(job, job->over_ns)};
+    avo_result result = {.size = sizeof(result),
+                         .finish = finish,
+                         .stop_token = -1,
+                         .stop_index = -1,
+                         .prompt_tokens = job->prompt_tokens,
+                         .reused_tokens = job->reused_tokens,
+                         .new_tokens = job->delivered,
+                         .preemptions = job->preemptions,
+                         .queue_seconds = seconds_since(job, job->begun_ns),
+                         .first_token_seconds = seconds_since(job, job->first_ns),
+                         .total_seconds = seconds_since(job, job->over_ns)};
+    name_stop(job, &result);
+    if (job->first_ns > 0) {
+        result.prefill_seconds = clock_seconds(job->begun_ns, job->first_ns);
+        result.decode_seconds = clock_seconds(job->first_ns, job->over_ns);
+    }
     if (job->embedding != NULL && finish == AVO_FINISH_LENGTH) {
         result.embedding = job->embedding;
         result.embedding_width = job->scheduler->engine_limits.model->view.width;

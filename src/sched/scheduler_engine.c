@@ -193,9 +193,9 @@ static avo_status draw(avo_batch *batch, serve_slot *slot, bool *finished) {
     keep_choice(job, &choice);
     if (job->drawn == 1)
         job->first_ns = clock_now_ns();
-    answer_state state = {.ended = answer_token_stops(&job->limits, choice.token),
-                          .drawn = job->drawn,
-                          .computed = position};
+    bool stops = answer_token_stops(&job->limits, choice.token);
+    job->stop_token = stops ? choice.token : -1;
+    answer_state state = {.ended = stops, .drawn = job->drawn, .computed = position};
     if (job->watch.stops != NULL) {
         text_view ignored;
         AVO_TRY(answer_text_push(&job->watch, choice.token, state.ended, &ignored, &state.stopped,

@@ -36,6 +36,7 @@
 #include "base/arena.h"
 #include "engine/answer.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "model/model.h"
 #include "sched/core.h"
 #include "sched/cores.h"
@@ -121,6 +122,7 @@ typedef struct job {
     uint64_t last_ns; /* of its newest token */
     bool begun;       /* it was in a step */
     avo_finish finish;
+    int32_t stop_token; /* the token that ended it; −1: none */
     avo_error error;
 
     /* Under the lock. */

@@ -12,17 +12,6 @@
 
 /* ---- Tokens ---- */
 
-static avo_status tokenise(job *job, encoder *encoder, id_list *ids, avo_error *error) {
-    const avo_model *model = job->scheduler->engine_limits.model;
-    const avo_request *given = &job->given;
-    ids->count = 0;
-    if (given->text != NULL)
-        return model_encode_text(model, encoder, text_from(given->text), given->text_flags, ids,
-                                 error);
-    return model_encode_chat(model, encoder, given->messages, given->message_count, &job->chat, ids,
-                             error);
-}
-
 static avo_status take_answer_room(job *job, avo_error *error) {
     size_t answer = job->capacity - job->prompt_tokens;
     uint32_t wanted = job->sampling.top_logprobs;
@@ -123,7 +112,9 @@ static avo_status prepare_tokens(job *job, encoder *encoder, id_list *ids) {
     if (given->tokens != NULL) {
         AVO_TRY(take_tokens(job, given->tokens, given->token_count, error));
     } else {
-        AVO_TRY(tokenise(job, encoder, ids, error));
+        ids->count = 0;
+        AVO_TRY(request_encode(given, &job->chat, job->scheduler->engine_limits.model, encoder, ids,
+                               error));
         AVO_TRY(take_tokens(job, ids->ids, ids->count, error));
     }
     return check_handles(job, error);
