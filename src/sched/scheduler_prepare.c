@@ -21,7 +21,10 @@ static avo_status take_answer_room(job *job, avo_error *error) {
     job->logprobs = arena_take_array(&job->arena, answer + 1, sizeof(float));
     if (job->top_stride > 0 && answer > 0)
         job->tops = arena_take_array(&job->arena, answer * job->top_stride, sizeof(avo_logprob));
-    if (job->timeline == NULL || job->logprobs == NULL ||
+    bool stops = job->sequence.stops != NULL;
+    if (stops)
+        job->released = arena_take_array(&job->arena, answer + 1, sizeof(uint32_t));
+    if (job->timeline == NULL || job->logprobs == NULL || (stops && job->released == NULL) ||
         (job->top_stride > 0 && answer > 0 && job->tops == NULL))
         return status_no_memory(error, "an answer", job->capacity * sizeof(int32_t));
     return job_take_score_room(job, error);
@@ -39,12 +42,6 @@ static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo
     job->capacity = job->prompt_tokens;
     if (!job->given.no_answer)
         job->capacity += wanted == 0 || wanted > most ? most : wanted;
-    job->limits = (answer_limits){.model = s->engine_limits.model,
-                                  .stop_tokens = job->given.stop_tokens,
-                                  .stop_token_count = job->given.stop_token_count,
-                                  .ignore_end = job->given.ignore_end,
-                                  .max_new_tokens = wanted,
-                                  .context_max = s->context};
     AVO_TRY(take_answer_room(job, error));
     memcpy(job->timeline, tokens, count * sizeof(*tokens));
     return AVO_OK;

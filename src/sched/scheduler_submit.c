@@ -285,17 +285,30 @@ static avo_status copy_rules(job *job, const avo_request *request, avo_error *er
     return AVO_OK;
 }
 
-static avo_status open_texts(job *job, const avo_request *request, avo_error *error) {
+/* Stop strings that are wrong are refused here, at once. */
+static avo_status open_sequence(job *job, const avo_request *request, avo_error *error) {
     avo_scheduler *s = job->scheduler;
     const avo_model *model = s->engine_limits.model;
-    AVO_TRY(answer_text_open(&job->text, model, request->stop, request->stop_count, &s->text_room,
-                             s->allocator, error));
+    sequence_options options = {.model = model,
+                                .allocator = s->allocator,
+                                .request = &job->given,
+                                .sampling = &job->sampling,
+                                .context_max = s->context,
+                                .sampler_room = s->room,
+                                .text_room = &s->stop_room};
+    char *held = NULL;
+    job->given.stop = request->stop; /* the sequence copies them */
+    AVO_TRY(sequence_open(&job->sequence, &options, error));
+    job->given.stop = NULL;
+    if (request->stop_count > 0) {
+        held = arena_take(&job->arena, STOP_STRING_BYTES_MAX);
+        if (held == NULL)
+            return status_no_memory(error, "a request", STOP_STRING_BYTES_MAX);
+    }
+    sequence_text_open(&job->text, model, &s->text_room, held);
     if (job->text.exists)
         decode_stream_init(&job->prompt_text, model->tokenizer, false);
-    if (request->stop_count == 0)
-        return AVO_OK;
-    return answer_text_open(&job->watch, model, request->stop, request->stop_count, &s->watch_room,
-                            s->allocator, error);
+    return AVO_OK;
 }
 
 static avo_status job_open(avo_scheduler *s, const submission *submission, job **out,
@@ -336,7 +349,7 @@ static avo_status job_make(avo_scheduler *s, const submission *submission,
     if (status == AVO_OK)
         status = copy_rules(job, request, error);
     if (status == AVO_OK)
-        status = open_texts(job, request, error);
+        status = open_sequence(job, request, error);
     if (status != AVO_OK) {
         job_free(job);
         return status;
