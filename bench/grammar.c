@@ -142,14 +142,14 @@ static double measure_answer(avo_engine *engine, const avo_model *model, avo_gra
     avo_sampling sampling = AVO_SAMPLING_INIT;
     sampling.temperature = (float)temperature;
     sampling.top_p = temperature > 0.0 ? 0.95f : 1.0f;
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = ids;
     request.token_count = count;
     request.max_new_tokens = tokens;
     request.sampling = &sampling;
     request.ignore_end = true;
     request.grammar = grammar;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_result result = AVO_RESULT_INIT;
     if (avo_generate(engine, session, &request, &result, &error) != AVO_OK)
         die("generate", &error);
     avo_session_close(session);

@@ -93,8 +93,8 @@ static bool measure_empty(const avo_model *model, const backend *nothing, uint32
 
 static avo_status time_tokens(avo_engine *engine, avo_session *session, double *seconds,
                               avo_error *error) {
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = AVO_REQUEST_INIT;
+    avo_result result = AVO_RESULT_INIT;
     const int32_t prompt[] = {1};
     request.tokens = prompt;
     request.token_count = 1;

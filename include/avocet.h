@@ -107,7 +107,7 @@ typedef struct avo_allocator {
 } avo_allocator;
 
 /* Long work reports how far it is. Returning false cancels it: opening a model then gives
- * AVO_ERROR_CANCELLED, generation ends with AVO_FINISH_CANCELLED. */
+ * AVO_ERROR_CANCELLED. */
 typedef bool (*avo_progress_function)(void *context, const char *what, uint64_t done,
                                       uint64_t total);
 
@@ -734,7 +734,7 @@ AVO_API void avo_grammar_describe(avo_grammar *grammar, avo_grammar_info *info);
 /* Opens a grammar, or finds one that is open already; *grammar is a reference for the caller. */
 typedef avo_status (*avo_grammar_function)(void *context, avo_grammar **grammar, avo_error *error);
 
-/* ---- Generation --------------------------------------------------------------------------- */
+/* ---- Requests ----------------------------------------------------------------------------- */
 
 /* One generated token. `text` holds whole characters only and may be empty while one is
  * incomplete or a stop string may be forming. Text that was held back and turns out to be text
@@ -749,52 +749,134 @@ typedef struct avo_token_event {
     uint32_t top_count;
 } avo_token_event;
 
-/* Returning false ends the generation with AVO_FINISH_CANCELLED. */
-typedef bool (*avo_token_function)(void *context, const avo_token_event *event);
+/* How a request went. A time is 0 where that part of it never began. */
+typedef struct avo_result {
+    size_t size; /* avo_generate: set by the caller; in an event: sizeof of the library's struct */
+    avo_finish finish;
+    /* Which stop ended it. stop_token: the id, with AVO_FINISH_STOP_TOKEN; −1 otherwise, and where
+     * the grammar allows nothing more. stop_index: which of the request's stop strings, with
+     * AVO_FINISH_STOP_STRING; −1 otherwise. Of strings that end at the same byte the longest, of
+     * equal ones the first. */
+    int32_t stop_token, stop_index;
+    /* That string: of avo_generate the caller's own, in an event it lives for the call. Or NULL. */
+    const char *stop_string;
+    uint32_t prompt_tokens, reused_tokens, new_tokens;
+    uint32_t preemptions;
+    double queue_seconds;       /* from submission to the first step with it */
+    double prefill_seconds;     /* from there until the prompt is computed */
+    double first_token_seconds; /* from submission, or from the call */
+    double decode_seconds;      /* from the first token to the end */
+    double total_seconds;
+    const float *embedding; /* [embedding_width] where pooling was asked for; lives for the call */
+    uint32_t embedding_width;
+} avo_result;
+#define AVO_RESULT_INIT                                                                            \
+    {                                                                                              \
+        sizeof(avo_result), AVO_FINISH_STOP_TOKEN, -1, -1, NULL, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0,   \
+            0.0, NULL, 0                                                                           \
+    }
 
-typedef struct avo_generate_request {
-    size_t size; /* sizeof(avo_generate_request) */
+/* avo_generate tells of AVO_EVENT_PREFILL and AVO_EVENT_TOKEN and returns the end; the scheduler
+ * tells of everything but AVO_EVENT_PREFILL. */
+typedef enum avo_event_kind {
+    AVO_EVENT_TOKEN = 0,    /* `token` */
+    AVO_EVENT_FINISHED = 1, /* `result`; the last event */
+    AVO_EVENT_FAILED = 2,   /* `error`; the last event */
+    AVO_EVENT_PROMPT = 3,   /* `token`, of the prompt (prompt_logprobs), before the first answer */
+    AVO_EVENT_PREFILL = 4   /* after each chunk of the prompt: `done` of `total` tokens */
+} avo_event_kind;
+
+typedef struct avo_event {
+    size_t size; /* sizeof of the library's structure */
+    avo_event_kind kind;
+    uint64_t request; /* the number that submission gave; 0 from avo_generate */
+    size_t index;     /* of the request in its avo_scheduler_batch; 0 otherwise */
+    const avo_token_event *token;
+    const avo_result *result;
+    const avo_error *error;
+    uint64_t done, total;
+} avo_event;
+/* Returning false ends the request with AVO_FINISH_CANCELLED. avo_generate calls it on its own
+ * thread. The scheduler calls it on a delivery thread, one call at a time for one request, in
+ * order. It must not wait for long then: that delays other deliveries, never the engine. It may
+ * submit, cancel and describe, but must call neither avo_scheduler_batch nor avo_scheduler_drain
+ * nor avo_scheduler_close: they would wait for the thread that they were called by. */
+typedef bool (*avo_event_function)(void *context, const avo_event *event);
+
+typedef struct avo_named_adapter {
+    const char *name; /* in the scheduler's registry */
+    float weight;
+} avo_named_adapter;
+
+/* Hidden states behind the last norm, as one vector of the model's width, not normalised. */
+typedef enum avo_pooling {
+    AVO_POOLING_NONE = 0,
+    AVO_POOLING_MEAN = 1, /* over all tokens of the prompt */
+    AVO_POOLING_LAST = 2  /* of its last token */
+} avo_pooling;
+
+/* What to generate, for avo_generate and for a scheduler. A prompt is one of: tokens; messages;
+ * text. Submission copies what is pointed at; for avo_generate it must stay until the call returns.
+ * Fields marked (scheduler) must keep the value of AVO_REQUEST_INIT in avo_generate, which refuses
+ * them by name. */
+typedef struct avo_request {
+    size_t size; /* sizeof(avo_request) */
     const int32_t *tokens;
     size_t token_count;
+    const avo_message *messages; /* rendered with the model's template */
+    size_t message_count;
+    const avo_chat_options *chat;
+    const char *text;                /* continued as it is; terminated */
+    uint32_t text_flags;             /* AVO_TOKENIZE_… */
+    const avo_adapter_use *adapters; /* (scheduler) a session has its own; or by name: */
+    size_t adapter_count;
+    const avo_named_adapter *named_adapters; /* (scheduler) */
+    size_t named_adapter_count;
     uint32_t max_new_tokens;      /* 0: until the context is full */
     const avo_sampling *sampling; /* NULL: greedy */
     const char *const *stop;      /* strings that end the text and are not part of it */
     size_t stop_count;
     const int32_t *stop_tokens; /* beside the model's own */
     size_t stop_token_count;
-    bool ignore_end; /* go on after the model's end tokens */
-    avo_token_function on_token;
-    void *on_token_context;
-    avo_progress_function on_prefill; /* after each chunk of the prompt; false ends it there */
-    void *on_prefill_context;
-    avo_grammar *grammar; /* NULL: any answer */
-} avo_generate_request;
-#define AVO_GENERATE_REQUEST_INIT                                                                  \
+    bool ignore_end;     /* go on after the model's end tokens */
+    const char *tenant;  /* (scheduler) fairness is between tenants, and their adapters */
+    float tenant_weight; /* (scheduler) 0: 1; otherwise 0.001 to 1e9 */
+    uint32_t priority;   /* (scheduler) 0…15, 0 is served first; default 8 */
+    /* (scheduler) Seconds from submission; 0: none. One that passes ends the request with
+     * AVO_FINISH_DEADLINE; one that cannot be met any more, before its prompt is begun, fails it
+     * with AVO_ERROR_DEADLINE. */
+    double first_token_deadline;
+    double deadline;        /* (scheduler) for the whole answer */
+    const char *cache_salt; /* (scheduler) prefixes are shared only with requests of equal salt */
+    avo_event_function on_event;
+    void *on_event_context;
+    avo_grammar *grammar; /* a reference is taken; NULL: any answer */
+    /* (scheduler) An AVO_EVENT_PROMPT for every token of the prompt: its logprob given those before
+     * it (NaN for the first) and sampling's top_logprobs. Nothing is reused of the prefix cache. */
+    bool prompt_logprobs;
+    bool no_answer;      /* (scheduler) compute the prompt alone; ends with AVO_FINISH_LENGTH */
+    avo_pooling pooling; /* (scheduler) the result has an embedding of the prompt; needs no_answer
+                          */
+    /* (scheduler) Instead of `grammar`, where it must still be compiled: called once, by a
+     * tokenizer thread, when there was room for the request. An error fails the request. */
+    avo_grammar_function open_grammar;
+    void *open_grammar_context;
+} avo_request;
+#define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
-        sizeof(avo_generate_request), NULL, 0, 0, NULL, NULL, 0, NULL, 0, false, NULL, NULL, NULL, \
-            NULL, NULL                                                                             \
+        sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
+            NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
+            AVO_POOLING_NONE, NULL, NULL                                                           \
     }
 
-typedef struct avo_generate_result {
-    size_t size; /* sizeof(avo_generate_result), set by the caller */
-    avo_finish finish;
-    uint32_t prompt_tokens;
-    uint32_t new_tokens;
-    double prefill_seconds;
-    double first_token_seconds; /* from the call to the first token */
-    double decode_seconds;      /* from the first token to the last */
-} avo_generate_result;
-#define AVO_GENERATE_RESULT_INIT                                                                   \
-    { sizeof(avo_generate_result), AVO_FINISH_STOP_TOKEN, 0, 0, 0.0, 0.0, 0.0 }
-
-/* Appends the request's tokens (none: goes on with the answer) to the session and generates. The
- * session keeps prompt and answer, so that the next turn of a conversation continues it. Draws are
- * keyed by seed and position in the timeline, in ring mode by the place among all tokens that it
- * ever had, which never comes again; penalties see the whole timeline, and nothing that a ring has
- * forgotten. `result` may be NULL. */
+/* Appends the prompt (none: goes on with the answer) to the session and generates. The session
+ * keeps prompt and answer, so that the next turn of a conversation continues it. Draws are keyed by
+ * seed and position in the timeline, in ring mode by the place among all tokens that it ever had,
+ * which never comes again; penalties see the whole timeline, and nothing that a ring has forgotten.
+ * `result` may be NULL. */
 AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *session,
-                                             const avo_generate_request *request,
-                                             avo_generate_result *result, avo_error *error);
+                                             const avo_request *request, avo_result *result,
+                                             avo_error *error);
 
 /* ---- Scheduler ---------------------------------------------------------------------------- */
 
@@ -840,107 +922,11 @@ AVO_API void avo_scheduler_close(avo_scheduler *scheduler);
  * nothing is left. */
 AVO_API bool avo_scheduler_drain(avo_scheduler *scheduler, double seconds);
 
-typedef enum avo_event_kind {
-    AVO_EVENT_TOKEN = 0,    /* `token` */
-    AVO_EVENT_FINISHED = 1, /* `result`; the last event */
-    AVO_EVENT_FAILED = 2,   /* `error`; the last event */
-    AVO_EVENT_PROMPT = 3    /* `token`, of the prompt (prompt_logprobs), before the first answer */
-} avo_event_kind;
-
-typedef struct avo_request_result {
-    size_t size; /* sizeof of the library's structure */
-    avo_finish finish;
-    uint32_t prompt_tokens, reused_tokens, new_tokens;
-    uint32_t preemptions;
-    double queue_seconds;       /* from submission to the first step with it */
-    double first_token_seconds; /* from submission */
-    double total_seconds;
-    const float *embedding; /* [embedding_width] where pooling was asked for; lives for the call */
-    uint32_t embedding_width;
-} avo_request_result;
-
-typedef struct avo_event {
-    size_t size; /* sizeof of the library's structure */
-    avo_event_kind kind;
-    uint64_t request; /* the number that submission gave */
-    size_t index;     /* of the request in its avo_scheduler_batch; 0 otherwise */
-    const avo_token_event *token;
-    const avo_request_result *result;
-    const avo_error *error;
-} avo_event;
-/* Called by a delivery thread, one call at a time for one request, in order. Must not wait for
- * long: it delays other deliveries, never the engine. May submit, cancel and describe, but must
- * call neither avo_scheduler_batch nor avo_scheduler_drain nor avo_scheduler_close: they would wait
- * for the thread that they were called by. Returning false cancels the request. */
-typedef bool (*avo_event_function)(void *context, const avo_event *event);
-
-typedef struct avo_named_adapter {
-    const char *name; /* in the scheduler's registry */
-    float weight;
-} avo_named_adapter;
-
-/* Hidden states behind the last norm, as one vector of the model's width, not normalised. */
-typedef enum avo_pooling {
-    AVO_POOLING_NONE = 0,
-    AVO_POOLING_MEAN = 1, /* over all tokens of the prompt */
-    AVO_POOLING_LAST = 2  /* of its last token */
-} avo_pooling;
-
-/* What is pointed at is copied by submission. A prompt is one of: tokens; messages; text. A text,
- * or messages together, of more bytes than the context could have in tokens of the longest kind
- * (but 64 KiB are always looked at) are refused with AVO_ERROR_CONTEXT before they are copied. */
-typedef struct avo_request {
-    size_t size; /* sizeof(avo_request) */
-    const int32_t *tokens;
-    size_t token_count;
-    const avo_message *messages; /* rendered with the model's template */
-    size_t message_count;
-    const avo_chat_options *chat;
-    const char *text;                /* continued as it is; terminated */
-    uint32_t text_flags;             /* AVO_TOKENIZE_… */
-    const avo_adapter_use *adapters; /* or by name: */
-    size_t adapter_count;
-    const avo_named_adapter *named_adapters;
-    size_t named_adapter_count;
-    uint32_t max_new_tokens;
-    const avo_sampling *sampling; /* NULL: greedy */
-    const char *const *stop;
-    size_t stop_count;
-    const int32_t *stop_tokens;
-    size_t stop_token_count;
-    bool ignore_end;
-    const char *tenant;  /* fairness is between tenants, and between adapters of one */
-    float tenant_weight; /* 0: 1; otherwise 0.001 to 1e9 */
-    uint32_t priority;   /* 0…15, 0 is served first; default 8 */
-    /* Seconds from submission; 0: none. One that passes ends the request with AVO_FINISH_DEADLINE;
-     * one that cannot be met any more, before its prompt is begun, fails it with
-     * AVO_ERROR_DEADLINE. */
-    double first_token_deadline;
-    double deadline;        /* for the whole answer */
-    const char *cache_salt; /* prefixes are shared only with requests of the same salt */
-    avo_event_function on_event;
-    void *on_event_context;
-    avo_grammar *grammar; /* a reference is taken; NULL: any answer */
-    /* An AVO_EVENT_PROMPT for every token of the prompt: its logprob given those before it (NaN for
-     * the first) and sampling's top_logprobs. Nothing is reused of the prefix cache. */
-    bool prompt_logprobs;
-    bool no_answer;      /* the prompt alone is computed; ends with AVO_FINISH_LENGTH */
-    avo_pooling pooling; /* the result has an embedding of the prompt; needs no_answer */
-    /* In the place of `grammar`, where it must still be compiled: called once, by a tokenizer
-     * thread, when there was room for the request. What it fails with, the request fails with. */
-    avo_grammar_function open_grammar;
-    void *open_grammar_context;
-} avo_request;
-#define AVO_REQUEST_INIT                                                                           \
-    {                                                                                              \
-        sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
-            NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE, NULL, NULL                                                           \
-    }
-
 /* AVO_ERROR_FULL: queue or tokens are at their maximum; *retry_seconds (may be NULL) says when to
- * try again. Checked before anything is tokenised. What is wrong with the request itself is said
- * here where it can be seen at once, else by an AVO_EVENT_FAILED. */
+ * try again. Checked before anything is tokenised. A text, or messages together, of more bytes than
+ * the context could have in tokens of the longest kind (but 64 KiB are always looked at) are
+ * refused with AVO_ERROR_CONTEXT before they are copied. What is wrong with the request itself is
+ * said here where it can be seen at once, else by an AVO_EVENT_FAILED. */
 AVO_API AVO_MUST_USE avo_status avo_scheduler_submit(avo_scheduler *scheduler,
                                                      const avo_request *request, uint64_t *number,
                                                      double *retry_seconds, avo_error *error);

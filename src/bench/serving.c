@@ -33,7 +33,7 @@ typedef struct serving_request {
     uint32_t token_count_seen;
     hash_stream *sum; /* of every event */
     uint64_t answer;
-    avo_request_result result;
+    avo_result result;
     bool ended, failed;
 } serving_request;
 
@@ -278,8 +278,9 @@ static avo_status serve(serving *run, serving_result *result, avo_error *error) 
 
 /* ---- One by one ---- */
 
-static bool on_token(void *context, const avo_token_event *event) {
-    sum_token(context, event);
+static bool on_event_alone(void *context, const avo_event *event) {
+    if (event->kind == AVO_EVENT_TOKEN)
+        sum_token(context, event->token);
     return true;
 }
 
@@ -290,14 +291,14 @@ static avo_status generate_alone(avo_engine *engine, serving_request *r, avo_err
     avo_session *session = NULL;
     AVO_TRY(avo_session_open(engine, &session_options, &session, error));
     hash_stream_begin(r->sum);
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = r->tokens;
     request.token_count = r->token_count;
     request.max_new_tokens = r->max_new_tokens;
     request.sampling = &r->sampling;
     request.ignore_end = true;
-    request.on_token = on_token;
-    request.on_token_context = r;
+    request.on_event = on_event_alone;
+    request.on_event_context = r;
     avo_status status = avo_generate(engine, session, &request, NULL, error);
     avo_session_close(session);
     return status;

@@ -108,8 +108,7 @@ static avo_status open_parts(const chat_flags *flags, const char *model_name, ch
 }
 
 static avo_status talk(const chat_flags *flags, const char *model_name, const chat_parts *parts,
-                       const avo_plan *plan, const avo_generate_request *request,
-                       avo_error *error) {
+                       const avo_plan *plan, const avo_request *request, avo_error *error) {
     char name[64];
     cli_short_name(model_name, name, sizeof(name));
     tui_options options = {
@@ -170,7 +169,7 @@ static int run(int argc, char **argv) {
     chat_parts parts = {0};
     avo_plan plan = AVO_PLAN_INIT;
     avo_error error = {0};
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     static sampling_values values;
     bool wrong = false;
     avo_status status = open_parts(&flags, argv[1], &parts, &plan, &error);

@@ -147,25 +147,23 @@ typedef struct run_stream {
     avo_status failure;
 } run_stream;
 
-static bool on_prefill(void *context, const char *what, uint64_t done, uint64_t total) {
-    (void)what;
-    (void)total;
-    run_record *record = context;
-    record->prefilled = done;
-    return !cli_interrupted();
-}
-
-static bool on_token(void *context, const avo_token_event *event) {
-    run_stream *stream = context;
-    stream->failure = run_record_token(stream->record, event);
+static bool on_token(run_stream *stream, const avo_token_event *token) {
+    stream->failure = run_record_token(stream->record, token);
     if (stream->failure != AVO_OK)
         return false;
-    if (!stream->json && event->text_bytes > 0) {
-        cli_print_untrusted(stdout, (text_view){event->text, event->text_bytes});
-        stream->at_line_begin = event->text[event->text_bytes - 1] == '\n';
-        if (!cli_output_works())
-            return false;
-    }
+    if (stream->json || token->text_bytes == 0)
+        return true;
+    cli_print_untrusted(stdout, (text_view){token->text, token->text_bytes});
+    stream->at_line_begin = token->text[token->text_bytes - 1] == '\n';
+    return cli_output_works();
+}
+
+static bool on_event(void *context, const avo_event *event) {
+    run_stream *stream = context;
+    if (event->kind == AVO_EVENT_PREFILL)
+        stream->record->prefilled = event->done;
+    else if (event->kind == AVO_EVENT_TOKEN && !on_token(stream, event->token))
+        return false;
     return !cli_interrupted();
 }
 
@@ -194,7 +192,7 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
 }
 
 static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
-                           const buffer *ids, avo_generate_request *request, avo_error *error) {
+                           const buffer *ids, avo_request *request, avo_error *error) {
     avo_session *session = NULL;
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
     options.adapters = record->uses;
@@ -205,10 +203,8 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
     request->token_count = ids->size / sizeof(int32_t);
     request->max_new_tokens = flags->max_new_tokens;
     request->ignore_end = flags->ignore_end;
-    request->on_token = on_token;
-    request->on_token_context = &stream;
-    request->on_prefill = on_prefill;
-    request->on_prefill_context = record;
+    request->on_event = on_event;
+    request->on_event_context = &stream;
     record->begin_ns = clock_now_ns();
     avo_status status = run_grammar_open(flags, record->model, &request->grammar, error);
     if (status == AVO_OK)
@@ -250,7 +246,7 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     AVO_TRY(cli_model_open(record->model_name, model, error));
     AVO_TRY(go_on(error));
     uint64_t opened = clock_now_ns();
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     sampling_values values;
     if (!sampling_flags_apply(&command_run, &flags->sampling, *model, &values, &request)) {
         *wrong = true;

@@ -350,7 +350,7 @@ static avo_status read_line(prompt_line *line, text_view text, const prompt_defa
 }
 
 void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults) {
-    const avo_generate_request *given = defaults->request;
+    const avo_request *given = defaults->request;
     arena_init(&line->arena, NULL, SIZE_MAX);
     line->sampling = *given->sampling;
     line->request = (avo_request)AVO_REQUEST_INIT;

@@ -51,7 +51,7 @@ typedef struct run_record {
     uint64_t begin_ns;                 /* of avo_generate */
     double load_seconds, tokenize_seconds;
     uint64_t prefilled; /* tokens of the prompt that were computed */
-    avo_generate_result result;
+    avo_result result;
     const run_adapters *adapters; /* and which of them were applied */
     avo_adapter_use uses[AVO_ADAPTERS_MAX];
     size_t use_count;
@@ -142,8 +142,8 @@ typedef struct prompt_defaults {
     const run_flags *flags;
     const avo_model *model;
     const run_adapters *adapters;
-    const avo_generate_request *request; /* sampling and stops */
-    bool chat;                           /* prompts go through the template */
+    const avo_request *request; /* sampling and stops */
+    bool chat;                  /* prompts go through the template */
     run_grammar_last *last_grammar;
 } prompt_defaults;
 /* Fills line->request or line->error. */

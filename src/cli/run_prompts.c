@@ -23,7 +23,6 @@ typedef struct prompt_job {
     struct prompt_run *run;
     prompt_line line;
     run_record record;
-    avo_request_result result;
     bool ended, printed;
 } prompt_job;
 
@@ -61,7 +60,7 @@ static void write_error(json_writer *w, const prompt_job *job) {
 }
 
 static void write_result(json_writer *w, const prompt_job *job) {
-    const avo_request_result *result = &job->result;
+    const avo_result *result = &job->record.result;
     run_write_answer(w, &job->record);
     json_member_u64(w, "reused_tokens", result->reused_tokens);
     json_member_u64(w, "preemptions", result->preemptions);
@@ -141,13 +140,10 @@ static bool on_event(void *context, const avo_event *event) {
         more = job->run->failure == AVO_OK && !cli_interrupted();
     } else {
         if (event->kind == AVO_EVENT_FINISHED) {
-            job->result = *event->result;
+            job->record.result = *event->result;
             if (run_record_embedding(&job->record, event->result->embedding,
                                      event->result->embedding_width) != AVO_OK)
                 job->run->failure = AVO_ERROR_MEMORY;
-            job->record.result.finish = event->result->finish;
-            job->record.result.prompt_tokens = event->result->prompt_tokens;
-            job->record.result.new_tokens = event->result->new_tokens;
         }
         on_job_end(job, event->error);
     }
@@ -296,7 +292,7 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     const run_flags *flags = run->flags;
     AVO_TRY(read_file(run, error));
     AVO_TRY(cli_model_open(model_name, &run->model, error));
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     sampling_values values;
     if (!sampling_flags_apply(&command_run, &flags->sampling, run->model, &values, &request)) {
         *wrong = true;

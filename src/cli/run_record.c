@@ -8,7 +8,7 @@
 
 void run_record_init(run_record *record) {
     memset(record, 0, sizeof(*record));
-    record->result = (avo_generate_result)AVO_GENERATE_RESULT_INIT;
+    record->result = (avo_result)AVO_RESULT_INIT;
     buffer_init(&record->text, NULL, SIZE_MAX);
     buffer_init(&record->ids, NULL, SIZE_MAX);
     buffer_init(&record->logprobs, NULL, SIZE_MAX);
@@ -98,7 +98,7 @@ static void write_items(json_writer *w, const char *key, const buffer *items) {
 }
 
 void run_write_answer(json_writer *w, const run_record *record) {
-    const avo_generate_result *result = &record->result;
+    const avo_result *result = &record->result;
     json_member_text(w, "text", buffer_text(&record->text));
     json_member_array_begin(w, "ids");
     for (size_t at = 0; at < record->ids.size; at += sizeof(int32_t)) {

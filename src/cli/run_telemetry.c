@@ -26,7 +26,7 @@ static bool print_row(void *context, const char *text, size_t bytes) {
 }
 
 avo_status run_telemetry_write(const char *path, const run_record *record, avo_error *error) {
-    const avo_generate_result *result = &record->result;
+    const avo_result *result = &record->result;
     size_t count = record->arrivals.size / sizeof(uint64_t);
     double *seconds = calloc(count + 1, sizeof(double));
     if (seconds == NULL)

@@ -89,8 +89,7 @@ static bool parse_bias(const cli_command *command, const char *text, uint32_t vo
 }
 
 static bool apply_lists(const cli_command *command, const sampling_flags *flags,
-                        uint32_t vocabulary, sampling_values *values,
-                        avo_generate_request *request) {
+                        uint32_t vocabulary, sampling_values *values, avo_request *request) {
     for (size_t i = 0; i < flags->bias.count; i++)
         if (!parse_bias(command, flags->bias.items[i], vocabulary, &values->bias[i]))
             return false;
@@ -114,8 +113,7 @@ static bool apply_lists(const cli_command *command, const sampling_flags *flags,
 }
 
 bool sampling_flags_apply(const cli_command *command, const sampling_flags *flags,
-                          const avo_model *model, sampling_values *values,
-                          avo_generate_request *request) {
+                          const avo_model *model, sampling_values *values, avo_request *request) {
     avo_model_info info = AVO_MODEL_INFO_INIT;
     avo_model_describe(model, &info);
     values->sampling = (avo_sampling)AVO_SAMPLING_INIT;

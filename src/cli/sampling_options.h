@@ -32,7 +32,6 @@ typedef struct sampling_values {
 /* Flags over the model's own generation defaults over ours. False: a flag was wrong and it was
  * printed. `values` must live as long as the request. */
 bool sampling_flags_apply(const cli_command *command, const sampling_flags *flags,
-                          const avo_model *model, sampling_values *values,
-                          avo_generate_request *request);
+                          const avo_model *model, sampling_values *values, avo_request *request);
 
 #endif

@@ -177,10 +177,14 @@ void batch_lay_rows(avo_batch *batch, uint32_t number) {
 }
 
 /* Rows for the tokens [computed, computed + rows) of the timeline. */
-static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, uint32_t logits) {
+static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, uint32_t drafts,
+                        uint32_t logits) {
     uint32_t entry = batch->entry_count++;
-    batch->entries[entry] = (batch_entry){
-        .session = session, .serial = session->serial, .rows = rows, .logit_count = logits};
+    batch->entries[entry] = (batch_entry){.session = session,
+                                          .serial = session->serial,
+                                          .rows = rows,
+                                          .drafts = drafts,
+                                          .logit_count = logits};
     batch_lay_rows(batch, entry);
     session->batch = batch;
 }
@@ -217,7 +221,7 @@ avo_status session_catch_up(avo_session *session, uint32_t rows, avo_error *erro
     avo_batch_clear(batch);
     avo_status status = take_pages(batch, session, session->computed + rows);
     if (status == AVO_OK) {
-        append_rows(batch, session, rows, 0);
+        append_rows(batch, session, rows, 0, 0);
         status = avo_step(engine, batch);
     }
     if (status == AVO_OK)
@@ -253,8 +257,8 @@ static avo_status add_to_ring(avo_batch *batch, avo_session *session, const int3
     return AVO_OK;
 }
 
-avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const int32_t *tokens,
-                                size_t count, size_t logits) {
+static avo_status add_rows(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                           size_t count, uint32_t drafts, size_t logits) {
     AVO_TRY(check_session(batch, session));
     if (session->ring_window > 0)
         AVO_TRY(add_to_ring(batch, session, tokens, &count, logits));
@@ -268,8 +272,19 @@ avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const in
     /* Behind the timeline's end until the step makes them part of it. */
     if (count > 0 && session->ring_window == 0)
         memcpy(session->tokens + session->count, tokens, count * sizeof(*tokens));
-    append_rows(batch, session, (uint32_t)rows, (uint32_t)logits);
+    append_rows(batch, session, (uint32_t)rows, drafts, (uint32_t)logits);
     return AVO_OK;
+}
+
+avo_status avo_batch_add_scored(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                                size_t count, size_t logits) {
+    return add_rows(batch, session, tokens, count, 0, logits);
+}
+
+avo_status engine_batch_add_drafts(avo_batch *batch, avo_session *session, const int32_t *tokens,
+                                   size_t count, uint32_t drafts) {
+    assert(drafts <= count);
+    return add_rows(batch, session, tokens, count, drafts, (size_t)drafts + 1);
 }
 
 avo_status avo_batch_add(avo_batch *batch, avo_session *session, const int32_t *tokens,

@@ -54,6 +54,13 @@ AVO_MUST_USE avo_status engine_step_begin(avo_batch *batch);
 AVO_MUST_USE avo_status engine_step_compute(avo_batch *batch);
 void engine_step_end(avo_batch *batch);
 
+/* avo_batch_add of tokens of which the last `drafts` may turn out to be wrong: they have logits, as
+ * the token before them has, and become part of the timeline as far as a sequence accepts them
+ * (sequence.h). No ring may turn within them. */
+AVO_MUST_USE avo_status engine_batch_add_drafts(avo_batch *batch, avo_session *session,
+                                                const int32_t *tokens, size_t count,
+                                                uint32_t drafts);
+
 /* Pages for the first `length` tokens of a session that is in no batch, before they come; false:
  * there are none. A batch that adds no more than that then finds its pages. */
 bool engine_session_reserve(avo_session *session, uint32_t length);

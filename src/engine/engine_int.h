@@ -153,6 +153,9 @@ void session_publish(avo_session *session);
 /* Makes tokens part of the timeline, to be computed by whatever comes next. The caller has seen
  * that they fit; a ring makes them fit. */
 void session_append(avo_session *session, const int32_t *tokens, size_t count);
+/* Behind a step with drafts, when `computed` says how many of its rows were accepted: gives back
+ * the pages of the others and lets other sessions find the full ones. */
+void session_settle(avo_session *session);
 /* Computes up to `rows` of the tokens that the timeline owes, by a step of their own. */
 AVO_MUST_USE avo_status session_catch_up(avo_session *session, uint32_t rows, avo_error *error);
 
@@ -193,6 +196,8 @@ typedef struct batch_entry {
     avo_session *session; /* NULL: closed meanwhile */
     uint64_t serial;
     uint32_t rows;
+    uint32_t
+        drafts; /* of these, the last ones: not part of the timeline before they are accepted */
     uint32_t logit_first;
     uint32_t logit_count;
 } batch_entry;

@@ -267,6 +267,11 @@ void session_publish(avo_session *session) {
                     session->computed, &session->table);
 }
 
+void session_settle(avo_session *session) {
+    pages_shrink(kv_pool_pages(session->engine->kv), &session->table, session->computed);
+    session_publish(session);
+}
+
 void avo_engine_kv(const avo_engine *engine, avo_kv_info *info) {
     pages_counts counts = pages_count(kv_pool_pages(engine->kv));
     avo_kv_info full = {.page_tokens = KV_PAGE_TOKENS,

@@ -61,7 +61,7 @@ avo_status engine_step_compute(avo_batch *batch) {
 void engine_step_end(avo_batch *batch) {
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         avo_session *session = batch->entries[i].session;
-        session->computed += batch->entries[i].rows;
+        session->computed += batch->entries[i].rows - batch->entries[i].drafts;
         if (session->count < session->computed)
             session->count = session->computed;
         session->batch = NULL;

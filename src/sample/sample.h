@@ -107,5 +107,8 @@ AVO_MUST_USE avo_status stop_matcher_push(stop_matcher *matcher, const char *tex
                                           bool *stopped, avo_error *error);
 /* The end without a stop: what was held is text after all. */
 void stop_matcher_finish(stop_matcher *matcher, const char **released, size_t *released_bytes);
+/* The string that has stopped it, terminated, and which one that was; NULL: none has. Lives as long
+ * as the matcher. */
+const char *stop_matcher_found(const stop_matcher *matcher, size_t *index);
 
 #endif

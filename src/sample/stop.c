@@ -24,6 +24,7 @@ struct stop_matcher {
     buffer pending;       /* text that is held, behind what was released last */
     size_t released_size; /* of `pending`, handed out by the last push */
     bool stopped;
+    size_t found; /* which string, once stopped */
 };
 
 static void compute_borders(const char *text, uint32_t length, uint32_t *borders) {
@@ -119,13 +120,15 @@ static bool automaton_step(stop_automaton *automaton, char byte) {
     return matched == automaton->length;
 }
 
-/* The length of the longest string that ends with this byte; 0: none does. */
+/* The length of the longest string that ends with this byte, which is `found`; 0: none does. */
 static uint32_t step_all(stop_matcher *matcher, char byte) {
     uint32_t longest = 0;
     for (size_t i = 0; i < matcher->count; i++) {
         stop_automaton *automaton = &matcher->automata[i];
-        if (automaton_step(automaton, byte) && automaton->length > longest)
-            longest = automaton->length;
+        if (!automaton_step(automaton, byte) || automaton->length <= longest)
+            continue;
+        longest = automaton->length;
+        matcher->found = i;
     }
     return longest;
 }
@@ -183,4 +186,11 @@ void stop_matcher_finish(stop_matcher *matcher, const char **released, size_t *r
     *released = matcher->pending.size > 0 ? matcher->pending.data : "";
     *released_bytes = matcher->pending.size;
     matcher->released_size = matcher->pending.size;
+}
+
+const char *stop_matcher_found(const stop_matcher *matcher, size_t *index) {
+    if (!matcher->stopped)
+        return NULL;
+    *index = matcher->found;
+    return matcher->automata[matcher->found].text;
 }

@@ -145,11 +145,8 @@ void job_free(job *job) {
     const avo_allocator *allocator = job->scheduler->allocator;
     for (size_t i = 0; i < job->use_count; i++)
         adapter_release(job->uses[i].adapter);
-    grammar_matcher_close(job->matcher);
+    sequence_close(&job->sequence);
     avo_grammar_close(job->given.grammar);
-    sampler_close(job->sampler);
-    answer_text_close(&job->watch);
-    answer_text_close(&job->text);
     arena_free(&job->texts);
     arena_free(&job->arena);
     allocator_give(allocator, job, sizeof(*job));
@@ -291,8 +288,8 @@ static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     s->cancels = allocator_take_array(s->allocator, s->live_max, sizeof(uint64_t));
     s->slots = allocator_take_array(s->allocator, running, sizeof(serve_slot));
     if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL ||
-        buffer_reserve(&s->watch_room, ANSWER_TEXT_FIRST) != AVO_OK ||
-        buffer_reserve(&s->text_room, ANSWER_TEXT_FIRST) != AVO_OK)
+        buffer_reserve(&s->stop_room, SEQUENCE_TEXT_FIRST) != AVO_OK ||
+        buffer_reserve(&s->text_room, SEQUENCE_TEXT_FIRST) != AVO_OK)
         return status_no_memory(error, "the scheduler", s->live_max * sizeof(job *));
     return AVO_OK;
 }
@@ -303,9 +300,9 @@ static avo_status open_lane(avo_scheduler *s, uint32_t number, avo_error *error)
     AVO_TRY(engine_batch_open(s->engine, number, &lane->batch, error));
     lane->finished = allocator_take_array(s->allocator, running, sizeof(bool));
     lane->failed = allocator_take_array(s->allocator, running, sizeof(bool));
-    lane->drew = allocator_take_array(s->allocator, running, sizeof(bool));
+    lane->accepted = allocator_take_array(s->allocator, running, sizeof(uint32_t));
     lane->scored = allocator_take_array(s->allocator, running, sizeof(bool));
-    if (lane->finished == NULL || lane->failed == NULL || lane->drew == NULL ||
+    if (lane->finished == NULL || lane->failed == NULL || lane->accepted == NULL ||
         lane->scored == NULL)
         return status_no_memory(error, "the scheduler", running * sizeof(bool));
     return AVO_OK;
@@ -316,7 +313,7 @@ static void close_lane(avo_scheduler *s, serve_lane *lane) {
     avo_batch_close(lane->batch);
     allocator_give(s->allocator, lane->finished, running * sizeof(bool));
     allocator_give(s->allocator, lane->failed, running * sizeof(bool));
-    allocator_give(s->allocator, lane->drew, running * sizeof(bool));
+    allocator_give(s->allocator, lane->accepted, running * sizeof(uint32_t));
     allocator_give(s->allocator, lane->scored, running * sizeof(bool));
 }
 
@@ -400,8 +397,8 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
     s->allocator = limits.allocator;
     s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
     scheduler_count_pages(s);
-    buffer_init(&s->watch_room, s->allocator, ANSWER_TEXT_MAX);
-    buffer_init(&s->text_room, s->allocator, ANSWER_TEXT_MAX);
+    buffer_init(&s->stop_room, s->allocator, SEQUENCE_TEXT_MAX);
+    buffer_init(&s->text_room, s->allocator, SEQUENCE_TEXT_MAX);
     open_locks(s);
     avo_status status = plan_options(s, options, error);
     if (status == AVO_OK)
@@ -478,7 +475,7 @@ void avo_scheduler_close(avo_scheduler *s) {
     engine_leave(s->engine);
     sampler_room_close(s->room);
     encode_cache_close(s->encodings);
-    buffer_free(&s->watch_room);
+    buffer_free(&s->stop_room);
     buffer_free(&s->text_room);
     uint32_t running = s->options.running_max;
     allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(job *));

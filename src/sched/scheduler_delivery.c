@@ -35,9 +35,9 @@ static avo_status deliver_token(job *job) {
     uint32_t at = job->delivered;
     int32_t token = job->timeline[job->prompt_tokens + at];
     text_view text;
-    bool stopped;
-    AVO_TRY(answer_text_push(&job->text, token, answer_token_stops(&job->limits, token), &text,
-                             &stopped, &job->deliver_error));
+    AVO_TRY(sequence_text_push(&job->text, token, sequence_stops_at(&job->sequence, token),
+                               job->released == NULL ? 0 : job->released[at], &text,
+                               &job->deliver_error));
     job->delivered++;
     if (!tell_token(job, at, token, text))
         give_up(job);
@@ -70,23 +70,10 @@ static avo_status deliver_prompt(job *job) {
     return AVO_OK;
 }
 
-/* Text that was held back, as avo_generate gives it. */
-static avo_status deliver_rest(job *job, avo_finish *finish, avo_error *error) {
-    if (*finish == AVO_FINISH_STOP_STRING || *finish == AVO_FINISH_CANCELLED || job->delivered == 0)
-        return AVO_OK;
-    text_view text;
-    bool stopped;
-    AVO_TRY(answer_text_finish(&job->text, &text, &stopped, error));
-    if (text.size > 0)
-        (void)tell_token(job, job->delivered - 1, -1, text);
-    if (stopped) {
-        *finish = AVO_FINISH_STOP_STRING;
-        return AVO_OK;
-    }
-    text = answer_text_rest(&job->text);
-    if (text.size > 0)
-        (void)tell_token(job, job->delivered - 1, -1, text);
-    return AVO_OK;
+/* Text that was held back. */
+static void show_rest(void *context, text_view text) {
+    job *job = context;
+    (void)tell_token(job, job->delivered - 1, -1, text);
 }
 
 static double seconds_since(const job *job, uint64_t ns) {
@@ -94,15 +81,22 @@ static double seconds_since(const job *job, uint64_t ns) {
 }
 
 static void tell_finished(job *job, avo_finish finish) {
-    avo_request_result result = {.size = sizeof(result),
-                                 .finish = finish,
-                                 .prompt_tokens = job->prompt_tokens,
-                                 .reused_tokens = job->reused_tokens,
-                                 .new_tokens = job->delivered,
-                                 .preemptions = job->preemptions,
-                                 .queue_seconds = seconds_since(job, job->begun_ns),
-                                 .first_token_seconds = seconds_since(job, job->first_ns),
-                                 .total_seconds = seconds_since(job, job->over_ns)};
+    avo_result result = {.size = sizeof(result),
+                         .finish = finish,
+                         .stop_token = -1,
+                         .stop_index = -1,
+                         .prompt_tokens = job->prompt_tokens,
+                         .reused_tokens = job->reused_tokens,
+                         .new_tokens = job->delivered,
+                         .preemptions = job->preemptions,
+                         .queue_seconds = seconds_since(job, job->begun_ns),
+                         .first_token_seconds = seconds_since(job, job->first_ns),
+                         .total_seconds = seconds_since(job, job->over_ns)};
+    sequence_name_stop(&job->sequence, &result);
+    if (job->first_ns > 0) {
+        result.prefill_seconds = clock_seconds(job->begun_ns, job->first_ns);
+        result.decode_seconds = clock_seconds(job->first_ns, job->over_ns);
+    }
     if (job->embedding != NULL && finish == AVO_FINISH_LENGTH) {
         result.embedding = job->embedding;
         result.embedding_width = job->scheduler->engine_limits.model->view.width;
@@ -119,7 +113,7 @@ static void tell_failed(job *job, const avo_error *error) {
 /* The end that the listener sees: what it said with the last token counts like in avo_generate,
  * after stops and before lengths. */
 static avo_finish seen_finish(const job *job) {
-    bool last = job->delivered == job->drawn;
+    bool last = job->delivered == job->sequence.drawn;
     bool stops = job->finish == AVO_FINISH_STOP_TOKEN || job->finish == AVO_FINISH_STOP_STRING;
     return job->unwanted && !(last && stops) ? AVO_FINISH_CANCELLED : job->finish;
 }
@@ -135,7 +129,11 @@ static void last_event(job *job) {
     }
     avo_finish finish = seen_finish(job);
     avo_error error = {0};
-    if (deliver_rest(job, &finish, &error) == AVO_OK)
+    avo_status status = AVO_OK;
+    if (job->delivered > 0) /* the engine thread has left the sequence, and with it its matcher */
+        status =
+            sequence_text_finish(&job->text, job->sequence.stops, &finish, show_rest, job, &error);
+    if (status == AVO_OK)
         tell_finished(job, finish);
     else
         tell_failed(job, &error);

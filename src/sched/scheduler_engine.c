@@ -136,21 +136,23 @@ static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The session has what was computed of the timeline and, while it decodes, the last token drawn. */
 static bool add_entry(avo_scheduler *s, avo_batch *batch, const sched_entry *entry) {
     serve_slot *slot = &s->slots[entry->slot];
     job *job = slot->job;
-    if (!slot_prepare(s, slot))
+    if (!slot_prepare(slot))
         return false;
     bool draws = entry->draws && !job->given.no_answer;
-    avo_status status = avo_batch_add_scored(batch, slot->session, job->timeline + entry->first,
-                                             entry->rows, draws ? 1 : 0);
+    uint32_t first = avo_session_length(slot->session);
+    avo_status status = avo_batch_add_scored(batch, slot->session, job->timeline + first,
+                                             entry->first + entry->rows - first, draws ? 1 : 0);
     if (status != AVO_OK) {
         job->error = *avo_batch_error(batch);
         job->error.status = status;
         return false;
     }
     if (draws)
-        batch_want(batch, job->sampler);
+        sequence_want(&job->sequence, batch);
     return true;
 }
 
@@ -161,49 +163,45 @@ bool step_build(avo_scheduler *s, serve_lane *lane, const sched_plan *plan, uint
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         note_begin(s, s->slots[entry->slot].job, now);
-        lane->finished[i] = lane->drew[i] = lane->scored[i] = false;
+        lane->finished[i] = lane->scored[i] = false;
+        lane->accepted[i] = 0;
         lane->failed[i] = !add_entry(s, lane->batch, entry);
         any = any || !lane->failed[i];
     }
     return any;
 }
 
-static void keep_choice(job *job, const sample_choice *choice) {
-    uint32_t at = job->drawn++;
+/* A token was accepted: it waits with the request for delivery. */
+static bool keep_token(void *context, const sample_choice *choice, uint32_t released) {
+    job *job = context;
+    uint32_t at = job->sequence.drawn - 1;
+    if (at == 0)
+        job->first_ns = clock_now_ns();
     job->timeline[job->prompt_tokens + at] = choice->token;
     job->logprobs[at] = choice->logprob;
     if (job->tops != NULL)
         memcpy(job->tops + (size_t)at * job->top_stride, choice->top,
                job->top_stride * sizeof(*choice->top));
-    sampler_see_output(job->sampler, choice->token);
+    if (job->released != NULL)
+        job->released[at] = released;
+    return true;
 }
 
-/* Draws for one request; *finished: that was its last token. */
-static avo_status draw(avo_batch *batch, serve_slot *slot, bool *finished) {
-    job *job = slot->job;
-    sample_choice choice;
-    uint32_t position = job->prompt_tokens + job->drawn;
+/* Draws for one request; false: it has failed. */
+static bool draw(avo_batch *batch, job *job, uint32_t *accepted, bool *finished) {
     if (job->given.no_answer) {
         job->finish = AVO_FINISH_LENGTH;
         *finished = true;
-        return AVO_OK;
+        return true;
     }
-    AVO_TRY(answer_constrain(job->matcher, job->sampler, &job->error));
-    AVO_TRY(batch_draw(batch, slot->session, job->sampler, position, &choice, &job->error));
-    keep_choice(job, &choice);
-    if (job->drawn == 1)
-        job->first_ns = clock_now_ns();
-    answer_state state = {.ended = answer_token_stops(&job->limits, choice.token),
-                          .drawn = job->drawn,
-                          .computed = position};
-    if (job->watch.stops != NULL) {
-        text_view ignored;
-        AVO_TRY(answer_text_push(&job->watch, choice.token, state.ended, &ignored, &state.stopped,
-                                 &job->error));
-    }
-    AVO_TRY(answer_follow(job->matcher, choice.token, &state, &job->error));
-    *finished = answer_ends(&job->limits, &state, &job->finish);
-    return AVO_OK;
+    sequence_step step = {.batch = batch, .take = keep_token, .context = job};
+    sequence_outcome outcome;
+    avo_status status = sequence_accept(&job->sequence, &step, &outcome, &job->error);
+    *accepted = outcome.accepted;
+    *finished = outcome.finished;
+    if (outcome.finished)
+        job->finish = job->sequence.finish;
+    return status == AVO_OK;
 }
 
 void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
@@ -213,10 +211,9 @@ void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
         const sched_entry *entry = &plan->entries[i];
         if (lane->failed[i] || !entry->draws)
             continue;
-        serve_slot *slot = &s->slots[entry->slot];
-        lane->failed[i] = draw(lane->batch, slot, &lane->finished[i]) != AVO_OK;
-        lane->drew[i] = !lane->failed[i] && !slot->job->given.no_answer;
-        drawn += lane->drew[i];
+        lane->failed[i] =
+            !draw(lane->batch, s->slots[entry->slot].job, &lane->accepted[i], &lane->finished[i]);
+        drawn += lane->accepted[i];
     }
     note_stage(s, SPAN_SAMPLE, begin, drawn);
 }
@@ -228,7 +225,8 @@ void step_score(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
         if (lane->failed[i] || !(job_looks(slot->job) || slot->job->embedding != NULL))
             continue;
         lane->failed[i] = job_score(slot->job, lane->batch, slot->session, entry) != AVO_OK;
-        lane->drew[i] = lane->drew[i] && !lane->failed[i];
+        if (lane->failed[i])
+            lane->accepted[i] = 0; /* what it drew is not told */
         lane->scored[i] = !lane->failed[i] && slot->job->given.prompt_logprobs;
     }
 }
@@ -304,12 +302,12 @@ void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     pthread_mutex_lock(&s->lock);
     uint64_t now = clock_now_ns();
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (!lane->drew[i] && !lane->scored[i])
+        if (lane->accepted[i] == 0 && !lane->scored[i])
             continue;
         job *job = jobs_find(s, plan->entries[i].request);
-        job->produced = job->drawn;
+        job->produced += lane->accepted[i];
         job->scored = job_scored(job);
-        if (lane->drew[i])
+        for (uint32_t k = 0; k < lane->accepted[i]; k++)
             note_token(job, now);
         job_ready(job);
     }

@@ -12,11 +12,11 @@
  * JOB_PREPARING; the engine thread while it is JOB_TAKEN; the delivery thread its own part; and
  * what is marked (lock) whoever holds the lock.
  *
- * Stop strings decide whether the next step has a row for the request, so they are matched on the
- * engine thread, where avo_generate matches them too: the answer ends with the very same token, and
- * no row is computed in vain. That costs a fraction of a microsecond per token, and only where stop
- * strings were asked for. The delivery thread decodes the same tokens once more, with a matcher of
- * its own, to know which text may be shown.
+ * Stop strings decide whether the next step has a row for the request, so the sequence matches them
+ * on the engine thread: the answer ends with the very same token as in avo_generate, and no row is
+ * computed in vain. That costs a fraction of a microsecond per token, and only where stop strings
+ * were asked for. The sequence notes how many bytes of text each token releases; the delivery
+ * thread decodes and shows that much.
  *
  * Nobody waits for an adapter that must be opened but those who asked for it: their jobs are parked
  * at the opening, which threads of their own do, and no thread has them meanwhile. So whatever is
@@ -34,8 +34,9 @@
 
 #include "adapters/adapters.h"
 #include "base/arena.h"
-#include "engine/answer.h"
 #include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/sequence.h"
 #include "model/model.h"
 #include "sched/core.h"
 #include "sched/cores.h"
@@ -103,7 +104,7 @@ typedef struct job {
     avo_logprob *prompt_tops; /* [prompt_tokens][top_stride] */
     double *pooled;           /* [width] sum over the rows so far; NULL: no mean is wanted */
     float *embedding;         /* [width]; NULL: not wanted */
-    answer_limits limits;
+    uint32_t *released;   /* [capacity − prompt_tokens] bytes of text; NULL: no stop strings */
     uint64_t adapter_key; /* identifies the set of adapters */
     uint32_t label;       /* of telemetry, for that set */
     bool noted_waiting;   /* telemetry counts it among those that wait */
@@ -111,10 +112,7 @@ typedef struct job {
     uint64_t prepare_ns;  /* of work before it was parked */
 
     /* Of the engine thread. */
-    sampler *sampler;
-    grammar_matcher *matcher; /* NULL: any answer */
-    answer_text watch;        /* matches stop strings; unused without them */
-    uint32_t drawn;
+    sequence sequence;
     uint32_t looked; /* leading rows of the prompt that were scored and pooled; none is twice */
     uint32_t reused_tokens, preemptions;
     uint64_t begun_ns, first_ns, over_ns;
@@ -139,7 +137,7 @@ typedef struct job {
     job_end end;                 /* how, when JOB_OVER */
 
     /* Of the delivery thread. */
-    answer_text text;
+    sequence_text text;
     decode_stream prompt_text;
     uint32_t prompt_delivered;
     uint32_t delivered;
@@ -169,7 +167,8 @@ typedef struct serve_slot {
 typedef struct serve_lane {
     avo_batch *batch;        /* NULL: there is no such lane */
     bool *finished, *failed; /* [running_max] of a plan's entries */
-    bool *drew, *scored;     /* [running_max] */
+    uint32_t *accepted;      /* [running_max] tokens */
+    bool *scored;            /* [running_max] */
     sched_plan plan;         /* lane 1: that flies */
 } serve_lane;
 
@@ -239,7 +238,7 @@ struct avo_scheduler {
     cores cores;
     serve_lane lane[2];
     sampler_room *room;
-    buffer watch_room;
+    buffer stop_room;  /* text in which stop strings are looked for */
     serve_slot *slots; /* [running_max] */
     bool flying;       /* a flight has begun and was not landed */
     uint64_t steps, step_ns, busy_ns;
@@ -382,6 +381,6 @@ sched_memory slots_memory(avo_scheduler *s);
 /* Of the session that computes it. */
 avo_session_options slot_options(const job *job);
 /* What the slot's request draws with; failing, the slot is broken. */
-bool slot_prepare(avo_scheduler *s, serve_slot *slot);
+bool slot_prepare(serve_slot *slot);
 
 #endif

@@ -12,17 +12,6 @@
 
 /* ---- Tokens ---- */
 
-static avo_status tokenise(job *job, encoder *encoder, id_list *ids, avo_error *error) {
-    const avo_model *model = job->scheduler->engine_limits.model;
-    const avo_request *given = &job->given;
-    ids->count = 0;
-    if (given->text != NULL)
-        return model_encode_text(model, encoder, text_from(given->text), given->text_flags, ids,
-                                 error);
-    return model_encode_chat(model, encoder, given->messages, given->message_count, &job->chat, ids,
-                             error);
-}
-
 static avo_status take_answer_room(job *job, avo_error *error) {
     size_t answer = job->capacity - job->prompt_tokens;
     uint32_t wanted = job->sampling.top_logprobs;
@@ -32,7 +21,10 @@ static avo_status take_answer_room(job *job, avo_error *error) {
     job->logprobs = arena_take_array(&job->arena, answer + 1, sizeof(float));
     if (job->top_stride > 0 && answer > 0)
         job->tops = arena_take_array(&job->arena, answer * job->top_stride, sizeof(avo_logprob));
-    if (job->timeline == NULL || job->logprobs == NULL ||
+    bool stops = job->sequence.stops != NULL;
+    if (stops)
+        job->released = arena_take_array(&job->arena, answer + 1, sizeof(uint32_t));
+    if (job->timeline == NULL || job->logprobs == NULL || (stops && job->released == NULL) ||
         (job->top_stride > 0 && answer > 0 && job->tops == NULL))
         return status_no_memory(error, "an answer", job->capacity * sizeof(int32_t));
     return job_take_score_room(job, error);
@@ -50,12 +42,6 @@ static avo_status take_tokens(job *job, const int32_t *tokens, size_t count, avo
     job->capacity = job->prompt_tokens;
     if (!job->given.no_answer)
         job->capacity += wanted == 0 || wanted > most ? most : wanted;
-    job->limits = (answer_limits){.model = s->engine_limits.model,
-                                  .stop_tokens = job->given.stop_tokens,
-                                  .stop_token_count = job->given.stop_token_count,
-                                  .ignore_end = job->given.ignore_end,
-                                  .max_new_tokens = wanted,
-                                  .context_max = s->context};
     AVO_TRY(take_answer_room(job, error));
     memcpy(job->timeline, tokens, count * sizeof(*tokens));
     return AVO_OK;
@@ -123,7 +109,9 @@ static avo_status prepare_tokens(job *job, encoder *encoder, id_list *ids) {
     if (given->tokens != NULL) {
         AVO_TRY(take_tokens(job, given->tokens, given->token_count, error));
     } else {
-        AVO_TRY(tokenise(job, encoder, ids, error));
+        ids->count = 0;
+        AVO_TRY(request_encode(given, &job->chat, job->scheduler->engine_limits.model, encoder, ids,
+                               error));
         AVO_TRY(take_tokens(job, ids->ids, ids->count, error));
     }
     return check_handles(job, error);

@@ -33,7 +33,7 @@ static uint32_t slot_begin(void *context, uint32_t index, uint64_t number) {
     /* Of a prompt that is looked at, only what was looked at already. */
     uint32_t known = job_looks(job) && job->looked < job->prompt_tokens
                          ? job->looked + 1
-                         : job->prompt_tokens + job->drawn;
+                         : job->prompt_tokens + job->sequence.drawn;
     if (!s->options.no_prefix_cache &&
         avo_session_reuse(slot->session, job->timeline, known, &reused, &job->error) != AVO_OK) {
         slot->broken = true;
@@ -55,10 +55,7 @@ static void slot_end(void *context, uint32_t index) {
     avo_scheduler *s = context;
     serve_slot *slot = &s->slots[index];
     avo_session_close(slot->session);
-    sampler_close(slot->job->sampler);
-    slot->job->sampler = NULL;
-    grammar_matcher_close(slot->job->matcher);
-    slot->job->matcher = NULL;
+    sequence_end(&slot->job->sequence);
     *slot = (serve_slot){0};
 }
 
@@ -78,35 +75,11 @@ sched_memory slots_memory(avo_scheduler *s) {
                           .page_tokens = KV_PAGE_TOKENS};
 }
 
-/* At the place of the grammar that the answer has reached. */
-static bool open_matcher(avo_scheduler *s, job *job) {
-    const avo_request *given = &job->given;
-    if (grammar_matcher_open(given->grammar, given->stop_tokens, given->stop_token_count,
-                             s->allocator, &job->matcher, &job->error) != AVO_OK)
-        return false;
-    sampler_constrain(job->sampler);
-    for (uint32_t i = 0; i < job->drawn; i++)
-        if (grammar_matcher_follow(job->matcher, job->timeline[job->prompt_tokens + i],
-                                   &job->error) != AVO_OK)
-            return false;
-    return true;
-}
-
-bool slot_prepare(avo_scheduler *s, serve_slot *slot) {
+bool slot_prepare(serve_slot *slot) {
     job *job = slot->job;
-    if (slot->broken || job->sampler != NULL || job->given.no_answer)
+    if (slot->broken || job->sequence.session != NULL || job->given.no_answer)
         return !slot->broken;
-    if (sampler_open_in(s->room, &job->sampling, s->allocator, &job->sampler, &job->error) !=
-        AVO_OK) {
-        slot->broken = true;
-        return false;
-    }
-    if (job->given.grammar != NULL && !open_matcher(s, job)) {
-        slot->broken = true;
-        return false;
-    }
-    sampler_see_prompt(job->sampler, job->timeline, job->prompt_tokens);
-    for (uint32_t i = 0; i < job->drawn; i++)
-        sampler_see_output(job->sampler, job->timeline[job->prompt_tokens + i]);
-    return true;
+    slot->broken = sequence_begin(&job->sequence, slot->session, job->timeline, job->prompt_tokens,
+                                  &job->error) != AVO_OK;
+    return !slot->broken;
 }

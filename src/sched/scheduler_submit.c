@@ -3,7 +3,6 @@
 #include "sched/scheduler_int.h"
 
 #include "base/clock.h"
-#include "base/options.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,30 +13,6 @@
 
 /* ---- Checks ---- */
 
-/* A count says how many there are; without the array it is a slip of the caller's. */
-static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,
-                               avo_error *error) {
-    const struct {
-        const char *name;
-        const void *items;
-        size_t count;
-    } arrays[] = {{"tokens", request->tokens, request->token_count},
-                  {"messages", request->messages, request->message_count},
-                  {"adapters", request->adapters, request->adapter_count},
-                  {"named_adapters", request->named_adapters, request->named_adapter_count},
-                  {"stop", request->stop, request->stop_count},
-                  {"stop_tokens", request->stop_tokens, request->stop_token_count},
-                  {"bias", sampling->bias, sampling->bias_count}};
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
-        if (arrays[i].items == NULL && arrays[i].count > 0)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %zu are counted, but there are none",
-                               arrays[i].name, arrays[i].count);
-    for (size_t i = 0; i < request->stop_count; i++)
-        if (request->stop[i] == NULL)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "stop string %zu is missing", i + 1);
-    return AVO_OK;
-}
-
 /* Takes a text's bytes from those that are left, looking no further than that. */
 static bool take_bytes(const char *text, size_t *left) {
     size_t bytes = text == NULL ? 0 : strnlen(text, *left + 1);
@@ -47,22 +22,13 @@ static bool take_bytes(const char *text, size_t *left) {
     return true;
 }
 
-/* What the caller's version of the options says; NULL where it says nothing. */
-static avo_status take_variables(const avo_request *request, const char **variables,
-                                 avo_error *error) {
-    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
-    AVO_TRY(options_take(&chat, sizeof(chat), request->chat, "avo_chat_options", error));
-    *variables = chat.variables;
-    return AVO_OK;
-}
-
 /* Variables may repeat the messages: they have a limit of their own. */
 static avo_status check_bytes(const avo_scheduler *s, const avo_request *request,
                               avo_error *error) {
-    const char *variables = NULL;
-    AVO_TRY(take_variables(request, &variables, error));
+    avo_chat_options chat;
+    AVO_TRY(request_chat(request, &chat, error));
     size_t left = s->text_max;
-    if (!take_bytes(variables, &left))
+    if (!take_bytes(chat.variables, &left))
         return status_fail(error, AVO_ERROR_CONTEXT,
                            "the variables of the conversation have more than %zu bytes, which no "
                            "context of %u tokens can hold",
@@ -90,23 +56,12 @@ avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer
 
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
                                avo_error *error) {
-    int given = (request->tokens != NULL && request->token_count > 0) +
-                (request->messages != NULL && request->message_count > 0) + (request->text != NULL);
-    if (given != 1)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a request has tokens, messages or a text as its prompt; this one has "
-                           "%s",
-                           given == 0 ? "none" : "more than one of them");
     if (request->token_count > 0)
         AVO_TRY(job_check_length(s, request->token_count, request->no_answer, error));
     for (size_t i = 0; i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
                                request->tokens[i], s->engine_limits.vocabulary - 1);
-    for (size_t i = 0; i < request->message_count; i++)
-        if (request->messages[i].role == NULL || request->messages[i].content == NULL)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
-                               i + 1);
     return check_bytes(s, request, error);
 }
 
@@ -171,17 +126,16 @@ static avo_status check_scoring(const avo_request *request, avo_error *error) {
 
 static avo_status check(const avo_scheduler *s, const avo_request *request,
                         const avo_sampling *sampling, avo_error *error) {
-    if (request->grammar != NULL && request->open_grammar != NULL)
+    bool has_prompt = false;
+    AVO_TRY(request_check(request, sampling, s->engine_limits.model, &has_prompt, error));
+    if (!has_prompt)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a request has a grammar or opens one, not both");
-    if (request->grammar != NULL)
-        AVO_TRY(grammar_check(request->grammar, s->engine_limits.model, error));
-    AVO_TRY(check_arrays(request, sampling, error));
+                           "a request has tokens, messages or a text as its prompt; this one has "
+                           "none");
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
     AVO_TRY(check_service(request, error));
-    AVO_TRY(check_scoring(request, error));
-    return sampler_check(sampling, s->engine_limits.vocabulary, error);
+    return check_scoring(request, error);
 }
 
 /* ---- Room ---- */
@@ -215,9 +169,9 @@ uint64_t scheduler_charge(const avo_scheduler *s, const avo_request *request) {
     uint64_t bytes = request->text == NULL ? 0 : strlen(request->text);
     for (size_t i = 0; i < request->message_count; i++)
         bytes += strlen(request->messages[i].content);
-    const char *variables = NULL;
-    if (take_variables(request, &variables, NULL) == AVO_OK && variables != NULL)
-        bytes = strlen(variables) + (replaces_messages(variables) ? 0 : bytes);
+    avo_chat_options chat;
+    if (request_chat(request, &chat, NULL) == AVO_OK && chat.variables != NULL)
+        bytes = strlen(chat.variables) + (replaces_messages(chat.variables) ? 0 : bytes);
     uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
     if (request->no_answer)
         return prompt;
@@ -303,7 +257,7 @@ static avo_status copy_prompt(job *job, const avo_request *request, avo_error *e
         AVO_TRY(copy_text(arena, request->messages[i].content, &own[i].content, error));
     }
     job->given.messages = own;
-    AVO_TRY(options_take(&job->chat, sizeof(job->chat), request->chat, "avo_chat_options", error));
+    AVO_TRY(request_chat(request, &job->chat, error));
     const char *variables = job->chat.variables;
     job->chat.variables = NULL;
     return copy_text(arena, variables, &job->chat.variables, error);
@@ -331,17 +285,30 @@ static avo_status copy_rules(job *job, const avo_request *request, avo_error *er
     return AVO_OK;
 }
 
-static avo_status open_texts(job *job, const avo_request *request, avo_error *error) {
+/* Stop strings that are wrong are refused here, at once. */
+static avo_status open_sequence(job *job, const avo_request *request, avo_error *error) {
     avo_scheduler *s = job->scheduler;
     const avo_model *model = s->engine_limits.model;
-    AVO_TRY(answer_text_open(&job->text, model, request->stop, request->stop_count, &s->text_room,
-                             s->allocator, error));
+    sequence_options options = {.model = model,
+                                .allocator = s->allocator,
+                                .request = &job->given,
+                                .sampling = &job->sampling,
+                                .context_max = s->context,
+                                .sampler_room = s->room,
+                                .text_room = &s->stop_room};
+    char *held = NULL;
+    job->given.stop = request->stop; /* the sequence copies them */
+    AVO_TRY(sequence_open(&job->sequence, &options, error));
+    job->given.stop = NULL;
+    if (request->stop_count > 0) {
+        held = arena_take(&job->arena, STOP_STRING_BYTES_MAX);
+        if (held == NULL)
+            return status_no_memory(error, "a request", STOP_STRING_BYTES_MAX);
+    }
+    sequence_text_open(&job->text, model, &s->text_room, held);
     if (job->text.exists)
         decode_stream_init(&job->prompt_text, model->tokenizer, false);
-    if (request->stop_count == 0)
-        return AVO_OK;
-    return answer_text_open(&job->watch, model, request->stop, request->stop_count, &s->watch_room,
-                            s->allocator, error);
+    return AVO_OK;
 }
 
 static avo_status job_open(avo_scheduler *s, const submission *submission, job **out,
@@ -382,7 +349,7 @@ static avo_status job_make(avo_scheduler *s, const submission *submission,
     if (status == AVO_OK)
         status = copy_rules(job, request, error);
     if (status == AVO_OK)
-        status = open_texts(job, request, error);
+        status = open_sequence(job, request, error);
     if (status != AVO_OK) {
         job_free(job);
         return status;
@@ -400,23 +367,13 @@ static void enter(avo_scheduler *s, job *job) {
     *bucket = job;
 }
 
-/* What was given, over the defaults of this version. */
-static avo_status take_request(const submission *submission, avo_request *request,
-                               avo_sampling *sampling, avo_error *error) {
-    *request = (avo_request)AVO_REQUEST_INIT;
-    *sampling = (avo_sampling)AVO_SAMPLING_INIT;
-    AVO_TRY(options_take(request, sizeof(*request), submission->request, "avo_request", error));
-    const avo_sampling *given = request->sampling != NULL ? request->sampling : submission->shared;
-    return options_take(sampling, sizeof(*sampling), given, "avo_sampling", error);
-}
-
 avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint64_t *number,
                             double *retry_seconds, avo_error *error) {
     avo_request request;
     avo_sampling sampling;
     if (retry_seconds != NULL)
         *retry_seconds = 0.0;
-    AVO_TRY(take_request(submission, &request, &sampling, error));
+    AVO_TRY(request_take(submission->request, submission->shared, &request, &sampling, error));
     AVO_TRY(check(s, &request, &sampling, error));
     uint64_t charge = scheduler_charge(s, &request);
     pthread_mutex_lock(&s->lock);

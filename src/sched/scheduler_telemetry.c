@@ -125,10 +125,11 @@ void note_token(job *job, uint64_t now) {
     avo_telemetry *t = job->scheduler->engine_limits.telemetry;
     if (t == NULL)
         return;
-    if (job->last_ns > 0)
+    bool first = job->last_ns == 0;
+    if (!first)
         telemetry_time_add(t, TIME_INTER_TOKEN, now - job->last_ns, now);
     job->last_ns = now;
-    if (job->drawn > 1)
+    if (!first)
         return;
     telemetry_time_add(t, TIME_FIRST_TOKEN, job->first_ns - job->submitted_ns, now);
     telemetry_time_add(t, TIME_PREFILL, job->first_ns - job->begun_ns, now);
@@ -145,7 +146,7 @@ void note_over(job *job) {
                                  .first_ns = job->first_ns,
                                  .over_ns = job->over_ns,
                                  .prompt_tokens = job->prompt_tokens,
-                                 .new_tokens = job->drawn,
+                                 .new_tokens = job->sequence.drawn,
                                  .new_tokens_max = job->given.max_new_tokens,
                                  .adapter = job->label,
                                  .finish = job->finish,
@@ -155,7 +156,7 @@ void note_over(job *job) {
     if (job->begun_ns > 0)
         telemetry_running_add(t, job->label, -1);
     if (job->first_ns > 0)
-        request_span(job, SPAN_DECODE, job->first_ns, job->over_ns, job->drawn);
+        request_span(job, SPAN_DECODE, job->first_ns, job->over_ns, job->sequence.drawn);
 }
 
 /* ---- The engine thread and the delivery thread ---- */

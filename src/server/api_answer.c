@@ -18,7 +18,6 @@ static void choice_close(choice *c) {
     for (size_t i = 0; i < 4; i++)
         buffer_free(&c->entries[i]);
     tool_parser_close(c->parser);
-    free(c->tail);
 }
 
 static void answer_release(answer *a) {
@@ -402,8 +401,6 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
     AVO_TRY(begin_stream(a));
     AVO_TRY(echo_prompt(c));
     if (token->token >= 0) {
-        if (c->tail != NULL)
-            c->tail[c->tokens_seen % CHOICE_TAIL] = token->token;
         c->tokens_seen++;
         if (isfinite(token->logprob))
             c->logprob_sum += (double)token->logprob;
@@ -429,7 +426,7 @@ static avo_status close_choice(choice *c) {
     return in_pieces(a) ? a->writer->finish(a, c, &a->out) : AVO_OK;
 }
 
-static avo_status on_finished(choice *c, const avo_request_result *result) {
+static avo_status on_finished(choice *c, const avo_result *result) {
     answer *a = c->answer;
     if (result->finish == AVO_FINISH_CANCELLED) {
         if (!atomic_load(&a->gone) && a->fault.status == 0)
@@ -460,6 +457,8 @@ static avo_status take_event(choice *c, const avo_event *event) {
         if (a->fault.status == 0)
             fault_from_error(&a->fault, event->error, prompt_param(a->g));
         break;
+    case AVO_EVENT_PREFILL: /* avo_generate's alone */
+        break;
     }
     return AVO_OK;
 }
@@ -473,6 +472,7 @@ static bool on_event(void *context, const avo_event *event) {
     if (event->kind == AVO_EVENT_FINISHED) { /* counts, whether anybody still reads it or not */
         c->result = *event->result;
         c->result.embedding = NULL;
+        c->result.stop_string = NULL;
     }
     bool sound = a->fault.status == 0 && !atomic_load(&a->gone);
     if (sound && take_event(c, event) != AVO_OK && a->fault.status == 0)
@@ -579,13 +579,7 @@ static bool open_choice(answer *a, uint32_t index) {
     avo_error error = {0};
     tool_parser_options calls = {
         .tools = g->tools, .eager = g->stream || a->writer->in_order, .only = g->only_opener};
-    if (g->calls && tool_parser_open(a->api->tools, &calls, &c->parser, &error) != AVO_OK)
-        return false;
-    if (g->stop_count > 1) {
-        c->tail = calloc(CHOICE_TAIL, sizeof(*c->tail));
-        return c->tail != NULL;
-    }
-    return true;
+    return !g->calls || tool_parser_open(a->api->tools, &calls, &c->parser, &error) == AVO_OK;
 }
 
 static answer *answer_open(api *api, exchange *exchange, generation *g,

@@ -32,13 +32,10 @@ typedef struct choice {
     size_t calls_told;     /* to their end */
     bool call_open;        /* the next one has begun */
     size_t arguments_told; /* bytes of its arguments */
-    int32_t *tail;         /* last tokens, to find which stop text it was; NULL: not wanted */
     uint64_t tokens_seen;
     double logprob_sum;
-    avo_request_result result;
+    avo_result result;
 } choice;
-
-#define CHOICE_TAIL 1024 /* a power of two; a stop text has no more bytes than that */
 
 /* How a family of endpoints writes. `out` gets text to be sent at once. */
 typedef struct answer_writer {
@@ -64,7 +61,7 @@ typedef struct answer_writer {
     avo_status (*whole)(answer *a, buffer *out);
     /* An embedding into the choice's text, as soon as it is there: at the end of a long list
      * writing all of them would keep everybody's streams waiting. */
-    avo_status (*vector)(answer *a, choice *c, const avo_request_result *result);
+    avo_status (*vector)(answer *a, choice *c, const avo_result *result);
 } answer_writer;
 
 /* A part of the output: text, or a call. */

@@ -51,7 +51,7 @@ static avo_status write_numbers(const float *numbers, uint32_t width, bool base6
     return buffer_append_text(out, "]");
 }
 
-static avo_status embedding_vector(answer *a, choice *c, const avo_request_result *result) {
+static avo_status embedding_vector(answer *a, choice *c, const avo_result *result) {
     const generation *g = a->g;
     uint32_t width = result->embedding_width;
     if (g->dimensions > 0 && g->dimensions < width)

@@ -49,42 +49,10 @@ const char *finish_detail(const choice *c) {
     }
 }
 
-/* The stop text that stands first in what the last tokens say; the answer's text is without it. */
-static const char *search_tail(const choice *c, buffer *text) {
-    const generation *g = c->answer->g;
-    int32_t ids[CHOICE_TAIL];
-    size_t count = c->tokens_seen < CHOICE_TAIL ? (size_t)c->tokens_seen : CHOICE_TAIL;
-    for (size_t i = 0; i < count; i++)
-        ids[i] = c->tail[(c->tokens_seen - count + i) % CHOICE_TAIL];
-    size_t bytes = 0;
-    uint32_t flags = AVO_TOKENIZE_CONTINUE;
-    (void)!avo_detokenize(c->answer->api->model, ids, count, flags, NULL, 0, &bytes, NULL);
-    if (bytes == 0 || buffer_reserve(text, bytes) != AVO_OK ||
-        avo_detokenize(c->answer->api->model, ids, count, flags, text->data, bytes, &text->size,
-                       NULL) != AVO_OK)
-        return NULL;
-    const char *best = NULL, *at = NULL;
-    for (size_t i = 0; i < g->stop_count; i++) {
-        const char *found = memmem(text->data, text->size, g->stop[i], strlen(g->stop[i]));
-        if (found != NULL && (at == NULL || found + strlen(g->stop[i]) < at)) {
-            at = found + strlen(g->stop[i]);
-            best = g->stop[i];
-        }
-    }
-    return best;
-}
-
 const char *stopped_by(const choice *c) {
-    const generation *g = c->answer->g;
-    if (c->result.finish != AVO_FINISH_STOP_STRING || g->stop_count == 0)
-        return NULL;
-    if (g->stop_count == 1)
-        return g->stop[0];
-    buffer text;
-    buffer_init(&text, NULL, API_ANSWER_BYTES_MAX);
-    const char *found = search_tail(c, &text);
-    buffer_free(&text);
-    return found;
+    int32_t index = c->result.stop_index;
+    return c->result.finish == AVO_FINISH_STOP_STRING && index >= 0 ? c->answer->g->stop[index]
+                                                                    : NULL;
 }
 
 avo_status write_choice_end(const choice *c, buffer *out) {
@@ -105,7 +73,7 @@ answer_usage usage_of(const answer *a) {
     uint32_t told = 0;
     for (uint32_t i = 0; i < a->choice_count; i++) {
         const choice *c = &a->choices[i];
-        const avo_request_result *result = &c->result;
+        const avo_result *result = &c->result;
         if (i % a->g->best_of == 0) {
             usage.prompt_tokens += result->prompt_tokens;
             usage.cached_tokens += result->reused_tokens;

@@ -38,7 +38,7 @@ typedef struct chat {
     bool over;
     bool full; /* no memory for more text */
     avo_error failure;
-    avo_request_result result;
+    avo_result result;
     uint64_t first_ns, last_ns;
     uint32_t tokens;
 

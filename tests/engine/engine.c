@@ -534,8 +534,8 @@ static void survives_every_allocation_failure(void **state) {
         if (status == AVO_OK)
             status = avo_session_open(engine, NULL, &session, &error);
         if (status == AVO_OK) {
-            avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-            avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+            avo_request request = AVO_REQUEST_INIT;
+            avo_result result = AVO_RESULT_INIT;
             request.tokens = prompt;
             request.token_count = PROMPT;
             request.max_new_tokens = 3;

@@ -19,7 +19,8 @@ typedef struct record {
     bench *bench;
     int32_t ids[IDS_MAX];
     size_t count;
-    size_t stop_after; /* the callback says no after this many; 0: never */
+    size_t stop_after;                /* the callback says no after this many; 0: never */
+    uint64_t prefilled, prefill_most; /* likewise, of the prompt */
     size_t first_allocations, last_allocations;
     uint32_t top_count;
     avo_sampling sampling;
@@ -51,8 +52,14 @@ static void bench_close(bench *b) {
     assert_int_equal(b->counter.live, 0);
 }
 
-static bool on_token(void *context, const avo_token_event *event) {
+static bool on_event(void *context, const avo_event *told) {
     record *r = context;
+    const avo_token_event *event = told->token;
+    if (told->kind == AVO_EVENT_PREFILL) {
+        r->prefilled = told->done;
+        return r->prefill_most == 0 || told->done < r->prefill_most;
+    }
+    assert_int_equal(told->kind, AVO_EVENT_TOKEN);
     if (event->token < 0)
         return true;
     assert_int_equal(event->index, r->count);
@@ -65,22 +72,22 @@ static bool on_token(void *context, const avo_token_event *event) {
     return r->stop_after == 0 || r->count < r->stop_after;
 }
 
-static avo_generate_request request_for(bench *b, record *r) {
+static avo_request request_for(bench *b, record *r) {
     memset(r, 0, sizeof(*r));
     r->bench = b;
     r->sampling = (avo_sampling)AVO_SAMPLING_INIT;
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = prompt;
     request.token_count = PROMPT;
     request.max_new_tokens = 20;
     request.ignore_end = true;
     request.sampling = &r->sampling;
-    request.on_token = on_token;
-    request.on_token_context = r;
+    request.on_event = on_event;
+    request.on_event_context = r;
     return request;
 }
 
-static void run(bench *b, const avo_generate_request *request, avo_generate_result *result) {
+static void run(bench *b, const avo_request *request, avo_result *result) {
     assert_ok_error(avo_generate(b->engine, b->session, request, result, &b->error), &b->error);
 }
 
@@ -89,8 +96,8 @@ static void greedy_is_the_largest_logit(void **state) {
     bench b;
     bench_open(&b, 2, 5);
     record r;
-    avo_generate_request request = request_for(&b, &r);
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = request_for(&b, &r);
+    avo_result result = AVO_RESULT_INIT;
     run(&b, &request, &result);
     assert_int_equal(r.count, 20);
     assert_int_equal(result.new_tokens, 20);
@@ -127,12 +134,12 @@ static void sampled_ids_depend_on_the_seed_alone(void **state) {
     for (uint32_t threads = 1; threads <= 3; threads++) {
         bench b;
         bench_open(&b, threads, threads * 4);
-        avo_generate_request request = request_for(&b, &r);
+        avo_request request = request_for(&b, &r);
         r.sampling.temperature = 1.5f;
         r.sampling.top_p = 0.95f;
         r.sampling.seed = 42;
         r.sampling.top_logprobs = 3;
-        avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+        avo_result result = AVO_RESULT_INIT;
         run(&b, &request, &result);
         assert_int_equal(r.top_count, 3);
         if (threads == 1)
@@ -153,8 +160,8 @@ static void ends_are_named(void **state) {
     bench b;
     bench_open(&b, 1, 16);
     record greedy, r;
-    avo_generate_request request = request_for(&b, &greedy);
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = request_for(&b, &greedy);
+    avo_result result = AVO_RESULT_INIT;
     run(&b, &request, &result);
 
     assert_ok(avo_session_truncate(b.session, 0, &b.error));
@@ -164,6 +171,8 @@ static void ends_are_named(void **state) {
     request.stop_token_count = 1;
     run(&b, &request, &result);
     assert_int_equal(result.finish, AVO_FINISH_STOP_TOKEN);
+    assert_int_equal(result.stop_token, stops[0]);
+    assert_int_equal(result.stop_index, -1);
     assert_true(r.count <= 5);
     assert_int_equal(r.ids[r.count - 1], stops[0]);
 
@@ -172,6 +181,7 @@ static void ends_are_named(void **state) {
     r.stop_after = 3;
     run(&b, &request, &result);
     assert_int_equal(result.finish, AVO_FINISH_CANCELLED);
+    assert_int_equal(result.stop_token, -1);
     assert_int_equal(r.count, 3);
 
     assert_ok(avo_session_truncate(b.session, 0, &b.error));
@@ -189,8 +199,8 @@ static void a_session_goes_on(void **state) {
     bench b;
     bench_open(&b, 2, 16);
     record whole, part;
-    avo_generate_request request = request_for(&b, &whole);
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = request_for(&b, &whole);
+    avo_result result = AVO_RESULT_INIT;
     request.max_new_tokens = 6;
     run(&b, &request, &result);
     static const int32_t more[] = {3, 17, 9};
@@ -219,8 +229,8 @@ static void an_answer_goes_on(void **state) {
     bench b;
     bench_open(&b, 1, 16);
     record whole, first, second;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
-    avo_generate_request request = request_for(&b, &whole);
+    avo_result result = AVO_RESULT_INIT;
+    avo_request request = request_for(&b, &whole);
     run(&b, &request, &result);
     assert_ok(avo_session_truncate(b.session, 0, &b.error));
     request = request_for(&b, &first);
@@ -242,8 +252,8 @@ static void batch_and_generation_share_a_timeline(void **state) {
     bench b;
     bench_open(&b, 2, 16);
     record r;
-    avo_generate_request request = request_for(&b, &r);
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = request_for(&b, &r);
+    avo_result result = AVO_RESULT_INIT;
     request.token_count = 4;
     request.max_new_tokens = 3;
     run(&b, &request, &result);
@@ -273,26 +283,17 @@ static void batch_and_generation_share_a_timeline(void **state) {
     bench_close(&b);
 }
 
-static bool stop_at_eight(void *context, const char *what, uint64_t done, uint64_t total) {
-    (void)what;
-    (void)total;
-    *(uint64_t *)context = done;
-    return done < 8;
-}
-
 static void prefill_can_be_cancelled(void **state) {
     (void)state;
     bench b;
     bench_open(&b, 1, 4);
     record r;
-    uint64_t seen = 0;
-    avo_generate_request request = request_for(&b, &r);
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
-    request.on_prefill = stop_at_eight;
-    request.on_prefill_context = &seen;
+    avo_request request = request_for(&b, &r);
+    avo_result result = AVO_RESULT_INIT;
+    r.prefill_most = 8;
     run(&b, &request, &result);
     assert_int_equal(result.finish, AVO_FINISH_CANCELLED);
-    assert_int_equal(seen, 8);
+    assert_int_equal(r.prefilled, 8);
     assert_int_equal(r.count, 0);
     assert_int_equal(avo_session_length(b.session), 8);
     bench_close(&b);
@@ -304,8 +305,8 @@ static void turns_do_not_repeat_their_draws(void **state) {
     bench b;
     bench_open(&b, 1, 16);
     record whole, first, second;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
-    avo_generate_request request = request_for(&b, &whole);
+    avo_result result = AVO_RESULT_INIT;
+    avo_request request = request_for(&b, &whole);
     whole.sampling.temperature = 1.5f;
     whole.sampling.seed = 5;
     request.max_new_tokens = 9;
@@ -333,8 +334,8 @@ static void bad_requests_are_refused(void **state) {
     bench b;
     bench_open(&b, 1, 16);
     record r;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
-    avo_generate_request request = request_for(&b, &r);
+    avo_result result = AVO_RESULT_INIT;
+    avo_request request = request_for(&b, &r);
     request.token_count = 0;
     assert_refused(avo_generate(b.engine, b.session, &request, &result, &b.error),
                    AVO_ERROR_ARGUMENT, &b.error, "empty");

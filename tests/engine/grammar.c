@@ -241,8 +241,11 @@ typedef struct heard {
     float logprob_first;
 } heard;
 
-static bool hear(void *context, const avo_token_event *event) {
+static bool hear(void *context, const avo_event *told) {
     heard *h = context;
+    const avo_token_event *event = told->token;
+    if (told->kind != AVO_EVENT_TOKEN)
+        return true;
     assert_true(h->size + event->text_bytes < sizeof(h->text));
     memcpy(h->text + h->size, event->text, event->text_bytes);
     h->size += event->text_bytes;
@@ -251,17 +254,16 @@ static bool hear(void *context, const avo_token_event *event) {
     return true;
 }
 
-static avo_status answer(stage *s, const avo_generate_request *wanted, heard *h,
-                         avo_generate_result *result) {
+static avo_status answer(stage *s, const avo_request *wanted, heard *h, avo_result *result) {
     static const int32_t prompt[] = {1, 300, 310, 320};
     avo_session *session = NULL;
-    avo_generate_request request = *wanted;
+    avo_request request = *wanted;
     request.tokens = prompt;
     request.token_count = 4;
-    request.on_token = hear;
-    request.on_token_context = h;
+    request.on_event = hear;
+    request.on_event_context = h;
     *h = (heard){0};
-    *result = (avo_generate_result)AVO_GENERATE_RESULT_INIT;
+    *result = (avo_result)AVO_RESULT_INIT;
     assert_ok_error(avo_session_open(s->engine, NULL, &session, &s->error), &s->error);
     avo_status status = avo_generate(s->engine, session, &request, result, &s->error);
     avo_session_close(session);
@@ -299,9 +301,9 @@ static void test_answers(void **state) {
         for (uint64_t seed = 0; seed < 5 * SEEDS; seed++) {
             avo_sampling sampling;
             heard h;
-            avo_generate_result result;
+            avo_result result;
             roll_sampling(&sampling, seed);
-            avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+            avo_request request = AVO_REQUEST_INIT;
             request.sampling = &sampling;
             request.grammar = grammar;
             request.max_new_tokens = 120;
@@ -338,8 +340,8 @@ static void test_ends(void **state) {
     (void)state;
     stage s = open_stage();
     heard h;
-    avo_generate_result result;
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_result result;
+    avo_request request = AVO_REQUEST_INIT;
     request.grammar = open_grammar(&s, AVO_GRAMMAR_GBNF, "root ::= \"abcdef\"", NULL);
     assert_ok_error(answer(&s, &request, &h, &result), &s.error);
     assert_int_equal(result.finish, AVO_FINISH_STOP_TOKEN);
@@ -479,10 +481,10 @@ static void test_refused(void **state) {
     /* Another model's. */
     avo_model *other = NULL;
     heard h;
-    avo_generate_result result;
+    avo_result result;
     assert_ok(avo_model_open(tiny_model_write_words(test_scratch_folder(), 11, words), NULL, &other,
                              &s.error));
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     assert_ok(avo_grammar_open(other, AVO_GRAMMAR_JSON, NULL, NULL, &request.grammar, &s.error));
     assert_refused(answer(&s, &request, &h, &result), AVO_ERROR_ARGUMENT, &s.error,
                    "another model");
@@ -504,8 +506,8 @@ static void test_limits(void **state) {
         NULL, &grammar, &s.error);
     if (status == AVO_OK) {
         heard h;
-        avo_generate_result result;
-        avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+        avo_result result;
+        avo_request request = AVO_REQUEST_INIT;
         request.grammar = grammar;
         request.max_new_tokens = 100;
         status = answer(&s, &request, &h, &result);

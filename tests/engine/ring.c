@@ -146,25 +146,27 @@ typedef struct answer {
     size_t allocations; /* when its first token came */
 } answer;
 
-static bool take_token(void *context, const avo_token_event *event) {
+static bool take_token(void *context, const avo_event *event) {
     answer *a = context;
+    if (event->kind != AVO_EVENT_TOKEN)
+        return true;
     if (a->count == 0)
         a->allocations = a->counter->allocations;
     assert_int_equal(a->counter->allocations, a->allocations);
-    a->tokens[a->count++] = event->token;
+    a->tokens[a->count++] = event->token->token;
     return true;
 }
 
 static avo_finish generate(place *p, avo_session *session, const int32_t *tokens, size_t count,
                            uint32_t new_tokens, answer *a) {
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
+    avo_request request = AVO_REQUEST_INIT;
+    avo_result result = AVO_RESULT_INIT;
     request.tokens = tokens;
     request.token_count = count;
     request.max_new_tokens = new_tokens;
     request.ignore_end = true;
-    request.on_token = take_token;
-    request.on_token_context = a;
+    request.on_event = take_token;
+    request.on_event_context = a;
     a->count = 0;
     a->counter = &p->counter;
     assert_ok_error(avo_generate(p->engine, session, &request, &result, &p->error), &p->error);
@@ -211,23 +213,23 @@ typedef struct drawing {
     uint32_t count;
 } drawing;
 
-static bool on_drawn(void *context, const avo_token_event *event) {
+static bool on_drawn(void *context, const avo_event *event) {
     drawing *d = context;
-    if (event->token >= 0)
-        d->tokens[d->count++] = event->token;
+    if (event->kind == AVO_EVENT_TOKEN && event->token->token >= 0)
+        d->tokens[d->count++] = event->token->token;
     return true;
 }
 
 static void draw_tokens(place *p, avo_session *session, const int32_t *prompt, size_t count,
                         uint32_t tokens, const avo_sampling *sampling, drawing *d) {
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = prompt;
     request.token_count = count;
     request.max_new_tokens = tokens;
     request.sampling = sampling;
     request.ignore_end = true;
-    request.on_token = on_drawn;
-    request.on_token_context = d;
+    request.on_event = on_drawn;
+    request.on_event_context = d;
     d->count = 0;
     assert_ok_error(avo_generate(p->engine, session, &request, NULL, &p->error), &p->error);
 }

@@ -107,7 +107,7 @@ static void restored_sessions_go_on(void **state) {
     comes_back("models/gemma3.gguf", best, "int8", 63);
 }
 
-static bool keep_nothing(void *context, const avo_token_event *event) {
+static bool keep_nothing(void *context, const avo_event *event) {
     (void)context;
     (void)event;
     return true;
@@ -124,12 +124,12 @@ static void owed_tokens_come_back(void **state) {
     assert_ok_error(avo_session_restore(other, path, &p.error), &p.error);
     assert_int_equal(avo_session_length(other), 0);
     int32_t prompt[] = {1, 2, 3};
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = prompt;
     request.token_count = 3;
     request.max_new_tokens = 4;
     request.ignore_end = true;
-    request.on_token = keep_nothing;
+    request.on_event = keep_nothing;
     assert_ok(avo_generate(p.engine, session, &request, NULL, &p.error));
     assert_int_equal(avo_session_length(session), 7);
     assert_ok_error(avo_session_save(session, path, &p.error), &p.error);

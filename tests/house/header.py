@@ -16,7 +16,7 @@ int main(void) {
     avo_model_options model = AVO_MODEL_OPTIONS_INIT;
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     avo_sampling sampling = AVO_SAMPLING_INIT;
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     return model.size + engine.size + sampling.size + request.size > 0 &&
            avo_status_text(AVO_OK) != 0 ? 0 : 1;
 }

@@ -50,7 +50,7 @@ typedef struct tally {
     uint32_t from_top, from_allowed, from_all;
 } tally;
 
-/* As batch_draw does it. */
+/* As a sequence does it. */
 static void draw(sampler *sampler, const float *logits, uint64_t position, sample_choice *choice,
                  tally *tally) {
     uint32_t wanted = sampler_top(sampler);

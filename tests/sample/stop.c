@@ -13,6 +13,7 @@ typedef struct outcome {
     char text[8192];
     size_t bytes;
     bool stopped;
+    size_t found; /* which string */
 } outcome;
 
 /* Every end position in turn: the first at which a string is complete, of several the longest. */
@@ -25,8 +26,10 @@ static void naive(const char *text, size_t bytes, const char *const *stops, size
             size_t length = strlen(stops[i]);
             if (length > end || memcmp(text + end - length, stops[i], length) != 0)
                 continue;
-            if (!outcome->stopped || end - length < kept)
+            if (!outcome->stopped || end - length < kept) {
                 kept = end - length;
+                outcome->found = i;
+            }
             outcome->stopped = true;
         }
     memcpy(outcome->text, text, kept);
@@ -85,6 +88,10 @@ static void run_split(const char *text, size_t bytes, const char *const *stops, 
     stop_matcher_finish(matcher, &released, &released_bytes);
     if (outcome->stopped)
         assert_int_equal(released_bytes, 0);
+    const char *found = stop_matcher_found(matcher, &outcome->found);
+    assert_int_equal(found != NULL, outcome->stopped);
+    if (found != NULL)
+        assert_string_equal(found, stops[outcome->found]);
     memcpy(outcome->text + outcome->bytes, released, released_bytes);
     outcome->bytes += released_bytes;
     stop_matcher_finish(matcher, &released, &released_bytes); /* nothing is given twice */
@@ -126,7 +133,8 @@ static void equals_plain_search(void **state) {
         run_split(text, bytes, stops, count, seed, &got);
         stopped_runs += wanted.stopped;
         if (got.stopped != wanted.stopped || got.bytes != wanted.bytes ||
-            memcmp(got.text, wanted.text, got.bytes) != 0)
+            memcmp(got.text, wanted.text, got.bytes) != 0 ||
+            (got.stopped && got.found != wanted.found))
             fail_msg("seed %d: \"%.*s\" instead of \"%.*s\"", (int)seed, (int)got.bytes, got.text,
                      (int)wanted.bytes, wanted.text);
     }

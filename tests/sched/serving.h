@@ -51,7 +51,8 @@ typedef struct seen {
     uint32_t embedding_width; /* 0: there was none */
     atomic_int prompt_now;
     /* Of the scheduler: */
-    avo_request_result result;
+    avo_result result;
+    char stop[24]; /* the stop string */
     avo_error error;
     atomic_int ended; /* last events */
     atomic_int tokens_now;
@@ -77,8 +78,15 @@ static inline bool see_token(seen *seen, const avo_token_event *event) {
     return seen->refuse_after == 0 || seen->tokens < seen->refuse_after;
 }
 
-static inline bool on_token(void *context, const avo_token_event *event) {
-    return see_token(context, event);
+/* The string that is named lives for the call alone. */
+static inline void see_stop(seen *seen) {
+    const avo_result *result = &seen->result;
+    assert_true((result->stop_index >= 0) == (result->finish == AVO_FINISH_STOP_STRING));
+    assert_true((result->stop_index >= 0) == (result->stop_string != NULL));
+    assert_true(result->stop_token < 0 || result->finish == AVO_FINISH_STOP_TOKEN);
+    if (result->stop_string != NULL)
+        snprintf(seen->stop, sizeof(seen->stop), "%s", result->stop_string);
+    seen->result.stop_string = NULL;
 }
 
 /* In order, before the first token of the answer. */
@@ -100,6 +108,7 @@ static inline bool on_event(void *context, const avo_event *event) {
         return see_prompt(seen, event->token);
     case AVO_EVENT_FINISHED:
         seen->result = *event->result;
+        see_stop(seen);
         seen->embedding_width = event->result->embedding_width;
         assert_true(seen->embedding_width <= EMBEDDING_MAX);
         if (seen->embedding_width > 0)
@@ -112,9 +121,16 @@ static inline bool on_event(void *context, const avo_event *event) {
     case AVO_EVENT_FAILED:
         seen->error = *event->error;
         break;
+    case AVO_EVENT_PREFILL:
+        fail_msg("a scheduler tells of a chunk");
     }
     atomic_fetch_add(&seen->ended, 1);
     return true;
+}
+
+static inline bool on_event_alone(void *context, const avo_event *event) {
+    assert_true(event->kind == AVO_EVENT_TOKEN || event->kind == AVO_EVENT_PREFILL);
+    return event->kind == AVO_EVENT_PREFILL || see_token(context, event->token);
 }
 
 /* The first `count` events are the same. */
@@ -136,6 +152,9 @@ static inline void same_answer(const seen *a, const seen *alone) {
     assert_int_equal(a->finish, alone->finish);
     assert_int_equal(a->prompt_tokens, alone->prompt_tokens);
     assert_int_equal(a->new_tokens, alone->new_tokens);
+    assert_int_equal(a->result.stop_token, alone->result.stop_token);
+    assert_int_equal(a->result.stop_index, alone->result.stop_index);
+    assert_string_equal(a->stop, alone->stop);
 }
 
 /* ---- Requests out of a seed ---- */
@@ -339,24 +358,16 @@ static inline void generate_alone(world *w, const question *q, seen *seen) {
     options.adapter_count = q->use_count;
     avo_session *session;
     assert_ok_error(avo_session_open(w->alone, &options, &session, &w->error), &w->error);
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
-    request.tokens = q->tokens;
-    request.token_count = q->token_count;
-    request.max_new_tokens = q->max_new_tokens;
-    request.sampling = &q->sampling;
-    request.stop = q->stop_count > 0 ? q->stop : NULL;
-    request.stop_count = q->stop_count;
-    request.stop_tokens = q->stop_token >= 0 ? &q->stop_token : NULL;
-    request.stop_token_count = q->stop_token >= 0;
-    request.ignore_end = q->ignore_end;
-    request.grammar = q->grammar;
-    request.on_token = on_token;
-    request.on_token_context = seen;
-    avo_generate_result result = AVO_GENERATE_RESULT_INIT;
-    assert_ok_error(avo_generate(w->alone, session, &request, &result, &w->error), &w->error);
-    seen->finish = result.finish;
-    seen->prompt_tokens = result.prompt_tokens;
-    seen->new_tokens = result.new_tokens;
+    avo_request request = request_of(q, seen);
+    request.adapter_count = 0;
+    request.cache_salt = NULL;
+    request.on_event = on_event_alone;
+    seen->result = (avo_result)AVO_RESULT_INIT;
+    assert_ok_error(avo_generate(w->alone, session, &request, &seen->result, &w->error), &w->error);
+    see_stop(seen);
+    seen->finish = seen->result.finish;
+    seen->prompt_tokens = seen->result.prompt_tokens;
+    seen->new_tokens = seen->result.new_tokens;
     avo_session_close(session);
 }
 

@@ -211,7 +211,7 @@ static void an_answer_alone_counts_too(void **state) {
     avo_session *session = NULL;
     assert_ok_error(avo_session_open(w.engine, NULL, &session, &error), &error);
     const int32_t tokens[] = {5, 6, 7, 8, 9};
-    avo_generate_request request = AVO_GENERATE_REQUEST_INIT;
+    avo_request request = AVO_REQUEST_INIT;
     request.tokens = tokens;
     request.token_count = 5;
     request.max_new_tokens = 6;

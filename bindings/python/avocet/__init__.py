@@ -11,14 +11,14 @@ The same request gives the same bytes, whatever else runs beside it.
 """
 from ._library import library as _library
 from .adapters import Adapter, AdapterInfo, AdapterModule, Registry, RegistryEntry
-from .engine import Batch, Engine, EngineOptions, Generation, KvInfo, Plan, Session, Token, plan
+from .engine import Batch, Engine, EngineOptions, KvInfo, Plan, Result, Session, Token, plan
 from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, DeadlineError,
                      FormatError, FullError, InputOutputError, LimitError, NotFoundError,
                      OutOfMemoryError, TemplateError, UnsupportedError)
 from .grammar import Grammar
 from .model import Model, ModelInfo
 from .sampling import Sampling
-from .scheduler import Answer, Request, Result, Scheduler, SchedulerInfo
+from .scheduler import Answer, Request, Scheduler, SchedulerInfo
 from .telemetry import Telemetry
 
 __version__ = "0.1.0"
@@ -31,7 +31,7 @@ def library_version() -> str:
 
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
            "Batch", "CancelledError", "ContextError", "DeadlineError", "Engine", "EngineOptions",
-           "FormatError", "FullError", "Generation", "Grammar", "InputOutputError", "KvInfo",
+           "FormatError", "FullError", "Grammar", "InputOutputError", "KvInfo",
            "LimitError", "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan",
            "Registry", "RegistryEntry", "Request", "Result", "Sampling", "Scheduler",
            "SchedulerInfo", "Session", "Telemetry", "TemplateError", "Token", "UnsupportedError",

@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import (Adapter, AvocetError, CancelledError, ContextError, Engine, Generation, Model,
+from . import (Adapter, AvocetError, CancelledError, ContextError, Engine, Model,
                NotFoundError, Request, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
 from ._flags import UsageError, engine_options, grammar_of, parse, sampling_of, stop_tokens_of
@@ -115,7 +115,7 @@ def answer_of(model: Model, request: Request, result: Result, adapters: Adapters
 @dataclass
 class Record:
     """What there is to say about one answer; its times are the engine's own."""
-    result: Generation
+    result: Result
     load_seconds: float = 0.0
     tokenize_seconds: float = 0.0
     prefilled: int = 0  # tokens of the prompt that were computed
@@ -255,7 +255,7 @@ def run_one(flags) -> int:
     if flags.telemetry:
         check_rows(flags.telemetry)
     prompt = read_prompt(flags.prompt)
-    record = Record(Generation("", [], "cancelled", 0, 0, 0.0, 0.0, 0.0))
+    record = Record(Result("", [], "cancelled"))
     begin = time.monotonic()
     with Interrupts() as interrupts, tracing(flags) as telemetry, Model(flags.model) as model:
         adapters: Adapters = {}
@@ -269,17 +269,11 @@ def run_one(flags) -> int:
             request = Request(prompt=prompt, adapters=list(adapters.values()),
                               sampling=sampling_of(model, flags))
             write({"model": flags.model, "prompt": prompt,
-                   **answer_of(model, request, result_of(record.result), adapters),
+                   **answer_of(model, request, record.result, adapters),
                    "timings": record.timings()})
         if flags.telemetry is not None:
             telemetry_row(flags, record)
         return INTERRUPTED if record.result.finish == "cancelled" and interrupts.came else GOOD
-
-
-def result_of(answer: Generation) -> Result:
-    return Result(answer.text, answer.tokens, answer.finish, answer.prompt_tokens, 0,
-                  answer.new_tokens, 0, 0.0, answer.first_token_seconds,
-                  answer.first_token_seconds + answer.decode_seconds)
 
 
 # ---- Many prompts ----

@@ -209,24 +209,6 @@ class TokenEvent(Structure):
                 ("top_count", c.c_uint32)]
 
 
-TOKEN = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(TokenEvent))
-
-
-class GenerateRequest(Structure):
-    _fields_ = [("size", c.c_size_t), ("tokens", IDS), ("token_count", c.c_size_t),
-                ("max_new_tokens", c.c_uint32), ("sampling", c.POINTER(Sampling)),
-                ("stop", TEXTS), ("stop_count", c.c_size_t), ("stop_tokens", IDS),
-                ("stop_token_count", c.c_size_t), ("ignore_end", c.c_bool), ("on_token", TOKEN),
-                ("on_token_context", c.c_void_p), ("on_prefill", PROGRESS),
-                ("on_prefill_context", c.c_void_p), ("grammar", Handle)]
-
-
-class GenerateResult(Structure):
-    _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("prompt_tokens", c.c_uint32),
-                ("new_tokens", c.c_uint32), ("prefill_seconds", c.c_double),
-                ("first_token_seconds", c.c_double), ("decode_seconds", c.c_double)]
-
-
 class SchedulerOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("running_max", c.c_uint32), ("waiting_max", c.c_uint32),
                 ("waiting_tokens_max", c.c_uint64), ("token_seconds", c.c_double),
@@ -236,20 +218,29 @@ class SchedulerOptions(Structure):
                 ("prefill_threads", c.c_uint32)]
 
 
-class RequestResult(Structure):
-    _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("prompt_tokens", c.c_uint32),
-                ("reused_tokens", c.c_uint32), ("new_tokens", c.c_uint32),
-                ("preemptions", c.c_uint32), ("queue_seconds", c.c_double),
-                ("first_token_seconds", c.c_double), ("total_seconds", c.c_double),
-                ("embedding", c.POINTER(c.c_float)), ("embedding_width", c.c_uint32)]
+class Result(Structure):
+    _fields_ = [("size", c.c_size_t), ("finish", c.c_int), ("stop_token", c.c_int32),
+                ("stop_index", c.c_int32), ("stop_string", c.c_char_p),
+                ("prompt_tokens", c.c_uint32), ("reused_tokens", c.c_uint32),
+                ("new_tokens", c.c_uint32), ("preemptions", c.c_uint32),
+                ("queue_seconds", c.c_double), ("prefill_seconds", c.c_double),
+                ("first_token_seconds", c.c_double), ("decode_seconds", c.c_double),
+                ("total_seconds", c.c_double), ("embedding", c.POINTER(c.c_float)),
+                ("embedding_width", c.c_uint32)]
+
+    def __init__(self, **fields):  # AVO_RESULT_INIT
+        super().__init__(**{"stop_token": -1, "stop_index": -1, **fields})
 
 
 class Event(Structure):
     _fields_ = [("size", c.c_size_t), ("kind", c.c_int), ("request", c.c_uint64),
                 ("index", c.c_size_t), ("token", c.POINTER(TokenEvent)),
-                ("result", c.POINTER(RequestResult)), ("error", c.POINTER(Error))]
+                ("result", c.POINTER(Result)), ("error", c.POINTER(Error)),
+                ("done", c.c_uint64), ("total", c.c_uint64)]
 
 
+# avo_event_kind
+EVENT_TOKEN, EVENT_FINISHED, EVENT_FAILED, EVENT_PROMPT, EVENT_PREFILL = range(5)
 EVENT = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(Event))
 
 
@@ -302,8 +293,7 @@ STRUCTURES = {
     "avo_adapter_module": AdapterModule, "avo_registry_options": RegistryOptions,
     "avo_registry_entry": RegistryEntry, "avo_logit_bias": LogitBias, "avo_sampling": Sampling,
     "avo_logprob": Logprob, "avo_token_event": TokenEvent,
-    "avo_generate_request": GenerateRequest, "avo_generate_result": GenerateResult,
-    "avo_scheduler_options": SchedulerOptions, "avo_request_result": RequestResult,
+    "avo_scheduler_options": SchedulerOptions, "avo_result": Result,
     "avo_event": Event, "avo_named_adapter": NamedAdapter, "avo_request": Request,
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
     "avo_answer_times": AnswerTimes, "avo_trace_reader": TraceReader,
@@ -370,8 +360,7 @@ FUNCTIONS = {
     "avo_registry_unload": (STATUS, [Handle, c.c_char_p, _ERROR]),
     "avo_registry_take": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
     "avo_registry_list": (None, [Handle, REGISTRY_SEE, c.c_void_p]),
-    "avo_generate": (STATUS, [Handle, Handle, c.POINTER(GenerateRequest),
-                              c.POINTER(GenerateResult), _ERROR]),
+    "avo_generate": (STATUS, [Handle, Handle, c.POINTER(Request), c.POINTER(Result), _ERROR]),
     "avo_scheduler_open": (STATUS, [Handle, c.POINTER(SchedulerOptions), _OUT, _ERROR]),
     "avo_scheduler_close": (None, [Handle]),
     "avo_scheduler_drain": (c.c_bool, [Handle, c.c_double]),

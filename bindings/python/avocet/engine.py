@@ -1,8 +1,8 @@
 """Engines, sessions and batches: the step by hand."""
 import contextlib
 import ctypes
-from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._arguments import must_be, path_of, texts_of
@@ -15,6 +15,9 @@ from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import Model, PathLike
 from .sampling import Sampling, struct_of
 from .telemetry import Telemetry
+
+if TYPE_CHECKING:
+    import numpy
 
 FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
 
@@ -37,16 +40,50 @@ class Token:
 
 
 @dataclass
-class Generation:
-    """A whole answer."""
+class Result:
+    """A whole answer, with its times. `stop_token` and `stop_string` name the stop that ended it,
+    None where something else did; `stop_index` is the string's place in the request's `stop`."""
     text: str
     tokens: List[Token]
     finish: str
-    prompt_tokens: int
-    new_tokens: int
-    prefill_seconds: float
-    first_token_seconds: float
-    decode_seconds: float
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    preemptions: int = 0
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    total_seconds: float = 0.0
+    stop_token: Optional[int] = None
+    stop_index: Optional[int] = None
+    stop_string: Optional[str] = None
+    prompt: List[Token] = field(default_factory=list)  # where prompt_logprobs is wanted
+    embedding: Optional["numpy.ndarray"] = None  # float32, where pooling is wanted
+
+    @classmethod
+    def _of(cls, result: _abi.Result, tokens: List[Token], prompt: List[Token]) -> "Result":
+        stop = result.stop_string
+        return cls("".join(token.text for token in tokens),
+                   [token for token in tokens if token.id >= 0], FINISH[result.finish],
+                   stop_token=None if result.stop_token < 0 else result.stop_token,
+                   stop_index=None if result.stop_index < 0 else result.stop_index,
+                   stop_string=None if stop is None else stop.decode(), prompt=prompt,
+                   embedding=_embedding_of(result),
+                   **{name: getattr(result, name) for name in _COUNTS})
+
+
+_COUNTS = ("prompt_tokens", "reused_tokens", "new_tokens", "preemptions", "queue_seconds",
+           "prefill_seconds", "first_token_seconds", "decode_seconds", "total_seconds")
+
+
+def _embedding_of(result: _abi.Result):
+    """A copy: the library's own lives for the call only."""
+    if result.embedding_width == 0:
+        return None
+    import numpy
+    data = ctypes.string_at(result.embedding, 4 * result.embedding_width)
+    return numpy.frombuffer(data, numpy.float32).copy()
 
 
 @dataclass(frozen=True)
@@ -291,7 +328,7 @@ class Session(Owned):
                  stop_tokens: Sequence[int] = (), ignore_end: bool = False,
                  on_token: Optional[Callable[[Token], Optional[bool]]] = None,
                  grammar: GrammarLike = None, schema: SchemaLike = None,
-                 on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None) -> Generation:
+                 on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None) -> Result:
         """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
         as it comes; returning False ends the answer, an exception (and so Ctrl-C) ends it and is
         raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
@@ -307,30 +344,27 @@ class Session(Owned):
         guard = Guard()
 
         @guard.callback
-        def see(_, event):
-            seen.append(Token._of(event.contents))
+        def see(_, told):
+            event = told.contents
+            if event.kind == _abi.EVENT_PREFILL:
+                return on_prefill is None or \
+                    guard.user(on_prefill, event.done, event.total) is not False
+            seen.append(Token._of(event.token.contents))
             return on_token is None or guard.user(on_token, seen[-1]) is not False
 
-        @guard.callback
-        def prefilled(_, what, done, total):
-            return on_prefill is None or guard.user(on_prefill, done, total) is not False
-
         struct = struct_of(sampling)
-        request = _abi.GenerateRequest(
+        request = _abi.Request(
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
             stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
-            ignore_end=ignore_end, on_token=_abi.TOKEN(see),
-            on_prefill=_abi.PROGRESS(prefilled), grammar=None if rules is None else rules.pointer)
+            ignore_end=ignore_end, on_event=_abi.EVENT(see),
+            grammar=None if rules is None else rules.pointer)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)
-        result = _abi.GenerateResult()
+        result = _abi.Result()
         with calling(), self.engine._mine(), guard:
             call(library.avo_generate, self.engine.handle, self.handle, ctypes.byref(request),
                  ctypes.byref(result))
-        return Generation("".join(token.text for token in seen),
-                          [token for token in seen if token.id >= 0], FINISH[result.finish],
-                          result.prompt_tokens, result.new_tokens, result.prefill_seconds,
-                          result.first_token_seconds, result.decode_seconds)
+        return Result._of(result, seen, [])
 
 
 class Batch(Owned):

@@ -6,7 +6,7 @@ import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass, field as dataclass_field, fields, replace
+from dataclasses import dataclass, replace
 from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional,
                     Sequence, Tuple, Union)
 
@@ -14,7 +14,7 @@ from . import _abi
 from ._arguments import items, must_be, shown, text_of, texts_of
 from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
-from .engine import FINISH, Engine, Token
+from .engine import Engine, Result, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
 from .model import chat_options, messages_of
@@ -58,24 +58,6 @@ class Request:
     pooling: Optional[str] = None
 
 
-@dataclass
-class Result:
-    """A whole answer, with its times."""
-    text: str
-    tokens: List[Token]
-    finish: str
-    prompt_tokens: int
-    reused_tokens: int
-    new_tokens: int
-    preemptions: int
-    queue_seconds: float
-    first_token_seconds: float
-    total_seconds: float
-    prompt: List[Token] = dataclass_field(default_factory=list)  # where prompt_logprobs is wanted
-    embedding: Optional["numpy.ndarray"] = None  # float32, where pooling is wanted
-
-
-_TIMES = [field.name for field in fields(Result)][3:-2]
 _POOLING = {None: 0, "mean": 1, "last": 2}
 
 
@@ -137,22 +119,17 @@ class Answer:
         self._watch: Callable[[Optional[Token]], None] = lambda token: None
 
     def _see(self, event: _abi.Event) -> None:
-        if event.kind == 0:
+        if event.kind == _abi.EVENT_TOKEN:
             token = Token._of(event.token.contents)
             self._tokens.append(token)
             self._events.put(token)
             self._watch(token)
             return
-        if event.kind == 3:
+        if event.kind == _abi.EVENT_PROMPT:
             self._prompt.append(Token._of(event.token.contents))
             return
-        if event.kind == 1:
-            result = event.result.contents
-            values = {name: getattr(result, name) for name in _TIMES}
-            self._outcome = Result("".join(token.text for token in self._tokens),
-                                   [token for token in self._tokens if token.id >= 0],
-                                   FINISH[result.finish], prompt=self._prompt,
-                                   embedding=_embedding_of(result), **values)
+        if event.kind == _abi.EVENT_FINISHED:
+            self._outcome = Result._of(event.result.contents, self._tokens, self._prompt)
         else:
             error = event.error.contents
             self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
@@ -290,7 +267,7 @@ class Scheduler(Owned):
                 answer._break(error)
                 self._answers.pop(key, None)
                 return False
-            if event.contents.kind in (1, 2):  # the last one
+            if event.contents.kind in (_abi.EVENT_FINISHED, _abi.EVENT_FAILED):
                 self._answers.pop(key, None)
             return True
         except Exception:
@@ -466,15 +443,6 @@ class Scheduler(Owned):
             library.avo_scheduler_describe(handle, ctypes.byref(info))
         return SchedulerInfo(**{name: getattr(info, name)
                                 for name in SchedulerInfo.__dataclass_fields__})
-
-
-def _embedding_of(result: _abi.RequestResult):
-    """A copy: the library's own lives for the call only."""
-    if result.embedding_width == 0:
-        return None
-    import numpy
-    data = ctypes.string_at(result.embedding, 4 * result.embedding_width)
-    return numpy.frombuffer(data, numpy.float32).copy()
 
 
 def _is_prompt(given) -> bool:

@@ -43,6 +43,24 @@ def test_generation_fork_and_truncation(model, engine):
             assert answer(fork, ids[-1:]) == [token.id for token in first.tokens]
 
 
+def test_results_name_their_stop(model, engine):
+    ids = model.tokenize("once upon", begin=True)
+    with engine.session() as session:
+        whole = session.generate(ids, max_tokens=12, ignore_end=True)
+        assert whole.stop_token is whole.stop_index is whole.stop_string is None
+        session.truncate(0)
+        last = whole.tokens[5].id
+        stopped = session.generate(ids, max_tokens=12, ignore_end=True, stop_tokens=[last])
+        assert stopped.finish == "stop_token" and stopped.stop_token == last
+        session.truncate(0)
+        text = next((token.text for token in whole.tokens if token.text.strip("\ufffd")), None)
+        if text is not None:
+            stopped = session.generate(ids, max_tokens=12, ignore_end=True,
+                                       stop=["never in it", text])
+            assert stopped.finish == "stop_string" and stopped.stop_token is None
+            assert (stopped.stop_index, stopped.stop_string) == (1, text)
+
+
 def test_save_and_restore(model, engine, tmp_path):
     ids = model.tokenize("once upon a time once upon a time", begin=True)
     with engine.session() as session, engine.session() as restored:

@@ -1,0 +1,100 @@
+/* Requests: the checks and the encoding that every interface shares. */
+#include "engine/request.h"
+
+#include "base/options.h"
+#include "sample/grammar.h"
+#include "sample/sample.h"
+
+avo_status request_take(const avo_request *given, const avo_sampling *shared, avo_request *request,
+                        avo_sampling *sampling, avo_error *error) {
+    *request = (avo_request)AVO_REQUEST_INIT;
+    *sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    AVO_TRY(options_take(request, sizeof(*request), given, "avo_request", error));
+    const avo_sampling *chosen = request->sampling != NULL ? request->sampling : shared;
+    return options_take(sampling, sizeof(*sampling), chosen, "avo_sampling", error);
+}
+
+avo_status request_chat(const avo_request *request, avo_chat_options *chat, avo_error *error) {
+    *chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
+    return options_take(chat, sizeof(*chat), request->chat, "avo_chat_options", error);
+}
+
+static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,
+                               avo_error *error) {
+    const struct {
+        const char *name;
+        const void *items;
+        size_t count;
+    } arrays[] = {{"tokens", request->tokens, request->token_count},
+                  {"messages", request->messages, request->message_count},
+                  {"adapters", request->adapters, request->adapter_count},
+                  {"named_adapters", request->named_adapters, request->named_adapter_count},
+                  {"stop", request->stop, request->stop_count},
+                  {"stop_tokens", request->stop_tokens, request->stop_token_count},
+                  {"bias", sampling->bias, sampling->bias_count}};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+        if (arrays[i].items == NULL && arrays[i].count > 0)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %zu are counted, but there are none",
+                               arrays[i].name, arrays[i].count);
+    for (size_t i = 0; i < request->stop_count; i++)
+        if (request->stop[i] == NULL)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "stop string %zu is missing", i + 1);
+    for (size_t i = 0; i < request->message_count; i++)
+        if (request->messages[i].role == NULL || request->messages[i].content == NULL)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
+                               i + 1);
+    return AVO_OK;
+}
+
+avo_status request_check(const avo_request *request, const avo_sampling *sampling,
+                         const avo_model *model, bool *has_prompt, avo_error *error) {
+    if (request->grammar != NULL && request->open_grammar != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a request has a grammar or opens one, not both");
+    if (request->grammar != NULL)
+        AVO_TRY(grammar_check(request->grammar, model, error));
+    AVO_TRY(check_arrays(request, sampling, error));
+    int kinds = (request->token_count > 0) + (request->message_count > 0) + (request->text != NULL);
+    if (kinds > 1)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a request has tokens, messages or a text as its prompt; this one has "
+                           "more than one of them");
+    *has_prompt = kinds == 1;
+    return sampler_check(sampling, model->view.vocabulary, error);
+}
+
+avo_status request_check_alone(const avo_request *request, avo_error *error) {
+    const avo_request unset = AVO_REQUEST_INIT;
+    static const char session[] = "give it to the session", scheduler[] = "use a scheduler";
+    const struct {
+        const char *name;
+        bool set;
+        const char *instead;
+    } fields[] = {{"adapters", request->adapter_count > 0, session},
+                  {"named_adapters", request->named_adapter_count > 0, session},
+                  {"cache_salt", request->cache_salt != NULL, session},
+                  {"tenant", request->tenant != NULL, scheduler},
+                  {"tenant_weight", request->tenant_weight != unset.tenant_weight, scheduler},
+                  {"priority", request->priority != unset.priority, scheduler},
+                  {"first_token_deadline", request->first_token_deadline != 0.0, scheduler},
+                  {"deadline", request->deadline != 0.0, scheduler},
+                  {"prompt_logprobs", request->prompt_logprobs, scheduler},
+                  {"no_answer", request->no_answer, scheduler},
+                  {"pooling", request->pooling != AVO_POOLING_NONE, scheduler},
+                  {"open_grammar", request->open_grammar != NULL, "give it an open grammar"}};
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].set)
+            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: avo_generate cannot do this; %s",
+                               fields[i].name, fields[i].instead);
+    return AVO_OK;
+}
+
+avo_status request_encode(const avo_request *request, const avo_chat_options *chat,
+                          const avo_model *model, encoder *encoder, id_list *ids,
+                          avo_error *error) {
+    if (request->text != NULL)
+        return model_encode_text(model, encoder, text_from(request->text), request->text_flags, ids,
+                                 error);
+    return model_encode_chat(model, encoder, request->messages, request->message_count, chat, ids,
+                             error);
+}
