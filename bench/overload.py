@@ -2,12 +2,14 @@
 """A server at many times its capacity: N connections that all ask at once, again and again.
 
 usage: bench/overload.py MODEL [--connections 1000] [--rounds 3] [--tokens 32] [--avocet PATH]
-                         [-- options of avocet serve]
+                         [--occupy N] [-- options of avocet serve]
 
 Every connection sends a streamed completion; those that are refused (429, 503) note how long that
 took and ask again after a pause, until the rounds are over. Prints accepted, refused and failed
 requests, percentiles of the time to a refusal and to the first byte of an accepted answer, and the
 server's memory before, in between and after. One process, one thread, raw sockets.
+--occupy: N answers without end keep the server busy until a hundred requests were refused, so that
+some are, however fast the server and slow the clients.
 """
 import argparse
 import json
@@ -82,12 +84,25 @@ def resident(process):
         return int(file.read().split()[1]) * 4096 / 2**20
 
 
+def request_of(tokens):
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": tokens, "stream": True,
+                       "ignore_eos": True}).encode()
+    return (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+def occupy(port):
+    """A client whose answer has begun."""
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(request_of(60000))
+    client.recv(1)
+    return client
+
+
 def run(port, arguments, process):
-    body = json.dumps({"prompt": "Once upon a time", "max_tokens": arguments.tokens,
-                       "stream": True, "ignore_eos": True}).encode()
-    request = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-               f"Content-Type: application/json\r\n"
-               f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+    request = request_of(arguments.tokens)
+    occupants = [occupy(port) for _ in range(arguments.occupy)]
     tally = {"refused": [], "accepted": [], "failed": 0, "without Retry-After": 0}
     clients = [Client(port, request, tally, arguments.rounds) for _ in range(arguments.connections)]
     selector = selectors.DefaultSelector()
@@ -106,6 +121,9 @@ def run(port, arguments, process):
                 active -= 1
                 if key.data.left > 0:
                     waiting.append(key.data)
+        if len(tally["refused"]) >= 100:
+            while occupants:
+                occupants.pop().close()
         if now - begun > len(memory) * 2:
             memory.append(resident(process))
         if now - begun > arguments.seconds:
@@ -122,6 +140,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=120, help="give up after")
+    parser.add_argument("--occupy", type=int, default=0)
     parser.add_argument("--avocet", default="build/avocet")
     arguments, options = parser.parse_known_args()
     options = [option for option in options if option != "--"]

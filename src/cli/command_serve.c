@@ -254,7 +254,8 @@ static void hang_up(serving *serving) {
         cli_warn("keys read again");
 }
 
-#define CALL_OFF_SECONDS 1.0 /* for telling clients that their answers end here */
+/* For telling clients that their answers end here: a moment, unless the machine is busy. */
+#define CALL_OFF_SECONDS 10.0
 
 static void drain(serving *serving) {
     double seconds = server_settings(serving->server)->drain_seconds;

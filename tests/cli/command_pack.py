@@ -4,12 +4,11 @@ import signal
 import struct
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 import tiny_model
-from command import ROOT, AVOCET, call
+from command import AVOCET, PATIENCE, ROOT, call, wait_until
 
 MODELS = ROOT / "tests" / "fixtures" / "models"
 MIB = 1 << 20
@@ -222,13 +221,10 @@ class Pack(unittest.TestCase):
     def test_interrupt_leaves_nothing(self):
         process = subprocess.Popen([AVOCET, "pack", "--random", "tinyllama-1.1b", "-o", self.path,
                                     "--type", "q4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(200):
-            if self.files():
-                break
-            time.sleep(0.05)
+        wait_until(self.files)
         self.assertEqual(len(self.files()), 1)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 130, error)
         self.assertEqual(self.files(), [])
 

@@ -6,12 +6,12 @@ import pty
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 import tiny_model
-from command import AVOCET, FAILED, GOOD, INTERRUPTED, USAGE, call, start, wait_until_caught
+from command import (AVOCET, FAILED, GOOD, INTERRUPTED, PATIENCE, USAGE, call, start,
+                     wait_until_caught, wait_until_used)
 
 KEYS = ["model", "prompt", "text", "ids", "finish_reason", "usage", "timings"]
 ESCAPE = 3 + 0x1B  # the token of the byte that begins terminal sequences
@@ -206,7 +206,7 @@ class Run(TinyModel):
         process = start("run", self.model, "x", "--json", *endless, stdout=-1)
         wait_until_caught(process)
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=120)
+        out, error = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, INTERRUPTED)
         answer = json.loads(out)
         self.assertEqual(answer["finish_reason"], "cancelled")
@@ -215,19 +215,19 @@ class Run(TinyModel):
         first = os.read(process.stdout.fileno(), 10)
         self.assertTrue(first)
         process.send_signal(signal.SIGINT)
-        rest, error = process.communicate(timeout=120)
+        rest, error = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, error), (INTERRUPTED, WARNING))
         self.assertTrue((first + rest).endswith(b"\n"))
 
     def test_interrupt_before_the_first_token(self):
         path = self.folder / "interrupted.csv"
         long = ["--ctx", "60000", "-t", "1", "--json", f"--telemetry={path}"]
-        for rest in (0, 0.3):  # while loading, or in the middle of the prompt
+        for used in (0, 0.4):  # while loading, or in the middle of the prompt
             process = start("run", self.model, "x" * 50000, *long, stdout=-1)
             wait_until_caught(process)
-            time.sleep(rest)
+            wait_until_used(process, used)
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=PATIENCE)
             self.assertEqual(process.returncode, INTERRUPTED)
             answer = json.loads(out)
             self.assertEqual((answer["text"], answer["ids"], answer["finish_reason"]),
@@ -243,7 +243,7 @@ class Run(TinyModel):
         wait_until_caught(process)
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM))
 
     def test_ignored_interrupts_stay_ignored(self):
@@ -251,7 +251,7 @@ class Run(TinyModel):
                         stdout=-1, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
         self.assertTrue(os.read(process.stdout.fileno(), 1))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, GOOD)
 
     def test_reader_that_leaves(self):
@@ -260,7 +260,7 @@ class Run(TinyModel):
         os.read(process.stdout.fileno(), 10)
         process.stdout.close()
         error = process.stderr.read()
-        self.assertEqual((process.wait(120), error), (-signal.SIGPIPE, WARNING))
+        self.assertEqual((process.wait(PATIENCE), error), (-signal.SIGPIPE, WARNING))
         process.stderr.close()
 
     def test_telemetry_begins_its_own_line(self):
@@ -269,7 +269,7 @@ class Run(TinyModel):
                                    stdin=subprocess.DEVNULL, stdout=follower, stderr=follower)
         os.close(follower)
         self.assertRegex(read_terminal(leader), rb"(\A|\n)time,model,")
-        self.assertEqual(process.wait(60), GOOD)
+        self.assertEqual(process.wait(PATIENCE), GOOD)
 
     def test_terminals_get_no_sequences(self):
         flags = ["--logit-bias", f"{ESCAPE}=1e6", "-n", "5"]
@@ -279,7 +279,7 @@ class Run(TinyModel):
         os.close(follower)
         out = read_terminal(leader)
         process.stderr.close()
-        self.assertEqual(process.wait(60), GOOD)
+        self.assertEqual(process.wait(PATIENCE), GOOD)
         self.assertNotIn(b"\x1b", out)
 
 

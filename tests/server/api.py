@@ -7,11 +7,10 @@ import struct
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
-from command import ROOT, call
+from command import ROOT, call, wait_until
 from api_server import Server
 
 sys.path.insert(0, str(ROOT / "tests" / "cli"))
@@ -408,13 +407,10 @@ class Endpoints(unittest.TestCase):
             connection.request("POST", TEXT, json.dumps({"prompt": ["abc"] * 200, "stream": stream,
                                                          "max_tokens": 60, "ignore_eos": True}))
             connection.close()
-        time.sleep(0.25)  # what /health says is up to a tenth of a second old
-        for _ in range(500):
-            state = self.server.get("/health")
-            if state["running"] + state["waiting"] == 0:
-                return
-            time.sleep(0.01)
-        self.fail(f"still at work: {state}")
+        def idle():
+            state = self.server.get("/telemetry")["requests"]
+            return state["running"] + state["waiting"] == 0
+        wait_until(idle, "all requests to end")
 
     def test_many_at_once(self):
         alone = {seed: self.post(CHAT, messages=user("hi"), max_tokens=15, seed=seed)

@@ -1,19 +1,31 @@
 """Requests that are broken, large, slow or strange: a clean answer each, and the next one works."""
+import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 import tiny_model
+from command import PATIENCE, wait_until
 from serving import Serving, ask, head, parse_answer, read_answer
+
+
+def logged(log, ident):
+    """The only line of the access log with this id."""
+    def lines():
+        return [line for line in map(json.loads, log.read_text().splitlines())
+                if line["id"] == ident]
+    wait_until(lines, f"the line of {ident}")
+    assert len(lines()) == 1, lines()
+    return lines()[0]
 
 
 class Requests(unittest.TestCase):
@@ -23,8 +35,9 @@ class Requests(unittest.TestCase):
         cls.folder = Path(cls.scratch.name)
         cls.model = tiny_model.write(cls.folder)
         cls.log = cls.folder / "access.jsonl"
+        # A refusal that waited for a limit of time would not come while a test waits for it.
         cls.server = Serving(cls.model, "--max-body", 64, "--max-header", 8, "--header-seconds",
-                             0.6, "--idle-seconds", 2, "--access-log", cls.log)
+                             2 * PATIENCE, "--idle-seconds", 2 * PATIENCE, "--access-log", cls.log)
 
     @classmethod
     def tearDownClass(cls):
@@ -42,17 +55,17 @@ class Requests(unittest.TestCase):
         self.assertIn("x-request-id", answer[1])
 
     def everything(self, data, server=None):
-        """All bytes that come back until the connection ends, and the seconds that it took."""
-        begin, got = time.monotonic(), b""
+        """All bytes that come back until the connection ends."""
+        got = b""
         with (server or self.server).connect() as client:
             client.sendall(data)
             while piece := client.recv(65536):
                 got += piece
-        return got, time.monotonic() - begin
+        return got
 
     def assert_refused(self, data, status, before=b"", server=None):
         """One answer, all of it ours, at once, with a line in the log; nothing behind it."""
-        got, seconds = self.everything(data, server)
+        got = self.everything(data, server)
         self.assertTrue(got.startswith(before), got)
         head_text, _, body = got[len(before):].partition(b"\r\n\r\n")
         lines = head_text.decode().split("\r\n")
@@ -65,14 +78,9 @@ class Requests(unittest.TestCase):
         self.assertEqual(headers["connection"].lower(), "close")
         error = json.loads(body)["error"]
         self.assertTrue(error["message"] and error["type"] and error["code"], error)
-        self.assertLess(seconds, 0.5, data[:80])
-        ident = headers["x-request-id"]
-        self.assertTrue(self.server.wait_for(lambda: ident in self.log.read_text()), data[:80])
-        line = [line for line in map(json.loads, self.log.read_text().splitlines())
-                if line["id"] == ident]
-        self.assertEqual(len(line), 1)
-        self.assertEqual(line[0]["status"], status)
-        return line[0], error
+        line = logged(self.log, headers["x-request-id"])
+        self.assertEqual(line["status"], status)
+        return line, error
 
     def test_garbage(self):
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), b"\0" * 100,
@@ -97,7 +105,7 @@ class Requests(unittest.TestCase):
                                 + b"0\r\n\r\n", 501)
         self.assert_refused(b"POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400)
         data = head("POST", "/v1/messages", "Content-Length: -5")
-        got, _ = self.everything(data)
+        got = self.everything(data)
         self.assertEqual(json.loads(got.partition(b"\r\n\r\n")[2])["type"], "error")
 
     def test_refusals_behind_a_good_request(self):
@@ -127,7 +135,7 @@ class Requests(unittest.TestCase):
         with self.server.connect() as client:  # and of a chunk that is none
             client.sendall(head("POST", "/no-chunk", "Transfer-Encoding: chunked") + b"zz\r\n")
             self.assertEqual(read_answer(client)[0], 400)
-        self.assertTrue(self.server.wait_for(lambda: "no-chunk" in self.log.read_text()))
+        wait_until(lambda: "no-chunk" in self.log.read_text())
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         for path in ("/its-own-words", "/no-chunk"):
             found = [(line["status"], line["end"]) for line in lines if line["path"] == path]
@@ -256,7 +264,7 @@ class Requests(unittest.TestCase):
             self.assertGreaterEqual(answer[0], 400, method)
 
     def test_connections_are_used_again(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         connection.connect()
         own = connection.sock.getsockname()
         for i in range(60):
@@ -269,7 +277,7 @@ class Requests(unittest.TestCase):
         connection.close()
 
     def test_codings_of_bodies(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         for coding, status in (("gzip", 415), ("identity", 200), ("br", 415)):
             answer = ask(connection, "POST", "/v1/completions", {"prompt": "ab", "max_tokens": 1},
                          {"Content-Encoding": coding})
@@ -294,60 +302,6 @@ class Requests(unittest.TestCase):
         for bad in ('a"b', "x" * 200, "a b", "\x7f"):
             answer = self.server.raw(head("GET", "/health", f"X-Request-Id: {bad}"))
             self.assertNotEqual(answer[1]["x-request-id"], bad)
-
-    def test_slow_heads_and_bodies(self):
-        good = head("GET", "/health")
-        for number, (data, before) in enumerate((
-                (b"GET /slow-0 HTTP/1.1\r\nX: ", False),
-                (head("POST", "/slow-1", "Content-Length: 1000") + b"{", False),
-                (b"GET /slow-2 HTTP/1.1\r\nX: ", True))):
-            with self.server.connect() as client:
-                if before:
-                    client.sendall(good)
-                    read_answer(client)
-                client.sendall(data)
-                begin, answer = time.monotonic(), b""
-                while time.monotonic() - begin < 8:  # a byte now and then is no progress
-                    try:
-                        client.settimeout(0.1)
-                        piece = client.recv(4000)
-                        answer += piece
-                        if not piece:
-                            break
-                        continue
-                    except TimeoutError:
-                        pass
-                    except ConnectionResetError:
-                        break
-                    try:
-                        client.sendall(b"a")
-                    except (BrokenPipeError, ConnectionResetError):
-                        pass
-                self.assertLess(time.monotonic() - begin, 8)
-                self.assertIn(b"HTTP/1.1 408 ", answer)
-                first, _, body = answer.partition(b"\r\n\r\n")
-                self.assertEqual(json.loads(body)["error"]["code"], "too_slow")
-                self.assertIn(b"X-Request-Id: ", first)
-                path = f"/slow-{number}"
-                self.assertTrue(self.server.wait_for(lambda p=path: p in self.log.read_text()))
-                line = [line for line in map(json.loads, self.log.read_text().splitlines())
-                        if line["path"] == path][0]
-                self.assertEqual(line["status"], 408)
-                self.assertIn(line["id"].encode(), first)
-
-    def test_clients_that_say_nothing_are_closed(self):
-        with self.server.connect() as client:
-            client.settimeout(10)
-            left = client.recv(1000)
-            self.assertTrue(left == b"" or b" 408 " in left)
-
-    def test_idle_connections_are_closed(self):
-        with self.server.connect() as client:
-            client.sendall(head("GET", "/health"))
-            read_answer(client)
-            client.settimeout(10)
-            left = client.recv(1000)
-            self.assertTrue(left == b"" or b" 408 " in left)
 
     def test_origins(self):
         refused = {"Origin": "https://evil.example"}
@@ -403,7 +357,7 @@ class Requests(unittest.TestCase):
         secret = "a very private prompt"
         self.server.ask("POST", "/v1/completions", {"prompt": secret, "max_tokens": 2},
                         {"X-Request-Id": "logged-1"})
-        self.assertTrue(self.server.wait_for(lambda: "logged-1" in self.log.read_text()))
+        wait_until(lambda: "logged-1" in self.log.read_text())
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         line = [line for line in lines if line.get("id") == "logged-1"][0]
         for name in ("time", "peer", "method", "path", "status", "bytes", "seconds", "end"):
@@ -412,10 +366,89 @@ class Requests(unittest.TestCase):
         moved = self.folder / "access.1"
         os.rename(self.log, moved)
         self.server.process.send_signal(signal.SIGUSR1)
-        self.assertTrue(self.server.wait_for(self.log.exists))
+        wait_until(self.log.exists)
         self.server.ask("GET", "/health", None, {"X-Request-Id": "logged-2"})
-        self.assertTrue(self.server.wait_for(lambda: "logged-2" in self.log.read_text()))
+        wait_until(lambda: "logged-2" in self.log.read_text())
         self.assertNotIn("logged-2", moved.read_text())
+
+
+class Slow(unittest.TestCase):
+    """Clients that keep the server waiting. It waits for moments only, so one of these clients may
+    be late itself, on a busy machine: that is seen, and it tries again."""
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="avocet-http-")
+        cls.folder = Path(cls.scratch.name)
+        cls.log = cls.folder / "access.jsonl"
+        cls.server = Serving(tiny_model.write(cls.folder), "--header-seconds", 0.6,
+                             "--idle-seconds", 2, "--access-log", cls.log)
+
+    @classmethod
+    def tearDownClass(cls):
+        status = cls.server.end()
+        cls.server.__exit__()
+        cls.scratch.cleanup()
+        assert status == 0, (status, cls.server.lines)
+
+    def served(self):
+        """A connection with one request behind it."""
+        while True:
+            client = self.server.connect()
+            client.sendall(head("GET", "/health"))
+            answer = read_answer(client)
+            if answer is not None and answer[0] == 200:
+                return client
+            client.close()
+
+    def trickle(self, client):
+        """A byte now and then, which is no progress; what comes until the connection ends."""
+        answer = b""
+        client.settimeout(0.1)
+        while True:
+            try:
+                piece = client.recv(4000)
+                if not piece:
+                    return answer
+                answer += piece
+                continue
+            except ConnectionResetError:
+                return answer
+            except TimeoutError:
+                pass
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                client.sendall(b"a")
+
+    def refused(self, data, before):
+        """The line in the log of a request that never comes to its end."""
+        answer = b""
+        while not answer:  # closed before anything of it had come: no request at all
+            with self.served() if before else self.server.connect() as client:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    client.sendall(data)
+                answer = self.trickle(client)
+        self.assertIn(b"HTTP/1.1 408 ", answer)
+        first, _, body = answer.partition(b"\r\n\r\n")
+        self.assertEqual(json.loads(body)["error"]["code"], "too_slow")
+        line = logged(self.log, re.search(rb"X-Request-Id: (\S+)", first)[1].decode())
+        self.assertEqual(line["status"], 408)
+        return line
+
+    def test_heads_and_bodies(self):
+        for path, data, before in (
+                ("/slow-0", b"GET /slow-0 HTTP/1.1\r\nX: ", False),
+                ("/slow-1", head("POST", "/slow-1", "Content-Length: 1000") + b"{", False),
+                ("/slow-2", b"GET /slow-2 HTTP/1.1\r\nX: ", True)):
+            self.assertEqual(self.refused(data, before)["path"], path)
+
+    def test_clients_that_say_nothing_are_closed(self):
+        with self.server.connect() as client:
+            left = client.recv(1000)
+            self.assertTrue(left == b"" or b" 408 " in left)
+
+    def test_idle_connections_are_closed(self):
+        with self.served() as client:
+            left = client.recv(1000)
+            self.assertTrue(left == b"" or b" 408 " in left)
 
 
 class Places(unittest.TestCase):
@@ -444,8 +477,7 @@ class Places(unittest.TestCase):
                 self.assertIn("error", json.loads(answer[2]))
                 for client in held:
                     client.close()
-                self.assertTrue(server.wait_for(
-                    lambda server=server: server.raw(head("GET", "/health"))[0] == 200))
+                wait_until(lambda server=server: server.raw(head("GET", "/health"))[0] == 200)
                 self.assertEqual(server.end(), 0)
 
     def test_without_keys_other_machines_are_warned_of(self):

@@ -10,14 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
 import tiny_model
-from command import AVOCET
+from command import AVOCET, PATIENCE, wait_until
 from refused_calls import LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, SECCOMP, refusing
-from serving import Serving, head, read_answer, write_slow_model
+from serving import ENDLESS, Serving, head, read_answer, write_slow_model
 
 
 def completion(tokens, stream=False, **more):
@@ -37,28 +36,27 @@ class Lifecycle(unittest.TestCase):
         cls.slow = write_slow_model(cls.folder)
         (cls.folder / "tiny").mkdir()
         cls.tiny = tiny_model.write(cls.folder / "tiny")
-        with Serving(cls.slow) as server:  # builds with sanitizers are many times slower
-            begin = time.monotonic()
-            server.ask("POST", "/v1/completions", completion(40))
-            each = (time.monotonic() - begin) / 40
-        cls.long = max(60, min(4000, int(2 / each)))  # tokens of some seconds
 
     @classmethod
     def tearDownClass(cls):
         cls.scratch.cleanup()
 
     def test_what_runs_may_finish(self):
-        with Serving(self.slow, "--sessions", 4) as server:
+        """An answer that goes on until its client leaves keeps the server from ending meanwhile."""
+        with Serving(self.slow, "--sessions", 4, "--drain-seconds", PATIENCE, "--max-unread",
+                     1 << 16) as server:
             answers = []
-            request = completion(self.long // 2)
+            request = completion(300)
             clients = [threading.Thread(target=lambda: answers.append(
                 server.ask("POST", "/v1/completions", request))) for _ in range(3)]
             for client in clients:
                 client.start()
-            self.assertTrue(server.wait_for(lambda: server.running() >= 3))
+            holder = server.connect()
+            holder.sendall(post(completion(ENDLESS, stream=True)))
+            server.wait_submitted(4)
             waiting = server.connect()  # connected before, asks later
             server.process.send_signal(signal.SIGTERM)
-            self.assertTrue(server.said("ending: "))
+            server.wait_said("ending: ")
             self.assertEqual(server.ask("GET", "/ready")[0], 503)
             waiting.sendall(post(completion(1)))
             refused = read_answer(waiting)
@@ -68,24 +66,22 @@ class Lifecycle(unittest.TestCase):
             waiting.close()
             for client in clients:
                 client.join()
-            self.assertEqual(server.process.wait(timeout=60), 0)
+            holder.close()
+            self.assertEqual(server.process.wait(timeout=PATIENCE), 0)
             self.assertEqual([answer[0] for answer in answers], [200] * 3)
             for answer in answers:
-                self.assertEqual(json.loads(answer[2])["usage"]["completion_tokens"],
-                                 self.long // 2)
+                self.assertEqual(json.loads(answer[2])["usage"]["completion_tokens"], 300)
 
     def test_what_takes_too_long_is_ended(self):
         """And told so: a stream by its last event, others by 503."""
         log = self.folder / "late.jsonl"
         with Serving(self.slow, "--drain-seconds", 0.2, "--access-log", log) as server:
             with server.connect() as client, server.connect() as other:
-                client.sendall(post(completion(4000, stream=True, n=2)))
-                other.sendall(post(completion(4000)))
+                client.sendall(post(completion(ENDLESS, stream=True, n=2)))
+                other.sendall(post(completion(ENDLESS)))
                 self.assertIn(b"200", client.recv(100))
-                self.assertTrue(server.wait_for(lambda: server.running() >= 3))
-                begin = time.monotonic()
+                server.wait_submitted(3)
                 self.assertEqual(server.end(signal.SIGINT), 0)
-                self.assertLess(time.monotonic() - begin, 20)
                 said = b""
                 while piece := client.recv(65536):
                     said += piece
@@ -95,7 +91,7 @@ class Lifecycle(unittest.TestCase):
                 answer = read_answer(other)
                 self.assertEqual(answer[0], 503)
                 self.assertEqual(json.loads(answer[2])["error"]["code"], "shutting_down")
-            self.assertTrue(server.said("not finished in time"))
+            server.wait_said("not finished in time")
         ends = {json.loads(line)["status"]: json.loads(line)["end"]
                 for line in log.read_text().splitlines() if '"/v1/completions"' in line}
         self.assertEqual(ends, {200: "failed", 503: "complete"})
@@ -103,27 +99,28 @@ class Lifecycle(unittest.TestCase):
     def test_a_second_signal_ends_at_once(self):
         with Serving(self.slow, "--drain-seconds", 600) as server:
             with server.connect() as client:
-                client.sendall(post(completion(4000, stream=True, n=4)))
+                client.sendall(post(completion(ENDLESS, stream=True, n=4)))
                 client.recv(100)
                 server.process.send_signal(signal.SIGTERM)
-                self.assertTrue(server.said("ending"))
+                server.wait_said("ending")
                 self.assertEqual(server.end(), 130)
 
     def test_clients_that_go_free_their_place(self):
         with Serving(self.slow, "--sessions", 2) as server:
-            for stream in (True, False):
+            for round_, stream in enumerate((True, False), 1):
                 clients = [server.connect() for _ in range(4)]
                 for client in clients:
-                    client.sendall(post(completion(4000, stream=stream)))
-                self.assertTrue(server.wait_for(lambda: server.running() >= 4))
+                    client.sendall(post(completion(ENDLESS, stream=stream)))
+                server.wait_submitted(4 * round_)
                 for client in clients:
                     client.close()
-                self.assertTrue(server.wait_for(lambda: server.running() == 0, 3))
+                server.wait_idle()
             # In the middle of a long prompt, too.
             with server.connect() as client:
-                client.sendall(post(completion(5) | {"prompt": "b" * 3900}))
-                self.assertTrue(server.wait_for(lambda: server.running() >= 1))
-            self.assertTrue(server.wait_for(lambda: server.running() == 0, 3))
+                client.sendall(post(completion(ENDLESS) | {"prompt": "b" * 3900}))
+                server.wait_submitted(9)
+            server.wait_idle()
+            self.assertEqual(server.requests()["cancelled"], 9)
             self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
             self.assertEqual(server.end(), 0)
 
@@ -131,7 +128,7 @@ class Lifecycle(unittest.TestCase):
         """By their process's end, by a reset, by closing the sending side: free at once."""
         def killed(server):
             code = ("import socket, sys, time; s = socket.create_connection(('127.0.0.1', "
-                    f"{server.port})); s.sendall({post(completion(4000, stream=True))!r}); "
+                    f"{server.port})); s.sendall({post(completion(ENDLESS, stream=True))!r}); "
                     "s.recv(100); print('reads', flush=True); time.sleep(600)")
             with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
                 self.assertEqual(process.stdout.readline(), b"reads\n")
@@ -140,14 +137,14 @@ class Lifecycle(unittest.TestCase):
         def reset(server):
             client = server.connect()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.sendall(post(completion(4000, stream=True)))
+            client.sendall(post(completion(ENDLESS, stream=True)))
             client.recv(100)
             client.close()
 
         def half_open(server):
             client = server.connect()
             self.addCleanup(client.close)
-            client.sendall(post(completion(4000, stream=True)))
+            client.sendall(post(completion(ENDLESS, stream=True)))
             client.recv(100)
             client.shutdown(socket.SHUT_WR)
 
@@ -155,38 +152,37 @@ class Lifecycle(unittest.TestCase):
         with Serving(self.slow, "--sessions", 1, "--access-log", log) as server:
             for number, leave in enumerate((killed, reset, half_open), 1):
                 leave(server)
-                self.assertTrue(server.wait_for(lambda: server.running() == 0, 3), leave)
-                self.assertTrue(server.wait_for(
-                    lambda: log.read_text().count('"end":"client gone"') == number, 5), leave)
+                server.wait_idle()
+                wait_until(lambda: log.read_text().count('"end":"client gone"') == number, leave)
                 self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
             self.assertEqual(server.end(), 0)
         for line in map(json.loads, log.read_text().splitlines()):
-            if line["end"] == "client gone":  # far from what was asked for
-                self.assertLess(line["usage"]["new_tokens"], 3000, line)
+            if line["end"] == "client gone":
+                self.assertLess(line["usage"]["new_tokens"], ENDLESS, line)
 
     def test_clients_that_do_not_wait_for_anything(self):
         with Serving(self.slow, "--sessions", 2) as server:
             for i in range(40):
                 with server.connect() as client:
-                    client.sendall(post(completion(4000, stream=i % 2 == 0, n=2)))
-            self.assertTrue(server.wait_for(lambda: server.running() == 0, 30))
+                    client.sendall(post(completion(ENDLESS, stream=i % 2 == 0, n=2)))
+            server.wait_idle()
             self.assertEqual(server.end(), 0)
 
     def test_slow_readers_harm_nobody(self):
         with Serving(self.slow, "--max-unread", 16) as server:
             slow = server.connect()
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            slow.sendall(post(completion(self.long, stream=True, n=4)))
+            slow.sendall(post(completion(ENDLESS, stream=True, n=4, logprobs=5)))  # large events
             answer = server.ask("POST", "/v1/completions", completion(50))
             self.assertEqual(answer[0], 200)
-            self.assertTrue(server.wait_for(lambda: server.running() == 0, 60))
+            server.wait_idle()
             slow.close()
             self.assertEqual(server.end(), 0)
 
     def test_systemd(self):
         notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notices.bind(str(self.folder / "notify"))
-        notices.settimeout(20)
+        notices.settimeout(PATIENCE)
         listener = socket.create_server(("127.0.0.1", 0))
         launch = (f"import os; os.dup2({listener.fileno()}, 3); "
                   f"os.environ['LISTEN_PID'] = str(os.getpid()); "
@@ -202,7 +198,7 @@ class Lifecycle(unittest.TestCase):
             server.process.send_signal(signal.SIGTERM)
             while b"STOPPING=1" not in notices.recv(1000):
                 pass
-            self.assertEqual(server.process.wait(timeout=30), 0)
+            self.assertEqual(server.process.wait(timeout=PATIENCE), 0)
         notices.close()
         listener.close()
 
@@ -217,11 +213,11 @@ class Lifecycle(unittest.TestCase):
                                    stderr=subprocess.PIPE)
         try:
             self.assertIn(b"Listening", process.stderr.readline())
-            with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
                 client.sendall(post(completion(3)))  # waits in the queue of the socket
                 self.assertEqual(read_answer(client)[0], 200)
             process.send_signal(signal.SIGTERM)  # it has become the server
-            said = process.communicate(timeout=60)[1].decode()
+            said = process.communicate(timeout=PATIENCE)[1].decode()
             self.assertEqual(process.returncode, 0, said)
             self.assertIn(f"at http://127.0.0.1:{port}\n", said)
         finally:
@@ -290,7 +286,7 @@ class Lifecycle(unittest.TestCase):
         with Serving(self.tiny, "--telemetry", place / "t.csv", "--telemetry-seconds", 0.1,
                      "--trace", place / "trace.json") as server:
             self.assertEqual(server.ask("POST", "/v1/completions", completion(9))[0], 200)
-            self.assertTrue(server.wait_for((place / "t.csv").exists))
+            wait_until((place / "t.csv").exists)
             self.assertEqual(server.end(), 0)
         self.assertRegex((place / "t.csv").read_text(), r"\Atime,uptime_seconds,.*\n20.*\n")
         events = json.loads((place / "trace.json").read_text())["traceEvents"]

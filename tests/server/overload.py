@@ -19,9 +19,9 @@ class Overload(unittest.TestCase):
             model = write_slow_model(Path(folder))
             done = subprocess.run(
                 [sys.executable, ROOT / "bench" / "overload.py", model, "--avocet", AVOCET,
-                 "--connections", "250", "--rounds", "3", "--tokens", "40", "--seconds", "200",
-                 "--sessions", "4", "--waiting", "16"],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300,
+                 "--connections", "250", "--rounds", "3", "--tokens", "40", "--seconds", "400",
+                 "--occupy", "4", "--sessions", "4", "--waiting", "16", "--max-unread", "65536"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500,
                 check=False, env=os.environ)
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)
@@ -29,7 +29,7 @@ class Overload(unittest.TestCase):
                    re.findall(r"(accepted|refused|failed|unanswered|Retry-After) (\d+)", said)}
         self.assertEqual(numbers["accepted"] + numbers["refused"], 750, said)
         self.assertGreaterEqual(numbers["accepted"], 20, said)
-        self.assertGreater(numbers["refused"], 100, said)
+        self.assertGreaterEqual(numbers["refused"], 100, said)
         self.assertEqual((numbers["failed"], numbers["unanswered"], numbers["Retry-After"]),
                          (0, 0, 0), said)
         memory = [int(number) for number in said.split("resident MiB: ")[1].split("\n")[0].split()]

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from command import AVOCET
+from command import AVOCET, PATIENCE
 
 
 def sanitized():
@@ -43,7 +43,7 @@ class Server:
     def __exit__(self, kind, *rest):
         self.process.send_signal(signal.SIGTERM)
         try:
-            _, more = self.process.communicate(timeout=60)
+            _, more = self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -51,7 +51,7 @@ class Server:
             raise AssertionError(f"exit {self.process.returncode}: {''.join(self.lines)}{more}")
 
     def connect(self):
-        return http.client.HTTPConnection(self.host, self.port, timeout=60)
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
 
     def ask(self, method, path, body=None, headers=None):
         """(status, headers, bytes)"""

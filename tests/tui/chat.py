@@ -5,16 +5,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 
 from chat_model import write_model
-from command import AVOCET, GOOD, USAGE, call
+from command import AVOCET, GOOD, PATIENCE, USAGE, call, wait_until
 from tiny_model import write_adapter
 
 SKIPPED = 77
-ENDLESS = ("--logit-bias", "2=-inf", "--ctx", "60000")  # never the end token: seconds of answer
+ON = ("--logit-bias", "2=-inf")  # never the end token: as many tokens as may be
+ENDLESS = (*ON, "--ctx", "200000")  # minutes of answer: until somebody stops it
 
 
 class Screen:
@@ -24,13 +24,13 @@ class Screen:
         self.socket = tempfile.mkdtemp(prefix="avocet-tmux-")
         command = ["env", *environment, AVOCET, "chat", *map(str, arguments)]
         self.tmux("new-session", "-d", "-s", "t", "-x", str(columns), "-y", str(rows),
-                  " ".join(command) + "; echo status $?; sleep 60")
+                  " ".join(command) + f"; echo status $?; sleep {PATIENCE}")
 
     def tmux(self, *arguments):
         clean = {name: value for name, value in os.environ.items() if name != "TMUX"}
         return subprocess.run(["tmux", "-f", "/dev/null", "-S", f"{self.socket}/s", *arguments],
                               check=True, capture_output=True, text=True, env=clean,
-                              timeout=30).stdout
+                              timeout=PATIENCE).stdout
 
     def keys(self, *keys):
         self.tmux("send-keys", "-t", "t", *keys)
@@ -41,16 +41,15 @@ class Screen:
     def text(self):
         return self.tmux("capture-pane", "-t", "t", "-p")
 
-    def wait(self, *wanted, seconds=60):
+    def wait(self, *wanted):
         """Until all of these are on the screen."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            shown = self.text()
-            shown = "".join(line.rstrip() + " \n" for line in shown.splitlines())
-            if all(want in shown for want in wanted):
-                return shown
-            time.sleep(0.05)
-        raise AssertionError(f"{wanted} not on the screen:\n{self.text()}")
+        def found():
+            shown = "".join(line.rstrip() + " \n" for line in self.text().splitlines())
+            return shown if all(want in shown for want in wanted) else None
+        try:
+            return wait_until(found)
+        except AssertionError:
+            raise AssertionError(f"{wanted} not on the screen:\n{self.text()}") from None
 
     def resize(self, columns, rows):
         self.tmux("resize-window", "-t", "t", "-x", str(columns), "-y", str(rows))
@@ -76,10 +75,7 @@ class FullScreen(unittest.TestCase):
     def answers(self, saved):
         self.screen.type(f"/save {saved}")
         self.screen.keys("Enter")
-        self.screen.wait("Saved to")
-        end = time.monotonic() + 20  # an earlier one may still be on the screen
-        while not saved.exists() and time.monotonic() < end:
-            time.sleep(0.05)
+        self.screen.wait(f"Saved to {saved}")
         return [message["content"] for message in json.loads(saved.read_text())["messages"]
                 if message["role"] == "assistant"]
 
@@ -101,7 +97,7 @@ class FullScreen(unittest.TestCase):
         screen.wait("status 0")
 
     def test_commands(self):
-        screen = self.open("-n", "4")
+        screen = self.open("-n", "4", *ON)
         saved = self.folder / "talk.json"
         screen.type("/he")
         screen.keys("Tab", "Enter")
@@ -127,8 +123,7 @@ class FullScreen(unittest.TestCase):
             screen.wait(answer)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi")
-        time.sleep(0.5)
+        screen.wait("> hi", "Ended after 4 tokens")
         screen.type(f"/save {saved}")
         screen.keys("Enter")
         screen.wait("Saved to")
@@ -150,8 +145,7 @@ class FullScreen(unittest.TestCase):
         screen.type("/set")
         screen.keys("Enter")
         screen.wait("temperature = 0")
-        while "answering" in screen.text():
-            time.sleep(0.05)
+        wait_until(lambda: "answering" not in screen.text())
         screen.type(f"/save {saved}")
         screen.keys("Enter")
         screen.wait("Saved to")
@@ -161,18 +155,16 @@ class FullScreen(unittest.TestCase):
         self.assertEqual(answer["content"] + "\n", whole)
 
     def test_retry_leaves_notes_where_they_are(self):
-        screen = self.open("-n", "2")
+        screen = self.open("-n", "2", *ON)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi", "t/s")
-        time.sleep(0.5)
+        screen.wait("> hi", "Ended after 2 tokens")
         screen.type("/set top_k 7")
         screen.keys("Enter")
         screen.wait("top_k = 7")
         screen.type("/retry")
         screen.keys("Enter")
-        time.sleep(1)
-        shown = screen.wait("top_k = 7", "Say something")
+        shown = screen.wait("top_k = 7", "temperature 0.8, seed 1", "Say something")
         self.assertEqual(shown.count("> hi"), 1)
 
     def test_editing_wide_characters_and_lines(self):
@@ -191,7 +183,7 @@ class FullScreen(unittest.TestCase):
         screen.wait("> /set x 1")
 
     def test_retry_is_another_answer(self):
-        screen = self.open("-n", "30", "--logit-bias", "2=-inf")
+        screen = self.open("-n", "30", *ON)
         seen = set()
         for line, end in (("hi", "Ended after"), ("/retry", "temperature 0.8, seed 1"),
                           ("/retry", "temperature 0.8, seed 2")):
@@ -205,11 +197,10 @@ class FullScreen(unittest.TestCase):
         screen.wait("temperature = 0,")  # the setting stays
 
     def test_retry_keeps_a_temperature(self):
-        screen = self.open("-n", "4", "--temperature", "0.5")
+        screen = self.open("-n", "4", "--temperature", "0.5", *ON)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi", "t/s")
-        time.sleep(0.5)
+        screen.wait("> hi", "Ended after 4 tokens")
         screen.keys("/retry", "Enter")
         screen.keys("/set", "Enter")
         self.assertNotIn("Sampled with", screen.wait("seed = 1"))

@@ -197,15 +197,15 @@ class Long(Served):
     def test_stop_frees_the_server(self):
         self.say("go on", wait=False)
         self.browser.wait("return document.querySelector('.growing .body')?.textContent.length > 9")
-        self.assertEqual(self.server.running(), 1)
+        self.assertEqual(self.server.requests()["running"], 1)
         self.browser.keys(ESCAPE)
         self.browser.wait(FINISHED)
         self.assertIn("stopped", self.stats()[-1])
-        self.assertTrue(self.server.wait_for(lambda: self.server.running() == 0))
+        self.server.wait_idle()
         self.say("again", wait=False)
         self.browser.wait("return document.querySelectorAll('.growing .body p').length > 0")
         self.browser.reload()  # leaving the page frees it, too
-        self.assertTrue(self.server.wait_for(lambda: self.server.running() == 0))
+        self.server.wait_idle()
 
 
 class Guarded(Served):

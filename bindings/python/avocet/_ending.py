@@ -5,7 +5,7 @@ import contextlib
 import threading
 from typing import Iterator
 
-_SECONDS = 5.0  # within which a call ends that was told to: a step, or a piece of opening
+_SECONDS = 30.0  # within which a call ends that was told to: a step, or a piece of opening
 _state = threading.Condition()
 _inside = 0
 _over = False

@@ -3,6 +3,7 @@ import threading
 import pytest
 
 import avocet
+from command import PATIENCE
 
 PROMPTS = ["once upon a time", "the", "a time", "upon", "once", " a the a the"]
 
@@ -28,7 +29,7 @@ def test_batch_equals_one_by_one(model_path, scheduler):
 def test_streaming_and_result(scheduler):
     answer = scheduler.submit(prompt="once upon", max_tokens=10, ignore_end=True)
     text = "".join(token.text for token in answer)
-    result = answer.result(timeout=10)
+    result = answer.result(timeout=PATIENCE)
     assert result.text == text and len(result.tokens) == 10 and answer.done
     assert not answer.cancel()
 
@@ -47,13 +48,15 @@ def test_tokens_of_many_come_as_they_are_made(scheduler):
 
 def test_cancelling(model_path):
     with avocet.Model(model_path) as model, \
-            avocet.Engine(model, sessions_max=1, context_max=128) as engine, \
+            avocet.Engine(model, sessions_max=1, context_max=131072) as engine, \
             avocet.Scheduler(engine) as scheduler:
-        first = scheduler.submit(prompt="once", max_tokens=110, ignore_end=True)
-        second = scheduler.submit(prompt="once", max_tokens=110, ignore_end=True)
-        assert second.cancel()  # it waits for the only place
-        assert second.result(timeout=10).finish == "cancelled"
-        assert first.result(timeout=10).finish == "length"
+        first = scheduler.submit(prompt="once", max_tokens=130000, ignore_end=True)  # of minutes
+        second, third = (scheduler.submit(prompt="once", max_tokens=9, ignore_end=True)
+                         for _ in range(2))
+        for answer in (second, first):  # one that waits for the only place, and one that has it
+            assert answer.cancel()
+            assert answer.result(timeout=PATIENCE).finish == "cancelled"
+        assert third.result(timeout=PATIENCE).finish == "length"
         seen = [next(scheduler.stream(["once"] * 5, max_tokens=3, ignore_end=True))]
         assert len(seen) == 1  # whoever stops listening cancels the rest
 
@@ -68,7 +71,7 @@ def test_closing_beside_other_calls(engine):
                 try:
                     answers.append(scheduler.submit(prompt="once", max_tokens=50, ignore_end=True))
                 except avocet.FullError:
-                    scheduler.drain(60.0)
+                    scheduler.drain(PATIENCE)
         except ValueError:
             ended.append(True)
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -76,9 +79,9 @@ def test_closing_beside_other_calls(engine):
         thread.start()
     scheduler.close()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE)
         assert not thread.is_alive()
-    assert all(answer.result(timeout=10).finish in ("cancelled", "length") for answer in answers)
+    assert all(answer.result(timeout=PATIENCE).finish in ("cancelled", "length") for answer in answers)
     assert not scheduler._answers and len(ended) == 4
 
 

@@ -11,9 +11,8 @@ import pytest
 import avocet
 from avocet import _abi
 from avocet._library import Native, call, library
+from command import PATIENCE
 from conftest import write_adapter
-
-SECONDS = 60  # whoever takes longer hangs
 
 
 def beside(work, *threads):
@@ -29,45 +28,53 @@ def beside(work, *threads):
     first.start()
     for other in threads:
         other()
-    first.join(timeout=SECONDS)
+    first.join(timeout=PATIENCE)
     assert not first.is_alive()
     return outcome[0]
 
 
-def until_closed(work):
-    """Calls `work` until that says ValueError: whatever it calls is closed."""
-    def run():
+def beside_close(work, close):
+    """Calls `work` until that says ValueError, whatever it calls is closed; how often it worked."""
+    begun = threading.Event()
+
+    def until_closed():
         count = 0
         try:
             while True:
                 work()
                 count += 1
+                begun.set()
         except ValueError as error:
             assert "closed" in str(error), error
         return count
-    return run
+
+    def shortly():
+        assert begun.wait(PATIENCE)
+        time.sleep(0.003)  # somewhere in the middle of a later one
+        close()
+    count = beside(until_closed, shortly)
+    assert isinstance(count, int) and count > 0
 
 
 def test_measuring_beside_close(model):
-    engine = avocet.Engine(model, context_max=128, threads=2)
-    rate = beside(engine.measure, lambda: time.sleep(0.1), engine.close)
+    rate = None
+    while not isinstance(rate, float):  # or the close came before the call
+        assert rate is None or isinstance(rate, ValueError) and "closed" in str(rate)
+        engine = avocet.Engine(model, context_max=128, threads=2)
+        rate = beside(engine.measure, lambda: time.sleep(0.1), engine.close)
     assert rate > 0 and engine.closed
     with pytest.raises(ValueError, match="closed"):
         engine.measure()
 
 
 def test_tokenizing_beside_close(model_path):
-    counts = []
     for _ in range(60):
         model = avocet.Model(model_path)
         text = "once upon a time " * 400
-        counts.append(beside(until_closed(lambda: model.tokenize(text)),
-                             lambda: time.sleep(0.003), model.close))
-    assert all(isinstance(count, int) for count in counts) and sum(counts) > 0
+        beside_close(lambda: model.tokenize(text), model.close)
 
 
 def test_telemetry_beside_close():
-    counts = []
     for _ in range(60):
         telemetry = avocet.Telemetry()
 
@@ -75,12 +82,10 @@ def test_telemetry_beside_close():
             telemetry.snapshot()
             with telemetry.tracing():
                 telemetry.trace(1.0)
-        counts.append(beside(until_closed(ask), lambda: time.sleep(0.003), telemetry.close))
-    assert all(isinstance(count, int) for count in counts) and sum(counts) > 0
+        beside_close(ask, telemetry.close)
 
 
 def test_a_registry_beside_close(model, adapter_paths):
-    counts = []
     for _ in range(30):
         registry = avocet.Registry(model)
         taken = []
@@ -89,9 +94,8 @@ def test_a_registry_beside_close(model, adapter_paths):
             registry.load("one", adapter_paths[0])
             taken.append(registry.take("one"))
             registry.list()
-        counts.append(beside(until_closed(turn), lambda: time.sleep(0.005), registry.close))
+        beside_close(turn, registry.close)
         assert all(adapter.info.modules_matched > 0 for adapter in taken)
-    assert all(isinstance(count, int) for count in counts) and sum(counts) > 0
 
 
 def test_an_adapter_beside_close(model, engine, adapter_paths):
@@ -102,9 +106,8 @@ def test_an_adapter_beside_close(model, engine, adapter_paths):
             def turn():
                 scheduler.generate(prompt="once", adapters=[adapter], max_tokens=2)
                 assert adapter.info.digest and adapter.modules
-            assert isinstance(beside(until_closed(turn), lambda: time.sleep(0.004),
-                                     adapter.close), int)
-        assert scheduler.drain(SECONDS)
+            beside_close(turn, adapter.close)
+        assert scheduler.drain(PATIENCE)
 
 
 def test_everything_is_closed_beside_a_generation(model_path):
@@ -116,7 +119,7 @@ def test_everything_is_closed_beside_a_generation(model_path):
         ids = model.tokenize("once", begin=True)
         result = beside(lambda: session.generate(ids, max_tokens=60, ignore_end=True,
                                                  on_token=lambda token: begun.set()),
-                        lambda: begun.wait(SECONDS), session.close, engine.close, model.close)
+                        lambda: begun.wait(PATIENCE), session.close, engine.close, model.close)
         assert result.new_tokens == 60 and session.closed and engine.closed and model.closed
 
 
@@ -216,10 +219,10 @@ def test_who_waits_for_an_engine_asks_again(engine):
                 outcome.append(error)
         thread = threading.Thread(target=run)
         thread.start()
-        assert entered.wait(SECONDS)
+        assert entered.wait(PATIENCE)
         time.sleep(0.05)
         waiting.append(avocet.Scheduler(engine))
-    thread.join(timeout=SECONDS)
+    thread.join(timeout=PATIENCE)
     assert not thread.is_alive()
     assert isinstance(outcome[0], ValueError) and "a Scheduler has" in str(outcome[0])
     waiting[0].close()
@@ -241,7 +244,7 @@ def test_a_stream_that_nobody_hears(scheduler):
         for _index, _outcome in scheduler.stream(["once"] * 12, max_tokens=100, ignore_end=True):
             raise RuntimeError("mine")
     gc.collect()
-    assert scheduler.drain(SECONDS)
+    assert scheduler.drain(PATIENCE)
     assert not scheduler._answers and scheduler.info.running == 0
 
 
@@ -284,7 +287,7 @@ def test_the_interpreter_ends_with_everything_open(model_path, tmp_path, end):
     code = EXIT.format(paths=sys.path, model=str(model_path), adapter=str(adapter), end=end)
     for _ in range(3):
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                               timeout=SECONDS, check=False)
+                               timeout=PATIENCE, check=False)
         assert ended.returncode == 0 and ended.stderr == "", ended.stderr
 
 
@@ -314,5 +317,5 @@ begun.wait()
 """
     for _ in range(5):
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                               timeout=SECONDS, check=False)
+                               timeout=PATIENCE, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0 3\n", "")
