@@ -3,13 +3,15 @@
 #include "device/driver.h"
 
 #include "device/cpu/cpu.h"
+#include "device/test/remote.h"
 
 #include <stdio.h>
 #include <string.h>
 
 const device_driver *const *device_drivers(void) {
     static const device_driver *const drivers[] = {
-        &cpu_driver_reference, &cpu_driver_avx2, &cpu_driver_avx512, &cpu_driver_amx, NULL,
+        &device_remote,     &cpu_driver_reference, &cpu_driver_avx2,
+        &cpu_driver_avx512, &cpu_driver_amx,       NULL,
     };
     return drivers;
 }

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "support/adapters.h"
+#include "support/models.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ static void open_trial(trial *t, const char *isa) {
     options.context_max = TOKENS;
     options.rows_max = TOKENS;
     options.logits_max = TOKENS;
-    options.device = isa;
+    options.device = test_device(isa);
     assert_ok_error(avo_engine_open(t->model, &options, &t->engine, &error), &error);
 }
 

@@ -234,7 +234,7 @@ static avo_engine *open_engine(const avo_model *model, const char *isa) {
     options.rope_context = TOKENS;
     options.rows_max = TOKENS;
     options.logits_max = TOKENS;
-    options.device = isa;
+    options.device = test_device(isa);
     options.kv_type = "f32";
     assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
     return engine;

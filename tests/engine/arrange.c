@@ -41,7 +41,7 @@ static void open_session(trial *t, uint32_t number, uint32_t rare) {
 /* Whether the session has the run's adapter, and with which weight. */
 static bool has(const avo_session *session, const adapter_run *run, float *weight) {
     for (uint32_t i = 0; i < session->adapter_count; i++)
-        if (&session->adapters[i].adapter->view == run->adapter) {
+        if (session->adapters[i].view == run->adapter) {
             *weight = session->adapters[i].weight;
             return true;
         }

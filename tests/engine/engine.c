@@ -2,6 +2,8 @@
  * AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "support/models.h"
+
 #include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +140,8 @@ static void the_choice_is_logged_once(void **state) {
     if (before != NULL)
         snprintf(kept, sizeof(kept), "%s", before);
     assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
+    if (test_device_is_remote())
+        unsetenv("AVO_DEVICE"); /* this is about the choice itself */
     unsetenv("AVO_ISA");
     open_and_log(model, options, "the fastest that works here; this machine has: ref", "best");
     setenv("AVO_ISA", "", 1);
@@ -161,22 +165,26 @@ static void the_choice_is_logged_once(void **state) {
         setenv("AVO_ISA", kept, 1);
     else
         unsetenv("AVO_ISA");
+    if (test_device_is_remote())
+        setenv("AVO_DEVICE", "remote", 1);
     avo_model_close(model);
 }
 
 /* Weights to be repacked count against the limit, for the first engine of a model. */
 static void repacked_weights_must_fit(void **state) {
     (void)state;
+    if (test_device_is_remote())
+        skip(); /* each remote device has a copy of its own */
     avo_error error = {0};
     avo_model *model;
     avo_engine *engine;
     avo_engine_options options = small_options();
-    options.device = "ref";
+    options.device = test_device("ref");
     assert_ok(avo_model_open(test_fixture_path("models/llama2.gguf"), NULL, &model, &error));
     avo_plan plain = AVO_PLAN_INIT;
     avo_plan best = AVO_PLAN_INIT;
     assert_ok(avo_engine_plan(model, &options, &plain, &error));
-    options.device = NULL;
+    options.device = test_device(NULL);
     assert_ok(avo_engine_plan(model, &options, &best, &error));
     if (best.repack_bytes == plain.repack_bytes) {
         print_message("SKIPPED: this machine computes with ref alone\n");
@@ -461,6 +469,8 @@ static void a_full_pool_is_an_answer(void **state) {
 
 static void the_plan_is_what_is_taken(void **state) {
     (void)state;
+    if (test_device_is_remote())
+        skip(); /* device memory does not come from the allocator that is counted here */
     bench b;
     avo_engine_options options = small_options();
     bench_open(&b, options);

@@ -158,7 +158,7 @@ typedef struct bench {
 
 static void bench_open(bench *b, const char *isa, uint32_t threads, uint32_t logits) {
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
-    options.device = isa;
+    options.device = test_device(isa);
     options.threads = threads;
     options.context_max = TINY_CONTEXT;
     options.sessions_max = 2;

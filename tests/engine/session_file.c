@@ -22,7 +22,7 @@ static avo_engine_options options_for(const char *isa, const char *kv_type) {
     options.context_max = CONTEXT;
     options.sessions_max = 3;
     options.rows_max = 24;
-    options.device = isa;
+    options.device = test_device(isa);
     options.kv_type = kv_type;
     return options;
 }

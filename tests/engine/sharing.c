@@ -23,7 +23,7 @@ static avo_engine_options options_for(const char *isa, const char *kv_type) {
     options.context_max = CONTEXT;
     options.sessions_max = SESSIONS;
     options.rows_max = 24;
-    options.device = isa;
+    options.device = test_device(isa);
     options.kv_type = kv_type;
     return options;
 }
@@ -338,7 +338,9 @@ static void pages_of_overwritten_files_are_not_found(void **state) {
         assert_int_equal(reused, 0);
         extend(&p, session[i], tokens, 70, 24, results[i]);
     }
-    assert_true(memcmp(right, logits, p.vocabulary * sizeof(float)) != 0); /* it was overwritten */
+    /* It was overwritten while it was mapped; a device with its own memory had a copy by then. */
+    assert_int_equal(memcmp(right, logits, p.vocabulary * sizeof(float)) != 0,
+                     !test_device_is_remote());
     assert_same(&p, right, again, "a file that was put back");
     for (int i = 0; i < 3; i++) {
         avo_session_close(session[i]);

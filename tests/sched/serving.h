@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include "base/random.h"
+#include "support/models.h"
 #include "support/tiny_model.h"
 
 #include <pthread.h>
@@ -327,7 +328,7 @@ static inline void world_open(world *w, const world_options *options) {
     assert_ok_error(avo_model_open(path, &model, &w->model, &w->error), &w->error);
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     engine.threads = 1;
-    engine.device = options->isa;
+    engine.device = test_device(options->isa);
     engine.context_max = TINY_CONTEXT;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->alone, &w->error), &w->error);
     engine.threads = options->threads;

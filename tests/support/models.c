@@ -72,6 +72,24 @@ void fixture_close(fixture *fixture) {
     file_map_close(&fixture->logits_file);
 }
 
+bool test_device_is_remote(void) {
+    const char *wanted = getenv("AVO_TEST_DEVICE");
+    return wanted != NULL && strcmp(wanted, "remote") == 0;
+}
+
+const char *test_device(const char *isa) {
+    static const char *const names[][2] = {{"ref", "remote:ref"},
+                                           {"avx2", "remote:avx2"},
+                                           {"avx512", "remote:avx512"},
+                                           {"amx", "remote:amx"}};
+    if (!test_device_is_remote())
+        return isa;
+    for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(isa, names[i][0]) == 0)
+            return names[i][1];
+    return isa == NULL ? "remote" : isa;
+}
+
 void fixture_isas_find(fixture_isas *isas) {
     memset(isas, 0, sizeof(*isas));
     device_names(isas->text, sizeof(isas->text));
@@ -93,7 +111,7 @@ void fixture_engine_open(fixture_engine *opened, const char *path, const char *i
     options.sessions_max = sessions;
     options.rows_max = context * sessions;
     options.logits_max = context * sessions;
-    options.device = isa;
+    options.device = test_device(isa);
     options.kv_type = "f32";
     assert_ok_error(avo_model_open(path, NULL, &opened->model, &error), &error);
     assert_ok_error(avo_engine_open(opened->model, &options, &opened->engine, &error), &error);

@@ -32,6 +32,12 @@ void fixture_close(fixture *fixture);
 const void *fixture_npy(file_map *map, const char *relative, const char *descr, size_t item_bytes,
                         uint32_t shape[2]);
 
+/* The device that a test opens an engine with: `isa` itself (NULL: none in particular), or with
+ * AVO_TEST_DEVICE=remote the remote test device in front of it. The text lives for ever. */
+const char *test_device(const char *isa);
+/* AVO_TEST_DEVICE=remote: device memory is not the host's. */
+bool test_device_is_remote(void);
+
 /* The instruction sets that this machine can run, "ref" first. */
 typedef struct fixture_isas {
     char text[64];

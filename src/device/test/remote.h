@@ -1,0 +1,28 @@
+/* A device for tests: a CPU device behind a wall. What it computes is that device's, bit for bit,
+ * but nothing of it is within the host's reach:
+ *   - its memory (weights, adapters, KV pages, scratch) cannot be read or written by the host: the
+ *     pages are protected except while the device itself works;
+ *   - work goes on behind device_start, on a thread of the device; results hold NaN until
+ *     device_wait has returned;
+ *   - any call that may fail can be made to.
+ * An engine that works on it dereferences no device memory and reads no result too early.
+ *
+ * Name: "remote" or "remote:PARAMETER,…" with
+ *   DEVICE       the CPU device behind it (default: the fastest that works here)
+ *   delay=US     microseconds before work begins
+ *   fail=N       call number N fails, counted from 1 over all calls that may fail
+ *   every=N      so does every N-th call
+ *   lost=N       so do all calls from number N on
+ *   memory=MIB   how much memory it says it has
+ * It is never chosen by "auto". */
+#ifndef AVO_DEVICE_TEST_REMOTE_H
+#define AVO_DEVICE_TEST_REMOTE_H
+
+#include "device/driver.h"
+
+extern const device_driver device_remote;
+
+/* Calls that may fail, so far. */
+uint64_t remote_calls(const device *device);
+
+#endif

@@ -1,0 +1,271 @@
+/* Streams of the remote device: a thread that works behind the wall, and results that are copied
+ * out when they are asked for. */
+#include "base/checked.h"
+#include "device/test/remote_int.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef enum stream_state { STREAM_IDLE, STREAM_STARTED, STREAM_DONE, STREAM_ENDS } stream_state;
+
+typedef struct remote_stream {
+    device_stream base;
+    device_stream *inner;
+    stream_shape shape;
+    uint32_t width, vocabulary;
+    pthread_t thread;
+    bool running; /* the thread */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    stream_state state;
+    device_work work;
+    device_step step; /* of the inner device */
+    uint32_t logit_rows;
+    avo_status status; /* of the work */
+    avo_error error;
+    /* Host copies of results. */
+    logit_top *top; /* [head_rows] */
+    float *logits;  /* [logits_max][vocabulary] */
+    float *rows;    /* [rows_max][width] normed or tapped */
+    size_t top_bytes, logits_bytes, rows_bytes;
+} remote_stream;
+
+static remote_stream *of(device_stream *stream) {
+    return (remote_stream *)(void *)stream;
+}
+
+static remote_device *device_of(device_stream *stream) {
+    return remote_of(stream->device);
+}
+
+device_stream *remote_stream_inner(device_stream *stream) {
+    return of(stream)->inner;
+}
+
+/* ---- The thread ---- */
+
+static void work_now(remote_stream *stream) {
+    remote_device *remote = device_of(&stream->base);
+    if (remote->delay_us > 0) {
+        struct timespec wait = {.tv_sec = remote->delay_us / 1000000,
+                                .tv_nsec = remote->delay_us % 1000000 * 1000};
+        nanosleep(&wait, NULL);
+    }
+    wall_open(&remote->wall);
+    avo_status status = device_start(stream->inner, stream->work, &stream->step, &stream->error);
+    if (status == AVO_OK)
+        status = device_wait(stream->inner, &stream->error);
+    wall_close(&remote->wall);
+    stream->status = status;
+}
+
+static void *stream_main(void *context) {
+    remote_stream *stream = context;
+    pthread_mutex_lock(&stream->mutex);
+    while (stream->state != STREAM_ENDS) {
+        if (stream->state != STREAM_STARTED) {
+            pthread_cond_wait(&stream->changed, &stream->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&stream->mutex);
+        work_now(stream);
+        pthread_mutex_lock(&stream->mutex);
+        stream->state = STREAM_DONE;
+        pthread_cond_broadcast(&stream->changed);
+    }
+    pthread_mutex_unlock(&stream->mutex);
+    return NULL;
+}
+
+static void set_state(remote_stream *stream, stream_state state) {
+    pthread_mutex_lock(&stream->mutex);
+    stream->state = state;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->mutex);
+}
+
+/* ---- Opening ---- */
+
+bool remote_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+    const remote_device *remote = (const remote_device *)(const void *)device;
+    return device_stream_bytes(remote->inner, shape, bytes);
+}
+
+void remote_stream_close(device_stream *base) {
+    remote_stream *stream = of(base);
+    const avo_allocator *allocator = base->device->allocator;
+    if (stream->running) {
+        set_state(stream, STREAM_ENDS);
+        pthread_join(stream->thread, NULL);
+    }
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->mutex);
+    device_stream_close(stream->inner);
+    allocator_give(allocator, stream->top, stream->top_bytes);
+    allocator_give(allocator, stream->logits, stream->logits_bytes);
+    allocator_give(allocator, stream->rows, stream->rows_bytes);
+    allocator_give(allocator, stream, sizeof(*stream));
+}
+
+static avo_status take_results(remote_stream *stream, avo_error *error) {
+    const avo_allocator *allocator = stream->base.device->allocator;
+    const stream_shape *shape = &stream->shape;
+    size_t numbers;
+    if (!size_multiply(shape->head_rows, sizeof(logit_top), &stream->top_bytes) ||
+        !size_multiply(shape->logits_max, stream->vocabulary, &numbers) ||
+        !size_multiply(numbers, sizeof(float), &stream->logits_bytes) ||
+        !size_multiply(shape->rows_max, stream->width, &numbers) ||
+        !size_multiply(numbers, sizeof(float), &stream->rows_bytes))
+        return status_fail(error, AVO_ERROR_LIMIT, "results of %u rows are too large",
+                           shape->rows_max);
+    stream->top = allocator_take(allocator, stream->top_bytes);
+    stream->logits = allocator_take(allocator, stream->logits_bytes);
+    stream->rows = allocator_take(allocator, stream->rows_bytes);
+    if (stream->top == NULL || stream->logits == NULL || stream->rows == NULL)
+        return status_no_memory(error, "results of a step", stream->logits_bytes);
+    return AVO_OK;
+}
+
+static avo_status open_parts(remote_stream *stream, const stream_shape *shape, avo_error *error) {
+    remote_device *remote = device_of(&stream->base);
+    AVO_TRY(remote_call(stream->base.device, "opening a stream", error));
+    AVO_TRY(take_results(stream, error));
+    AVO_TRY(device_stream_open(remote->inner, shape, &stream->inner, error));
+    if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0)
+        return status_fail(error, AVO_ERROR_MEMORY, "the remote device cannot start a thread");
+    stream->running = true;
+    return AVO_OK;
+}
+
+avo_status remote_stream_open(device *device, const stream_shape *shape, device_stream **out,
+                              avo_error *error) {
+    remote_stream *stream = allocator_take_array(device->allocator, 1, sizeof(*stream));
+    if (stream == NULL)
+        return status_no_memory(error, "a stream", sizeof(*stream));
+    stream->base.device = device;
+    stream->shape = *shape;
+    stream->width = shape->model->width;
+    stream->vocabulary = shape->model->vocabulary;
+    pthread_mutex_init(&stream->mutex, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    avo_status status = open_parts(stream, shape, error);
+    if (status != AVO_OK) {
+        remote_stream_close(&stream->base);
+        return status;
+    }
+    *out = &stream->base;
+    return AVO_OK;
+}
+
+void remote_stream_resize(device_stream *stream, uint32_t threads) {
+    device_stream_resize(of(stream)->inner, threads);
+}
+
+uint32_t remote_stream_workers(const device_stream *stream) {
+    return device_stream_workers(((const remote_stream *)(const void *)stream)->inner);
+}
+
+void remote_stream_report(device_stream *stream, telemetry_engine *telemetry) {
+    device_stream_report(of(stream)->inner, telemetry);
+}
+
+avo_status remote_stream_measure(device_stream *stream, double *bytes_per_second,
+                                 avo_error *error) {
+    AVO_TRY(remote_call(stream->device, "measuring", error));
+    return device_stream_measure(of(stream)->inner, bytes_per_second, error);
+}
+
+/* ---- Steps ---- */
+
+avo_status remote_start(device_stream *base, device_work work, const device_step *step,
+                        avo_error *error) {
+    remote_stream *stream = of(base);
+    AVO_TRY(remote_call(base->device, "starting work", error));
+    const remote_weights *weights = (const remote_weights *)(const void *)step->weights;
+    stream->work = work;
+    stream->step = *step;
+    stream->step.weights = weights->inner;
+    stream->logit_rows = step->batch->logit_rows;
+    /* Results that somebody reads too early are NaN. */
+    memset(stream->top, 0xff, stream->top_bytes);
+    memset(stream->logits, 0xff, stream->logits_bytes);
+    memset(stream->rows, 0xff, stream->rows_bytes);
+    set_state(stream, STREAM_STARTED);
+    return AVO_OK;
+}
+
+avo_status remote_wait(device_stream *base, avo_error *error) {
+    remote_stream *stream = of(base);
+    pthread_mutex_lock(&stream->mutex);
+    while (stream->state == STREAM_STARTED)
+        pthread_cond_wait(&stream->changed, &stream->mutex);
+    stream->state = STREAM_IDLE;
+    avo_status status = stream->status;
+    pthread_mutex_unlock(&stream->mutex);
+    AVO_TRY(remote_call(base->device, "work", error));
+    if (status != AVO_OK && error != NULL)
+        *error = stream->error;
+    return status;
+}
+
+/* ---- Results ---- */
+
+avo_status remote_read_top(device_stream *base, const logit_top **top, avo_error *error) {
+    remote_stream *stream = of(base);
+    AVO_TRY(remote_call(base->device, "reading the highest logits", error));
+    wall_open(&device_of(base)->wall);
+    const logit_top *inner;
+    avo_status status = device_read_top(stream->inner, &inner, error);
+    if (status == AVO_OK)
+        memcpy(stream->top, inner, stream->logit_rows * sizeof(logit_top));
+    wall_close(&device_of(base)->wall);
+    *top = stream->top;
+    return status;
+}
+
+avo_status remote_read_logits(device_stream *base, uint32_t row, const float **logits,
+                              avo_error *error) {
+    remote_stream *stream = of(base);
+    AVO_TRY(remote_call(base->device, "reading logits", error));
+    float *own = stream->logits + (size_t)row * stream->vocabulary;
+    wall_open(&device_of(base)->wall);
+    const float *inner;
+    avo_status status = device_read_logits(stream->inner, row, &inner, error);
+    if (status == AVO_OK)
+        memcpy(own, inner, stream->vocabulary * sizeof(float));
+    wall_close(&device_of(base)->wall);
+    *logits = own;
+    return status;
+}
+
+static avo_status read_rows(device_stream *base, const float *inner, uint32_t count,
+                            const float **rows) {
+    remote_stream *stream = of(base);
+    memcpy(stream->rows, inner, (size_t)count * stream->width * sizeof(float));
+    *rows = stream->rows;
+    return AVO_OK;
+}
+
+avo_status remote_read_normed(device_stream *base, uint32_t count, const float **rows,
+                              avo_error *error) {
+    AVO_TRY(remote_call(base->device, "reading hidden states", error));
+    wall_open(&device_of(base)->wall);
+    const float *inner;
+    avo_status status = device_read_normed(of(base)->inner, count, &inner, error);
+    if (status == AVO_OK)
+        status = read_rows(base, inner, count, rows);
+    wall_close(&device_of(base)->wall);
+    return status;
+}
+
+avo_status remote_read_tap(device_stream *base, uint32_t tap, uint32_t first, uint32_t count,
+                           const float **rows, avo_error *error) {
+    AVO_TRY(remote_call(base->device, "reading hidden states", error));
+    wall_open(&device_of(base)->wall);
+    const float *inner;
+    avo_status status = device_read_tap(of(base)->inner, tap, first, count, &inner, error);
+    if (status == AVO_OK)
+        status = read_rows(base, inner, count, rows);
+    wall_close(&device_of(base)->wall);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* device/test: the host reaches nothing of the remote device, results come late, and a call that
+ * fails, whichever it is, fails what needed it and nothing else. AVO_TEST_THREADS */
+#include "support/support.h"
+
+#include "device/test/remote.h"
+#include "engine/engine.h"
+#include "memory/kv.h"
+#include "support/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROMPT 40
+#define ANSWER 12
+
+static avo_model *open_model(void) {
+    avo_model *model;
+    avo_error error = {0};
+    assert_ok_error(avo_model_open(test_fixture_path("models/llama3.gguf"), NULL, &model, &error),
+                    &error);
+    return model;
+}
+
+static avo_engine_options small_options(const char *device) {
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.device = device;
+    options.threads = 2;
+    options.context_max = 96;
+    options.sessions_max = 3;
+    return options;
+}
+
+/* A greedy answer, step by step through the public interface. */
+static avo_status answer(avo_engine *engine, int32_t *tokens, avo_error *error) {
+    avo_session *session = NULL;
+    avo_batch *batch = NULL;
+    int32_t prompt[PROMPT];
+    for (int i = 0; i < PROMPT; i++)
+        prompt[i] = (i * 7 + 3) % 50;
+    avo_status status = avo_session_open(engine, NULL, &session, error);
+    if (status == AVO_OK)
+        status = avo_batch_open(engine, &batch, error);
+    for (int i = 0; status == AVO_OK && i < ANSWER; i++) {
+        avo_batch_clear(batch);
+        status = i == 0 ? avo_batch_add(batch, session, prompt, PROMPT)
+                        : avo_batch_add(batch, session, &tokens[i - 1], 1);
+        if (status == AVO_OK)
+            status = avo_step(engine, batch);
+        const float *logits = status == AVO_OK ? avo_batch_logits(batch, session, 0) : NULL;
+        if (logits == NULL) {
+            *error = *avo_batch_error(batch);
+            status = status == AVO_OK ? AVO_ERROR_DEVICE : status;
+            break;
+        }
+        tokens[i] = 0;
+        for (uint32_t t = 1; t < engine_model_view(engine)->vocabulary; t++)
+            tokens[i] = logits[t] > logits[tokens[i]] ? (int32_t)t : tokens[i];
+    }
+    avo_batch_close(batch);
+    avo_session_close(session);
+    return status;
+}
+
+static void the_same_bits_from_behind_the_wall(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model = open_model();
+    fixture_isas isas;
+    fixture_isas_find(&isas);
+    for (size_t i = 0; i < isas.count; i++) {
+        char remote[32];
+        int32_t plain_tokens[ANSWER], remote_tokens[ANSWER];
+        snprintf(remote, sizeof(remote), "remote:%s,delay=300", isas.name[i]);
+        const char *names[] = {isas.name[i], remote};
+        int32_t *tokens[] = {plain_tokens, remote_tokens};
+        for (int n = 0; n < 2; n++) {
+            avo_engine *engine;
+            avo_engine_options options = small_options(names[n]);
+            assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+            assert_string_equal(avo_engine_device(engine), n == 0 ? isas.name[i] : "remote");
+            assert_ok_error(answer(engine, tokens[n], &error), &error);
+            avo_engine_close(engine);
+        }
+        assert_memory_equal(plain_tokens, remote_tokens, sizeof(plain_tokens));
+    }
+    avo_model_close(model);
+}
+
+/* Looks at one byte in a process of its own: what kills it there would kill the engine here. */
+static bool readable(const volatile uint8_t *address) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        uint8_t byte = *address;
+        _exit(byte == 255 ? 3 : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3);
+}
+
+static void the_host_cannot_read_device_memory(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model = open_model();
+    avo_engine *engine;
+    avo_engine_options options = small_options("remote");
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    int32_t tokens[ANSWER];
+    assert_ok_error(answer(engine, tokens, &error), &error);
+    const model_view *view = engine_model_view(engine);
+    assert_false(readable(kv_pool_view(engine_kv(engine))->memory.address));
+    assert_false(readable(view->layer[0].query.weight.data));
+    assert_false(readable(view->embedding.data));
+    assert_false(readable((const uint8_t *)(const void *)view->final_norm.weight));
+    assert_true(readable((const uint8_t *)(const void *)tokens));
+    avo_engine_close(engine);
+    avo_model_close(model);
+}
+
+/* Every call in turn: the engine does not open, or a request fails with a text, and the next one is
+ * answered as ever. */
+static void any_call_may_fail(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    int32_t wanted[ANSWER];
+    avo_engine *engine;
+    avo_engine_options options = small_options("remote");
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    assert_ok_error(answer(engine, wanted, &error), &error);
+    avo_engine_close(engine);
+    unsigned unopened = 0, failed = 0;
+    bool untouched = false;
+    for (unsigned n = 1; !untouched; n++) {
+        char name[32];
+        int32_t tokens[ANSWER];
+        snprintf(name, sizeof(name), "remote:fail=%u", n);
+        options = small_options(name);
+        error = (avo_error){0};
+        avo_status status = avo_engine_open(model, &options, &engine, &error);
+        if (status != AVO_OK) {
+            assert_int_equal(status, AVO_ERROR_DEVICE);
+            assert_non_null(strstr(error.text, "as asked for"));
+            unopened++;
+            continue;
+        }
+        status = answer(engine, tokens, &error);
+        untouched = status == AVO_OK;
+        if (!untouched) {
+            assert_int_equal(status, AVO_ERROR_DEVICE);
+            failed++;
+        }
+        if (!untouched)
+            assert_ok_error(answer(engine, tokens, &error), &error);
+        assert_memory_equal(tokens, wanted, sizeof(wanted));
+        avo_engine_close(engine);
+        assert_true(n < 1000);
+    }
+    print_message("%u calls of opening and %u of an answer failed in turn\n", unopened, failed);
+    assert_true(unopened >= 3 && failed >= 2 * ANSWER);
+    avo_model_close(model);
+}
+
+static void a_lost_device_fails_everything(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    avo_engine *engine;
+    avo_engine_options options = small_options("remote:lost=10");
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    for (int i = 0; i < 3; i++) {
+        int32_t tokens[ANSWER];
+        assert_int_equal(answer(engine, tokens, &error), AVO_ERROR_DEVICE);
+    }
+    avo_engine_close(engine);
+    avo_model_close(model);
+}
+
+static void wrong_parameters_are_refused(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    static const char *const names[] = {"remote:neon", "remote:fail=x",
+                                        "remote:fail=", "remote:avx2,nothing=1", "ref:1"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        avo_error error = {0};
+        avo_engine *engine;
+        avo_engine_options options = small_options(names[i]);
+        assert_int_equal(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_ARGUMENT);
+        assert_non_null(strstr(error.text, "device '"));
+    }
+    avo_error error = {0};
+    avo_engine *engine;
+    avo_engine_options options = small_options("remote:memory=1");
+    assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_MEMORY, &error,
+                   "memory= of the remote device");
+    char names_here[128];
+    device_names(names_here, sizeof(names_here));
+    assert_null(strstr(names_here, "remote")); /* never by itself */
+    avo_model_close(model);
+}
+
+/* Hidden states at every layer: equal bits on the device and behind the wall, in one chunk or in
+ * many; the last one normed is what avo_batch_hidden gives. */
+static void layers_are_tapped(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    avo_model_info info = AVO_MODEL_INFO_INIT;
+    avo_model_describe(model, &info);
+    uint32_t layers = info.layers;
+    uint32_t taps[16];
+    for (uint32_t i = 0; i <= layers; i++)
+        taps[i] = i;
+    fixture_isas isas;
+    fixture_isas_find(&isas);
+    for (size_t isa = 0; isa < isas.count; isa++) {
+        float *kept = NULL;
+        size_t floats = 0;
+        for (int remote = 0; remote < 2; remote++) {
+            char name[32];
+            snprintf(name, sizeof(name), "%s%s", remote ? "remote:" : "", isas.name[isa]);
+            avo_engine_options options = small_options(name);
+            options.taps = taps;
+            options.tap_count = layers + 1;
+            avo_engine *engine;
+            assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+            size_t width = engine_model_view(engine)->width;
+            avo_session *session;
+            avo_batch *batch;
+            assert_ok(avo_session_open(engine, NULL, &session, &error));
+            assert_ok(avo_batch_open(engine, &batch, &error));
+            int32_t tokens[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+            floats = (layers + 1) * 9 * width;
+            float *got = malloc(floats * sizeof(float));
+            assert_non_null(got);
+            for (uint32_t first = 0; first < 9;) { /* remote: in chunks of 4 */
+                uint32_t count = remote ? (9 - first < 4 ? 9 - first : 4) : 9;
+                avo_batch_clear(batch);
+                assert_ok(avo_batch_add(batch, session, tokens + first, count));
+                assert_ok(avo_step(engine, batch));
+                for (uint32_t layer = 0; layer <= layers; layer++) {
+                    const float *rows = avo_batch_tap(batch, session, layer, 0, count);
+                    assert_non_null(rows);
+                    memcpy(got + (layer * 9 + first) * width, rows, count * width * sizeof(float));
+                }
+                first += count;
+            }
+            assert_null(avo_batch_tap(batch, session, layers + 1, 0, 1));
+            assert_null(avo_batch_tap(batch, session, 0, 0, 10));
+            if (remote) {
+                assert_memory_equal(got, kept, floats * sizeof(float));
+                free(kept);
+                free(got);
+            } else {
+                kept = got;
+            }
+            avo_batch_close(batch);
+            avo_session_close(session);
+            avo_engine_close(engine);
+        }
+    }
+    avo_engine *engine;
+    avo_engine_options options = small_options("ref");
+    static const uint32_t wrong[] = {1, 1};
+    options.taps = wrong;
+    options.tap_count = 2;
+    assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_ARGUMENT, &error,
+                   "taps[1] is 1");
+    avo_model_close(model);
+}
+
+int main(void) {
+    unsetenv("AVO_DEVICE");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_bits_from_behind_the_wall),
+        cmocka_unit_test(the_host_cannot_read_device_memory),
+        cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(a_lost_device_fails_everything),
+        cmocka_unit_test(wrong_parameters_are_refused),
+        cmocka_unit_test(layers_are_tapped),
+    };
+    return cmocka_run_group_tests_name("device/remote", tests, NULL, NULL);
+}
