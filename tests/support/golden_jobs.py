@@ -77,6 +77,18 @@ def prompts(scratch, model, lines, *flags):
     return answers
 
 
+def reused(scratch, isa):
+    """Lines that are computed one after the other: `reused_tokens` is part of the answer."""
+    prompt = golden_models.TEXT[:300]
+    lines = [{"prompt": prompt, "raw": True, "max_new_tokens": 4}] * 2
+    lines += [{**lines[0], "cache_salt": "s"}, {**lines[0], "prompt": prompt[:100]}]
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    said = call(scratch, "run", "bytes", "--prompts", "-", "-b", 1, "-c", 512, ISA_FLAG, isa,
+                given=text)
+    return [without_times(re.sub(rb'"reused_tokens":(\d+)', rb'"reused_tokens":"\1"', line))
+            for line in said.splitlines()]
+
+
 def streamed(scratch, model, lines, *flags):
     """Events of `run --prompts --stream`, joined per line: lines interleave in any order."""
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
@@ -285,6 +297,8 @@ def prompts_jobs(scratch, isa):
         yield Job(isa, [f"stream/{model}/{name}" for name in lines],
                   lambda model=model, adapters=adapters: streamed(
                       scratch, model, lines.values(), ISA_FLAG, isa, "-b", 5, *adapters))
+    yield Job(isa, [f"prompts/reused/{name}" for name in ("first", "second", "salt", "prefix")],
+              lambda: reused(scratch, isa))
     flags = ["-n", 20, "--temperature", 1, "--seed", 4, "--logprobs", 1, "--system", "be",
              "--top-k", 9, "--stop", "x", ISA_FLAG, isa]
     defaults = {"empty": {"prompt": "a"}, "overridden": {"prompt": "a", "temperature": 0,

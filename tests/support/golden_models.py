@@ -22,6 +22,16 @@ CHAT_TEMPLATE = ("{% for m in messages %}{% if m.role == 'user' %}<|user|>"
                  "{% elif m.role == 'assistant' %}<|assistant|>{% else %}<|system|>{% endif %}"
                  "{{ m.content }}<|end|>{% endfor %}"
                  "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+# Shows everything that a template can see, so that every byte of it changes the answer.
+SHOWING_TEMPLATE = (
+    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}{% for m in messages %}<|user|>"
+    "{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}{% if m.tool_call_id is defined %}#{{ m.tool_call_id }}{% endif %}"
+    "{% if m.name is defined %}@{{ m.name }}{% endif %}<|end|>{% endfor %}"
+    "[{{ a }}|{{ b | default([]) | tojson }}|{{ c }}|{{ d }}|"
+    "{% if enable_thinking %}T{% else %}F{% endif %}]"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 TEXT = ("The avocet feeds by touch, sweeping its bill through shallow water. It eats small animals "
         "of the mud; when the tide is out, it walks far from the shore. ") * 6
 
@@ -101,12 +111,12 @@ def write_llama(folder, vocabulary, width, inner, layers, context, weights, temp
     return folder
 
 
-def write_bytes_model(folder, seed=11):
+def write_bytes_model(folder, template=CHAT_TEMPLATE, seed=11):
     """Random weights, one token per byte, a context of several KV pages."""
     def weights(name, rows, columns):
         spread = {"lm_head": 0.5, "model.embed_tokens": 2.0}.get(name, 0.25)
         return numbers(f"{seed} {name}", rows * columns, spread)
-    return write_llama(folder, [*SPECIAL, *LETTERS], 64, 128, 2, 1024, weights, CHAT_TEMPLATE)
+    return write_llama(folder, [*SPECIAL, *LETTERS], 64, 128, 2, 1024, weights, template)
 
 
 def write_adapter(folder, seed, rank, layers=2, width=64):
@@ -203,6 +213,7 @@ def write_all(scratch, scripted):
     (scratch / "sampling" / "generation_config.json").write_text(json.dumps(
         {"do_sample": True, "temperature": 0.75, "top_k": 40, "eos_token_id": [2, 66]}))
     write_bytes_model(scratch / "bytes")
+    write_bytes_model(scratch / "showing", SHOWING_TEMPLATE)
     write_adapter(scratch / "one", 1, 4)
     write_adapter(scratch / "two", 2, 8)
     for name, (scripts, template, markers) in scripted.items():

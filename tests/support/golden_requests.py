@@ -179,6 +179,8 @@ WEATHER = {"name": "weather", "description": "The weather of a city.", "paramete
     "type": "object", "properties": {"city": {"type": "string", "maxLength": 6},
                                      "days": {"type": "integer", "minimum": 1, "maximum": 9}},
     "required": ["city"], "additionalProperties": False}}
+VARIABLES = {"a": "te\u00e4xt \"q\" <|end|>", "b": {"z": [1, 2.5, None, True], "y": {"x": ""}},
+             "c": 1e300, "d": False, "enable_thinking": True}
 ADD = {"name": "add", "parameters": {"type": "object", "properties": {"a": {}, "b": {}}}}
 TOOLS = [{"type": "function", "function": WEATHER}, {"type": "function", "function": ADD}]
 STRICT = [{"type": "function", "function": {**WEATHER, "strict": True}}]

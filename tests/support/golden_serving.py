@@ -8,7 +8,7 @@ from api_server import Server
 from golden_jobs import ISA_FLAG, LETTERS_ADAPTERS, Job, environment
 from golden_models import TEXT as LONG
 from golden_requests import (ALL, CHOICE, LIST, MESSAGE_TOOLS, PENALTIES, PERSON, RESPONSE_TOOLS,
-                             SCRIPTED, STOPS, STRICT, TOOLS)
+                             SCRIPTED, STOPS, STRICT, TOOLS, VARIABLES)
 
 CHAT, TEXT, RESPONSES, MESSAGES = ("/v1/chat/completions", "/v1/completions", "/v1/responses",
                                    "/v1/messages")
@@ -179,7 +179,8 @@ def with_streams(requests):
     found = {}
     for name, (path, body) in requests.items():
         found[name] = path, body
-        found[f"{name}/stream"] = path, {**body, "stream": True}
+        if path in (CHAT, TEXT, RESPONSES, MESSAGES):
+            found[f"{name}/stream"] = path, {**body, "stream": True}
     return found
 
 
@@ -214,19 +215,34 @@ def serve_jobs(scratch, isa):
         yield Job(isa, [f"serve/{model}/{name}" for name in names],
                   lambda model=model, flags=flags: served(scratch, model, requests, together,
                                                           *flags), f"{threads} threads")
-    names = ["first", "second", "longer", "other-salt", "other-adapter", "prefix"]
-    yield Job(isa, [f"serve/cached/{name}" for name in names], lambda: cached(scratch, isa))
+    yield Job(isa, [f"serve/cached/{name}" for name in repeated()], lambda: cached(scratch, isa))
+
+
+def repeated():
+    """Requests that find their prompts in the prefix cache, in this order."""
+    prompt = LONG[:300]
+    found = {"first": (TEXT, {"prompt": prompt}), "second": (TEXT, {"prompt": prompt}),
+             "longer": (TEXT, {"prompt": LONG[:500]}),
+             "other-salt": (TEXT, {"prompt": prompt, "cache_salt": "s"}),
+             "other-adapter": (TEXT, {"prompt": prompt, "model": "x"}),
+             "prefix": (TEXT, {"prompt": prompt[:100]}),
+             "again-scored": (TEXT, {"prompt": prompt, "echo": True, "logprobs": 1})}
+    found = {name: (path, openai(body)) for name, (path, body) in found.items()}
+    for round_ in ("miss", "hit", "stream"):
+        stream = {"seed": 1, "stream": round_ == "stream"}
+        found[f"chat/{round_}"] = CHAT, {"messages": user(LONG[10:200]), "max_tokens": 8, **stream}
+        found[f"messages/{round_}"] = MESSAGES, {"messages": user(LONG[20:200]), "max_tokens": 8,
+                                                 **stream}
+        found[f"responses/{round_}"] = RESPONSES, {"input": LONG[30:200], "max_output_tokens": 8,
+                                                   **stream}
+    return found
 
 
 def cached(scratch, isa):
-    """Requests that hit the prefix cache: `cached_tokens` is part of the answer."""
-    prompt = LONG[:300]
-    bodies = [{"prompt": prompt}, {"prompt": prompt}, {"prompt": LONG[:500]},
-              {"prompt": prompt, "cache_salt": "s"}, {"prompt": prompt, "model": "x"},
-              {"prompt": prompt[:100]}]
+    """`cached_tokens` is part of the answer."""
     with Server("bytes", "--name", "tiny", ISA_FLAG, isa, "--adapter", "x=one", cwd=scratch,
                 env=environment()) as server:
-        return [ask(server, TEXT, openai(body)) for body in bodies]
+        return [ask(server, path, body) for path, body in repeated().values()]
 
 
 # ---- Tool calls ----
@@ -312,14 +328,43 @@ def answered_calls():
 
 def tool_jobs(scratch, isa):
     """Servers with tools, one per form of tool calls."""
-    for form in [*SCRIPTED, "described"]:
-        model = "bytes" if form == "described" else form
-        requests = with_streams(called(form) if form in SCRIPTED else described())
+    forms = {form: (form, called(form)) for form in SCRIPTED}
+    forms["described"] = "bytes", described()
+    forms["shown"] = "showing", shown()
+    for form, (model, requests) in forms.items():
+        requests = with_streams(requests)
         names = [*requests, *(f"head/{kind}" for kind in ("whole", "stream", "get"))]
         yield Job(isa, [f"tools/{form}/{name}" for name in names],
                   lambda model=model, requests=requests: served(
                       scratch, model, requests, [], ISA_FLAG, isa, "--threads", 1,
                       "--no-prefix-cache"))
+
+
+def shown():
+    """Template variables, tools and tool calls as a template sees them."""
+    brief = {"max_tokens": 4}
+    counted = {"messages": user("hi"), "return_token_strs": True}
+    kept = {"logprobs": True, "top_logprobs": 1, "max_tokens": 4}
+    found = {f"calls/{name}": (path, {**body, **brief}) for name, (path, body)
+             in answered_calls().items() if path != RESPONSES}
+    path, body = answered_calls()["responses/result"]
+    named = [{"role": "user", "name": "ann", "content": "hi"}]
+    found.update({
+        "calls/responses/result": (path, {**body, "max_output_tokens": 4}),
+        "chat/variables": (CHAT, {"messages": user("hi"), "seed": 1, **kept,
+                                  "chat_template_kwargs": VARIABLES}),
+        "chat/variables-tools": (CHAT, {"messages": user("hi"), "seed": 1, **kept, "tools": TOOLS,
+                                        "chat_template_kwargs": {"a": [], "d": -0.0}}),
+        "chat/no-variables": (CHAT, {"messages": user("hi"), "seed": 1, **kept}),
+        "chat/developer": (CHAT, {"messages": user("hi", {"role": "developer", "content": "be"}),
+                                  "seed": 1, **kept}),
+        "chat/named": (CHAT, {"messages": named, "seed": 1, **kept}),
+        "tokenize/variables": ("/tokenize", {**counted, "chat_template_kwargs": VARIABLES}),
+        "tokenize/closed": ("/tokenize", {**counted, "add_generation_prompt": False}),
+        "count/tools": ("/v1/messages/count_tokens", {"messages": user("hi"),
+                                                      "tools": MESSAGE_TOOLS}),
+    })
+    return found
 
 
 def described():

@@ -7,9 +7,11 @@ import hashlib
 import os
 import sys
 
+from golden_requests import VARIABLES
+
 NAMES = ["generate", "continued", "forked", "truncated", "saved-file", "restored", "reused", "ring",
          "ring-file", "adapters", "stopped", "grammar", "token-events", "batch", "stream", "embed",
-         "chat-tokens"]
+         "chat", "chat-tokens", "chat-variables", "chat-closed"]
 
 
 def shown(result):
@@ -102,8 +104,12 @@ class Sessions:
             pooled = scheduler.batch([request(prompt="The sea", answer=False, pooling=kind)
                                       for kind in ("mean", "last")])
             yield repr([[float(number).hex() for number in result.embedding] for result in pooled])
-        yield repr(self.model.chat_tokens([{"role": "system", "content": "be"},
-                                           {"role": "user", "content": "hi"}]))
+            talk = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+            yield shown(scheduler.generate(messages=talk, max_tokens=4, sampling=self.greedy))
+        yield repr(self.model.chat_tokens(talk))
+        with self.avocet.Model("showing") as model:
+            yield repr(model.chat_tokens(talk, variables=VARIABLES))
+            yield repr(model.chat_tokens(talk, generation_prompt=False))
 
 
 def main():
