@@ -4,7 +4,6 @@
 
 #include "adapters/adapters_int.h"
 #include "base/buffer.h"
-#include "base/clock.h"
 #include "base/random.h"
 
 #include <stdio.h>

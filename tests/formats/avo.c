@@ -2,7 +2,6 @@
  * harmless, with sums that are wrong and with sums that were made right again. */
 #include "support/support.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "formats/avo.h"

@@ -12,7 +12,7 @@ static void same_in(const world_options *options, size_t count, uint64_t seed,
     exam e = exam_make(&w, count, seed);
     exam_alone(&w, &e);
     exam_submit(&w, &e);
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < count; i++)
         same_answer(&e.seen[i], &e.alone[i]);
     *info = info_of(&w);
@@ -93,7 +93,7 @@ static void adapters_of_requests(const char *isa) {
     exam_submit(&w, &e);
     for (uint64_t i = 0; i < 3; i++)
         adapter_release(adapter[i]); /* requests have their own references */
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     size_t different = 0;
     for (size_t i = 0; i < e.count; i++) {
         same_answer(&e.seen[i], &e.alone[i]);
@@ -137,7 +137,7 @@ static void steps_allocate_nothing(void **state) {
     request.on_event = on_frugal_event;
     request.on_event_context = &f;
     assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error), &w.error);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(f.tokens, 120);
     assert_int_equal(f.last, f.second);
     world_close(&w);
@@ -171,7 +171,7 @@ static void texts_are_tokenised(void **state) {
         assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                         &w.error);
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < TEXTS; i++)
         same_answer(&seen_text[i], &alone[i]);
     free(seen_text);

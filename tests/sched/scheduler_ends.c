@@ -23,7 +23,7 @@ static void begins_like(const seen *a, const seen *alone) {
 static void cancelled_at_any_time(void **state) {
     (void)state;
     uint64_t cancelled = 0;
-    for (uint64_t seed = 100; seed < 100 + FEWER(9); seed++) {
+    for (uint64_t seed = 100; seed < 100 + FEWER(9) || cancelled == 0; seed++) {
         world w;
         world_options options = WORLD_OPTIONS;
         options.kv_tokens = 3 * TINY_CONTEXT;
@@ -42,7 +42,7 @@ static void cancelled_at_any_time(void **state) {
             if (n % 4 == 0)
                 pause_ms(1);
         }
-        assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+        assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
         for (size_t i = 0; i < e.count; i++) {
             begins_like(&e.seen[i], &e.alone[i]);
             if (!lived[i]) /* nobody else is cancelled */
@@ -54,7 +54,6 @@ static void cancelled_at_any_time(void **state) {
         exam_free(&e);
         world_close(&w);
     }
-    assert_true(cancelled > 0);
 }
 
 /* A listener that says no with its n-th token sees no further one; the end is the one that
@@ -70,7 +69,7 @@ static void the_listener_may_say_no(void **state) {
         e.seen[i].refuse_after = e.alone[i].refuse_after = roll(&dice, 12);
     exam_alone(&w, &e);
     exam_submit(&w, &e);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     size_t cancelled = 0;
     for (size_t i = 0; i < e.count; i++) {
         same_answer(&e.seen[i], &e.alone[i]);
@@ -172,7 +171,7 @@ static void wrong_texts_fail_by_event(void **state) {
     request.message_count = 1;
     request.on_event_context = &chat;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
-    assert_true(avo_scheduler_drain(w.scheduler, 30.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(late.error.status, AVO_ERROR_CONTEXT);
     assert_int_equal(chat.error.status, AVO_ERROR_NOT_FOUND);
     assert_int_equal(empty.error.status, AVO_ERROR_ARGUMENT);
@@ -183,8 +182,8 @@ static void wrong_texts_fail_by_event(void **state) {
 
 /* ---- Limits of all kinds ---- */
 
-static void a_full_queue_says_when_to_come_again(void **state) {
-    (void)state;
+/* How many of some requests found no room. */
+static size_t fill_queue(void) {
     world w;
     world_options options = WORLD_OPTIONS;
     options.scheduler.running_max = 1;
@@ -211,8 +210,8 @@ static void a_full_queue_says_when_to_come_again(void **state) {
         if (i % 7 == 0)
             pause_ms(2);
     }
-    assert_true(taken >= 2 && refused > 0);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(taken >= 2);
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         if (in[i])
             same_answer(&e.seen[i], &e.alone[i]);
@@ -225,6 +224,13 @@ static void a_full_queue_says_when_to_come_again(void **state) {
     free(in);
     exam_free(&e);
     world_close(&w);
+    return refused;
+}
+
+static void a_full_queue_says_when_to_come_again(void **state) {
+    (void)state;
+    while (fill_queue() == 0)
+        continue; /* the engine was faster than this thread */
 }
 
 /* Tokens count too, but a request that nobody waits before is always taken. */
@@ -237,7 +243,7 @@ static void a_queue_of_few_tokens(void **state) {
     exam e = exam_make(&w, 1, 150);
     exam_alone(&w, &e);
     exam_submit(&w, &e);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     same_answer(&e.seen[0], &e.alone[0]);
     exam_free(&e);
     world_close(&w);
@@ -262,7 +268,7 @@ static void deadlines(void **state) {
         assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                         &w.error);
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         if (i % 3 == 0) {
             same_answer(&e.seen[i], &e.alone[i]);
@@ -354,7 +360,7 @@ static void any_allocation_may_fail(void **state) {
             assert_true(taken[i] || sent == AVO_ERROR_MEMORY);
         }
         if (status == AVO_OK)
-            assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+            assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
         else
             assert_int_equal(status, AVO_ERROR_MEMORY);
         bool failed = status != AVO_OK;

@@ -40,7 +40,7 @@ static void same_in(const world_options *options, size_t count, uint64_t seed,
     exam_alone(&w, &e);
     for (size_t i = 0; i < 3; i++)
         avo_grammar_close(grammars[i]); /* requests have references of their own */
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < count; i++)
         same_answer(&e.seen[i], &e.alone[i]);
     *info = info_of(&w);
@@ -87,7 +87,7 @@ static void failures_stay_alone(void **state) {
     e.q[4].sampling.bias_count = 2;
     exam_submit(&w, &e);
     avo_grammar_close(deep);
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         if (i == 4) {
             assert_int_equal(e.seen[i].error.status, AVO_ERROR_ARGUMENT);
@@ -139,7 +139,7 @@ static void opened_by_tokenizer_threads(void **state) {
         if (i != 3 && i != 5)
             generate_alone(&w, &e.q[i], &e.alone[i]);
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         if (i == 3)
             assert_non_null(strstr(e.seen[i].error.text, "nothing"));
@@ -176,7 +176,7 @@ static void a_full_scheduler_compiles_nothing(void **state) {
     }
     assert_int_equal(taken + refused, e.count);
     assert_true(refused > 0);
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(atomic_load(&opener.calls), taken);
     exam_free(&e);
     world_close(&w);

@@ -4,18 +4,16 @@
 #include "sched/serving.h"
 
 #include "adapters/adapters.h"
-#include "sched/scheduler_int.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
-
-#define PATIENCE_MS 20000
 
 typedef struct shop {
     world world;
     avo_registry *registry;
     char folder[2][4096], packed[4096];
     question question;
+    avo_scheduler *closes;
 } shop;
 
 static void shop_open(shop *p, const world_options *given) {
@@ -65,11 +63,8 @@ static uint64_t submit(shop *p, const char *name, double first_token_deadline, s
 }
 
 static void wait_until(const atomic_int *number, int value) {
-    for (int i = 0; atomic_load(number) != value; i++) {
-        if (i == PATIENCE_MS)
-            fail_msg("waited in vain for %d", value);
+    while (atomic_load(number) != value)
         pause_ms(1);
-    }
 }
 
 static void gate_close(shop *p) {
@@ -133,9 +128,10 @@ static void an_opening_holds_up_nobody_else(void **state) {
     shop_close(&p);
 }
 
-static void *open_gate_later(void *context) {
-    pause_ms(50);
-    gate_open(context);
+static void *open_gate_while_closing(void *context) {
+    shop *p = context;
+    wait_until_closing(p->closes);
+    gate_open(p);
     return NULL;
 }
 
@@ -158,7 +154,8 @@ static void closed_while_an_adapter_is_opened(void **state) {
             wait_until(&w->counting.at_gate, 1);
     }
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, open_gate_later, &p), 0);
+    p.closes = w->scheduler;
+    assert_int_equal(pthread_create(&thread, NULL, open_gate_while_closing, &p), 0);
     avo_scheduler_close(w->scheduler);
     w->scheduler = NULL;
     pthread_join(thread, NULL);
@@ -313,7 +310,7 @@ static void wrong_requests_are_bounded(void **state) {
     exam_submit(&w, &e); /* there is room */
     atomic_store(&b.stop_at, 0);
     pthread_join(thread, NULL);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(atomic_load(&e.seen[0].ended), 1);
     assert_true(atomic_load(&b.most) <= (int)SCHEDULER_UNBORN_MAX + 1);
     exam_free(&e);

@@ -145,7 +145,7 @@ static void same_in(const world_options *options, size_t count, uint64_t seed,
         assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                         &w.error);
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 120.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < count; i++)
         same_as_wished(&e.q[i], wish_of(i), &e.seen[i], &e.alone[i], &truths[i]);
     *info = info_of(&w);
@@ -247,7 +247,7 @@ static void told_texts_are_the_prompt(void **state) {
     request.token_count = 0;
     request.text = text;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     int32_t ids[PROMPT_MAX];
     size_t count = 0, bytes = 0;
     char whole[256], told[256];
@@ -291,7 +291,7 @@ static void a_prompt_may_fill_the_context(void **state) {
     assert_int_equal(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                      AVO_ERROR_CONTEXT);
     assert_non_null(strstr(w.error.text, "193 tokens, the context has 192"));
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(s->error.status, AVO_OK);
     assert_int_equal(s->prompt_tokens, TINY_CONTEXT);
     assert_true(s->embedding_width > 0);
@@ -352,7 +352,7 @@ static void the_listener_may_say_no(void **state) {
         avo_request request = wished(&e.q[i], wish, &e.seen[i]);
         assert_ok(avo_scheduler_submit(w.scheduler, &request, &e.number[i], NULL, &w.error));
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         assert_int_equal(atomic_load(&e.seen[i].ended), 1);
         assert_int_equal(e.seen[i].finish, AVO_FINISH_CANCELLED);
@@ -380,7 +380,7 @@ static void cancelled_at_any_time(void **state) {
             pause_ms(1);
         (void)avo_scheduler_cancel(w.scheduler, e.number[i]);
     }
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < e.count; i++) {
         assert_int_equal(atomic_load(&e.seen[i].ended), 1);
         assert_true(e.seen[i].finish != AVO_FINISH_CANCELLED || e.seen[i].embedding_width == 0);
@@ -411,7 +411,7 @@ static void wrong_wishes_are_refused(void **state) {
     refuse(&w, &request, "pooling: 3");
     request.pooling = AVO_POOLING_LAST;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     free(s);
     world_close(&w);
 }
@@ -458,7 +458,7 @@ static void steps_allocate_nothing(void **state) {
     request.on_event = on_scored_event;
     request.on_event_context = &f;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(f.tokens, TINY_CONTEXT);
     assert_int_equal(f.last, f.first);
     world_close(&w);

@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include "base/random.h"
+#include "sched/scheduler_int.h"
 #include "support/models.h"
 #include "support/tiny_model.h"
 
@@ -255,26 +256,38 @@ static inline void pause_ms(long ms) {
     nanosleep(&time, NULL);
 }
 
-/* That the next allocation of this thread takes. */
-static _Thread_local int slow_allocation_ms;
+/* Until somebody is inside avo_scheduler_close(), which does not return before the caller of this
+ * has let go what it holds. */
+static inline void wait_until_closing(avo_scheduler *scheduler) {
+    for (bool closing = false; !closing; pause_ms(1)) {
+        pthread_mutex_lock(&scheduler->lock);
+        closing = scheduler->closing;
+        pthread_mutex_unlock(&scheduler->lock);
+    }
+}
+
+/* Allocations of this thread; and a scheduler whose closing the next one waits for, or NULL. */
+static _Thread_local size_t own_allocations;
+static _Thread_local avo_scheduler *closes_first;
 
 /* Any thread may allocate. */
 typedef struct counting {
     avo_allocator allocator;
     pthread_mutex_t lock;
     test_allocator counter;
-    atomic_int slowed;        /* an allocation that shall be slow has begun */
+    atomic_int held;          /* an allocation that waits for a closing has begun */
     atomic_size_t gate_bytes; /* allocations of that size wait at a gate; 0: there is none */
     atomic_int at_gate;       /* how many do */
 } counting;
 
 static inline void *counting_take(void *context, size_t size, size_t alignment) {
     counting *c = context;
-    int slow = slow_allocation_ms;
-    slow_allocation_ms = 0;
-    if (slow > 0) {
-        atomic_store(&c->slowed, 1);
-        pause_ms(slow);
+    avo_scheduler *first = closes_first;
+    closes_first = NULL;
+    own_allocations++;
+    if (first != NULL) {
+        atomic_store(&c->held, 1);
+        wait_until_closing(first);
     }
     if (atomic_load(&c->gate_bytes) == size) {
         atomic_fetch_add(&c->at_gate, 1);

@@ -5,14 +5,12 @@
 
 #include "support/support.h"
 
-#include "base/clock.h"
 #include "server/api.h"
 #include "support/tiny_model.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,13 +24,12 @@
 typedef struct later {
     exchange *exchange;
     unsigned pieces, bytes, pause_ms;
-    bool stream;
+    bool stream, waits; /* waits: for a permit before each piece */
     atomic_bool gone;
     pthread_t thread;
 } later;
 
-static atomic_uint gone_calls, writes_refused, answers_ended, handled;
-static atomic_ullong gone_ns;
+static atomic_uint gone_calls, writes_refused, answers_ended, handled, permits;
 
 static inline void sleep_ms(unsigned milliseconds) {
     usleep(milliseconds * 1000u);
@@ -40,7 +37,6 @@ static inline void sleep_ms(unsigned milliseconds) {
 
 static inline void on_gone(void *context) {
     later *work = context;
-    atomic_store(&gone_ns, clock_now_ns());
     atomic_fetch_add(&gone_calls, 1);
     atomic_store(&work->gone, true);
 }
@@ -59,6 +55,8 @@ static inline void *answer_later(void *context) {
     for (unsigned i = 0; i < work->pieces && works && !atomic_load(&work->gone); i++) {
         if (work->pause_ms > 0)
             sleep_ms(work->pause_ms);
+        while (work->waits && i >= atomic_load(&permits))
+            sleep_ms(1);
         if (work->stream)
             works = exchange_write(work->exchange, (text_view){piece, work->bytes + 1});
     }
@@ -84,6 +82,7 @@ static inline void begin_later(exchange *exchange, bool stream) {
     work->pieces = number_of(exchange, "pieces", 1);
     work->bytes = number_of(exchange, "bytes", 4);
     work->pause_ms = number_of(exchange, "ms", 0);
+    work->waits = number_of(exchange, "waits", 0) > 0;
     if (stream)
         exchange_stream(exchange, 200, "text/event-stream");
     exchange_on_gone(exchange, on_gone, work);
@@ -157,6 +156,7 @@ static inline void world_open(world *world, server_options options) {
     atomic_store(&writes_refused, 0);
     atomic_store(&answers_ended, 0);
     atomic_store(&handled, 0);
+    atomic_store(&permits, 0);
     assert_ok_error(server_open(&options, &world->server, &error), &error);
 }
 
@@ -193,14 +193,11 @@ static inline void client_send(int client, const char *text) {
     assert_int_equal(send(client, text, length, MSG_NOSIGNAL), (ssize_t)length);
 }
 
-/* Reads until `wanted` appears, the other side closes, or some seconds have passed; terminated. */
+/* Reads until `wanted` appears or the other side closes; terminated. */
 static inline size_t client_read(int client, char *text, size_t capacity, const char *wanted) {
     size_t size = 0;
     text[0] = '\0';
     while (size + 1 < capacity && (wanted == NULL || strstr(text, wanted) == NULL)) {
-        struct pollfd waits = {.fd = client, .events = POLLIN};
-        if (poll(&waits, 1, 5000) <= 0)
-            break;
         ssize_t got = recv(client, text + size, capacity - 1 - size, 0);
         if (got <= 0)
             break;
@@ -210,13 +207,11 @@ static inline size_t client_read(int client, char *text, size_t capacity, const 
     return size;
 }
 
-/* Until `condition` holds; false after some seconds. */
+/* Until `condition` holds. What never does is ended by the limit of time of the whole test. */
 #define wait_until(condition)                                                                      \
-    ({                                                                                             \
-        bool holds_ = false;                                                                       \
-        for (int wait_ = 0; wait_ < 1000 && !(holds_ = (condition)); wait_++)                      \
-            sleep_ms(5);                                                                           \
-        holds_;                                                                                    \
-    })
+    do {                                                                                           \
+        while (!(condition))                                                                       \
+            sleep_ms(1);                                                                           \
+    } while (0)
 
 #endif

@@ -11,6 +11,9 @@
 
 #include "base/status.h"
 
+/* Seconds that no wait takes unless something hangs, on a machine that is busy with other work. */
+#define PATIENCE 300.0
+
 /* Fails the test with the error's text. */
 #define assert_ok(call)                                                                            \
     do {                                                                                           \

@@ -140,30 +140,50 @@ static void lines_of_many_stay_whole(void **state) {
 
 /* ---- Recordings ---- */
 
-typedef struct busy_thread {
-    telemetry_track *track;
-    atomic_bool stop;
-    atomic_ullong written;
-} busy_thread;
+#define SPANS_EACH 600u
 
-/* Twenty times what a ring holds, in a time in which it is emptied often. */
+typedef struct recorded {
+    avo_telemetry *t;
+    telemetry_track *track;
+    pthread_t id; /* who writes into the track */
+    atomic_bool stop, held;
+    atomic_ullong wanted, written; /* spans */
+    buffer text;
+} recorded;
+
+static void pause_shortly(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* As many spans as are wanted. */
 static void *make_spans(void *context) {
-    busy_thread *own = context;
-    while (!atomic_load(&own->stop)) {
+    recorded *r = context;
+    while (!atomic_load(&r->stop)) {
+        if (atomic_load(&r->written) == atomic_load(&r->wanted)) {
+            pause_shortly();
+            continue;
+        }
         uint64_t now = clock_now_ns();
-        for (int i = 0; i < 200; i++)
-            telemetry_track_add(
-                own->track,
-                &(telemetry_span){.kind = SPAN_EMBED, .begin_ns = now, .end_ns = now + 1, .id = 0});
-        atomic_fetch_add(&own->written, 200);
-        const struct timespec pause = {0, 1000000};
-        nanosleep(&pause, NULL);
+        telemetry_track_add(
+            r->track,
+            &(telemetry_span){.kind = SPAN_EMBED, .begin_ns = now, .end_ns = now + 1, .id = 0});
+        atomic_fetch_add(&r->written, 1);
     }
     return NULL;
 }
 
+/* Asked whenever the ring was emptied: then more spans come, and the ring is not looked at before
+ * all of them are there. */
+static bool want_more(void *context) {
+    recorded *r = context;
+    uint64_t wanted = atomic_fetch_add(&r->wanted, SPANS_EACH) + SPANS_EACH;
+    while (atomic_load(&r->held) || atomic_load(&r->written) < wanted)
+        pause_shortly();
+    return true;
+}
+
 static bool collect(void *context, const char *text, size_t bytes) {
-    return buffer_append(context, text, bytes) == AVO_OK;
+    return buffer_append(&((recorded *)context)->text, text, bytes) == AVO_OK;
 }
 
 static size_t count_of(const buffer *text, const char *part) {
@@ -179,36 +199,29 @@ static bool never(void *context) {
     return false;
 }
 
-typedef struct recorded {
-    avo_telemetry *t;
-    busy_thread thread;
-    pthread_t id;
-    buffer text;
-} recorded;
-
 static void recorded_open(recorded *r, uint32_t ring) {
     avo_error error;
     avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
     options.spans_max = ring;
-    *r = (recorded){0};
+    memset(r, 0, sizeof(*r));
     assert_ok_error(avo_telemetry_open(&options, NULL, &r->t, &error), &error);
-    assert_ok_error(telemetry_track_open(r->t, "worker", &r->thread.track, &error), &error);
+    assert_ok_error(telemetry_track_open(r->t, "worker", &r->track, &error), &error);
     buffer_init(&r->text, NULL, SIZE_MAX);
-    assert_int_equal(pthread_create(&r->id, NULL, make_spans, &r->thread), 0);
+    assert_int_equal(pthread_create(&r->id, NULL, make_spans, r), 0);
 }
 
 static avo_status record(recorded *r, uint64_t spans_max, avo_error *error) {
-    avo_trace_reader reader = {NULL, collect, &r->text};
+    avo_trace_reader reader = {want_more, collect, r};
     r->text.size = 0;
-    avo_status status = avo_telemetry_trace_record(r->t, 0.5, spans_max, &reader, error);
+    avo_status status = avo_telemetry_trace_record(r->t, 0.2, spans_max, &reader, error);
     assert_int_equal(buffer_terminate(&r->text), AVO_OK);
     return status;
 }
 
 static void recorded_close(recorded *r) {
-    atomic_store(&r->thread.stop, true);
+    atomic_store(&r->stop, true);
     pthread_join(r->id, NULL);
-    telemetry_track_close(r->thread.track);
+    telemetry_track_close(r->track);
     avo_telemetry_close(r->t);
     buffer_free(&r->text);
 }
@@ -217,13 +230,10 @@ static void a_recording_loses_nothing_that_it_has_room_for(void **state) {
     (void)state;
     recorded r;
     avo_error error;
-    recorded_open(&r, 1u << 15);
-    unsigned long long before = atomic_load(&r.thread.written);
+    recorded_open(&r, 1024); /* less than twice what comes between two looks */
     assert_ok_error(record(&r, 0, &error), &error);
-    unsigned long long after = atomic_load(&r.thread.written);
-    size_t spans = count_of(&r.text, "\"name\":\"embed\"");
     assert_int_equal(count_of(&r.text, "spans_"), 0);
-    assert_true(spans > 200 && spans <= after - before + 200);
+    assert_int_equal(count_of(&r.text, "\"name\":\"embed\""), atomic_load(&r.written));
     /* Far more than there is room for: as many as that, and the rest is said. */
     assert_ok_error(record(&r, 100, &error), &error);
     assert_int_equal(count_of(&r.text, "\"name\":\"embed\""), 100);
@@ -236,7 +246,7 @@ static void a_ring_that_is_too_fast_is_said(void **state) {
     (void)state;
     recorded r;
     avo_error error;
-    recorded_open(&r, 16); /* 200 come at once */
+    recorded_open(&r, 16);
     assert_ok_error(record(&r, 0, &error), &error);
     assert_int_equal(count_of(&r.text, "spans_overwritten"), 1);
     assert_true(count_of(&r.text, "\"name\":\"embed\"") >= 16);
@@ -260,10 +270,12 @@ static void one_recording_at_a_time(void **state) {
     assert_int_equal(avo_telemetry_trace_record(r.t, 60.0, 0, &gone, &error), AVO_ERROR_CANCELLED);
     assert_int_equal(avo_telemetry_trace_record(r.t, 0.0, 0, &gone, &error), AVO_ERROR_ARGUMENT);
     assert_false(telemetry_tracing(r.t));
+    atomic_store(&r.held, true);
     assert_int_equal(pthread_create(&other, NULL, record_long, &r), 0);
     while (!telemetry_tracing(r.t))
-        usleep(1000);
+        pause_shortly();
     assert_int_equal(avo_telemetry_trace_record(r.t, 60.0, 0, &gone, &error), AVO_ERROR_LIMIT);
+    atomic_store(&r.held, false);
     pthread_join(other, NULL);
     assert_false(telemetry_tracing(r.t));
     recorded_close(&r);

@@ -98,7 +98,7 @@ static unsigned submit_all(world *w) {
         request.on_event_context = &prompt;
         assert_ok_error(avo_scheduler_submit(w->scheduler, &request, NULL, NULL, &error), &error);
     }
-    assert_true(avo_scheduler_drain(w->scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w->scheduler, PATIENCE));
     return atomic_load(&prompt);
 }
 

@@ -107,7 +107,7 @@ static void a_schedulers_counts_are_those_of_its_results(void **state) {
     assert_ok_error(avo_scheduler_open(w.engine, NULL, &w.scheduler, &error), &error);
     sums sums = {0};
     submit_all(&w, &sums, REQUESTS);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(atomic_load(&sums.ended), REQUESTS);
     for (int closed = 0; closed < 2; closed++) { /* what was counted stays when it has closed */
         buffer text = exported(w.telemetry, AVO_TELEMETRY_PROMETHEUS);
@@ -191,7 +191,7 @@ static void adapters_are_labelled_as_they_are_used(void **state) {
     request.named_adapters = &named;
     request.named_adapter_count = 1;
     assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &error), &error);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     buffer text = exported(w.telemetry, AVO_TELEMETRY_PROMETHEUS);
     if (strstr(text.data, "label-0+named") == NULL)
         fail_msg("the label is not there: %s", text.data);
@@ -322,7 +322,7 @@ static void exporters_disturb_nobody(void **state) {
     assert_int_equal(pthread_create(&exporter, NULL, export_often, &w), 0);
     sums sums = {0};
     submit_all(&w, &sums, 2 * REQUESTS);
-    assert_true(avo_scheduler_drain(w.scheduler, 60.0));
+    assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     pthread_join(exporter, NULL);
     assert_int_equal(atomic_load(&sums.ended), 2 * REQUESTS);
     buffer text = exported(w.telemetry, AVO_TELEMETRY_PROMETHEUS);
