@@ -156,7 +156,8 @@ static bool has_model(const package_pull *state) {
 
 static avo_status append_sink(void *context, const void *data, size_t bytes, avo_error *error) {
     avo_status status = buffer_append(context, data, bytes);
-    return status == AVO_OK ? AVO_OK : status_fail(error, status, "METADATA of the package is too large");
+    return status == AVO_OK ? AVO_OK
+                            : status_fail(error, status, "METADATA of the package is too large");
 }
 
 /* Calls back for every "Key: value" line before the first empty one. */

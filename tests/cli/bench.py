@@ -241,8 +241,8 @@ class Bench(unittest.TestCase):
         self.assertIn(("loops", "prefill"), seen)
         self.assertIn("list", self.refuse("--rung", "ladders"))
         self.refuse(FIXTURE, "--rung", "loops")
-        self.assertIn("unknown shape", self.refuse("--rung", "lanes", "--rung-shape", "huge", *SHORT,
-                                              status=FAILED))
+        self.assertIn("unknown shape", self.refuse("--rung", "lanes", "--rung-shape", "huge",
+                                                   *SHORT, status=FAILED))
 
     def test_placement(self):
         """The flags that run takes: the engine opens with them, and says so once per engine."""

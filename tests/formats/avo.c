@@ -522,20 +522,14 @@ static void faults_are_named(void **state) {
     refuse(copy, bytes, size, CONFIG(norm_epsilon), 0x7ff8000000000000u, 8, "norm epsilon is nan");
     refuse(copy, bytes, size, CONFIG(record_bytes), 8, 4, "config record");
     refuse(copy, bytes, size, CONFIG(record_bytes), 224, 4, "newer avocet");
-    refuse(copy, bytes, size, CONFIG(position_offset), 1, 4,
-           "must be less than the number of learned positions (0)");
-    refuse(copy, bytes, size, CONFIG(window), 0, 4,
-           "layer 0 uses an attention window, but the window is 0");
-    refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4,
-           "heads (4) must be a multiple of KV heads (3");
-    refuse(copy, bytes, size, CONFIG(rotary_dims), 9, 4,
-           "9 rotated dimensions, must be even and at most the head size (8");
+    refuse(copy, bytes, size, CONFIG(position_offset), 1, 4, "of learned positions (0)");
+    refuse(copy, bytes, size, CONFIG(window), 0, 4, "but the window is 0");
+    refuse(copy, bytes, size, CONFIG(kv_heads), 3, 4, "multiple of KV heads (3)");
+    refuse(copy, bytes, size, CONFIG(rotary_dims), 9, 4, "9 rotated dimensions, must be even");
     refuse(copy, bytes, size, CONFIG(rotary_dims), 6, 4, "4 RoPE factors, must be half of the 6");
-    refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4,
-           "the original context of RoPE scaling is 0");
+    refuse(copy, bytes, size, CONFIG(rope_original_context), 0, 4, "RoPE scaling is 0");
     refuse(copy, bytes, size, CONFIG(rope_factor), 0, 8, "RoPE scaling factor is 0, must be");
-    refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8,
-           "RoPE base is 1, must be 1.0001");
+    refuse(copy, bytes, size, CONFIG(rope_base), 0x3ff0000000000000u, 8, "RoPE base is 1,");
     refuse(copy, bytes, size, config + sizeof(avo_config_record), 0, 8,
            "short RoPE factor is 0, must be 1e-09");
     refuse(copy, bytes, size, config + sizeof(avo_config_record) + 16 * PAIRS, 2, 1,
