@@ -9,11 +9,11 @@
 
 /* A TinyLlama-1.1B shape of 4 bits on two Zen 4 cores (docs/figures.md): 55 tokens a second alone,
  * 307 of sixteen, prefill 355. */
-#define STEP_MS        18.0
-#define DECODE_ROW_MS  2.3
-#define PREFILL_ROW_MS 2.6
-#define CONTEXT_US     0.6
-#define ADAPTER_MS     0.4
+#define STEP_MS     18.0
+#define ROW_MS      2.3 /* up to 16 */
+#define MANY_ROW_MS 2.6
+#define CONTEXT_US  0.6
+#define ADAPTER_MS  0.4
 
 typedef struct simulate_flags {
     uint64_t seeds, seed;
@@ -89,22 +89,34 @@ static avo_status make_items(const simulate_flags *flags, simulate_item **items,
 
 /* ---- The machine ---- */
 
-static avo_status make_options(const simulate_flags *flags, simulate_options *options,
-                               avo_error *error) {
-    sched_cost cost = {1e6 * STEP_MS,    1e6 * DECODE_ROW_MS, 1e6 * PREFILL_ROW_MS,
-                       1e3 * CONTEXT_US, 1e6 * ADAPTER_MS,    0};
+/* Flags over a file of measurements over our own numbers. */
+static avo_status make_cost(const simulate_flags *flags, sched_cost *cost, avo_error *error) {
+    *cost = (sched_cost){.context_token = 1e3 * CONTEXT_US, .adapter = 1e6 * ADAPTER_MS};
+    sched_cost_line(cost, 1e6 * STEP_MS, 1e6 * ROW_MS, 1e6 * MANY_ROW_MS);
     if (flags->cost != NULL)
-        AVO_TRY(simulate_cost_read(flags->cost, &cost, error));
+        AVO_TRY(simulate_cost_read(flags->cost, cost, error));
+    double step = cost->step[0];
+    double row = (sched_cost_step(cost, 16) - step) / 15;
+    double many_row = (sched_cost_step(cost, 512) - sched_cost_step(cost, 16)) / 496;
     const struct {
         double given, unit, *number;
-    } parts[] = {{flags->step_ms, 1e6, &cost.step},
-                 {flags->decode_ms, 1e6, &cost.decode_row},
-                 {flags->prefill_ms, 1e6, &cost.prefill_row},
-                 {flags->context_us, 1e3, &cost.context_token},
-                 {flags->adapter_ms, 1e6, &cost.adapter}};
+    } parts[] = {{flags->step_ms, 1e6, &step},
+                 {flags->decode_ms, 1e6, &row},
+                 {flags->prefill_ms, 1e6, &many_row},
+                 {flags->context_us, 1e3, &cost->context_token},
+                 {flags->adapter_ms, 1e6, &cost->adapter}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i].given >= 0)
             *parts[i].number = parts[i].given * parts[i].unit;
+    if (flags->step_ms >= 0 || flags->decode_ms >= 0 || flags->prefill_ms >= 0)
+        sched_cost_line(cost, step, row, many_row);
+    return AVO_OK;
+}
+
+static avo_status make_options(const simulate_flags *flags, simulate_options *options,
+                               avo_error *error) {
+    sched_cost cost;
+    AVO_TRY(make_cost(flags, &cost, error));
     uint32_t pages = flags->kv_tokens / KV_PAGE_TOKENS;
     *options = (simulate_options){.seed = flags->seed,
                                   .check = flags->check,
@@ -252,9 +264,9 @@ static void specs_machine(simulate_flags *f, option_spec *specs) {
         {"step-ms", 0, OPTION_NUMBER, &f->step_ms, "MS", "reading the weights (default 18)", 0,
          1e9},
         {"decode-ms", 0, OPTION_NUMBER, &f->decode_ms, "MS",
-         "each decoding sequence beyond the first (default 2.3)", 0, 1e9},
-        {"prefill-ms", 0, OPTION_NUMBER, &f->prefill_ms, "MS", "each row of a prompt (default 2.6)",
-         0, 1e9},
+         "each row of a step beyond the first, up to 16 (default 2.3)", 0, 1e9},
+        {"prefill-ms", 0, OPTION_NUMBER, &f->prefill_ms, "MS",
+         "each row of a step beyond 16 (default 2.6)", 0, 1e9},
         {"context-us", 0, OPTION_NUMBER, &f->context_us, "US",
          "each position that a row looks at (default 0.6)", 0, 1e9},
         {"adapter-ms", 0, OPTION_NUMBER, &f->adapter_ms, "MS",

@@ -1,22 +1,33 @@
 /* The cost of a step from measurements: the JSON of `avocet bench`.
  *
- *   step         one sequence decodes at depth 0
- *   decode_row   the difference to the largest batch up to 16, over the rows between
- *   context      the difference to the greatest depth, over the depth
- *   prefill_row  the longest prompt, less its step and its context, over its tokens */
+ *   rows      one sequence that decodes at depth 0, every larger batch of them, and the longest
+ *             prompt, less its context: a table over the rows of a step
+ *   context   the difference to the greatest depth, over the depth */
 #include "cli/simulate_int.h"
 
 #include "base/file.h"
 #include "base/json.h"
 
-typedef struct point {
-    double ns; /* of a step */
-    int64_t size;
-} point;
+#include <string.h>
+
+#define BATCHES_MAX 64
 
 typedef struct points {
-    point alone, batch, deep, prompt;
+    sched_cost_point batch[BATCHES_MAX + 1]; /* in order of rows, and room for the prompt */
+    size_t batches;
+    sched_cost_point deep, prompt; /* rows: positions, tokens */
 } points;
+
+static void add_batch(points *points, sched_cost_point point) {
+    size_t at = points->batches;
+    while (at > 0 && points->batch[at - 1].rows > point.rows)
+        at--;
+    if (points->batches == BATCHES_MAX || (at > 0 && points->batch[at - 1].rows == point.rows))
+        return;
+    memmove(points->batch + at + 1, points->batch + at,
+            (points->batches++ - at) * sizeof(points->batch[0]));
+    points->batch[at] = point;
+}
 
 static avo_status read_result(const json_value *result, points *points, avo_error *error) {
     text_view kind = {0};
@@ -31,43 +42,33 @@ static avo_status read_result(const json_value *result, points *points, avo_erro
         return AVO_OK;
     bool decode = text_is(kind, "decode");
     double ns = 1e9 * (double)(decode ? batch : tokens) / tps;
-    if (decode && batch == 1 && depth == 0)
-        points->alone = (point){ns, 1};
-    else if (decode && batch == 1 && depth > points->deep.size)
-        points->deep = (point){ns, depth};
-    else if (decode && depth == 0 && batch <= 16 && batch > points->batch.size)
-        points->batch = (point){ns, batch};
-    else if (text_is(kind, "prefill") && depth == 0 && tokens > points->prompt.size)
-        points->prompt = (point){ns, tokens};
+    if (decode && depth == 0 && batch > 0)
+        add_batch(points, (sched_cost_point){(uint32_t)batch, ns});
+    else if (decode && batch == 1 && depth > points->deep.rows)
+        points->deep = (sched_cost_point){(uint32_t)depth, ns};
+    else if (text_is(kind, "prefill") && depth == 0 && tokens > points->prompt.rows)
+        points->prompt = (sched_cost_point){(uint32_t)tokens, ns};
     return AVO_OK;
 }
 
-static double positive(double number) {
-    return number > 0 ? number : 0;
-}
-
-static avo_status cost_of(const points *points, const char *path, sched_cost *cost,
-                          avo_error *error) {
-    if (points->alone.size == 0 || points->prompt.size == 0)
+static avo_status cost_of(points *points, const char *path, sched_cost *cost, avo_error *error) {
+    if (points->batches == 0 || points->batch[0].rows != 1 || points->prompt.rows == 0)
         return status_fail(error, AVO_ERROR_FORMAT,
                            "%s: one decode of batch 1 at depth 0 and one prefill are needed "
                            "(avocet bench MODEL -p 512 -n 32 -b 1,8,16 -d 0,4096 --json)",
                            path);
-    cost->step = points->alone.ns;
-    if (points->batch.size > 1)
-        cost->decode_row =
-            positive(points->batch.ns - cost->step) / (double)(points->batch.size - 1);
-    if (points->deep.size > 0)
-        cost->context_token = positive(points->deep.ns - cost->step) / (double)points->deep.size;
-    double rows = (double)points->prompt.size;
+    double step = points->batch[0].ns, rows = points->prompt.rows;
+    if (points->deep.rows > 0)
+        cost->context_token =
+            points->deep.ns > step ? (points->deep.ns - step) / points->deep.rows : 0;
     double context = cost->context_token * rows * (rows + 1) / 2;
-    double left = points->prompt.ns - cost->step;
-    cost->prefill_row = positive(left - context) / rows;
-    if (left <
-        context) { /* rows of a prompt share what they read: attention is not what decode pays */
-        cost->context_token = 0;
-        cost->prefill_row = positive(left) / rows;
-    }
+    if (points->prompt.ns - step < context) /* rows of a prompt share what they read: attention is
+                                               not what decode pays */
+        cost->context_token = context = 0;
+    if (points->prompt.rows > points->batch[points->batches - 1].rows)
+        points->batch[points->batches++] =
+            (sched_cost_point){points->prompt.rows, points->prompt.ns - context};
+    sched_cost_fit(cost, points->batch, points->batches);
     return AVO_OK;
 }
 

@@ -18,6 +18,24 @@ kv_pool *engine_kv(const avo_engine *engine);
 AVO_MUST_USE avo_status engine_session_fill(avo_session *session, uint32_t length,
                                             avo_error *error);
 
+/* ---- Draft tokens ---- */
+
+#define DRAFTS_MAX 16 /* of one sequence in one step */
+
+/* Guesses what comes behind a timeline of `count` tokens: up to `most` ids of the vocabulary into
+ * `drafts`, returning how many. Wrong ones cost time and change nothing else. Called by the thread
+ * that leads the engine. */
+typedef struct draft_source {
+    uint32_t (*propose)(void *context, const int32_t *timeline, uint32_t count, uint32_t most,
+                        int32_t *drafts);
+    void *context;
+    uint32_t drafts_max; /* that it is asked for; at most DRAFTS_MAX */
+} draft_source;
+/* Where answers of this engine get drafts from: of avo_generate, and of schedulers that open after
+ * this. A step verifies as many as its logits_max has rows for. The source outlives its use; NULL:
+ * no drafts, which is what engines open with. */
+void engine_draft_from(avo_engine *engine, const draft_source *source);
+
 /* ---- For the scheduler ---- */
 
 /* What it was opened with, every 0 replaced. */
@@ -32,6 +50,7 @@ typedef struct engine_limits {
     telemetry_track *track;   /* of the thread that leads; NULL: none */
     avo_log_function log;     /* NULL: nobody listens */
     void *log_context;
+    const draft_source *drafts; /* NULL: none */
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
 

@@ -4,6 +4,7 @@
 
 #include "adapters/adapters.h"
 #include "base/arena.h"
+#include "engine/engine.h"
 #include "memory/kv.h"
 #include "model/model.h"
 #include "telemetry/telemetry.h"
@@ -70,6 +71,7 @@ struct avo_engine {
     device *device;
     device_weights *weights;
     const step_observer *observer; /* observe.h; NULL: nobody looks */
+    const draft_source *drafts;    /* engine.h; NULL: none */
     engine_stream stream[DEVICE_STREAMS_MAX];
     engine_adapter *adapters; /* [adapters_max]; NULL on host devices, which use them in place */
     uint32_t adapters_max;

@@ -116,8 +116,13 @@ static bool take_token(void *context, const sample_choice *choice, uint32_t rele
     return more;
 }
 
-static avo_status accept(generation *g, bool *finished) {
-    sequence_step step = {.batch = g->batch, .take = take_token, .context = g};
+/* Draws from the step just done, which verifies `count` drafts. */
+static avo_status accept(generation *g, const int32_t *drafts, uint32_t count, bool *finished) {
+    sequence_step step = {.batch = g->batch,
+                          .drafts = drafts,
+                          .draft_count = count,
+                          .take = take_token,
+                          .context = g};
     sequence_outcome outcome;
     g->stage_ns = clock_now_ns();
     AVO_TRY(sequence_accept(&g->sequence, &step, &outcome, g->error));
@@ -131,14 +136,49 @@ static void show_rest(void *context, text_view text) {
     (void)tell(context, &none, text);
 }
 
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Drafts for the next step: as many as it has rows and logits for, as the timeline has places
+ * before its end or before a ring turns, and as the answer may still have behind the token that is
+ * drawn anyway. */
+static uint32_t propose(const generation *g, int32_t *drafts) {
+    const draft_source *source = g->engine->drafts;
+    const engine_plan *plan = &g->engine->plan;
+    const avo_session *session = g->session;
+    if (source == NULL || session->count - session->computed != 1)
+        return 0;
+    uint32_t end = session->ring_window > 0 ? session->ring_window : plan->context_max;
+    uint32_t most = smaller(source->drafts_max, end - session->count);
+    most = smaller(most, smaller(plan->rows_max, plan->logits_max) - 1);
+    if (g->request.max_new_tokens > 0)
+        most = smaller(most, g->request.max_new_tokens - g->sequence.drawn - 1);
+    return most == 0
+               ? 0
+               : source->propose(source->context, session->tokens, session->count, most, drafts);
+}
+
+/* A step that lacks pages for its drafts is made without them. */
+static avo_status add_rows(generation *g, const int32_t *drafts, uint32_t *count) {
+    avo_batch_clear(g->batch);
+    avo_status status = engine_batch_add_drafts(g->batch, g->session, drafts, *count, *count);
+    if (status == AVO_ERROR_FULL && *count > 0) {
+        *count = 0;
+        return add_rows(g, drafts, count);
+    }
+    return from_batch(g, status);
+}
+
 static avo_status decode_tokens(generation *g) {
     bool finished = false;
-    AVO_TRY(accept(g, &finished));
+    int32_t drafts[DRAFTS_MAX];
+    AVO_TRY(accept(g, NULL, 0, &finished));
     while (!finished) {
-        avo_batch_clear(g->batch);
-        AVO_TRY(from_batch(g, avo_batch_add(g->batch, g->session, NULL, 0)));
+        uint32_t count = propose(g, drafts);
+        AVO_TRY(add_rows(g, drafts, &count));
         AVO_TRY(from_batch(g, avo_step(g->engine, g->batch)));
-        AVO_TRY(accept(g, &finished));
+        AVO_TRY(accept(g, drafts, count, &finished));
     }
     g->result.finish = g->sequence.finish;
     AVO_TRY(sequence_text_finish(&g->text, g->sequence.stops, &g->result.finish, show_rest, g,

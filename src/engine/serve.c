@@ -3,6 +3,13 @@
 
 #include "engine/engine_int.h"
 
+#include <assert.h>
+
+void engine_draft_from(avo_engine *engine, const draft_source *source) {
+    assert(source == NULL || source->drafts_max <= DRAFTS_MAX);
+    engine->drafts = source;
+}
+
 engine_limits engine_limits_of(const avo_engine *engine) {
     return (engine_limits){.model = engine->model,
                            .allocator = engine->allocator,
@@ -16,6 +23,7 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .streams = engine->plan.streams,
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
+                           .drafts = engine->drafts,
                            .telemetry = engine->plan.telemetry,
                            .track = telemetry_engine_track(engine->stream[0].telemetry)};
 }

@@ -102,8 +102,9 @@ void engine_telemetry_step(const avo_batch *batch, uint64_t begin_ns) {
                                batch->adapter_bytes};
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const batch_entry *entry = &batch->entries[i];
-        /* One row whose logits somebody draws from: a token of an answer. */
-        step.decode_rows += entry->rows == 1 && entry->logit_count == 1;
+        /* Rows that somebody draws from, all of them: tokens of an answer, and drafts of such. */
+        if (entry->rows == 1 + entry->drafts && entry->logit_count == entry->rows)
+            step.decode_rows += entry->rows;
         step.read_bytes +=
             telemetry_engine_reads(telemetry, entry->session->computed + entry->rows, entry->rows);
     }

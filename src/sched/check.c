@@ -18,6 +18,8 @@ static const char *check_request(const sched *sched, uint32_t index) {
     FAIL_IF(request->computed >= request_known(request), "a request has computed what it lacks");
     FAIL_IF(request->charged < request->computed || request->seen < request->computed,
             "a request has computed for nothing");
+    FAIL_IF(request->charged > request_known(request),
+            "a request has paid for tokens that it does not have");
     FAIL_IF(heap_has(&sched->preempted, index) != (request->state == REQUEST_PREEMPTED),
             "the heap of preempted requests is wrong");
     FAIL_IF(heap_has(&sched->by_due, index) !=

@@ -7,8 +7,16 @@
 
 /* ---- Opening ---- */
 
+static avo_status check_cost(const sched_cost *cost, avo_error *error) {
+    bool good = cost->context_token >= 0 && cost->draft_token >= 0 && cost->adapter >= 0 &&
+                cost->scored_row >= 0;
+    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+        good = good && cost->step[i] >= 0;
+    return good ? AVO_OK
+                : status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or no number");
+}
+
 static avo_status check_options(const sched_options *options, avo_error *error) {
-    const sched_cost *cost = &options->cost;
     if (options->running_max == 0 || options->running_max > SCHED_RUNNING_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "running_max is %u: 1 to %u",
                            options->running_max, SCHED_RUNNING_MAX);
@@ -16,6 +24,10 @@ static avo_status check_options(const sched_options *options, avo_error *error) 
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "rows_max is %u: each of %u running sequences needs a row",
                            options->rows_max, options->running_max);
+    if (options->logits_max > 0 && options->logits_max < options->running_max)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "logits_max is %u: each of %u running sequences needs a row",
+                           options->logits_max, options->running_max);
     if (options->waiting_max == 0 || options->waiting_max > SCHED_REQUESTS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max is %u: 1 to %u",
                            options->waiting_max, SCHED_REQUESTS_MAX);
@@ -25,10 +37,7 @@ static avo_status check_options(const sched_options *options, avo_error *error) 
                            options->pages, options->context_max, options->chunk_min);
     if (options->ageing_ns > AGEING_MAX_NS)
         return status_fail(error, AVO_ERROR_ARGUMENT, "ageing_ns is too large");
-    if (!(cost->step >= 0) || !(cost->decode_row >= 0) || !(cost->prefill_row >= 0) ||
-        !(cost->context_token >= 0) || !(cost->adapter >= 0) || !(cost->scored_row >= 0))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or no number");
-    return AVO_OK;
+    return check_cost(&options->cost, error);
 }
 
 static bool preempted_order(const void *context, uint32_t a, uint32_t b) {

@@ -14,7 +14,10 @@
  *      target for the time between tokens; at least chunk_min rows when nothing decodes, and after
  *      PREFILL_SKIPS_MAX steps in a row that had no room for a chunk;
  *   3. where pages run out, the running sequence with the lowest rank is preempted. Admission never
- *      preempts: a request begins when its whole timeline has pages.
+ *      preempts: a request begins when its whole timeline has pages;
+ *   4. draft tokens of sequences that decode get the rows, logits, pages and time that nothing else
+ *      wanted. An entry with drafts draws 1 … 1 + drafts tokens, of which the pair pays for those
+ *      that were accepted.
  *
  * Precedence of waiting requests: priority class first. Requests of one (tenant, adapter) pair and
  * class are a queue, first come first served; a queue is raised by one class for every `ageing_ns`
@@ -64,26 +67,54 @@ typedef struct sched sched;
 
 /* ---- What a step costs ---- */
 
-/* Nanoseconds of a step as a linear function of what is in it. The driver learns the numbers from
- * steps it has timed; the simulation has its own, with noise. */
+/* Nanoseconds of a step. Its rows cost what a table says: a few rows are read from memory in the
+ * time of one, many are arithmetic, and where one turns into the other depends on the machine and
+ * on the types of the weights, with jumps at the kernels' tile sizes. Between the table's points
+ * the cost is interpolated, beyond the last one it grows in proportion. The driver learns the
+ * numbers from steps it has timed; the simulation has its own, with noise. */
+#define SCHED_COST_POINTS 14
+extern const uint32_t sched_cost_rows[SCHED_COST_POINTS]; /* 1, 2, 3, 4, 5, 6, 8, 12, 16 … 512 */
+
 typedef struct sched_cost {
-    double step;          /* reading the weights once */
-    double decode_row;    /* each row beyond the first, up to 16 */
-    double prefill_row;   /* each row of a chunk, and decode rows beyond 16 */
-    double context_token; /* each position that a row attends to */
-    double adapter;       /* each distinct adapter in the step */
-    double scored_row;    /* each row of a chunk that has logits, beside prefill_row */
+    double step[SCHED_COST_POINTS]; /* of so many rows, whatever they are */
+    double context_token;           /* each position that a row attends to */
+    double draft_token;             /* the same of draft rows, which share K and V with the row that
+                                       is verified with them */
+    double adapter;                 /* each distinct adapter in the step */
+    double scored_row;              /* each row of a chunk that has logits, besides */
+    uint32_t learned;               /* bit i: steps have taught point i; the others follow */
 } sched_cost;
 
 typedef struct sched_load {
-    uint32_t decode_rows, prefill_rows, adapters;
-    uint64_t context_tokens;
-    uint32_t scored_rows; /* of the prefill rows */
+    uint32_t decode_rows, draft_rows, prefill_rows;
+    uint32_t adapters;
+    uint64_t context_tokens; /* of decode and prefill rows */
+    uint64_t draft_tokens;   /* of draft rows */
+    uint32_t scored_rows;    /* of the prefill rows */
 } sched_load;
 
+static inline uint32_t sched_load_rows(const sched_load *load) {
+    return load->decode_rows + load->draft_rows + load->prefill_rows;
+}
+
+/* A table through measured steps, in order of their rows; the rest of a cost is left as it is.
+ * Before the first a step costs as much as there, behind the last it goes on as between the last
+ * two. */
+typedef struct sched_cost_point {
+    uint32_t rows;
+    double ns;
+} sched_cost_point;
+void sched_cost_fit(sched_cost *cost, const sched_cost_point *points, size_t count);
+/* The simplest table: a step of one row, what each row up to 16 adds, and each beyond. */
+void sched_cost_line(sched_cost *cost, double step, double row, double many_row);
+
+/* A step of so many rows, without context and adapters; 0 rows: 0. */
+double sched_cost_step(const sched_cost *cost, uint32_t rows);
 double sched_cost_of(const sched_cost *cost, const sched_load *load);
 /* Moves the numbers towards what a step took. */
 void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanoseconds);
+/* Everything takes `factor` times as long. */
+void sched_cost_scale(sched_cost *cost, double factor);
 
 /* ---- How fast a queue moves ---- */
 
@@ -107,7 +138,7 @@ typedef struct sched_crowd {
 double sched_pace_retry(const sched_pace *pace, const sched_crowd *crowd, uint64_t tokens,
                         uint64_t now_ns, double first_ns);
 
-/* ---- Memory, behind functions ---- */
+/* ---- Memory and draft tokens, behind functions ---- */
 
 /* `slot` is the number of a running sequence, 0…running_max − 1. */
 typedef struct sched_memory {
@@ -122,11 +153,16 @@ typedef struct sched_memory {
     /* Pages that could be had now, and tokens per page. */
     uint32_t (*available)(void *context);
     uint32_t page_tokens;
+    /* How many draft tokens there are for what comes behind the timeline of the sequence, which
+     * decodes: at most `most`. Asked while a step is planned that has room for them; NULL: none. */
+    uint32_t (*drafts)(void *context, uint32_t slot, uint32_t most);
 } sched_memory;
 
 typedef struct sched_options {
     uint32_t running_max;        /* sequences with a slot */
     uint32_t rows_max;           /* of a step; at least running_max */
+    uint32_t logits_max;         /* rows of a step that are drawn from; 0: no limit of its own */
+    uint32_t drafts_max;         /* draft tokens of a sequence in one step; 0: none */
     uint32_t waiting_max;        /* requests */
     uint64_t waiting_tokens_max; /* prompt and answer */
     uint32_t pages;              /* of the pool */
@@ -194,7 +230,8 @@ typedef struct sched_entry {
     uint64_t request;
     uint32_t slot;
     uint32_t first, rows; /* of the request's timeline: what is computed now */
-    bool draws;           /* the last row's logits give the next token */
+    uint32_t drafts;      /* of these rows, the last ones: behind the timeline, to be verified */
+    bool draws;           /* the last row before the drafts gives the next token */
 } sched_entry;
 
 typedef struct sched_end {
@@ -233,9 +270,15 @@ typedef struct sched_demand {
     uint32_t waiting;     /* and could have a slot */
 } sched_demand;
 sched_demand sched_demands(const sched *sched);
-/* The planned step is done. `finished[i]`: entry i drew its last token (a stop); `failed[i]`: it
- * broke. A request that has reached new_tokens_max ends by itself. Returns those that ended. */
-void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished, const bool *failed,
+/* What came of an entry. A request that has reached new_tokens_max ends by itself. */
+typedef struct sched_result {
+    uint32_t accepted; /* tokens of the answer: 1 … 1 + drafts of an entry that draws, unless it
+                          failed; the timeline is computed up to the last of them */
+    bool finished;     /* the last of them ends the answer (a stop) */
+    bool failed;
+} sched_result;
+/* The planned step is done; results[i] is that of entry i. Returns those that ended. */
+void sched_step_done(sched *sched, const sched_plan *plan, const sched_result *results,
                      uint64_t now_ns, const sched_end **ends, uint32_t *end_count);
 bool sched_idle(const sched *sched);
 
@@ -245,6 +288,7 @@ typedef struct sched_counts {
     uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
     uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;
     uint64_t resumed_tokens; /* found again after preemption: neither reused nor recomputed */
+    uint64_t draft_tokens, accepted_drafts; /* verified, and of these right */
 } sched_counts;
 sched_counts sched_count(const sched *sched);
 /* Every invariant, for tests and simulation; NULL or what is wrong. */

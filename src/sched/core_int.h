@@ -90,6 +90,7 @@ typedef struct slot {
     uint32_t lane;
     uint32_t next, previous; /* in the lane; next: among free ones */
     uint32_t rows;           /* of the step that is planned */
+    uint32_t drafts;         /* of these */
     bool flies;              /* it is in a plan of prompts that is being computed */
 } slot;
 

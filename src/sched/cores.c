@@ -60,21 +60,13 @@ avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t 
     return AVO_OK;
 }
 
-static void scale(sched_cost *cost, double factor) {
-    cost->step *= factor;
-    cost->decode_row *= factor;
-    cost->prefill_row *= factor;
-    cost->context_token *= factor;
-    cost->adapter *= factor;
-    cost->scored_row *= factor;
-}
-
 void cores_guess(const cores *cores, sched *sched) {
     if (cores->mode == CORES_MIXED)
         return;
     double all = cores->threads;
-    scale(sched_cost_model(sched, SCHED_PREFILL), all / cores->prompts);
-    scale(sched_cost_model(sched, SCHED_DECODE), all / (cores->threads - cores->prompts));
+    sched_cost_scale(sched_cost_model(sched, SCHED_PREFILL), all / cores->prompts);
+    sched_cost_scale(sched_cost_model(sched, SCHED_DECODE),
+                     all / (cores->threads - cores->prompts));
 }
 
 /* Whether a step of both sides would hide the rows of the prompts. */
@@ -114,9 +106,9 @@ uint32_t cores_choose(cores *cores, sched *sched) {
         return 0;
     uint32_t share = share_of(cores, sched, &demand);
     if (share != cores->prompts) {
-        scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
-        scale(sched_cost_model(sched, SCHED_DECODE),
-              (double)(cores->threads - cores->prompts) / (cores->threads - share));
+        sched_cost_scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
+        sched_cost_scale(sched_cost_model(sched, SCHED_DECODE),
+                         (double)(cores->threads - cores->prompts) / (cores->threads - share));
         cores->prompts = share;
     }
     return share;

@@ -13,17 +13,17 @@ uint64_t deadline_of(const request *request) {
     return first < whole ? first : whole;
 }
 
-/* A row that is left alone for the last step is one like those that decode, and costs no more than
- * the step. */
+/* In steps of as many rows as there may be. A row that is left alone for the last one is a row like
+ * those that decode, and is not scored. */
 double deadline_prefill_ns(const sched *sched, const sched_request *given, uint32_t rows) {
     const sched_cost *cost = &sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH];
     uint32_t most = sched->options.rows_max;
-    double steps = (rows + most - 1) / most;
+    double full = rows / most, steps = (rows + most - 1) / most;
     double positions = 0.5 * rows * ((double)rows + 1);
     double chunked = rows - (most == 1 || rows % most == 1);
-    return steps * (cost->step + cost->adapter * given->adapters) +
-           (cost->prefill_row + (given->scored ? cost->scored_row : 0)) * chunked +
-           cost->context_token * positions;
+    return full * sched_cost_step(cost, most) + sched_cost_step(cost, rows % most) +
+           steps * cost->adapter * given->adapters +
+           (given->scored ? cost->scored_row * chunked : 0) + cost->context_token * positions;
 }
 
 bool deadline_believed(const sched *sched) {
@@ -105,7 +105,7 @@ uint64_t deadline_retry_ns(const sched *sched, const sched_request *given) {
                          .tokens = sched->counts.waiting_tokens,
                          .tokens_max = options->waiting_tokens_max};
     double first = (deadline_prefill_ns(sched, given, given->prompt_tokens) +
-                    given->new_tokens_max * sched->cost[SCHED_BOTH].step) /
+                    given->new_tokens_max * sched->cost[SCHED_BOTH].step[0]) /
                    options->running_max;
     double wait = sched_pace_retry(&sched->pace, &crowd,
                                    (uint64_t)given->prompt_tokens + given->new_tokens_max,

@@ -2,17 +2,17 @@
 #include "sched/core_int.h"
 
 #include <assert.h>
-#include <math.h>
 
 /* What is being planned. */
-typedef struct draft {
+typedef struct planning {
     sched_side side;
     uint32_t rows_left;
+    uint32_t logits;     /* rows that are drawn from */
     uint32_t units_left; /* of adapters; UINT32_MAX: no limit */
     bool chunks;         /* somebody got rows of a prompt */
     bool wanted;         /* somebody wanted them */
     sched_load load;
-} draft;
+} planning;
 
 /* ---- Lanes of the step ---- */
 
@@ -20,14 +20,14 @@ static bool lane_chosen(const sched *sched, uint32_t lane) {
     return sched->lane[lane].chosen_step == sched->step;
 }
 
-static bool lane_choose(sched *sched, uint32_t index, draft *draft) {
+static bool lane_choose(sched *sched, uint32_t index, planning *planning) {
     lane *lane = &sched->lane[index];
     if (lane->chosen_step == sched->step)
         return true;
-    if (draft->units_left != UINT32_MAX) {
-        if (lane->units > draft->units_left)
+    if (planning->units_left != UINT32_MAX) {
+        if (lane->units > planning->units_left)
             return false;
-        draft->units_left -= lane->units;
+        planning->units_left -= lane->units;
     }
     lane->chosen_step = sched->step;
     return true;
@@ -51,37 +51,38 @@ static uint32_t lane_that_suits(const sched *sched, uint32_t lane, sched_side si
 
 /* In order of turns: the first always fits, so everybody's turn comes. Others may pass one that
  * does not fit any more; it has come closer to the front. */
-static void choose_lanes(sched *sched, draft *draft) {
-    for (uint32_t i = lane_that_suits(sched, sched->turn_first, draft->side); i != NONE;
-         i = lane_that_suits(sched, sched->lane[i].next, draft->side))
-        lane_choose(sched, i, draft);
+static void choose_lanes(sched *sched, planning *planning) {
+    for (uint32_t i = lane_that_suits(sched, sched->turn_first, planning->side); i != NONE;
+         i = lane_that_suits(sched, sched->lane[i].next, planning->side))
+        lane_choose(sched, i, planning);
 }
 
 /* ---- Rows ---- */
 
-static void give_rows(sched *sched, uint32_t number, uint32_t rows, draft *draft) {
+static void give_rows(sched *sched, uint32_t number, uint32_t rows, planning *planning) {
     slot *slot = &sched->slot[number];
     const request *request = &sched->request[slot->request];
     bool decode = rows == 1 && request_pending(request) == 1;
     if (sched->lane[slot->lane].served_step != sched->step) {
         lane_served(sched, slot->lane);
-        draft->load.adapters += sched->lane[slot->lane].units;
+        planning->load.adapters += sched->lane[slot->lane].units;
     }
     slot->rows = rows;
-    draft->rows_left -= rows;
+    planning->rows_left -= rows;
+    planning->logits += rows == request_pending(request);
     if (decode)
-        draft->load.decode_rows++;
+        planning->load.decode_rows++;
     else
-        draft->load.prefill_rows += rows;
+        planning->load.prefill_rows += rows;
     if (!decode && request->given.scored)
-        draft->load.scored_rows += rows;
-    draft->load.context_tokens +=
+        planning->load.scored_rows += rows;
+    planning->load.context_tokens +=
         (uint64_t)rows * request->computed + (uint64_t)rows * ((uint64_t)rows + 1) / 2;
 }
 
 /* Backwards by rank are those whose pages are taken, forwards those who get rows: nobody loses what
  * he was just given. */
-static void plan_decode(sched *sched, draft *draft) {
+static void plan_decode(sched *sched, planning *planning) {
     for (uint32_t i = 0; i < sched->running_count; i++) {
         uint32_t number = sched->running[i];
         uint32_t index = sched->slot[number].request;
@@ -92,7 +93,7 @@ static void plan_decode(sched *sched, draft *draft) {
         if (room == PREEMPTED)
             return; /* it was the last one itself */
         if (room == RESERVED)
-            give_rows(sched, number, 1, draft);
+            give_rows(sched, number, 1, planning);
     }
 }
 
@@ -103,59 +104,62 @@ typedef struct wish {
     bool scored;
 } wish;
 
-/* Rows of a chunk behind `context` positions that fit into the target: the largest n with
- *   cost so far + n × row + (n × context + n (n + 1) / 2) × context_token ≤ target. */
-static uint32_t rows_that_fit(const sched *sched, const draft *draft, const wish *wish) {
-    const sched_options *options = &sched->options;
-    const sched_cost *cost = &sched->cost[draft->side];
-    if (options->target_ns == 0)
-        return draft->rows_left;
-    double left = (double)options->target_ns - sched_cost_of(cost, &draft->load) -
-                  cost->adapter * wish->adapters;
-    if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
-        left -= cost->step;
-    if (left <= 0)
-        return 0;
-    double a = 0.5 * cost->context_token;
-    double b = cost->prefill_row + cost->context_token * (wish->context + 0.5);
-    if (wish->scored)
-        b += cost->scored_row;
-    double n;
-    if (a > 0)
-        n = (sqrt(b * b + 4 * a * left) - b) / (2 * a);
-    else
-        n = b > 0 ? left / b : draft->rows_left;
-    return n < draft->rows_left ? (uint32_t)n : draft->rows_left;
+static bool chunk_fits(const sched *sched, const planning *planning, const wish *wish,
+                       uint32_t rows) {
+    sched_load load = planning->load;
+    load.prefill_rows += rows;
+    load.adapters += wish->adapters;
+    load.scored_rows += wish->scored ? rows : 0;
+    load.context_tokens +=
+        (uint64_t)rows * wish->context + (uint64_t)rows * ((uint64_t)rows + 1) / 2;
+    return sched_cost_of(&sched->cost[planning->side], &load) <= (double)sched->options.target_ns;
+}
+
+/* The most rows of a chunk with which the step stays within the target. */
+static uint32_t rows_that_fit(const sched *sched, const planning *planning, const wish *wish) {
+    uint32_t least = 0, most = planning->rows_left;
+    most = wish->pending < most ? wish->pending : most;
+    if (sched->options.target_ns == 0)
+        return most;
+    while (least < most) {
+        uint32_t middle = least + (most - least + 1) / 2;
+        if (chunk_fits(sched, planning, wish, middle))
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    return least;
 }
 
 /* Rows that a sequence gets of its `pending` ones: all that fits, but no crumbs. `least`: a
  * smallest chunk in any case. */
-static uint32_t chunk_of(const sched *sched, const draft *draft, const wish *wish, bool least) {
+static uint32_t chunk_of(const sched *sched, const planning *planning, const wish *wish,
+                         bool least) {
     uint32_t pending = wish->pending;
     uint32_t smallest = sched->options.chunk_min < pending ? sched->options.chunk_min : pending;
-    uint32_t rows = rows_that_fit(sched, draft, wish);
+    uint32_t rows = rows_that_fit(sched, planning, wish);
     if (rows < smallest)
-        rows = least && smallest <= draft->rows_left ? smallest : 0;
+        rows = least && smallest <= planning->rows_left ? smallest : 0;
     if (least && rows == 0)
-        rows = draft->rows_left;
+        rows = planning->rows_left;
     return rows < pending ? rows : pending;
 }
 
-static bool prefill_due(const sched *sched, const draft *draft) {
-    bool empty = draft->load.decode_rows == 0 && draft->load.prefill_rows == 0;
-    return empty || (!draft->chunks && sched->prefill_skips >= PREFILL_SKIPS_MAX);
+static bool prefill_due(const sched *sched, const planning *planning) {
+    bool empty = planning->load.decode_rows == 0 && planning->load.prefill_rows == 0;
+    return empty || (!planning->chunks && sched->prefill_skips >= PREFILL_SKIPS_MAX);
 }
 
 /* Admission has reserved the whole prompt, so this finds its pages. Where a memory behaves
  * otherwise, pages are only taken from others as long as nobody has rows that he would lose. */
-static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const draft *draft) {
+static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const planning *planning) {
     const request *request = &sched->request[index];
-    if (draft->load.decode_rows == 0 && draft->load.prefill_rows == 0)
+    if (planning->load.decode_rows == 0 && planning->load.prefill_rows == 0)
         return running_reserve(sched, index, rows) == RESERVED;
     return sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows);
 }
 
-static void plan_chunk(sched *sched, uint32_t number, draft *draft) {
+static void plan_chunk(sched *sched, uint32_t number, planning *planning) {
     slot *slot = &sched->slot[number];
     const request *request = &sched->request[slot->request];
     wish wish = {.context = request->computed,
@@ -163,18 +167,18 @@ static void plan_chunk(sched *sched, uint32_t number, draft *draft) {
                  .scored = request->given.scored};
     if (sched->lane[slot->lane].served_step != sched->step)
         wish.adapters = sched->lane[slot->lane].units;
-    uint32_t rows = chunk_of(sched, draft, &wish, prefill_due(sched, draft));
-    if (rows == 0 || !chunk_reserve(sched, slot->request, rows, draft))
+    uint32_t rows = chunk_of(sched, planning, &wish, prefill_due(sched, planning));
+    if (rows == 0 || !chunk_reserve(sched, slot->request, rows, planning))
         return;
-    give_rows(sched, number, rows, draft);
-    draft->chunks = true;
+    give_rows(sched, number, rows, planning);
+    planning->chunks = true;
 }
 
 /* First the lane whose turn it is, where lanes take turns; then by rank. Whoever is preempted on
  * the way stands behind the one that needed the pages. */
-static void plan_prefill(sched *sched, draft *draft) {
-    uint32_t front = draft->units_left != UINT32_MAX
-                         ? lane_that_suits(sched, sched->turn_first, draft->side)
+static void plan_prefill(sched *sched, planning *planning) {
+    uint32_t front = planning->units_left != UINT32_MAX
+                         ? lane_that_suits(sched, sched->turn_first, planning->side)
                          : NONE;
     for (int round = front == NONE ? 1 : 0; round < 2; round++)
         for (uint32_t i = 0; i < sched->running_count; i++) {
@@ -183,9 +187,9 @@ static void plan_prefill(sched *sched, draft *draft) {
             if (slot->rows > 0 || !lane_chosen(sched, slot->lane) ||
                 !slot_suits(sched, number, SCHED_PREFILL) || (round == 0 && slot->lane != front))
                 continue;
-            draft->wanted = true;
-            if (draft->rows_left > 0)
-                plan_chunk(sched, number, draft);
+            planning->wanted = true;
+            if (planning->rows_left > 0)
+                plan_chunk(sched, number, planning);
         }
 }
 
@@ -193,43 +197,43 @@ static void plan_prefill(sched *sched, draft *draft) {
 
 /* Whether one more may begin. A smallest chunk must fit into the target, or prefill must be due;
  * but never so many that decoding alone would miss a target which it can keep. */
-static bool may_begin(const sched *sched, const draft *draft, const request *request) {
+static bool may_begin(const sched *sched, const planning *planning, const request *request) {
     const sched_options *options = &sched->options;
     wish wish = {.pending = request_known(request),
                  .adapters = request->given.adapters,
                  .scored = request->given.scored};
-    if (sched->running_count == 0 || chunk_of(sched, draft, &wish, false) > 0)
+    if (sched->running_count == 0 || chunk_of(sched, planning, &wish, false) > 0)
         return true;
-    sched_load more = draft->load;
+    sched_load more = planning->load;
     more.decode_rows++;
     more.prefill_rows = 0;
     double decoding = sched_cost_of(&sched->cost[SCHED_BOTH], &more);
     double target = (double)options->target_ns;
-    return prefill_due(sched, draft) &&
-           (decoding <= target || sched->cost[SCHED_BOTH].step >= target);
+    return prefill_due(sched, planning) &&
+           (decoding <= target || sched->cost[SCHED_BOTH].step[0] >= target);
 }
 
 /* The same where prompts have a side of their own: all that run and one more will decode there. */
-static bool may_join(const sched *sched, const draft *draft, const request *request) {
+static bool may_join(const sched *sched, const planning *planning, const request *request) {
     const sched_cost *cost = &sched->cost[SCHED_DECODE];
     double target = (double)sched->options.target_ns;
     sched_load all = {.decode_rows = sched->running_count + 1};
-    if (sched->running_count == 0 || target == 0 || cost->step >= target)
+    if (sched->running_count == 0 || target == 0 || cost->step[0] >= target)
         return true;
     wish wish = {.pending = request_known(request),
                  .adapters = request->given.adapters,
                  .scored = request->given.scored};
     return sched_cost_of(cost, &all) <= target &&
-           chunk_of(sched, draft, &wish, prefill_due(sched, draft)) > 0;
+           chunk_of(sched, planning, &wish, prefill_due(sched, planning)) > 0;
 }
 
 /* One whose prompt is in memory but for its last token has a row like one that decodes; where it
  * would be too much now, it comes first in the next step. */
-static bool row_fits(const sched *sched, const draft *draft, uint32_t number) {
+static bool row_fits(const sched *sched, const planning *planning, uint32_t number) {
     const sched_options *options = &sched->options;
     const slot *slot = &sched->slot[number];
-    sched_load more = draft->load;
-    if (draft->side == SCHED_PREFILL)
+    sched_load more = planning->load;
+    if (planning->side == SCHED_PREFILL)
         return false;
     if (more.decode_rows + more.prefill_rows == 0 || options->target_ns == 0)
         return true;
@@ -237,40 +241,103 @@ static bool row_fits(const sched *sched, const draft *draft, uint32_t number) {
     more.context_tokens += sched->request[slot->request].computed + 1;
     if (sched->lane[slot->lane].served_step != sched->step)
         more.adapters += sched->lane[slot->lane].units;
-    return sched_cost_of(&sched->cost[draft->side], &more) <= (double)options->target_ns;
+    return sched_cost_of(&sched->cost[planning->side], &more) <= (double)options->target_ns;
 }
 
 /* One whose adapter has no place in this step begins as well: its lane takes part in the turns. */
-static void plan_admission(sched *sched, draft *draft) {
-    while (sched->slot_free != NONE && draft->rows_left > 0 && sched->preempted_count == 0) {
+static void plan_admission(sched *sched, planning *planning) {
+    while (sched->slot_free != NONE && planning->rows_left > 0 && sched->preempted_count == 0) {
         uint32_t index = queue_best(sched);
         if (index == NONE)
             return;
         request *request = &sched->request[index];
-        draft->wanted = true;
-        bool may = draft->side == SCHED_PREFILL ? may_join(sched, draft, request)
-                                                : may_begin(sched, draft, request);
+        planning->wanted = true;
+        bool may = planning->side == SCHED_PREFILL ? may_join(sched, planning, request)
+                                                   : may_begin(sched, planning, request);
         if (!may || !running_admit(sched, index))
             return;
-        if (!lane_choose(sched, sched->slot[request->slot].lane, draft))
+        if (!lane_choose(sched, sched->slot[request->slot].lane, planning))
             continue;
         if (request_pending(request) > 1)
-            plan_chunk(sched, request->slot, draft);
-        else if (row_fits(sched, draft, request->slot))
-            give_rows(sched, request->slot, 1, draft); /* reserved by admission */
+            plan_chunk(sched, request->slot, planning);
+        else if (row_fits(sched, planning, request->slot))
+            give_rows(sched, request->slot, 1, planning); /* reserved by admission */
+    }
+}
+
+/* ---- Draft tokens ---- */
+
+static void load_drafts(sched_load *load, const request *request, uint32_t count) {
+    load->draft_rows += count;
+    load->draft_tokens += (uint64_t)count * ((uint64_t)request->computed + 1) +
+                          (uint64_t)count * ((uint64_t)count + 1) / 2;
+}
+
+static bool drafts_have_time(const sched *sched, const planning *planning, const request *request,
+                             uint32_t count) {
+    sched_load load = planning->load;
+    load_drafts(&load, request, count);
+    return sched->options.target_ns == 0 ||
+           sched_cost_of(&sched->cost[planning->side], &load) <= (double)sched->options.target_ns;
+}
+
+/* As many as rows and logits are left for, as the answer can still have behind the token that is
+ * drawn anyway, and as the step has time for. */
+static uint32_t drafts_that_fit(const sched *sched, const planning *planning,
+                                const request *request) {
+    const sched_options *options = &sched->options;
+    uint32_t most = options->drafts_max;
+    uint32_t wanted = request->given.new_tokens_max - request->generated - 1;
+    most = wanted < most ? wanted : most;
+    most = planning->rows_left < most ? planning->rows_left : most;
+    if (options->logits_max > 0 && options->logits_max - planning->logits < most)
+        most = options->logits_max - planning->logits;
+    while (most > 0 && !drafts_have_time(sched, planning, request, most))
+        most--;
+    return most;
+}
+
+/* What is verified here may be wrong, so it takes nothing from anybody: it comes behind prompts and
+ * admissions, and preempts nobody. */
+static void plan_drafts(sched *sched, planning *planning) {
+    const sched_memory *memory = &sched->memory;
+    if (memory->drafts == NULL || sched->options.drafts_max == 0)
+        return;
+    for (uint32_t i = 0; i < sched->running_count; i++) {
+        uint32_t number = sched->running[i];
+        slot *slot = &sched->slot[number];
+        const request *request = &sched->request[slot->request];
+        if (slot->rows != 1 || request_pending(request) != 1 || request->given.no_answer)
+            continue;
+        uint32_t most = drafts_that_fit(sched, planning, request);
+        uint32_t count = most > 0 ? memory->drafts(memory->context, number, most) : 0;
+        while (count > 0 && /* fewer rows may take longer: a cost need not grow with them */
+               !(drafts_have_time(sched, planning, request, count) &&
+                 memory->reserve(memory->context, number, request->computed + 1 + count)))
+            count--;
+        slot->drafts = count;
+        slot->rows += count;
+        planning->rows_left -= count;
+        planning->logits += count;
+        load_drafts(&planning->load, request, count);
     }
 }
 
 /* ---- The plan ---- */
 
+/* Its pair pays for the timeline up to `end`, as far as it has not. */
+static void pay(sched *sched, request *request, uint32_t end) {
+    if (end <= request->charged)
+        return;
+    fairness_charge(sched, request->pair, end - request->charged);
+    request->charged = end;
+}
+
 static void charge(sched *sched, request *request, uint32_t rows) {
     uint32_t end = request->computed + rows;
     uint32_t fresh = end > request->seen ? end - request->seen : 0;
     sched->counts.recomputed_tokens += rows - fresh;
-    if (end > request->charged) {
-        fairness_charge(sched, request->pair, end - request->charged);
-        request->charged = end;
-    }
+    pay(sched, request, end);
 }
 
 static uint32_t write_entries(sched *sched, sched_side side, sched_entry *entries) {
@@ -279,18 +346,19 @@ static uint32_t write_entries(sched *sched, sched_side side, sched_entry *entrie
         if (sched->lane[l].served_step != sched->step)
             continue;
         for (uint32_t s = sched->lane[l].first; s != NONE; s = sched->slot[s].next) {
-            uint32_t rows = sched->slot[s].rows;
+            uint32_t rows = sched->slot[s].rows, drafts = sched->slot[s].drafts;
             request *request = &sched->request[sched->slot[s].request];
             if (rows == 0)
                 continue;
             sched->slot[s].flies = side == SCHED_PREFILL;
-            sched->slot[s].rows = 0;
+            sched->slot[s].rows = sched->slot[s].drafts = 0;
             entries[count++] = (sched_entry){.request = request->given.id,
                                              .slot = s,
                                              .first = request->computed,
                                              .rows = rows,
-                                             .draws = rows == request_pending(request)};
-            charge(sched, request, rows);
+                                             .drafts = drafts,
+                                             .draws = rows - drafts == request_pending(request)};
+            charge(sched, request, rows - drafts);
         }
     }
     return count;
@@ -298,25 +366,25 @@ static uint32_t write_entries(sched *sched, sched_side side, sched_entry *entrie
 
 /* Rows of those that run. Where all whose turn it was had to give up their pages, it is the turn of
  * others: each round has fewer of them, so this ends. */
-static draft plan_running(sched *sched, sched_side side) {
-    draft draft;
+static planning plan_running(sched *sched, sched_side side) {
+    planning planning;
     uint32_t lost;
     do {
         sched->step++;
         lost = sched->preempted_count;
-        draft = (struct draft){.side = side,
-                               .rows_left = sched->options.rows_max,
-                               .units_left = sched->options.adapters_max > 0
-                                                 ? sched->options.adapters_max
-                                                 : UINT32_MAX};
-        choose_lanes(sched, &draft);
+        planning = (struct planning){.side = side,
+                                     .rows_left = sched->options.rows_max,
+                                     .units_left = sched->options.adapters_max > 0
+                                                       ? sched->options.adapters_max
+                                                       : UINT32_MAX};
+        choose_lanes(sched, &planning);
         if (side != SCHED_PREFILL)
-            plan_decode(sched, &draft);
+            plan_decode(sched, &planning);
         if (side != SCHED_DECODE)
-            plan_prefill(sched, &draft);
-    } while (draft.load.decode_rows + draft.load.prefill_rows == 0 && sched->running_count > 0 &&
-             sched->preempted_count > lost);
-    return draft;
+            plan_prefill(sched, &planning);
+    } while (planning.load.decode_rows + planning.load.prefill_rows == 0 &&
+             sched->running_count > 0 && sched->preempted_count > lost);
+    return planning;
 }
 
 /* What flies ends when it has landed. */
@@ -335,17 +403,18 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
     plan_cancelled(sched);
     deadline_expire(sched);
     queue_raise(sched);
-    draft draft = {.side = side};
+    planning planning = {.side = side};
     if (side != SCHED_PREFILL)
         sched->grounded = false;
     if (side != SCHED_PREFILL || !sched->grounded)
-        draft = plan_running(sched, side);
+        planning = plan_running(sched, side);
     if (side != SCHED_DECODE && !sched->grounded)
-        plan_admission(sched, &draft);
+        plan_admission(sched, &planning);
+    plan_drafts(sched, &planning);
     if (sched->counts.waiting == 0)
         sched->pace.waited = false; /* whoever waited was cancelled, or is back from preemption */
     if (side == SCHED_BOTH)
-        sched->prefill_skips = draft.wanted && !draft.chunks ? sched->prefill_skips + 1 : 0;
+        sched->prefill_skips = planning.wanted && !planning.chunks ? sched->prefill_skips + 1 : 0;
     sched_entry *entries = side == SCHED_PREFILL ? sched->prompts : sched->entries;
     uint32_t count = write_entries(sched, side, entries);
     *(side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = count > 0;
@@ -356,8 +425,8 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
                          .end_count = sched->plan_end_count,
                          .preempted = sched->preempted_list,
                          .preempted_count = sched->preempted_count,
-                         .load = draft.load,
-                         .predicted_ns = sched_cost_of(&sched->cost[side], &draft.load)};
+                         .load = planning.load,
+                         .predicted_ns = sched_cost_of(&sched->cost[side], &planning.load)};
 }
 
 sched_demand sched_demands(const sched *sched) {
@@ -382,34 +451,36 @@ sched_demand sched_demands(const sched *sched) {
     return demand;
 }
 
-/* One entry of a step that is done; true: it ends so. */
-static bool entry_done(sched *sched, const sched_entry *entry, bool finished, bool failed,
+/* One entry of a step that is done; true: it ends so. Rows of drafts that were not accepted are as
+ * if they had never been. */
+static bool entry_done(sched *sched, const sched_entry *entry, const sched_result *result,
                        sched_outcome *outcome) {
-    request *request = &sched->request[sched->slot[entry->slot].request];
-    uint32_t end = entry->first + entry->rows;
+    uint32_t index = sched->slot[entry->slot].request;
+    request *request = &sched->request[index];
+    uint32_t accepted = result->accepted, right = accepted > 0 ? accepted - 1 : 0;
+    uint32_t end = entry->first + entry->rows - entry->drafts + right;
     uint32_t prompt = request->given.prompt_tokens;
+    assert(accepted <= (entry->draws ? 1 + entry->drafts : 0));
     if (end > request->seen) {
         uint32_t before = request->seen < prompt ? request->seen : prompt;
         sched->counts.prompt_tokens += (end < prompt ? end : prompt) - before;
         request->seen = end;
     }
     request->computed = end;
-    if (failed) {
-        *outcome = SCHED_FAILED;
-        return true;
-    }
-    if (!entry->draws)
-        return false;
-    *outcome = SCHED_FINISHED;
-    if (request->given.no_answer)
-        return true;
-    sched->counts.new_tokens++;
-    if (++request->generated == 1)
-        deadline_watch(sched, sched->slot[entry->slot].request);
-    return finished || request->generated == request->given.new_tokens_max;
+    pay(sched, request, end);
+    sched->counts.new_tokens += accepted;
+    sched->counts.draft_tokens += entry->drafts;
+    sched->counts.accepted_drafts += right;
+    request->generated += accepted;
+    if (accepted > 0 && request->generated == accepted)
+        deadline_watch(sched, index);
+    *outcome = result->failed ? SCHED_FAILED : SCHED_FINISHED;
+    return result->failed ||
+           (entry->draws && (result->finished || request->given.no_answer ||
+                             request->generated == request->given.new_tokens_max));
 }
 
-void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished, const bool *failed,
+void sched_step_done(sched *sched, const sched_plan *plan, const sched_result *results,
                      uint64_t now_ns, const sched_end **ends, uint32_t *end_count) {
     uint32_t count = 0;
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
@@ -422,11 +493,10 @@ void sched_step_done(sched *sched, const sched_plan *plan, const bool *finished,
             sched->request[index].late = false;
             deadline_watch(sched, index);
         }
-        if (!entry_done(sched, entry, finished != NULL && finished[i], failed != NULL && failed[i],
-                        &outcome))
+        if (!entry_done(sched, entry, &results[i], &outcome))
             continue;
         sched->done_ends[count++] = (sched_end){entry->request, outcome};
-        request_end(sched, sched->slot[entry->slot].request, outcome);
+        request_end(sched, index, outcome);
     }
     *(plan->side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = false;
     sched->steps_done += sched->steps_done < sched->options.trust_steps;

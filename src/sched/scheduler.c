@@ -199,14 +199,14 @@ static avo_status plan_options(avo_scheduler *s, const avo_scheduler_options *gi
 
 /* A guess from the model's size; the first steps put it right. */
 static sched_cost first_cost(const avo_model *model) {
-    double bytes = (double)model->weight_bytes;
-    return (sched_cost){.step = bytes / 20.0,                             /* ns at 20 GB/s */
-                        .decode_row = bytes / 20.0 * 0.05,                /* */
-                        .prefill_row = (double)model->parameters / 200.0, /* 400 GFLOP/s */
-                        .context_token = 50.0,
-                        .adapter = bytes / 20.0 * 0.02,
-                        .scored_row =
-                            (double)model->view.vocabulary * (double)model->view.width / 200.0};
+    double step = (double)model->weight_bytes / 20.0; /* ns at 20 GB/s */
+    double head = (double)model->view.vocabulary * (double)model->view.width;
+    sched_cost cost = {.context_token = 50.0,
+                       .draft_token = 25.0,
+                       .adapter = step * 0.02,
+                       .scored_row = head / 200.0}; /* 400 GFLOP/s */
+    sched_cost_line(&cost, step, step * 0.05, (double)model->parameters / 200.0);
+    return cost;
 }
 
 static uint64_t target_ns(const avo_scheduler *s) {
@@ -253,8 +253,11 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
     const avo_scheduler_options *options = &s->options;
     double ageing =
         options->ageing_seconds == 0.0 ? SCHEDULER_AGEING_SECONDS : options->ageing_seconds;
+    const draft_source *drafts = s->engine_limits.drafts;
     sched_options core = {.running_max = options->running_max,
                           .rows_max = s->engine_limits.rows_max,
+                          .logits_max = s->engine_limits.logits_max,
+                          .drafts_max = drafts == NULL ? 0 : drafts->drafts_max,
                           /* Submission has bounded all this already. */
                           .waiting_max = s->live_max,
                           .waiting_tokens_max = UINT64_MAX / 2,
@@ -298,22 +301,17 @@ static avo_status open_lane(avo_scheduler *s, uint32_t number, avo_error *error)
     serve_lane *lane = &s->lane[number];
     uint32_t running = s->options.running_max;
     AVO_TRY(engine_batch_open(s->engine, number, &lane->batch, error));
-    lane->finished = allocator_take_array(s->allocator, running, sizeof(bool));
-    lane->failed = allocator_take_array(s->allocator, running, sizeof(bool));
-    lane->accepted = allocator_take_array(s->allocator, running, sizeof(uint32_t));
+    lane->results = allocator_take_array(s->allocator, running, sizeof(sched_result));
     lane->scored = allocator_take_array(s->allocator, running, sizeof(bool));
-    if (lane->finished == NULL || lane->failed == NULL || lane->accepted == NULL ||
-        lane->scored == NULL)
-        return status_no_memory(error, "the scheduler", running * sizeof(bool));
+    if (lane->results == NULL || lane->scored == NULL)
+        return status_no_memory(error, "the scheduler", running * sizeof(sched_result));
     return AVO_OK;
 }
 
 static void close_lane(avo_scheduler *s, serve_lane *lane) {
     uint32_t running = s->options.running_max;
     avo_batch_close(lane->batch);
-    allocator_give(s->allocator, lane->finished, running * sizeof(bool));
-    allocator_give(s->allocator, lane->failed, running * sizeof(bool));
-    allocator_give(s->allocator, lane->accepted, running * sizeof(uint32_t));
+    allocator_give(s->allocator, lane->results, running * sizeof(sched_result));
     allocator_give(s->allocator, lane->scored, running * sizeof(bool));
 }
 

@@ -136,7 +136,8 @@ static void note_begin(avo_scheduler *s, job *job, uint64_t now) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The session has what was computed of the timeline and, while it decodes, the last token drawn. */
+/* The session has what was computed of the timeline and, while it decodes, the last token drawn.
+ * Drafts lie in the timeline behind it (slot_drafts). */
 static bool add_entry(avo_scheduler *s, avo_batch *batch, const sched_entry *entry) {
     serve_slot *slot = &s->slots[entry->slot];
     job *job = slot->job;
@@ -144,8 +145,11 @@ static bool add_entry(avo_scheduler *s, avo_batch *batch, const sched_entry *ent
         return false;
     bool draws = entry->draws && !job->given.no_answer;
     uint32_t first = avo_session_length(slot->session);
-    avo_status status = avo_batch_add_scored(batch, slot->session, job->timeline + first,
-                                             entry->first + entry->rows - first, draws ? 1 : 0);
+    uint32_t count = entry->first + entry->rows - first;
+    avo_status status =
+        draws ? engine_batch_add_drafts(batch, slot->session, job->timeline + first, count,
+                                        entry->drafts)
+              : avo_batch_add_scored(batch, slot->session, job->timeline + first, count, 0);
     if (status != AVO_OK) {
         job->error = *avo_batch_error(batch);
         job->error.status = status;
@@ -163,10 +167,9 @@ bool step_build(avo_scheduler *s, serve_lane *lane, const sched_plan *plan, uint
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         note_begin(s, s->slots[entry->slot].job, now);
-        lane->finished[i] = lane->scored[i] = false;
-        lane->accepted[i] = 0;
-        lane->failed[i] = !add_entry(s, lane->batch, entry);
-        any = any || !lane->failed[i];
+        lane->scored[i] = false;
+        lane->results[i] = (sched_result){.failed = !add_entry(s, lane->batch, entry)};
+        any = any || !lane->results[i].failed;
     }
     return any;
 }
@@ -187,21 +190,24 @@ static bool keep_token(void *context, const sample_choice *choice, uint32_t rele
     return true;
 }
 
-/* Draws for one request; false: it has failed. */
-static bool draw(avo_batch *batch, job *job, uint32_t *accepted, bool *finished) {
+/* Draws for one request. */
+static void draw(avo_batch *batch, job *job, uint32_t drafts, sched_result *result) {
     if (job->given.no_answer) {
         job->finish = AVO_FINISH_LENGTH;
-        *finished = true;
-        return true;
+        result->finished = true;
+        return;
     }
-    sequence_step step = {.batch = batch, .take = keep_token, .context = job};
+    sequence_step step = {.batch = batch,
+                          .drafts = job->timeline + job->prompt_tokens + job->sequence.drawn,
+                          .draft_count = drafts,
+                          .take = keep_token,
+                          .context = job};
     sequence_outcome outcome;
-    avo_status status = sequence_accept(&job->sequence, &step, &outcome, &job->error);
-    *accepted = outcome.accepted;
-    *finished = outcome.finished;
+    result->failed = sequence_accept(&job->sequence, &step, &outcome, &job->error) != AVO_OK;
+    result->accepted = outcome.accepted;
+    result->finished = outcome.finished;
     if (outcome.finished)
         job->finish = job->sequence.finish;
-    return status == AVO_OK;
 }
 
 void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
@@ -209,11 +215,10 @@ void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     uint32_t drawn = 0;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
-        if (lane->failed[i] || !entry->draws)
+        if (lane->results[i].failed || !entry->draws)
             continue;
-        lane->failed[i] =
-            !draw(lane->batch, s->slots[entry->slot].job, &lane->accepted[i], &lane->finished[i]);
-        drawn += lane->accepted[i];
+        draw(lane->batch, s->slots[entry->slot].job, entry->drafts, &lane->results[i]);
+        drawn += lane->results[i].accepted;
     }
     note_stage(s, SPAN_SAMPLE, begin, drawn);
 }
@@ -222,20 +227,20 @@ void step_score(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         serve_slot *slot = &s->slots[entry->slot];
-        if (lane->failed[i] || !(job_looks(slot->job) || slot->job->embedding != NULL))
+        if (lane->results[i].failed || !(job_looks(slot->job) || slot->job->embedding != NULL))
             continue;
-        lane->failed[i] = job_score(slot->job, lane->batch, slot->session, entry) != AVO_OK;
-        if (lane->failed[i])
-            lane->accepted[i] = 0; /* what it drew is not told */
-        lane->scored[i] = !lane->failed[i] && slot->job->given.prompt_logprobs;
+        bool good = job_score(slot->job, lane->batch, slot->session, entry) == AVO_OK;
+        if (!good) /* what it drew is not told */
+            lane->results[i] = (sched_result){.failed = true};
+        lane->scored[i] = good && slot->job->given.prompt_logprobs;
     }
 }
 
 void step_fail(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (!lane->failed[i])
+        if (!lane->results[i].failed)
             s->slots[plan->entries[i].slot].job->error = *avo_batch_error(lane->batch);
-        lane->failed[i] = true;
+        lane->results[i] = (sched_result){.failed = true};
     }
 }
 
@@ -298,16 +303,17 @@ void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
 void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan) {
     const sched_end *ends = NULL;
     uint32_t end_count = 0;
-    sched_step_done(s->core, plan, lane->finished, lane->failed, clock_now_ns(), &ends, &end_count);
+    sched_step_done(s->core, plan, lane->results, clock_now_ns(), &ends, &end_count);
     pthread_mutex_lock(&s->lock);
     uint64_t now = clock_now_ns();
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        if (lane->accepted[i] == 0 && !lane->scored[i])
+        uint32_t accepted = lane->results[i].accepted;
+        if (accepted == 0 && !lane->scored[i])
             continue;
         job *job = jobs_find(s, plan->entries[i].request);
-        job->produced += lane->accepted[i];
+        job->produced += accepted;
         job->scored = job_scored(job);
-        for (uint32_t k = 0; k < lane->accepted[i]; k++)
+        while (accepted-- > 0)
             note_token(job, now);
         job_ready(job);
     }

@@ -165,11 +165,10 @@ typedef struct serve_slot {
 
 /* What a step is computed with: lane 0 by the engine thread, lane 1 while it flies. */
 typedef struct serve_lane {
-    avo_batch *batch;        /* NULL: there is no such lane */
-    bool *finished, *failed; /* [running_max] of a plan's entries */
-    uint32_t *accepted;      /* [running_max] tokens */
-    bool *scored;            /* [running_max] */
-    sched_plan plan;         /* lane 1: that flies */
+    avo_batch *batch;      /* NULL: there is no such lane */
+    sched_result *results; /* [running_max] of a plan's entries */
+    bool *scored;          /* [running_max] */
+    sched_plan plan;       /* lane 1: that flies */
 } serve_lane;
 
 typedef enum flight_state {

@@ -66,13 +66,25 @@ static uint32_t slots_available(void *context) {
     return info.pages_free + info.pages_cached;
 }
 
+/* Behind the tokens that are drawn there is room for more, which nobody else looks at. */
+static uint32_t slot_drafts(void *context, uint32_t index, uint32_t most) {
+    avo_scheduler *s = context;
+    const draft_source *source = s->engine_limits.drafts;
+    const job *job = s->slots[index].job;
+    uint32_t known = job->prompt_tokens + job->sequence.drawn;
+    if (s->slots[index].broken)
+        return 0;
+    return source->propose(source->context, job->timeline, known, most, job->timeline + known);
+}
+
 sched_memory slots_memory(avo_scheduler *s) {
     return (sched_memory){.context = s,
                           .begin = slot_begin,
                           .reserve = slot_reserve,
                           .end = slot_end,
                           .available = slots_available,
-                          .page_tokens = KV_PAGE_TOKENS};
+                          .page_tokens = KV_PAGE_TOKENS,
+                          .drafts = s->engine_limits.drafts == NULL ? NULL : slot_drafts};
 }
 
 bool slot_prepare(serve_slot *slot) {

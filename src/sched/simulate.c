@@ -149,12 +149,11 @@ sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
     double all = machine->cores * machine->core_bandwidth;
     double bandwidth = cores * machine->core_bandwidth / (all > 1 ? all : 1);
     double part = (double)cores / machine->cores;
-    cost.step /= bandwidth;
-    cost.adapter /= bandwidth;
-    cost.decode_row /= part;
-    cost.prefill_row /= part;
-    cost.context_token /= part;
-    cost.scored_row /= part;
+    double read = cost.step[0]; /* a row alone is memory, what more of them add is arithmetic */
+    sched_cost_scale(&cost, 1 / part);
+    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+        cost.step[i] += read / bandwidth - read / part;
+    cost.adapter *= part / bandwidth;
     return cost;
 }
 
@@ -194,30 +193,60 @@ static void token_deliver(simulation *s, uint32_t index, int32_t token, const st
     outcome->tokens = user->tokens;
 }
 
-static void step_entry(simulation *s, const step *step, uint32_t i) {
-    const sched_entry *entry = &step->plan.entries[i];
+/* Draft tokens behind the known ones: the next ones of the answer, or others. A wrong one may be
+ * followed by what would be right behind it, as a real one may. */
+static void make_drafts(simulation *s, const sched_entry *entry) {
+    place *place = &s->places[entry->slot];
+    uint64_t sum = s->users[entry->request - 1].sum;
+    for (uint32_t i = 0; i < entry->drafts; i++) {
+        int32_t token = sum_draw(sum);
+        if (draw_uniform(s) >= s->options->accept)
+            token ^= 1;
+        place->tokens[place->known + i] = token;
+        sum = sum_add(sum, token);
+    }
+}
+
+/* Draws row by row as long as the drafts are right, as a sequence does. */
+static void draw_tokens(simulation *s, const step *step, const sched_entry *entry,
+                        sched_result *result) {
     uint32_t index = (uint32_t)(entry->request - 1);
     const simulate_item *item = &s->items[index];
     place *place = &s->places[entry->slot];
-    uint64_t sum = places_compute(s, entry);
-    step->finished[i] = step->failed[i] = false;
+    bool agrees = true;
+    while (agrees && !result->finished && !result->failed && !is_wrong(s)) {
+        int32_t token = sum_draw(places_sum(s, entry, place->known));
+        agrees = result->accepted < entry->drafts && place->tokens[place->known] == token;
+        token_deliver(s, index, token, step);
+        place->tokens[place->known++] = token;
+        result->accepted++;
+        uint32_t tokens = s->users[index].tokens;
+        result->finished = tokens >= item->answer_tokens;
+        result->failed = item->fails_at > 0 && tokens == item->fails_at;
+    }
+}
+
+static void step_entry(simulation *s, const step *step, uint32_t i) {
+    const sched_entry *entry = &step->plan.entries[i];
+    uint32_t index = (uint32_t)(entry->request - 1);
+    place *place = &s->places[entry->slot];
+    sched_result *result = &step->results[i];
+    *result = (sched_result){0};
     place->flies = false;
+    make_drafts(s, entry);
+    places_compute(s, entry);
     if (is_wrong(s))
         return;
-    places_index(s, entry);
-    if (entry->draws != (place->computed == place->known))
-        wrong(s, "request %u draws at %u of %u tokens", index, place->computed, place->known);
+    uint32_t length = entry->first + entry->rows - entry->drafts;
+    if (entry->draws != (length == place->known))
+        wrong(s, "request %u draws at %u of %u tokens", index, length, place->known);
     check_scored(s, entry);
-    if (!entry->draws)
-        return;
-    int32_t token = sum_draw(sum);
-    if (item->no_answer)
-        return;
-    token_deliver(s, index, token, step);
-    place->tokens[place->known++] = token;
-    uint32_t tokens = s->users[index].tokens;
-    step->finished[i] = tokens >= item->answer_tokens;
-    step->failed[i] = item->fails_at > 0 && tokens == item->fails_at;
+    if (entry->draws && !s->items[index].no_answer) {
+        draw_tokens(s, step, entry, result);
+        length = place->known - 1;
+    }
+    places_settle(s, entry, length);
+    check_accepted(s, entry, result->accepted);
 }
 
 static void step_ends(simulation *s, const sched_end *ends, uint32_t count, bool by_plan) {
@@ -249,7 +278,7 @@ static void step_land(simulation *s, const step *step, uint64_t taken) {
         sched_cost_learn(sched_cost_model(s->sched, plan->side), &plan->load, (double)taken);
     const sched_end *ends = NULL;
     uint32_t end_count = 0;
-    sched_step_done(s->sched, plan, step->finished, step->failed, s->now, &ends, &end_count);
+    sched_step_done(s->sched, plan, step->results, s->now, &ends, &end_count);
     step_ends(s, ends, end_count, false);
     step_gone(s, plan);
     s->result->steps++;
@@ -350,7 +379,7 @@ static bool run(simulation *s) {
     for (uint32_t i = 0; i < s->count; i++)
         tokens += (uint64_t)s->items[i].prompt_tokens + s->items[i].new_tokens_max;
     uint64_t steps_max = 20 * tokens + 100000;
-    double mean = s->options->machine.cost.step;
+    double mean = s->options->machine.cost.step[0];
     for (uint64_t turn = 0; !is_wrong(s); turn++) {
         events_run(s, s->now);
         hog_run(s, mean);
@@ -400,13 +429,13 @@ static avo_status open(simulation *s, const avo_allocator *allocator, avo_error 
     const simulate_options *options = s->options;
     s->users = arena_take_array(&s->arena, s->count, sizeof(user));
     uint32_t running = options->sched.running_max;
-    bool *marks = arena_take_array(&s->arena, running, 4 * sizeof(bool));
-    if (s->users == NULL || marks == NULL ||
+    sched_result *results = arena_take_array(&s->arena, running, 2 * sizeof(sched_result));
+    if (s->users == NULL || results == NULL ||
         !heap_init(&s->events, &s->arena, s->count, event_order, s) || !places_open(s) ||
         !checks_open(s))
         return status_no_memory(error, "simulation", s->arena.used_bytes);
-    s->near = (step){.finished = marks, .failed = marks + running};
-    s->flight = (step){.finished = marks + 2 * running, .failed = marks + 3 * running};
+    s->near = (step){.results = results};
+    s->flight = (step){.results = results + running};
     for (uint32_t i = 0; i < s->count; i++) {
         s->users[i].sum = sum_begin(&s->items[i]);
         for (uint32_t t = 0; t < s->items[i].prompt_tokens; t++)

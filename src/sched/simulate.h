@@ -85,6 +85,7 @@ typedef struct simulate_options {
     bool beyond;     /* as the driver does it: sched.pages and sched.context_max are one more than
                         there are, as the last token of an answer takes no place */
     double shortage; /* probability, per step, that somebody else takes pages for a while */
+    double accept;   /* probability that a draft token is right; how many there are is drawn */
 } simulate_options;
 
 /* ---- What came of it ---- */

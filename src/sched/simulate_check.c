@@ -306,6 +306,23 @@ void check_begins(simulation *s) {
 
 /* ---- Rows ---- */
 
+/* Drafts stand behind the one row of a sequence that decodes, are no more than there were, and
+ * leave a place in the answer for the token behind them. */
+static void check_drafts(simulation *s, const sched_entry *entry) {
+    uint32_t index = (uint32_t)(entry->request - 1);
+    const simulate_item *item = &s->items[index];
+    const place *place = &s->places[entry->slot];
+    if (entry->rows != 1 + entry->drafts || place->known - place->computed != 1 || !entry->draws)
+        wrong(s, "request %u has %u drafts in %u rows and does not decode", index, entry->drafts,
+              entry->rows);
+    if (entry->drafts > place->wished || entry->drafts > s->options->sched.drafts_max)
+        wrong(s, "request %u has %u drafts, where there were %u", index, entry->drafts,
+              place->wished);
+    if (s->users[index].tokens + entry->drafts >= item->new_tokens_max)
+        wrong(s, "request %u has %u drafts behind %u of %u tokens", index, entry->drafts,
+              s->users[index].tokens, item->new_tokens_max);
+}
+
 static void check_entry(simulation *s, const sched_entry *entry) {
     uint32_t index = (uint32_t)(entry->request - 1);
     place *place = &s->places[entry->slot];
@@ -320,9 +337,26 @@ static void check_entry(simulation *s, const sched_entry *entry) {
         wrong(s, "request %u is twice in a step", index);
     else if (deadline_at(s, index) <= s->now)
         wrong(s, "request %u computes after its deadline", index);
+    else if (entry->drafts > 0)
+        check_drafts(s, entry);
     place->served = s->plans;
     s->users[index].unserved = 0;
-    charge(s, index, entry->first + entry->rows);
+    charge(s, index, entry->first + entry->rows - entry->drafts);
+}
+
+void check_accepted(simulation *s, const sched_entry *entry, uint32_t accepted) {
+    uint32_t index = (uint32_t)(entry->request - 1);
+    const place *place = &s->places[entry->slot];
+    if (accepted > 1 + entry->drafts)
+        wrong(s, "request %u accepts %u tokens, with %u drafts", index, accepted, entry->drafts);
+    if (place->known != s->items[index].prompt_tokens + s->users[index].tokens ||
+        place->computed + (accepted > 0) > place->known)
+        wrong(s, "request %u has %u tokens in memory, of %u that it knows", index, place->computed,
+              place->known);
+    if (entry->drafts > 0 && kv_pages_for(place->computed) != place->table.count)
+        wrong(s, "request %u keeps %u pages for %u tokens", index, place->table.count,
+              place->computed);
+    charge(s, index, place->computed);
 }
 
 /* Adapters stand together and are not too many. Returns how many kinds there are. */
@@ -409,30 +443,51 @@ void check_scored(simulation *s, const sched_entry *entry) {
     user->looked = end > user->looked ? end : user->looked;
 }
 
+/* What a plan says of its entries, which decides what it is thought to cost. */
+static void check_load(simulation *s, const sched_plan *plan) {
+    sched_load load = {0};
+    uint32_t draws = 0;
+    for (uint32_t i = 0; i < plan->entry_count; i++) {
+        const sched_entry *entry = &plan->entries[i];
+        uint64_t rows = entry->rows - entry->drafts, end = entry->first + rows;
+        bool decodes = s->places[entry->slot].known - entry->first == 1;
+        draws += entry->draws;
+        load.draft_rows += entry->drafts;
+        *(decodes ? &load.decode_rows : &load.prefill_rows) += (uint32_t)rows;
+        if (!decodes && s->items[entry->request - 1].scored)
+            load.scored_rows += (uint32_t)rows;
+        for (uint64_t position = entry->first; position < end + entry->drafts; position++)
+            *(position < end ? &load.context_tokens : &load.draft_tokens) += position + 1;
+    }
+    const sched_load *said = &plan->load;
+    if (load.decode_rows != said->decode_rows || load.draft_rows != said->draft_rows ||
+        load.prefill_rows != said->prefill_rows || load.scored_rows != said->scored_rows ||
+        load.context_tokens != said->context_tokens || load.draft_tokens != said->draft_tokens)
+        wrong(s, "a step of %u + %u + %u rows says %u + %u + %u, or looks at other positions",
+              load.decode_rows, load.draft_rows, load.prefill_rows, said->decode_rows,
+              said->draft_rows, said->prefill_rows);
+    const sched_options *options = &s->options->sched;
+    if (sched_load_rows(&load) > options->rows_max ||
+        (options->logits_max > 0 && draws + load.draft_rows > options->logits_max))
+        wrong(s, "a step has %u rows, of which %u are drawn from", sched_load_rows(&load),
+              draws + load.draft_rows);
+    double target = (double)options->target_ns;
+    if (target > 0 && load.draft_rows > 0 && plan->predicted_ns > target * (1 + 1e-9))
+        wrong(s, "%u drafts in a step that takes %.0f ns of %.0f", load.draft_rows,
+              plan->predicted_ns, target);
+}
+
 void check_plan(simulation *s, const sched_plan *plan) {
-    uint64_t rows = 0, decoding = 0, scored = 0;
     s->plans++;
     uint32_t excused = 0;
     for (uint32_t i = 0; s->flying && i < s->flight.plan.entry_count; i++)
         excused += s->users[s->flight.plan.entries[i].request - 1].cancelled;
     if (s->cancelled > excused)
         wrong(s, "%u cancelled requests live on", s->cancelled - excused);
-    for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++) {
-        rows += plan->entries[i].rows;
+    for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++)
         check_entry(s, &plan->entries[i]);
-        const place *place = &s->places[plan->entries[i].slot];
-        bool decodes = place->known - place->computed == 1;
-        decoding += decodes;
-        if (!decodes && s->items[plan->entries[i].request - 1].scored)
-            scored += plan->entries[i].rows;
-    }
-    if (scored != plan->load.scored_rows)
-        wrong(s, "a step has %llu scored rows and says %u", (unsigned long long)scored,
-              plan->load.scored_rows);
-    if (rows > s->options->sched.rows_max || decoding != plan->load.decode_rows ||
-        rows != (uint64_t)plan->load.decode_rows + plan->load.prefill_rows)
-        wrong(s, "a step has %llu rows and says %u + %u", (unsigned long long)rows,
-              plan->load.decode_rows, plan->load.prefill_rows);
+    if (!is_wrong(s))
+        check_load(s, plan);
     if (is_wrong(s) || !s->options->check)
         return;
     check_adapters(s, plan);

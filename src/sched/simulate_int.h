@@ -52,6 +52,7 @@ typedef struct place {
     uint64_t served; /* the last plan that gave it rows */
     uint64_t since;  /* the plan in which it began */
     uint64_t sum;    /* of the first `computed` tokens */
+    uint32_t wished; /* drafts that were announced for the plan that is being made */
     int32_t *tokens; /* [context_max] */
     uint64_t *ends;  /* [pages of a context] sums at the ends of full pages */
     kv_table table;
@@ -60,7 +61,7 @@ typedef struct place {
 
 /* A step in the making: of both sides or of decoding, or of prompts beside others. */
 typedef struct step {
-    bool *finished, *failed; /* [running_max] */
+    sched_result *results; /* [running_max] */
     sched_plan plan;
     uint64_t planned_ns, end_ns;
 } step;
@@ -160,9 +161,13 @@ bool places_open(simulation *s);
 sched_memory places_memory(simulation *s);
 /* Tokens of an item's prompt that are cached now. */
 uint32_t places_cached(simulation *s, uint32_t item);
-/* Computes an entry's rows; returns the sum behind them. */
-uint64_t places_compute(simulation *s, const sched_entry *entry);
-void places_index(simulation *s, const sched_entry *entry);
+/* Computes an entry's rows, drafts included, which lie behind the known tokens. */
+void places_compute(simulation *s, const sched_entry *entry);
+/* The sum behind the first `length` tokens, of which those before the entry's rows are computed. */
+uint64_t places_sum(const simulation *s, const sched_entry *entry, uint32_t length);
+/* The timeline is computed up to `length` and no further: pages of drafts that were not accepted
+ * are given back, and those that are full can be found by others. */
+void places_settle(simulation *s, const sched_entry *entry, uint32_t length);
 
 /* ---- simulate_check.c ---- */
 bool checks_open(simulation *s);
@@ -175,6 +180,8 @@ void check_end(simulation *s, uint32_t item, sched_outcome outcome, bool by_plan
 void check_victim(simulation *s, uint32_t item);
 void check_begins(simulation *s);
 void check_plan(simulation *s, const sched_plan *plan);
+/* A step has come: its pair pays for what was accepted. */
+void check_accepted(simulation *s, const sched_entry *entry, uint32_t accepted);
 /* Rows of an entry are computed: of a scored prompt none is left out. */
 void check_scored(simulation *s, const sched_entry *entry);
 void check_state(simulation *s);

@@ -126,36 +126,60 @@ static uint32_t memory_available(void *context) {
     return pages_available(s->pages);
 }
 
-sched_memory places_memory(simulation *s) {
-    return (sched_memory){s,          memory_begin,     memory_reserve,
-                          memory_end, memory_available, KV_PAGE_TOKENS};
+static uint32_t memory_drafts(void *context, uint32_t slot, uint32_t most) {
+    simulation *s = context;
+    place *place = &s->places[slot];
+    if (place->item == UINT32_MAX || place->flies || place->known - place->computed != 1)
+        wrong(s, "drafts are asked for in slot %u, which does not decode", slot);
+    place->wished = (uint32_t)(draw_uniform(s) * (most + 1));
+    return place->wished;
 }
 
-uint64_t places_compute(simulation *s, const sched_entry *entry) {
+sched_memory places_memory(simulation *s) {
+    return (sched_memory){.context = s,
+                          .begin = memory_begin,
+                          .reserve = memory_reserve,
+                          .end = memory_end,
+                          .available = memory_available,
+                          .page_tokens = KV_PAGE_TOKENS,
+                          .drafts = memory_drafts};
+}
+
+void places_compute(simulation *s, const sched_entry *entry) {
     place *place = &s->places[entry->slot];
     uint32_t end = entry->first + entry->rows;
-    if (end > place->known || kv_pages_for(end) > place->table.count) {
+    if (end - entry->drafts > place->known || kv_pages_for(end) > place->table.count) {
         wrong(s, "rows up to %u are computed where %u are known and %u pages held", end,
               place->known, place->table.count);
-        return 0;
+        return;
     }
     for (uint32_t i = entry->first; i < end; i++) {
-        place->sum = sum_add(place->sum, place->tokens[i]);
+        uint64_t sum = places_sum(s, entry, i + 1);
         if (i % KV_PAGE_TOKENS == KV_PAGE_TOKENS - 1) {
-            place->ends[i / KV_PAGE_TOKENS] = place->sum;
-            s->content[place->table.pages[i / KV_PAGE_TOKENS]] = place->sum;
+            place->ends[i / KV_PAGE_TOKENS] = sum;
+            s->content[place->table.pages[i / KV_PAGE_TOKENS]] = sum;
         }
     }
-    place->computed = end;
-    return place->sum;
+}
+
+uint64_t places_sum(const simulation *s, const sched_entry *entry, uint32_t length) {
+    const place *place = &s->places[entry->slot];
+    uint64_t sum = place->sum;
+    for (uint32_t i = entry->first; i < length; i++)
+        sum = sum_add(sum, place->tokens[i]);
+    return sum;
 }
 
 /* The index may put an older page with the same tokens in the place of ours: what is in it counts.
  */
-void places_index(simulation *s, const sched_entry *entry) {
+void places_settle(simulation *s, const sched_entry *entry, uint32_t length) {
     place *place = &s->places[entry->slot];
-    pages_index(s->pages, place->root, place->tokens, place->computed, &place->table);
-    uint32_t first = entry->first / KV_PAGE_TOKENS, end = place->computed / KV_PAGE_TOKENS;
+    place->sum = places_sum(s, entry, length);
+    place->computed = length;
+    if (entry->drafts > 0)
+        pages_shrink(s->pages, &place->table, length);
+    pages_index(s->pages, place->root, place->tokens, length, &place->table);
+    uint32_t first = entry->first / KV_PAGE_TOKENS, end = length / KV_PAGE_TOKENS;
     for (uint32_t i = first; i < end; i++)
         if (s->content[place->table.pages[i]] != place->ends[i])
             wrong(s, "request %u got a page of other tokens from the index", place->item);

@@ -41,14 +41,18 @@ typedef struct seed_shape {
     double step_ns;
 } seed_shape;
 
+/* With a bend or two, as real ones have. */
 static sched_cost seed_cost(dice *dice) {
     double step = 1e6 * between(dice, 1, 20);
-    return (sched_cost){step,
-                        step * 0.05 * uniform(dice),
-                        step * 0.1 * (0.1 + uniform(dice)),
-                        step * 2e-4 * uniform(dice),
-                        step * 0.1 * uniform(dice),
-                        step * 0.2 * uniform(dice)};
+    sched_cost cost = {.context_token = step * 2e-4 * uniform(dice),
+                       .adapter = step * 0.1 * uniform(dice),
+                       .scored_row = step * 0.2 * uniform(dice)};
+    cost.draft_token = cost.context_token * uniform(dice);
+    sched_cost_line(&cost, step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)));
+    for (uint32_t i = 1; i < SCHED_COST_POINTS; i++)
+        if (chance(dice, 0.2))
+            cost.step[i] *= 0.9 + 0.5 * uniform(dice);
+    return cost;
 }
 
 static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {
@@ -66,8 +70,8 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
         .waiting_tokens_max = between(dice, 1, 30) * (uint64_t)context,
         .pages = between(dice, pages_one, pages_one * (running + 1)) + beyond,
         .context_max = context + beyond,
-        .target_ns = chance(dice, 0.3) ? 0 : (uint64_t)(cost.step * (0.5 + 6 * uniform(dice))),
-        .ageing_ns = chance(dice, 0.2) ? 0 : (uint64_t)(cost.step * between(dice, 1, 60)),
+        .target_ns = chance(dice, 0.3) ? 0 : (uint64_t)(cost.step[0] * (0.5 + 6 * uniform(dice))),
+        .ageing_ns = chance(dice, 0.2) ? 0 : (uint64_t)(cost.step[0] * between(dice, 1, 60)),
         .chunk_min = between(dice, 1, 24),
         .adapters_max = chance(dice, 0.5) ? 0 : between(dice, 2, 4),
         .cost = cost};
@@ -80,8 +84,9 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
     if (chance(dice, 0.5)) { /* it does not know what a step costs */
         options->learn = true;
         sched->trust_steps = 8;
-        sched->cost.step *= 0.2 + 3 * uniform(dice);
-        sched->cost.prefill_row *= 0.2 + 3 * uniform(dice);
+        double step = 0.2 + 3 * uniform(dice), row = 0.2 + 3 * uniform(dice);
+        for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+            sched->cost.step[i] = step * cost.step[0] + row * (cost.step[i] - cost.step[0]);
     }
     options->check = true;
     options->retry = chance(dice, 0.5);
@@ -93,7 +98,12 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
                                          : CORES_ADAPTIVE;
     machine->cores = between(dice, 2, 5);
     machine->decode_cores = between(dice, 1, machine->cores - 1);
-    shape->step_ns = cost.step;
+    shape->step_ns = cost.step[0];
+    if (chance(dice, 0.5)) { /* draft tokens */
+        sched->drafts_max = between(dice, 1, 6);
+        sched->logits_max = between(dice, running, running * (1 + sched->drafts_max));
+        options->accept = uniform(dice);
+    }
 }
 
 static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *shape) {
@@ -110,7 +120,7 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
     shape->no_answer = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
     shape->burst = chance(dice, 0.5) ? 0.9 * uniform(dice) : 0;
     /* From half of what can be done to five times as much. */
-    double work = shape->step_ns + options->machine.cost.prefill_row * shape->prompt_max / 2 +
+    double work = sched_cost_step(&options->machine.cost, shape->prompt_max / 2 + 1) +
                   shape->step_ns * shape->answer_max / 2 / options->sched.running_max;
     shape->gap_ns = work / (0.5 + 4.5 * uniform(dice));
 }

@@ -98,11 +98,12 @@ class Simulate(unittest.TestCase):
         cost.write_text(json.dumps({"results": [
             line, dict(line, batch=5, tps=250), dict(line, depth=1000, tps=50),
             dict(line, kind="prefill", tokens=100, tps=50)]}))
-        # 10 ms a step, (20 - 10) / 4 a row, 10 µs a position, (2000 - 10 - 50.5) / 100 a row.
+        # 10 ms a step, 20 of five rows, 10 µs a position, 2000 - 50.5 of a hundred rows.
         found = json.loads(self.good("--trace", self.trace, "--requests", "1", "--noise", "0",
                                      "--cost", cost, "--target-ms", "0", "--json"))
         first = found["groups"][0]["first_token"]["max"]
-        self.assertAlmostEqual(first, (10 + 48 * 19.395 + 48 * 49 / 2 * 0.01) / 1000, places=4)
+        rows = 20 + (2000 - 50.5 - 20) * (48 - 5) / (100 - 5)
+        self.assertAlmostEqual(first, (rows + 48 * 49 / 2 * 0.01) / 1000, places=4)
         cost.write_text('{"results":[]}')
         self.assertIn("avocet bench", self.refuse("--zipf", "1", "--cost", cost, status=FAILED))
         cost.write_text('{"results":[{"kind":"decode","tps":"x"}]}')

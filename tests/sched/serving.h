@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include "base/random.h"
+#include "engine/engine.h"
 #include "sched/scheduler_int.h"
 #include "support/models.h"
 #include "support/tiny_model.h"
@@ -322,10 +323,12 @@ typedef struct world_options {
     uint64_t kv_tokens; /* 0: enough for all */
     const char *isa;
     avo_scheduler_options scheduler;
+    uint32_t logits;            /* 0: one for each session */
+    const draft_source *drafts; /* of the scheduler's engine; NULL: none */
 } world_options;
 
 #define WORLD_OPTIONS                                                                              \
-    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT }
+    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL }
 
 /* How cores are shared where a test does not say so. */
 static const char *world_cores;
@@ -348,11 +351,13 @@ static inline void world_open(world *w, const world_options *options) {
     engine.sessions_max = options->sessions;
     engine.rows_max = options->rows;
     engine.kv_tokens = options->kv_tokens;
+    engine.logits_max = options->logits;
     avo_scheduler_options scheduler = options->scheduler;
     if (scheduler.cores == NULL && options->threads > 1)
         scheduler.cores = world_cores;
     engine.streams = scheduler.cores != NULL ? 2 : 0;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &w->error), &w->error);
+    engine_draft_from(w->engine, options->drafts);
     assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &w->error), &w->error);
 }
 

@@ -61,6 +61,8 @@ static void a_run_is_a_function_of_its_seed(void **state) {
 
 static simulate_options plain_options(void) {
     simulate_options options = {.seed = 1, .check = true};
+    sched_cost cost = {.adapter = 1e5};
+    sched_cost_line(&cost, 1e6, 1e5, 2e5);
     options.sched = (sched_options){.running_max = 4,
                                     .rows_max = 64,
                                     .waiting_max = 4096,
@@ -70,7 +72,7 @@ static simulate_options plain_options(void) {
                                     .target_ns = 20000000,
                                     .ageing_ns = 1000000000,
                                     .chunk_min = 8,
-                                    .cost = {1e6, 1e5, 2e5, 0, 1e5}};
+                                    .cost = cost};
     options.machine.cost = options.sched.cost;
     options.machine.cores = 2;
     options.machine.decode_cores = 1;
@@ -96,7 +98,7 @@ static void times_are_those_of_the_cost_model(void **state) {
     assert_string_equal(result.wrong, "");
     assert_int_equal(result.steps, 4);
     assert_int_equal(outcome.begin_ns, 5);
-    assert_int_equal(outcome.first_ns, 5 + 2 * 1000000 + 100 * 200000 + 2);
+    assert_int_equal(outcome.first_ns, 5 + 2 * 2500000 + (64 + 36 - 2 * 16) * 200000 + 2);
     assert_int_equal(outcome.end_ns, outcome.first_ns + 2 * 1000000 + 2);
     assert_int_equal(outcome.gap_ns_max, 1000001);
     assert_int_equal(outcome.tokens, 3);
@@ -175,7 +177,7 @@ static void arrivals_are_bounded(void **state) {
     assert_int_equal(result.counts.finished, 100);
     /* Nor does the work last longer than the clock, be it many steps or one. */
     for (uint32_t i = 0; i < 2; i++) {
-        options.machine.cost.step = i == 0 ? 1e17 : 1e30;
+        sched_cost_line(&options.machine.cost, i == 0 ? 1e17 : 1e30, 1e5, 2e5);
         assert_refused(
             simulate_run(&options, items, 100, NULL, NULL, NULL, outcomes, &result, &error),
             AVO_ERROR_LIMIT, &error, "longer than the clock");
@@ -222,15 +224,14 @@ static void needless_refusals_are_seen(void **state) {
         items[1].tenant = 1;
         items[1].arrival_ns = 1;
         options.sched.running_max = 1;
-        double needed = 1e6 + 64 * 2e5;
+        double needed = sched_cost_step(&options.machine.cost, 64);
         items[1].first_deadline_ns = (uint64_t)(needed * (waits == 0 ? 11 : 21));
         simulate_outcome outcomes[2];
         simulate_result result;
         avo_error error = {0};
         for (int slow = 0; slow < 2; slow++) {
             if (slow == 1) {
-                options.sched.cost.step *= 20;
-                options.sched.cost.prefill_row *= 20;
+                sched_cost_scale(&options.sched.cost, 20);
             }
             assert_ok_error(
                 simulate_run(&options, items, 2, NULL, NULL, NULL, outcomes, &result, &error),

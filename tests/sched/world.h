@@ -24,6 +24,8 @@ typedef struct world {
     bool open[WORLD_SLOTS];
     uint32_t reused; /* what begin answers */
     uint32_t begins;
+    uint32_t drafts; /* that there are for whoever decodes */
+    uint32_t draft_asks;
 } world;
 
 static uint32_t world_begin(void *context, uint32_t slot, uint64_t request) {
@@ -61,8 +63,17 @@ static uint32_t world_available(void *context) {
     return world->pages - world->used;
 }
 
-/* 1 ms a step, 0.1 ms a decode row, 0.2 ms a prefill row. */
+static uint32_t world_drafts(void *context, uint32_t slot, uint32_t most) {
+    world *world = context;
+    assert_true(world->open[slot] && most > 0);
+    world->draft_asks++;
+    return world->drafts < most ? world->drafts : most;
+}
+
+/* 1 ms a step, 0.1 ms each row up to 16, 0.2 ms each beyond. */
 static inline sched_options world_options(void) {
+    sched_cost cost = {.adapter = 1e5};
+    sched_cost_line(&cost, 1e6, 1e5, 2e5);
     return (sched_options){.running_max = 8,
                            .rows_max = 64,
                            .waiting_max = 64,
@@ -73,12 +84,17 @@ static inline sched_options world_options(void) {
                            .ageing_ns = 1000 * MS,
                            .chunk_min = 4,
                            .adapters_max = 0,
-                           .cost = {1e6, 1e5, 2e5, 0, 1e5}};
+                           .cost = cost};
 }
 
 static inline sched_memory world_memory(world *world) {
-    return (sched_memory){world,     world_begin,     world_reserve,
-                          world_end, world_available, WORLD_PAGE};
+    return (sched_memory){.context = world,
+                          .begin = world_begin,
+                          .reserve = world_reserve,
+                          .end = world_end,
+                          .available = world_available,
+                          .page_tokens = WORLD_PAGE,
+                          .drafts = world_drafts};
 }
 
 static inline void world_check(const world *world) {
@@ -126,16 +142,23 @@ static inline void world_plan(world *world) {
     world_check(world);
 }
 
-/* The planned step takes as long as predicted; entry `stop` draws its last token (UINT32_MAX:
- * nobody does). */
-static inline void world_done(world *world, uint32_t stop) {
-    bool finished[WORLD_SLOTS] = {false};
-    if (stop != UINT32_MAX)
-        finished[stop] = true;
+/* The planned step takes as long as predicted. */
+static inline void world_results(world *world, const sched_result *results) {
     world->now += (uint64_t)world->plan.predicted_ns;
-    sched_step_done(world->sched, &world->plan, finished, NULL, world->now, &world->ends,
+    sched_step_done(world->sched, &world->plan, results, world->now, &world->ends,
                     &world->end_count);
     world_check(world);
+}
+
+/* Whoever draws gets a token, and no draft is right; entry `stop` draws its last one (UINT32_MAX:
+ * nobody does). */
+static inline void world_done(world *world, uint32_t stop) {
+    sched_result results[WORLD_SLOTS] = {0};
+    for (uint32_t i = 0; i < world->plan.entry_count; i++)
+        results[i].accepted = world->plan.entries[i].draws;
+    if (stop != UINT32_MAX)
+        results[stop].finished = true;
+    world_results(world, results);
 }
 
 static inline void world_step(world *world) {
