@@ -25,6 +25,8 @@ static void open_once(void) {
     avo_model_describe(fuzz.model, &fuzz.api.info);
     fuzz.api.context = fuzz.api.info.context;
     pthread_mutex_init(&fuzz.api.lock, NULL);
+    if (chat_format_open(fuzz.model, &fuzz.api.format, &error) != AVO_OK)
+        abort();
 }
 
 static void check(const generation *g) {

@@ -147,9 +147,9 @@ avo_status api_open(server *server, api **out, avo_error *error) {
     atomic_init(&opened->counter, 0);
     pthread_mutex_init(&opened->lock, NULL);
     pthread_cond_init(&opened->idle, NULL);
-    avo_status status = tool_format_open(opened->model, &opened->tools, &opened->tools_error);
-    if (status == AVO_ERROR_MEMORY || grammar_cache_open(opened->model, API_GRAMMARS_BYTES_MAX,
-                                                         &opened->grammars, error) != AVO_OK) {
+    if (chat_format_open(opened->model, &opened->format, error) != AVO_OK ||
+        grammar_cache_open(opened->model, API_GRAMMARS_BYTES_MAX, &opened->grammars, error) !=
+            AVO_OK) {
         api_close(opened);
         return status_no_memory(error, "the endpoints", sizeof(*opened));
     }
@@ -167,7 +167,7 @@ void api_close(api *api) {
     pthread_mutex_unlock(&api->lock);
     grammar_cache_close(api->grammars);
     adapters_forget(api);
-    tool_format_close(api->tools);
+    chat_format_close(api->format);
     pthread_cond_destroy(&api->idle);
     pthread_mutex_destroy(&api->lock);
     free(api);

@@ -17,7 +17,7 @@ static void choice_close(choice *c) {
     buffer_free(&c->text);
     for (size_t i = 0; i < 4; i++)
         buffer_free(&c->entries[i]);
-    tool_parser_close(c->parser);
+    chat_parser_close(c->parser);
 }
 
 static void answer_release(answer *a) {
@@ -163,14 +163,17 @@ static bool on_event(void *context, const avo_event *event);
 /* On a tokenizer thread of the scheduler, which has room for the request. */
 static avo_status open_grammar(void *context, avo_grammar **grammar, avo_error *error) {
     answer *a = ((choice *)context)->answer;
-    api_fault fault = {0};
-    if (grammar_take(a->api, &a->g->grammar, grammar, error, &fault))
+    const chat_constraint *constraint = &a->g->constraint;
+    avo_status status = chat_constraint_open(a->api->grammars, constraint, grammar, error);
+    if (status == AVO_OK)
         return AVO_OK;
     pthread_mutex_lock(&a->lock);
-    if (a->fault.status == 0)
-        a->fault = fault;
+    if (a->fault.status == 0 && status == AVO_ERROR_MEMORY)
+        (void)fault_no_memory(&a->fault);
+    else if (a->fault.status == 0)
+        (void)fault_set(&a->fault, 400, constraint->param, "invalid_grammar", "%s", error->text);
     pthread_mutex_unlock(&a->lock);
-    return error->status == AVO_OK ? AVO_ERROR_ARGUMENT : error->status;
+    return status;
 }
 
 /* What is left of a deadline, which counts from when the request came, for whichever of its
@@ -201,9 +204,10 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
     avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
     chat.variables = g->variables;
     avo_request request = AVO_REQUEST_INIT;
-    if (g->messages != NULL) {
-        request.messages = g->messages;
-        request.message_count = g->message_count;
+    avo_message none = {"user", ""}; /* the variables have the messages */
+    if (g->variables != NULL) {
+        request.messages = &none;
+        request.message_count = 1;
         request.chat = &chat;
     } else {
         const api_prompt *prompt = &g->prompts[c->prompt];
@@ -226,7 +230,7 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
     request.first_token_deadline = left.first_token;
     request.deadline = left.whole;
     request.cache_salt = g->cache_salt;
-    if (g->grammar.param != NULL) {
+    if (g->constraint.param != NULL) {
         request.open_grammar = open_grammar;
         request.open_grammar_context = c;
     }
@@ -365,10 +369,9 @@ static avo_status tell(choice *c, text_view text) {
 static avo_status take_text(choice *c, int32_t token, text_view text) {
     if (c->parser == NULL)
         return add_text(c, text);
-    avo_error error = {0};
-    text_view shown = {"", 0};
-    AVO_TRY(tool_parser_push(c->parser, token, text, &shown, &error));
-    return tell(c, shown);
+    chat_delta delta;
+    AVO_TRY(chat_parser_push(c->parser, token, text, &delta, NULL));
+    return tell(c, delta.text);
 }
 
 /* The prompt in front of the answer. */
@@ -418,10 +421,9 @@ static avo_status close_choice(choice *c) {
     AVO_TRY(begin_stream(a));
     AVO_TRY(echo_prompt(c));
     if (c->parser != NULL) {
-        avo_error error = {0};
-        text_view rest = {"", 0};
-        AVO_TRY(tool_parser_finish(c->parser, &rest, &error));
-        AVO_TRY(tell(c, rest));
+        chat_delta rest;
+        AVO_TRY(chat_parser_finish(c->parser, &rest, NULL));
+        AVO_TRY(tell(c, rest.text));
     }
     return in_pieces(a) ? a->writer->finish(a, c, &a->out) : AVO_OK;
 }
@@ -576,10 +578,11 @@ static bool open_choice(answer *a, uint32_t index) {
     buffer_init(&c->text, NULL, API_ANSWER_BYTES_MAX);
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
-    avo_error error = {0};
-    tool_parser_options calls = {
-        .tools = g->tools, .eager = g->stream || a->writer->in_order, .only = g->only_opener};
-    return !g->calls || tool_parser_open(a->api->tools, &calls, &c->parser, &error) == AVO_OK;
+    chat_parser_options parsing = {.calls = true,
+                                   .tools = g->tools,
+                                   .eager = g->stream || a->writer->in_order,
+                                   .only = g->only_opener};
+    return !g->calls || chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;
 }
 
 static answer *answer_open(api *api, exchange *exchange, generation *g,
@@ -623,8 +626,8 @@ static answer *answer_open(api *api, exchange *exchange, generation *g,
 
 static void log_prompt(exchange *exchange, const generation *g) {
     const char *text = NULL;
-    if (g->message_count > 0)
-        text = g->messages[g->message_count - 1].content;
+    if (g->variables != NULL)
+        text = g->last_text;
     else if (g->prompt_count > 0)
         text = g->prompts[0].text;
     if (text != NULL)

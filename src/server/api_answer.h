@@ -28,7 +28,7 @@ typedef struct choice {
     buffer entries[4];
     uint64_t characters; /* of text that entries stand for */
     bool echoed;
-    tool_parser *parser;   /* NULL: calls are text */
+    chat_parser *parser;   /* NULL: calls are text */
     size_t calls_told;     /* to their end */
     bool call_open;        /* the next one has begun */
     size_t arguments_told; /* bytes of its arguments */
@@ -70,7 +70,7 @@ typedef struct segment {
     size_t begin, end;               /* of the choice's text; or the call's number */
     size_t first_entry, entries_end; /* bytes of the answer's entries; of text */
 } segment;
-#define SEGMENTS_MAX (2 * TOOL_CALLS_MAX + 2)
+#define SEGMENTS_MAX (2 * CHAT_CALLS_MAX + 2)
 
 struct answer {
     api *api;

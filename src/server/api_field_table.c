@@ -1,6 +1,7 @@
 /* The rows: every field of every body. Schemas in JSON Schema as OpenAPI 3.1 has it. */
 #include "server/api_fields.h"
 
+#include "chat/chat.h"
 #include "server/api_limits.h"
 
 #define AT(member)     offsetof(api_values, member)
@@ -158,7 +159,7 @@ const api_field api_field_table[] = {
      "type: text, json_object or json_schema with its schema"},
     {"text", RESPONSE, FIELD_VALUE, NO_RANGE, AT(text), OBJECT,
      "format: type text, json_object or json_schema with its schema"},
-    {"grammar", ANSWERS, FIELD_STRING, 0, API_GRAMMAR_BYTES_MAX, AT(grammar), NULL,
+    {"grammar", ANSWERS, FIELD_STRING, 0, CHAT_GRAMMAR_BYTES_MAX, AT(grammar), NULL,
      "rules in llama.cpp's GBNF; the answer is what root derives"},
     {"tools", TALKS, FIELD_VALUE, NO_RANGE, AT(tools), OBJECTS,
      "functions that the model may call: name, description, parameters as a JSON schema"},

@@ -23,29 +23,26 @@ bool fault_no_memory(api_fault *fault) {
     return fault_set(fault, 503, NULL, "out_of_memory", "there is no memory left for this request");
 }
 
+bool fault_from_chat(api_fault *fault, const chat_fault *wrong) {
+    return fault_set(fault, wrong->status == AVO_ERROR_MEMORY ? 503 : 400, wrong->param,
+                     wrong->code, "%s", wrong->text);
+}
+
 /* ---- Single values ---- */
 
 static bool wrong_kind(const json_value *value, const char *param, const char *wanted,
                        api_fault *fault) {
-    return fault_set(
-        fault, 400, param, "invalid_type", "%s: expected %s, found %s%s", param, wanted,
-        value->kind == JSON_ARRAY || value->kind == JSON_OBJECT || value->kind == JSON_INTEGER
-            ? "an "
-        : value->kind == JSON_NULL ? ""
-                                   : "a ",
-        json_kind_name(value->kind));
+    chat_fault wrong = {0};
+    (void)chat_fail_kind(&wrong, param, wanted, value);
+    return fault_from_chat(fault, &wrong);
 }
 
 bool api_read_string(const json_value *value, const char *param, size_t maximum, arena *arena,
                      const char **out, api_fault *fault) {
-    if (value->kind != JSON_STRING)
-        return wrong_kind(value, param, "a string", fault);
-    text_view text = value->string;
-    if (text.size > maximum)
-        return fault_set(fault, 400, param, "string_above_max_length",
-                         "%s: %zu bytes; at most %zu are allowed", param, text.size, maximum);
-    if (text.size > 0 && memchr(text.data, 0, text.size) != NULL)
-        return FAULT_FIELD(fault, param, "%s: the text holds a zero byte", param);
+    chat_fault wrong = {0};
+    text_view text;
+    if (!chat_string_read(value, param, maximum, &text, &wrong))
+        return fault_from_chat(fault, &wrong);
     *out = arena_copy_text(arena, text.data, text.size);
     return *out != NULL || fault_no_memory(fault);
 }

@@ -4,7 +4,7 @@
 #ifndef AVO_SERVER_API_FIELDS_H
 #define AVO_SERVER_API_FIELDS_H
 
-#include "base/json.h"
+#include "chat/chat.h"
 
 /* ---- What is wrong with a request ---- */
 
@@ -21,6 +21,8 @@ bool fault_set(api_fault *fault, unsigned status, const char *param, const char 
 /* 400 for a field. */
 #define FAULT_FIELD(fault, param, ...) fault_set(fault, 400, param, "invalid_value", __VA_ARGS__)
 bool fault_no_memory(api_fault *fault);
+/* What is wrong with a conversation: 400, or 503 without memory. Always false. */
+bool fault_from_chat(api_fault *fault, const chat_fault *wrong);
 
 /* ---- Bodies ---- */
 

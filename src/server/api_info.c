@@ -142,15 +142,16 @@ static avo_status write_version(const api *api, buffer *out) {
     AVO_TRY(buffer_format(out, ",\"architecture\":\"%s\",\"isa\":\"%s\",\"context\":%u,\"tools\":",
                           api->info.architecture, avo_engine_device(options->engine),
                           api->context));
-    AVO_TRY(api->tools == NULL ? buffer_append_text(out, "null")
-                               : json_write_string(out, text_from(tool_format_name(api->tools))));
+    const char *tools = chat_format_name(api->format);
+    AVO_TRY(tools == NULL ? buffer_append_text(out, "null")
+                          : json_write_string(out, text_from(tools)));
     return buffer_format(out,
                          ",\"chat\":%s,\"limits\":{\"body_bytes\":%llu,\"connections\":%u,"
                          "\"choices\":%u,\"prompts\":%d,\"messages\":%d,\"tools\":%d,\"stops\":%d,"
                          "\"top_logprobs\":%d,\"adapters\":%d}}",
                          avo_chat_check(api->model, NULL) == AVO_OK ? "true" : "false",
                          (unsigned long long)options->body_bytes_max, options->connections_max,
-                         options->choices_max, API_PROMPTS_MAX, API_MESSAGES_MAX, API_TOOLS_MAX,
+                         options->choices_max, API_PROMPTS_MAX, CHAT_TURNS_MAX, CHAT_TOOLS_MAX,
                          API_STOPS_MAX, AVO_TOP_LOGPROBS_MAX, AVO_ADAPTERS_MAX);
 }
 

@@ -3,11 +3,10 @@
 #define AVO_SERVER_API_INT_H
 
 #include "base/json.h"
+#include "chat/chat.h"
 #include "server/api.h"
 #include "server/api_fields.h"
 #include "server/api_limits.h"
-#include "server/grammar_cache.h"
-#include "server/tool_calls.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,8 +29,7 @@ struct api {
     avo_model_info info;
     uint32_t context;  /* tokens of one request, prompt and answer */
     int64_t opened_at; /* Unix time */
-    tool_format *tools;
-    avo_error tools_error; /* why there are none */
+    chat_format *format;
     grammar_cache *grammars;
     atomic_ullong counter; /* of ids and seeds by chance */
     uint64_t secret;
@@ -65,15 +63,6 @@ typedef struct api_prompt {
     const char *text;
 } api_prompt;
 
-/* What an answer may be, to be compiled when there is room for the request; `text` and `trigger`
- * as avo_grammar_open wants them. */
-typedef struct api_grammar {
-    avo_grammar_kind kind;
-    const char *text, *trigger;
-    bool json_or_text;
-    const char *param; /* of the request, which errors name; NULL: there is no grammar */
-} api_grammar;
-
 typedef struct generation {
     api_family family;
     arena arena;       /* everything pointed at */
@@ -81,11 +70,10 @@ typedef struct generation {
     avo_named_adapter adapters[AVO_ADAPTERS_MAX];
     size_t adapter_count;
 
-    api_prompt *prompts; /* completions, embeddings */
-    size_t prompt_count; /* 1 for conversations */
-    avo_message *messages;
-    size_t message_count;
-    const char *variables; /* for the template, as JSON; NULL: none */
+    api_prompt *prompts;   /* completions, embeddings */
+    size_t prompt_count;   /* 1 for conversations */
+    const char *variables; /* conversations: for the template, as JSON */
+    const char *last_text; /* of the conversation */
 
     uint32_t n;       /* answers of each prompt that are told */
     uint32_t best_of; /* that are computed */
@@ -99,11 +87,11 @@ typedef struct generation {
     bool ignore_eos;
 
     bool logprobs, echo, stream, include_usage;
-    api_grammar grammar;
-    bool calls; /* calls of tools are looked for in the answer */
+    chat_constraint constraint;
+    bool calls; /* tool calls are looked for in the answer */
     bool parallel_calls;
     const json_value *tools;                   /* as templates get them; NULL: none */
-    const char *only_opener;                   /* of tool_parser_options */
+    const char *only_opener;                   /* of chat_parser_options */
     const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
     const char *instructions, *format_json, *metadata_json;
 
@@ -142,58 +130,6 @@ AVO_MUST_USE bool prompts_read(const api *api, const json_value *value, const ch
                                generation *g, api_fault *fault);
 AVO_MUST_USE bool token_list_read(const api *api, const json_value *value, const char *param,
                                   arena *arena, int32_t **tokens, size_t *count, api_fault *fault);
-
-/* ---- api_messages.c ---- */
-
-/* One turn of a conversation, from whichever form. */
-typedef struct turn {
-    const char *role, *content, *name, *call_id;
-    const char *calls; /* an array as JSON, as templates expect it; NULL: none */
-    char *calls_room;  /* of calls that come one by one: the same, with room for more */
-    size_t calls_size, calls_capacity;
-    uint32_t call_count;
-} turn;
-typedef struct turn_list {
-    turn *turns;
-    size_t count, capacity;
-    arena *arena;
-    size_t arguments_left; /* bytes that texts of arguments may still have */
-} turn_list;
-AVO_MUST_USE bool turn_add(turn_list *list, turn turn, api_fault *fault);
-AVO_MUST_USE bool chat_messages_read(const json_value *messages, const char *param, turn_list *list,
-                                     api_fault *fault);
-/* The text of content: a string, or parts of one of the given types (comma separated). */
-AVO_MUST_USE bool content_read(const json_value *content, const char *param, const char *types,
-                               arena *arena, const char **out, api_fault *fault);
-/* One call into an array of calls that is being written. */
-AVO_MUST_USE bool call_write(buffer *out, text_view id, text_view name, const json_value *arguments,
-                             const char *param, turn_list *list, api_fault *fault);
-/* Messages, and variables where the template needs more than role and content. `tools`: an array
- * as JSON, NULL: none; `kwargs`: an object, NULL: none. */
-AVO_MUST_USE bool turns_finish(const turn_list *list, const char *tools, const json_value *kwargs,
-                               generation *g, api_fault *fault);
-
-/* ---- api_described.c ---- */
-/* Calls, their results and tools become text, for a template that knows nothing of them; *tools is
- * NULL then. */
-AVO_MUST_USE bool turns_describe(turn_list *list, const char **tools, api_fault *fault);
-
-/* ---- api_forms_read.c ---- */
-AVO_MUST_USE bool response_input_read(const json_value *input, turn_list *list, api_fault *fault);
-AVO_MUST_USE bool anthropic_messages_read(const json_value *messages, const json_value *system,
-                                          turn_list *list, api_fault *fault);
-
-/* ---- api_tools.c ---- */
-/* Tools and tool_choice in each family's form: *tools is the array as templates want it, NULL where
- * none are offered; sets the grammar and `calls`. */
-AVO_MUST_USE bool tools_read(api *api, const api_values *values, generation *g, arena *scratch,
-                             const char **tools, api_fault *fault);
-/* response_format, text.format, grammar. */
-AVO_MUST_USE bool format_read(api *api, const api_values *values, generation *g, arena *scratch,
-                              api_fault *fault);
-/* Compiles, or finds what was compiled lately. Takes its time: not on a connections' thread. */
-AVO_MUST_USE bool grammar_take(api *api, const api_grammar *source, avo_grammar **out,
-                               avo_error *error, api_fault *fault);
 
 /* ---- api_adapters.c ---- */
 /* model, adapters and lora: what answers. */

@@ -9,7 +9,6 @@
 #define API_AT_ONCE_BYTES_MAX 8192 /* bodies that the connections' own threads read */
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
-#define API_GRAMMAR_BYTES_MAX ((size_t)64 << 10)
 #define API_GRAMMARS_BYTES_MAX                                                                     \
     ((uint64_t)256 << 20) /* compiled ones that are kept, with their masks */
 #define API_TOKENS_MAX        16777216.0
@@ -17,10 +16,6 @@
 #define API_PROMPTS_MAX       2048
 #define API_ANSWERS_MAX       4096 /* of all prompts together */
 #define API_IN_FLIGHT_MAX     32   /* of one request at once: long lists leave room for others */
-#define API_MESSAGES_MAX      4096
-#define API_PARTS_MAX         4096 /* of one message's content */
-#define API_TOOLS_MAX         128
-#define API_TOOL_NAME_MAX     64
 #define API_STOPS_MAX         64
 #define API_STOP_BYTES_MAX    1024
 #define API_STOP_TOKENS_MAX   64

@@ -285,45 +285,95 @@ static bool read_modalities(const api_values *values, api_fault *fault) {
     return true;
 }
 
-static bool read_instructions(const char *instructions, turn_list *list, generation *g,
-                              api_fault *fault) {
-    if (instructions == NULL)
-        return true;
-    g->instructions = arena_copy_text(&g->arena, instructions, strlen(instructions));
-    if (g->instructions == NULL)
+static chat_dialect dialect_of(api_family family) {
+    return family == FAMILY_CHAT       ? CHAT_COMPLETIONS
+           : family == FAMILY_RESPONSE ? CHAT_RESPONSES
+                                       : CHAT_MESSAGES;
+}
+
+static bool read_turns(const api_values *values, chat_turns *turns, generation *g,
+                       chat_fault *wrong) {
+    if (values->instructions != NULL) {
+        g->instructions =
+            arena_copy_text(&g->arena, values->instructions, strlen(values->instructions));
+        if (g->instructions == NULL)
+            return chat_fail_memory(wrong);
+        chat_turn turn = {.role = "system", .content = text_from(values->instructions)};
+        if (!chat_turn_add(turns, turn, wrong))
+            return false;
+    }
+    if (values->system != NULL && !chat_system_read(turns, values->system, wrong))
+        return false;
+    return chat_turns_read(turns, dialect_of(g->family),
+                           g->family == FAMILY_RESPONSE ? values->input : values->messages, wrong);
+}
+
+static bool copy_json(const json_value *value, arena *arena, const char **out, api_fault *fault);
+
+/* What is kept of the prompt: everything else goes with the body. */
+static bool keep_prompt(const chat_prompt *prompt, const chat_turns *turns, generation *g,
+                        api_fault *fault) {
+    text_view last = turns->items[turns->count - 1].content;
+    g->constraint = prompt->constraint;
+    g->calls = prompt->calls;
+    g->parallel_calls = prompt->parallel_calls;
+    g->only_opener = prompt->only_opener;
+    g->last_text = arena_copy_text(&g->arena, last.data, last.size);
+    const char *tools = NULL;
+    if (g->last_text == NULL)
         return fault_no_memory(fault);
-    return turn_add(list, (turn){.role = "system", .content = g->instructions}, fault);
+    if (!copy_json(&prompt->variables, &g->arena, &g->variables, fault) ||
+        !copy_json(prompt->tools, &g->arena, &tools, fault))
+        return false;
+    if (tools == NULL)
+        return true;
+    json_value *kept = arena_take(&g->arena, sizeof(*kept));
+    g->tools = kept;
+    return (kept != NULL && json_parse(&g->arena, text_from(tools), kept, NULL) == AVO_OK) ||
+           fault_no_memory(fault);
 }
 
 static bool read_conversation(api *api, const api_values *values, generation *g, arena *scratch,
                               api_fault *fault) {
     size_t most = (size_t)api->context * API_ARGUMENTS_BYTES_EACH;
-    turn_list list = {.arena = &g->arena,
-                      .arguments_left =
-                          most > API_ARGUMENTS_BYTES_MIN ? most : API_ARGUMENTS_BYTES_MIN};
-    if (g->family == FAMILY_CHAT) {
-        if (!read_modalities(values, fault) ||
-            !chat_messages_read(values->messages, "messages", &list, fault))
-            return false;
-    } else if (g->family == FAMILY_RESPONSE) {
-        if (!read_instructions(values->instructions, &list, g, fault))
-            return false;
-        if (!response_input_read(values->input, &list, fault))
-            return false;
-    } else if (!anthropic_messages_read(values->messages, values->system, &list, fault)) {
+    chat_turns turns = {.arena = scratch,
+                        .arguments_left =
+                            most > API_ARGUMENTS_BYTES_MIN ? most : API_ARGUMENTS_BYTES_MIN};
+    chat_settings settings = {.dialect = dialect_of(g->family),
+                              .tools = values->tools,
+                              .tool_choice = values->tool_choice,
+                              .variables = values->kwargs,
+                              .parallel_calls = g->parallel_calls,
+                              .constraint = g->constraint};
+    chat_prompt prompt;
+    chat_fault wrong = {0};
+    if (g->family == FAMILY_CHAT && !read_modalities(values, fault))
         return false;
-    }
-    const char *tools = NULL;
-    bool described = api->tools != NULL && tool_format_describes(api->tools);
-    if (!tools_read(api, values, g, scratch, &tools, fault) ||
-        (described && !turns_describe(&list, &tools, fault)) ||
-        !turns_finish(&list, tools, values->kwargs, g, fault))
+    if (!read_turns(values, &turns, g, &wrong) ||
+        !chat_prompt_read(api->format, &turns, &settings, &g->arena, &prompt, &wrong))
+        return fault_from_chat(fault, &wrong);
+    if (!keep_prompt(&prompt, &turns, g, fault))
         return false;
     avo_error error = {0};
     if (avo_chat_check(api->model, &error) == AVO_OK)
         return true;
     return fault_set(fault, 400, NULL, "no_chat_template",
                      "this model cannot chat: %s; use /v1/completions", error.text);
+}
+
+static bool read_constraint(const api_values *values, generation *g, api_fault *fault) {
+    const json_value *format = values->response_format;
+    const char *param = "response_format";
+    chat_fault wrong = {0};
+    if (values->text != NULL) {
+        if (values->text->kind != JSON_OBJECT)
+            return fault_set(fault, 400, "text", "invalid_type", "text: expected an object");
+        format = json_find(values->text, "format");
+        param = "text.format";
+    }
+    return chat_constraint_read(format, param, values->grammar, &g->arena, &g->constraint,
+                                &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 static bool read_prompt(api *api, const api_values *values, generation *g, arena *scratch,
@@ -411,9 +461,8 @@ static bool read_all(api *api, const server_key *key, const json_value *root, ar
         return false;
     if (g->family == FAMILY_EMBEDDING && !read_pooling(api, &values, g, fault))
         return false;
-    return format_read(api, &values, g, scratch, fault) &&
-           read_prompt(api, &values, g, scratch, fault) && check_answers(g, fault) &&
-           read_said_back(root, &values, g, fault);
+    return read_constraint(&values, g, fault) && read_prompt(api, &values, g, scratch, fault) &&
+           check_answers(g, fault) && read_said_back(root, &values, g, fault);
 }
 
 static generation *generation_open(api_family family, size_t body_bytes) {

@@ -29,9 +29,8 @@ bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, a
 
 bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buffer *ids,
                        api_fault *fault) {
-    size_t bytes = g->variables == NULL ? 0 : strlen(g->variables);
-    for (size_t i = 0; i < g->message_count; i++)
-        bytes += g->messages[i].content == NULL ? 0 : strlen(g->messages[i].content);
+    avo_message none = {"user", ""}; /* the variables have the messages */
+    size_t bytes = strlen(g->variables);
     if (bytes > API_TOKENIZE_BYTES_MAX)
         return fault_set(fault, 400, "messages", "string_above_max_length",
                          "messages: %zu bytes; at most %zu are counted", bytes,
@@ -46,8 +45,8 @@ bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buff
         ids->size = 0;
         if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
             return fault_no_memory(fault);
-        avo_status status = avo_chat_tokenize(api->model, g->messages, g->message_count, &options,
-                                              ids_of(ids), capacity, &count, &error);
+        avo_status status = avo_chat_tokenize(api->model, &none, 1, &options, ids_of(ids), capacity,
+                                              &count, &error);
         if (status == AVO_OK) {
             ids->size = count * sizeof(int32_t);
             return true;

@@ -10,12 +10,12 @@
 /* ---- Ends ---- */
 
 size_t choice_calls(const choice *c) {
-    size_t count = c->parser == NULL ? 0 : tool_parser_count(c->parser);
+    size_t count = c->parser == NULL ? 0 : chat_parser_count(c->parser);
     return count > 1 && !c->answer->g->parallel_calls ? 1 : count;
 }
 
 const tool_call *choice_call(const choice *c, size_t index) {
-    return tool_parser_call(c->parser, index);
+    return chat_parser_call(c->parser, index);
 }
 
 void choice_call_id(const choice *c, size_t index, const char *prefix, char *id, size_t capacity) {

@@ -27,12 +27,14 @@ static int open_desk(void **state) {
     avo_model_describe(desk.model, &desk.api.info);
     desk.api.context = desk.api.info.context;
     pthread_mutex_init(&desk.api.lock, NULL);
+    assert_ok_error(chat_format_open(desk.model, &desk.api.format, &error), &error);
     *state = &desk;
     return 0;
 }
 
 static int close_desk(void **state) {
     desk *desk = *state;
+    chat_format_close(desk->api.format);
     avo_model_close(desk->model);
     return 0;
 }
@@ -463,82 +465,12 @@ static void test_no_template(void **state) {
         "modalities");
 }
 
-/* ---- Tools ---- */
-
-static bool read_tools(desk *desk, const char *text, generation *g, const char **tools,
-                       api_fault *fault) {
-    arena scratch;
-    json_value list = {0};
-    api_values values = {0};
-    arena_init(&scratch, NULL, SIZE_MAX);
-    arena_init(&g->arena, NULL, SIZE_MAX);
-    assert_ok(json_parse(&scratch, text_from(text), &list, NULL));
-    values.tools = &list;
-    *fault = (api_fault){0};
-    bool good = tools_read(&desk->api, &values, g, &scratch, tools, fault);
-    arena_free(&scratch);
-    avo_grammar *grammar = NULL;
-    avo_error error = {0};
-    if (good && g->grammar.param != NULL) /* what the scheduler's threads do when there is room */
-        good = grammar_take(&desk->api, &g->grammar, &grammar, &error, fault);
-    avo_grammar_close(grammar);
-    return good;
-}
-
-#define PARAMETERS(more)                                                                           \
-    "\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"boolean\"" more "}}}"
-#define FUNCTION(inside) "{\"type\":\"function\",\"function\":{" inside "}}"
-
-/* A strict function's calls are kept to its schema, also where the model is free not to call; a
- * schema that cannot be kept is refused. */
-static void test_strict_tools(void **state) {
+static void test_long_grammar(void **state) {
     desk *desk = *state;
-    static const struct {
-        const char *tools;
-        api_family family;
-        bool good, grammar;
-        const char *says; /* the tools, or the fault */
-    } cases[] = {
-        {"[" FUNCTION("\"name\":\"f\"," PARAMETERS("")) "]", FAMILY_CHAT, true, false, "\"f\""},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "]", FAMILY_CHAT, true,
-         true, "\"strict\":true"},
-        {"[{\"type\":\"function\",\"name\":\"f\",\"strict\":true," PARAMETERS("") "}]",
-         FAMILY_RESPONSE, true, true, "\"strict\":true"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":false," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, true, false, "x-mine"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, false, false, "\"x-mine\" is not supported"},
-        /* What was promised of one is not asked of the others. */
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "," FUNCTION(
-             "\"name\":\"g\"," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, true, true, "x-mine"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":1") "]", FAMILY_CHAT, false, false,
-         "strict is true or false"},
-    };
-    assert_ok(tool_format_named("hermes", &desk->api.tools, NULL));
-    assert_ok(grammar_cache_open(desk->model, 1 << 28, &desk->api.grammars, NULL));
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        generation g = {.family = cases[i].family, .parallel_calls = true};
-        const char *tools = NULL;
-        api_fault fault;
-        bool good = read_tools(desk, cases[i].tools, &g, &tools, &fault);
-        const char *said = good ? tools : fault.text;
-        if (good != cases[i].good || (good && g.grammar.param != NULL) != cases[i].grammar ||
-            strstr(said, cases[i].says) == NULL)
-            fail_msg("%s: %s, %s grammar: %s", cases[i].tools, good ? "taken" : "refused",
-                     g.grammar.param != NULL ? "a" : "no", said);
-        if (!good)
-            assert_int_equal(fault.status, 400);
-        arena_free(&g.arena);
-    }
-    tool_format_close(desk->api.tools);
-    desk->api.tools = NULL;
-    grammar_cache_close(desk->api.grammars);
-    desk->api.grammars = NULL;
     buffer body;
     buffer_init(&body, NULL, SIZE_MAX);
     assert_ok(buffer_format(&body, "{\"prompt\":\"a\",\"grammar\":\"%*s\"}",
-                            (int)API_GRAMMAR_BYTES_MAX + 1, ""));
+                            (int)CHAT_GRAMMAR_BYTES_MAX + 1, ""));
     assert_ok(buffer_terminate(&body));
     bad(desk, FAMILY_COMPLETION, body.data, 400, "grammar");
     buffer_free(&body);
@@ -600,7 +532,7 @@ int main(void) {
         cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_more_than_the_body_allows),
         cmocka_unit_test(test_no_template),
-        cmocka_unit_test(test_strict_tools),
+        cmocka_unit_test(test_long_grammar),
         cmocka_unit_test(test_document_has_every_route_and_field),
     };
     return cmocka_run_group_tests(tests, open_desk, close_desk);

@@ -1,10 +1,10 @@
 /* A small table under one lock; compiling happens outside of it. */
-#include "server/grammar_cache.h"
+#include "chat/grammar_cache.h"
 
 #include "base/hash.h"
+#include "model/model.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct entry {
@@ -26,7 +26,7 @@ struct grammar_cache {
 avo_status grammar_cache_open(const avo_model *model, uint64_t bytes_max, grammar_cache **out,
                               avo_error *error) {
     *out = NULL;
-    grammar_cache *cache = calloc(1, sizeof(*cache));
+    grammar_cache *cache = allocator_take_array(model->allocator, 1, sizeof(*cache));
     if (cache == NULL)
         return status_no_memory(error, "grammars", sizeof(*cache));
     cache->model = model;
@@ -44,17 +44,18 @@ void grammar_cache_close(grammar_cache *cache) {
         avo_grammar_close(cache->entries[i].grammar);
     pthread_cond_destroy(&cache->built);
     pthread_mutex_destroy(&cache->lock);
-    free(cache);
+    allocator_give(cache->model->allocator, cache, sizeof(*cache));
 }
 
 /* What it stands for is not kept, so the digest has 128 bits and differs between processes. */
-static avo_status make_key(avo_grammar_kind kind, const char *text,
+static avo_status make_key(const grammar_cache *cache, avo_grammar_kind kind, const char *text,
                            const avo_grammar_options *options, uint64_t key[2], avo_error *error) {
+    const avo_allocator *allocator = cache->model->allocator;
     const char *trigger = options == NULL ? NULL : options->trigger;
     size_t trigger_bytes = trigger == NULL ? 0 : strlen(trigger) + 1;
     size_t text_bytes = text == NULL ? 0 : strlen(text) + 1;
     size_t bytes = 2 + trigger_bytes + text_bytes;
-    char *all = malloc(bytes);
+    char *all = allocator_take(allocator, bytes);
     if (all == NULL)
         return status_no_memory(error, "the digest of a grammar", bytes);
     all[0] = (char)kind;
@@ -65,7 +66,7 @@ static avo_status make_key(avo_grammar_kind kind, const char *text,
     if (text != NULL)
         memcpy(all + 2 + trigger_bytes, text, text_bytes);
     hash_key_wide(all, bytes, key);
-    free(all);
+    allocator_give(allocator, all, bytes);
     return AVO_OK;
 }
 
@@ -152,7 +153,7 @@ avo_status grammar_cache_take(grammar_cache *cache, avo_grammar_kind kind, const
                               avo_error *error) {
     uint64_t key[2];
     *out = NULL;
-    AVO_TRY(make_key(kind, text, options, key, error));
+    AVO_TRY(make_key(cache, kind, text, options, key, error));
     avo_status status = AVO_OK;
     pthread_mutex_lock(&cache->lock);
     entry *e = find(cache, key);

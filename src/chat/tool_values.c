@@ -1,5 +1,5 @@
 /* Values of arguments that a model wrote as plain text, by the schema of their function. */
-#include "server/tool_int.h"
+#include "chat/tool_int.h"
 
 #include <math.h>
 

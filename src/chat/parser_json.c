@@ -1,5 +1,5 @@
-/* Calls out of JSON: whole, and while their arguments come. */
-#include "server/tool_parser_int.h"
+/* Tool calls that are JSON: whole, and while their arguments come. */
+#include "chat/parser_int.h"
 
 #include <string.h>
 
@@ -20,17 +20,17 @@ static const json_value *first_member(const json_value *object, bool (*is)(text_
     return NULL;
 }
 
-static avo_status keep_text(tool_parser *p, text_view text, text_view *out) {
+static avo_status keep_text(chat_parser *p, text_view text, text_view *out) {
     out->data = arena_copy_text(&p->arena, text.size == 0 ? "" : text.data, text.size);
     out->size = text.size;
     return out->data == NULL ? AVO_ERROR_MEMORY : AVO_OK;
 }
 
 /* The arguments as text of a JSON object: as they came, an object, a text that is one, or none. */
-static avo_status take_arguments(tool_parser *p, const json_value *value, const tool_call *came,
+static avo_status take_arguments(chat_parser *p, const json_value *value, const tool_call *came,
                                  text_view *out, bool *good) {
     buffer text;
-    buffer_init(&text, NULL, SIZE_MAX);
+    buffer_init(&text, p->allocator, SIZE_MAX);
     avo_status status = AVO_OK;
     json_value inner;
     *good = true;
@@ -54,9 +54,9 @@ static avo_status take_arguments(tool_parser *p, const json_value *value, const 
     return status;
 }
 
-avo_status parser_add_call(tool_parser *p, text_view name, const json_value *arguments,
+avo_status parser_add_call(chat_parser *p, text_view name, const json_value *arguments,
                            const tool_call *came, bool *good) {
-    *good = name.size > 0 && p->count < TOOL_CALLS_MAX;
+    *good = name.size > 0 && p->count < CHAT_CALLS_MAX;
     if (!*good)
         return AVO_OK;
     tool_call call = {.complete = true};
@@ -68,7 +68,7 @@ avo_status parser_add_call(tool_parser *p, text_view name, const json_value *arg
     return AVO_OK;
 }
 
-static avo_status add_object(tool_parser *p, const json_value *value, const tool_call *came,
+static avo_status add_object(chat_parser *p, const json_value *value, const tool_call *came,
                              bool *good) {
     if (p->format->form->keyed && value->kind == JSON_OBJECT && value->object.count == 1 &&
         value->object.members[0].value.kind == JSON_OBJECT)
@@ -84,10 +84,10 @@ static avo_status add_object(tool_parser *p, const json_value *value, const tool
     return *good ? parser_add_call(p, name->string, arguments, came, good) : AVO_OK;
 }
 
-avo_status parser_add_value(tool_parser *p, const json_value *value, bool *good) {
+avo_status parser_add_value(chat_parser *p, const json_value *value, bool *good) {
     size_t before = p->count;
     *good = value->kind == JSON_OBJECT || (value->kind == JSON_ARRAY && value->array.count > 0 &&
-                                           value->array.count <= TOOL_CALLS_MAX);
+                                           value->array.count <= CHAT_CALLS_MAX);
     if (value->kind == JSON_OBJECT)
         return add_object(p, value, &p->staged[0], good);
     for (size_t i = 0; value->kind == JSON_ARRAY && *good && i < value->array.count; i++)
@@ -99,11 +99,11 @@ avo_status parser_add_value(tool_parser *p, const json_value *value, bool *good)
 
 /* ---- Following arguments ---- */
 
-avo_status arguments_begin(tool_parser *p, text_view name) {
+avo_status arguments_begin(chat_parser *p, text_view name) {
     follower *f = &p->follow;
     f->open = true;
     p->arguments.size = 0;
-    if (p->options.eager && p->count < TOOL_CALLS_MAX && tool_known(p->options.tools, name)) {
+    if (p->options.eager && p->count < CHAT_CALLS_MAX && tool_known(p->options.tools, name)) {
         p->begun = true;
         p->coming = (tool_call){0};
         AVO_TRY(keep_text(p, name, &p->coming.name));
@@ -111,7 +111,7 @@ avo_status arguments_begin(tool_parser *p, text_view name) {
     return buffer_append(&p->arguments, p->raw.data + p->raw.size - 1, 1);
 }
 
-avo_status begun_ends(tool_parser *p) {
+avo_status begun_ends(chat_parser *p) {
     p->coming.complete = true;
     AVO_TRY(keep_text(p, buffer_text(&p->arguments), &p->coming.arguments));
     p->calls[p->count++] = p->coming;
@@ -119,7 +119,7 @@ avo_status begun_ends(tool_parser *p) {
     return AVO_OK;
 }
 
-avo_status follow_open(tool_parser *p, char byte) {
+avo_status follow_open(chat_parser *p, char byte) {
     follower *f = &p->follow;
     if (byte == '{' && p->depth == f->members) {
         f->value = f->name_seen = f->arguments_seen = f->collected = false;
@@ -144,7 +144,7 @@ avo_status follow_open(tool_parser *p, char byte) {
 }
 
 /* A string of an object's own has ended: a key, or the value of one. */
-void follow_string(tool_parser *p) {
+void follow_string(chat_parser *p) {
     follower *f = &p->follow;
     if (f->open || f->members == 0 || p->depth != f->members)
         return;
@@ -165,7 +165,7 @@ void follow_string(tool_parser *p) {
 }
 
 /* An object that was an element of an array, complete: without waiting for the others. */
-static avo_status element_alone(tool_parser *p, const tool_call *came) {
+static avo_status element_alone(chat_parser *p, const tool_call *came) {
     json_value value;
     text_view text = raw_at(p, p->follow.element_at, p->raw.size - p->follow.element_at);
     bool good = json_parse(&p->arena, text, &value, NULL) == AVO_OK;
@@ -175,13 +175,13 @@ static avo_status element_alone(tool_parser *p, const tool_call *came) {
     return AVO_OK;
 }
 
-static avo_status element_ends(tool_parser *p) {
+static avo_status element_ends(chat_parser *p) {
     follower *f = &p->follow;
     tool_call came = {0};
     if (f->collected && !p->begun)
         AVO_TRY(keep_text(p, buffer_text(&p->arguments), &came.arguments));
     f->collected = false;
-    if (f->element < TOOL_CALLS_MAX)
+    if (f->element < CHAT_CALLS_MAX)
         p->staged[f->element] = came;
     f->element++;
     if (p->begun)
@@ -189,7 +189,7 @@ static avo_status element_ends(tool_parser *p) {
     return p->options.eager && f->members == 2 ? element_alone(p, &came) : AVO_OK;
 }
 
-avo_status follow_close(tool_parser *p) {
+avo_status follow_close(chat_parser *p) {
     follower *f = &p->follow;
     if (f->open && p->depth == f->members) {
         f->open = false;

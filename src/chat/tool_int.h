@@ -1,10 +1,10 @@
-/* Between the files of calls: what a form is, and an answer that is being read. */
-#ifndef AVO_SERVER_TOOL_INT_H
-#define AVO_SERVER_TOOL_INT_H
+/* Between the files of tool calls: what a form of them is, and how calls are read and described. */
+#ifndef AVO_CHAT_TOOL_INT_H
+#define AVO_CHAT_TOOL_INT_H
 
-#include "server/tool_calls.h"
+#include "chat/chat.h"
 
-#define TOOL_MARKERS_MAX 12
+#define TOOL_MARKERS_MAX 16
 #define TOOL_OPENERS_MAX 4
 
 /* ---- Forms ---- */
@@ -59,14 +59,59 @@ extern const size_t tool_form_count;
 typedef struct tool_marker {
     int32_t token;
     const char *text;
-    bool opens;
+    bool opens;     /* a call */
+    bool reasoning; /* opens or closes a span of reasoning */
 } tool_marker;
 
-struct tool_format {
-    const tool_form *form;
+struct chat_format {
+    const avo_allocator *allocator;
+    const tool_form *form; /* NULL: `why_not` says why */
+    avo_error why_not;
     tool_marker markers[TOOL_MARKERS_MAX];
     size_t marker_count;
+    bool reasons; /* the prompt ends behind the opener of reasoning */
 };
+
+/* The form that a rendered conversation shows, in which the value of an argument of a call is
+ * `value`; NULL: none that is known. */
+const char *tool_form_seen(text_view rendered, const char *value, const avo_allocator *allocator);
+
+/* Letters, digits, _, - and ., at least one: what functions are called, in requests and in calls.
+ */
+bool tool_name_good(text_view name);
+
+/* ---- Reasoning ---- */
+
+typedef struct reasoning_tags {
+    const char *open, *close;
+} reasoning_tags;
+#define REASONING_TAGS 2
+extern const reasoning_tags reasoning_known[REASONING_TAGS];
+
+/* ---- Templates that know no tools ---- */
+
+/* Tool calls, their results and tools become text in the turns. `tools` may be NULL. */
+AVO_MUST_USE bool turns_describe(chat_turns *turns, const json_value *tools, chat_fault *fault);
+
+/* ---- tools.c ---- */
+
+/* What tool_choice says. */
+typedef struct tool_choice {
+    text_view function; /* this one; data NULL: any of the tools */
+    bool required;      /* the answer is a call; else calls are free to come, but well-formed */
+    bool parallel;      /* more than one call may follow another */
+} tool_choice;
+
+/* ---- tool_grammar.c ---- */
+
+/* What an answer must be: a grammar for avo_grammar_open, its text in the arena. `tools`: the array
+ * as OpenAI has it, [{"type":"function","function":{name, parameters, …}}]. Calls that it describes
+ * are objects with a name and arguments, whatever form the model's own have: parsers take them
+ * behind `trigger` in the place of that. AVO_ERROR_UNSUPPORTED where calls need not be kept to a
+ * grammar: they are not required, and no tool is `strict`. */
+AVO_MUST_USE avo_status tool_grammar_write(const chat_format *format, const json_value *tools,
+                                           const tool_choice *choice, arena *arena,
+                                           chat_constraint *out, avo_error *error);
 
 /* ---- Readers ---- */
 

@@ -1,6 +1,6 @@
 /* Payloads that are no JSON: tags, pairs of keys and values, Python's calls, Gemma's. Each reader
  * gets the whole of one and is linear in its bytes; nesting is limited. */
-#include "server/tool_int.h"
+#include "chat/tool_int.h"
 
 #include "base/utf8.h"
 
@@ -113,7 +113,7 @@ tool_outcome tool_read_tags(const tool_markup *markup, text_view text, tool_foun
             return TOOL_MORE;
         name = tool_trim(name);
         buffer object;
-        buffer_init(&object, NULL, 8 * TOOL_CALL_BYTES_MAX);
+        buffer_init(&object, found->arena->allocator, 8 * CHAT_CALL_BYTES_MAX);
         *status = buffer_append_text(&object, "{");
         outcome = *status != AVO_OK
                       ? TOOL_BAD
@@ -166,7 +166,7 @@ tool_outcome tool_read_pairs(const tool_markup *markup, text_view text, tool_fou
         if (tool_is_space(name.data[i]))
             return TOOL_BAD;
     buffer object;
-    buffer_init(&object, NULL, 8 * TOOL_CALL_BYTES_MAX);
+    buffer_init(&object, found->arena->allocator, 8 * CHAT_CALL_BYTES_MAX);
     *status = buffer_append_text(&object, "{");
     tool_outcome outcome = *status != AVO_OK
                                ? TOOL_BAD
@@ -270,7 +270,7 @@ static bool read_quoted(value_reader *r) {
     char quote = r->text.data[0];
     skip(&r->text, 1);
     buffer text;
-    buffer_init(&text, NULL, TOOL_CALL_BYTES_MAX);
+    buffer_init(&text, r->out->allocator, CHAT_CALL_BYTES_MAX);
     bool ended = false;
     while (r->text.size > 0 && r->status == AVO_OK && !ended) {
         char c = r->text.data[0];
@@ -405,7 +405,7 @@ tool_outcome tool_read_python(text_view text, tool_found *found, avo_status *sta
     size_t calls = 0;
     bool good = take_char(&r, '[');
     buffer object;
-    buffer_init(&object, NULL, 8 * TOOL_CALL_BYTES_MAX);
+    buffer_init(&object, found->arena->allocator, 8 * CHAT_CALL_BYTES_MAX);
     r.out = &object;
     while (good && !take_char(&r, ']')) {
         text_view name = {"", 0};
@@ -427,7 +427,7 @@ tool_outcome tool_read_gemma(text_view text, tool_found *found, avo_status *stat
     value_reader r = {.text = text, .gemma = true};
     text_view name = {"", 0};
     buffer object;
-    buffer_init(&object, NULL, 8 * TOOL_CALL_BYTES_MAX);
+    buffer_init(&object, found->arena->allocator, 8 * CHAT_CALL_BYTES_MAX);
     r.out = &object;
     skip_space(&r.text);
     bool good = text_take(&r.text, "call:") && take_word(&r, &name) && next_is(&r, '{') &&

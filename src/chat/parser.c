@@ -12,72 +12,73 @@
  * between them. With `eager` a call is begun as soon as its name and the beginning of its arguments
  * are there, and stays one.
  */
-#include "server/tool_parser_int.h"
+#include "chat/parser_int.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#define CALLS_ROOM      (2 * (size_t)CHAT_CALLS_MAX) /* calls, and those that are staged */
 #define BEFORE_NAME_MAX 256
 #define CLOSERS_MAX     16 /* that stand in what a reader says has not ended */
 
-static avo_status feed(tool_parser *p, char byte);
+static avo_status feed(chat_parser *p, char byte);
 
-static bool bare_allowed(const tool_parser *p) {
+static bool bare_allowed(const chat_parser *p) {
     return p->options.only == NULL || p->options.only[0] == '\0';
 }
 
-avo_status tool_parser_open(const tool_format *format, const tool_parser_options *options,
-                            tool_parser **out, avo_error *error) {
+static void init_buffers(chat_parser *p) {
+    buffer *const buffers[] = {&p->out, &p->space, &p->held, &p->raw, &p->arguments};
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+        buffer_init(buffers[i], p->allocator, SIZE_MAX);
+    arena_init(&p->arena, p->allocator, SIZE_MAX);
+    reasoning_open(p);
+}
+
+avo_status chat_parser_open(const chat_format *format, const chat_parser_options *options,
+                            chat_parser **out, avo_error *error) {
     *out = NULL;
-    tool_parser *p = calloc(1, sizeof(*p));
-    tool_call *calls = calloc(2 * (size_t)TOOL_CALLS_MAX, sizeof(*calls));
-    if (p == NULL || calls == NULL) {
-        free(p);
-        free(calls);
-        return status_no_memory(error, "a parser of calls", sizeof(*p));
-    }
-    p->calls = calls;
-    p->staged = calls + TOOL_CALLS_MAX;
+    chat_parser *p = allocator_take_array(format->allocator, 1, sizeof(*p));
+    if (p == NULL)
+        return status_no_memory(error, "a parser of answers", sizeof(*p));
     p->format = format;
-    if (options != NULL)
-        p->options = *options;
+    p->allocator = format->allocator;
+    p->options = *options;
     p->bare_may = bare_allowed(p);
-    arena_init(&p->arena, NULL, SIZE_MAX);
-    buffer_init(&p->out, NULL, SIZE_MAX);
-    buffer_init(&p->space, NULL, SIZE_MAX);
-    buffer_init(&p->held, NULL, SIZE_MAX);
-    buffer_init(&p->raw, NULL, SIZE_MAX);
-    buffer_init(&p->arguments, NULL, SIZE_MAX);
+    init_buffers(p);
     avo_status status = AVO_OK;
-    for (const char *at = format->form->implied; status == AVO_OK && at != NULL && *at != '\0';
-         at++)
-        status = feed(p, *at);
+    if (options->calls) {
+        p->calls = allocator_take_array(p->allocator, CALLS_ROOM, sizeof(*p->calls));
+        p->staged = p->calls + CHAT_CALLS_MAX;
+        status = p->calls == NULL ? AVO_ERROR_MEMORY : AVO_OK;
+        const char *implied = format->form->implied;
+        for (const char *at = implied; status == AVO_OK && at != NULL && *at != '\0'; at++)
+            status = feed(p, *at);
+    }
     if (status != AVO_OK) {
-        tool_parser_close(p);
-        return status_no_memory(error, "a parser of calls", sizeof(*p));
+        chat_parser_close(p);
+        return status_no_memory(error, "a parser of answers", sizeof(*p));
     }
     *out = p;
     return AVO_OK;
 }
 
-void tool_parser_close(tool_parser *p) {
+void chat_parser_close(chat_parser *p) {
     if (p == NULL)
         return;
+    buffer *const buffers[] = {&p->out, &p->space, &p->held, &p->raw, &p->arguments};
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+        buffer_free(buffers[i]);
     arena_free(&p->arena);
-    buffer_free(&p->out);
-    buffer_free(&p->space);
-    buffer_free(&p->held);
-    buffer_free(&p->raw);
-    buffer_free(&p->arguments);
-    free(p->calls);
-    free(p);
+    reasoning_close(p);
+    allocator_give(p->allocator, p->calls, CALLS_ROOM * sizeof(*p->calls));
+    allocator_give(p->allocator, p, sizeof(*p));
 }
 
-size_t tool_parser_count(const tool_parser *p) {
+size_t chat_parser_count(const chat_parser *p) {
     return p->count;
 }
 
-const tool_call *tool_parser_call(tool_parser *p, size_t index) {
+const tool_call *chat_parser_call(chat_parser *p, size_t index) {
     if (index < p->count)
         return &p->calls[index];
     if (index > p->count || !p->begun)
@@ -86,13 +87,13 @@ const tool_call *tool_parser_call(tool_parser *p, size_t index) {
     return &p->coming;
 }
 
-size_t tool_parser_malformed(const tool_parser *p) {
+size_t chat_parser_malformed(const chat_parser *p) {
     return p->malformed;
 }
 
 /* ---- Text ---- */
 
-static avo_status move_text(buffer *from, buffer *to) {
+avo_status parser_move(buffer *from, buffer *to) {
     if (from->size == 0)
         return AVO_OK;
     AVO_TRY(buffer_append(to, from->data, from->size));
@@ -101,10 +102,10 @@ static avo_status move_text(buffer *from, buffer *to) {
 }
 
 /* Text for the user, with the white space before it. */
-static avo_status show(tool_parser *p, const char *data, size_t bytes) {
+static avo_status show(chat_parser *p, const char *data, size_t bytes) {
     if (bytes == 0)
         return AVO_OK;
-    AVO_TRY(move_text(&p->space, &p->out));
+    AVO_TRY(parser_move(&p->space, &p->out));
     p->bare_may = false;
     return buffer_append(&p->out, data, bytes);
 }
@@ -112,7 +113,7 @@ static avo_status show(tool_parser *p, const char *data, size_t bytes) {
 /* ---- The end of a payload ---- */
 
 /* NAME before a value, with whatever the form has around it. */
-static text_view name_before(const tool_parser *p) {
+static text_view name_before(const chat_parser *p) {
     size_t begin = p->opener == NULL ? 0 : strlen(p->opener->text);
     text_view text = tool_trim(raw_at(p, begin, p->value_at - begin));
     const char *mark = p->format->form->marks[0];
@@ -149,12 +150,12 @@ bool tool_name_good(text_view name) {
     return good;
 }
 
-static bool has_name_before(const tool_parser *p) {
+static bool has_name_before(const chat_parser *p) {
     size_t begin = p->opener == NULL ? 0 : strlen(p->opener->text);
     return tool_trim(raw_at(p, begin, p->value_at - begin)).size > 0;
 }
 
-static avo_status payload_is(tool_parser *p, bool good) {
+static avo_status payload_is(chat_parser *p, bool good) {
     if (good) {
         p->state = PARSE_CLOSE;
         p->space.size = p->held.size = 0;
@@ -167,7 +168,7 @@ static avo_status payload_is(tool_parser *p, bool good) {
     return AVO_OK;
 }
 
-static avo_status json_ends(tool_parser *p) {
+static avo_status json_ends(chat_parser *p) {
     json_value value;
     text_view text = raw_at(p, p->value_at, p->raw.size - p->value_at);
     bool good = json_parse(&p->arena, text, &value, NULL) == AVO_OK;
@@ -187,9 +188,9 @@ static avo_status json_ends(tool_parser *p) {
 }
 
 /* By a reader; *more: the closer was a part of it. */
-static avo_status read_payload(tool_parser *p, text_view text, bool *good, bool *more) {
+static avo_status read_payload(chat_parser *p, text_view text, bool *good, bool *more) {
     tool_found found = {.calls = p->calls + p->count,
-                        .capacity = TOOL_CALLS_MAX - p->count,
+                        .capacity = CHAT_CALLS_MAX - p->count,
                         .arena = &p->arena,
                         .tools = p->options.tools};
     avo_status status = AVO_OK;
@@ -212,7 +213,7 @@ static avo_status read_payload(tool_parser *p, text_view text, bool *good, bool 
 
 /* ---- States ---- */
 
-static void payload_begins(tool_parser *p, const tool_opener *opener) {
+static void payload_begins(chat_parser *p, const tool_opener *opener) {
     p->state = PARSE_PAYLOAD;
     p->opener = opener;
     p->bare = opener == NULL;
@@ -226,7 +227,7 @@ static void payload_begins(tool_parser *p, const tool_opener *opener) {
 }
 
 /* What began like a call is none; its last byte may begin another one. */
-static avo_status payload_fails(tool_parser *p) {
+static avo_status payload_fails(chat_parser *p) {
     char last = p->raw.data[p->raw.size - 1];
     p->malformed++;
     p->state = PARSE_TEXT;
@@ -238,7 +239,7 @@ static avo_status payload_fails(tool_parser *p) {
     return feed(p, last);
 }
 
-static avo_status value_begins(tool_parser *p, char byte) {
+static avo_status value_begins(chat_parser *p, char byte) {
     bool python = byte == '[' &&
                   (p->opener == NULL ? p->format->form->python : p->opener->reader == TOOL_PYTHON);
     p->scan = python ? SCAN_PYTHON : SCAN_JSON;
@@ -251,7 +252,7 @@ static avo_status value_begins(tool_parser *p, char byte) {
 }
 
 /* Before the value: white space, or the name of a function. */
-static avo_status payload_before(tool_parser *p, char byte) {
+static avo_status payload_before(chat_parser *p, char byte) {
     const tool_form *form = p->format->form;
     bool named = p->opener != NULL && p->opener->named;
     size_t opened = p->opener == NULL ? 0 : strlen(p->opener->text);
@@ -279,7 +280,7 @@ static avo_status payload_before(tool_parser *p, char byte) {
     return payload_fails(p);
 }
 
-static avo_status json_byte(tool_parser *p, char byte) {
+static avo_status json_byte(chat_parser *p, char byte) {
     follower *f = &p->follow;
     if (p->quote != 0 || (f->open && !tool_is_space(byte))) {
         if (f->open)
@@ -311,7 +312,7 @@ static avo_status json_byte(tool_parser *p, char byte) {
     return AVO_OK;
 }
 
-static avo_status python_byte(tool_parser *p, char byte) {
+static avo_status python_byte(chat_parser *p, char byte) {
     if (p->quote != 0) {
         bool ends = !p->escaped && byte == p->quote;
         p->escaped = !p->escaped && byte == '\\';
@@ -331,7 +332,7 @@ static avo_status python_byte(tool_parser *p, char byte) {
 }
 
 /* To the closer; one that stands inside of a value is none. */
-static avo_status closer_byte(tool_parser *p) {
+static avo_status closer_byte(chat_parser *p) {
     text_view raw = buffer_text(&p->raw), close = text_from(p->opener->close);
     size_t begin = p->opener->whole ? 0 : strlen(p->opener->text);
     if (raw.size < begin + close.size || !text_ends(raw, close))
@@ -350,7 +351,7 @@ static avo_status closer_byte(tool_parser *p) {
 }
 
 /* Without an opener, what cannot be a call shall not be held back. */
-static bool unlikely(const tool_parser *p, char byte) {
+static bool unlikely(const chat_parser *p, char byte) {
     if (!p->bare || p->inside || tool_is_space(byte))
         return false;
     if (p->scan == SCAN_PYTHON)
@@ -358,11 +359,11 @@ static bool unlikely(const tool_parser *p, char byte) {
     return byte != (p->raw.data[0] == '[' ? '{' : '"');
 }
 
-static avo_status payload_byte(tool_parser *p, char byte) {
+static avo_status payload_byte(chat_parser *p, char byte) {
     AVO_TRY(buffer_append(&p->raw, &byte, 1));
     if (p->scan == SCAN_BEFORE)
         return payload_before(p, byte);
-    if (p->raw.size > TOOL_CALL_BYTES_MAX)
+    if (p->raw.size > CHAT_CALL_BYTES_MAX)
         return payload_fails(p);
     if (p->scan == SCAN_CLOSER)
         return closer_byte(p);
@@ -376,12 +377,12 @@ static avo_status payload_byte(tool_parser *p, char byte) {
     return p->scan == SCAN_PYTHON ? python_byte(p, byte) : json_byte(p, byte);
 }
 
-static bool may_open(const tool_parser *p, const tool_opener *opener) {
+static bool may_open(const chat_parser *p, const tool_opener *opener) {
     return p->options.only == NULL || strcmp(opener->text, p->options.only) == 0;
 }
 
 /* The opener that is `held`; *prefix: it may become one; *noise: it says nothing. */
-static const tool_opener *opener_of(const tool_parser *p, bool *prefix, bool *noise) {
+static const tool_opener *opener_of(const chat_parser *p, bool *prefix, bool *noise) {
     const tool_form *form = p->format->form;
     *prefix = *noise = false;
     for (size_t i = 0; i < 2 && form->noise[i] != NULL; i++) {
@@ -400,7 +401,7 @@ static const tool_opener *opener_of(const tool_parser *p, bool *prefix, bool *no
     return NULL;
 }
 
-static avo_status text_byte(tool_parser *p, char byte) {
+static avo_status text_byte(chat_parser *p, char byte) {
     const tool_form *form = p->format->form;
     if (p->bare_may && p->held.size == 0 && (byte == '{' || byte == '[')) {
         /* An array without an opener must begin with an object; one with "[TOOL…" is an opener. */
@@ -416,13 +417,13 @@ static avo_status text_byte(tool_parser *p, char byte) {
         bool prefix, noise;
         const tool_opener *opener = opener_of(p, &prefix, &noise);
         if (opener != NULL) {
-            AVO_TRY(move_text(&p->held, &p->raw));
+            AVO_TRY(parser_move(&p->held, &p->raw));
             payload_begins(p, opener);
             return AVO_OK;
         }
         if (noise) { /* is dropped where a call follows, as white space is */
             p->state = PARSE_SPACE;
-            return move_text(&p->held, &p->space);
+            return parser_move(&p->held, &p->space);
         }
         if (prefix)
             return AVO_OK;
@@ -432,7 +433,7 @@ static avo_status text_byte(tool_parser *p, char byte) {
     return AVO_OK;
 }
 
-static avo_status space_byte(tool_parser *p, char byte) {
+static avo_status space_byte(chat_parser *p, char byte) {
     bool between = p->count > 0 && p->format->form->bare && byte == ';';
     if (tool_is_space(byte) || between)
         return buffer_append(&p->space, &byte, 1);
@@ -440,21 +441,21 @@ static avo_status space_byte(tool_parser *p, char byte) {
     return text_byte(p, byte);
 }
 
-static void call_ends(tool_parser *p) {
+static void call_ends(chat_parser *p) {
     p->state = PARSE_SPACE;
     p->bare_may = p->format->form->bare && bare_allowed(p);
     p->held.size = 0;
 }
 
 /* White space, then the closer; where something else comes, that is what comes next. */
-static avo_status close_byte(tool_parser *p, char byte) {
+static avo_status close_byte(chat_parser *p, char byte) {
     const char *close = p->opener == NULL ? NULL : p->opener->close;
     bool blank = tool_is_space(byte) || (p->format->form->fenced && byte == '`');
     if (close != NULL && p->held.size == 0 && blank)
         return buffer_append(&p->space, &byte, 1);
     if (close == NULL || close[p->held.size] != byte) {
         buffer rest = p->held;
-        buffer_init(&p->held, NULL, SIZE_MAX);
+        buffer_init(&p->held, p->allocator, SIZE_MAX);
         call_ends(p);
         avo_status status = AVO_OK;
         for (size_t i = 0; i < rest.size && status == AVO_OK; i++)
@@ -470,7 +471,7 @@ static avo_status close_byte(tool_parser *p, char byte) {
     return AVO_OK;
 }
 
-static avo_status feed(tool_parser *p, char byte) {
+static avo_status feed(chat_parser *p, char byte) {
     switch (p->state) {
     case PARSE_SPACE:
         return space_byte(p, byte);
@@ -484,35 +485,62 @@ static avo_status feed(tool_parser *p, char byte) {
     return AVO_OK;
 }
 
-/* ---- Pieces ---- */
+/* ---- Pushes ---- */
 
-static avo_status feed_text(tool_parser *p, text_view text) {
+static avo_status feed_text(chat_parser *p, text_view text) {
+    if (!p->options.calls)
+        return text.size == 0 ? AVO_OK : buffer_append(&p->out, text.data, text.size);
     for (size_t i = 0; i < text.size; i++)
         AVO_TRY(feed(p, text.data[i]));
     return AVO_OK;
 }
 
-static avo_status fail(avo_status status, avo_error *error) {
-    return status == AVO_OK ? AVO_OK : status_no_memory(error, "calls of functions", 1);
+static avo_status feed_answer(chat_parser *p, text_view text) {
+    if (p->reasoning.state == REASONING_OVER)
+        return feed_text(p, text);
+    p->reasoning.text.size = 0;
+    AVO_TRY(reasoning_feed(p, text));
+    return feed_text(p, buffer_text(&p->reasoning.text));
 }
 
-avo_status tool_parser_push(tool_parser *p, int32_t token, text_view piece, text_view *text,
-                            avo_error *error) {
-    p->out.size = 0;
-    *text = (text_view){"", 0};
-    AVO_TRY(fail(feed_text(p, piece), error));
+static bool marker_counts(const chat_parser *p, const tool_marker *marker) {
+    if (marker->reasoning)
+        return p->reasoning.state == REASONING_BEGIN || p->reasoning.state == REASONING_INSIDE;
+    bool inside = p->state == PARSE_PAYLOAD || p->state == PARSE_CLOSE;
+    return p->options.calls && (marker->opens || inside);
+}
+
+static avo_status push(chat_parser *p, int32_t token, text_view piece) {
+    AVO_TRY(feed_answer(p, piece));
     for (size_t i = 0; token >= 0 && i < p->format->marker_count; i++) {
         const tool_marker *marker = &p->format->markers[i];
-        bool inside = p->state == PARSE_PAYLOAD || p->state == PARSE_CLOSE;
-        if (marker->token == token && (marker->opens || inside))
-            AVO_TRY(fail(feed_text(p, text_from(marker->text)), error));
+        if (marker->token == token && marker_counts(p, marker))
+            AVO_TRY(feed_answer(p, text_from(marker->text)));
     }
-    *text = buffer_text(&p->out);
     return AVO_OK;
 }
 
+static void begin_delta(chat_parser *p, chat_delta *delta) {
+    p->out.size = p->reasoning.out.size = 0;
+    *delta = (chat_delta){{"", 0}, {"", 0}};
+}
+
+static avo_status end_delta(const chat_parser *p, avo_status status, chat_delta *delta,
+                            avo_error *error) {
+    if (status != AVO_OK)
+        return status_no_memory(error, "an answer", p->out.size);
+    *delta = (chat_delta){buffer_text(&p->out), buffer_text(&p->reasoning.out)};
+    return AVO_OK;
+}
+
+avo_status chat_parser_push(chat_parser *p, int32_t token, text_view piece, chat_delta *delta,
+                            avo_error *error) {
+    begin_delta(p, delta);
+    return end_delta(p, push(p, token, piece), delta, error);
+}
+
 /* An answer that ends where only the closer is missing has called. */
-static avo_status payload_cut(tool_parser *p) {
+static avo_status payload_cut(chat_parser *p) {
     bool good = false, more = false;
     const tool_form *form = p->format->form;
     size_t opened = p->opener == NULL ? 0 : strlen(p->opener->text);
@@ -536,7 +564,10 @@ static avo_status payload_cut(tool_parser *p) {
     return show(p, p->raw.data, p->raw.size);
 }
 
-static avo_status finish(tool_parser *p) {
+static avo_status finish(chat_parser *p) {
+    p->reasoning.text.size = 0;
+    AVO_TRY(reasoning_finish(p));
+    AVO_TRY(feed_text(p, buffer_text(&p->reasoning.text)));
     if (p->state == PARSE_PAYLOAD)
         AVO_TRY(payload_cut(p));
     else if (p->state == PARSE_TEXT || p->state == PARSE_CLOSE)
@@ -544,15 +575,12 @@ static avo_status finish(tool_parser *p) {
     p->raw.size = p->held.size = 0;
     p->state = PARSE_SPACE;
     if (p->count == 0)
-        AVO_TRY(move_text(&p->space, &p->out));
+        AVO_TRY(parser_move(&p->space, &p->out));
     p->space.size = 0;
     return AVO_OK;
 }
 
-avo_status tool_parser_finish(tool_parser *p, text_view *text, avo_error *error) {
-    p->out.size = 0;
-    *text = (text_view){"", 0};
-    AVO_TRY(fail(finish(p), error));
-    *text = buffer_text(&p->out);
-    return AVO_OK;
+avo_status chat_parser_finish(chat_parser *p, chat_delta *delta, avo_error *error) {
+    begin_delta(p, delta);
+    return end_delta(p, finish(p), delta, error);
 }

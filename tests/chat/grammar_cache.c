@@ -1,8 +1,8 @@
-/* server/grammar_cache: compiled once whoever asks, bounded in entries and bytes, from many threads
+/* chat/grammar_cache: compiled once whoever asks, bounded in entries and bytes, from many threads
  * at once. AVO_TEST_THREADS */
 #include "support/support.h"
 
-#include "server/grammar_cache.h"
+#include "chat/chat.h"
 #include "support/tiny_model.h"
 
 #include <pthread.h>
@@ -101,6 +101,26 @@ static void the_oldest_goes_first(void **state) {
     grammar_cache_close(cache);
 }
 
+/* Errors name the field that asked for the grammar. */
+static void constraints_are_compiled(void **state) {
+    (void)state;
+    grammar_cache *cache;
+    avo_grammar *grammar;
+    avo_error error = {0};
+    chat_constraint good = {.kind = AVO_GRAMMAR_JSON, .param = "response_format"};
+    chat_constraint bad = {.kind = AVO_GRAMMAR_JSON_SCHEMA,
+                           .text = "{\"type\":\"boolean\",\"x-mine\":1}",
+                           .param = "tools"};
+    assert_ok(grammar_cache_open(model, (uint64_t)1 << 30, &cache, NULL));
+    assert_ok_error(chat_constraint_open(cache, &good, &grammar, &error), &error);
+    avo_grammar_close(grammar);
+    assert_int_not_equal(chat_constraint_open(cache, &bad, &grammar, &error), AVO_OK);
+    assert_null(grammar);
+    assert_int_equal(strncmp(error.text, "tools: ", 7), 0);
+    assert_non_null(strstr(error.text, "\"x-mine\" is not supported"));
+    grammar_cache_close(cache);
+}
+
 typedef struct asker {
     grammar_cache *cache;
     unsigned seed;
@@ -152,8 +172,8 @@ static void many_threads(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(compiled_once),
-                                       cmocka_unit_test(the_oldest_goes_first),
-                                       cmocka_unit_test(many_threads)};
-    return cmocka_run_group_tests_name("server/grammar_cache", tests, open_model, close_model);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compiled_once), cmocka_unit_test(the_oldest_goes_first),
+        cmocka_unit_test(constraints_are_compiled), cmocka_unit_test(many_threads)};
+    return cmocka_run_group_tests_name("chat/grammar_cache", tests, open_model, close_model);
 }

@@ -1,8 +1,8 @@
-/* server/tool_calls: answers in every form, cut at every byte; what is no call stays text, every
+/* chat/parser: answers in every form, cut at every byte; what is no call stays text, every
  * byte of it. */
 #include "support/support.h"
 
-#include "server/tool_calls.h"
+#include "chat/tool_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,9 +216,9 @@ typedef struct teller {
     bool open;
 } teller;
 
-static void tell(teller *t, tool_parser *parser, outcome *o) {
+static void tell(teller *t, chat_parser *parser, outcome *o) {
     for (;;) {
-        const tool_call *call = tool_parser_call(parser, t->told);
+        const tool_call *call = chat_parser_call(parser, t->told);
         size_t at = strlen(o->calls);
         if (call == NULL)
             return;
@@ -238,36 +238,36 @@ static void tell(teller *t, tool_parser *parser, outcome *o) {
 
 /* In pieces that end at `cut` and `second`. */
 static void read_answer(const answer_case *c, bool eager, size_t cut, size_t second, outcome *o) {
-    tool_format *format;
-    tool_parser *parser;
+    chat_format *format;
+    chat_parser *parser;
     avo_error error = {0};
     arena arena;
     json_value tools;
     teller teller = {0};
     arena_init(&arena, NULL, SIZE_MAX);
     assert_ok(json_parse(&arena, text_from(offered), &tools, NULL));
-    tool_parser_options options = {.tools = &tools, .eager = eager};
-    text_view text;
+    chat_parser_options options = {.calls = true, .tools = &tools, .eager = eager};
+    chat_delta delta;
     memset(o, 0, sizeof(*o));
-    assert_ok_error(tool_format_named(c->form, &format, &error), &error);
-    assert_ok_error(tool_parser_open(format, &options, &parser, &error), &error);
+    assert_ok_error(chat_format_named(c->form, &format, &error), &error);
+    assert_ok_error(chat_parser_open(format, &options, &parser, &error), &error);
     size_t bytes = strlen(c->answer), from = 0;
     const size_t ends[] = {cut, second, bytes};
     for (size_t i = 0; i < 3; i++) {
         text_view piece = {c->answer + from, ends[i] - from};
-        assert_ok_error(tool_parser_push(parser, (int32_t)i, piece, &text, &error), &error);
+        assert_ok_error(chat_parser_push(parser, (int32_t)i, piece, &delta, &error), &error);
         tell(&teller, parser, o);
-        keep(o, text);
+        keep(o, delta.text);
         from = ends[i];
     }
-    assert_ok_error(tool_parser_finish(parser, &text, &error), &error);
-    keep(o, text);
+    assert_ok_error(chat_parser_finish(parser, &delta, &error), &error);
+    keep(o, delta.text);
     tell(&teller, parser, o);
     assert_false(teller.open);
-    assert_null(tool_parser_call(parser, tool_parser_count(parser)));
-    o->malformed = tool_parser_malformed(parser);
-    tool_parser_close(parser);
-    tool_format_close(format);
+    assert_null(chat_parser_call(parser, chat_parser_count(parser)));
+    o->malformed = chat_parser_malformed(parser);
+    chat_parser_close(parser);
+    chat_format_close(format);
     arena_free(&arena);
 }
 
@@ -322,39 +322,40 @@ static void what_was_told_stays(void **state) {
     /* Only one opener, and none at all. */
     static const char *const both = "{\"name\":\"f\",\"arguments\":{}}";
     for (int bare = 0; bare < 2; bare++) {
-        tool_format *format;
-        tool_parser *parser;
-        text_view text;
-        tool_parser_options options = {.only = bare ? "" : "<tool_call>"};
-        assert_ok(tool_format_named(bare ? "llama3" : "hermes", &format, NULL));
-        assert_ok(tool_parser_open(format, &options, &parser, NULL));
-        assert_ok(tool_parser_push(parser, -1, text_from(both), &text, NULL));
-        assert_int_equal(tool_parser_count(parser), bare);
-        assert_int_equal(text.size, bare ? 0 : strlen(both));
-        tool_parser_close(parser);
-        tool_format_close(format);
+        chat_format *format;
+        chat_parser *parser;
+        chat_delta delta;
+        chat_parser_options options = {.calls = true, .only = bare ? "" : "<tool_call>"};
+        assert_ok(chat_format_named(bare ? "llama3" : "hermes", &format, NULL));
+        assert_ok(chat_parser_open(format, &options, &parser, NULL));
+        assert_ok(chat_parser_push(parser, -1, text_from(both), &delta, NULL));
+        assert_int_equal(chat_parser_count(parser), bare);
+        assert_int_equal(delta.text.size, bare ? 0 : strlen(both));
+        chat_parser_close(parser);
+        chat_format_close(format);
     }
 }
 
 static void too_many_calls_are_text(void **state) {
     (void)state;
     static const char call[] = "<tool_call>{\"name\":\"f\"}</tool_call>";
-    tool_format *format;
-    tool_parser *parser;
-    text_view text;
+    chat_format *format;
+    chat_parser *parser;
+    chat_delta delta;
     size_t shown = 0;
-    assert_ok(tool_format_named("hermes", &format, NULL));
-    assert_ok(tool_parser_open(format, NULL, &parser, NULL));
-    for (size_t i = 0; i < TOOL_CALLS_MAX + 3; i++) {
-        assert_ok(tool_parser_push(parser, -1, text_from(call), &text, NULL));
-        shown += text.size;
+    chat_parser_options options = {.calls = true};
+    assert_ok(chat_format_named("hermes", &format, NULL));
+    assert_ok(chat_parser_open(format, &options, &parser, NULL));
+    for (size_t i = 0; i < CHAT_CALLS_MAX + 3; i++) {
+        assert_ok(chat_parser_push(parser, -1, text_from(call), &delta, NULL));
+        shown += delta.text.size;
     }
-    assert_ok(tool_parser_finish(parser, &text, NULL));
-    shown += text.size;
-    assert_int_equal(tool_parser_count(parser), TOOL_CALLS_MAX);
+    assert_ok(chat_parser_finish(parser, &delta, NULL));
+    shown += delta.text.size;
+    assert_int_equal(chat_parser_count(parser), CHAT_CALLS_MAX);
     assert_int_equal(shown, 3 * (sizeof(call) - 1));
-    tool_parser_close(parser);
-    tool_format_close(format);
+    chat_parser_close(parser);
+    chat_format_close(format);
 }
 
 /* ---- Which form ---- */
@@ -386,141 +387,102 @@ static void forms_are_seen_in_what_templates_write(void **state) {
         {"", NULL},
     };
     for (size_t i = 0; i < sizeof(seen) / sizeof(seen[0]); i++) {
-        const char *form = tool_format_seen(text_from(seen[i].rendered), "VAL");
+        const char *form = tool_form_seen(text_from(seen[i].rendered), "VAL", NULL);
         if ((form == NULL) != (seen[i].form == NULL) ||
             (form != NULL && strcmp(form, seen[i].form) != 0))
             fail_msg("%s: %s, expected %s", seen[i].rendered, form == NULL ? "none" : form,
                      seen[i].form == NULL ? "none" : seen[i].form);
     }
-    tool_format *format;
+    chat_format *format;
     avo_error error = {0};
-    assert_int_equal(tool_format_named("smoke", &format, &error), AVO_ERROR_NOT_FOUND);
+    assert_int_equal(chat_format_named("smoke", &format, &error), AVO_ERROR_NOT_FOUND);
     assert_non_null(strstr(error.text, "smoke"));
 }
 
-/* ---- Grammars ---- */
+/* ---- Reasoning ---- */
 
-#define TOOLS                                                                                      \
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}," \
-    "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"strict\":true}}]"
+typedef struct reasoning_case {
+    const char *answer, *text, *reasoning;
+    bool opened; /* by the prompt */
+} reasoning_case;
 
-static avo_status write_grammar(const char *form, const char *tools, tool_choice choice,
-                                tool_grammar *grammar, avo_error *error) {
-    arena arena;
-    json_value value;
-    tool_format *format;
-    arena_init(&arena, NULL, SIZE_MAX);
-    assert_ok(json_parse(&arena, text_from(tools), &value, NULL));
-    assert_ok(tool_format_named(form, &format, NULL));
-    avo_status status = tool_grammar_write(format, &value, &choice, grammar, error);
-    tool_format_close(format);
-    arena_free(&arena);
-    return status;
+static const reasoning_case reasoned[] = {
+    {"<think>\nA\nB.\n</think>\n\nYes.", "Yes.", "A\nB.", false},
+    {" \n<think>a</think>b", "b", "a", false},
+    {"[THINK]a </think> b[/THINK]c", "c", "a </think> b", false},
+    {"plain <think>x</think>", "plain <think>x</think>", "", false},
+    {"<thin air>", "<thin air>", "", false},
+    {"  leading", "  leading", "", false},
+    {"<think>cut </thi", "", "cut </thi", false},
+    {"<think>cut\n\n", "", "cut", false},
+    {"<think></think>", "", "", false},
+    {"<thi", "<thi", "", false},
+    {"a <b> </think>\n c", "c", "a <b>", true},
+    {"\n</think>c", "c", "", true},
+    {"a</think><think>b</think>", "<think>b</think>", "a", true},
+};
+
+/* In two pushes. */
+static void read_reasoning(const reasoning_case *c, bool wanted, size_t cut, char *text,
+                           char *reasoning) {
+    chat_format *format;
+    chat_parser *parser;
+    chat_delta delta;
+    chat_parser_options options = {.reasoning = wanted};
+    assert_ok(chat_format_named("hermes", &format, NULL));
+    format->reasons = c->opened;
+    assert_ok(chat_parser_open(format, &options, &parser, NULL));
+    text[0] = reasoning[0] = '\0';
+    for (int i = 0; i < 3; i++) {
+        text_view piece = i == 0 ? (text_view){c->answer, cut} : text_from(c->answer + cut);
+        if (i < 2)
+            assert_ok(chat_parser_push(parser, -1, piece, &delta, NULL));
+        else
+            assert_ok(chat_parser_finish(parser, &delta, NULL));
+        snprintf(text + strlen(text), 128 - strlen(text), "%.*s", TEXT_ARGUMENT(delta.text));
+        snprintf(reasoning + strlen(reasoning), 128 - strlen(reasoning), "%.*s",
+                 TEXT_ARGUMENT(delta.reasoning));
+    }
+    assert_int_equal(chat_parser_count(parser), 0);
+    chat_parser_close(parser);
+    chat_format_close(format);
 }
 
-static void grammars_ask_for_calls(void **state) {
+static void reasoning_is_kept_apart(void **state) {
     (void)state;
-    tool_grammar grammar;
-    avo_error error = {0};
-    assert_ok_error(
-        write_grammar("llama3", TOOLS, (tool_choice){"f", true, false}, &grammar, &error), &error);
-    assert_null(grammar.trigger);
-    assert_int_equal(grammar.kind, AVO_GRAMMAR_JSON_SCHEMA);
-    assert_string_equal(grammar.text.data,
-                        "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"f\""
-                        "},\"parameters\":{\"type\":\"object\"}},\"required\":[\"name\","
-                        "\"parameters\"],\"additionalProperties\":false}]}");
-    buffer_free(&grammar.text);
-    assert_ok(write_grammar("hermes", TOOLS, (tool_choice){NULL, true, true}, &grammar, &error));
-    assert_non_null(strstr(grammar.text.data, "\"const\":\"g\""));
-    assert_null(grammar.trigger);
-    buffer_free(&grammar.text);
-    assert_ok(write_grammar("hermes", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
-    assert_string_equal(grammar.trigger, "<tool_call>");
-    buffer_free(&grammar.text);
-    /* Openers that are special tokens, arrays, and calls without an opener. */
-    assert_ok(write_grammar("mistral", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
-    assert_string_equal(grammar.trigger, "[TOOL_CALLS]");
-    assert_non_null(strstr(grammar.text.data, "{\"type\":\"array\",\"minItems\":1,\"items\":"));
-    buffer_free(&grammar.text);
-    assert_ok(write_grammar("llama3", TOOLS, (tool_choice){NULL, false, true}, &grammar, &error));
-    assert_null(grammar.trigger);
-    buffer_free(&grammar.text);
-    assert_int_equal(write_grammar("mistral",
-                                   "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
-                                   (tool_choice){NULL, false, true}, &grammar, &error),
-                     AVO_ERROR_UNSUPPORTED);
-    /* References of a function's schema stay its own. */
-    assert_ok(write_grammar("hermes", offered, (tool_choice){"f", true, true}, &grammar, &error));
-    assert_non_null(
-        strstr(grammar.text.data, "{\"$ref\":\"#/anyOf/0/properties/arguments/$defs/whole\"}"));
-    buffer_free(&grammar.text);
-    /* Values that look like one are none; properties that are named like keywords are schemas. */
-#define LIKE "{\"$ref\":\"#/like\"}"
-    assert_ok(write_grammar(
-        "hermes",
-        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
-        "\"properties\":{\"const\":{\"$ref\":\"#/$defs/enum\"},\"a\":{\"const\":" LIKE
-        "},\"b\":{\"enum\":[[" LIKE "]],\"default\":" LIKE ",\"examples\":[" LIKE
-        "]}},\"$defs\":{\"enum\":{\"anyOf\":[{\"$ref\":\"#/properties/a\"}]}}}}}]",
-        (tool_choice){"f", true, true}, &grammar, &error));
-    static const char *const kept[] = {
-        "\"a\":{\"const\":" LIKE "}",
-        "\"b\":{\"enum\":[[" LIKE "]],\"default\":" LIKE ",\"examples\":[" LIKE "]}",
-        "\"const\":{\"$ref\":\"#/anyOf/0/properties/arguments/$defs/enum\"}",
-        "\"enum\":{\"anyOf\":[{\"$ref\":\"#/anyOf/0/properties/arguments/properties/a\"}]}"};
-    for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
-        assert_non_null(strstr(grammar.text.data, kept[i]));
-    buffer_free(&grammar.text);
-    assert_int_equal(
-        write_grammar("hermes", TOOLS, (tool_choice){"h", true, false}, &grammar, &error),
-        AVO_ERROR_ARGUMENT);
-    assert_non_null(strstr(error.text, "none is named h"));
-    assert_int_equal(
-        write_grammar("hermes", "[]", (tool_choice){NULL, true, false}, &grammar, &error),
-        AVO_ERROR_ARGUMENT);
+    char text[128], reasoning[128];
+    for (size_t i = 0; i < sizeof(reasoned) / sizeof(reasoned[0]); i++) {
+        const reasoning_case *c = &reasoned[i];
+        for (size_t cut = 0; cut <= strlen(c->answer); cut++) {
+            read_reasoning(c, true, cut, text, reasoning);
+            if (strcmp(text, c->text) != 0 || strcmp(reasoning, c->reasoning) != 0)
+                fail_msg("%s cut at %zu: text \"%s\", reasoning \"%s\"", c->answer, cut, text,
+                         reasoning);
+            read_reasoning(c, false, cut, text, reasoning); /* unless it is not asked for */
+            assert_string_equal(text, c->answer);
+            assert_string_equal(reasoning, "");
+        }
+    }
 }
 
-/* ---- Described ---- */
-
-static void tools_can_be_described(void **state) {
+/* Calls behind the span are found. */
+static void calls_follow_reasoning(void **state) {
     (void)state;
-    static const char calls[] =
-        "[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}"
-        "}"
-        ",{\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"h\"}},{}]";
-    arena arena;
-    json_value value;
-    buffer text;
-    tool_format *format;
-    arena_init(&arena, NULL, SIZE_MAX);
-    buffer_init(&text, NULL, SIZE_MAX);
-    assert_ok(tool_format_named("hermes", &format, NULL));
-    assert_false(tool_format_describes(format));
-    tool_format_close(format);
-    assert_ok(tool_format_named("described", &format, NULL));
-    assert_true(tool_format_describes(format));
-    assert_ok(json_parse(&arena, text_from(TOOLS), &value, NULL));
-    assert_ok(tool_describe(&value, &text));
-    assert_ok(buffer_terminate(&text));
-    assert_non_null(strstr(text.data, "\"name\":\"f\""));
-    assert_non_null(strstr(text.data, "<tool_call>"));
-    text.size = 0;
-    assert_ok(json_parse(&arena, text_from(calls), &value, NULL));
-    assert_ok(tool_describe_calls(&value, &text));
-    /* What is written is what is read. */
-    tool_parser *parser;
-    text_view shown;
-    assert_ok(tool_parser_open(format, NULL, &parser, NULL));
-    assert_ok(tool_parser_push(parser, -1, buffer_text(&text), &shown, NULL));
-    assert_int_equal(shown.size, 0);
-    assert_int_equal(tool_parser_count(parser), 3);
-    assert_true(text_is(tool_parser_call(parser, 0)->arguments, "{\"a\":1}"));
-    assert_true(text_is(tool_parser_call(parser, 2)->name, "h"));
-    tool_parser_close(parser);
-    tool_format_close(format);
-    buffer_free(&text);
-    arena_free(&arena);
+    static const char answer[] =
+        "<think>I call <tool_call>.</think><tool_call>{\"name\":\"f\"}</tool_call>";
+    chat_format *format;
+    chat_parser *parser;
+    chat_delta delta;
+    chat_parser_options options = {.calls = true, .reasoning = true};
+    assert_ok(chat_format_named("hermes", &format, NULL));
+    assert_ok(chat_parser_open(format, &options, &parser, NULL));
+    assert_ok(chat_parser_push(parser, -1, text_from(answer), &delta, NULL));
+    assert_true(text_is(delta.reasoning, "I call <tool_call>."));
+    assert_int_equal(delta.text.size, 0);
+    assert_int_equal(chat_parser_count(parser), 1);
+    assert_true(text_is(chat_parser_call(parser, 0)->name, "f"));
+    chat_parser_close(parser);
+    chat_format_close(format);
 }
 
 int main(void) {
@@ -528,7 +490,7 @@ int main(void) {
                                        cmocka_unit_test(too_many_calls_are_text),
                                        cmocka_unit_test(what_was_told_stays),
                                        cmocka_unit_test(forms_are_seen_in_what_templates_write),
-                                       cmocka_unit_test(grammars_ask_for_calls),
-                                       cmocka_unit_test(tools_can_be_described)};
-    return cmocka_run_group_tests_name("server/tool_calls", tests, NULL, NULL);
+                                       cmocka_unit_test(reasoning_is_kept_apart),
+                                       cmocka_unit_test(calls_follow_reasoning)};
+    return cmocka_run_group_tests_name("chat/parser", tests, NULL, NULL);
 }

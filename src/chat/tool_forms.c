@@ -1,5 +1,5 @@
 /* The forms that are known. */
-#include "server/tool_int.h"
+#include "chat/tool_int.h"
 
 #define BAR  "\xef\xbd\x9c" /* U+FF5C */
 #define LOW  "\xe2\x96\x81" /* U+2581 */

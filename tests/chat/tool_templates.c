@@ -1,9 +1,9 @@
-/* server/tool_calls over real chat templates: each is rendered with a tool and a call of it, and
+/* chat/format over real chat templates: each is rendered with a tool and a call of it, and
  * shows the form that it must; what it rendered is then read back as that call. Skipped without the
  * shared data. */
 #include "support/template_cases.h"
 
-#include "server/tool_calls.h"
+#include "chat/tool_int.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,8 +93,8 @@ static void render(const char *path, const char *conversation, rendering *r) {
 /* What the template wrote for the call, read as an answer: the call. Texts around it do not matter
  * here; instructions before the user's turn do not count. */
 static void read_back(const expectation *e, text_view text) {
-    tool_format *format;
-    tool_parser *parser;
+    chat_format *format;
+    chat_parser *parser;
     arena arena;
     json_value tools;
     const char *look = memmem(text.data, text.size, "Look.", 5);
@@ -115,16 +115,16 @@ static void read_back(const expectation *e, text_view text) {
         rest = (text_view){begin, rest.size - (size_t)(begin - rest.data)};
     arena_init(&arena, NULL, SIZE_MAX);
     assert_ok(json_parse(&arena, text_from(TOOLS), &tools, NULL));
-    tool_parser_options options = {.tools = &tools};
-    assert_ok(tool_format_named(e->form, &format, NULL));
-    assert_ok(tool_parser_open(format, &options, &parser, NULL));
-    text_view shown;
-    assert_ok(tool_parser_push(parser, -1, rest, &shown, NULL));
-    assert_ok(tool_parser_finish(parser, &shown, NULL));
-    if (tool_parser_count(parser) != 1)
-        fail_msg("%s: %zu calls in %.*s", e->name, tool_parser_count(parser), (int)rest.size,
+    chat_parser_options options = {.calls = true, .tools = &tools};
+    assert_ok(chat_format_named(e->form, &format, NULL));
+    assert_ok(chat_parser_open(format, &options, &parser, NULL));
+    chat_delta shown;
+    assert_ok(chat_parser_push(parser, -1, rest, &shown, NULL));
+    assert_ok(chat_parser_finish(parser, &shown, NULL));
+    if (chat_parser_count(parser) != 1)
+        fail_msg("%s: %zu calls in %.*s", e->name, chat_parser_count(parser), (int)rest.size,
                  rest.data);
-    const tool_call *call = tool_parser_call(parser, 0);
+    const tool_call *call = chat_parser_call(parser, 0);
     json_value arguments;
     assert_true(text_is(call->name, "look_up"));
     assert_ok(json_parse(&arena, call->arguments, &arguments, NULL));
@@ -132,8 +132,8 @@ static void read_back(const expectation *e, text_view text) {
     if (what == NULL || what->kind != JSON_STRING || !text_is(what->string, VALUE) || n == NULL ||
         n->kind != JSON_INTEGER || n->integer != 42)
         fail_msg("%s: %.*s", e->name, TEXT_ARGUMENT(call->arguments));
-    tool_parser_close(parser);
-    tool_format_close(format);
+    chat_parser_close(parser);
+    chat_format_close(format);
     arena_free(&arena);
 }
 
@@ -151,7 +151,7 @@ static bool check(const expectation *e) {
         if (!r[i].good || form != NULL)
             continue;
         listed = listed || memmem(text.data, text.size, "look_up", 7) != NULL;
-        form = tool_format_seen(text, VALUE);
+        form = tool_form_seen(text, VALUE, NULL);
         called = form != NULL && memmem(text.data, text.size, VALUE, strlen(VALUE)) != NULL;
         if (called)
             read_back(&(expectation){e->name, form}, text);
@@ -159,7 +159,7 @@ static bool check(const expectation *e) {
     for (size_t i = 0; i < 2; i++)
         chat_template_output_free(&r[i].output);
     if (form == NULL && !listed)
-        form = "described"; /* as tool_format_open does */
+        form = "described"; /* as chat_format_open does */
     print_message("%-48s %s%s\n", e->name, form == NULL ? "not known" : form,
                   called ? ", read back" : "");
     bool same = e->form == NULL ? form == NULL : form != NULL && strcmp(form, e->form) == 0;
@@ -179,5 +179,5 @@ static void every_template_shows_its_form(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_template_shows_its_form)};
-    return cmocka_run_group_tests_name("server/tool_templates", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("chat/tool_templates", tests, NULL, NULL);
 }

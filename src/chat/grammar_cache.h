@@ -1,7 +1,7 @@
 /* Grammars that requests share: compiled once, kept while there is room, the one that was used
  * longest ago goes first. Any thread. */
-#ifndef AVO_SERVER_GRAMMAR_CACHE_H
-#define AVO_SERVER_GRAMMAR_CACHE_H
+#ifndef AVO_CHAT_GRAMMAR_CACHE_H
+#define AVO_CHAT_GRAMMAR_CACHE_H
 
 #include "base/status.h"
 
