@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/options.h"
+#include "base/value.h"
 
 #include <string.h>
 #include <time.h>
@@ -163,28 +164,17 @@ avo_status model_encode_chat(const avo_model *model, encoder *encoder, const avo
                              avo_error *error) {
     avo_chat_options own = AVO_CHAT_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_chat_options", error));
-    arena arena;
-    json_value given;
-    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
     chat_template_output rendered;
     chat_template_output_init(&rendered, model->allocator);
     model_chat chat = {.messages = messages,
                        .message_count = message_count,
+                       .variables = own.variables == NULL ? NULL : value_tree(own.variables),
                        .no_generation_prompt = own.no_generation_prompt,
                        .now = own.now};
-    avo_status status = AVO_OK;
-    if (own.variables != NULL) {
-        status = json_parse(&arena, text_from(own.variables), &given, error);
-        if (status != AVO_OK)
-            status = status_prefix(error, status, "template variables");
-        chat.variables = &given;
-    }
-    if (status == AVO_OK)
-        status = model_render_chat(model, &chat, &rendered, error);
+    avo_status status = model_render_chat(model, &chat, &rendered, error);
     if (status == AVO_OK)
         status = encode_chat(model, encoder, &rendered, ids, error);
     chat_template_output_free(&rendered);
-    arena_free(&arena);
     return status;
 }
 

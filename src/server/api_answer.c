@@ -2,6 +2,7 @@
 #include "server/api_answer.h"
 
 #include "base/clock.h"
+#include "base/value.h"
 #include "server/api_helpers.h"
 #include "server/keys.h"
 
@@ -204,10 +205,7 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
     avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
     chat.variables = g->variables;
     avo_request request = AVO_REQUEST_INIT;
-    avo_message none = {"user", ""}; /* the variables have the messages */
     if (g->variables != NULL) {
-        request.messages = &none;
-        request.message_count = 1;
         request.chat = &chat;
     } else {
         const api_prompt *prompt = &g->prompts[c->prompt];
@@ -579,7 +577,7 @@ static bool open_choice(answer *a, uint32_t index) {
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
     chat_parser_options parsing = {.calls = true,
-                                   .tools = g->tools,
+                                   .tools = g->tools == NULL ? NULL : value_tree(g->tools),
                                    .eager = g->stream || a->writer->in_order,
                                    .only = g->only_opener};
     return !g->calls || chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;

@@ -72,7 +72,7 @@ typedef struct generation {
 
     api_prompt *prompts;   /* completions, embeddings */
     size_t prompt_count;   /* 1 for conversations */
-    const char *variables; /* conversations: for the template, as JSON */
+    avo_value *variables;  /* conversations: for the template; NULL: there are prompts */
     const char *last_text; /* of the conversation */
 
     uint32_t n;       /* answers of each prompt that are told */
@@ -90,7 +90,7 @@ typedef struct generation {
     chat_constraint constraint;
     bool calls; /* tool calls are looked for in the answer */
     bool parallel_calls;
-    const json_value *tools;                   /* as templates get them; NULL: none */
+    avo_value *tools;                          /* of `calls`, as templates get them */
     const char *only_opener;                   /* of chat_parser_options */
     const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
     const char *instructions, *format_json, *metadata_json;

@@ -1,6 +1,7 @@
 /* A body becomes a request: what all families of endpoints have in common. */
 #include "server/api_int.h"
 
+#include "base/value.h"
 #include "server/keys.h"
 
 #include <math.h>
@@ -308,7 +309,13 @@ static bool read_turns(const api_values *values, chat_turns *turns, generation *
                            g->family == FAMILY_RESPONSE ? values->input : values->messages, wrong);
 }
 
-static bool copy_json(const json_value *value, arena *arena, const char **out, api_fault *fault);
+static bool keep_value(const json_value *value, generation *g, avo_value **out, api_fault *fault) {
+    bool limit_hit = false;
+    if (value_copy(value, NULL, g->arena.limit_bytes, &limit_hit, out, NULL) == AVO_OK)
+        return true;
+    g->arena.limit_hit = g->arena.limit_hit || limit_hit;
+    return fault_no_memory(fault);
+}
 
 /* What is kept of the prompt: everything else goes with the body. */
 static bool keep_prompt(const chat_prompt *prompt, const chat_turns *turns, generation *g,
@@ -319,18 +326,10 @@ static bool keep_prompt(const chat_prompt *prompt, const chat_turns *turns, gene
     g->parallel_calls = prompt->parallel_calls;
     g->only_opener = prompt->only_opener;
     g->last_text = arena_copy_text(&g->arena, last.data, last.size);
-    const char *tools = NULL;
     if (g->last_text == NULL)
         return fault_no_memory(fault);
-    if (!copy_json(&prompt->variables, &g->arena, &g->variables, fault) ||
-        !copy_json(prompt->tools, &g->arena, &tools, fault))
-        return false;
-    if (tools == NULL)
-        return true;
-    json_value *kept = arena_take(&g->arena, sizeof(*kept));
-    g->tools = kept;
-    return (kept != NULL && json_parse(&g->arena, text_from(tools), kept, NULL) == AVO_OK) ||
-           fault_no_memory(fault);
+    return keep_value(&prompt->variables, g, &g->variables, fault) &&
+           (!prompt->calls || keep_value(prompt->tools, g, &g->tools, fault));
 }
 
 static bool read_conversation(api *api, const api_values *values, generation *g, arena *scratch,
@@ -515,6 +514,8 @@ bool generation_read(api *api, api_family family, const server_key *key, text_vi
 void generation_free(generation *g) {
     if (g == NULL)
         return;
+    avo_value_close(g->variables);
+    avo_value_close(g->tools);
     arena_free(&g->arena);
     free(g);
 }

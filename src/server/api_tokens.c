@@ -1,6 +1,8 @@
 /* /tokenize and /detokenize, with the names of llama.cpp's fields and of vLLM's. */
 #include "server/api_helpers.h"
 
+#include "base/value.h"
+
 static int32_t *ids_of(buffer *ids) {
     return (int32_t *)(void *)ids->data;
 }
@@ -29,8 +31,7 @@ bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, a
 
 bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buffer *ids,
                        api_fault *fault) {
-    avo_message none = {"user", ""}; /* the variables have the messages */
-    size_t bytes = strlen(g->variables);
+    size_t bytes = value_text_bytes(g->variables);
     if (bytes > API_TOKENIZE_BYTES_MAX)
         return fault_set(fault, 400, "messages", "string_above_max_length",
                          "messages: %zu bytes; at most %zu are counted", bytes,
@@ -45,8 +46,8 @@ bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buff
         ids->size = 0;
         if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
             return fault_no_memory(fault);
-        avo_status status = avo_chat_tokenize(api->model, &none, 1, &options, ids_of(ids), capacity,
-                                              &count, &error);
+        avo_status status =
+            avo_chat_tokenize(api->model, NULL, 0, &options, ids_of(ids), capacity, &count, &error);
         if (status == AVO_OK) {
             ids->size = count * sizeof(int32_t);
             return true;
