@@ -1,7 +1,7 @@
 /* Bodies of every endpoint on any bytes: what is read keeps its bounds. The first byte chooses the
  * endpoint. The model is a corpus file without a tokenizer: conversations are read and checked
  * whole before that is noticed. */
-#include "server/api_int.h"
+#include "server/api/api_int.h"
 
 #include <stdlib.h>
 

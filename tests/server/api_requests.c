@@ -2,7 +2,7 @@
  * range; prompts, messages and their other forms; what is refused names its field. */
 #include "support/support.h"
 
-#include "server/api_int.h"
+#include "server/api/api_int.h"
 #include "support/tiny_model.h"
 
 #include <math.h>
