@@ -105,18 +105,18 @@ void adapters_forget(api *api) {
 /* ---- Of a request ---- */
 
 static bool add_adapter(api *api, const char *name, double weight, const char *param,
-                        const server_key *key, generation *g, api_fault *fault) {
+                        const server_key *key, api_request *r, api_fault *fault) {
     if (!adapter_known(api, name) || !server_key_allows_adapter(key, name))
         return unknown(api, name, param, key, fault);
-    if (g->adapter_count >= AVO_ADAPTERS_MAX)
+    if (r->submit.named_adapter_count >= AVO_ADAPTERS_MAX)
         return FAULT_FIELD(fault, param, "%s: more than %d adapters", param, AVO_ADAPTERS_MAX);
-    for (size_t i = 0; i < g->adapter_count; i++)
-        if (strcmp(g->adapters[i].name, name) == 0)
+    for (size_t i = 0; i < r->submit.named_adapter_count; i++)
+        if (strcmp(r->adapters[i].name, name) == 0)
             return FAULT_FIELD(fault, param, "%s: \"%s\" stands there twice", param, name);
-    const char *copy = arena_copy_text(&g->arena, name, strlen(name));
+    const char *copy = arena_copy_text(&r->arena, name, strlen(name));
     if (copy == NULL)
         return fault_no_memory(fault);
-    g->adapters[g->adapter_count++] = (avo_named_adapter){copy, (float)weight};
+    r->adapters[r->submit.named_adapter_count++] = (avo_named_adapter){copy, (float)weight};
     return true;
 }
 
@@ -129,7 +129,7 @@ static bool is_list(const json_value *value, const char *param, api_fault *fault
     return true;
 }
 
-static bool read_weighted(api *api, const json_value *list, const server_key *key, generation *g,
+static bool read_weighted(api *api, const json_value *list, const server_key *key, api_request *r,
                           api_fault *fault) {
     if (!is_list(list, "adapters", fault))
         return false;
@@ -142,12 +142,12 @@ static bool read_weighted(api *api, const json_value *list, const server_key *ke
         if (name == NULL)
             return fault_set(fault, 400, "adapters", "missing_required_parameter",
                              "adapters: an entry is an object with a name");
-        if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &g->arena, &text, fault) ||
+        if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &r->arena, &text, fault) ||
             (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)))
             return false;
         if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
             continue;
-        if (!add_adapter(api, text, number, "adapters", key, g, fault))
+        if (!add_adapter(api, text, number, "adapters", key, r, fault))
             return false;
     }
     return true;
@@ -189,7 +189,7 @@ static bool no_number(const char *list, size_t index, int64_t id, api_fault *fau
     return FAULT_FIELD(fault, param, "%s: there is no adapter %lld", param, (long long)id);
 }
 
-static bool read_numbered(api *api, const json_value *list, const server_key *key, generation *g,
+static bool read_numbered(api *api, const json_value *list, const server_key *key, api_request *r,
                           api_fault *fault) {
     if (!is_list(list, "lora", fault))
         return false;
@@ -198,17 +198,17 @@ static bool read_numbered(api *api, const json_value *list, const server_key *ke
         double scale = 0.0;
         if (!read_scale(&list->array.items[i], "lora", i, &id, &scale, fault))
             return false;
-        const char *name = name_of(api, id, &g->arena);
+        const char *name = name_of(api, id, &r->arena);
         if (name == NULL)
             return no_number("lora", i, id, fault);
-        if (scale != 0.0 && !add_adapter(api, name, scale, "lora", key, g, fault))
+        if (scale != 0.0 && !add_adapter(api, name, scale, "lora", key, r, fault))
             return false;
     }
     return true;
 }
 
 /* What POST /lora-adapters has set, for requests that choose nothing. */
-static bool add_defaults(api *api, const server_key *key, generation *g, api_fault *fault) {
+static bool add_defaults(api *api, const server_key *key, api_request *r, api_fault *fault) {
     avo_named_adapter wanted[AVO_ADAPTERS_MAX];
     size_t count = 0;
     bool good = true;
@@ -217,7 +217,7 @@ static bool add_defaults(api *api, const server_key *key, generation *g, api_fau
         const numbered_adapter *adapter = &api->adapters[i];
         if (adapter->scale == 0.0)
             continue;
-        wanted[count].name = arena_copy_text(&g->arena, adapter->name, strlen(adapter->name));
+        wanted[count].name = arena_copy_text(&r->arena, adapter->name, strlen(adapter->name));
         wanted[count].weight = (float)adapter->scale;
         good = good && wanted[count++].name != NULL;
     }
@@ -226,34 +226,31 @@ static bool add_defaults(api *api, const server_key *key, generation *g, api_fau
         return fault_no_memory(fault);
     for (size_t i = 0; i < count; i++) /* a key that may not use one has the base without it */
         if (adapter_known(api, wanted[i].name) && server_key_allows_adapter(key, wanted[i].name) &&
-            !add_adapter(api, wanted[i].name, (double)wanted[i].weight, "model", key, g, fault))
+            !add_adapter(api, wanted[i].name, (double)wanted[i].weight, "model", key, r, fault))
             return false;
     return true;
 }
 
-bool adapters_read(api *api, const api_values *values, const server_key *key, generation *g,
-                   api_fault *fault) {
+bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *fault) {
     const char *base = api->options->model_name;
-    const char *model = values->model == NULL || values->model[0] == '\0' ? base : values->model;
-    g->model = arena_copy_text(&g->arena, model, strlen(model));
-    if (g->model == NULL)
-        return fault_no_memory(fault);
-    bool chosen = strcmp(model, base) != 0;
-    if (chosen && !add_adapter(api, model, 1.0, "model", key, g, fault))
+    const json_value *weighted = api_field_of(r, "adapters"), *numbered = api_field_of(r, "lora");
+    if (r->model == NULL || r->model[0] == '\0')
+        r->model = base; /* outlives all requests */
+    bool chosen = strcmp(r->model, base) != 0;
+    if (chosen && !add_adapter(api, r->model, 1.0, "model", key, r, fault))
         return false;
-    if ((values->adapters != NULL || values->lora != NULL) && chosen)
-        return FAULT_FIELD(fault, values->adapters != NULL ? "adapters" : "lora",
+    if ((weighted != NULL || numbered != NULL) && chosen)
+        return FAULT_FIELD(fault, weighted != NULL ? "adapters" : "lora",
                            "an adapter is chosen by model already");
-    if (values->adapters != NULL && !read_weighted(api, values->adapters, key, g, fault))
+    if (weighted != NULL && !read_weighted(api, weighted, key, r, fault))
         return false;
-    if (values->lora != NULL && !read_numbered(api, values->lora, key, g, fault))
+    if (numbered != NULL && !read_numbered(api, numbered, key, r, fault))
         return false;
-    if (!chosen && values->adapters == NULL && values->lora == NULL &&
-        !add_defaults(api, key, g, fault))
+    if (!chosen && weighted == NULL && numbered == NULL && !add_defaults(api, key, r, fault))
         return false;
     bool adapted = false; /* with next to no weight the base answers */
-    for (size_t i = 0; i < g->adapter_count; i++)
-        adapted = adapted || fabsf(g->adapters[i].weight) >= ADAPTER_WEIGHT_MIN;
+    for (size_t i = 0; i < r->submit.named_adapter_count; i++)
+        adapted = adapted || fabsf(r->adapters[i].weight) >= ADAPTER_WEIGHT_MIN;
     if (!adapted && !server_key_allows_adapter(key, NULL))
         return fault_set(fault, 403, "model", "model_not_allowed",
                          "this key may not use the base model %s", base);
@@ -264,20 +261,26 @@ bool adapters_read(api *api, const api_values *values, const server_key *key, ge
 
 typedef struct load_job {
     exchange *exchange;
-    char *name, *path; /* path NULL: unload */
+    api_request *request; /* without a path: unload */
 } load_job;
+
+static void load_close(load_job *job) {
+    exchange_release(job->exchange);
+    api_request_free(job->request);
+    free(job);
+}
 
 static void load_run(api *api, void *context) {
     load_job *job = context;
+    const char *name = job->request->lora_name, *path = job->request->lora_path;
     avo_error error = {0};
-    avo_status status = job->path != NULL
-                            ? avo_registry_load(api->registry, job->name, job->path, 0, &error)
-                            : avo_registry_unload(api->registry, job->name, &error);
+    avo_status status = path != NULL ? avo_registry_load(api->registry, name, path, 0, &error)
+                                     : avo_registry_unload(api->registry, name, &error);
     if (status != AVO_OK) {
         unsigned http = status == AVO_ERROR_NOT_FOUND || status == AVO_ERROR_IO  ? 404
                         : status == AVO_ERROR_MEMORY || status == AVO_ERROR_FULL ? 503
                                                                                  : 400;
-        exchange_fail(job->exchange, http, job->path != NULL ? "lora_path" : "lora_name",
+        exchange_fail(job->exchange, http, path != NULL ? "lora_path" : "lora_name",
                       http == 404 ? "not_found" : NULL, "%s", error.text);
     } else {
         pthread_mutex_lock(&api->lock);
@@ -285,71 +288,45 @@ static void load_run(api *api, void *context) {
         pthread_mutex_unlock(&api->lock);
         char text[API_NAME_BYTES_MAX + 64];
         int length = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.",
-                              job->name, job->path != NULL ? "added" : "removed");
+                              name, path != NULL ? "added" : "removed");
         exchange_send(job->exchange, 200, "text/plain; charset=utf-8",
                       (text_view){text, (size_t)length});
-        snprintf(text, sizeof(text), "adapter %s %s", job->name,
-                 job->path != NULL ? "loaded" : "unloaded");
+        snprintf(text, sizeof(text), "adapter %s %s", name, path != NULL ? "loaded" : "unloaded");
         api->host.say(api->host.context, text);
     }
-    exchange_release(job->exchange);
-    free(job->name);
-    free(job->path);
-    free(job);
+    load_close(job);
 }
 
-static bool read_load(api *api, exchange *exchange, api_body body, load_job **out,
-                      api_fault *fault) {
-    arena scratch;
-    json_value root = {0};
-    api_values values;
-    load_job *job = NULL;
-    bool good = api_parse_body(exchange_asked(exchange)->body, &scratch, &root, fault) &&
-                api_values_read(&root, body, &scratch, &values, fault);
-    if (good && api->registry == NULL)
-        good = fault_set(fault, 400, NULL, "no_adapters",
-                         "this server was started without a "
-                         "folder of adapters");
-    if (good &&
-        (values.lora_name[0] == '\0' || strcmp(values.lora_name, api->options->model_name) == 0 ||
-         strcmp(values.lora_name, ADAPTER_BASE) == 0))
-        good = FAULT_FIELD(fault, "lora_name",
+static bool check_load(const api *api, const api_request *r, api_fault *fault) {
+    if (api->registry == NULL)
+        return fault_set(fault, 400, NULL, "no_adapters",
+                         "this server was started without a folder of adapters");
+    if (r->lora_name[0] == '\0' || strcmp(r->lora_name, api->options->model_name) == 0 ||
+        strcmp(r->lora_name, ADAPTER_BASE) == 0)
+        return FAULT_FIELD(fault, "lora_name",
                            "lora_name: it must be neither empty nor the base model's name nor "
                            "\"" ADAPTER_BASE "\", which means the base model");
-    if (good) {
-        job = calloc(1, sizeof(*job));
-        char *name = strdup(values.lora_name);
-        char *path = body == BODY_LOAD ? strdup(values.lora_path) : NULL;
-        good = job != NULL && name != NULL && (body != BODY_LOAD || path != NULL);
-        if (good) {
-            *job = (load_job){NULL, name, path};
-        } else {
-            free(job);
-            free(name);
-            free(path);
-            (void)fault_no_memory(fault);
-        }
-    }
-    arena_free(&scratch);
-    *out = job;
-    return good;
+    return true;
 }
 
 /* Files are read by a helper: the few threads of the connections do not wait for disks. */
 static void change(api *api, exchange *exchange, api_body body) {
     api_fault fault = {0};
+    api_request *r = NULL;
     load_job *job = NULL;
-    if (!read_load(api, exchange, body, &job, &fault)) {
+    bool good = api_request_open(api, body, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+                check_load(api, r, &fault);
+    if (good && (job = calloc(1, sizeof(*job))) == NULL)
+        good = fault_no_memory(&fault);
+    if (!good) {
+        api_request_free(r);
         api_fail(exchange, &fault);
         return;
     }
-    job->exchange = exchange_share(exchange);
+    *job = (load_job){exchange_share(exchange), r};
     if (helper_start(api, load_run, job))
         return;
-    exchange_release(job->exchange);
-    free(job->name);
-    free(job->path);
-    free(job);
+    load_close(job);
     exchange_refuse(exchange, 503, 1.0, "other adapters are being loaded");
 }
 

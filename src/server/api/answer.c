@@ -30,7 +30,7 @@ static void answer_release(answer *a) {
     free(a->segments);
     buffer_free(&a->entries);
     buffer_free(&a->out);
-    generation_free(a->g);
+    api_request_free(a->request);
     exchange_release(a->exchange);
     pthread_mutex_destroy(&a->lock);
     free(a);
@@ -58,7 +58,7 @@ static void on_gone(void *context) {
 
 static void tell_usage(answer *a) {
     answer_usage usage = usage_of(a);
-    exchange_usage told = {.model = a->g->model,
+    exchange_usage told = {.model = a->request->model,
                            .prompt_tokens = (uint32_t)usage.prompt_tokens,
                            .reused_tokens = (uint32_t)usage.cached_tokens,
                            .new_tokens = (uint32_t)usage.new_tokens,
@@ -92,11 +92,12 @@ static void look_at_deadline(answer *a) {
     uint32_t late = 0;
     for (uint32_t i = 0; i < a->choice_count; i++)
         late += is_late(&a->choices[i]);
-    bool nothing = late == a->choice_count || (late > 0 && a->g->pooling != AVO_POOLING_NONE);
+    bool nothing =
+        late == a->choice_count || (late > 0 && a->request->submit.pooling != AVO_POOLING_NONE);
     if (nothing && a->fault.status == 0)
         (void)fault_set(&a->fault, 504,
-                        a->g->first_token_deadline > 0.0 ? "first_token_deadline_ms"
-                                                         : "deadline_ms",
+                        a->request->submit.first_token_deadline > 0.0 ? "first_token_deadline_ms"
+                                                                      : "deadline_ms",
                         "deadline_exceeded", "the deadline passed before the first token");
 }
 
@@ -147,12 +148,12 @@ static void answer_fail(answer *a) {
 
 /* ---- Submission ---- */
 
-static const char *prompt_param(const generation *g) {
-    switch (g->family) {
-    case FAMILY_COMPLETION:
+static const char *prompt_param(const api_request *r) {
+    switch (r->body) {
+    case BODY_COMPLETION:
         return "prompt";
-    case FAMILY_RESPONSE:
-    case FAMILY_EMBEDDING:
+    case BODY_RESPONSE:
+    case BODY_EMBEDDING:
         return "input";
     default:
         return "messages";
@@ -164,7 +165,7 @@ static bool on_event(void *context, const avo_event *event);
 /* On a tokenizer thread of the scheduler, which has room for the request. */
 static avo_status open_grammar(void *context, avo_grammar **grammar, avo_error *error) {
     answer *a = ((choice *)context)->answer;
-    const chat_constraint *constraint = &a->g->constraint;
+    const chat_constraint *constraint = &a->request->constraint;
     avo_status status = chat_constraint_open(a->api->grammars, constraint, grammar, error);
     if (status == AVO_OK)
         return AVO_OK;
@@ -192,49 +193,34 @@ typedef struct answer_deadlines {
 } answer_deadlines;
 
 static bool deadlines_hold(const answer *a, answer_deadlines *left) {
-    double first = a->spoken ? 0.0 : a->g->first_token_deadline;
-    return time_left(a, first, &left->first_token) && time_left(a, a->g->deadline, &left->whole);
+    double first = a->spoken ? 0.0 : a->request->submit.first_token_deadline;
+    return time_left(a, first, &left->first_token) &&
+           time_left(a, a->request->submit.deadline, &left->whole);
 }
 
 static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds,
                          avo_error *error) {
     answer *a = c->answer;
-    const generation *g = a->g;
-    avo_sampling sampling = g->sampling;
-    sampling.seed += c->index % g->best_of;
-    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
-    chat.variables = g->variables;
-    avo_request request = AVO_REQUEST_INIT;
-    if (g->variables != NULL) {
-        request.chat = &chat;
+    const api_request *r = a->request;
+    avo_request request = r->submit;
+    avo_sampling sampling = r->sampling;
+    sampling.seed += c->index % r->best_of;
+    request.sampling = &sampling;
+    if (r->prompts == NULL) {
+        request.chat = &r->chat;
     } else {
-        const api_prompt *prompt = &g->prompts[c->prompt];
+        const api_prompt *prompt = &r->prompts[c->prompt];
         request.tokens = prompt->tokens;
         request.token_count = prompt->token_count;
         request.text = prompt->text;
         request.text_flags = AVO_TOKENIZE_BEGIN;
     }
-    request.named_adapters = g->adapter_count > 0 ? g->adapters : NULL;
-    request.named_adapter_count = g->adapter_count;
-    request.max_new_tokens = g->max_tokens;
-    request.sampling = &sampling;
-    request.stop = g->stop_count > 0 ? (const char *const *)g->stop : NULL;
-    request.stop_count = g->stop_count;
-    request.stop_tokens = g->stop_token_count > 0 ? g->stop_tokens : NULL;
-    request.stop_token_count = g->stop_token_count;
-    request.ignore_end = g->ignore_eos;
-    request.tenant = g->tenant[0] == '\0' ? NULL : g->tenant;
-    request.priority = g->priority;
     request.first_token_deadline = left.first_token;
     request.deadline = left.whole;
-    request.cache_salt = g->cache_salt;
-    if (g->constraint.param != NULL) {
+    if (r->constraint.param != NULL) {
         request.open_grammar = open_grammar;
         request.open_grammar_context = c;
     }
-    request.prompt_logprobs = g->echo && g->logprobs;
-    request.no_answer = g->no_answer;
-    request.pooling = g->pooling;
     request.on_event = on_event;
     request.on_event_context = c;
     uint64_t number = 0;
@@ -248,8 +234,8 @@ static avo_status submit(choice *c, answer_deadlines left, double *retry_seconds
 /* Choices of one prompt wait until the first has it computed and find its pages: four answers of
  * 32 tokens to 521 take 1.03 s, four requests at once 1.30 s (smollm2, two Zen 4 cores). */
 static bool may_submit(const answer *a, const choice *c) {
-    return c->state == CHOICE_HELD &&
-           (c->index % a->g->best_of == 0 || a->choices[c->index - c->index % a->g->best_of].begun);
+    return c->state == CHOICE_HELD && (c->index % a->request->best_of == 0 ||
+                                       a->choices[c->index - c->index % a->request->best_of].begun);
 }
 
 /* There is no time for it: it ends without having been begun. The lock is held. */
@@ -291,7 +277,7 @@ static void pump(answer *a) {
                    (a->in_flight > 0 || (a->over > 0 && retry > 0.0 && wait_for_room(a)))) {
             return;
         } else {
-            fault_from_error(&a->fault, &error, prompt_param(a->g));
+            fault_from_error(&a->fault, &error, prompt_param(a->request));
             a->retry_seconds = status == AVO_ERROR_FULL ? fmax(retry, 0.01) : 0.0;
             answer_fail(a);
         }
@@ -301,7 +287,7 @@ static void pump(answer *a) {
 /* ---- Events ---- */
 
 static avo_status begin_stream(answer *a) {
-    if (!a->g->stream || a->streaming)
+    if (!a->request->stream || a->streaming)
         return AVO_OK;
     exchange_set_header(a->exchange, "Cache-Control", "no-cache");
     exchange_set_header(a->exchange, "X-Accel-Buffering", "no");
@@ -333,7 +319,7 @@ static avo_status add_text(choice *c, text_view text) {
 /* What has come of calls since the last time: of the one that is being told, or of all. */
 static avo_status tell_calls(choice *c, bool all) {
     answer *a = c->answer;
-    size_t most = a->g->parallel_calls ? SIZE_MAX : 1;
+    size_t most = a->request->parallel_calls ? SIZE_MAX : 1;
     while (in_pieces(a) && (all || c->call_open) && c->calls_told < most) {
         const tool_call *call = choice_call(c, c->calls_told);
         if (call == NULL)
@@ -375,10 +361,10 @@ static avo_status take_text(choice *c, int32_t token, text_view text) {
 /* The prompt in front of the answer. */
 static avo_status echo_prompt(choice *c) {
     answer *a = c->answer;
-    if (!a->g->echo || c->echoed)
+    if (!a->request->echo || c->echoed)
         return AVO_OK;
     c->echoed = true;
-    const api_prompt *prompt = &a->g->prompts[c->prompt];
+    const api_prompt *prompt = &a->request->prompts[c->prompt];
     if (prompt->text != NULL)
         return add_text(c, text_from(prompt->text));
     buffer text;
@@ -405,7 +391,7 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
         c->tokens_seen++;
         if (isfinite(token->logprob))
             c->logprob_sum += (double)token->logprob;
-        if (a->g->logprobs)
+        if (a->request->logprobs)
             AVO_TRY(a->writer->token(a, c, token));
     }
     return take_text(c, token->token, (text_view){token->text, token->text_bytes});
@@ -413,7 +399,7 @@ static avo_status on_token(choice *c, const avo_token_event *token) {
 
 static avo_status close_choice(choice *c) {
     answer *a = c->answer;
-    if (c->closed || a->g->pooling != AVO_POOLING_NONE)
+    if (c->closed || a->request->submit.pooling != AVO_POOLING_NONE)
         return AVO_OK;
     c->closed = true;
     AVO_TRY(begin_stream(a));
@@ -435,7 +421,7 @@ static avo_status on_finished(choice *c, const avo_result *result) {
     }
     if (is_late(c) && !a->streaming) /* whether there will be a stream is not known yet */
         return AVO_OK;
-    if (a->g->pooling != AVO_POOLING_NONE)
+    if (a->request->submit.pooling != AVO_POOLING_NONE)
         return a->writer->vector(a, c, result);
     return close_choice(c);
 }
@@ -444,7 +430,8 @@ static avo_status take_event(choice *c, const avo_event *event) {
     answer *a = c->answer;
     switch (event->kind) {
     case AVO_EVENT_PROMPT:
-        return a->g->logprobs && a->g->echo ? a->writer->token(a, c, event->token) : AVO_OK;
+        return a->request->logprobs && a->request->echo ? a->writer->token(a, c, event->token)
+                                                        : AVO_OK;
     case AVO_EVENT_TOKEN:
         return on_token(c, event->token);
     case AVO_EVENT_FINISHED:
@@ -455,7 +442,7 @@ static avo_status take_event(choice *c, const avo_event *event) {
             return a->streaming ? close_choice(c) : AVO_OK;
         }
         if (a->fault.status == 0)
-            fault_from_error(&a->fault, event->error, prompt_param(a->g));
+            fault_from_error(&a->fault, event->error, prompt_param(a->request));
         break;
     case AVO_EVENT_PREFILL: /* avo_generate's alone */
         break;
@@ -490,7 +477,7 @@ static bool on_event(void *context, const avo_event *event) {
         a->over++;
         a->in_flight--;
     }
-    if (last || (fresh && a->g->best_of > 1))
+    if (last || (fresh && a->request->best_of > 1))
         pump(a);
     bool finished = a->over == a->choice_count && !a->done;
     if (finished)
@@ -568,35 +555,35 @@ static bool wait_for_room(answer *a) {
 
 static bool open_choice(answer *a, uint32_t index) {
     choice *c = &a->choices[index];
-    const generation *g = a->g;
+    const api_request *r = a->request;
     c->answer = a;
     c->index = index;
-    c->prompt = index / g->best_of;
+    c->prompt = index / r->best_of;
     atomic_init(&c->number, 0);
     buffer_init(&c->text, NULL, API_ANSWER_BYTES_MAX);
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
     chat_parser_options parsing = {.calls = true,
-                                   .tools = g->tools == NULL ? NULL : value_tree(g->tools),
-                                   .eager = g->stream || a->writer->in_order,
-                                   .only = g->only_opener};
-    return !g->calls || chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;
+                                   .tools = r->tools == NULL ? NULL : value_tree(r->tools),
+                                   .eager = r->stream || a->writer->in_order,
+                                   .only = r->only_opener};
+    return !r->calls || chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;
 }
 
-static answer *answer_open(api *api, exchange *exchange, generation *g,
+static answer *answer_open(api *api, exchange *exchange, api_request *r,
                            const answer_writer *writer) {
-    size_t count = g->prompt_count * g->best_of;
+    size_t count = r->prompt_count * r->best_of;
     answer *a = calloc(1, sizeof(*a));
     choice *choices = calloc(count, sizeof(*choices));
     if (a == NULL || choices == NULL) {
         free(a);
         free(choices);
-        generation_free(g);
+        api_request_free(r);
         return NULL;
     }
     a->api = api;
     a->exchange = exchange_share(exchange);
-    a->g = g;
+    a->request = r;
     a->writer = writer;
     a->choices = choices;
     atomic_init(&a->references, 2); /* whoever starts it, and whoever ends it */
@@ -622,19 +609,19 @@ static answer *answer_open(api *api, exchange *exchange, generation *g,
     return NULL;
 }
 
-static void log_prompt(exchange *exchange, const generation *g) {
+static void log_prompt(exchange *exchange, const api_request *r) {
     const char *text = NULL;
-    if (g->variables != NULL)
-        text = g->last_text;
-    else if (g->prompt_count > 0)
-        text = g->prompts[0].text;
+    if (r->chat.variables != NULL)
+        text = r->last_text;
+    else if (r->prompt_count > 0)
+        text = r->prompts[0].text;
     if (text != NULL)
         exchange_set_prompt(exchange, text_from(text));
 }
 
-void answer_start(api *api, exchange *exchange, generation *g, const answer_writer *writer) {
-    log_prompt(exchange, g);
-    answer *a = answer_open(api, exchange, g, writer);
+void answer_start(api *api, exchange *exchange, api_request *r, const answer_writer *writer) {
+    log_prompt(exchange, r);
+    answer *a = answer_open(api, exchange, r, writer);
     if (a == NULL) {
         exchange_fail(exchange, 503, NULL, "out_of_memory", "there is no memory left");
         return;

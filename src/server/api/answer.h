@@ -75,7 +75,7 @@ typedef struct segment {
 struct answer {
     api *api;
     exchange *exchange;
-    generation *g;
+    api_request *request;
     const answer_writer *writer;
     atomic_uint references;
     atomic_bool gone;
@@ -103,7 +103,7 @@ struct answer {
 };
 
 /* Takes the request; answers now or later. */
-void answer_start(api *api, exchange *exchange, generation *g, const answer_writer *writer);
+void answer_start(api *api, exchange *exchange, api_request *r, const answer_writer *writer);
 
 /* ---- For writers ---- */
 

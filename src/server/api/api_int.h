@@ -49,97 +49,79 @@ struct api {
 
 /* ---- A request ---- */
 
-typedef enum api_family {
-    FAMILY_CHAT,
-    FAMILY_COMPLETION,
-    FAMILY_RESPONSE,
-    FAMILY_MESSAGE,
-    FAMILY_EMBEDDING
-} api_family;
-
 typedef struct api_prompt {
     const int32_t *tokens; /* or: */
     size_t token_count;
     const char *text;
 } api_prompt;
 
-typedef struct generation {
-    api_family family;
-    arena arena;       /* everything pointed at */
-    const char *model; /* as the answer names it */
-    avo_named_adapter adapters[AVO_ADAPTERS_MAX];
-    size_t adapter_count;
+/* A body once it is read: the request that is submitted, and how its answer is told. */
+struct api_request {
+    api_body body;
+    arena arena;     /* everything pointed at */
+    arena parsed;    /* the body's tree, while it is read */
+    json_value root; /* there */
 
-    api_prompt *prompts;   /* completions, embeddings */
+    /* As it is submitted, but for what differs between choices: the prompt, the seed, what is left
+     * of the deadlines, and who listens. */
+    avo_request submit;
+    avo_sampling sampling;
+    avo_chat_options chat; /* the variables of a conversation */
+    avo_named_adapter adapters[AVO_ADAPTERS_MAX];
+    const char *model;     /* as it was asked for; then as the answer names it */
+    api_prompt *prompts;   /* completions, embeddings; NULL: a conversation */
     size_t prompt_count;   /* 1 for conversations */
-    avo_value *variables;  /* conversations: for the template; NULL: there are prompts */
     const char *last_text; /* of the conversation */
+
+    chat_constraint constraint; /* compiled when there is room for the request */
+    bool calls;                 /* tool calls are looked for in the answer */
+    bool parallel_calls;
+    avo_value *tools;        /* of `calls`, as templates get them */
+    const char *only_opener; /* of chat_parser_options */
 
     uint32_t n;       /* answers of each prompt that are told */
     uint32_t best_of; /* that are computed */
-    avo_sampling sampling;
-    uint32_t max_tokens; /* 0: until the context is full */
-    bool no_answer;
-    const char **stop;
-    size_t stop_count;
-    int32_t *stop_tokens;
-    size_t stop_token_count;
-    bool ignore_eos;
-
-    bool logprobs, echo, stream, include_usage;
-    chat_constraint constraint;
-    bool calls; /* tool calls are looked for in the answer */
-    bool parallel_calls;
-    avo_value *tools;                          /* of `calls`, as templates get them */
-    const char *only_opener;                   /* of chat_parser_options */
-    const char *tools_json, *tool_choice_json; /* /v1/responses says them back */
-    const char *instructions, *format_json, *metadata_json;
-
-    double deadline, first_token_deadline; /* seconds; 0: none */
-    uint32_t priority;
-    const char *tenant, *cache_salt;
-
-    avo_pooling pooling;
-    bool base64, normalize;
+    bool logprobs, echo, stream, include_usage, base64, normalize;
     uint32_t dimensions; /* 0: all */
-} generation;
+    const char *grammar, *instructions, *pooling, *encoding_format;
+    const char *tools_json, *tool_choice_json, *format_json, *metadata_json; /* said back */
 
-/* A body into a request: api_values, then everything else. `key` may be NULL. On failure `out` is
- * empty. */
-AVO_MUST_USE bool generation_read(api *api, api_family family, const server_key *key,
-                                  text_view body, generation **out, api_fault *fault);
-void generation_free(generation *generation);
+    /* Of bodies that ask for no answer. */
+    const char *content, *lora_name, *lora_path;
+    bool add_special, parse_special, with_pieces, return_token_strs, add_generation_prompt;
+};
 
-/* A conversation alone, for counting its tokens: `values` are of its body, which has that many
- * bytes. */
-AVO_MUST_USE bool conversation_read(api *api, api_family family, const api_values *values,
-                                    size_t body_bytes, arena *scratch, generation **out,
-                                    api_fault *fault);
-
-/* ---- api_request.c ---- */
-/* The body as a tree. `scratch` is initialised here, with a limit that follows from the size. */
+/* ---- request.c ---- */
+/* A body with its fields. `key` may be NULL. On failure *out is NULL. */
+AVO_MUST_USE bool api_request_open(api *api, api_body body, const server_key *key, text_view text,
+                                   api_request **out, api_fault *fault);
+/* All of a request for answers or embeddings; the body is not needed any more. */
+AVO_MUST_USE bool api_request_read(api *api, api_body body, const server_key *key, text_view text,
+                                   api_request **out, api_fault *fault);
+/* The conversation alone, of a request that is open. */
+AVO_MUST_USE bool api_request_talk(api *api, api_request *request, api_fault *fault);
+void api_request_free(api_request *request);
+/* JSON as a tree. `scratch` is initialised here, with a limit that follows from the size. */
 AVO_MUST_USE bool api_parse_body(text_view body, arena *scratch, json_value *root,
                                  api_fault *fault);
-api_body api_body_of(api_family family);
 
-/* ---- api_prompts.c ---- */
+/* ---- prompts.c ---- */
 /* An empty text has a token: the one that the model wants in front. */
 bool prompt_may_be_empty(const api *api);
 /* A text, texts, ids or lists of ids. */
 AVO_MUST_USE bool prompts_read(const api *api, const json_value *value, const char *param,
-                               generation *g, api_fault *fault);
+                               api_request *r, api_fault *fault);
 AVO_MUST_USE bool token_list_read(const api *api, const json_value *value, const char *param,
                                   arena *arena, int32_t **tokens, size_t *count, api_fault *fault);
 
-/* ---- api_adapters.c ---- */
+/* ---- adapters.c ---- */
 /* model, adapters and lora: what answers. */
-AVO_MUST_USE bool adapters_read(api *api, const api_values *values, const server_key *key,
-                                generation *g, api_fault *fault);
+AVO_MUST_USE bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *fault);
 /* Numbers those of the command line, in its order. */
 void adapters_number(api *api);
 void adapters_forget(api *api);
 
-/* ---- api.c ---- */
+/* ---- routes.c ---- */
 void api_fail(exchange *exchange, const api_fault *fault);
 /* What an error of the engine means to a client. `param` where it is about the prompt. */
 void fault_from_error(api_fault *fault, const avo_error *error, const char *param);
@@ -150,8 +132,8 @@ int64_t api_now(void);
 /* Tokens of a text or conversation; freed by the caller with the buffer. */
 AVO_MUST_USE bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids,
                                api_fault *fault);
-AVO_MUST_USE bool api_tokenize_chat(const api *api, const generation *g, bool open_turn,
-                                    buffer *ids, api_fault *fault);
+AVO_MUST_USE bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids,
+                                    api_fault *fault);
 /* The bytes of one token, behind others. Into a buffer, which is emptied first. */
 AVO_MUST_USE avo_status api_piece(const avo_model *model, int32_t token, buffer *out);
 

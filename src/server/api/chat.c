@@ -5,12 +5,12 @@
 static avo_status write_head(const answer *a, const char *object, buffer *out) {
     AVO_TRY(buffer_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,", a->id, object,
                           (long long)a->created));
-    AVO_TRY(write_member(out, "model", text_from(a->g->model)));
+    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
     return buffer_append_text(out, ",\"system_fingerprint\":\"avocet-" AVO_VERSION_TEXT "\"");
 }
 
 static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) {
-    if (!a->g->logprobs)
+    if (!a->request->logprobs)
         return buffer_append_text(out, ",\"logprobs\":null");
     AVO_TRY(buffer_append_text(out, ",\"logprobs\":{\"content\":["));
     AVO_TRY(buffer_append(out, buffer_text(&c->entries[0]).data, c->entries[0].size));
@@ -87,7 +87,7 @@ static avo_status chunk_role(choice *c, buffer *out) {
 static avo_status chunk_close(answer *a, const char *end, buffer *out) {
     AVO_TRY(buffer_append_text(out, end));
     AVO_TRY(buffer_append_text(out, "}]"));
-    if (a->g->include_usage)
+    if (a->request->include_usage)
         AVO_TRY(buffer_append_text(out, ",\"usage\":null"));
     return buffer_append_text(out, "}\n\n");
 }
@@ -140,7 +140,7 @@ static avo_status chat_finish(answer *a, choice *c, buffer *out) {
 }
 
 static avo_status chat_end(answer *a, buffer *out) {
-    if (a->g->include_usage) {
+    if (a->request->include_usage) {
         AVO_TRY(buffer_append_text(out, "data: "));
         AVO_TRY(write_head(a, "chat.completion.chunk", out));
         AVO_TRY(buffer_append_text(out, ",\"choices\":[],\"usage\":"));
@@ -164,10 +164,10 @@ static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
 
 static void answer_chat(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    generation *g = NULL;
+    api_request *r = NULL;
     api_fault fault = {0};
-    if (generation_read(api, FAMILY_CHAT, asked->key, asked->body, &g, &fault))
-        answer_start(api, exchange, g, &chat_writer);
+    if (api_request_read(api, BODY_CHAT, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &chat_writer);
     else
         api_fail(exchange, &fault);
 }

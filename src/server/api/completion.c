@@ -90,7 +90,7 @@ static avo_status completion_token(answer *a, choice *c, const avo_token_event *
 static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) {
     static const char *const names[] = {",\"logprobs\":{\"tokens\":[", "],\"token_logprobs\":[",
                                         "],\"top_logprobs\":[", "],\"text_offset\":["};
-    if (!a->g->logprobs)
+    if (!a->request->logprobs)
         return buffer_append_text(out, ",\"logprobs\":null");
     for (size_t i = 0; i < 4; i++) {
         AVO_TRY(buffer_append_text(out, names[i]));
@@ -104,7 +104,7 @@ static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) 
 static avo_status write_head(const answer *a, buffer *out) {
     AVO_TRY(buffer_format(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,",
                           a->id, (long long)a->created));
-    AVO_TRY(write_member(out, "model", text_from(a->g->model)));
+    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
     return buffer_append_text(out, ",\"system_fingerprint\":\"avocet-" AVO_VERSION_TEXT "\"");
 }
 
@@ -123,13 +123,13 @@ static int by_logprob(const void *a, const void *b) {
 /* The n best answers of a prompt. */
 static avo_status write_prompt(const answer *a, uint32_t prompt, buffer *out) {
     const choice *best[API_CHOICES_MAX];
-    uint32_t count = a->g->best_of;
+    uint32_t count = a->request->best_of;
     for (uint32_t i = 0; i < count; i++)
         best[i] = &a->choices[prompt * count + i];
-    if (count > a->g->n)
+    if (count > a->request->n)
         qsort(best, count, sizeof(best[0]), by_logprob);
-    for (uint32_t i = 0; i < a->g->n; i++) {
-        uint32_t index = prompt * a->g->n + i;
+    for (uint32_t i = 0; i < a->request->n; i++) {
+        uint32_t index = prompt * a->request->n + i;
         AVO_TRY(buffer_format(out, "%s{\"index\":%u,", index > 0 ? "," : "", index));
         AVO_TRY(write_member(out, "text", buffer_text(&best[i]->text)));
         AVO_TRY(write_logprobs(a, best[i], out));
@@ -142,7 +142,7 @@ static avo_status write_prompt(const answer *a, uint32_t prompt, buffer *out) {
 static avo_status completion_whole(answer *a, buffer *out) {
     AVO_TRY(write_head(a, out));
     AVO_TRY(buffer_append_text(out, ",\"choices\":["));
-    for (uint32_t i = 0; i < a->g->prompt_count; i++)
+    for (uint32_t i = 0; i < a->request->prompt_count; i++)
         AVO_TRY(write_prompt(a, i, out));
     AVO_TRY(buffer_append_text(out, "],\"usage\":"));
     AVO_TRY(write_usage(a, out));
@@ -159,7 +159,7 @@ static avo_status write_chunk(answer *a, choice *c, text_view text, bool last, b
     AVO_TRY(write_logprobs(a, c, out));
     AVO_TRY(last ? write_choice_end(c, out) : buffer_append_text(out, ",\"finish_reason\":null"));
     AVO_TRY(buffer_append_text(out, "}]"));
-    if (a->g->include_usage)
+    if (a->request->include_usage)
         AVO_TRY(buffer_append_text(out, ",\"usage\":null"));
     return buffer_append_text(out, "}\n\n");
 }
@@ -173,7 +173,7 @@ static avo_status completion_finish(answer *a, choice *c, buffer *out) {
 }
 
 static avo_status completion_end(answer *a, buffer *out) {
-    if (a->g->include_usage) {
+    if (a->request->include_usage) {
         AVO_TRY(buffer_append_text(out, "data: "));
         AVO_TRY(write_head(a, out));
         AVO_TRY(buffer_append_text(out, ",\"choices\":[],\"usage\":"));
@@ -194,10 +194,10 @@ static const answer_writer completion_writer = {.id_prefix = "cmpl-",
 
 static void answer_completion(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    generation *g = NULL;
+    api_request *r = NULL;
     api_fault fault = {0};
-    if (generation_read(api, FAMILY_COMPLETION, asked->key, asked->body, &g, &fault))
-        answer_start(api, exchange, g, &completion_writer);
+    if (api_request_read(api, BODY_COMPLETION, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &completion_writer);
     else
         api_fail(exchange, &fault);
 }

@@ -52,17 +52,17 @@ static avo_status write_numbers(const float *numbers, uint32_t width, bool base6
 }
 
 static avo_status embedding_vector(answer *a, choice *c, const avo_result *result) {
-    const generation *g = a->g;
+    const api_request *r = a->request;
     uint32_t width = result->embedding_width;
-    if (g->dimensions > 0 && g->dimensions < width)
-        width = g->dimensions;
+    if (r->dimensions > 0 && r->dimensions < width)
+        width = r->dimensions;
     float *numbers = result->embedding == NULL ? NULL : malloc(width * sizeof(*numbers));
     if (numbers == NULL)
         return AVO_ERROR_MEMORY;
-    double scale = g->normalize ? unit_scale(result->embedding, width) : 1.0;
+    double scale = r->normalize ? unit_scale(result->embedding, width) : 1.0;
     for (uint32_t i = 0; i < width; i++)
         numbers[i] = (float)((double)result->embedding[i] * scale);
-    avo_status status = write_numbers(numbers, width, g->base64, &c->text);
+    avo_status status = write_numbers(numbers, width, r->base64, &c->text);
     free(numbers);
     return status;
 }
@@ -83,7 +83,7 @@ static avo_status embedding_whole(answer *a, buffer *out) {
     }
     answer_usage usage = usage_of(a);
     AVO_TRY(buffer_append_text(out, "],"));
-    AVO_TRY(write_member(out, "model", text_from(a->g->model)));
+    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
     AVO_TRY(buffer_format(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,",
                           (unsigned long long)usage.prompt_tokens,
                           (unsigned long long)usage.prompt_tokens));
@@ -97,10 +97,10 @@ static const answer_writer embedding_writer = {
 
 static void answer_embedding(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    generation *g = NULL;
+    api_request *r = NULL;
     api_fault fault = {0};
-    if (generation_read(api, FAMILY_EMBEDDING, asked->key, asked->body, &g, &fault))
-        answer_start(api, exchange, g, &embedding_writer);
+    if (api_request_read(api, BODY_EMBEDDING, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &embedding_writer);
     else
         api_fail(exchange, &fault);
 }

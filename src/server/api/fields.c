@@ -1,5 +1,5 @@
 /* Reading of fields by table. */
-#include "server/api/fields.h"
+#include "server/api/api_int.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -97,27 +97,48 @@ static bool asks_nothing(const json_value *value) {
 
 /* ---- The table ---- */
 
-static bool read_field(const api_field *field, const json_value *value, arena *arena,
-                       api_values *values, api_fault *fault) {
-    void *at = (char *)values + field->offset;
+static bool read_integer(const api_field *field, const json_value *value, int64_t *out,
+                         api_fault *fault) {
+    bool whole = field->minimum <= -9.2e18; /* any int64 */
+    return api_read_integer(value, field->name, whole ? INT64_MIN + 1 : (int64_t)field->minimum,
+                            whole ? INT64_MAX : (int64_t)field->maximum, out, fault);
+}
+
+static bool read_field(const api_field *field, const json_value *value, api_request *request,
+                       api_fault *fault) {
+    void *at = (char *)request + field->offset;
+    int64_t integer = 0;
+    double number = 0.0;
     switch (field->kind) {
     case FIELD_BOOLEAN:
         if (value->kind != JSON_BOOLEAN)
             return wrong_kind(value, field->name, "true or false", fault);
         *(bool *)at = value->boolean;
         return true;
-    case FIELD_INTEGER: {
-        bool whole = field->minimum <= -9.2e18; /* any int64 */
-        return api_read_integer(value, field->name, whole ? INT64_MIN + 1 : (int64_t)field->minimum,
-                                whole ? INT64_MAX : (int64_t)field->maximum, at, fault);
-    }
-    case FIELD_NUMBER:
-        return api_read_number(value, field->name, field->minimum, field->maximum, at, fault);
-    case FIELD_STRING:
-        return api_read_string(value, field->name, (size_t)field->maximum, arena, at, fault);
-    case FIELD_VALUE:
-        *(const json_value **)at = value;
+    case FIELD_U32:
+        if (!read_integer(field, value, &integer, fault))
+            return false;
+        *(uint32_t *)at = integer < 0 ? 0 : (uint32_t)integer;
         return true;
+    case FIELD_SEED:
+        if (!read_integer(field, value, &integer, fault))
+            return false;
+        if (integer != -1)
+            *(uint64_t *)at = (uint64_t)integer;
+        return true;
+    case FIELD_FLOAT:
+    case FIELD_MILLISECONDS:
+        if (!api_read_number(value, field->name, field->minimum, field->maximum, &number, fault))
+            return false;
+        if (field->kind == FIELD_FLOAT)
+            *(float *)at = (float)number;
+        else
+            *(double *)at = number * 1e-3;
+        return true;
+    case FIELD_STRING:
+        return api_read_string(value, field->name, (size_t)field->maximum, &request->arena, at,
+                               fault);
+    case FIELD_VALUE:
     case FIELD_IGNORED:
         return true;
     case FIELD_REFUSED:
@@ -125,20 +146,6 @@ static bool read_field(const api_field *field, const json_value *value, arena *a
     }
     return asks_nothing(value) || fault_set(fault, 400, field->name, "unsupported_parameter",
                                             "%s is not supported: %s", field->name, field->text);
-}
-
-static void set_defaults(api_values *values) {
-    memset(values, 0, sizeof(*values));
-    values->temperature = values->top_p = values->min_p = values->typical_p = NAN;
-    values->repetition_penalty = values->presence_penalty = values->frequency_penalty = NAN;
-    values->deadline_ms = values->first_token_deadline_ms = 0.0;
-    values->n = values->best_of = values->top_k = values->seed = FIELD_NOT_GIVEN;
-    values->max_tokens = values->max_completion_tokens = values->max_output_tokens =
-        FIELD_NOT_GIVEN;
-    values->top_logprobs = values->priority = values->dimensions = FIELD_NOT_GIVEN;
-    values->parallel_tool_calls = true;
-    values->normalize = true;
-    values->add_generation_prompt = true;
 }
 
 static bool require(const json_value *object, api_body body, api_fault *fault) {
@@ -156,20 +163,29 @@ static bool require(const json_value *object, api_body body, api_fault *fault) {
     return true;
 }
 
-bool api_values_read(const json_value *object, api_body body, arena *arena, api_values *values,
-                     api_fault *fault) {
-    set_defaults(values);
+bool api_fields_read(api_request *request, api_fault *fault) {
+    const json_value *object = &request->root;
     if (object->kind != JSON_OBJECT)
         return fault_set(fault, 400, NULL, "invalid_type", "the body is no JSON object, but %s",
                          json_kind_name(object->kind));
     for (size_t i = 0; i < api_field_count; i++) {
         const api_field *field = &api_field_table[i];
-        if ((field->bodies & (uint32_t)body) == 0)
+        if ((field->bodies & (uint32_t)request->body) == 0)
             continue;
         const json_value *value = json_find(object, field->name);
-        if (value != NULL && value->kind != JSON_NULL &&
-            !read_field(field, value, arena, values, fault))
+        if (value != NULL && value->kind != JSON_NULL && !read_field(field, value, request, fault))
             return false;
     }
-    return require(object, body, fault);
+    return require(object, request->body, fault);
+}
+
+const json_value *api_field_of(const api_request *request, const char *name) {
+    for (size_t i = 0; i < api_field_count; i++) {
+        const api_field *field = &api_field_table[i];
+        if ((field->bodies & (uint32_t)request->body) == 0 || strcmp(field->name, name) != 0)
+            continue;
+        const json_value *value = json_find(&request->root, name);
+        return value == NULL || value->kind == JSON_NULL ? NULL : value;
+    }
+    return NULL;
 }

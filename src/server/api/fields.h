@@ -43,41 +43,28 @@ typedef enum api_body {
 #define BODY_ANSWERS (BODY_CHAT | BODY_COMPLETION | BODY_RESPONSE | BODY_MESSAGE)
 
 typedef enum api_kind {
-    FIELD_BOOLEAN, /* bool */
-    FIELD_INTEGER, /* int64_t */
-    FIELD_NUMBER,  /* double */
-    FIELD_STRING,  /* const char *, terminated; `maximum` bytes at most */
-    FIELD_VALUE,   /* const json_value *: read by code of its own; `schema` says what it may be */
-    FIELD_IGNORED, /* accepted without effect, as its meaning allows */
-    FIELD_REFUSED  /* 400 unless absent, null, false or empty: what it asks for is not there */
+    FIELD_BOOLEAN,      /* bool */
+    FIELD_U32,          /* uint32_t; a negative number is 0 */
+    FIELD_FLOAT,        /* float */
+    FIELD_MILLISECONDS, /* double, in seconds */
+    FIELD_SEED,         /* uint64_t; -1 leaves it as it is */
+    FIELD_STRING,       /* const char *, terminated; `maximum` bytes at most */
+    FIELD_VALUE,        /* read by code of its own (api_field_of); `schema` says what it may be */
+    FIELD_IGNORED,      /* accepted without effect, as its meaning allows */
+    FIELD_REFUSED       /* 400 unless absent, null, false or empty: what it asks for is not there */
 } api_kind;
-
-#define FIELD_NOT_GIVEN INT64_MIN /* of integers; NaN of numbers; NULL of strings and values */
 
 typedef struct api_field {
     const char *name;
     uint32_t bodies; /* api_body, together */
     api_kind kind;
     double minimum, maximum;
-    size_t offset; /* in api_values */
+    size_t offset; /* in api_request */
     const char *schema;
     const char *text; /* what it means */
 } api_field;
 
-/* Everything that a body may say, as it was said. */
-typedef struct api_values {
-    const char *model, *cache_salt, *grammar, *instructions, *pooling, *encoding_format,
-        *reasoning_effort, *lora_name, *lora_path, *content;
-    const json_value *messages, *prompt, *input, *stop, *stop_sequences, *stop_token_ids,
-        *logit_bias, *logprobs, *response_format, *text, *tools, *tool_choice, *stream_options,
-        *adapters, *lora, *system, *tokens, *kwargs, *include;
-    double temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
-        frequency_penalty, deadline_ms, first_token_deadline_ms;
-    int64_t n, best_of, top_k, seed, max_tokens, max_completion_tokens, max_output_tokens,
-        top_logprobs, priority, dimensions;
-    bool echo, stream, ignore_eos, parallel_tool_calls, normalize, add_special, parse_special,
-        with_pieces, return_token_strs, add_generation_prompt;
-} api_values;
+typedef struct api_request api_request; /* api_int.h */
 
 extern const api_field api_field_table[];
 extern const size_t api_field_count;
@@ -85,10 +72,11 @@ extern const size_t api_field_count;
 /* Fields that a body of this kind must have, comma separated; "": none. */
 const char *api_required(api_body body);
 
-/* The members of `object` into `values`, whose defaults this sets first. Unknown ones are passed
- * over, as clients expect. Strings are copied into the arena. */
-AVO_MUST_USE bool api_values_read(const json_value *object, api_body body, arena *arena,
-                                  api_values *values, api_fault *fault);
+/* The members of the body's tree into the request, which holds the defaults. Unknown ones are
+ * passed over, as clients expect. Strings are copied into its arena. */
+AVO_MUST_USE bool api_fields_read(api_request *request, api_fault *fault);
+/* A FIELD_VALUE of the body; NULL: absent, null, or no field of such a body. */
+const json_value *api_field_of(const api_request *request, const char *name);
 
 /* A string value, terminated, without zero bytes, of at most `maximum` bytes. */
 AVO_MUST_USE bool api_read_string(const json_value *value, const char *param, size_t maximum,

@@ -43,7 +43,7 @@ static avo_status write_message_usage(const answer *a, bool timings, buffer *out
 static avo_status write_head(const answer *a, buffer *out) {
     AVO_TRY(
         buffer_format(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",", a->id));
-    return write_member(out, "model", text_from(a->g->model));
+    return write_member(out, "model", text_from(a->request->model));
 }
 
 static avo_status write_tool_use(const choice *c, size_t index, const tool_call *call, bool open,
@@ -205,10 +205,10 @@ static const answer_writer message_writer = {.id_prefix = "msg_",
 
 static void answer_message(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    generation *g = NULL;
+    api_request *r = NULL;
     api_fault fault = {0};
-    if (generation_read(api, FAMILY_MESSAGE, asked->key, asked->body, &g, &fault))
-        answer_start(api, exchange, g, &message_writer);
+    if (api_request_read(api, BODY_MESSAGE, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &message_writer);
     else
         api_fail(exchange, &fault);
 }
@@ -220,22 +220,14 @@ void endpoint_message(api *api, exchange *exchange) {
 /* ---- How many tokens a conversation has ---- */
 
 static bool count(api *api, text_view body, size_t *tokens, api_fault *fault) {
-    generation *g = NULL;
-    arena scratch;
-    json_value root = {0};
-    api_values values;
-    bool good = api_parse_body(body, &scratch, &root, fault) &&
-                api_values_read(&root, BODY_COUNT, &scratch, &values, fault) &&
-                conversation_read(api, FAMILY_MESSAGE, &values, body.size, &scratch, &g, fault);
-    arena_free(&scratch);
-    if (!good)
-        return false;
+    api_request *r = NULL;
     buffer ids;
     buffer_init(&ids, NULL, API_ANSWER_BYTES_MAX);
-    good = api_tokenize_chat(api, g, true, &ids, fault);
+    bool good = api_request_open(api, BODY_COUNT, NULL, body, &r, fault) &&
+                api_request_talk(api, r, fault) && api_tokenize_chat(api, r, &ids, fault);
     *tokens = ids.size / sizeof(int32_t);
     buffer_free(&ids);
-    generation_free(g);
+    api_request_free(r);
     return good;
 }
 

@@ -121,14 +121,16 @@ static avo_status write_schema(const api_field *field, buffer *out) {
     switch (field->kind) {
     case FIELD_BOOLEAN:
         return buffer_append_text(out, "{\"type\":[\"boolean\",\"null\"]");
-    case FIELD_INTEGER:
+    case FIELD_U32:
+    case FIELD_SEED:
         AVO_TRY(buffer_append_text(out, "{\"type\":[\"integer\",\"null\"]"));
         if (field->minimum <= -9.2e18)
             return buffer_append_text(out, ",\"minimum\":-9223372036854775807,\"maximum\":"
                                            "9223372036854775807");
         return buffer_format(out, ",\"minimum\":%.0f,\"maximum\":%.0f", field->minimum,
                              field->maximum);
-    case FIELD_NUMBER:
+    case FIELD_FLOAT:
+    case FIELD_MILLISECONDS:
         AVO_TRY(buffer_append_text(out, "{\"type\":[\"number\",\"null\"]"));
         AVO_TRY(write_number(out, "minimum", field->minimum));
         return write_number(out, "maximum", field->maximum);

@@ -31,9 +31,9 @@ bool prompt_may_be_empty(const api *api) {
 }
 
 /* Seen before anything is copied: both numbers are known here. */
-static bool fits(const api *api, size_t tokens, const char *param, const generation *g,
+static bool fits(const api *api, size_t tokens, const char *param, const api_request *r,
                  api_fault *fault) {
-    size_t answer = g->no_answer ? 0 : 1;
+    size_t answer = r->submit.no_answer ? 0 : 1;
     if (tokens + answer <= api->context)
         return true;
     return fault_set(fault, 400, param, "context_length_exceeded",
@@ -41,10 +41,10 @@ static bool fits(const api *api, size_t tokens, const char *param, const generat
                      answer > 0 ? " and the answer needs one at least" : "", api->context);
 }
 
-static bool read_one(const api *api, const json_value *value, const char *param, generation *g,
+static bool read_one(const api *api, const json_value *value, const char *param, api_request *r,
                      api_prompt *prompt, api_fault *fault) {
     if (value->kind == JSON_STRING) {
-        if (!api_read_string(value, param, API_TEXT_BYTES_MAX, &g->arena, &prompt->text, fault))
+        if (!api_read_string(value, param, API_TEXT_BYTES_MAX, &r->arena, &prompt->text, fault))
             return false;
         if (prompt->text[0] != '\0' || prompt_may_be_empty(api))
             return true;
@@ -57,13 +57,13 @@ static bool read_one(const api *api, const json_value *value, const char *param,
                          json_kind_name(value->kind));
     if (value->array.count == 0)
         return FAULT_FIELD(fault, param, "%s: the list of token ids is empty", param);
-    if (!fits(api, value->array.count, param, g, fault))
+    if (!fits(api, value->array.count, param, r, fault))
         return false;
-    return token_list_read(api, value, param, &g->arena, (int32_t **)&prompt->tokens,
+    return token_list_read(api, value, param, &r->arena, (int32_t **)&prompt->tokens,
                            &prompt->token_count, fault);
 }
 
-bool prompts_read(const api *api, const json_value *value, const char *param, generation *g,
+bool prompts_read(const api *api, const json_value *value, const char *param, api_request *r,
                   api_fault *fault) {
     bool ids =
         value->kind == JSON_ARRAY && value->array.count > 0 &&
@@ -75,15 +75,15 @@ bool prompts_read(const api *api, const json_value *value, const char *param, ge
     if (count > API_PROMPTS_MAX)
         return FAULT_FIELD(fault, param, "%s: %zu prompts; at most %d are allowed", param, count,
                            API_PROMPTS_MAX);
-    g->prompts = arena_take_array(&g->arena, count, sizeof(*g->prompts));
-    if (g->prompts == NULL)
+    r->prompts = arena_take_array(&r->arena, count, sizeof(*r->prompts));
+    if (r->prompts == NULL)
         return fault_no_memory(fault);
     for (size_t i = 0; i < count; i++) {
         char name[64];
         snprintf(name, sizeof(name), list ? "%s[%zu]" : "%s", param, i);
-        if (!read_one(api, list ? &value->array.items[i] : value, name, g, &g->prompts[i], fault))
+        if (!read_one(api, list ? &value->array.items[i] : value, name, r, &r->prompts[i], fault))
             return false;
     }
-    g->prompt_count = count;
+    r->prompt_count = count;
     return true;
 }

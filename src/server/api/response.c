@@ -96,27 +96,27 @@ static avo_status write_or(buffer *out, const char *name, const char *json, cons
 }
 
 static avo_status write_settings(const answer *a, buffer *out) {
-    const generation *g = a->g;
+    const api_request *r = a->request;
     AVO_TRY(buffer_append_text(out, ",\"instructions\":"));
-    AVO_TRY(g->instructions == NULL ? buffer_append_text(out, "null")
-                                    : json_write_string(out, text_from(g->instructions)));
-    AVO_TRY(write_or(out, "tools", g->tools_json, "[]"));
-    AVO_TRY(write_or(out, "tool_choice", g->tool_choice_json, "\"auto\""));
-    AVO_TRY(write_or(out, "metadata", g->metadata_json, "{}"));
-    AVO_TRY(write_or(out, "text", g->format_json, "{\"format\":{\"type\":\"text\"}}"));
+    AVO_TRY(r->instructions == NULL ? buffer_append_text(out, "null")
+                                    : json_write_string(out, text_from(r->instructions)));
+    AVO_TRY(write_or(out, "tools", r->tools_json, "[]"));
+    AVO_TRY(write_or(out, "tool_choice", r->tool_choice_json, "\"auto\""));
+    AVO_TRY(write_or(out, "metadata", r->metadata_json, "{}"));
+    AVO_TRY(write_or(out, "text", r->format_json, "{\"format\":{\"type\":\"text\"}}"));
     AVO_TRY(buffer_format(
-        out, ",\"parallel_tool_calls\":%s,\"temperature\":", g->parallel_calls ? "true" : "false"));
-    AVO_TRY(write_float(out, g->sampling.temperature));
+        out, ",\"parallel_tool_calls\":%s,\"temperature\":", r->parallel_calls ? "true" : "false"));
+    AVO_TRY(write_float(out, r->sampling.temperature));
     AVO_TRY(buffer_append_text(out, ",\"top_p\":"));
-    AVO_TRY(write_float(out, g->sampling.top_p));
-    if (g->max_tokens > 0)
-        AVO_TRY(buffer_format(out, ",\"max_output_tokens\":%u", g->max_tokens));
+    AVO_TRY(write_float(out, r->sampling.top_p));
+    if (r->submit.max_new_tokens > 0)
+        AVO_TRY(buffer_format(out, ",\"max_output_tokens\":%u", r->submit.max_new_tokens));
     else
         AVO_TRY(buffer_append_text(out, ",\"max_output_tokens\":null"));
     return buffer_format(out,
                          ",\"seed\":%lld,\"previous_response_id\":null,\"store\":false,"
                          "\"truncation\":\"disabled\",\"background\":false",
-                         (long long)g->sampling.seed);
+                         (long long)r->sampling.seed);
 }
 
 static avo_status write_response_usage(const answer *a, buffer *out) {
@@ -141,7 +141,7 @@ static avo_status write_response(const answer *a, const char *status, const api_
                           "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":"
                           "\"%s\",",
                           a->id, (long long)a->created, status));
-    AVO_TRY(write_member(out, "model", text_from(a->g->model)));
+    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
     AVO_TRY(buffer_append_text(out, ",\"error\":"));
     if (fault != NULL) {
         AVO_TRY(buffer_append_text(out, "{\"code\":\"server_error\","));
@@ -360,10 +360,10 @@ static const answer_writer response_writer = {.id_prefix = "resp_",
 
 static void answer_response(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
-    generation *g = NULL;
+    api_request *r = NULL;
     api_fault fault = {0};
-    if (generation_read(api, FAMILY_RESPONSE, asked->key, asked->body, &g, &fault))
-        answer_start(api, exchange, g, &response_writer);
+    if (api_request_read(api, BODY_RESPONSE, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &response_writer);
     else
         api_fail(exchange, &fault);
 }

@@ -29,17 +29,15 @@ bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, a
     }
 }
 
-bool api_tokenize_chat(const api *api, const generation *g, bool open_turn, buffer *ids,
-                       api_fault *fault) {
-    size_t bytes = value_text_bytes(g->variables);
+bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids, api_fault *fault) {
+    size_t bytes = value_text_bytes(r->chat.variables);
     if (bytes > API_TOKENIZE_BYTES_MAX)
         return fault_set(fault, 400, "messages", "string_above_max_length",
                          "messages: %zu bytes; at most %zu are counted", bytes,
                          API_TOKENIZE_BYTES_MAX);
     avo_error error = {0};
-    avo_chat_options options = AVO_CHAT_OPTIONS_INIT;
-    options.variables = g->variables;
-    options.no_generation_prompt = !open_turn;
+    avo_chat_options options = r->chat;
+    options.no_generation_prompt = !r->add_generation_prompt;
     size_t capacity = 1024;
     for (;;) {
         size_t count = 0;
@@ -98,57 +96,49 @@ static avo_status write_strings(const api *api, const int32_t *ids, size_t count
     return buffer_append_text(out, "]");
 }
 
-static avo_status write_tokens(const api *api, const api_values *values, const int32_t *ids,
+static avo_status write_tokens(const api *api, const api_request *r, const int32_t *ids,
                                size_t count, buffer *piece, buffer *out) {
     AVO_TRY(buffer_append_text(out, "{\"tokens\":["));
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(values->with_pieces ? write_with_piece(api, ids[i], piece, out)
-                                    : buffer_format(out, "%d", ids[i]));
+        AVO_TRY(r->with_pieces ? write_with_piece(api, ids[i], piece, out)
+                               : buffer_format(out, "%d", ids[i]));
     }
     AVO_TRY(buffer_format(out, "],\"count\":%zu,\"max_model_len\":%u", count, api->context));
-    if (values->return_token_strs)
+    if (r->return_token_strs)
         AVO_TRY(write_strings(api, ids, count, piece, out));
     return buffer_append_text(out, "}");
 }
 
-static bool tokenize(api *api, const api_values *values, size_t body_bytes, arena *scratch,
-                     buffer *ids, api_fault *fault) {
-    if (values->messages != NULL) {
-        generation *g = NULL;
-        if (!conversation_read(api, FAMILY_CHAT, values, body_bytes, scratch, &g, fault))
-            return false;
-        bool good = api_tokenize_chat(api, g, values->add_generation_prompt, ids, fault);
-        generation_free(g);
-        return good;
-    }
-    const char *text = values->content;
-    if (text == NULL && values->prompt != NULL &&
-        !api_read_string(values->prompt, "prompt", API_TOKENIZE_BYTES_MAX, scratch, &text, fault))
+static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
+    const json_value *prompt = api_field_of(r, "prompt");
+    if (api_field_of(r, "messages") != NULL)
+        return api_request_talk(api, r, fault) && api_tokenize_chat(api, r, ids, fault);
+    const char *text = r->content;
+    if (text == NULL && prompt != NULL &&
+        !api_read_string(prompt, "prompt", API_TOKENIZE_BYTES_MAX, &r->arena, &text, fault))
         return false;
     if (text == NULL)
         return fault_set(fault, 400, "content", "missing_required_parameter",
                          "one of content, prompt and messages is needed");
-    uint32_t flags = (values->add_special ? AVO_TOKENIZE_BEGIN : 0u) |
-                     (values->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
+    uint32_t flags =
+        (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (r->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
     return api_tokenize(api, text_from(text), flags, ids, fault);
 }
 
 static void answer_tokenize(api *api, exchange *exchange) {
     api_fault fault = {0};
-    arena scratch;
-    json_value root = {0};
-    api_values values;
+    api_request *r = NULL;
     buffer ids, piece, out;
     buffer_init(&ids, NULL, API_ANSWER_BYTES_MAX);
     buffer_init(&piece, NULL, API_ANSWER_BYTES_MAX);
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
-    bool good = api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
-                api_values_read(&root, BODY_TOKENIZE, &scratch, &values, &fault) &&
-                tokenize(api, &values, exchange_asked(exchange)->body.size, &scratch, &ids, &fault);
+    bool good =
+        api_request_open(api, BODY_TOKENIZE, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+        tokenize(api, r, &ids, &fault);
     if (good)
-        good = write_tokens(api, &values, ids_of(&ids), ids.size / sizeof(int32_t), &piece, &out) ==
+        good = write_tokens(api, r, ids_of(&ids), ids.size / sizeof(int32_t), &piece, &out) ==
                    AVO_OK ||
                fault_no_memory(&fault);
     if (good)
@@ -158,7 +148,7 @@ static void answer_tokenize(api *api, exchange *exchange) {
     buffer_free(&ids);
     buffer_free(&piece);
     buffer_free(&out);
-    arena_free(&scratch);
+    api_request_free(r);
 }
 
 void endpoint_tokenize(api *api, exchange *exchange) {
@@ -197,19 +187,16 @@ static bool detokenize(api *api, const json_value *tokens, arena *scratch, buffe
 
 static void answer_detokenize(api *api, exchange *exchange) {
     api_fault fault = {0};
-    arena scratch;
-    json_value root = {0};
-    api_values values;
+    api_request *r = NULL;
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
-    if (api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
-        api_values_read(&root, BODY_DETOKENIZE, &scratch, &values, &fault) &&
-        detokenize(api, values.tokens, &scratch, &out, &fault))
+    if (api_request_open(api, BODY_DETOKENIZE, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+        detokenize(api, api_field_of(r, "tokens"), &r->arena, &out, &fault))
         exchange_send(exchange, 200, "application/json", buffer_text(&out));
     else
         api_fail(exchange, &fault);
     buffer_free(&out);
-    arena_free(&scratch);
+    api_request_free(r);
 }
 
 void endpoint_detokenize(api *api, exchange *exchange) {

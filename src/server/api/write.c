@@ -11,7 +11,7 @@
 
 size_t choice_calls(const choice *c) {
     size_t count = c->parser == NULL ? 0 : chat_parser_count(c->parser);
-    return count > 1 && !c->answer->g->parallel_calls ? 1 : count;
+    return count > 1 && !c->answer->request->parallel_calls ? 1 : count;
 }
 
 const tool_call *choice_call(const choice *c, size_t index) {
@@ -51,8 +51,8 @@ const char *finish_detail(const choice *c) {
 
 const char *stopped_by(const choice *c) {
     int32_t index = c->result.stop_index;
-    return c->result.finish == AVO_FINISH_STOP_STRING && index >= 0 ? c->answer->g->stop[index]
-                                                                    : NULL;
+    bool stopped = c->result.finish == AVO_FINISH_STOP_STRING && index >= 0;
+    return stopped ? c->answer->request->submit.stop[index] : NULL;
 }
 
 avo_status write_choice_end(const choice *c, buffer *out) {
@@ -63,7 +63,7 @@ avo_status write_choice_end(const choice *c, buffer *out) {
                          : json_write_string(out, text_from(stop)));
     return buffer_format(
         out, ",\"seed\":%lld",
-        (long long)(c->answer->g->sampling.seed + c->index % c->answer->g->best_of));
+        (long long)(c->answer->request->sampling.seed + c->index % c->answer->request->best_of));
 }
 
 /* ---- Usage ---- */
@@ -74,7 +74,7 @@ answer_usage usage_of(const answer *a) {
     for (uint32_t i = 0; i < a->choice_count; i++) {
         const choice *c = &a->choices[i];
         const avo_result *result = &c->result;
-        if (i % a->g->best_of == 0) {
+        if (i % a->request->best_of == 0) {
             usage.prompt_tokens += result->prompt_tokens;
             usage.cached_tokens += result->reused_tokens;
         }
