@@ -1,7 +1,7 @@
 /* Bodies of every endpoint on any bytes: what is read keeps its bounds. The first byte chooses the
  * endpoint. The model is a corpus file without a tokenizer: conversations are read and checked
  * whole before that is noticed. */
-#include "server/api_int.h"
+#include "server/api/api_int.h"
 
 #include <stdlib.h>
 
@@ -25,47 +25,46 @@ static void open_once(void) {
     avo_model_describe(fuzz.model, &fuzz.api.info);
     fuzz.api.context = fuzz.api.info.context;
     pthread_mutex_init(&fuzz.api.lock, NULL);
+    if (chat_format_open(fuzz.model, &fuzz.api.format, &error) != AVO_OK)
+        abort();
 }
 
-static void check(const generation *g) {
-    if (g->n == 0 || g->n > g->best_of || g->best_of > 16 || g->prompt_count == 0 ||
-        g->prompt_count > API_PROMPTS_MAX || g->adapter_count > AVO_ADAPTERS_MAX ||
-        g->stop_count > API_STOPS_MAX || g->priority > 15 || g->model == NULL)
+static void check(const api_request *r) {
+    const avo_request *submit = &r->submit;
+    if (r->n == 0 || r->n > r->best_of || r->best_of > 16 || r->prompt_count == 0 ||
+        r->prompt_count > API_PROMPTS_MAX || submit->named_adapter_count > AVO_ADAPTERS_MAX ||
+        submit->stop_count > API_STOPS_MAX || submit->priority > 15 || r->model == NULL)
         abort();
-    for (size_t i = 0; i < g->prompt_count && g->prompts != NULL; i++)
-        for (size_t t = 0; t < g->prompts[i].token_count; t++)
-            if (g->prompts[i].tokens[t] < 0 ||
-                (uint32_t)g->prompts[i].tokens[t] >= fuzz.api.info.vocabulary)
+    for (size_t i = 0; i < r->prompt_count && r->prompts != NULL; i++)
+        for (size_t t = 0; t < r->prompts[i].token_count; t++)
+            if (r->prompts[i].tokens[t] < 0 ||
+                (uint32_t)r->prompts[i].tokens[t] >= fuzz.api.info.vocabulary)
                 abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const api_body bodies[] = {BODY_CHAT,       BODY_COMPLETION, BODY_RESPONSE,
+                                      BODY_MESSAGE,    BODY_EMBEDDING,  BODY_TOKENIZE,
+                                      BODY_DETOKENIZE, BODY_LOAD};
     open_once();
     if (size == 0)
         return 0;
     api_fault fault = {0};
+    api_request *r = NULL;
     text_view body = {(const char *)data + 1, size - 1};
-    if (data[0] % 8 < 5) {
-        generation *g = NULL;
-        bool good = generation_read(&fuzz.api, (api_family)(data[0] % 8), NULL, body, &g, &fault);
-        if (good)
-            check(g);
-        if (good == (fault.status != 0))
-            abort();
-        generation_free(g);
-        return 0;
-    }
-    static const api_body others[] = {BODY_TOKENIZE, BODY_DETOKENIZE, BODY_LOAD};
-    arena scratch;
-    json_value root = {0};
-    api_values values;
-    if (api_parse_body(body, &scratch, &root, &fault) &&
-        api_values_read(&root, others[data[0] % 8 - 5], &scratch, &values, &fault) &&
-        values.tokens != NULL) {
-        int32_t *ids = NULL;
-        size_t count = 0;
-        (void)!token_list_read(&fuzz.api, values.tokens, "tokens", &scratch, &ids, &count, &fault);
-    }
-    arena_free(&scratch);
+    api_body kind = bodies[data[0] % 8];
+    bool answers = data[0] % 8 < 5;
+    bool good = answers ? api_request_read(&fuzz.api, kind, NULL, body, &r, &fault)
+                        : api_request_open(&fuzz.api, kind, NULL, body, &r, &fault);
+    if (good == (fault.status != 0) || good != (r != NULL))
+        abort();
+    if (good && answers)
+        check(r);
+    const json_value *tokens = good && !answers ? api_field_of(r, "tokens") : NULL;
+    int32_t *ids = NULL;
+    size_t count = 0;
+    if (tokens != NULL)
+        (void)!token_list_read(&fuzz.api, tokens, "tokens", &r->arena, &ids, &count, &fault);
+    api_request_free(r);
     return 0;
 }

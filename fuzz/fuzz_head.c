@@ -1,6 +1,6 @@
 /* server/head on any bytes: nothing outside them is read, a verdict does not change with what comes
  * behind it, and a whole head judged in pieces was never refused before. */
-#include "server/head.h"
+#include "server/transport/head.h"
 
 #include <stdlib.h>
 

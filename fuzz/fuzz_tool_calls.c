@@ -1,8 +1,6 @@
 /* Answers with calls of functions: the first byte is the form, the second how the rest is cut. What
  * comes out in pieces is what comes out of the whole, and text that has no calls is all there. */
-#include "base/arena.h"
-#include "base/json.h"
-#include "server/tool_calls.h"
+#include "chat/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +28,9 @@ static void keep(outcome *o, text_view text) {
 
 /* Arguments are JSON objects, whatever the model wrote; with `eager`, those that turned out not to
  * be have been told before. */
-static void keep_calls(outcome *o, tool_parser *parser, bool eager, arena *arena) {
-    for (size_t i = 0; i < tool_parser_count(parser); i++) {
-        const tool_call *call = tool_parser_call(parser, i);
+static void keep_calls(outcome *o, chat_parser *parser, bool eager, arena *arena) {
+    for (size_t i = 0; i < chat_parser_count(parser); i++) {
+        const tool_call *call = chat_parser_call(parser, i);
         json_value value;
         if (!call->complete || call->name.size == 0)
             abort();
@@ -52,31 +50,31 @@ static void read_all(const char *form, text_view answer, size_t step, bool eager
     arena_init(&arena, NULL, SIZE_MAX);
     if (json_parse(&arena, (text_view){offered, sizeof(offered) - 1}, &tools, NULL) != AVO_OK)
         abort();
-    tool_parser_options options = {.tools = &tools, .eager = eager};
+    chat_parser_options options = {.calls = true, .tools = &tools, .eager = eager};
     buffer_init(&o->arguments, NULL, SIZE_MAX);
-    tool_format *format = NULL;
-    tool_parser *parser = NULL;
-    text_view text;
+    chat_format *format = NULL;
+    chat_parser *parser = NULL;
+    chat_delta delta;
     buffer_init(&o->text, NULL, SIZE_MAX);
-    if (tool_format_named(form, &format, NULL) != AVO_OK ||
-        tool_parser_open(format, &options, &parser, NULL) != AVO_OK)
+    if (chat_format_named(form, &format, NULL) != AVO_OK ||
+        chat_parser_open(format, &options, &parser, NULL) != AVO_OK)
         abort();
     for (size_t at = 0; at < answer.size; at += step) {
         size_t bytes = answer.size - at < step ? answer.size - at : step;
-        if (tool_parser_push(parser, -1, (text_view){answer.data + at, bytes}, &text, NULL) !=
+        if (chat_parser_push(parser, -1, (text_view){answer.data + at, bytes}, &delta, NULL) !=
             AVO_OK)
             abort();
-        keep(o, text);
+        keep(o, delta.text);
     }
-    if (tool_parser_finish(parser, &text, NULL) != AVO_OK)
+    if (chat_parser_finish(parser, &delta, NULL) != AVO_OK)
         abort();
-    keep(o, text);
+    keep(o, delta.text);
     keep_calls(o, parser, eager, &arena);
     arena_free(&arena);
-    o->calls = tool_parser_count(parser);
-    o->malformed = tool_parser_malformed(parser);
-    tool_parser_close(parser);
-    tool_format_close(format);
+    o->calls = chat_parser_count(parser);
+    o->malformed = chat_parser_malformed(parser);
+    chat_parser_close(parser);
+    chat_format_close(format);
 }
 
 static bool same(const buffer *a, const buffer *b) {

@@ -286,6 +286,15 @@ AVO_API AVO_MUST_USE avo_status avo_detokenize(const avo_model *model, const int
                                                size_t count, uint32_t flags, char *text,
                                                size_t capacity, size_t *bytes, avo_error *error);
 
+/* A JSON value that was parsed once. Immutable: any number of requests and threads may share it. */
+typedef struct avo_value avo_value;
+AVO_API AVO_MUST_USE avo_status avo_value_open(const char *json, size_t bytes,
+                                               const avo_allocator *allocator, avo_value **value,
+                                               avo_error *error);
+/* Another reference, for another owner; returns its argument. Any thread. */
+AVO_API avo_value *avo_value_share(avo_value *value);
+AVO_API void avo_value_close(avo_value *value);
+
 typedef struct avo_message {
     const char *role; /* "system", "user", "assistant", … */
     const char *content;
@@ -295,9 +304,10 @@ typedef struct avo_chat_options {
     size_t size;               /* sizeof(avo_chat_options) */
     bool no_generation_prompt; /* do not open the assistant's turn at the end */
     int64_t now;               /* Unix time that templates see; 0: the clock's */
-    /* A JSON object of more variables for the template: tools, documents, enable_thinking, …; with
-     * "messages" in it, that replaces the array. NULL: none. */
-    const char *variables;
+    /* An object of more variables for the template: tools, documents, enable_thinking, …; with
+     * "messages" in it, they replace the array, which may then be empty. NULL: none. Requests take
+     * a reference. */
+    avo_value *variables;
 } avo_chat_options;
 #define AVO_CHAT_OPTIONS_INIT                                                                      \
     { sizeof(avo_chat_options), false, 0, NULL }
@@ -815,10 +825,10 @@ typedef enum avo_pooling {
     AVO_POOLING_LAST = 2  /* of its last token */
 } avo_pooling;
 
-/* What to generate, for avo_generate and for a scheduler. A prompt is one of: tokens; messages;
- * text. Submission copies what is pointed at; for avo_generate it must stay until the call returns.
- * Fields marked (scheduler) must keep the value of AVO_REQUEST_INIT in avo_generate, which refuses
- * them by name. */
+/* What to generate, for avo_generate and for a scheduler. A prompt is one of: tokens; messages,
+ * in the array or in chat's variables; text. Submission copies what is pointed at; for avo_generate
+ * it must stay until the call returns. Fields marked (scheduler) must keep the value of
+ * AVO_REQUEST_INIT in avo_generate, which refuses them by name. */
 typedef struct avo_request {
     size_t size; /* sizeof(avo_request) */
     const int32_t *tokens;

@@ -1,4 +1,4 @@
-# Writes the C file that holds web/ (src/server/page.h): the bytes by the assembler's .incbin, the
+# Writes the C file that holds web/ (src/server/page/page.h): the bytes by the assembler's .incbin, the
 # type by the name, the ETag from the content. Run by the build whenever a file of web/ changed.
 #
 # usage: cmake -DFOLDER=…/web -DOUTPUT=…/page_files.c -P page.cmake
@@ -35,6 +35,6 @@ foreach(name IN LISTS names)
     math(EXPR count "${count} + 1")
 endforeach()
 
-file(WRITE "${OUTPUT}" "/* Made by tools/page.cmake from web/. */\n#include \"server/page.h\"\n\n${bytes}\n"
+file(WRITE "${OUTPUT}" "/* Made by tools/page.cmake from web/. */\n#include \"server/page/page.h\"\n\n${bytes}\n"
     "const page_file page_files[] = {\n${rows}};\n"
     "const size_t page_file_count = sizeof page_files / sizeof page_files[0];\n")

@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/cursor.h"
 #include "base/name_index.h"
+#include "base/number.h"
 
 #define JSON_DEPTH_MAX 128
 
@@ -86,6 +87,9 @@ AVO_MUST_USE avo_status json_get_string(const json_value *object, const char *ke
  * same (NaN and infinities as null). */
 AVO_MUST_USE avo_status json_write_string(buffer *out, text_view text);
 AVO_MUST_USE avo_status json_write_number(buffer *out, double number);
+/* A finite number as that writes it: the shortest text of 6 to 17 digits that reads back the same.
+ */
+void json_number_text(double number, char text[static NUMBER_TEXT_MAX]);
 /* The whole tree, compact. */
 AVO_MUST_USE avo_status json_write_value(buffer *out, const json_value *value);
 

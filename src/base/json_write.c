@@ -1,7 +1,6 @@
 /* JSON output. */
 #include "base/json.h"
 
-#include "base/number.h"
 #include "base/utf8.h"
 
 #include <math.h>
@@ -63,16 +62,19 @@ avo_status json_write_string(buffer *out, text_view text) {
     return buffer_append(out, "\"", 1);
 }
 
-avo_status json_write_number(buffer *out, double number) {
-    if (!isfinite(number))
-        return buffer_append_text(out, "null");
-    /* The shortest of these that reads back the same. */
-    char text[NUMBER_TEXT_MAX];
+void json_number_text(double number, char text[static NUMBER_TEXT_MAX]) {
     for (int precision = 6; precision <= 17; precision++) {
-        number_to_text(text, sizeof(text), 'g', precision, number);
+        number_to_text(text, NUMBER_TEXT_MAX, 'g', precision, number);
         if (number_from_text(text, NULL) == number)
             break;
     }
+}
+
+avo_status json_write_number(buffer *out, double number) {
+    char text[NUMBER_TEXT_MAX];
+    if (!isfinite(number))
+        return buffer_append_text(out, "null");
+    json_number_text(number, text);
     return buffer_append_text(out, text);
 }
 

@@ -2,6 +2,7 @@
 #include "engine/request.h"
 
 #include "base/options.h"
+#include "base/value.h"
 #include "sample/grammar.h"
 #include "sample/sample.h"
 
@@ -17,6 +18,10 @@ avo_status request_take(const avo_request *given, const avo_sampling *shared, av
 avo_status request_chat(const avo_request *request, avo_chat_options *chat, avo_error *error) {
     *chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
     return options_take(chat, sizeof(*chat), request->chat, "avo_chat_options", error);
+}
+
+bool request_chat_has_messages(const avo_chat_options *chat) {
+    return chat->variables != NULL && json_find(value_tree(chat->variables), "messages") != NULL;
 }
 
 static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,
@@ -54,7 +59,11 @@ avo_status request_check(const avo_request *request, const avo_sampling *samplin
     if (request->grammar != NULL)
         AVO_TRY(grammar_check(request->grammar, model, error));
     AVO_TRY(check_arrays(request, sampling, error));
-    int kinds = (request->token_count > 0) + (request->message_count > 0) + (request->text != NULL);
+    avo_chat_options chat;
+    AVO_TRY(request_chat(request, &chat, error));
+    int kinds = (request->token_count > 0) +
+                (request->message_count > 0 || request_chat_has_messages(&chat)) +
+                (request->text != NULL);
     if (kinds > 1)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "a request has tokens, messages or a text as its prompt; this one has "

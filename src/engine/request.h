@@ -13,6 +13,9 @@ AVO_MUST_USE avo_status request_take(const avo_request *given, const avo_samplin
                                      avo_error *error);
 AVO_MUST_USE avo_status request_chat(const avo_request *request, avo_chat_options *chat,
                                      avo_error *error);
+/* Whether its variables bring the conversation along, which then replaces the request's messages.
+ */
+bool request_chat_has_messages(const avo_chat_options *chat);
 
 /* Refuses counts without an array, stop strings and messages that lack a part, prompts of more than
  * one kind, a grammar of another model and sampling out of range. *has_prompt: there is a prompt.

@@ -47,4 +47,16 @@ AVO_MUST_USE avo_status model_encode_chat(const avo_model *model, encoder *encod
                                           const avo_chat_options *options, id_list *ids,
                                           avo_error *error);
 
+/* A conversation for the template. */
+typedef struct model_chat {
+    const avo_message *messages;
+    size_t message_count;
+    const json_value *variables; /* more, or in the place of these: "messages", "tools", …; NULL */
+    bool no_generation_prompt;
+    int64_t now; /* 0: the clock's */
+} model_chat;
+/* As the model's template writes it. */
+AVO_MUST_USE avo_status model_render_chat(const avo_model *model, const model_chat *chat,
+                                          chat_template_output *rendered, avo_error *error);
+
 #endif

@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/options.h"
+#include "base/value.h"
 
 #include <string.h>
 #include <time.h>
@@ -120,58 +121,60 @@ static avo_status render_chat(const avo_model *model, const json_value *variable
 }
 
 /* The caller's own variables, then the conversation's where the caller has not set them. */
-static avo_status merge_variables(arena *arena, const char *text, json_value *variables,
+static avo_status merge_variables(arena *arena, const json_value *given, json_value *variables,
                                   avo_error *error) {
-    if (text == NULL)
+    if (given == NULL)
         return AVO_OK;
-    json_value given;
-    avo_status status = json_parse(arena, text_from(text), &given, error);
-    if (status != AVO_OK)
-        return status_prefix(error, status, "template variables");
-    if (given.kind != JSON_OBJECT)
+    if (given->kind != JSON_OBJECT)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "template variables must be a JSON object, found %s",
-                           json_kind_name(given.kind));
-    size_t count = given.object.count;
+                           json_kind_name(given->kind));
+    size_t count = given->object.count;
     json_member *members =
         arena_take_array(arena, count + variables->object.count, sizeof(*members));
     if (members == NULL)
         return status_no_memory(error, "template variables", count * sizeof(*members));
     if (count > 0)
-        memcpy(members, given.object.members, count * sizeof(*members));
+        memcpy(members, given->object.members, count * sizeof(*members));
     for (size_t i = 0; i < variables->object.count; i++)
-        if (json_find_text(&given, variables->object.members[i].key) == NULL)
+        if (json_find_text(given, variables->object.members[i].key) == NULL)
             members[count++] = variables->object.members[i];
     *variables = (json_value){.kind = JSON_OBJECT, .object = {.members = members, .count = count}};
     return AVO_OK;
 }
 
-static avo_status render_messages(const avo_model *model, const avo_message *messages,
-                                  size_t message_count, const avo_chat_options *options,
-                                  arena *arena, chat_template_output *rendered, avo_error *error) {
+avo_status model_render_chat(const avo_model *model, const model_chat *chat,
+                             chat_template_output *rendered, avo_error *error) {
+    AVO_TRY(need_template(model, error));
+    arena arena;
     json_value variables;
-    AVO_TRY(chat_template_messages(arena, messages, message_count, !options->no_generation_prompt,
-                                   &variables, error));
-    AVO_TRY(merge_variables(arena, options->variables, &variables, error));
-    return render_chat(model, &variables, options->now, rendered, error);
+    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
+    avo_status status = chat_template_messages(&arena, chat->messages, chat->message_count,
+                                               !chat->no_generation_prompt, &variables, error);
+    if (status == AVO_OK)
+        status = merge_variables(&arena, chat->variables, &variables, error);
+    if (status == AVO_OK)
+        status = render_chat(model, &variables, chat->now, rendered, error);
+    arena_free(&arena);
+    return status;
 }
 
 avo_status model_encode_chat(const avo_model *model, encoder *encoder, const avo_message *messages,
                              size_t message_count, const avo_chat_options *options, id_list *ids,
                              avo_error *error) {
-    AVO_TRY(need_template(model, error));
     avo_chat_options own = AVO_CHAT_OPTIONS_INIT;
     AVO_TRY(options_take(&own, sizeof(own), options, "avo_chat_options", error));
-    arena arena;
-    arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
     chat_template_output rendered;
     chat_template_output_init(&rendered, model->allocator);
-    avo_status status =
-        render_messages(model, messages, message_count, &own, &arena, &rendered, error);
+    model_chat chat = {.messages = messages,
+                       .message_count = message_count,
+                       .variables = own.variables == NULL ? NULL : value_tree(own.variables),
+                       .no_generation_prompt = own.no_generation_prompt,
+                       .now = own.now};
+    avo_status status = model_render_chat(model, &chat, &rendered, error);
     if (status == AVO_OK)
         status = encode_chat(model, encoder, &rendered, ids, error);
     chat_template_output_free(&rendered);
-    arena_free(&arena);
     return status;
 }
 

@@ -141,13 +141,19 @@ void job_expire(job *job) {
     job_over(job, JOB_ENDS_FINISHED);
 }
 
+void job_forget_prompt(job *job) {
+    arena_free(&job->texts);
+    avo_value_close(job->chat.variables);
+    job->chat.variables = NULL;
+}
+
 void job_free(job *job) {
     const avo_allocator *allocator = job->scheduler->allocator;
     for (size_t i = 0; i < job->use_count; i++)
         adapter_release(job->uses[i].adapter);
     sequence_close(&job->sequence);
     avo_grammar_close(job->given.grammar);
-    arena_free(&job->texts);
+    job_forget_prompt(job);
     arena_free(&job->arena);
     allocator_give(allocator, job, sizeof(*job));
 }

@@ -269,6 +269,8 @@ uint64_t job_deadline_ns(const job *job);
 /* The earlier of both; 0: none. */
 uint64_t job_due_ns(const job *job);
 bool job_late(const job *job);
+/* Without the lock: what the prompt was before it was tokenised. */
+void job_forget_prompt(job *job);
 /* Without the lock: gives everything back. */
 void job_free(job *job);
 

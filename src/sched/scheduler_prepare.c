@@ -127,7 +127,7 @@ static avo_status prepare(job *job, encoder *encoder, id_list *ids, const char *
         return AVO_OK;
     AVO_TRY(take_grammar(job, error));
     key_adapters(job);
-    arena_free(&job->texts);
+    job_forget_prompt(job);
     return AVO_OK;
 }
 

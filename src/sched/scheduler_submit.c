@@ -3,6 +3,7 @@
 #include "sched/scheduler_int.h"
 
 #include "base/clock.h"
+#include "base/value.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,19 +23,14 @@ static bool take_bytes(const char *text, size_t *left) {
     return true;
 }
 
-/* Variables may repeat the messages: they have a limit of their own. */
+/* Variables may repeat the messages: both may have as much. */
 static avo_status check_bytes(const avo_scheduler *s, const avo_request *request,
                               avo_error *error) {
     avo_chat_options chat;
     AVO_TRY(request_chat(request, &chat, error));
+    bool fits = chat.variables == NULL || value_text_bytes(chat.variables) <= s->text_max;
     size_t left = s->text_max;
-    if (!take_bytes(chat.variables, &left))
-        return status_fail(error, AVO_ERROR_CONTEXT,
-                           "the variables of the conversation have more than %zu bytes, which no "
-                           "context of %u tokens can hold",
-                           s->text_max, s->context);
-    left = s->text_max;
-    bool fits = take_bytes(request->text, &left);
+    fits = fits && take_bytes(request->text, &left);
     for (size_t i = 0; i < request->message_count && fits; i++)
         fits = take_bytes(request->messages[i].role, &left) &&
                take_bytes(request->messages[i].content, &left);
@@ -140,38 +136,13 @@ static avo_status check(const avo_scheduler *s, const avo_request *request,
 
 /* ---- Room ---- */
 
-/* Whether variables bring the conversation along, which then replaces that of the request: a key
- * "messages" of the outermost object. */
-static bool replaces_messages(const char *variables) {
-    static const char key[] = "\"messages\"";
-    uint32_t depth = 0;
-    for (const char *at = variables; *at != '\0'; at++) {
-        if (*at == '{' || *at == '[')
-            depth++;
-        else if ((*at == '}' || *at == ']') && depth > 0)
-            depth--;
-        if (*at != '"')
-            continue;
-        if (depth == 1 && strncmp(at, key, sizeof(key) - 1) == 0) {
-            const char *behind = at + sizeof(key) - 1;
-            if (behind[strspn(behind, " \t\r\n")] == ':')
-                return true;
-        }
-        for (at++; *at != '\0' && *at != '"'; at++) /* past the string */
-            at += *at == '\\' && at[1] != '\0';
-        if (*at == '\0')
-            return false;
-    }
-    return false;
-}
-
 uint64_t scheduler_charge(const avo_scheduler *s, const avo_request *request) {
     uint64_t bytes = request->text == NULL ? 0 : strlen(request->text);
     for (size_t i = 0; i < request->message_count; i++)
         bytes += strlen(request->messages[i].content);
     avo_chat_options chat;
     if (request_chat(request, &chat, NULL) == AVO_OK && chat.variables != NULL)
-        bytes = strlen(chat.variables) + (replaces_messages(chat.variables) ? 0 : bytes);
+        bytes = value_text_bytes(chat.variables) + (request_chat_has_messages(&chat) ? 0 : bytes);
     uint64_t prompt = request->token_count + bytes / SCHEDULER_BYTES_PER_TOKEN + 1;
     if (request->no_answer)
         return prompt;
@@ -258,9 +229,8 @@ static avo_status copy_prompt(job *job, const avo_request *request, avo_error *e
     }
     job->given.messages = own;
     AVO_TRY(request_chat(request, &job->chat, error));
-    const char *variables = job->chat.variables;
-    job->chat.variables = NULL;
-    return copy_text(arena, variables, &job->chat.variables, error);
+    (void)avo_value_share(job->chat.variables);
+    return AVO_OK;
 }
 
 static avo_status copy_rules(job *job, const avo_request *request, avo_error *error) {

@@ -1,13 +1,13 @@
-/* The HTTP server over one scheduler: what `avocet serve` starts. Faces only: it reads requests,
- * submits them through the public interface and writes answers; it knows no kernels.
+/* The HTTP server over one scheduler: what `avocet serve` starts. It reads requests, submits them
+ * through the public interface and writes answers; it knows no kernels.
  *
- *   http*.c       connections, bodies, time-outs, TLS, sockets (libmicrohttpd)
- *   exchange.h    one request and its answer, the border between both halves
+ *   transport/    connections, bodies, time-outs, admission; exchange.h is what endpoints see of it
+ *   transport/microhttpd/  HTTP/1.1 and TLS by libmicrohttpd, which no other folder knows
+ *   api/          endpoints: routes, requests in JSON to avo_request, events to JSON
+ *   page/         the web page
  *   keys.h        who may ask, how much, which adapters
- *   limits.h      how many connections an address may have
  *   log.h         the access log
  *   activation.h  systemd: sockets it hands over, READY and WATCHDOG
- *   api*.c        endpoints: routes, requests in JSON to avo_request, events to JSON
  *   sandbox.h     seccomp and Landlock
  */
 #ifndef AVO_SERVER_SERVER_H
@@ -18,6 +18,18 @@
 #include <stdint.h>
 
 typedef struct server server;
+struct exchange; /* transport/exchange.h */
+
+/* What answers requests that were read and admitted. */
+typedef struct server_handler {
+    void *context;
+    /* Answers now, or shares the exchange and answers later. Called on one of the transport's
+     * threads, for several exchanges at once. */
+    void (*handle)(void *context, struct exchange *exchange);
+    /* The methods that a path takes, as Allow says them, OPTIONS among them; of a path that is not
+     * there all that any takes. */
+    void (*allowed)(void *context, const char *path, char *text, size_t capacity);
+} server_handler;
 
 #define SERVER_SOCKETS_MAX 8
 
@@ -79,6 +91,10 @@ AVO_MUST_USE avo_status server_bind(server_options *options, avo_error *error);
 void server_unbind(server_options *options);
 
 AVO_MUST_USE avo_status server_open(const server_options *options, server **out, avo_error *error);
+/* The same with another handler than the endpoints; NULL: the endpoints. */
+AVO_MUST_USE avo_status server_open_with(const server_options *options,
+                                         const server_handler *handler, server **out,
+                                         avo_error *error);
 uint16_t server_port(const server *server);
 /* The options with every default filled in; for /version, the banner and endpoints. */
 const server_options *server_settings(const server *server);

@@ -66,7 +66,7 @@ static void stage_open(stage *s, stage_options given) {
     options.logits_max = given.logits;
     options.rows_max = 40;
     options.kv_tokens = given.kv_tokens;
-    options.isa = given.isa;
+    options.device = test_device(given.isa);
     options.kv_type = given.kv_type;
     assert_ok_error(avo_engine_open(s->model, &options, &s->engine, &s->error), &s->error);
     s->adapter = test_adapter_make(

@@ -3,6 +3,7 @@
  * AVO_TEST_THREADS */
 #include "sched/serving.h"
 
+#include "base/value.h"
 #include "support/adapters.h"
 
 static void wait_for(atomic_int *number, int least) {
@@ -301,6 +302,9 @@ static void a_text_that_cannot_fit(void **state) {
     assert_non_null(text);
     memset(text, 'a', bytes);
     text[bytes] = '\0';
+    json_value long_text = {.kind = JSON_STRING, .string = {text, bytes}};
+    avo_value *variables;
+    assert_ok(value_copy(&long_text, NULL, SIZE_MAX, NULL, &variables, NULL));
     size_t before = own_allocations;
     avo_request request = AVO_REQUEST_INIT;
     request.text = text;
@@ -312,10 +316,11 @@ static void a_text_that_cannot_fit(void **state) {
     refuse(&w, &request, AVO_ERROR_CONTEXT, "which no context of 192 tokens can hold");
     messages[0].content = "short";
     avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
-    chat.variables = text;
+    chat.variables = variables;
     request.chat = &chat;
-    refuse(&w, &request, AVO_ERROR_CONTEXT, "the variables of the conversation have more than");
+    refuse(&w, &request, AVO_ERROR_CONTEXT, "which no context of 192 tokens can hold");
     assert_int_equal(own_allocations, before);
+    avo_value_close(variables);
     seen longest = {0};
     request = (avo_request)AVO_REQUEST_INIT;
     request.text = text + 1; /* taken, and too long once it is tokenised */
@@ -333,13 +338,16 @@ static void a_text_that_cannot_fit(void **state) {
 static uint64_t charge_of(world *w, const char *content, const char *variables) {
     avo_message message = {"user", content};
     avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
-    chat.variables = variables;
+    if (variables != NULL)
+        assert_ok(avo_value_open(variables, strlen(variables), NULL, &chat.variables, NULL));
     avo_request request = AVO_REQUEST_INIT;
     request.messages = &message;
     request.message_count = 1;
     request.chat = &chat;
     request.max_new_tokens = 1;
-    return scheduler_charge(w->scheduler, &request) - 1;
+    uint64_t charge = scheduler_charge(w->scheduler, &request) - 1;
+    avo_value_close(chat.variables);
+    return charge;
 }
 
 /* Variables stand beside the messages, unless they bring their own. */
@@ -355,18 +363,18 @@ static void variables_are_charged(void **state) {
     assert_int_equal(alone, 80 / SCHEDULER_BYTES_PER_TOKEN + 1);
     static const struct {
         const char *variables;
+        size_t bytes; /* of its strings and keys */
         bool replaces;
     } rows[] = {
-        {"{\"tools\":[{\"name\":\"something long enough to count\"}]}", false},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"another\"}]}", true},
-        {" { \"a\" : [1, {\"b\": \"}\\\"]\"}] , \"messages\" : []}", true},
-        {"{\"tools\":[{\"messages\":[\"inside, where it means nothing\"]}]}", false},
-        {"{\"note\":\"messages\",\"other\":\"\\\"messages\\\": is a text here\"}", false},
-        {"{\"note\":\"without an end", false},
-        {"", false},
+        {"{\"tools\":[{\"name\":\"something long enough to count\"}]}", 5 + 4 + 30, false},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"another\"}]}", 8 + 4 + 4 + 7 + 7, true},
+        {" { \"a\" : [1, {\"b\": \"}\\\"]\"}] , \"messages\" : []}", 1 + 1 + 3 + 8, true},
+        {"{\"tools\":[{\"messages\":[\"inside, where it means nothing\"]}]}", 5 + 8 + 30, false},
+        {"{\"note\":\"messages\"}", 4 + 8, false},
+        {"[\"messages\"]", 8, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        size_t bytes = strlen(rows[i].variables) + (rows[i].replaces ? 0 : 80);
+        size_t bytes = rows[i].bytes + (rows[i].replaces ? 0 : 80);
         assert_int_equal(charge_of(&w, content, rows[i].variables),
                          bytes / SCHEDULER_BYTES_PER_TOKEN + 1);
     }

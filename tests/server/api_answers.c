@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/clock.h"
-#include "server/api_int.h"
+#include "server/api/api_int.h"
 #include "server/keys.h"
 #include "support/tiny_model.h"
 
@@ -15,9 +15,9 @@
 
 /* ---- Exchanges that only keep what they are given ---- */
 
-struct exchange {
+typedef struct kept {
+    exchange base;
     atomic_int references;
-    exchange_request asked;
     pthread_mutex_t lock;
     unsigned status;
     int sends, streams, ends;
@@ -28,9 +28,9 @@ struct exchange {
     bool gone_already; /* before anybody wants to know */
     atomic_bool left;  /* the client has gone, and does not only have to hear of an end */
     exchange_usage usage;
-    void (*gone)(void *context);
+    exchange_gone_function gone;
     void *gone_context;
-};
+} kept;
 
 static server_options settings;
 static struct api *the_api;
@@ -40,143 +40,146 @@ static void pause_shortly(void) {
     nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
-const exchange_request *exchange_asked(const exchange *exchange) {
-    return &exchange->asked;
+static kept *kept_of(exchange *exchange) {
+    return (kept *)(void *)exchange;
 }
 
-server *exchange_server(exchange *exchange) {
-    (void)exchange;
-    return NULL;
-}
-
-struct api *exchange_api(exchange *exchange) {
-    (void)exchange;
-    return the_api;
-}
-
-bool exchange_may_administer(const exchange *exchange) {
-    (void)exchange;
-    return false;
-}
-
-const char *exchange_header(exchange *exchange, const char *name) {
+static const char *kept_header(exchange *exchange, const char *name) {
     (void)exchange;
     (void)name;
     return NULL;
 }
 
-const char *exchange_query(exchange *exchange, const char *name) {
-    return exchange_header(exchange, name);
+static bool kept_gone(exchange *exchange) {
+    return kept_of(exchange)->gone_already || atomic_load(&kept_of(exchange)->left);
 }
 
-bool exchange_gone(exchange *exchange) {
-    return exchange->gone_already || atomic_load(&exchange->left);
+static void kept_share(exchange *exchange) {
+    atomic_fetch_add(&kept_of(exchange)->references, 1);
 }
 
-exchange *exchange_share(exchange *exchange) {
-    atomic_fetch_add(&exchange->references, 1);
-    return exchange;
+static void kept_release(exchange *exchange) {
+    atomic_fetch_sub(&kept_of(exchange)->references, 1);
 }
 
-void exchange_release(exchange *exchange) {
-    atomic_fetch_sub(&exchange->references, 1);
-}
-
-void exchange_set_header(exchange *exchange, const char *name, const char *value) {
+static void kept_set_header(exchange *exchange, const char *name, const char *value) {
     (void)value;
-    exchange->retry_after = exchange->retry_after || strcmp(name, "Retry-After") == 0;
+    kept *k = kept_of(exchange);
+    k->retry_after = k->retry_after || strcmp(name, "Retry-After") == 0;
 }
 
-void exchange_send(exchange *exchange, unsigned status, const char *content_type, text_view body) {
+static void kept_send(exchange *exchange, unsigned status, const char *content_type,
+                      text_view body) {
     (void)content_type;
     while (status == 400 && atomic_load(&readers_held))
         pause_shortly();
-    pthread_mutex_lock(&exchange->lock);
-    exchange->status = status;
-    exchange->sends++;
-    exchange->sender = pthread_self();
-    exchange->gone = NULL;
-    assert_ok(buffer_append(&exchange->body, body.data, body.size));
-    pthread_mutex_unlock(&exchange->lock);
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->status = status;
+    k->sends++;
+    k->sender = pthread_self();
+    k->gone = NULL;
+    assert_ok(buffer_append(&k->body, body.data, body.size));
+    pthread_mutex_unlock(&k->lock);
 }
 
-void exchange_stream(exchange *exchange, unsigned status, const char *content_type) {
+static void kept_stream(exchange *exchange, unsigned status, const char *content_type) {
     (void)content_type;
-    pthread_mutex_lock(&exchange->lock);
-    exchange->status = status;
-    exchange->streams++;
-    pthread_mutex_unlock(&exchange->lock);
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->status = status;
+    k->streams++;
+    pthread_mutex_unlock(&k->lock);
 }
 
-bool exchange_write(exchange *exchange, text_view bytes) {
-    pthread_mutex_lock(&exchange->lock);
-    exchange->writes++;
-    bool works = exchange->writes_max == 0 || exchange->writes <= exchange->writes_max;
+static bool kept_write(exchange *exchange, text_view bytes) {
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->writes++;
+    bool works = k->writes_max == 0 || k->writes <= k->writes_max;
     if (works)
-        assert_ok(buffer_append(&exchange->body, bytes.data, bytes.size));
-    pthread_mutex_unlock(&exchange->lock);
+        assert_ok(buffer_append(&k->body, bytes.data, bytes.size));
+    pthread_mutex_unlock(&k->lock);
     return works;
 }
 
-void exchange_end(exchange *exchange) {
-    pthread_mutex_lock(&exchange->lock);
-    exchange->ends++;
-    exchange->gone = NULL;
-    pthread_mutex_unlock(&exchange->lock);
+static void kept_end(exchange *exchange) {
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->ends++;
+    k->gone = NULL;
+    pthread_mutex_unlock(&k->lock);
 }
 
-void exchange_on_gone(exchange *exchange, void (*gone)(void *context), void *context) {
-    pthread_mutex_lock(&exchange->lock);
-    exchange->gone = gone;
-    exchange->gone_context = context;
-    pthread_mutex_unlock(&exchange->lock);
-    if (exchange->gone_already)
+static void kept_on_gone(exchange *exchange, exchange_gone_function gone, void *context) {
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->gone = gone;
+    k->gone_context = context;
+    pthread_mutex_unlock(&k->lock);
+    if (k->gone_already)
         gone(context);
 }
 
-void exchange_set_usage(exchange *exchange, const exchange_usage *usage) {
-    pthread_mutex_lock(&exchange->lock);
-    exchange->usage = *usage;
-    pthread_mutex_unlock(&exchange->lock);
+static void kept_set_usage(exchange *exchange, const exchange_usage *usage) {
+    kept *k = kept_of(exchange);
+    pthread_mutex_lock(&k->lock);
+    k->usage = *usage;
+    pthread_mutex_unlock(&k->lock);
 }
 
-void exchange_set_failed(exchange *exchange) {
+static void kept_set_failed(exchange *exchange) {
     (void)exchange;
 }
 
-void exchange_set_prompt(exchange *exchange, text_view prompt) {
+static void kept_set_prompt(exchange *exchange, text_view prompt) {
     (void)exchange;
     (void)prompt;
 }
 
-const server_options *server_settings(const server *server) {
-    (void)server;
-    return &settings;
-}
+static const exchange_methods keeping = {.header = kept_header,
+                                         .query = kept_header,
+                                         .share = kept_share,
+                                         .release = kept_release,
+                                         .set_header = kept_set_header,
+                                         .send = kept_send,
+                                         .stream = kept_stream,
+                                         .write = kept_write,
+                                         .end = kept_end,
+                                         .on_gone = kept_on_gone,
+                                         .gone = kept_gone,
+                                         .set_usage = kept_set_usage,
+                                         .set_failed = kept_set_failed,
+                                         .set_prompt = kept_set_prompt};
 
-bool server_draining(const server *server) {
-    (void)server;
+/* ---- A server around the endpoints ---- */
+
+static bool host_draining(const void *context) {
+    (void)context;
     return false;
 }
 
-bool server_alive(const server *server, double *seconds) {
-    (void)server;
+static bool host_alive(const void *context, double *seconds) {
+    (void)context;
     if (seconds != NULL)
         *seconds = 0.0;
     return true;
 }
 
-void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps) {
-    (void)server;
+static void host_figures(const void *context, uint32_t *running, uint32_t *waiting,
+                         uint64_t *steps) {
+    (void)context;
     *running = 3;
     *waiting = 4;
     *steps = 5;
 }
 
-void server_say(const server *server, const char *format, ...) {
-    (void)server;
-    (void)format;
+static void host_say(const void *context, const char *line) {
+    (void)context;
+    (void)line;
 }
+
+static const api_host host = {NULL, host_draining, host_alive, host_figures, host_say};
 
 /* ---- The world ---- */
 
@@ -202,7 +205,7 @@ static void open_world(world *w, uint32_t sessions, uint32_t waiting) {
                                 .scheduler = w->scheduler,
                                 .model_name = "tiny",
                                 .choices_max = 16};
-    assert_ok_error(api_open(NULL, &the_api, &error), &error);
+    assert_ok_error(api_open(&settings, &host, &the_api, &error), &error);
 }
 
 static void close_scheduler(world *w) {
@@ -218,16 +221,22 @@ static void close_world(world *w) {
     avo_model_close(w->model);
 }
 
-static void ask(exchange *exchange, const char *body) {
+static void ask(kept *exchange, const char *body) {
     memset(exchange, 0, sizeof(*exchange));
     atomic_init(&exchange->references, 1);
     pthread_mutex_init(&exchange->lock, NULL);
     buffer_init(&exchange->body, NULL, SIZE_MAX);
-    exchange->asked = (exchange_request){
+    exchange->base.methods = &keeping;
+    exchange->base.asked = (exchange_request){
         .method = "POST", .path = "/v1/completions", .body = text_from(body), .id = "test"};
 }
 
-static bool ended(exchange *exchange) {
+static void handle(kept *exchange) {
+    server_handler handler = api_handler(the_api);
+    handler.handle(handler.context, &exchange->base);
+}
+
+static bool ended(kept *exchange) {
     pthread_mutex_lock(&exchange->lock);
     bool over = exchange->sends + exchange->ends > 0;
     pthread_mutex_unlock(&exchange->lock);
@@ -235,7 +244,7 @@ static bool ended(exchange *exchange) {
 }
 
 /* Waits for the end, of which there must be one. */
-static void finish(exchange *exchange) {
+static void finish(kept *exchange) {
     while (!ended(exchange))
         pause_shortly();
     assert_int_equal(exchange->sends + exchange->ends, 1);
@@ -243,7 +252,7 @@ static void finish(exchange *exchange) {
     assert_ok(buffer_terminate(&exchange->body));
 }
 
-static void done(exchange *exchange) {
+static void done(kept *exchange) {
     buffer_free(&exchange->body);
     pthread_mutex_destroy(&exchange->lock);
 }
@@ -268,15 +277,15 @@ static void test_health_asks_nobody(void **state) {
     open_world(&w, 4, 64);
     static const char *const paths[] = {"/health", "/ready"};
     for (int i = 0; i < 2; i++) {
-        exchange exchange;
-        ask(&exchange, "");
-        exchange.asked.method = "GET";
-        exchange.asked.path = paths[i];
-        api_handle(&exchange);
-        finish(&exchange);
-        assert_int_equal(exchange.status, 200);
-        assert_non_null(strstr(exchange.body.data, "\"running\":3,\"waiting\":4,\"steps\":5,"));
-        done(&exchange);
+        kept asked;
+        ask(&asked, "");
+        asked.base.asked.method = "GET";
+        asked.base.asked.path = paths[i];
+        handle(&asked);
+        finish(&asked);
+        assert_int_equal(asked.status, 200);
+        assert_non_null(strstr(asked.body.data, "\"running\":3,\"waiting\":4,\"steps\":5,"));
+        done(&asked);
     }
     close_world(&w);
 }
@@ -285,13 +294,13 @@ static void test_closed_in_the_middle(void **state) {
     (void)state;
     world w;
     open_world(&w, 4, 64);
-    exchange streamed[3], whole;
+    kept streamed[3], whole;
     for (int i = 0; i < 3; i++) {
         ask(&streamed[i], "{" LONG ",\"stream\":true,\"n\":4}");
-        api_handle(&streamed[i]);
+        handle(&streamed[i]);
     }
     ask(&whole, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\"],\"n\":8}");
-    api_handle(&whole);
+    handle(&whole);
     for (bool speaks = false; !speaks; pause_shortly()) { /* until the first one does */
         pthread_mutex_lock(&streamed[0].lock);
         speaks = streamed[0].writes > 2;
@@ -319,10 +328,10 @@ static void test_slow_reader_is_cancelled(void **state) {
     (void)state;
     world w;
     open_world(&w, 2, 64);
-    exchange slow;
+    kept slow;
     ask(&slow, "{" LONG ",\"stream\":true,\"n\":8}");
     slow.writes_max = 3;
-    api_handle(&slow);
+    handle(&slow);
     finish(&slow);
     assert_null(strstr(slow.body.data, "[DONE]"));
     assert_true(slow.usage.prompt_tokens > 0 && slow.usage.new_tokens > 0); /* they were computed */
@@ -339,9 +348,9 @@ static void test_client_goes(void **state) {
     world w;
     open_world(&w, 2, 64);
     for (int round = 0; round < 20; round++) {
-        exchange gone;
+        kept gone;
         ask(&gone, round % 2 == 0 ? "{" LONG ",\"n\":6}" : "{" LONG ",\"n\":6,\"stream\":true}");
-        api_handle(&gone);
+        handle(&gone);
         const struct timespec pause = {0, round * 300000L};
         nanosleep(&pause, NULL);
         atomic_store(&gone.left, true);
@@ -362,10 +371,10 @@ static void test_called_off(void **state) {
     world w;
     open_world(&w, 2, 64);
     for (int round = 0; round < 20; round++) {
-        exchange asked;
+        kept asked;
         bool stream = round % 2 == 1;
         ask(&asked, stream ? "{" LONG ",\"n\":6,\"stream\":true}" : "{" LONG ",\"n\":6}");
-        api_handle(&asked);
+        handle(&asked);
         const struct timespec pause = {0, round * 300000L};
         nanosleep(&pause, NULL);
         while (!ended(&asked)) {
@@ -397,10 +406,10 @@ static void test_client_has_gone(void **state) {
                                   "{" LONG ",\"n\":6,\"stream\":true}",
                                   "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":3}"};
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        exchange gone;
+        kept gone;
         ask(&gone, bodies[i]);
         gone.gone_already = true;
-        api_handle(&gone);
+        handle(&gone);
         finish(&gone);
         assert_int_equal(gone.status, 499);
         done(&gone);
@@ -417,10 +426,10 @@ static void test_full(void **state) {
     open_world(&w, 1, 2);
     int refused = 0;
     while (refused == 0) { /* the engine may have been faster than this thread */
-        exchange many[12];
+        kept many[12];
         for (int i = 0; i < 12; i++) {
             ask(&many[i], "{" LONG "}");
-            api_handle(&many[i]);
+            handle(&many[i]);
         }
         for (int i = 0; i < 12; i++) {
             finish(&many[i]);
@@ -442,9 +451,9 @@ static void test_list_longer_than_the_queue(void **state) {
     for (int i = 0; i < 40; i++)
         memcpy(body + strlen(body), ",\"p\"", 5);
     memcpy(body + strlen(body), "]}", 3);
-    exchange long_list;
+    kept long_list;
     ask(&long_list, body);
-    api_handle(&long_list);
+    handle(&long_list);
     finish(&long_list);
     assert_int_equal(long_list.status, 200);
     assert_non_null(strstr(long_list.body.data, "\"index\":81,"));
@@ -471,10 +480,10 @@ static void test_deadline_that_has_passed(void **state) {
                                          "{" LONG ",\"n\":3,\"deadline_ms\":5000,\"stream\":true}",
                                          "{" LONG ",\"first_token_deadline_ms\":5000}"};
     for (size_t i = 0; i < 3; i++) {
-        exchange late;
+        kept late;
         ask(&late, bodies[i]);
-        late.asked.arrived_ns = clock_now_ns() - 6000000000u;
-        api_handle(&late);
+        late.base.asked.arrived_ns = clock_now_ns() - 6000000000u;
+        handle(&late);
         finish(&late);
         assert_int_equal(late.status, 504);
         assert_non_null(strstr(late.body.data, "deadline_exceeded"));
@@ -492,13 +501,13 @@ static void test_deadline_in_the_middle(void **state) {
     world w;
     open_world(&w, 1, 64);
     for (int round = 0; round < 26; round++) {
-        exchange asked;
+        kept asked;
         bool stream = round % 2 == 1;
         char body[256];
         snprintf(body, sizeof(body), "{" LONG ",\"n\":6,\"deadline_ms\":%d,\"stream\":%s}",
                  round < 24 ? 1 + round * 4 : 1000000, stream ? "true" : "false");
         ask(&asked, body);
-        api_handle(&asked);
+        handle(&asked);
         finish(&asked);
         if (asked.status == 200) {
             assert_int_equal(count_of(asked.body.data, "\"finish_reason\":\"length\""), 6);
@@ -551,12 +560,12 @@ static void test_choices_wait_for_room(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, crowd_main, &crowd), 0);
     int answered = 0;
     while (answered < 4) {
-        exchange asked;
+        kept asked;
         bool stream = answered % 2 == 1;
         ask(&asked, stream ? "{\"prompt\":\"a\",\"max_tokens\":4,\"n\":3,\"ignore_eos\":true,"
                              "\"stream\":true}"
                            : "{\"prompt\":\"a\",\"max_tokens\":4,\"n\":3,\"ignore_eos\":true}");
-        api_handle(&asked);
+        handle(&asked);
         finish(&asked);
         if (asked.streams > 0 || asked.usage.new_tokens > 0) {
             assert_int_equal(asked.status, 200);
@@ -602,14 +611,14 @@ static void test_large_bodies_are_read_elsewhere(void **state) {
     large[20000] = '\0';
     for (int size = 0; size < 2; size++)
         for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-            exchange exchange;
-            ask(&exchange, size == 0 ? "no JSON" : large);
-            exchange.asked.path = paths[i];
-            api_handle(&exchange);
-            finish(&exchange);
-            assert_int_equal(exchange.status, 400);
-            assert_int_equal(pthread_equal(exchange.sender, pthread_self()) != 0, size == 0);
-            done(&exchange);
+            kept asked;
+            ask(&asked, size == 0 ? "no JSON" : large);
+            asked.base.asked.path = paths[i];
+            handle(&asked);
+            finish(&asked);
+            assert_int_equal(asked.status, 400);
+            assert_int_equal(pthread_equal(asked.sender, pthread_self()) != 0, size == 0);
+            done(&asked);
         }
     free(large);
     close_world(&w);
@@ -623,13 +632,13 @@ static void test_too_many_large_bodies(void **state) {
     open_world(&w, 2, 64);
     buffer body;
     write_arguments(&body, 40000, "}"); /* which is no JSON, as is seen at the end */
-    exchange *many = calloc(MANY, sizeof(*many));
+    kept *many = calloc(MANY, sizeof(*many));
     int refused = 0;
     atomic_store(&readers_held, true);
     for (int i = 0; i < MANY; i++) {
         ask(&many[i], body.data);
-        many[i].asked.path = "/v1/chat/completions";
-        api_handle(&many[i]);
+        many[i].base.asked.path = "/v1/chat/completions";
+        handle(&many[i]);
     }
     atomic_store(&readers_held, false);
     for (int i = 0; i < MANY; i++) {
@@ -652,15 +661,15 @@ static void test_arguments_that_no_context_holds(void **state) {
     for (int i = 0; i < 2; i++) {
         buffer body; /* no JSON at its end, which is told where the end is read */
         write_arguments(&body, i == 0 ? 1000 : API_ARGUMENTS_BYTES_MIN + 1000, "}");
-        exchange exchange;
-        ask(&exchange, body.data);
-        exchange.asked.path = "/v1/chat/completions";
-        api_handle(&exchange);
-        finish(&exchange);
-        assert_int_equal(exchange.status, 400);
+        kept asked;
+        ask(&asked, body.data);
+        asked.base.asked.path = "/v1/chat/completions";
+        handle(&asked);
+        finish(&asked);
+        assert_int_equal(asked.status, 400);
         assert_non_null(
-            strstr(exchange.body.data, i == 0 ? "are no JSON" : "context_length_exceeded"));
-        done(&exchange);
+            strstr(asked.body.data, i == 0 ? "are no JSON" : "context_length_exceeded"));
+        done(&asked);
         buffer_free(&body);
     }
     close_world(&w);

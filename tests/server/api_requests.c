@@ -2,7 +2,7 @@
  * range; prompts, messages and their other forms; what is refused names its field. */
 #include "support/support.h"
 
-#include "server/api_int.h"
+#include "server/api/api_int.h"
 #include "support/tiny_model.h"
 
 #include <math.h>
@@ -27,12 +27,14 @@ static int open_desk(void **state) {
     avo_model_describe(desk.model, &desk.api.info);
     desk.api.context = desk.api.info.context;
     pthread_mutex_init(&desk.api.lock, NULL);
+    assert_ok_error(chat_format_open(desk.model, &desk.api.format, &error), &error);
     *state = &desk;
     return 0;
 }
 
 static int close_desk(void **state) {
     desk *desk = *state;
+    chat_format_close(desk->api.format);
     avo_model_close(desk->model);
     return 0;
 }
@@ -43,9 +45,9 @@ static const api_body bodies[] = {BODY_CHAT,  BODY_COMPLETION, BODY_RESPONSE, BO
                                   BODY_COUNT, BODY_EMBEDDING,  BODY_TOKENIZE, BODY_DETOKENIZE,
                                   BODY_LOAD,  BODY_UNLOAD};
 
-/* Reads {required fields…, "name": value}. */
-static bool read_with(api_body body, const char *name, const char *value, api_values *values,
-                      api_fault *fault) {
+/* Reads {required fields…, "name": value}; NULL: refused. */
+static api_request *read_with(desk *desk, api_body body, const char *name, const char *value,
+                              api_fault *fault) {
     char text[1024];
     size_t used = (size_t)snprintf(text, sizeof(text), "{");
     for (const char *at = api_required(body); *at != '\0';) {
@@ -58,67 +60,81 @@ static bool read_with(api_body body, const char *name, const char *value, api_va
         at += length + (at[length] == ',');
     }
     snprintf(text + used, sizeof(text) - used, "\"%s\":%s}", name, value);
-    arena arena;
-    json_value root = {0};
+    api_request *request = NULL;
     *fault = (api_fault){0};
-    assert_true(api_parse_body(text_from(text), &arena, &root, fault));
-    bool good = api_values_read(&root, body, &arena, values, fault);
-    arena_free(&arena);
-    return good;
+    (void)!api_request_open(&desk->api, body, NULL, text_from(text), &request, fault);
+    return request;
 }
 
-static void refused(api_body body, const api_field *field, const char *value) {
-    api_values values;
+static void refused(desk *desk, api_body body, const api_field *field, const char *value) {
     api_fault fault;
-    if (read_with(body, field->name, value, &values, &fault))
+    if (read_with(desk, body, field->name, value, &fault) != NULL)
         fail_msg("%s: %s was taken", field->name, value);
     assert_int_equal(fault.status, 400);
     assert_string_equal(fault.param, field->name);
     assert_non_null(strstr(fault.text, field->name));
 }
 
-static void taken(api_body body, const api_field *field, const char *value, api_values *values) {
+/* What the field became. */
+typedef union taken_value {
+    bool boolean;
+    uint32_t u32;
+    uint64_t seed;
+    float real;
+    double seconds;
+    const char *text;
+} taken_value;
+
+static taken_value taken(desk *desk, api_body body, const api_field *field, const char *value) {
     api_fault fault;
-    if (!read_with(body, field->name, value, values, &fault))
+    taken_value got = {0};
+    api_request *request = read_with(desk, body, field->name, value, &fault);
+    if (request == NULL)
         fail_msg("%s: %s: %s", field->name, value, fault.text);
+    const size_t sizes[] = {sizeof(bool),   sizeof(uint32_t), sizeof(float),
+                            sizeof(double), sizeof(uint64_t), sizeof(const char *)};
+    if (field->kind < FIELD_VALUE)
+        memcpy(&got, (const char *)request + field->offset, sizes[field->kind]);
+    api_request_free(request);
+    return got;
 }
 
-static void try_number(api_body body, const api_field *field) {
+static void try_number(desk *desk, api_body body, const api_field *field) {
     char text[64];
-    api_values values;
-    const char *at = (const char *)&values + field->offset;
-    bool integer = field->kind == FIELD_INTEGER;
-    refused(body, field, "\"3\"");
-    refused(body, field, "true");
-    refused(body, field, "[1]");
-    refused(body, field, "{}");
-    refused(body, field, integer ? "1e300" : "1e308");
+    bool integer = field->kind == FIELD_U32 || field->kind == FIELD_SEED;
+    refused(desk, body, field, "\"3\"");
+    refused(desk, body, field, "true");
+    refused(desk, body, field, "[1]");
+    refused(desk, body, field, "{}");
+    refused(desk, body, field, integer ? "1e300" : "1e308");
     if (integer)
-        refused(body, field, "0.5");
-    if (field->minimum <= -9.2e18) {
-        taken(body, field, "-9223372036854775807", &values);
-        assert_true(*(const int64_t *)(const void *)at == -INT64_MAX);
+        refused(desk, body, field, "0.5");
+    if (field->kind == FIELD_SEED) {
+        assert_true(taken(desk, body, field, "-9223372036854775807").seed == -(uint64_t)INT64_MAX);
+        assert_true(taken(desk, body, field, "-1").seed <= UINT32_MAX); /* one by chance */
         return;
     }
     for (int side = 0; side < 2; side++) {
         double bound = side == 0 ? field->minimum : field->maximum;
         snprintf(text, sizeof(text), "%.17g", bound);
-        taken(body, field, text, &values);
-        double got = integer ? (double)*(const int64_t *)(const void *)at
-                             : *(const double *)(const void *)at;
-        assert_true(got == bound);
+        taken_value got = taken(desk, body, field, text);
+        if (field->kind == FIELD_U32)
+            assert_true(got.u32 == (bound < 0 ? 0 : (uint32_t)bound));
+        else if (field->kind == FIELD_FLOAT)
+            assert_true(got.real == (float)bound);
+        else
+            assert_true(got.seconds == bound * 1e-3);
         snprintf(text, sizeof(text), "%.17g", bound + (side == 0 ? -1.0 : 1.0) * fmax(1.0, bound));
-        refused(body, field, text);
+        refused(desk, body, field, text);
     }
 }
 
-static void try_string(api_body body, const api_field *field) {
-    api_values values;
-    refused(body, field, "7");
-    refused(body, field, "false");
-    refused(body, field, "[\"a\"]");
-    refused(body, field, "\"a\\u0000b\"");
-    taken(body, field, "\"ab\"", &values);
+static void try_string(desk *desk, api_body body, const api_field *field) {
+    refused(desk, body, field, "7");
+    refused(desk, body, field, "false");
+    refused(desk, body, field, "[\"a\"]");
+    refused(desk, body, field, "\"a\\u0000b\"");
+    assert_non_null(taken(desk, body, field, "\"ab\"").text);
     if (field->maximum > 600)
         return;
     char text[640];
@@ -126,54 +142,53 @@ static void try_string(api_body body, const api_field *field) {
     size_t length = (size_t)field->maximum + 1;
     text[0] = text[length + 1] = '"';
     text[length + 2] = '\0';
-    refused(body, field, text);
+    refused(desk, body, field, text);
     text[length] = '"';
     text[length + 1] = '\0';
-    taken(body, field, text, &values);
+    (void)taken(desk, body, field, text);
 }
 
-static void try_field(api_body body, const api_field *field) {
-    api_values values;
+static void try_field(desk *desk, api_body body, const api_field *field) {
     switch (field->kind) {
     case FIELD_BOOLEAN:
-        refused(body, field, "1");
-        refused(body, field, "\"true\"");
-        taken(body, field, "true", &values);
-        assert_true(*(const bool *)((const char *)&values + field->offset));
-        taken(body, field, "false", &values);
-        assert_false(*(const bool *)((const char *)&values + field->offset));
+        refused(desk, body, field, "1");
+        refused(desk, body, field, "\"true\"");
+        assert_true(taken(desk, body, field, "true").boolean);
+        assert_false(taken(desk, body, field, "false").boolean);
         break;
-    case FIELD_INTEGER:
-    case FIELD_NUMBER:
-        try_number(body, field);
+    case FIELD_U32:
+    case FIELD_SEED:
+    case FIELD_FLOAT:
+    case FIELD_MILLISECONDS:
+        try_number(desk, body, field);
         break;
     case FIELD_STRING:
-        try_string(body, field);
+        try_string(desk, body, field);
         break;
     case FIELD_VALUE:
-        taken(body, field, "[1]", &values);
+        (void)taken(desk, body, field, "[1]");
         break;
     case FIELD_IGNORED:
-        taken(body, field, "{\"any\":[1]}", &values);
+        (void)taken(desk, body, field, "{\"any\":[1]}");
         break;
     case FIELD_REFUSED:
-        refused(body, field, "\"x\"");
-        refused(body, field, "true");
-        refused(body, field, "{\"a\":1}");
-        taken(body, field, "null", &values);
-        taken(body, field, "false", &values);
-        taken(body, field, "[]", &values);
+        refused(desk, body, field, "\"x\"");
+        refused(desk, body, field, "true");
+        refused(desk, body, field, "{\"a\":1}");
+        (void)taken(desk, body, field, "null");
+        (void)taken(desk, body, field, "false");
+        (void)taken(desk, body, field, "[]");
         break;
     }
 }
 
 static void test_every_field(void **state) {
-    (void)state;
+    desk *desk = *state;
     size_t tried = 0;
     for (size_t b = 0; b < sizeof(bodies) / sizeof(bodies[0]); b++)
         for (size_t i = 0; i < api_field_count; i++)
             if ((api_field_table[i].bodies & (uint32_t)bodies[b]) != 0) {
-                try_field(bodies[b], &api_field_table[i]);
+                try_field(desk, bodies[b], &api_field_table[i]);
                 tried++;
             }
     assert_true(tried > 150);
@@ -188,44 +203,56 @@ static void test_no_field_twice_in_a_body(void **state) {
 }
 
 static void test_required_fields(void **state) {
-    (void)state;
+    desk *desk = *state;
     for (size_t b = 0; b < sizeof(bodies) / sizeof(bodies[0]); b++) {
-        arena arena;
-        json_value root = {0};
-        api_values values;
+        api_request *request = NULL;
         api_fault fault = {0};
-        assert_true(api_parse_body(text_from("{}"), &arena, &root, &fault));
         bool needs = api_required(bodies[b])[0] != '\0';
-        assert_int_equal(api_values_read(&root, bodies[b], &arena, &values, &fault), !needs);
+        assert_int_equal(
+            api_request_open(&desk->api, bodies[b], NULL, text_from("{}"), &request, &fault),
+            !needs);
         if (needs)
             assert_string_equal(fault.code, "missing_required_parameter");
-        arena_free(&arena);
+        api_request_free(request);
     }
+}
+
+/* A field of another body is passed over. */
+static void test_fields_of_other_bodies(void **state) {
+    desk *desk = *state;
+    api_fault fault = {0};
+    api_request *request =
+        read_with(desk, BODY_COMPLETION, "text", "{\"format\":{\"type\":\"x\"}}", &fault);
+    assert_non_null(request);
+    assert_null(api_field_of(request, "text"));
+    assert_null(api_field_of(request, "stop"));
+    assert_null(api_field_of(request, "nothing"));
+    assert_non_null(api_field_of(request, "prompt"));
+    api_request_free(request);
 }
 
 /* ---- Whole requests ---- */
 
-static bool read_text(desk *desk, api_family family, const char *text, generation **g,
+static bool read_text(desk *desk, api_body body, const char *text, api_request **g,
                       api_fault *fault) {
     *fault = (api_fault){0};
-    return generation_read(&desk->api, family, NULL, text_from(text), g, fault);
+    return api_request_read(&desk->api, body, NULL, text_from(text), g, fault);
 }
 
-static void bad(desk *desk, api_family family, const char *text, unsigned status,
-                const char *param) {
-    generation *g = NULL;
+static void bad(desk *desk, api_body body, const char *text, unsigned status, const char *param) {
+    api_request *g = NULL;
     api_fault fault;
-    if (read_text(desk, family, text, &g, &fault))
+    if (read_text(desk, body, text, &g, &fault))
         fail_msg("%s was taken", text);
     assert_null(g);
     if (fault.status != status || strcmp(fault.param, param) != 0)
         fail_msg("%s: status %u, param \"%s\", %s", text, fault.status, fault.param, fault.text);
 }
 
-static generation *good(desk *desk, api_family family, const char *text) {
-    generation *g = NULL;
+static api_request *good(desk *desk, api_body body, const char *text) {
+    api_request *g = NULL;
     api_fault fault;
-    if (!read_text(desk, family, text, &g, &fault))
+    if (!read_text(desk, body, text, &g, &fault))
         fail_msg("%s: %s", text, fault.text);
     return g;
 }
@@ -246,17 +273,16 @@ static void test_no_json(void **state) {
     static const char *const params[] = {"",       "", "",       "", "",           "",
                                          "prompt", "", "prompt", "", "temperature"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        bad(desk, FAMILY_COMPLETION, wrong[i], 400, params[i]);
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":1e999}", 400, "top_p");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":Infinity}", 400, "top_p");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"3\":NaN}}", 400,
-        "logit_bias");
-    bad(desk, FAMILY_CHAT, "{\"messages\":[{\"role\":NaN}]}", 400, "messages");
-    bad(desk, FAMILY_CHAT, "{\"messages\":[{\"role\":\"user\"}],oops}", 400, "");
+        bad(desk, BODY_COMPLETION, wrong[i], 400, params[i]);
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":1e999}", 400, "top_p");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"top_p\":Infinity}", 400, "top_p");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"3\":NaN}}", 400, "logit_bias");
+    bad(desk, BODY_CHAT, "{\"messages\":[{\"role\":NaN}]}", 400, "messages");
+    bad(desk, BODY_CHAT, "{\"messages\":[{\"role\":\"user\"}],oops}", 400, "");
     char deep[2001];
     memset(deep, '[', 2000);
     deep[2000] = '\0';
-    bad(desk, FAMILY_COMPLETION, deep, 400, "");
+    bad(desk, BODY_COMPLETION, deep, 400, "");
 }
 
 /* What an endpoint takes is what its errors say. */
@@ -264,29 +290,29 @@ static void test_lengths(void **state) {
     desk *desk = *state;
     const char *const chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"%s\":%d}";
     static const struct {
-        api_family family;
+        api_body body;
         const char *name;
         int lowest;
-    } rows[] = {{FAMILY_CHAT, "max_tokens", 1},
-                {FAMILY_CHAT, "max_completion_tokens", 1},
-                {FAMILY_MESSAGE, "max_tokens", 1},
-                {FAMILY_COMPLETION, "max_tokens", 0},
-                {FAMILY_RESPONSE, "max_output_tokens", 1}};
+    } rows[] = {{BODY_CHAT, "max_tokens", 1},
+                {BODY_CHAT, "max_completion_tokens", 1},
+                {BODY_MESSAGE, "max_tokens", 1},
+                {BODY_COMPLETION, "max_tokens", 0},
+                {BODY_RESPONSE, "max_output_tokens", 1}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *form = rows[i].family == FAMILY_COMPLETION ? "{\"prompt\":\"a\",\"%s\":%d}"
-                           : rows[i].family == FAMILY_RESPONSE ? "{\"input\":\"a\",\"%s\":%d}"
-                                                               : chat;
+        const char *form = rows[i].body == BODY_COMPLETION ? "{\"prompt\":\"a\",\"%s\":%d}"
+                           : rows[i].body == BODY_RESPONSE ? "{\"input\":\"a\",\"%s\":%d}"
+                                                           : chat;
         for (int given = -1; given <= 1; given++) {
             char body[200], said[100];
             snprintf(body, sizeof(body), form, rows[i].name, given);
             snprintf(said, sizeof(said), "%s: %d is not between %d and %lld", rows[i].name, given,
                      rows[i].lowest, (long long)API_TOKENS_MAX);
-            if (given >= rows[i].lowest && rows[i].family == FAMILY_COMPLETION) {
-                generation_free(good(desk, rows[i].family, body));
+            if (given >= rows[i].lowest && rows[i].body == BODY_COMPLETION) {
+                api_request_free(good(desk, rows[i].body, body));
             } else if (given < rows[i].lowest) { /* the model here has no template to chat with */
                 api_fault fault;
-                generation *g = NULL;
-                assert_false(read_text(desk, rows[i].family, body, &g, &fault));
+                api_request *g = NULL;
+                assert_false(read_text(desk, rows[i].body, body, &g, &fault));
                 assert_string_equal(fault.param, rows[i].name);
                 assert_string_equal(fault.text, said);
             }
@@ -296,68 +322,67 @@ static void test_lengths(void **state) {
 
 static void test_prompts(void **state) {
     desk *desk = *state;
-    generation *g = good(desk, FAMILY_COMPLETION, "{\"prompt\":\"once\"}");
+    api_request *g = good(desk, BODY_COMPLETION, "{\"prompt\":\"once\"}");
     assert_int_equal(g->prompt_count, 1);
     assert_string_equal(g->prompts[0].text, "once");
-    assert_int_equal(g->max_tokens, 16);
-    generation_free(g);
-    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":0,\"echo\":true}");
+    assert_int_equal(g->submit.max_new_tokens, 16);
+    api_request_free(g);
+    g = good(desk, BODY_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":0,\"echo\":true}");
     assert_int_equal(g->prompt_count, 2);
-    assert_true(g->no_answer && g->echo);
-    generation_free(g);
-    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[1,2,3],\"logprobs\":5}");
+    assert_true(g->submit.no_answer && g->echo);
+    api_request_free(g);
+    g = good(desk, BODY_COMPLETION, "{\"prompt\":[1,2,3],\"logprobs\":5}");
     assert_int_equal(g->prompts[0].token_count, 3);
     assert_int_equal(g->prompts[0].tokens[2], 3);
     assert_int_equal(g->sampling.top_logprobs, 5);
-    generation_free(g);
-    g = good(desk, FAMILY_COMPLETION, "{\"prompt\":[[1,2],[3]]}");
+    api_request_free(g);
+    g = good(desk, BODY_COMPLETION, "{\"prompt\":[[1,2],[3]]}");
     assert_int_equal(g->prompt_count, 2);
-    generation_free(g);
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[]}", 400, "prompt");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[[]]}", 400, "prompt[0]");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[\"a\",3]}", 400, "prompt[1]");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,\"a\"]}", 400, "prompt");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,-2]}", 400, "prompt");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":[1,364]}", 400, "prompt");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":{\"a\":1}}", 400, "prompt");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\\u0000\"}", 400, "prompt");
-    bad(desk, FAMILY_EMBEDDING, "{\"input\":[true]}", 400, "input[0]");
+    api_request_free(g);
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[]}", 400, "prompt");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[[]]}", 400, "prompt[0]");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[\"a\",3]}", 400, "prompt[1]");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[1,\"a\"]}", 400, "prompt");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[1,-2]}", 400, "prompt");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":[1,364]}", 400, "prompt");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":{\"a\":1}}", 400, "prompt");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\\u0000\"}", 400, "prompt");
+    bad(desk, BODY_EMBEDDING, "{\"input\":[true]}", 400, "input[0]");
     char many[8192] = "{\"prompt\":[0";
     for (int i = 0; i < 300; i++)
         memcpy(many + strlen(many), ",1", 3);
     memcpy(many + strlen(many), "]}", 3);
-    bad(desk, FAMILY_COMPLETION, many, 400, "prompt");
+    bad(desk, BODY_COMPLETION, many, 400, "prompt");
 }
 
 static void test_choices(void **state) {
     desk *desk = *state;
-    generation *g = good(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":2,\"best_of\":4}");
+    api_request *g = good(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"n\":2,\"best_of\":4}");
     assert_int_equal(g->n, 2);
     assert_int_equal(g->best_of, 4);
-    generation_free(g);
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":17}", 400, "n");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":17}", 400, "best_of");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", 400, "best_of");
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", 400,
-        "best_of");
+    api_request_free(g);
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"n\":17}", 400, "n");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":17}", 400, "best_of");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", 400, "best_of");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", 400, "best_of");
 }
 
 static void test_sampling(void **state) {
     desk *desk = *state;
-    generation *g = good(desk, FAMILY_COMPLETION,
-                         "{\"prompt\":\"a\",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":-1,"
-                         "\"min_p\":0.1,\"repeat_penalty\":1.5,\"seed\":7,\"logit_bias\":{\"5\":2,"
-                         "\"6\":-100},\"stop\":[\"x\",\"\",\"yz\"],\"stop_token_ids\":[3,4]}");
+    api_request *g = good(desk, BODY_COMPLETION,
+                          "{\"prompt\":\"a\",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":-1,"
+                          "\"min_p\":0.1,\"repeat_penalty\":1.5,\"seed\":7,\"logit_bias\":{\"5\":2,"
+                          "\"6\":-100},\"stop\":[\"x\",\"\",\"yz\"],\"stop_token_ids\":[3,4]}");
     assert_true(g->sampling.temperature == 0.5f && g->sampling.top_p == 0.9f);
     assert_true(g->sampling.repetition_penalty == 1.5f && g->sampling.min_p == 0.1f);
     assert_int_equal(g->sampling.top_k, 0);
     assert_int_equal(g->sampling.seed, 7);
     assert_int_equal(g->sampling.bias_count, 2);
     assert_true(g->sampling.bias[0].bias == 2.0f && isinf(g->sampling.bias[1].bias));
-    assert_int_equal(g->stop_count, 2);
-    assert_string_equal(g->stop[1], "yz");
-    assert_int_equal(g->stop_token_count, 2);
-    generation_free(g);
+    assert_int_equal(g->submit.stop_count, 2);
+    assert_string_equal(g->submit.stop[1], "yz");
+    assert_int_equal(g->submit.stop_token_count, 2);
+    api_request_free(g);
     const char *const wrong[][2] = {
         {"\"logit_bias\":[1]", "logit_bias"},
         {"\"logit_bias\":{\"x\":1}", "logit_bias"},
@@ -382,28 +407,28 @@ static void test_sampling(void **state) {
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         char text[256];
         snprintf(text, sizeof(text), "{\"prompt\":\"a\",%s}", wrong[i][0]);
-        generation *made = NULL;
+        api_request *made = NULL;
         api_fault fault;
-        assert_false(read_text(desk, FAMILY_COMPLETION, text, &made, &fault));
+        assert_false(read_text(desk, BODY_COMPLETION, text, &made, &fault));
         assert_string_equal(fault.param, wrong[i][1]);
         assert_true(fault.status == 400 || fault.status == 404);
     }
-    bad(desk, FAMILY_COMPLETION, "{\"prompt\":\"a\",\"model\":\"gpt-4\"}", 404, "model");
+    bad(desk, BODY_COMPLETION, "{\"prompt\":\"a\",\"model\":\"gpt-4\"}", 404, "model");
 }
 
 static void test_embeddings(void **state) {
     desk *desk = *state;
-    generation *g = good(desk, FAMILY_EMBEDDING,
-                         "{\"input\":[\"a\",\"b\"],\"encoding_format\":\"base64\",\"pooling\":"
-                         "\"last\",\"dimensions\":4}");
-    assert_true(g->base64 && g->no_answer && g->normalize);
-    assert_int_equal(g->pooling, AVO_POOLING_LAST);
+    api_request *g = good(desk, BODY_EMBEDDING,
+                          "{\"input\":[\"a\",\"b\"],\"encoding_format\":\"base64\",\"pooling\":"
+                          "\"last\",\"dimensions\":4}");
+    assert_true(g->base64 && g->submit.no_answer && g->normalize);
+    assert_int_equal(g->submit.pooling, AVO_POOLING_LAST);
     assert_int_equal(g->dimensions, 4);
-    generation_free(g);
-    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"hex\"}", 400,
+    api_request_free(g);
+    bad(desk, BODY_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"hex\"}", 400,
         "encoding_format");
-    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"pooling\":\"max\"}", 400, "pooling");
-    bad(desk, FAMILY_EMBEDDING, "{\"input\":\"a\",\"dimensions\":100000}", 400, "dimensions");
+    bad(desk, BODY_EMBEDDING, "{\"input\":\"a\",\"pooling\":\"max\"}", 400, "pooling");
+    bad(desk, BODY_EMBEDDING, "{\"input\":\"a\",\"dimensions\":100000}", 400, "dimensions");
 }
 
 /* ---- Conversations; this model has no template, which is the last thing to be looked at ---- */
@@ -417,130 +442,59 @@ static void test_more_than_the_body_allows(void **state) {
     size_t used = (size_t)snprintf(text, 128, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
     memset(text + used, 'x', bytes);
     memcpy(text + used + bytes, "\"}]}", 5);
-    arena tree;
-    json_value root = {0};
-    api_values values;
+    api_request *request = NULL;
     api_fault fault = {0};
-    generation *g = NULL;
-    assert_true(api_parse_body(text_from(text), &tree, &root, &fault));
-    assert_true(api_values_read(&root, BODY_COUNT, &tree, &values, &fault));
-    assert_false(conversation_read(&desk->api, FAMILY_MESSAGE, &values, 1, &tree, &g, &fault));
-    assert_null(g);
+    assert_true(api_request_open(&desk->api, BODY_COUNT, NULL, text_from(text), &request, &fault));
+    size_t allowed = request->arena.limit_bytes;
+    request->arena.limit_bytes = (size_t)8 << 20;
+    assert_false(api_request_talk(&desk->api, request, &fault));
     assert_int_equal(fault.status, 413);
     assert_string_equal(fault.code, "too_complex");
+    api_request_free(request);
     /* As it is there is room, and the next thing is wrong: this model has no template. */
-    assert_false(
-        conversation_read(&desk->api, FAMILY_MESSAGE, &values, strlen(text), &tree, &g, &fault));
+    assert_true(api_request_open(&desk->api, BODY_COUNT, NULL, text_from(text), &request, &fault));
+    assert_int_equal(request->arena.limit_bytes, allowed);
+    assert_false(api_request_talk(&desk->api, request, &fault));
     assert_string_equal(fault.code, "no_chat_template");
-    arena_free(&tree);
+    api_request_free(request);
     free(text);
 }
 
 static void test_no_template(void **state) {
     desk *desk = *state;
-    generation *g = NULL;
+    api_request *g = NULL;
     api_fault fault;
-    assert_false(read_text(desk, FAMILY_CHAT,
+    assert_false(read_text(desk, BODY_CHAT,
                            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", &g, &fault));
     assert_string_equal(fault.code, "no_chat_template");
-    bad(desk, FAMILY_RESPONSE, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400,
+    bad(desk, BODY_RESPONSE, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400,
         "previous_response_id");
-    bad(desk, FAMILY_CHAT,
+    bad(desk, BODY_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"web\"}]}",
         400, "tools[0]");
-    bad(desk, FAMILY_CHAT,
+    bad(desk, BODY_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\","
         "\"function\":{\"name\":\"no spaces\"}}]}",
         400, "tools[0]");
-    bad(desk, FAMILY_CHAT,
+    bad(desk, BODY_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}", 400,
         "tool_choice");
-    bad(desk, FAMILY_CHAT,
+    bad(desk, BODY_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_logprobs\":2}", 400,
         "top_logprobs");
-    bad(desk, FAMILY_CHAT,
+    bad(desk, BODY_CHAT,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"audio\"]}", 400,
         "modalities");
 }
 
-/* ---- Tools ---- */
-
-static bool read_tools(desk *desk, const char *text, generation *g, const char **tools,
-                       api_fault *fault) {
-    arena scratch;
-    json_value list = {0};
-    api_values values = {0};
-    arena_init(&scratch, NULL, SIZE_MAX);
-    arena_init(&g->arena, NULL, SIZE_MAX);
-    assert_ok(json_parse(&scratch, text_from(text), &list, NULL));
-    values.tools = &list;
-    *fault = (api_fault){0};
-    bool good = tools_read(&desk->api, &values, g, &scratch, tools, fault);
-    arena_free(&scratch);
-    avo_grammar *grammar = NULL;
-    avo_error error = {0};
-    if (good && g->grammar.param != NULL) /* what the scheduler's threads do when there is room */
-        good = grammar_take(&desk->api, &g->grammar, &grammar, &error, fault);
-    avo_grammar_close(grammar);
-    return good;
-}
-
-#define PARAMETERS(more)                                                                           \
-    "\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"boolean\"" more "}}}"
-#define FUNCTION(inside) "{\"type\":\"function\",\"function\":{" inside "}}"
-
-/* A strict function's calls are kept to its schema, also where the model is free not to call; a
- * schema that cannot be kept is refused. */
-static void test_strict_tools(void **state) {
+static void test_long_grammar(void **state) {
     desk *desk = *state;
-    static const struct {
-        const char *tools;
-        api_family family;
-        bool good, grammar;
-        const char *says; /* the tools, or the fault */
-    } cases[] = {
-        {"[" FUNCTION("\"name\":\"f\"," PARAMETERS("")) "]", FAMILY_CHAT, true, false, "\"f\""},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "]", FAMILY_CHAT, true,
-         true, "\"strict\":true"},
-        {"[{\"type\":\"function\",\"name\":\"f\",\"strict\":true," PARAMETERS("") "}]",
-         FAMILY_RESPONSE, true, true, "\"strict\":true"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":false," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, true, false, "x-mine"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, false, false, "\"x-mine\" is not supported"},
-        /* What was promised of one is not asked of the others. */
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":true," PARAMETERS("")) "," FUNCTION(
-             "\"name\":\"g\"," PARAMETERS(",\"x-mine\":1")) "]",
-         FAMILY_CHAT, true, true, "x-mine"},
-        {"[" FUNCTION("\"name\":\"f\",\"strict\":1") "]", FAMILY_CHAT, false, false,
-         "strict is true or false"},
-    };
-    assert_ok(tool_format_named("hermes", &desk->api.tools, NULL));
-    assert_ok(grammar_cache_open(desk->model, 1 << 28, &desk->api.grammars, NULL));
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        generation g = {.family = cases[i].family, .parallel_calls = true};
-        const char *tools = NULL;
-        api_fault fault;
-        bool good = read_tools(desk, cases[i].tools, &g, &tools, &fault);
-        const char *said = good ? tools : fault.text;
-        if (good != cases[i].good || (good && g.grammar.param != NULL) != cases[i].grammar ||
-            strstr(said, cases[i].says) == NULL)
-            fail_msg("%s: %s, %s grammar: %s", cases[i].tools, good ? "taken" : "refused",
-                     g.grammar.param != NULL ? "a" : "no", said);
-        if (!good)
-            assert_int_equal(fault.status, 400);
-        arena_free(&g.arena);
-    }
-    tool_format_close(desk->api.tools);
-    desk->api.tools = NULL;
-    grammar_cache_close(desk->api.grammars);
-    desk->api.grammars = NULL;
     buffer body;
     buffer_init(&body, NULL, SIZE_MAX);
     assert_ok(buffer_format(&body, "{\"prompt\":\"a\",\"grammar\":\"%*s\"}",
-                            (int)API_GRAMMAR_BYTES_MAX + 1, ""));
+                            (int)CHAT_GRAMMAR_BYTES_MAX + 1, ""));
     assert_ok(buffer_terminate(&body));
-    bad(desk, FAMILY_COMPLETION, body.data, 400, "grammar");
+    bad(desk, BODY_COMPLETION, body.data, 400, "grammar");
     buffer_free(&body);
 }
 
@@ -592,6 +546,7 @@ int main(void) {
         cmocka_unit_test(test_every_field),
         cmocka_unit_test(test_no_field_twice_in_a_body),
         cmocka_unit_test(test_required_fields),
+        cmocka_unit_test(test_fields_of_other_bodies),
         cmocka_unit_test(test_no_json),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_prompts),
@@ -600,7 +555,7 @@ int main(void) {
         cmocka_unit_test(test_embeddings),
         cmocka_unit_test(test_more_than_the_body_allows),
         cmocka_unit_test(test_no_template),
-        cmocka_unit_test(test_strict_tools),
+        cmocka_unit_test(test_long_grammar),
         cmocka_unit_test(test_document_has_every_route_and_field),
     };
     return cmocka_run_group_tests(tests, open_desk, close_desk);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/head.h"
+#include "server/transport/head.h"
 
 #define LIMIT 4096u
 

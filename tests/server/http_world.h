@@ -1,11 +1,13 @@
-/* A server over a tiny model with endpoints of the test's own, and clients on plain sockets. The
- * endpoints stand in the place of the API half: exchanges are what is tested. */
+/* A server over a tiny model with a handler of the test's own, and clients on plain sockets: the
+ * transport is what is tested. */
 #ifndef AVO_TESTS_SERVER_HTTP_WORLD_H
 #define AVO_TESTS_SERVER_HTTP_WORLD_H
 
 #include "support/support.h"
 
-#include "server/api.h"
+#include "server/server.h"
+#include "server/transport/exchange.h"
+
 #include "support/tiny_model.h"
 
 #include <arpa/inet.h>
@@ -94,28 +96,14 @@ static inline void begin_later(exchange *exchange, bool stream) {
     pthread_attr_destroy(&attributes);
 }
 
-struct api {
-    int nothing;
-};
-
-avo_status api_open(server *server, api **out, avo_error *error) {
-    (void)server;
-    (void)error;
-    *out = calloc(1, sizeof(**out));
-    return AVO_OK;
-}
-
-void api_allowed(const api *api, const char *path, char *text, size_t capacity) {
-    (void)api;
+static inline void world_allowed(void *context, const char *path, char *text, size_t capacity) {
+    (void)context;
     (void)path;
     snprintf(text, capacity, "GET, POST, OPTIONS");
 }
 
-void api_close(api *api) {
-    free(api);
-}
-
-void api_handle(exchange *exchange) {
+static inline void world_handle(void *context, exchange *exchange) {
+    (void)context;
     const exchange_request *asked = exchange_asked(exchange);
     atomic_fetch_add(&handled, 1);
     if (strcmp(asked->path, "/echo") == 0)
@@ -125,8 +113,7 @@ void api_handle(exchange *exchange) {
     else if (strcmp(asked->path, "/stream") == 0)
         begin_later(exchange, true);
     else if (strcmp(asked->path, "/admin") == 0)
-        exchange_send(exchange, exchange_may_administer(exchange) ? 200 : 403, "text/plain",
-                      TEXT_LITERAL("x"));
+        exchange_send(exchange, asked->may_administer ? 200 : 403, "text/plain", TEXT_LITERAL("x"));
     else
         exchange_fail(exchange, 404, NULL, NULL, "there is no %s", asked->path);
 }
@@ -157,7 +144,8 @@ static inline void world_open(world *world, server_options options) {
     atomic_store(&answers_ended, 0);
     atomic_store(&handled, 0);
     atomic_store(&permits, 0);
-    assert_ok_error(server_open(&options, &world->server, &error), &error);
+    const server_handler handler = {NULL, world_handle, world_allowed};
+    assert_ok_error(server_open_with(&options, &handler, &world->server, &error), &error);
 }
 
 static inline void world_close(world *world) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/page.h"
+#include "server/page/page.h"
 
 static void test_every_file_is_there(void **state) {
     (void)state;

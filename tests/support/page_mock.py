@@ -17,7 +17,7 @@ TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 
 def page_headers():
     """{name: value} of every answer with a page file."""
-    header = (ROOT / "src/server/page.h").read_text().replace("\\\n", " ")
+    header = (ROOT / "src/server/page/page.h").read_text().replace("\\\n", " ")
     macros = {name: "".join(re.findall(r'"([^"]*)"', value)) for name, value in
               re.findall(r'#define (PAGE_\w+)\s+((?:"[^"]*"\s*)+)', header)}
     table = re.search(r"page_headers\[PAGE_HEADERS\] = \{(.*?)\n\};",

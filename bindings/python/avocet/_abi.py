@@ -81,7 +81,7 @@ class Message(Structure):
 
 class ChatOptions(Structure):
     _fields_ = [("size", c.c_size_t), ("no_generation_prompt", c.c_bool), ("now", c.c_int64),
-                ("variables", c.c_char_p)]
+                ("variables", Handle)]
 
 
 class EngineOptions(Structure):
@@ -321,6 +321,9 @@ FUNCTIONS = {
     "avo_chat_tokenize": (STATUS, [Handle, c.POINTER(Message), c.c_size_t,
                                    c.POINTER(ChatOptions), IDS, c.c_size_t, _COUNT, _ERROR]),
     "avo_chat_check": (STATUS, [Handle, _ERROR]),
+    "avo_value_open": (STATUS, [c.c_char_p, c.c_size_t, c.c_void_p, _OUT, _ERROR]),
+    "avo_value_share": (Handle, [Handle]),
+    "avo_value_close": (None, [Handle]),
     "avo_engine_open": (STATUS, [Handle, c.POINTER(EngineOptions), _OUT, _ERROR]),
     "avo_engine_close": (None, [Handle]),
     "avo_engine_device": (c.c_char_p, [Handle]),

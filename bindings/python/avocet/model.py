@@ -45,13 +45,27 @@ def messages_of(messages: Sequence[Mapping[str, str]]):
     return array
 
 
+class Value(Owned):
+    """A JSON value that the library has parsed."""
+
+    _close = "avo_value_close"
+
+    def __init__(self, value: object):
+        text = json.dumps(value).encode("utf-8")
+        handle = _abi.Handle()
+        call(library.avo_value_open, text, len(text), None, ctypes.byref(handle))
+        super().__init__(handle)
+
+
 def chat_options(now: int = 0, variables: Optional[Mapping[str, object]] = None,
                  generation_prompt: bool = True) -> _abi.ChatOptions:
     if variables is not None and not isinstance(variables, Mapping):
         raise TypeError(f"variables must be a mapping, not {shown(variables)}")
-    return _abi.ChatOptions(
-        now=now, no_generation_prompt=not generation_prompt,
-        variables=None if variables is None else json.dumps(variables).encode("utf-8"))
+    value = None if variables is None else Value(dict(variables))
+    options = _abi.ChatOptions(now=now, no_generation_prompt=not generation_prompt,
+                               variables=None if value is None else value.handle.pointer)
+    options.held = value  # lives as long as the structure
+    return options
 
 
 class Model(Owned):

@@ -1,0 +1,445 @@
+/* Adapters: which ones a request asks for, and endpoints that load, unload and list them. */
+#include "server/api/api_int.h"
+#include "server/api/helpers.h"
+#include "server/keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of an adapter's weight, for a key that may not use the base model. */
+#define ADAPTER_WEIGHT_MIN 0.01f
+
+#define ADAPTER_BASE "base" /* what keys and metrics call the model without adapters */
+
+/* ---- What there is ---- */
+
+typedef struct name_search {
+    const char *name;
+    bool found;
+    buffer *list; /* NULL: not wanted */
+    const server_key *key;
+} name_search;
+
+static void see_name(void *context, const avo_registry_entry *entry) {
+    name_search *search = context;
+    if (search->name != NULL && strcmp(entry->name, search->name) == 0)
+        search->found = true;
+    if (search->list != NULL && search->list->size < 400 &&
+        server_key_allows_adapter(search->key, entry->name))
+        (void)!buffer_format(search->list, ", %s", entry->name);
+}
+
+static bool adapter_known(const api *api, const char *name) {
+    name_search search = {.name = name};
+    if (api->registry != NULL)
+        avo_registry_list(api->registry, see_name, &search);
+    return search.found;
+}
+
+static bool unknown(const api *api, const char *name, const char *param, const server_key *key,
+                    api_fault *fault) {
+    buffer list;
+    buffer_init(&list, NULL, 1024);
+    name_search search = {.list = &list, .key = key};
+    if (api->registry != NULL)
+        avo_registry_list(api->registry, see_name, &search);
+    text_view names = buffer_text(&list);
+    (void)fault_set(fault, 404, param, "model_not_found",
+                    "%s: there is no model \"%.100s\"; there is %s%.*s", param, name,
+                    api->options->model_name, (int)names.size, names.data);
+    buffer_free(&list);
+    return false;
+}
+
+/* ---- Numbers, for llama.cpp's clients ---- */
+
+static bool number_of(api *api, const char *name, uint32_t *number) {
+    for (uint32_t i = 0; i < api->adapter_count; i++)
+        if (strcmp(api->adapters[i].name, name) == 0) {
+            *number = i;
+            return true;
+        }
+    if (api->adapter_count >= API_ADAPTERS_KNOWN)
+        return false;
+    if (api->adapter_count == api->adapter_capacity) {
+        uint32_t larger = api->adapter_capacity == 0 ? 16 : api->adapter_capacity * 2;
+        numbered_adapter *moved = realloc(api->adapters, larger * sizeof(*moved));
+        if (moved == NULL)
+            return false;
+        api->adapters = moved;
+        api->adapter_capacity = larger;
+    }
+    char *copy = strdup(name);
+    if (copy == NULL)
+        return false;
+    *number = api->adapter_count++;
+    api->adapters[*number] = (numbered_adapter){copy, 0.0};
+    return true;
+}
+
+static void see_number(void *context, const avo_registry_entry *entry) {
+    uint32_t ignored;
+    (void)number_of(context, entry->name, &ignored);
+}
+
+void adapters_number(api *api) {
+    uint32_t ignored;
+    for (size_t i = 0; i < api->options->adapter_name_count; i++)
+        (void)number_of(api, api->options->adapter_names[i], &ignored);
+}
+
+/* Whatever the registry knows has a number, which its name keeps, even while it is unloaded: those
+ * of the command line in their order, then as they are loaded. The lock is held. */
+static void number_all(api *api) {
+    if (api->registry != NULL)
+        avo_registry_list(api->registry, see_number, api);
+}
+
+void adapters_forget(api *api) {
+    for (uint32_t i = 0; i < api->adapter_count; i++)
+        free(api->adapters[i].name);
+    free(api->adapters);
+}
+
+/* ---- Of a request ---- */
+
+static bool add_adapter(api *api, const char *name, double weight, const char *param,
+                        const server_key *key, api_request *r, api_fault *fault) {
+    if (!adapter_known(api, name) || !server_key_allows_adapter(key, name))
+        return unknown(api, name, param, key, fault);
+    if (r->submit.named_adapter_count >= AVO_ADAPTERS_MAX)
+        return FAULT_FIELD(fault, param, "%s: more than %d adapters", param, AVO_ADAPTERS_MAX);
+    for (size_t i = 0; i < r->submit.named_adapter_count; i++)
+        if (strcmp(r->adapters[i].name, name) == 0)
+            return FAULT_FIELD(fault, param, "%s: \"%s\" stands there twice", param, name);
+    const char *copy = arena_copy_text(&r->arena, name, strlen(name));
+    if (copy == NULL)
+        return fault_no_memory(fault);
+    r->adapters[r->submit.named_adapter_count++] = (avo_named_adapter){copy, (float)weight};
+    return true;
+}
+
+static bool is_list(const json_value *value, const char *param, api_fault *fault) {
+    if (value->kind != JSON_ARRAY)
+        return fault_set(fault, 400, param, "invalid_type", "%s: expected an array, found %s",
+                         param, json_kind_name(value->kind));
+    if (value->array.count > 1024)
+        return FAULT_FIELD(fault, param, "%s: %zu entries", param, value->array.count);
+    return true;
+}
+
+static bool read_weighted(api *api, const json_value *list, const server_key *key, api_request *r,
+                          api_fault *fault) {
+    if (!is_list(list, "adapters", fault))
+        return false;
+    for (size_t i = 0; i < list->array.count; i++) {
+        const json_value *item = &list->array.items[i];
+        const json_value *name = json_find(item, "name");
+        const json_value *weight = json_find(item, "weight");
+        const char *text = NULL;
+        double number = 1.0;
+        if (name == NULL)
+            return fault_set(fault, 400, "adapters", "missing_required_parameter",
+                             "adapters: an entry is an object with a name");
+        if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &r->arena, &text, fault) ||
+            (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)))
+            return false;
+        if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
+            continue;
+        if (!add_adapter(api, text, number, "adapters", key, r, fault))
+            return false;
+    }
+    return true;
+}
+
+/* The name of a number, copied; NULL: there is none. */
+static const char *name_of(api *api, int64_t number, arena *arena) {
+    const char *copy = NULL;
+    pthread_mutex_lock(&api->lock);
+    number_all(api);
+    if (number < api->adapter_count) {
+        const char *name = api->adapters[number].name;
+        copy = arena_copy_text(arena, name, strlen(name));
+    }
+    pthread_mutex_unlock(&api->lock);
+    return copy;
+}
+
+/* `list`: what the list is called in the body, "" where it is the body. */
+static bool read_scale(const json_value *item, const char *list, size_t index, int64_t *id,
+                       double *scale, api_fault *fault) {
+    const json_value *number = json_find(item, "id");
+    const json_value *factor = json_find(item, "scale");
+    char param[64];
+    snprintf(param, sizeof(param), "%s[%zu]", list, index);
+    if (number == NULL || factor == NULL)
+        return fault_set(fault, 400, param, "missing_required_parameter",
+                         "%s: an entry is an object with id and scale", param);
+    snprintf(param, sizeof(param), "%s[%zu].id", list, index);
+    if (!api_read_integer(number, param, 0, API_ADAPTERS_KNOWN, id, fault))
+        return false;
+    snprintf(param, sizeof(param), "%s[%zu].scale", list, index);
+    return api_read_number(factor, param, -1e4, 1e4, scale, fault);
+}
+
+static bool no_number(const char *list, size_t index, int64_t id, api_fault *fault) {
+    char param[64];
+    snprintf(param, sizeof(param), "%s[%zu].id", list, index);
+    return FAULT_FIELD(fault, param, "%s: there is no adapter %lld", param, (long long)id);
+}
+
+static bool read_numbered(api *api, const json_value *list, const server_key *key, api_request *r,
+                          api_fault *fault) {
+    if (!is_list(list, "lora", fault))
+        return false;
+    for (size_t i = 0; i < list->array.count; i++) {
+        int64_t id = 0;
+        double scale = 0.0;
+        if (!read_scale(&list->array.items[i], "lora", i, &id, &scale, fault))
+            return false;
+        const char *name = name_of(api, id, &r->arena);
+        if (name == NULL)
+            return no_number("lora", i, id, fault);
+        if (scale != 0.0 && !add_adapter(api, name, scale, "lora", key, r, fault))
+            return false;
+    }
+    return true;
+}
+
+/* What POST /lora-adapters has set, for requests that choose nothing. */
+static bool add_defaults(api *api, const server_key *key, api_request *r, api_fault *fault) {
+    avo_named_adapter wanted[AVO_ADAPTERS_MAX];
+    size_t count = 0;
+    bool good = true;
+    pthread_mutex_lock(&api->lock);
+    for (uint32_t i = 0; i < api->adapter_count && count < AVO_ADAPTERS_MAX; i++) {
+        const numbered_adapter *adapter = &api->adapters[i];
+        if (adapter->scale == 0.0)
+            continue;
+        wanted[count].name = arena_copy_text(&r->arena, adapter->name, strlen(adapter->name));
+        wanted[count].weight = (float)adapter->scale;
+        good = good && wanted[count++].name != NULL;
+    }
+    pthread_mutex_unlock(&api->lock);
+    if (!good)
+        return fault_no_memory(fault);
+    for (size_t i = 0; i < count; i++) /* a key that may not use one has the base without it */
+        if (adapter_known(api, wanted[i].name) && server_key_allows_adapter(key, wanted[i].name) &&
+            !add_adapter(api, wanted[i].name, (double)wanted[i].weight, "model", key, r, fault))
+            return false;
+    return true;
+}
+
+bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *fault) {
+    const char *base = api->options->model_name;
+    const json_value *weighted = api_field_of(r, "adapters"), *numbered = api_field_of(r, "lora");
+    if (r->model == NULL || r->model[0] == '\0')
+        r->model = base; /* outlives all requests */
+    bool chosen = strcmp(r->model, base) != 0;
+    if (chosen && !add_adapter(api, r->model, 1.0, "model", key, r, fault))
+        return false;
+    if ((weighted != NULL || numbered != NULL) && chosen)
+        return FAULT_FIELD(fault, weighted != NULL ? "adapters" : "lora",
+                           "an adapter is chosen by model already");
+    if (weighted != NULL && !read_weighted(api, weighted, key, r, fault))
+        return false;
+    if (numbered != NULL && !read_numbered(api, numbered, key, r, fault))
+        return false;
+    if (!chosen && weighted == NULL && numbered == NULL && !add_defaults(api, key, r, fault))
+        return false;
+    bool adapted = false; /* with next to no weight the base answers */
+    for (size_t i = 0; i < r->submit.named_adapter_count; i++)
+        adapted = adapted || fabsf(r->adapters[i].weight) >= ADAPTER_WEIGHT_MIN;
+    if (!adapted && !server_key_allows_adapter(key, NULL))
+        return fault_set(fault, 403, "model", "model_not_allowed",
+                         "this key may not use the base model %s", base);
+    return true;
+}
+
+/* ---- Endpoints ---- */
+
+typedef struct load_job {
+    exchange *exchange;
+    api_request *request; /* without a path: unload */
+} load_job;
+
+static void load_close(load_job *job) {
+    exchange_release(job->exchange);
+    api_request_free(job->request);
+    free(job);
+}
+
+static void load_run(api *api, void *context) {
+    load_job *job = context;
+    const char *name = job->request->lora_name, *path = job->request->lora_path;
+    avo_error error = {0};
+    avo_status status = path != NULL ? avo_registry_load(api->registry, name, path, 0, &error)
+                                     : avo_registry_unload(api->registry, name, &error);
+    if (status != AVO_OK) {
+        unsigned http = status == AVO_ERROR_NOT_FOUND || status == AVO_ERROR_IO  ? 404
+                        : status == AVO_ERROR_MEMORY || status == AVO_ERROR_FULL ? 503
+                                                                                 : 400;
+        exchange_fail(job->exchange, http, path != NULL ? "lora_path" : "lora_name",
+                      http == 404 ? "not_found" : NULL, "%s", error.text);
+    } else {
+        pthread_mutex_lock(&api->lock);
+        number_all(api);
+        pthread_mutex_unlock(&api->lock);
+        char text[API_NAME_BYTES_MAX + 64];
+        int length = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.",
+                              name, path != NULL ? "added" : "removed");
+        exchange_send(job->exchange, 200, "text/plain; charset=utf-8",
+                      (text_view){text, (size_t)length});
+        snprintf(text, sizeof(text), "adapter %s %s", name, path != NULL ? "loaded" : "unloaded");
+        api->host.say(api->host.context, text);
+    }
+    load_close(job);
+}
+
+static bool check_load(const api *api, const api_request *r, api_fault *fault) {
+    if (api->registry == NULL)
+        return fault_set(fault, 400, NULL, "no_adapters",
+                         "this server was started without a folder of adapters");
+    if (r->lora_name[0] == '\0' || strcmp(r->lora_name, api->options->model_name) == 0 ||
+        strcmp(r->lora_name, ADAPTER_BASE) == 0)
+        return FAULT_FIELD(fault, "lora_name",
+                           "lora_name: it must be neither empty nor the base model's name nor "
+                           "\"" ADAPTER_BASE "\", which means the base model");
+    return true;
+}
+
+/* Files are read by a helper: the few threads of the connections do not wait for disks. */
+static void change(api *api, exchange *exchange, api_body body) {
+    api_fault fault = {0};
+    api_request *r = NULL;
+    load_job *job = NULL;
+    bool good = api_request_open(api, body, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+                check_load(api, r, &fault);
+    if (good && (job = calloc(1, sizeof(*job))) == NULL)
+        good = fault_no_memory(&fault);
+    if (!good) {
+        api_request_free(r);
+        api_fail(exchange, &fault);
+        return;
+    }
+    *job = (load_job){exchange_share(exchange), r};
+    if (helper_start(api, load_run, job))
+        return;
+    load_close(job);
+    exchange_refuse(exchange, 503, 1.0, "other adapters are being loaded");
+}
+
+void endpoint_load(api *api, exchange *exchange) {
+    change(api, exchange, BODY_LOAD);
+}
+
+void endpoint_unload(api *api, exchange *exchange) {
+    change(api, exchange, BODY_UNLOAD);
+}
+
+typedef struct scale_list {
+    api *api;
+    const server_key *key;
+    bool paths;   /* only administrators see where files lie */
+    char **shown; /* [capacity], by number: a copy; NULL: not there, or not for this key */
+    uint32_t capacity;
+    bool good;
+} scale_list;
+
+static void see_scale(void *context, const avo_registry_entry *entry) {
+    scale_list *list = context;
+    uint32_t number = 0;
+    if (!server_key_allows_adapter(list->key, entry->name) ||
+        !number_of(list->api, entry->name, &number) || number >= list->capacity)
+        return;
+    list->shown[number] = strdup(list->paths ? entry->path : entry->name);
+    list->good = list->good && list->shown[number] != NULL;
+}
+
+static avo_status write_scales(const scale_list *list, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "["));
+    for (uint32_t i = 0; i < list->capacity; i++) {
+        if (list->shown[i] == NULL)
+            continue;
+        const numbered_adapter *adapter = &list->api->adapters[i];
+        AVO_TRY(buffer_format(out, "%s{\"id\":%u,\"path\":", out->size > 1 ? "," : "", i));
+        AVO_TRY(json_write_string(out, text_from(list->shown[i])));
+        AVO_TRY(buffer_append_text(out, ",\"name\":"));
+        AVO_TRY(json_write_string(out, text_from(adapter->name)));
+        AVO_TRY(buffer_append_text(out, ",\"scale\":"));
+        AVO_TRY(json_write_number(out, adapter->scale));
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    return buffer_append_text(out, "]");
+}
+
+void endpoint_scales(api *api, exchange *exchange) {
+    scale_list list = {.api = api,
+                       .key = exchange_asked(exchange)->key,
+                       .paths = exchange_asked(exchange)->may_administer};
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    pthread_mutex_lock(&api->lock);
+    number_all(api);
+    list.capacity = api->adapter_count;
+    list.shown = calloc((size_t)list.capacity + 1, sizeof(*list.shown));
+    list.good = list.shown != NULL;
+    if (list.good && api->registry != NULL)
+        avo_registry_list(api->registry, see_scale, &list);
+    list.good = list.good && write_scales(&list, &out) == AVO_OK;
+    pthread_mutex_unlock(&api->lock);
+    if (list.good)
+        exchange_send(exchange, 200, "application/json", buffer_text(&out));
+    else
+        exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
+    for (uint32_t i = 0; list.shown != NULL && i < list.capacity; i++)
+        free(list.shown[i]);
+    free(list.shown);
+    buffer_free(&out);
+}
+
+static bool same_id(const json_value *item, int64_t id) {
+    const json_value *number = json_find(item, "id");
+    return number != NULL && number->kind == JSON_INTEGER && number->integer == id;
+}
+
+static bool set_scales(api *api, const json_value *root, api_fault *fault) {
+    if (!is_list(root, "body", fault))
+        return false;
+    bool good = true;
+    pthread_mutex_lock(&api->lock);
+    number_all(api);
+    for (size_t i = 0; good && i < root->array.count; i++) {
+        int64_t id = 0;
+        double scale = 0.0;
+        good = read_scale(&root->array.items[i], "", i, &id, &scale, fault);
+        if (good && id >= api->adapter_count)
+            good = no_number("", i, id, fault);
+        for (size_t j = 0; good && j < i; j++)
+            good = !same_id(&root->array.items[j], id) ||
+                   FAULT_FIELD(fault, "id", "id: %lld is given twice", (long long)id);
+    }
+    for (uint32_t i = 0; good && i < api->adapter_count; i++)
+        api->adapters[i].scale = 0.0; /* those that are not named, as in llama.cpp */
+    for (size_t i = 0; good && i < root->array.count; i++) {
+        int64_t id = 0;
+        double scale = 0.0;
+        good = read_scale(&root->array.items[i], "", i, &id, &scale, fault);
+        api->adapters[id].scale = scale;
+    }
+    pthread_mutex_unlock(&api->lock);
+    return good;
+}
+
+void endpoint_set_scales(api *api, exchange *exchange) {
+    api_fault fault = {0};
+    arena scratch;
+    json_value root = {0};
+    if (api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
+        set_scales(api, &root, &fault))
+        exchange_send(exchange, 200, "application/json", TEXT_LITERAL("{\"success\":true}"));
+    else
+        api_fail(exchange, &fault);
+    arena_free(&scratch);
+}

@@ -1,0 +1,110 @@
+/* /v1/embeddings: hidden states of prompts as vectors. */
+#include "server/api/answer.h"
+#include "server/api/helpers.h"
+
+#include "base/number.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double unit_scale(const float *numbers, uint32_t width) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < width; i++)
+        sum += (double)numbers[i] * (double)numbers[i];
+    return sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+}
+
+static avo_status write_base64(const unsigned char *bytes, size_t count, buffer *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    AVO_TRY(buffer_append_text(out, "\""));
+    AVO_TRY(buffer_reserve(out, (count + 2) / 3 * 4));
+    for (size_t i = 0; i < count; i += 3) {
+        uint32_t word = (uint32_t)bytes[i] << 16;
+        if (i + 1 < count)
+            word |= (uint32_t)bytes[i + 1] << 8;
+        if (i + 2 < count)
+            word |= bytes[i + 2];
+        char four[4] = {digits[word >> 18], digits[word >> 12 & 63],
+                        i + 1 < count ? digits[word >> 6 & 63] : '=',
+                        i + 2 < count ? digits[word & 63] : '='};
+        AVO_TRY(buffer_append(out, four, 4));
+    }
+    return buffer_append_text(out, "\"");
+}
+
+static avo_status write_number(float number, buffer *out) {
+    char text[NUMBER_TEXT_MAX];
+    return isfinite(number) ? buffer_append(out, text, number_write_float(text, number))
+                            : write_float(out, number);
+}
+
+static avo_status write_numbers(const float *numbers, uint32_t width, bool base64, buffer *out) {
+    if (base64)
+        return write_base64((const unsigned char *)numbers, width * sizeof(float), out);
+    AVO_TRY(buffer_reserve(out, (size_t)width * 13 + 2));
+    AVO_TRY(buffer_append_text(out, "["));
+    for (uint32_t i = 0; i < width; i++) {
+        if (i > 0)
+            AVO_TRY(buffer_append_text(out, ","));
+        AVO_TRY(write_number(numbers[i], out));
+    }
+    return buffer_append_text(out, "]");
+}
+
+static avo_status embedding_vector(answer *a, choice *c, const avo_result *result) {
+    const api_request *r = a->request;
+    uint32_t width = result->embedding_width;
+    if (r->dimensions > 0 && r->dimensions < width)
+        width = r->dimensions;
+    float *numbers = result->embedding == NULL ? NULL : malloc(width * sizeof(*numbers));
+    if (numbers == NULL)
+        return AVO_ERROR_MEMORY;
+    double scale = r->normalize ? unit_scale(result->embedding, width) : 1.0;
+    for (uint32_t i = 0; i < width; i++)
+        numbers[i] = (float)((double)result->embedding[i] * scale);
+    avo_status status = write_numbers(numbers, width, r->base64, &c->text);
+    free(numbers);
+    return status;
+}
+
+/* In the delivery thread, where others' tokens wait: no piece is copied twice. */
+static avo_status embedding_whole(answer *a, buffer *out) {
+    size_t bytes = 1024;
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        bytes += a->choices[i].text.size + 64;
+    AVO_TRY(buffer_reserve(out, bytes));
+    AVO_TRY(buffer_append_text(out, "{\"object\":\"list\",\"data\":["));
+    for (uint32_t i = 0; i < a->choice_count; i++) {
+        AVO_TRY(buffer_format(
+            out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "", i));
+        text_view vector = buffer_text(&a->choices[i].text);
+        AVO_TRY(buffer_append(out, vector.data, vector.size));
+        AVO_TRY(buffer_append_text(out, "}"));
+    }
+    answer_usage usage = usage_of(a);
+    AVO_TRY(buffer_append_text(out, "],"));
+    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
+    AVO_TRY(buffer_format(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,",
+                          (unsigned long long)usage.prompt_tokens,
+                          (unsigned long long)usage.prompt_tokens));
+    AVO_TRY(write_timings(&usage, out));
+    return buffer_append_text(out, "}}");
+}
+
+/* Never streamed. */
+static const answer_writer embedding_writer = {
+    .id_prefix = "emb-", .whole = embedding_whole, .vector = embedding_vector};
+
+static void answer_embedding(api *api, exchange *exchange) {
+    const exchange_request *asked = exchange_asked(exchange);
+    api_request *r = NULL;
+    api_fault fault = {0};
+    if (api_request_read(api, BODY_EMBEDDING, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, &embedding_writer);
+    else
+        api_fail(exchange, &fault);
+}
+
+void endpoint_embedding(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_embedding);
+}

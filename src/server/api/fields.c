@@ -1,0 +1,191 @@
+/* Reading of fields by table. */
+#include "server/api/api_int.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- Faults ---- */
+
+bool fault_set(api_fault *fault, unsigned status, const char *param, const char *code,
+               const char *format, ...) {
+    fault->status = status;
+    fault->code = code;
+    snprintf(fault->param, sizeof(fault->param), "%s", param == NULL ? "" : param);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(fault->text, sizeof(fault->text), format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool fault_no_memory(api_fault *fault) {
+    return fault_set(fault, 503, NULL, "out_of_memory", "there is no memory left for this request");
+}
+
+bool fault_from_chat(api_fault *fault, const chat_fault *wrong) {
+    return fault_set(fault, wrong->status == AVO_ERROR_MEMORY ? 503 : 400, wrong->param,
+                     wrong->code, "%s", wrong->text);
+}
+
+/* ---- Single values ---- */
+
+static bool wrong_kind(const json_value *value, const char *param, const char *wanted,
+                       api_fault *fault) {
+    chat_fault wrong = {0};
+    (void)chat_fail_kind(&wrong, param, wanted, value);
+    return fault_from_chat(fault, &wrong);
+}
+
+bool api_read_string(const json_value *value, const char *param, size_t maximum, arena *arena,
+                     const char **out, api_fault *fault) {
+    chat_fault wrong = {0};
+    text_view text;
+    if (!chat_string_read(value, param, maximum, &text, &wrong))
+        return fault_from_chat(fault, &wrong);
+    *out = arena_copy_text(arena, text.data, text.size);
+    return *out != NULL || fault_no_memory(fault);
+}
+
+bool api_read_integer(const json_value *value, const char *param, int64_t minimum, int64_t maximum,
+                      int64_t *out, api_fault *fault) {
+    int64_t integer = 0;
+    if (value->kind == JSON_INTEGER)
+        integer = value->integer;
+    else if (value->kind == JSON_NUMBER && value->number == floor(value->number) &&
+             fabs(value->number) < 9e15)
+        integer = (int64_t)value->number;
+    else if (value->kind == JSON_NUMBER && fabs(value->number) >= 9e15)
+        return FAULT_FIELD(fault, param, "%s: %g is out of range", param, value->number);
+    else
+        return wrong_kind(value, param, "an integer", fault);
+    if (integer < minimum || integer > maximum)
+        return FAULT_FIELD(fault, param, "%s: %lld is not between %lld and %lld", param,
+                           (long long)integer, (long long)minimum, (long long)maximum);
+    *out = integer;
+    return true;
+}
+
+bool api_read_number(const json_value *value, const char *param, double minimum, double maximum,
+                     double *out, api_fault *fault) {
+    if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER)
+        return wrong_kind(value, param, "a number", fault);
+    double number = value->kind == JSON_INTEGER ? (double)value->integer : value->number;
+    if (!(number >= minimum && number <= maximum))
+        return FAULT_FIELD(fault, param, "%s: %g is not between %g and %g", param, number, minimum,
+                           maximum);
+    *out = number;
+    return true;
+}
+
+/* What a client may send although it does not want it. */
+static bool asks_nothing(const json_value *value) {
+    switch (value->kind) {
+    case JSON_BOOLEAN:
+        return !value->boolean;
+    case JSON_STRING:
+        return value->string.size == 0 || text_is(value->string, "disabled") ||
+               text_is(value->string, "none");
+    case JSON_ARRAY:
+        return value->array.count == 0;
+    case JSON_OBJECT:
+        return value->object.count == 0;
+    default:
+        return value->kind == JSON_NULL;
+    }
+}
+
+/* ---- The table ---- */
+
+static bool read_integer(const api_field *field, const json_value *value, int64_t *out,
+                         api_fault *fault) {
+    bool whole = field->minimum <= -9.2e18; /* any int64 */
+    return api_read_integer(value, field->name, whole ? INT64_MIN + 1 : (int64_t)field->minimum,
+                            whole ? INT64_MAX : (int64_t)field->maximum, out, fault);
+}
+
+static bool read_field(const api_field *field, const json_value *value, api_request *request,
+                       api_fault *fault) {
+    void *at = (char *)request + field->offset;
+    int64_t integer = 0;
+    double number = 0.0;
+    switch (field->kind) {
+    case FIELD_BOOLEAN:
+        if (value->kind != JSON_BOOLEAN)
+            return wrong_kind(value, field->name, "true or false", fault);
+        *(bool *)at = value->boolean;
+        return true;
+    case FIELD_U32:
+        if (!read_integer(field, value, &integer, fault))
+            return false;
+        *(uint32_t *)at = integer < 0 ? 0 : (uint32_t)integer;
+        return true;
+    case FIELD_SEED:
+        if (!read_integer(field, value, &integer, fault))
+            return false;
+        if (integer != -1)
+            *(uint64_t *)at = (uint64_t)integer;
+        return true;
+    case FIELD_FLOAT:
+    case FIELD_MILLISECONDS:
+        if (!api_read_number(value, field->name, field->minimum, field->maximum, &number, fault))
+            return false;
+        if (field->kind == FIELD_FLOAT)
+            *(float *)at = (float)number;
+        else
+            *(double *)at = number * 1e-3;
+        return true;
+    case FIELD_STRING:
+        return api_read_string(value, field->name, (size_t)field->maximum, &request->arena, at,
+                               fault);
+    case FIELD_VALUE:
+    case FIELD_IGNORED:
+        return true;
+    case FIELD_REFUSED:
+        break;
+    }
+    return asks_nothing(value) || fault_set(fault, 400, field->name, "unsupported_parameter",
+                                            "%s is not supported: %s", field->name, field->text);
+}
+
+static bool require(const json_value *object, api_body body, api_fault *fault) {
+    const char *at = api_required(body);
+    while (*at != '\0') {
+        size_t length = strcspn(at, ",");
+        const json_value *value = json_find_text(object, (text_view){at, length});
+        if (value == NULL || value->kind == JSON_NULL) {
+            char name[32];
+            snprintf(name, sizeof(name), "%.*s", (int)length, at);
+            return fault_set(fault, 400, name, "missing_required_parameter", "%s is missing", name);
+        }
+        at += length + (at[length] == ',');
+    }
+    return true;
+}
+
+bool api_fields_read(api_request *request, api_fault *fault) {
+    const json_value *object = &request->root;
+    if (object->kind != JSON_OBJECT)
+        return fault_set(fault, 400, NULL, "invalid_type", "the body is no JSON object, but %s",
+                         json_kind_name(object->kind));
+    for (size_t i = 0; i < api_field_count; i++) {
+        const api_field *field = &api_field_table[i];
+        if ((field->bodies & (uint32_t)request->body) == 0)
+            continue;
+        const json_value *value = json_find(object, field->name);
+        if (value != NULL && value->kind != JSON_NULL && !read_field(field, value, request, fault))
+            return false;
+    }
+    return require(object, request->body, fault);
+}
+
+const json_value *api_field_of(const api_request *request, const char *name) {
+    for (size_t i = 0; i < api_field_count; i++) {
+        const api_field *field = &api_field_table[i];
+        if ((field->bodies & (uint32_t)request->body) == 0 || strcmp(field->name, name) != 0)
+            continue;
+        const json_value *value = json_find(&request->root, name);
+        return value == NULL || value->kind == JSON_NULL ? NULL : value;
+    }
+    return NULL;
+}

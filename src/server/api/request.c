@@ -1,0 +1,467 @@
+/* A body becomes a request: what all families of endpoints have in common. */
+#include "server/api/api_int.h"
+
+#include "base/value.h"
+#include "server/keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PARSE_BYTES_FIXED ((size_t)64 << 20)
+#define PARSE_BYTES_EACH  16 /* of tree for one byte of text: more is a body made to be large */
+/* Of what is kept of it: texts, and trees of the arguments of calls. */
+#define REQUEST_BYTES_FIXED ((size_t)8 << 20)
+#define REQUEST_BYTES_EACH  64
+
+bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault *fault) {
+    arena_init(scratch, NULL, PARSE_BYTES_FIXED + PARSE_BYTES_EACH * body.size);
+    avo_error error = {0};
+    text_view member = {NULL, 0};
+    if (body.size == 0)
+        return fault_set(fault, 400, NULL, "invalid_json", "the body is empty; expected JSON");
+    if (json_parse_named(scratch, body, root, &member, &error) == AVO_OK)
+        return true;
+    if (error.status == AVO_ERROR_MEMORY && scratch->limit_hit)
+        return fault_set(fault, 413, NULL, "too_complex", "the body has too many values");
+    if (error.status == AVO_ERROR_MEMORY)
+        return fault_no_memory(fault);
+    if (member.size == 0)
+        return fault_set(fault, 400, NULL, "invalid_json", "%s", error.text);
+    char name[sizeof(fault->param)];
+    snprintf(name, sizeof(name), "%.*s", (int)(member.size < 64 ? member.size : 64), member.data);
+    return fault_set(fault, 400, name, "invalid_json", "%s: %s", name, error.text);
+}
+
+/* ---- Sampling ---- */
+
+static bool read_bias(const api *api, const json_value *value, api_request *r, api_fault *fault) {
+    if (value->kind != JSON_OBJECT)
+        return fault_set(fault, 400, "logit_bias", "invalid_type",
+                         "logit_bias: expected an object, found %s", json_kind_name(value->kind));
+    size_t count = value->object.count;
+    if (count > API_BIAS_MAX)
+        return FAULT_FIELD(fault, "logit_bias", "logit_bias: %zu tokens; at most %d are allowed",
+                           count, API_BIAS_MAX);
+    avo_logit_bias *bias = arena_take_array(&r->arena, count + 1, sizeof(*bias));
+    if (bias == NULL)
+        return fault_no_memory(fault);
+    for (size_t i = 0; i < count; i++) {
+        const json_member *member = &value->object.members[i];
+        uint64_t token = 0;
+        bool number = member->key.size > 0 && member->key.size <= 10;
+        for (size_t c = 0; number && c < member->key.size; c++) {
+            number = member->key.data[c] >= '0' && member->key.data[c] <= '9';
+            token = token * 10 + (uint64_t)(member->key.data[c] - '0');
+        }
+        if (!number || token >= api->info.vocabulary)
+            return FAULT_FIELD(fault, "logit_bias",
+                               "logit_bias: \"%.*s\" is no token id; the model's go from 0 to %u",
+                               TEXT_ARGUMENT(member->key), api->info.vocabulary - 1);
+        double added = 0.0;
+        if (!api_read_number(&member->value, "logit_bias", -1e9, 1e9, &added, fault))
+            return false;
+        bias[i] =
+            (avo_logit_bias){(int32_t)token, added <= API_BIAS_FORBIDS ? -INFINITY : (float)added};
+    }
+    r->sampling.bias = bias;
+    r->sampling.bias_count = count;
+    return true;
+}
+
+/* ---- What is told ---- */
+
+static bool read_chat_logprobs(api_request *r, api_fault *fault) {
+    const json_value *logprobs = api_field_of(r, "logprobs");
+    if (logprobs != NULL && logprobs->kind != JSON_BOOLEAN)
+        return fault_set(fault, 400, "logprobs", "invalid_type",
+                         "logprobs: expected true or false, found %s",
+                         json_kind_name(logprobs->kind));
+    r->logprobs = logprobs != NULL && logprobs->boolean;
+    return r->logprobs || r->sampling.top_logprobs == 0 ||
+           FAULT_FIELD(fault, "top_logprobs", "top_logprobs needs logprobs: true");
+}
+
+static bool read_response_logprobs(api_request *r, api_fault *fault) {
+    const json_value *include = api_field_of(r, "include");
+    if (include == NULL)
+        return true;
+    if (include->kind != JSON_ARRAY)
+        return fault_set(fault, 400, "include", "invalid_type", "include: expected an array");
+    for (size_t i = 0; i < include->array.count; i++) {
+        const json_value *item = &include->array.items[i];
+        if (item->kind == JSON_STRING && text_is(item->string, "message.output_text.logprobs"))
+            r->logprobs = true;
+    }
+    return true;
+}
+
+static bool read_logprobs(api_request *r, api_fault *fault) {
+    if (r->body == BODY_CHAT)
+        return read_chat_logprobs(r, fault);
+    if (r->body == BODY_RESPONSE)
+        return read_response_logprobs(r, fault);
+    const json_value *logprobs = api_field_of(r, "logprobs");
+    if (logprobs == NULL)
+        return true;
+    if (logprobs->kind == JSON_BOOLEAN) { /* some clients mix both endpoints up */
+        r->logprobs = logprobs->boolean;
+        return true;
+    }
+    int64_t count = 0;
+    if (!api_read_integer(logprobs, "logprobs", 0, AVO_TOP_LOGPROBS_MAX, &count, fault))
+        return false;
+    r->logprobs = true;
+    r->sampling.top_logprobs = (uint32_t)count;
+    return true;
+}
+
+static bool read_stream(api_request *r, api_fault *fault) {
+    const json_value *options = api_field_of(r, "stream_options");
+    if (options == NULL)
+        return true;
+    if (options->kind != JSON_OBJECT)
+        return fault_set(fault, 400, "stream_options", "invalid_type",
+                         "stream_options: expected an object, found %s",
+                         json_kind_name(options->kind));
+    const json_value *usage = json_find(options, "include_usage");
+    if (usage != NULL && usage->kind != JSON_BOOLEAN && usage->kind != JSON_NULL)
+        return fault_set(fault, 400, "stream_options.include_usage", "invalid_type",
+                         "stream_options.include_usage: expected true or false");
+    r->include_usage = usage != NULL && usage->kind == JSON_BOOLEAN && usage->boolean;
+    return true;
+}
+
+/* ---- Where it ends ---- */
+
+static bool read_stop(const char *param, api_request *r, api_fault *fault) {
+    const json_value *stop = api_field_of(r, param);
+    if (stop == NULL)
+        return true;
+    bool list = stop->kind == JSON_ARRAY;
+    size_t count = list ? stop->array.count : 1, kept = 0;
+    if (count > API_STOPS_MAX)
+        return FAULT_FIELD(fault, param, "%s: %zu texts; at most %d are allowed", param, count,
+                           API_STOPS_MAX);
+    const char **texts = arena_take_array(&r->arena, count + 1, sizeof(*texts));
+    if (texts == NULL)
+        return fault_no_memory(fault);
+    for (size_t i = 0; i < count; i++) {
+        if (!api_read_string(list ? &stop->array.items[i] : stop, param, API_STOP_BYTES_MAX,
+                             &r->arena, &texts[kept], fault))
+            return false;
+        kept += texts[kept][0] != '\0'; /* an empty one would end every answer */
+    }
+    r->submit.stop = texts;
+    r->submit.stop_count = kept;
+    return true;
+}
+
+static bool read_stop_tokens(const api *api, api_request *r, api_fault *fault) {
+    const json_value *value = api_field_of(r, "stop_token_ids");
+    if (value == NULL)
+        return true;
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (!token_list_read(api, value, "stop_token_ids", &r->arena, &tokens, &count, fault))
+        return false;
+    r->submit.stop_tokens = tokens;
+    r->submit.stop_token_count = count;
+    return count <= API_STOP_TOKENS_MAX ||
+           FAULT_FIELD(fault, "stop_token_ids",
+                       "stop_token_ids: %zu tokens; at most %d are allowed", count,
+                       API_STOP_TOKENS_MAX);
+}
+
+/* ---- How many ---- */
+
+static bool read_choices(const api *api, api_request *r, api_fault *fault) {
+    uint32_t most = api->options->choices_max;
+    if (most == 0 || most > API_CHOICES_MAX)
+        most = API_CHOICES_MAX;
+    if (r->best_of == 0)
+        r->best_of = r->n;
+    if (r->n > most)
+        return FAULT_FIELD(fault, "n", "n: %u; this server gives %u answers at most", r->n, most);
+    if (r->best_of > most)
+        return FAULT_FIELD(fault, "best_of", "best_of: %u; this server computes %u answers at most",
+                           r->best_of, most);
+    if (r->best_of < r->n)
+        return FAULT_FIELD(fault, "best_of", "best_of: %u is less than n, %u", r->best_of, r->n);
+    if (r->best_of > r->n && r->stream)
+        return FAULT_FIELD(fault, "best_of",
+                           "best_of: the best is known at the end, not in a "
+                           "stream");
+    return true;
+}
+
+/* ---- Service ---- */
+
+/* Prefix caches tell by their speed what others asked: keys do not share theirs. */
+static bool read_service(const server_key *key, api_request *r, api_fault *fault) {
+    uint32_t best = server_key_priority(key);
+    if (r->submit.priority < best && key != NULL)
+        r->submit.priority = best;
+    const char *name = server_key_name(key);
+    const char *salt = r->submit.cache_salt == NULL ? "" : r->submit.cache_salt;
+    r->submit.cache_salt = NULL;
+    if (name[0] != '\0') {
+        r->submit.tenant = arena_copy_text(&r->arena, name, strlen(name));
+        if (r->submit.tenant == NULL)
+            return fault_no_memory(fault);
+    }
+    if (name[0] == '\0' && salt[0] == '\0')
+        return true;
+    size_t bytes = strlen(name) + strlen(salt) + 2;
+    char *both = arena_take(&r->arena, bytes);
+    if (both == NULL)
+        return fault_no_memory(fault);
+    size_t at = strlen(name);
+    memcpy(both, name, at);
+    both[at] = '\n'; /* which names of keys cannot hold */
+    memcpy(both + at + 1, salt, strlen(salt));
+    r->submit.cache_salt = both;
+    return true;
+}
+
+/* ---- Conversations and prompts ---- */
+
+static bool read_modalities(const api_request *r, api_fault *fault) {
+    const json_value *list = api_field_of(r, "modalities");
+    for (size_t i = 0; list != NULL && list->kind == JSON_ARRAY && i < list->array.count; i++)
+        if (list->array.items[i].kind != JSON_STRING ||
+            !text_is(list->array.items[i].string, "text"))
+            return fault_set(fault, 400, "modalities", "unsupported_parameter",
+                             "modalities: answers are text; audio and images are not supported");
+    return true;
+}
+
+static chat_dialect dialect_of(api_body body) {
+    return body == BODY_RESPONSE                        ? CHAT_RESPONSES
+           : body == BODY_MESSAGE || body == BODY_COUNT ? CHAT_MESSAGES
+                                                        : CHAT_COMPLETIONS;
+}
+
+static bool read_turns(const api_request *r, chat_turns *turns, chat_fault *wrong) {
+    const json_value *system = api_field_of(r, "system");
+    if (r->instructions != NULL) {
+        chat_turn turn = {.role = "system", .content = text_from(r->instructions)};
+        if (!chat_turn_add(turns, turn, wrong))
+            return false;
+    }
+    if (system != NULL && !chat_system_read(turns, system, wrong))
+        return false;
+    return chat_turns_read(turns, dialect_of(r->body),
+                           api_field_of(r, r->body == BODY_RESPONSE ? "input" : "messages"), wrong);
+}
+
+static bool keep_value(const json_value *value, api_request *r, avo_value **out, api_fault *fault) {
+    bool limit_hit = false;
+    if (value_copy(value, NULL, r->arena.limit_bytes, &limit_hit, out, NULL) == AVO_OK)
+        return true;
+    r->arena.limit_hit = r->arena.limit_hit || limit_hit;
+    return fault_no_memory(fault);
+}
+
+/* What is kept of the prompt: everything else goes with the body. */
+static bool keep_prompt(const chat_prompt *prompt, const chat_turns *turns, api_request *r,
+                        api_fault *fault) {
+    text_view last = turns->items[turns->count - 1].content;
+    r->constraint = prompt->constraint;
+    r->calls = prompt->calls;
+    r->parallel_calls = prompt->parallel_calls;
+    r->only_opener = prompt->only_opener;
+    r->last_text = arena_copy_text(&r->arena, last.data, last.size);
+    if (r->last_text == NULL)
+        return fault_no_memory(fault);
+    return keep_value(&prompt->variables, r, &r->chat.variables, fault) &&
+           (!prompt->calls || keep_value(prompt->tools, r, &r->tools, fault));
+}
+
+static bool read_conversation(api *api, api_request *r, api_fault *fault) {
+    size_t most = (size_t)api->context * API_ARGUMENTS_BYTES_EACH;
+    chat_turns turns = {.arena = &r->parsed,
+                        .arguments_left =
+                            most > API_ARGUMENTS_BYTES_MIN ? most : API_ARGUMENTS_BYTES_MIN};
+    chat_settings settings = {.dialect = dialect_of(r->body),
+                              .tools = api_field_of(r, "tools"),
+                              .tool_choice = api_field_of(r, "tool_choice"),
+                              .variables = api_field_of(r, "chat_template_kwargs"),
+                              .parallel_calls = r->parallel_calls,
+                              .constraint = r->constraint};
+    chat_prompt prompt;
+    chat_fault wrong = {0};
+    if (!read_modalities(r, fault))
+        return false;
+    if (!read_turns(r, &turns, &wrong) ||
+        !chat_prompt_read(api->format, &turns, &settings, &r->arena, &prompt, &wrong))
+        return fault_from_chat(fault, &wrong);
+    if (!keep_prompt(&prompt, &turns, r, fault))
+        return false;
+    avo_error error = {0};
+    if (avo_chat_check(api->model, &error) == AVO_OK)
+        return true;
+    return fault_set(fault, 400, NULL, "no_chat_template",
+                     "this model cannot chat: %s; use /v1/completions", error.text);
+}
+
+static bool read_constraint(api_request *r, api_fault *fault) {
+    const json_value *format = api_field_of(r, "response_format");
+    const json_value *text = api_field_of(r, "text");
+    const char *param = "response_format";
+    chat_fault wrong = {0};
+    if (text != NULL) {
+        if (text->kind != JSON_OBJECT)
+            return fault_set(fault, 400, "text", "invalid_type", "text: expected an object");
+        format = json_find(text, "format");
+        param = "text.format";
+    }
+    return chat_constraint_read(format, param, r->grammar, &r->arena, &r->constraint, &wrong) ||
+           fault_from_chat(fault, &wrong);
+}
+
+static bool read_prompt(api *api, api_request *r, api_fault *fault) {
+    if (r->body == BODY_COMPLETION)
+        return prompts_read(api, api_field_of(r, "prompt"), "prompt", r, fault);
+    if (r->body == BODY_EMBEDDING)
+        return prompts_read(api, api_field_of(r, "input"), "input", r, fault);
+    return read_conversation(api, r, fault);
+}
+
+static bool read_pooling(const api *api, api_request *r, api_fault *fault) {
+    const char *pooling = r->pooling == NULL ? "mean" : r->pooling;
+    const char *encoding = r->encoding_format == NULL ? "float" : r->encoding_format;
+    r->submit.no_answer = true;
+    r->base64 = strcmp(encoding, "base64") == 0;
+    if (!r->base64 && strcmp(encoding, "float") != 0)
+        return FAULT_FIELD(fault, "encoding_format",
+                           "encoding_format: \"%s\" is neither float nor base64", encoding);
+    r->submit.pooling = strcmp(pooling, "last") == 0 ? AVO_POOLING_LAST : AVO_POOLING_MEAN;
+    if (r->submit.pooling == AVO_POOLING_MEAN && strcmp(pooling, "mean") != 0)
+        return FAULT_FIELD(fault, "pooling", "pooling: \"%s\" is neither mean nor last", pooling);
+    return r->dimensions <= api->info.width ||
+           FAULT_FIELD(fault, "dimensions", "dimensions: %u; the model has %u", r->dimensions,
+                       api->info.width);
+}
+
+static bool check_answers(const api_request *r, api_fault *fault) {
+    size_t answers = r->prompt_count * r->best_of;
+    return answers <= API_ANSWERS_MAX ||
+           FAULT_FIELD(fault, "n", "%zu prompts with %u answers each; %d answers at most",
+                       r->prompt_count, r->best_of, API_ANSWERS_MAX);
+}
+
+static bool copy_json(const json_value *value, arena *arena, const char **out, api_fault *fault) {
+    if (value == NULL)
+        return true;
+    buffer text;
+    buffer_init(&text, NULL, API_TEXT_BYTES_MAX);
+    bool good = json_write_value(&text, value) == AVO_OK;
+    if (good)
+        *out = arena_copy_text(arena, buffer_text(&text).data, text.size);
+    buffer_free(&text);
+    return (good && *out != NULL) || fault_no_memory(fault);
+}
+
+/* What /v1/responses says back. */
+static bool read_said_back(api_request *r, api_fault *fault) {
+    if (r->body != BODY_RESPONSE)
+        return true;
+    return copy_json(api_field_of(r, "tools"), &r->arena, &r->tools_json, fault) &&
+           copy_json(api_field_of(r, "tool_choice"), &r->arena, &r->tool_choice_json, fault) &&
+           copy_json(json_find(&r->root, "metadata"), &r->arena, &r->metadata_json, fault) &&
+           copy_json(api_field_of(r, "text"), &r->arena, &r->format_json, fault);
+}
+
+static bool read_all(api *api, const server_key *key, api_request *r, api_fault *fault) {
+    const json_value *bias = api_field_of(r, "logit_bias");
+    if (r->body == BODY_COMPLETION && r->submit.max_new_tokens == 0)
+        r->submit.no_answer = true; /* which completions alone may ask for */
+    if (!adapters_read(api, key, r, fault) || (bias != NULL && !read_bias(api, bias, r, fault)) ||
+        !read_logprobs(r, fault) || !read_stream(r, fault) ||
+        !read_stop(r->body == BODY_MESSAGE ? "stop_sequences" : "stop", r, fault) ||
+        !read_stop_tokens(api, r, fault) || !read_choices(api, r, fault) ||
+        !read_service(key, r, fault))
+        return false;
+    if (r->body == BODY_EMBEDDING && !read_pooling(api, r, fault))
+        return false;
+    r->submit.prompt_logprobs = r->echo && r->logprobs;
+    return read_constraint(r, fault) && read_prompt(api, r, fault) && check_answers(r, fault) &&
+           read_said_back(r, fault);
+}
+
+/* ---- Requests ---- */
+
+static void set_defaults(api *api, const server_key *key, api_request *r) {
+    r->submit = (avo_request)AVO_REQUEST_INIT;
+    r->sampling = (avo_sampling)AVO_SAMPLING_INIT;
+    r->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
+    avo_model_sampling(api->model, &r->sampling);
+    r->sampling.seed = api_random(api) & 0xFFFFFFFFu;
+    r->submit.max_new_tokens = r->body == BODY_COMPLETION ? 16 : 0;
+    r->submit.priority = server_key_priority(key);
+    r->submit.named_adapters = r->adapters;
+    r->prompt_count = r->n = 1;
+    r->parallel_calls = r->normalize = r->add_generation_prompt = true;
+}
+
+static void too_complex(const api_request *r, api_fault *fault) {
+    (void)fault_set(fault, 413, NULL, "too_complex",
+                    "the request needs more than %zu bytes, which is too much for its size",
+                    r->arena.limit_bytes);
+}
+
+/* What was read, or nothing and why. */
+static bool give(api_request *r, bool good, api_request **out, api_fault *fault) {
+    if (good) {
+        *out = r;
+        return true;
+    }
+    if (r->arena.limit_hit)
+        too_complex(r, fault);
+    api_request_free(r);
+    *out = NULL;
+    return false;
+}
+
+bool api_request_open(api *api, api_body body, const server_key *key, text_view text,
+                      api_request **out, api_fault *fault) {
+    *out = NULL;
+    api_request *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return fault_no_memory(fault);
+    r->body = body;
+    arena_init(&r->arena, NULL, REQUEST_BYTES_FIXED + REQUEST_BYTES_EACH * text.size);
+    set_defaults(api, key, r);
+    bool good = api_parse_body(text, &r->parsed, &r->root, fault) && api_fields_read(r, fault);
+    return give(r, good, out, fault);
+}
+
+bool api_request_talk(api *api, api_request *r, api_fault *fault) {
+    if (read_conversation(api, r, fault))
+        return true;
+    if (r->arena.limit_hit)
+        too_complex(r, fault);
+    return false;
+}
+
+bool api_request_read(api *api, api_body body, const server_key *key, text_view text,
+                      api_request **out, api_fault *fault) {
+    api_request *r = NULL;
+    *out = NULL;
+    if (!api_request_open(api, body, key, text, &r, fault))
+        return false;
+    bool good = read_all(api, key, r, fault);
+    arena_free(&r->parsed);
+    return give(r, good, out, fault);
+}
+
+void api_request_free(api_request *r) {
+    if (r == NULL)
+        return;
+    avo_value_close(r->chat.variables);
+    avo_value_close(r->tools);
+    arena_free(&r->parsed);
+    arena_free(&r->arena);
+    free(r);
+}

@@ -1,0 +1,232 @@
+/* Endpoints: which path is answered by what, and what they share. */
+#include "server/api/api_int.h"
+#include "server/page/page.h"
+
+#include "base/clock.h"
+#include "base/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* ---- Routes ---- */
+
+#define JSON          "application/json"
+#define TEXT          "text/plain"
+#define ANSWER_ERRORS "400,401,403,404,408,413,415,429,503,504"
+#define READ_ERRORS   "401,403,429,503"
+#define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
+#define MODEL_ID                                                                                   \
+    "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","          \
+    "\"minLength\":1},\"description\":\"the base model or an adapter\"}"
+#define TRACE_SECONDS                                                                              \
+    "{\"name\":\"seconds\",\"in\":\"query\",\"schema\":{\"type\":\"number\","                      \
+    "\"exclusiveMinimum\":0,\"maximum\":60,\"default\":5},\"description\":\"how long\"}"
+
+const api_route api_routes[] = {
+    {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, false, "OpenAI",
+     "Answers a conversation.", JSON, "ChatCompletion", ANSWER_ERRORS, NULL},
+    {"POST", "/v1/completions", endpoint_completion, BODY_COMPLETION, false, "OpenAI",
+     "Continues texts.", JSON, "Completion", ANSWER_ERRORS, NULL},
+    {"POST", "/v1/responses", endpoint_response, BODY_RESPONSE, false, "OpenAI",
+     "Answers a conversation of items; nothing is kept.", JSON, "Response", ANSWER_ERRORS, NULL},
+    {"POST", "/v1/embeddings", endpoint_embedding, BODY_EMBEDDING, false, "OpenAI",
+     "Turns texts into vectors.", JSON, "Embeddings", ANSWER_ERRORS, NULL},
+    {"GET", "/v1/models", endpoint_models, BODY_NONE, false, "OpenAI",
+     "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
+    {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI", "Describes one of them.",
+     JSON, "Model", "401,403,404,429,503", MODEL_ID},
+    {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, false, "Anthropic",
+     "Answers a conversation.", JSON, "Message", ANSWER_ERRORS, NULL},
+    {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, false, "Anthropic",
+     "Counts a conversation's tokens.", JSON, "Count", ANSWER_ERRORS, NULL},
+    {"POST", "/tokenize", endpoint_tokenize, BODY_TOKENIZE, false, "Tokens",
+     "Turns a text or a conversation into token ids.", JSON, "Tokens", ADMIN_ERRORS, NULL},
+    {"POST", "/detokenize", endpoint_detokenize, BODY_DETOKENIZE, false, "Tokens",
+     "Turns token ids into text.", JSON, "Text", ADMIN_ERRORS, NULL},
+    {"POST", "/v1/load_lora_adapter", endpoint_load, BODY_LOAD, true, "Adapters",
+     "Loads an adapter, or replaces the one of that name.", TEXT, NULL, ADMIN_ERRORS, NULL},
+    {"POST", "/v1/unload_lora_adapter", endpoint_unload, BODY_UNLOAD, true, "Adapters",
+     "Unloads an adapter; requests that use it end first.", TEXT, NULL, ADMIN_ERRORS, NULL},
+    {"GET", "/lora-adapters", endpoint_scales, BODY_NONE, false, "Adapters",
+     "Lists adapters by number, with the scale that requests get which choose none.", JSON,
+     "Adapters", READ_ERRORS, NULL},
+    {"POST", "/lora-adapters", endpoint_set_scales, BODY_SCALES, true, "Adapters",
+     "Sets these scales; adapters that are not named get 0.", JSON, "Success", ADMIN_ERRORS, NULL},
+    {"GET", "/health", endpoint_health, BODY_NONE, false, "Operation",
+     "Whether the server lives: its decode loop has nothing to do or has moved lately.", JSON,
+     "Health", "403,503", NULL},
+    {"GET", "/ready", endpoint_ready, BODY_NONE, false, "Operation",
+     "Whether it takes requests: 503 while it drains.", JSON, "Health", "403,503", NULL},
+    {"GET", "/metrics", endpoint_metrics, BODY_NONE, false, "Operation",
+     "Counters and histograms for Prometheus.", TEXT, NULL, "401,403,404,429,503", NULL},
+    {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, false, "Operation",
+     "What the dashboard shows.", JSON, "Telemetry", "401,403,404,429,503", NULL},
+    {"GET", "/version", endpoint_version, BODY_NONE, false, "Operation",
+     "Version, model and limits.", JSON, "Version", READ_ERRORS, NULL},
+    {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation", "This document.",
+     JSON, "Document", "403,503", NULL},
+    {"POST", "/debug/trace", endpoint_trace, BODY_NONE, true, "Operation",
+     "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS, TRACE_SECONDS},
+};
+const size_t api_route_count = sizeof(api_routes) / sizeof(api_routes[0]);
+
+static bool path_matches(const char *pattern, const char *path) {
+    size_t fixed = strcspn(pattern, "{");
+    if (pattern[fixed] == '\0')
+        return strcmp(pattern, path) == 0;
+    return strncmp(pattern, path, fixed) == 0 && path[fixed] != '\0';
+}
+
+static void api_allowed(void *context, const char *path, char *text, size_t capacity) {
+    const api *api = context;
+    static const char *const methods[] = {"GET", "POST"};
+    bool known = !api->options->no_page && page_find(path) != NULL;
+    bool takes[2] = {known, false};
+    for (size_t i = 0; i < api_route_count; i++)
+        for (size_t m = 0; m < 2; m++)
+            if (path_matches(api_routes[i].path, path) &&
+                strcmp(api_routes[i].method, methods[m]) == 0)
+                known = takes[m] = true;
+    snprintf(text, capacity, "%s%sOPTIONS", takes[0] || !known ? "GET, HEAD, " : "",
+             takes[1] || !known ? "POST, " : "");
+}
+
+static void refuse_method(api *api, exchange *exchange, const char *path) {
+    char allowed[64];
+    api_allowed(api, path, allowed, sizeof(allowed));
+    exchange_set_header(exchange, "Allow", allowed);
+    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%.200s takes %s", path, allowed);
+}
+
+static void api_handle(void *context, exchange *exchange) {
+    const exchange_request *asked = exchange_asked(exchange);
+    api *api = context;
+    bool known = false;
+    for (size_t i = 0; i < api_route_count; i++) {
+        const api_route *route = &api_routes[i];
+        if (!path_matches(route->path, asked->path))
+            continue;
+        known = true;
+        if (strcmp(route->method, asked->method) != 0)
+            continue;
+        if (route->admin && !asked->may_administer)
+            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs the key of an administrator",
+                          asked->path);
+        else
+            route->answer(api, exchange);
+        return;
+    }
+    const page_file *page = api->options->no_page ? NULL : page_find(asked->path);
+    if (page != NULL && strcmp(asked->method, "GET") == 0)
+        page_send(exchange, page);
+    else if (page != NULL || known)
+        refuse_method(api, exchange, asked->path);
+    else
+        exchange_fail(exchange, 404, NULL, "not_found", "there is no %s", asked->path);
+}
+
+/* ---- State ---- */
+
+server_handler api_handler(api *api) {
+    return (server_handler){api, api_handle, api_allowed};
+}
+
+avo_status api_open(const server_options *options, const api_host *host, api **out,
+                    avo_error *error) {
+    api *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL)
+        return status_no_memory(error, "the endpoints", sizeof(*opened));
+    opened->host = *host;
+    opened->options = options;
+    opened->model = opened->options->model;
+    opened->scheduler = opened->options->scheduler;
+    opened->registry = opened->options->registry;
+    opened->info = (avo_model_info)AVO_MODEL_INFO_INIT;
+    avo_model_describe(opened->model, &opened->info);
+    opened->context =
+        opened->options->context != 0 ? opened->options->context : opened->info.context;
+    opened->opened_at = api_now();
+    if (getrandom(&opened->secret, sizeof(opened->secret), 0) != sizeof(opened->secret))
+        opened->secret = clock_now_ns();
+    atomic_init(&opened->counter, 0);
+    pthread_mutex_init(&opened->lock, NULL);
+    pthread_cond_init(&opened->idle, NULL);
+    if (chat_format_open(opened->model, &opened->format, error) != AVO_OK ||
+        grammar_cache_open(opened->model, API_GRAMMARS_BYTES_MAX, &opened->grammars, error) !=
+            AVO_OK) {
+        api_close(opened);
+        return status_no_memory(error, "the endpoints", sizeof(*opened));
+    }
+    adapters_number(opened);
+    *out = opened;
+    return AVO_OK;
+}
+
+void api_close(api *api) {
+    if (api == NULL)
+        return;
+    pthread_mutex_lock(&api->lock);
+    while (api->helpers > 0 || api->readers > 0 || api->room_runs)
+        pthread_cond_wait(&api->idle, &api->lock);
+    pthread_mutex_unlock(&api->lock);
+    grammar_cache_close(api->grammars);
+    adapters_forget(api);
+    chat_format_close(api->format);
+    pthread_cond_destroy(&api->idle);
+    pthread_mutex_destroy(&api->lock);
+    free(api);
+}
+
+/* ---- Shared ---- */
+
+int64_t api_now(void) {
+    return (int64_t)time(NULL);
+}
+
+uint64_t api_random(api *api) {
+    random_block block = random_at(api->secret, 1, atomic_fetch_add(&api->counter, 1));
+    return (uint64_t)block.words[0] << 32 | block.words[1];
+}
+
+void api_make_id(api *api, const char *prefix, char *id, size_t capacity) {
+    random_block block = random_at(api->secret, 2, atomic_fetch_add(&api->counter, 1));
+    snprintf(id, capacity, "%s%08x%08x%08x%08x", prefix, block.words[0], block.words[1],
+             block.words[2], block.words[3]);
+}
+
+void api_fail(exchange *exchange, const api_fault *fault) {
+    exchange_fail(exchange, fault->status, fault->param[0] == '\0' ? NULL : fault->param,
+                  fault->code, "%s", fault->text);
+}
+
+void fault_from_error(api_fault *fault, const avo_error *error, const char *param) {
+    switch (error->status) {
+    case AVO_ERROR_CONTEXT:
+        (void)fault_set(fault, 400, param, "context_length_exceeded", "%s", error->text);
+        return;
+    case AVO_ERROR_ARGUMENT:
+    case AVO_ERROR_LIMIT:
+    case AVO_ERROR_TEMPLATE:
+        (void)fault_set(fault, 400, param, "invalid_value", "%s", error->text);
+        return;
+    case AVO_ERROR_UNSUPPORTED:
+        (void)fault_set(fault, 400, NULL, "unsupported", "%s", error->text);
+        return;
+    case AVO_ERROR_NOT_FOUND:
+        (void)fault_set(fault, 404, "model", "model_not_found", "%s", error->text);
+        return;
+    case AVO_ERROR_DEADLINE:
+        (void)fault_set(fault, 504, "deadline_ms", "deadline_exceeded", "%s", error->text);
+        return;
+    case AVO_ERROR_FULL:
+        (void)fault_set(fault, 503, NULL, "overloaded", "%s", error->text);
+        return;
+    case AVO_ERROR_MEMORY:
+        (void)fault_no_memory(fault);
+        return;
+    default:
+        (void)fault_set(fault, 500, NULL, "internal_error", "%s", error->text);
+    }
+}

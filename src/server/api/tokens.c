@@ -1,0 +1,204 @@
+/* /tokenize and /detokenize, with the names of llama.cpp's fields and of vLLM's. */
+#include "server/api/helpers.h"
+
+#include "base/value.h"
+
+static int32_t *ids_of(buffer *ids) {
+    return (int32_t *)(void *)ids->data;
+}
+
+bool api_tokenize(const api *api, text_view text, uint32_t flags, buffer *ids, api_fault *fault) {
+    avo_error error = {0};
+    size_t capacity = text.size / 2 + 16;
+    for (;;) {
+        size_t count = 0;
+        ids->size = 0;
+        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
+            return fault_no_memory(fault);
+        avo_status status = avo_tokenize(api->model, text.data, text.size, flags, ids_of(ids),
+                                         capacity, &count, &error);
+        if (status == AVO_OK) {
+            ids->size = count * sizeof(int32_t);
+            return true;
+        }
+        if (status != AVO_ERROR_LIMIT || count <= capacity) {
+            fault_from_error(fault, &error, "content");
+            return false;
+        }
+        capacity = count;
+    }
+}
+
+bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids, api_fault *fault) {
+    size_t bytes = value_text_bytes(r->chat.variables);
+    if (bytes > API_TOKENIZE_BYTES_MAX)
+        return fault_set(fault, 400, "messages", "string_above_max_length",
+                         "messages: %zu bytes; at most %zu are counted", bytes,
+                         API_TOKENIZE_BYTES_MAX);
+    avo_error error = {0};
+    avo_chat_options options = r->chat;
+    options.no_generation_prompt = !r->add_generation_prompt;
+    size_t capacity = 1024;
+    for (;;) {
+        size_t count = 0;
+        ids->size = 0;
+        if (buffer_reserve(ids, capacity * sizeof(int32_t)) != AVO_OK)
+            return fault_no_memory(fault);
+        avo_status status =
+            avo_chat_tokenize(api->model, NULL, 0, &options, ids_of(ids), capacity, &count, &error);
+        if (status == AVO_OK) {
+            ids->size = count * sizeof(int32_t);
+            return true;
+        }
+        if (status != AVO_ERROR_LIMIT || count <= capacity) {
+            fault_from_error(fault, &error, "messages");
+            return false;
+        }
+        capacity = count;
+    }
+}
+
+avo_status api_piece(const avo_model *model, int32_t token, buffer *out) {
+    const uint32_t flags = AVO_TOKENIZE_SPECIAL | AVO_TOKENIZE_CONTINUE;
+    size_t bytes = 0;
+    out->size = 0;
+    AVO_TRY(buffer_reserve(out, 256));
+    avo_status status =
+        avo_detokenize(model, &token, 1, flags, out->data, out->capacity, &bytes, NULL);
+    if (status == AVO_ERROR_LIMIT && bytes > out->capacity) {
+        AVO_TRY(buffer_reserve(out, bytes));
+        status = avo_detokenize(model, &token, 1, flags, out->data, out->capacity, &bytes, NULL);
+    }
+    if (status == AVO_OK)
+        out->size = bytes;
+    return status;
+}
+
+/* ---- /tokenize ---- */
+
+/* llama.cpp's piece: a text, or its bytes where it is none. */
+static avo_status write_with_piece(const api *api, int32_t id, buffer *piece, buffer *out) {
+    AVO_TRY(api_piece(api->model, id, piece));
+    AVO_TRY(buffer_format(out, "{\"id\":%d,\"piece\":", id));
+    AVO_TRY(json_write_string(out, buffer_text(piece)));
+    return buffer_append_text(out, "}");
+}
+
+static avo_status write_strings(const api *api, const int32_t *ids, size_t count, buffer *piece,
+                                buffer *out) {
+    AVO_TRY(buffer_append_text(out, ",\"token_strs\":["));
+    for (size_t i = 0; i < count; i++) {
+        AVO_TRY(api_piece(api->model, ids[i], piece));
+        if (i > 0)
+            AVO_TRY(buffer_append_text(out, ","));
+        AVO_TRY(json_write_string(out, buffer_text(piece)));
+    }
+    return buffer_append_text(out, "]");
+}
+
+static avo_status write_tokens(const api *api, const api_request *r, const int32_t *ids,
+                               size_t count, buffer *piece, buffer *out) {
+    AVO_TRY(buffer_append_text(out, "{\"tokens\":["));
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            AVO_TRY(buffer_append_text(out, ","));
+        AVO_TRY(r->with_pieces ? write_with_piece(api, ids[i], piece, out)
+                               : buffer_format(out, "%d", ids[i]));
+    }
+    AVO_TRY(buffer_format(out, "],\"count\":%zu,\"max_model_len\":%u", count, api->context));
+    if (r->return_token_strs)
+        AVO_TRY(write_strings(api, ids, count, piece, out));
+    return buffer_append_text(out, "}");
+}
+
+static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
+    const json_value *prompt = api_field_of(r, "prompt");
+    if (api_field_of(r, "messages") != NULL)
+        return api_request_talk(api, r, fault) && api_tokenize_chat(api, r, ids, fault);
+    const char *text = r->content;
+    if (text == NULL && prompt != NULL &&
+        !api_read_string(prompt, "prompt", API_TOKENIZE_BYTES_MAX, &r->arena, &text, fault))
+        return false;
+    if (text == NULL)
+        return fault_set(fault, 400, "content", "missing_required_parameter",
+                         "one of content, prompt and messages is needed");
+    uint32_t flags =
+        (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (r->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
+    return api_tokenize(api, text_from(text), flags, ids, fault);
+}
+
+static void answer_tokenize(api *api, exchange *exchange) {
+    api_fault fault = {0};
+    api_request *r = NULL;
+    buffer ids, piece, out;
+    buffer_init(&ids, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&piece, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    bool good =
+        api_request_open(api, BODY_TOKENIZE, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+        tokenize(api, r, &ids, &fault);
+    if (good)
+        good = write_tokens(api, r, ids_of(&ids), ids.size / sizeof(int32_t), &piece, &out) ==
+                   AVO_OK ||
+               fault_no_memory(&fault);
+    if (good)
+        exchange_send(exchange, 200, "application/json", buffer_text(&out));
+    else
+        api_fail(exchange, &fault);
+    buffer_free(&ids);
+    buffer_free(&piece);
+    buffer_free(&out);
+    api_request_free(r);
+}
+
+void endpoint_tokenize(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_tokenize);
+}
+
+/* ---- /detokenize ---- */
+
+static bool detokenize(api *api, const json_value *tokens, arena *scratch, buffer *out,
+                       api_fault *fault) {
+    int32_t *ids = NULL;
+    size_t count = 0;
+    if (!token_list_read(api, tokens, "tokens", scratch, &ids, &count, fault))
+        return false;
+    size_t bytes = 0;
+    avo_error error = {0};
+    avo_status status =
+        avo_detokenize(api->model, ids, count, AVO_TOKENIZE_SPECIAL, NULL, 0, &bytes, &error);
+    char *text = arena_take(scratch, bytes + 1);
+    if (text == NULL)
+        return fault_no_memory(fault);
+    if (bytes > 0)
+        status = avo_detokenize(api->model, ids, count, AVO_TOKENIZE_SPECIAL, text, bytes, &bytes,
+                                &error);
+    if (status != AVO_OK) {
+        fault_from_error(fault, &error, "tokens");
+        return false;
+    }
+    text_view view = {text, bytes};
+    bool good = buffer_append_text(out, "{\"content\":") == AVO_OK &&
+                json_write_string(out, view) == AVO_OK &&
+                buffer_append_text(out, ",\"prompt\":") == AVO_OK &&
+                json_write_string(out, view) == AVO_OK && buffer_append_text(out, "}") == AVO_OK;
+    return good || fault_no_memory(fault);
+}
+
+static void answer_detokenize(api *api, exchange *exchange) {
+    api_fault fault = {0};
+    api_request *r = NULL;
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    if (api_request_open(api, BODY_DETOKENIZE, NULL, exchange_asked(exchange)->body, &r, &fault) &&
+        detokenize(api, api_field_of(r, "tokens"), &r->arena, &out, &fault))
+        exchange_send(exchange, 200, "application/json", buffer_text(&out));
+    else
+        api_fail(exchange, &fault);
+    buffer_free(&out);
+    api_request_free(r);
+}
+
+void endpoint_detokenize(api *api, exchange *exchange) {
+    helper_answer(api, exchange, answer_detokenize);
+}

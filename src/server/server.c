@@ -1,0 +1,239 @@
+/* The server as a whole: opening, draining, closing. */
+#include "server/server_int.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- Settings ---- */
+
+static void set_defaults(server_options *options) {
+#define DEFAULT(field, value)                                                                      \
+    if (options->field == 0)                                                                       \
+    options->field = value
+    DEFAULT(threads, SERVER_THREADS);
+    DEFAULT(connections_max, SERVER_CONNECTIONS);
+    DEFAULT(body_bytes_max, SERVER_BODY_BYTES);
+    DEFAULT(header_bytes_max, SERVER_HEADER_BYTES);
+    DEFAULT(idle_seconds, SERVER_IDLE_SECONDS);
+    DEFAULT(header_seconds, SERVER_HEADER_SECONDS);
+    DEFAULT(stall_seconds, SERVER_STALL_SECONDS);
+    DEFAULT(drain_seconds, SERVER_DRAIN_SECONDS);
+    DEFAULT(unread_bytes_max, SERVER_UNREAD_BYTES);
+    DEFAULT(choices_max, SERVER_CHOICES);
+    DEFAULT(address, "127.0.0.1");
+#undef DEFAULT
+}
+
+void server_say(const server *server, const char *format, ...) {
+    if (server->options.log == NULL)
+        return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    server->options.log(server->options.log_context, text);
+}
+
+/* As many descriptors as connections want, where the hard limit allows; the table has one entry for
+ * each. */
+static avo_status make_table(server *server, avo_error *error) {
+    struct rlimit limit = {0};
+    uint64_t wanted = (uint64_t)server->options.connections_max + SERVER_LINGERING_MAX + 256;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < wanted) {
+        limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit);
+        getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    uint64_t count =
+        limit.rlim_cur < SERVER_DESCRIPTORS_MAX ? limit.rlim_cur : SERVER_DESCRIPTORS_MAX;
+    if (count < wanted)
+        server_say(server, "only %llu descriptors may be open: fewer than %u connections fit",
+                   (unsigned long long)count, server->options.connections_max);
+    count = count < wanted ? count : wanted;
+    server->connections = calloc(count, sizeof(*server->connections));
+    server->connection_count = (uint32_t)count;
+    server->addresses = addresses_open(server->options.connections_max);
+    server->gate_bytes = malloc(SERVER_GATE_BYTES);
+    if (server->connections == NULL || server->addresses == NULL || server->gate_bytes == NULL)
+        return status_no_memory(error, "the connections", count * sizeof(connection));
+    return AVO_OK;
+}
+
+/* ---- Opening and closing ---- */
+
+static bool is_draining(const void *context) {
+    return server_draining(context);
+}
+
+static bool is_alive(const void *context, double *seconds) {
+    return server_alive(context, seconds);
+}
+
+static void tell_figures(const void *context, uint32_t *running, uint32_t *waiting,
+                         uint64_t *steps) {
+    server_figures(context, running, waiting, steps);
+}
+
+static void tell_operator(const void *context, const char *line) {
+    server_say(context, "%s", line);
+}
+
+/* The endpoints answer. */
+static avo_status open_api(server *server, avo_error *error) {
+    api_host host = {server, is_draining, is_alive, tell_figures, tell_operator};
+    AVO_TRY(api_open(&server->options, &host, &server->api, error));
+    server->handler = api_handler(server->api);
+    return AVO_OK;
+}
+
+static avo_status open_parts(server *server, avo_error *error) {
+    server_options *options = &server->options;
+    if ((options->certificate == NULL) != (options->certificate_key == NULL))
+        return status_fail(error, AVO_ERROR_ARGUMENT, "--tls-cert and --tls-key go together");
+    AVO_TRY(make_table(server, error));
+    if (options->keys_path != NULL)
+        AVO_TRY(server_keys_read(options->keys_path, NULL, &server->keys, error));
+    if (options->access_log != NULL)
+        AVO_TRY(log_open(options->access_log, &server->log, error));
+    AVO_TRY(server_bind(options, error));
+    AVO_TRY(listen_begin(server, error));
+    listen_describe(server);
+    if (server->handler.handle == NULL)
+        AVO_TRY(open_api(server, error));
+    AVO_TRY(pulse_begin(server, error));
+    AVO_TRY(carrier_open(server, &server->carrier, error));
+    return watch_begin(server, error);
+}
+
+avo_status server_open(const server_options *options, server **out, avo_error *error) {
+    return server_open_with(options, NULL, out, error);
+}
+
+avo_status server_open_with(const server_options *options, const server_handler *handler,
+                            server **out, avo_error *error) {
+    server *server = calloc(1, sizeof(*server));
+    if (server == NULL)
+        return status_no_memory(error, "the server", sizeof(*server));
+    server->options = *options;
+    if (handler != NULL)
+        server->handler = *handler;
+    server->begun_ns = clock_now_ns();
+    server->epoll = server->wake = server->spare = -1;
+    set_defaults(&server->options);
+    pthread_mutex_init(&server->keys_lock, NULL);
+    pthread_mutex_init(&server->table_lock, NULL);
+    pthread_mutex_init(&server->live_lock, NULL);
+    pthread_cond_init(&server->live_cond, NULL);
+    pulse_init(server);
+    avo_status status = open_parts(server, error);
+    if (status != AVO_OK) {
+        server_close(server);
+        return status;
+    }
+    *out = server;
+    return AVO_OK;
+}
+
+static void close_descriptors(server *server) {
+    const int own[] = {server->epoll, server->wake, server->spare};
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (own[i] >= 0)
+            close(own[i]);
+    server_unbind(&server->options);
+}
+
+void server_close(server *server) {
+    if (server == NULL)
+        return;
+    atomic_store(&server->draining, true);
+    atomic_store(&server->closing, true); /* from here on nothing is suspended */
+    watch_end(server);
+    watch_tell_all(server, carried_lose);
+    carrier_close(server->carrier);
+    /* Whoever still answers was told that the clients are gone, and lets go within a step. */
+    pthread_mutex_lock(&server->live_lock);
+    while (server->live_exchanges > 0)
+        pthread_cond_wait(&server->live_cond, &server->live_lock);
+    pthread_mutex_unlock(&server->live_lock);
+    pulse_end(server);
+    api_close(server->api);
+    log_close(server->log);
+    close_descriptors(server);
+    server_keys_release(server->keys);
+    addresses_close(server->addresses);
+    free(server->connections);
+    free(server->gate_bytes);
+    pthread_cond_destroy(&server->live_cond);
+    pthread_mutex_destroy(&server->live_lock);
+    pthread_mutex_destroy(&server->table_lock);
+    pthread_mutex_destroy(&server->keys_lock);
+    free(server);
+}
+
+/* ---- What it is asked ---- */
+
+uint16_t server_port(const server *server) {
+    return server->port;
+}
+
+const char *server_url(const server *server) {
+    return server->url;
+}
+
+const server_options *server_settings(const server *server) {
+    return &server->options;
+}
+
+double server_uptime(const server *server) {
+    return clock_seconds(server->begun_ns, clock_now_ns());
+}
+
+void server_drain(server *server) {
+    atomic_store(&server->draining, true);
+}
+
+uint32_t server_call_off(server *server, double seconds) {
+    uint32_t left = atomic_load(&server->open_exchanges);
+    const struct timespec tick = {0, 10 * 1000 * 1000};
+    for (uint64_t begin = clock_now_ns();
+         left > 0 && clock_seconds(begin, clock_now_ns()) < seconds;
+         left = atomic_load(&server->open_exchanges)) {
+        watch_tell_all(server, carried_call_off); /* again: one may just have been submitted */
+        nanosleep(&tick, NULL);
+    }
+    return left;
+}
+
+bool server_draining(const server *server) {
+    return atomic_load(&server->draining);
+}
+
+uint32_t server_open_exchanges(server *server) {
+    return atomic_load(&server->open_exchanges);
+}
+
+avo_status server_reload_keys(server *server, avo_error *error) {
+    if (server->options.keys_path == NULL)
+        return AVO_OK;
+    server_keys *fresh = NULL;
+    AVO_TRY(server_keys_read(server->options.keys_path, server->keys, &fresh, error));
+    pthread_mutex_lock(&server->keys_lock);
+    server_keys *old = server->keys;
+    server->keys = fresh;
+    pthread_mutex_unlock(&server->keys_lock);
+    server_keys_release(old);
+    return AVO_OK;
+}
+
+void server_reopen_log(server *server) {
+    log_reopen(server->log);
+}
