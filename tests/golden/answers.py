@@ -65,7 +65,7 @@ class Tally:
         self.keep = keep and Path(keep)
         self.rows = {}
         self.failures = []
-        self.skipped = set()
+        self.asked = set()  # also those that failed or were skipped
         self.reasons = {}
 
     def count(self, name, column):
@@ -74,13 +74,14 @@ class Tally:
 
     def fail(self, job, name, text):
         self.count(name, 1)
+        self.asked.add((job.arithmetic, name))
         self.failures.append(f"{name} ({job.isa or 'any'}{', ' * bool(job.variant)}{job.variant}): "
                              f"{text}")
 
     def skip(self, job, reason):
         for name in job.names:
             self.count(name, 2)
-            self.skipped.add((job.arithmetic, name))
+            self.asked.add((job.arithmetic, name))
             self.reasons.setdefault(reason, set()).add(name)
 
     def see(self, job, name, answer):
@@ -101,7 +102,7 @@ class Tally:
 
     def miss(self):
         """Fails recorded requests that no job runs any more."""
-        for arithmetic, name in sorted(set(self.record) - set(self.found) - self.skipped):
+        for arithmetic, name in sorted(set(self.record) - set(self.found) - self.asked):
             self.count(name, 1)
             self.failures.append(f"{name} ({arithmetic}): in the record, but no job runs it")
 
