@@ -2,7 +2,7 @@
 in tests/fixtures/golden/answers.txt. The requests cover all instruction sets, architectures, weight
 and KV types, adapters, grammars, streams, endpoints and sessions.
 
-usage: answers.py [--avocet FILE] [--library FILE --bindings FOLDER] [--flag --device] [--only TEXT]
+usage: answers.py [--avocet FILE] [--library FILE --bindings FOLDER] [--device] [--only TEXT]
                   [--keep FOLDER] [--jobs N] [--record]
 
 A refactoring must pass unchanged. A change that alters answers on purpose runs --record and
@@ -39,7 +39,7 @@ def arguments():
     parser.add_argument("--avocet", default=os.environ.get("AVOCET", str(build / "avocet")))
     parser.add_argument("--library", help="libavocet.so for Python (default: next to avocet)")
     parser.add_argument("--bindings", default=str(ROOT / "bindings" / "python"))
-    parser.add_argument("--flag", default="--isa", help="option that selects the instruction set")
+    parser.add_argument("--device", action="store_true", help="select by --device, not by --isa")
     parser.add_argument("--only", default="", help="only requests whose name contains this text")
     parser.add_argument("--keep", help="folder to write every normalised answer to")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -65,7 +65,7 @@ class Tally:
         self.keep = keep and Path(keep)
         self.rows = {}
         self.failures = []
-        self.skipped = set()
+        self.asked = set()  # also those that failed or were skipped
         self.reasons = {}
 
     def count(self, name, column):
@@ -74,13 +74,14 @@ class Tally:
 
     def fail(self, job, name, text):
         self.count(name, 1)
+        self.asked.add((job.arithmetic, name))
         self.failures.append(f"{name} ({job.isa or 'any'}{', ' * bool(job.variant)}{job.variant}): "
                              f"{text}")
 
     def skip(self, job, reason):
         for name in job.names:
             self.count(name, 2)
-            self.skipped.add((job.arithmetic, name))
+            self.asked.add((job.arithmetic, name))
             self.reasons.setdefault(reason, set()).add(name)
 
     def see(self, job, name, answer):
@@ -101,7 +102,7 @@ class Tally:
 
     def miss(self):
         """Fails recorded requests that no job runs any more."""
-        for arithmetic, name in sorted(set(self.record) - set(self.found) - self.skipped):
+        for arithmetic, name in sorted(set(self.record) - set(self.found) - self.asked):
             self.count(name, 1)
             self.failures.append(f"{name} ({arithmetic}): in the record, but no job runs it")
 
@@ -180,7 +181,8 @@ def write_record(found):
 def main():
     given = arguments()
     given.avocet = str(Path(given.avocet).resolve())
-    os.environ.update({"AVOCET": given.avocet, "AVO_GOLDEN_FLAG": given.flag})
+    os.environ["AVOCET"] = given.avocet
+    os.environ["AVO_GOLDEN_FLAG"] = "--device" if given.device else "--isa"
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     import api_server
     import golden_models
