@@ -32,9 +32,7 @@ avo_status cli_trace_write(const char *path, avo_telemetry *telemetry, double se
                            avo_error *error) {
     if (path == NULL || telemetry == NULL)
         return AVO_OK;
-    static trace_file file; /* its paths are large; the main thread alone writes */
-    file.status = AVO_OK;
-    file.error = error;
+    trace_file file = {.error = error};
     AVO_TRY(file_writer_open(&file.writer, path, error));
     avo_error own = {0};
     avo_status status = avo_telemetry_trace_write(telemetry, seconds, append, &file, &own);
