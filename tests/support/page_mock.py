@@ -1,7 +1,7 @@
 """A server that serves web/ as it lies and answers as it is told to: the double of `avocet serve`
 for tests of the page, and the only one that says hostile things on purpose.
 
-The headers are those of src/server/page.c, read from there.
+The headers are those of src/server/page/page.c, read from there.
 """
 import http.server
 import json
@@ -21,7 +21,7 @@ def page_headers():
     macros = {name: "".join(re.findall(r'"([^"]*)"', value)) for name, value in
               re.findall(r'#define (PAGE_\w+)\s+((?:"[^"]*"\s*)+)', header)}
     table = re.search(r"page_headers\[PAGE_HEADERS\] = \{(.*?)\n\};",
-                      (ROOT / "src/server/page.c").read_text(), re.DOTALL).group(1)
+                      (ROOT / "src/server/page/page.c").read_text(), re.DOTALL).group(1)
     return {name: value.strip('"') if value.startswith('"') else macros[value]
             for name, value in re.findall(r'\{"([^"]+)", ("[^"]*"|\w+)\}', table)}
 

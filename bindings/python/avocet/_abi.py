@@ -347,6 +347,7 @@ FUNCTIONS = {
     "avo_batch_score": (STATUS, [Handle, Handle, c.c_size_t, c.c_size_t, IDS, c.c_uint32, FLOATS,
                                  c.POINTER(Logprob)]),
     "avo_batch_hidden": (FLOATS, [Handle, Handle, c.c_size_t, c.c_size_t]),
+    "avo_batch_tap": (FLOATS, [Handle, Handle, c.c_uint32, c.c_size_t, c.c_size_t]),
     "avo_step": (STATUS, [Handle, Handle]),
     "avo_grammar_open": (STATUS, [Handle, c.c_int, c.c_char_p, c.POINTER(GrammarOptions), _OUT,
                                   _ERROR]),

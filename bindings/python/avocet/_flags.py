@@ -83,8 +83,9 @@ def _add_engine(add) -> None:
     add("-t", "--threads", type=_U32, default=0, metavar="N")
     add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="tokens of context")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
-    add("--device", "--isa", dest="device",
-        choices=("auto", "cpu", "ref", "avx2", "avx512", "amx"))
+    add("--device", choices=("auto", "cpu", "ref", "avx2", "avx512", "amx"))
+    add("--isa", dest="device", choices=("ref", "avx2", "avx512", "amx"),
+        help="older name of --device")
     add("--huge-pages", choices=("auto", "on", "off"))
     add("--numa", choices=("first-touch", "interleave", "off"))
     add("--pin", choices=("none", "core", "node"))
