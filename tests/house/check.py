@@ -5,6 +5,7 @@ import importlib.util
 import io
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -110,43 +111,61 @@ class Fuzzing(unittest.TestCase):
             self.assertFalse(self.entry(body)["good"], body)
 
 
-class Again(unittest.TestCase):
-    """A failure by chance is tried once more; what a sanitizer says, and many failures, stand."""
+class Running(unittest.TestCase):
+    """Suites, builds and the load beside them, without any compiler."""
 
-    def case(self, name, status, output=""):
-        case = ElementTree.Element("testcase", name=name, status=status)
-        ElementTree.SubElement(case, "system-out").text = output
-        return case
+    def setUp(self):
+        self.originals = {name: getattr(check, name)
+                          for name in ("call_ctest", "build_commands", "run_fuzz", "BUSY_LOOP")}
+        self.addCleanup(lambda: [setattr(check, name, value)
+                                 for name, value in self.originals.items()])
+        self.tested = []
+        check.call_ctest = self.answer
 
-    def try_again(self, cases, second):
-        asked = []
-        original = check.call_ctest
+    def answer(self, folder, selection):
+        self.tested.append((folder, selection))
+        case = ElementTree.Element("testcase", name="a/b", status="run")
+        return 0, "", [case]
 
-        def answer(_, selection):
-            asked.append(selection)
-            return 0 if second == "run" else 8, "", [self.case("a/b", second)]
-        check.call_ctest = answer
-        try:
-            with contextlib.redirect_stdout(io.StringIO()) as said:
-                status, counted = check.try_again("normal", 8, cases)
-        finally:
-            check.call_ctest = original
-        return status, [case.get("status") for case in counted], asked, said.getvalue()
+    def run_suites(self, *suites, more=()):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            rows = check.run_suites(list(suites), list(more))
+        return {suite: (tally.passed, tally.failed) for suite, tally, _ in rows}, said.getvalue()
 
-    def test_by_chance(self):
-        cases = [self.case("x/y", "run"), self.case("a/b", "fail", "boom")]
-        status, counted, asked, said = self.try_again(cases, "run")
-        self.assertEqual((status, counted, len(asked)), (0, ["run", "run"], 1))
-        self.assertIn("UNSTABLE a/b", said)
-        self.assertEqual(self.try_again(cases, "fail")[:2], (8, ["run", "fail"]))
+    def test_each_is_tested_when_it_is_built(self):
+        """The second build waits for the first suite's test: they run at the same time."""
+        with tempfile.TemporaryDirectory() as folder:
+            mark = Path(folder) / "tested"
+            check.build_commands = lambda suite: [
+                ["true"] if suite == "normal" else
+                ["sh", "-c", f"until [ -e {mark} ]; do sleep 0.01; done"]]
+            ordinary = check.call_ctest
+            check.call_ctest = lambda *given: (mark.touch(), ordinary(*given))[1]
+            rows, _ = self.run_suites("normal", "asan", more=["-R", "x"])
+        self.assertEqual(rows, {"normal": (1, 0), "asan": (1, 0)})
+        self.assertEqual([folder for folder, _ in self.tested], ["build", "build-asan"])
+        self.assertEqual(self.tested[0][1][-2:], ["-R", "x"])
 
-    def test_what_stands(self):
-        for cases in ([self.case("a/b", "fail", "==1==ERROR: AddressSanitizer: heap")],
-                      [self.case("a/b", "fail", "WARNING: ThreadSanitizer: data race")],
-                      [self.case(f"a/{number}", "fail") for number in range(check.AGAIN_MAX + 1)]):
-            status, counted, asked, _ = self.try_again(cases, "run")
-            self.assertEqual((status, asked), (8, []))
-            self.assertIn("fail", counted)
+    def test_a_build_that_fails_fails_its_suite_alone(self):
+        check.build_commands = lambda suite: [["false"] if suite == "asan" else ["true"]]
+        rows, _ = self.run_suites("normal", "asan", "tsan")
+        self.assertEqual(rows, {"normal": (1, 0), "asan": (0, 1), "tsan": (1, 0)})
+
+    def test_warnings_fail(self):
+        check.build_commands = lambda suite: [["echo", "x.c:1: warning: unused"]]
+        rows, said = self.run_suites("normal")
+        self.assertEqual(rows, {"normal": (1, 1)})
+        self.assertIn("unused", said)
+
+    def test_busy_loops_end(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check.BUSY_LOOP = ["sh", "-c", f"echo $$ >>{folder}/ids; exec sleep 600"]
+            with check.busy_loops(2):
+                while not (Path(folder) / "ids").exists() or len(
+                        (Path(folder) / "ids").read_text().split()) < 2 * check.CORES:
+                    time.sleep(0.01)
+            for number in (Path(folder) / "ids").read_text().split():
+                self.assertFalse(Path(f"/proc/{number}").exists())
 
 
 if __name__ == "__main__":
