@@ -42,14 +42,15 @@ avo_status cli_adapter_path(const char *text, char *path, size_t capacity, float
     if (colon != NULL && number_parse_double(colon + 1, -WEIGHT_MAX, WEIGHT_MAX, &number) == NULL)
         length = (size_t)(colon - text);
     else if (colon != NULL && is_bad_weight(text, colon))
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "adapter \"%.200s\": the scale %.40s is no finite number in "
-                           "-1000000…1000000",
-                           text, colon + 1);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "adapter \"%.200s\": scale %.40s must be a number from -1000000 to 1000000", text,
+            colon + 1);
     else
         number = 1.0;
     if (length == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "adapter \"%.100s\": no path", text);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapter \"%.100s\": the path is missing",
+                           text);
     if (length >= capacity)
         return status_fail(error, AVO_ERROR_LIMIT, "adapter \"%.100s…\": the path is too long",
                            text);
@@ -68,11 +69,11 @@ avo_status cli_adapter_spec_read(const char *text, cli_adapter_spec *spec, avo_e
     size_t name = strcspn(text, "=");
     if (!cli_adapter_spec_good(text))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--adapter: \"%.200s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                           "--adapter: \"%.200s\" must have the form NAME=PATH or NAME=PATH:SCALE",
                            text);
     if (name >= sizeof(spec->name))
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "--adapter: the name in \"%.200s\" has more than %zu bytes", text,
+                           "--adapter: the name in \"%.200s\" is longer than %zu bytes", text,
                            sizeof(spec->name) - 1);
     memcpy(spec->name, text, name);
     spec->name[name] = '\0';
@@ -87,7 +88,7 @@ avo_status cli_adapter_open(const avo_model *model, const char *path, const char
     AVO_TRY(avo_adapter_open(model, path, &options, adapter, error));
     avo_adapter_describe(*adapter, &info);
     if (info.idle)
-        cli_warn("adapter %s changes nothing: all of B, or every scale, is zero", path);
+        cli_warn("adapter %s has no effect: all of B, or every scale, is zero", path);
     char note[CLI_PATH_MAX + 256];
     snprintf(note, sizeof(note), "adapter %s: %s as %s, %u of %u modules, rank %u, digest %s", path,
              info.method, info.type, info.modules_matched, info.modules_expected, info.rank_max,
@@ -95,10 +96,10 @@ avo_status cli_adapter_open(const avo_model *model, const char *path, const char
     cli_note(note);
     if (type == NULL || strcmp(type, info.type) == 0)
         return AVO_OK;
-    avo_status status = status_fail(error, AVO_ERROR_ARGUMENT,
-                                    "%s: packed as %s, which it stays: %s asks for the adapter "
-                                    "that it was made from",
-                                    path, info.type, type);
+    avo_status status =
+        status_fail(error, AVO_ERROR_ARGUMENT,
+                    "%s: packed as %s, which cannot be changed; for %s give the original adapter",
+                    path, info.type, type);
     avo_adapter_close(*adapter);
     *adapter = NULL;
     return status;

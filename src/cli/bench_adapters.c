@@ -15,7 +15,7 @@ static bool parse_targets(const char *text, bench_words *words, bench_adapters_o
     for (size_t i = 0; i < words->count; i++) {
         out->targets[i] = bench_targets_named(words->item[i]);
         if (out->targets[i] == NULL) {
-            cli_usage(&command_bench, "--targets: \"%s\" is none of qv, qkvo, all", words->item[i]);
+            cli_usage(&command_bench, "--targets: \"%s\" must be qv, qkvo or all", words->item[i]);
             return false;
         }
     }
@@ -51,10 +51,9 @@ int bench_adapters_run(const char *model_name, const adapter_flags *flags,
     if (engine->prompt.count > 1 || engine->generate.count > 1 || engine->depth.count > 1 ||
         engine->threads.count > 1 || engine->isas > 1 || engine->kv_types > 1)
         return cli_usage(&command_bench,
-                         "--adapters takes one -p, -n, -d, -t, --isa and --kv-type");
+                         "--adapters accepts one value of -p, -n, -d, -t, --isa and --kv-type");
     if (options.depth % KV_PAGE_TOKENS != 0)
-        return cli_usage(&command_bench, "--adapters takes a -d that is a multiple of %d",
-                         KV_PAGE_TOKENS);
+        return cli_usage(&command_bench, "--adapters: -d must be a multiple of %d", KV_PAGE_TOKENS);
     if (!bench_parse_list("adapters", flags->adapters, 0, 4096, &options.adapters) ||
         !bench_parse_list("rank", flags->rank != NULL ? flags->rank : "32", 1, ADAPTER_RANK_MAX,
                           &options.rank) ||

@@ -12,23 +12,22 @@
 
 void http_flags_specs(http_flags *flags, option_spec *specs) {
     const option_spec rows[HTTP_OPTION_COUNT] = {
-        {"http", 0, OPTION_TEXT, &flags->url, "URL",
-         "a server that speaks OpenAI's completions, from outside", 0, 0},
+        {"http", 0, OPTION_TEXT, &flags->url, "URL", "measure an OpenAI-compatible server", 0, 0},
         {"clients", 0, OPTION_TEXT, &flags->clients, "N,…",
-         "of --http: clients that ask again as soon as they are answered (default " CLIENTS_DEFAULT
-         ")",
+         "(with --http) clients that send the next request as soon as they have an answer "
+         "(default " CLIENTS_DEFAULT ")",
          0, 0},
         {"model", 0, OPTION_TEXT, &flags->model, "NAME",
-         "of --http: base or adapter (default: the first that the server names)", 0, 0},
-        {"key", 0, OPTION_TEXT, &flags->key, "KEY", "of --http: sent as bearer token", 0, 0},
+         "(with --http) model or adapter (default: the first one the server lists)", 0, 0},
+        {"key", 0, OPTION_TEXT, &flags->key, "KEY", "(with --http) bearer token", 0, 0},
         {"chat", 0, OPTION_FLAG, &flags->chat, NULL,
-         "of --http: /v1/chat/completions instead of /v1/completions", 0, 0},
-        {"whole", 0, OPTION_FLAG, &flags->whole, NULL, "of --http: whole answers, no streams", 0,
-         0},
+         "(with --http) use /v1/chat/completions instead of /v1/completions", 0, 0},
+        {"whole", 0, OPTION_FLAG, &flags->whole, NULL,
+         "(with --http) whole answers instead of streams", 0, 0},
         {"any-length", 0, OPTION_FLAG, &flags->any_length, NULL,
-         "of --http: answers may end before -n tokens (no ignore_eos)", 0, 0},
+         "(with --http) allow answers shorter than -n tokens (no ignore_eos)", 0, 0},
         {"timeout", 0, OPTION_NUMBER, &flags->timeout, "SECONDS",
-         "of --http: for one request (default 300)", 0.001, 86400},
+         "(with --http) timeout of a request (default 300)", 0.001, 86400},
     };
     memcpy(specs, rows, sizeof(rows));
 }

@@ -27,7 +27,7 @@ static bool parse_shapes(const char *text, bench_operation_options *options) {
         if (!bench_parse_sizes(words.item[i], sizes, 2) || sizes[1] % 16 != 0 ||
             sizes[1] > 1 << 18) {
             cli_usage(&command_bench,
-                      "--shape: \"%.40s\" is no OUTPUTSxINPUTS (inputs a multiple of 16, at most "
+                      "--shape: \"%.40s\" must be OUTPUTSxINPUTS (inputs a multiple of 16, at most "
                       "262144)",
                       words.item[i]);
             return false;
@@ -46,8 +46,8 @@ static bool parse_heads(const char *text, bench_operation_options *options) {
         if (!bench_parse_sizes(words.item[i], sizes, 3) || sizes[0] % sizes[1] != 0 ||
             sizes[0] > 4096 || sizes[2] > BENCH_HEAD_SIZE_MAX || sizes[2] % 2 != 0) {
             cli_usage(&command_bench,
-                      "--heads: \"%.40s\" is no HEADSxKVHEADSxSIZE (heads a multiple of KV heads, "
-                      "size even and at most %d)",
+                      "--heads: \"%.40s\" must be HEADSxKVHEADSxSIZE (heads a multiple of KV "
+                      "heads, size even and at most %d)",
                       words.item[i], BENCH_HEAD_SIZE_MAX);
             return false;
         }
@@ -69,7 +69,8 @@ static bool parse_types(const char *text, bench_operation_options *options) {
                 found = true;
             }
         if (!found) {
-            cli_usage(&command_bench, "--type: no panels of \"%.20s\"; there are q4r, q8b, q4_0, …",
+            cli_usage(&command_bench,
+                      "--type: \"%.20s\" has no panel layout; use q4r, q8b, q4_0, …",
                       words.item[i]);
             return false;
         }
@@ -86,7 +87,7 @@ static bool parse_kv_types(const bench_engine_options *engine, bench_operation_o
     for (size_t i = 0; i < engine->kv_types; i++) {
         kv_type type = kv_type_named(engine->kv_type[i]);
         if (options->kv_types == KV_TYPE_COUNT) {
-            cli_usage(&command_bench, "--kv-type: each once");
+            cli_usage(&command_bench, "--kv-type: a type is given twice");
             return false;
         }
         options->kv_type[options->kv_types++] = type;
@@ -113,8 +114,7 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
             at++;
         if (at == 4) {
             cli_usage(&command_bench,
-                      "--op: \"%.20s\" is none of linear, rows, attention, "
-                      "tokenizer",
+                      "--op: \"%.20s\" must be linear, rows, attention or tokenizer",
                       words.item[i]);
             return false;
         }
@@ -122,11 +122,11 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
     }
     const char *wrong = NULL;
     if (out->tokenizer && flags->tokenizer == NULL)
-        wrong = "--op tokenizer: whose? Give a MODEL or a tokenizer file";
+        wrong = "--op tokenizer needs a MODEL or a tokenizer file";
     else if (!out->tokenizer && flags->tokenizer != NULL)
-        wrong = "of a MODEL, --kernels measures the tokenizer only, and --op leaves that out";
+        wrong = "with a MODEL, --kernels measures its tokenizer, but --op excludes it";
     else if (!out->tokenizer && flags->text != NULL)
-        wrong = "--text is for the tokenizer: give a MODEL or a tokenizer file";
+        wrong = "--text needs a MODEL or a tokenizer file";
     if (wrong != NULL)
         cli_usage(&command_bench, "%s", wrong);
     return wrong == NULL;

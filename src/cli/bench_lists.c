@@ -13,9 +13,8 @@ bool bench_parse_list(const char *name, const char *text, uint32_t minimum, uint
         if (wrong == NULL && list->count == BENCH_LIST_MAX)
             wrong = "makes the list too long";
         if (wrong != NULL) {
-            cli_usage(&command_bench,
-                      "--%s: \"%.*s\" %s; it goes from %u to %u, with commas between", name,
-                      (int)(length < 40 ? length : 40), text, wrong, minimum, maximum);
+            cli_usage(&command_bench, "--%s: \"%.*s\" %s; must be %u to %u, separated by commas",
+                      name, (int)(length < 40 ? length : 40), text, wrong, minimum, maximum);
             return false;
         }
         list->item[list->count++] = (uint32_t)value;
@@ -40,7 +39,7 @@ bool bench_parse_words(const char *name, const char *text, bench_words *words) {
         if (*at != ',')
             continue;
         if (words->count == BENCH_LIST_MAX) {
-            cli_usage(&command_bench, "--%s: more than %d of them", name, BENCH_LIST_MAX);
+            cli_usage(&command_bench, "--%s: more than %d values", name, BENCH_LIST_MAX);
             return false;
         }
         *at = 0;

@@ -71,7 +71,7 @@ static avo_status cache_folder(char *path, size_t capacity, avo_error *error) {
         AVO_TRY(file_join(base, sizeof(base), home, ".cache", error));
     else
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "no folder for random models: set XDG_CACHE_HOME (or HOME)");
+                           "no folder for random models: set XDG_CACHE_HOME or HOME");
     AVO_TRY(make_folder(base, error));
     AVO_TRY(file_join(path, capacity, base, "avocet", error));
     AVO_TRY(make_folder(path, error));
@@ -166,7 +166,7 @@ avo_status bench_rungs(const rung_options *options, bench_machine *machine, benc
             return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
         limit_table table;
         if (all && !limits_of(rungs[i].isa, &table)) {
-            cli_warn("rung %s: this machine has no %s", rungs[i].name, rungs[i].isa);
+            cli_warn("rung %s: this machine lacks %s", rungs[i].name, rungs[i].isa);
             continue;
         }
         AVO_TRY(climb(&rungs[i], options, machine, results, error));

@@ -20,31 +20,34 @@
 void serving_flags_specs(serving_flags *flags, option_spec *specs) {
     const option_spec rows[SERVING_OPTION_COUNT - CORES_OPTION_COUNT] = {
         {"zipf", 0, OPTION_NUMBER, &flags->zipf, "S",
-         "requests instead of a fixed batch; popularity of the --adapters falls off with exponent "
-         "S (0: all alike)",
+         "measure a stream of requests instead of a fixed batch; the popularity of --adapters "
+         "falls with exponent S (0: uniform)",
          0, 10},
         {"requests", 0, OPTION_U32, &flags->requests, "N",
-         "of --zipf and --http (default 200; of clients 8 each)", 1, 1000000},
+         "(with --zipf, --http) number of requests (default 200; with --clients 8 each)", 1,
+         1000000},
         {"rate", 0, OPTION_NUMBER, &flags->rate, "X",
-         "of --zipf and --http: requests per second, at random times (default: --concurrency, "
+         "(with --zipf, --http) requests per second at random times (default: --concurrency, "
          "--clients)",
          0, 1e6},
         {"concurrency", 0, OPTION_U32, &flags->concurrency, "N",
-         "of --zipf: requests in flight (default: twice the batch)", 1, 65536},
-        {"tenants", 0, OPTION_U32, &flags->tenants, "N", "of --zipf (default 1)", 1, 65536},
-        {"seed", 0, OPTION_U64, &flags->seed, "N", "of --zipf and --http (default 1)", 0, 0},
+         "(with --zipf) requests in flight (default: twice the batch)", 1, 65536},
+        {"tenants", 0, OPTION_U32, &flags->tenants, "N",
+         "(with --zipf) number of tenants (default 1)", 1, 65536},
+        {"seed", 0, OPTION_U64, &flags->seed, "N", "(with --zipf, --http) random seed (default 1)",
+         0, 0},
         {"kv-tokens", 0, OPTION_U64, &flags->kv_tokens, "N",
-         "of --zipf: tokens in the KV pool (default: what the batch may need)", 0, 0},
+         "(with --zipf) tokens in the KV pool (default: enough for the batch)", 0, 0},
         {"token-ms", 0, OPTION_NUMBER, &flags->token_ms, "X",
-         "of --zipf: wanted time between tokens while others are prefilled (default 200; negative: "
-         "throughput alone counts)",
+         "(with --zipf) target time between tokens during prefill (default 200; negative: maximise "
+         "throughput)",
          -1, 1e6},
         {"no-prefix-cache", 0, OPTION_FLAG, &flags->no_prefix_cache, NULL,
-         "of --zipf: every prompt is computed", 0, 0},
+         "(with --zipf) do not use the prefix cache", 0, 0},
         {"adapter-root", 0, OPTION_TEXT, &flags->adapter_root, "FOLDER",
-         "of --zipf: the adapters in this folder instead of random ones", 0, 0},
+         "(with --zipf) use the adapters in this folder instead of random ones", 0, 0},
         {"check", 0, OPTION_FLAG, &flags->check, NULL,
-         "of --zipf: every request once more, alone, and the same bytes", 0, 0},
+         "(with --zipf) repeat every request alone and compare the bytes", 0, 0},
     };
     flags->zipf = -1.0;
     memcpy(specs, rows, sizeof(rows));
@@ -104,13 +107,13 @@ static avo_status folder_adapters(const avo_model *model, const char *folder, co
     struct dirent **entries = NULL;
     int found = scandir(folder, &entries, is_visible, by_name);
     if (found < 0)
-        return status_fail(error, AVO_ERROR_IO, "%s: cannot be listed", folder);
+        return status_fail(error, AVO_ERROR_IO, "%s: cannot list the folder", folder);
     avo_status status = AVO_OK;
     for (int i = 0; i < found && *count < wanted && status == AVO_OK; i++) {
         char path[CLI_PATH_MAX];
         snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
         if (!may_be_adapter(path)) {
-            cli_warn("%s: a folder without adapter_config.json is no adapter: left out", path);
+            cli_warn("%s: skipped, a folder without adapter_config.json is not an adapter", path);
             continue;
         }
         status = cli_adapter_open(model, path, type, &adapters[*count], error);
@@ -120,7 +123,7 @@ static avo_status folder_adapters(const avo_model *model, const char *folder, co
         free(entries[i]);
     free(entries);
     if (status == AVO_OK && *count == 0)
-        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: has no adapters", folder);
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "%s: no adapters in this folder", folder);
     return status;
 }
 
@@ -166,9 +169,8 @@ static avo_status open_adapters(const avo_model *model, const serving_flags *fla
                             : number_parse_u64(adapter->adapters, 0, ADAPTERS_MAX, &wanted);
     if (fault != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--adapters: with --zipf one number; \"%s\" "
-                           "%s",
-                           adapter->adapters, fault);
+                           "--adapters: with --zipf one number; \"%s\" %s", adapter->adapters,
+                           fault);
     options->adapters = calloc(ADAPTERS_MAX, sizeof(*options->adapters));
     if (options->adapters == NULL)
         return status_no_memory(error, "adapters", ADAPTERS_MAX * sizeof(*options->adapters));
@@ -227,7 +229,7 @@ static int report(const char *name, const serving_options *options, const servin
         exit_status = bench_draw(plot, "latency.dat", write_latencies, "latency.gnuplot",
                                  write_script, "latency.svg", result);
     if (exit_status == EXIT_GOOD && result->different > 0)
-        return cli_fail_text("%u of %u answers differ from those of the requests alone",
+        return cli_fail_text("%u of %u answers differ from those of the requests run alone",
                              result->different, result->finished);
     return exit_status;
 }
@@ -237,9 +239,10 @@ int bench_serving_run(const char *model_name, const serving_flags *flags,
                       const char *plot, bool json, bool csv) {
     if (engine->prompt.count > 1 || engine->generate.count > 1 || engine->batch.count > 1 ||
         engine->threads.count > 1 || engine->isas > 1 || engine->kv_types > 1)
-        return cli_usage(&command_bench, "--zipf takes one -p, -n, -b, -t, --isa and --kv-type");
+        return cli_usage(&command_bench,
+                         "--zipf accepts one value of -p, -n, -b, -t, --isa and --kv-type");
     if (flags->rate > 0.0 && flags->concurrency > 0)
-        return cli_usage(&command_bench, "--rate or --concurrency, not both");
+        return cli_usage(&command_bench, "give --rate or --concurrency, not both");
     char name[64];
     avo_error error = {0};
     avo_model *model = NULL;

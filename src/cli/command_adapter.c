@@ -54,8 +54,9 @@ static void print_head(const avo_adapter *adapter) {
     printf("\n  %s as %s, rank up to %u, %u of %u modules applied\n", info.method, info.type,
            info.rank_max, info.modules_matched, info.modules_expected);
     printf("  digest %s\n", info.digest);
-    printf("  a step with it reads %s; memory %s\n\n", cli_bytes_text(info.bytes, bytes),
-           cli_bytes_text(info.memory_bytes, memory));
+    printf("  a step with it reads %s; memory %s\n"
+           "\n",
+           cli_bytes_text(info.bytes, bytes), cli_bytes_text(info.memory_bytes, memory));
 }
 
 static void print_modules(const avo_adapter *adapter) {
@@ -87,10 +88,10 @@ static int run_one(const cli_command *command, bool packs, int argc, char **argv
     bool json = false;
     const char *type = NULL, *output = NULL;
     const option_spec specs[] = {
-        {"output", 'o', OPTION_TEXT, &output, "FILE.avoa", "the file to write", 0, 0},
-        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT, "how it is stored for computing (q8)", 0,
-         0},
-        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
+        {"output", 'o', OPTION_TEXT, &output, "FILE.avoa", "file to write", 0, 0},
+        {"type", 't', OPTION_CHOICE, &type, TYPES_TEXT,
+         "how the adapter is stored for computing (default q8)", 0, 0},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
     int words = 0;
@@ -98,9 +99,9 @@ static int run_one(const cli_command *command, bool packs, int argc, char **argv
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words != 2)
-        return cli_usage(command, "takes an ADAPTER and a MODEL, but got %d", words);
+        return cli_usage(command, "needs one ADAPTER and one MODEL, got %d arguments", words);
     if (packs && (output == NULL || output[0] == '\0'))
-        return cli_usage(command, "which file to write? give -o FILE.avoa");
+        return cli_usage(command, "missing output: give -o FILE.avoa");
     avo_error error = {0};
     avo_model *model = NULL;
     avo_adapter *adapter = NULL;
@@ -135,7 +136,7 @@ static int run_pack(int argc, char **argv) {
 
 const cli_command command_adapter_inspect = {
     .name = "adapter inspect",
-    .summary = "what an adapter changes in a model",
+    .summary = "show what an adapter changes in a model",
     .usage = "avocet adapter inspect ADAPTER MODEL [options]",
     .examples = "avocet adapter inspect ./my-lora smollm2\n"
                 "avocet adapter inspect my-lora.gguf model.avo --json",
@@ -144,7 +145,7 @@ const cli_command command_adapter_inspect = {
 
 const cli_command command_adapter_pack = {
     .name = "adapter pack",
-    .summary = "write an adapter as kernels read it: it then opens instantly",
+    .summary = "write an adapter in the layout that kernels read; it then opens instantly",
     .usage = "avocet adapter pack ADAPTER MODEL -o FILE.avoa [options]",
     .examples = "avocet adapter pack ./my-lora smollm2 -o my-lora.avoa\n"
                 "avocet adapter pack ./my-lora model.avo -o exact.avoa --type f16",
@@ -215,15 +216,18 @@ static int run_merge(int argc, char **argv) {
     pack_options options = {.effort = PACK_EFFORT_SEARCH, .progress = cli_progress};
     pack_report report = {0};
     const option_spec specs[] = {
-        {"output", 'o', OPTION_TEXT, &output, "PATH", "the .avo file or the folder to write", 0, 0},
+        {"output", 'o', OPTION_TEXT, &output, "PATH", ".avo file or folder to write", 0, 0},
         {"format", 0, OPTION_CHOICE, &format, "avo|safetensors",
-         "one file for Avocet (default), or a folder for any tool that reads safetensors", 0, 0},
-        {"type", 't', OPTION_TEXT, &type, "TYPE",
-         "avo: type of the matrices, f32, f16 (default), bf16, q8, q5_0, q4, …; safetensors: type "
-         "of all tensors, f32, f16, bf16, keep (default: the model's own)",
+         "avo: one file for Avocet (default); safetensors: a folder for any tool that reads "
+         "safetensors",
          0, 0},
-        {"threads", 0, OPTION_U32, &options.threads, "N", "threads to use", 1, 1024},
-        {"json", 0, OPTION_FLAG, &json, NULL, "print one JSON object", 0, 0},
+        {"type", 't', OPTION_TEXT, &type, "TYPE",
+         "avo: type of the matrices: f32, f16 (default), bf16, q8, q5_0, q4, …; safetensors: type "
+         "of all tensors: f32, f16, bf16, keep (default: the model's own)",
+         0, 0},
+        {"threads", 0, OPTION_U32, &options.threads, "N",
+         "worker threads (default: all that this process may use)", 1, 1024},
+        {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
     int words = 0;
@@ -231,14 +235,14 @@ static int run_merge(int argc, char **argv) {
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words < 2)
-        return cli_usage(&command_adapter_merge, "takes a MODEL and one ADAPTER at least");
+        return cli_usage(&command_adapter_merge, "needs a MODEL and at least one ADAPTER");
     if (words - 1 > AVO_ADAPTERS_MAX)
         return cli_usage(&command_adapter_merge, "at most %d adapters", AVO_ADAPTERS_MAX);
     if (output == NULL || output[0] == '\0')
         return cli_usage(&command_adapter_merge,
                          "missing output: give -o FILE.avo, or --format safetensors -o FOLDER");
     if (!merge_type(format, type, &options))
-        return cli_usage(&command_adapter_merge, "no type \"%s\" to merge into", type);
+        return cli_usage(&command_adapter_merge, "cannot merge into type \"%s\"", type);
     cli_interrupt_catch();
     avo_error error = {0};
     uint64_t begin = clock_now_ns();
@@ -251,7 +255,7 @@ static int run_merge(int argc, char **argv) {
 
 const cli_command command_adapter_merge = {
     .name = "adapter merge",
-    .summary = "fold adapters into a new model",
+    .summary = "merge adapters into a new model",
     .usage = "avocet adapter merge MODEL ADAPTER[:WEIGHT]… -o PATH [options]",
     .examples = "avocet adapter merge smollm2 ./my-lora -o merged.avo\n"
                 "avocet adapter merge smollm2 ./style:0.7 ./skill:0.5 -o both.avo --type q8\n"

@@ -84,8 +84,9 @@ static void warn_of_length(const avo_model *model, const char *name,
              generated = bench_largest(&options->generate);
     uint32_t longest = bench_largest(&options->depth) + (prompt > generated ? prompt : generated);
     if (longest > info.context)
-        cli_warn("%s was made for %u tokens, and this goes to %u: figures of speed only", name,
-                 info.context, longest);
+        cli_warn("%s was trained for a context of %u tokens, this run uses %u; only the speed is "
+                 "meaningful",
+                 name, info.context, longest);
 }
 
 static avo_status measure_model(const char *model_name, const bench_flags *flags,
@@ -170,7 +171,7 @@ static const char *useless_flag(const bench_flags *flags) {
     if (rung && flags->kv_type != NULL)
         return "--kv-type";
     if (rung && flags->engine.threads.count > 1)
-        return "list of -t (--threads)";
+        return "several values of -t (--threads)";
     return NULL;
 }
 
@@ -183,7 +184,7 @@ static bool check_cases(const bench_flags *flags, const kernel_bench *kernels, i
         cases = (uint64_t)models * bench_engine_cases(&flags->engine);
     if (cases <= BENCH_RESULTS_MAX)
         return true;
-    cli_usage(&command_bench, "these lists make %llu cases; %d is the most",
+    cli_usage(&command_bench, "these lists give %llu measurements, must be at most %d",
               (unsigned long long)cases, BENCH_RESULTS_MAX);
     return false;
 }
@@ -193,13 +194,13 @@ static const char *wrong_with_http(const bench_flags *flags, int words) {
     const serving_flags *serving = &flags->serving;
     if (words > 0 || flags->kernels || flags->rung != NULL || flags->adapter.adapters != NULL ||
         serving->zipf >= 0.0)
-        return "--http takes no MODEL, and neither --kernels, --rung, --adapters nor --zipf";
+        return "--http cannot be combined with a MODEL, --kernels, --rung, --adapters or --zipf";
     if (serving->concurrency > 0 || serving->tenants > 0 || serving->kv_tokens > 0 ||
         serving->token_ms != 0.0 || serving->no_prefix_cache || serving->adapter_root != NULL ||
         serving->check)
-        return "--http takes --clients, --requests, --rate, --seed, -p and -n";
+        return "--http accepts only --clients, --requests, --rate, --seed, -p and -n";
     if (serving->rate > 0.0 && flags->http.clients != NULL)
-        return "--rate (an open loop) or --clients (a closed one), not both";
+        return "give --rate (open loop) or --clients (closed loop), not both";
     return NULL;
 }
 
@@ -214,53 +215,55 @@ static bool check_flags(const bench_flags *flags, int words) {
     const avo_engine_options *place = &flags->engine.place;
     const char *wrong = NULL;
     if (flags->json && flags->csv)
-        wrong = "--json or --csv, not both";
+        wrong = "give --json or --csv, not both";
     else if (words == 0 && !flags->kernels && flags->rung == NULL && flags->http.url == NULL)
-        wrong = "which MODEL? or --kernels, --rung or --http";
+        wrong = "missing MODEL (or --kernels, --rung, --http)";
     else if (flags->kernels && flags->rung != NULL)
-        wrong = "--kernels or --rung, not both";
+        wrong = "give --kernels or --rung, not both";
     else if (words > 0 && flags->rung != NULL)
-        wrong = "--rung takes no MODEL";
+        wrong = "--rung needs no MODEL";
     else if (words > 1 && flags->kernels)
-        wrong = "--kernels takes one MODEL at most, for its tokenizer";
+        wrong = "--kernels accepts at most one MODEL, for its tokenizer";
     else if (flags->rung != NULL && !bench_rung_known(flags->rung))
-        wrong = "--rung: there is none of that name; see --rung list";
+        wrong = "--rung: no such rung; --rung list shows them";
     else if (!flags->kernels &&
              (kernel->types != NULL || kernel->shapes != NULL || kernel->heads != NULL ||
               kernel->operations != NULL || kernel->text != NULL))
-        wrong = "--op, --type, --shape, --heads and --text go with --kernels";
+        wrong = "--op, --type, --shape, --heads and --text need --kernels";
     else if (flags->kernels && (place->huge_pages != NULL || place->numa != NULL ||
                                 place->pin != NULL || place->lock))
-        wrong = "--huge-pages, --numa, --pin and --lock are for models, not for --kernels";
+        wrong = "--huge-pages, --numa, --pin and --lock need a MODEL, not --kernels";
     else if (sum == 0 && !flags->kernels && flags->rung == NULL)
         wrong = "-p 0 -n 0 leaves nothing to measure";
     else if (flags->rung_shape != NULL && flags->rung == NULL)
-        wrong = "--rung-shape goes with --rung";
+        wrong = "--rung-shape needs --rung";
     const adapter_flags *adapter = &flags->adapter;
     bool serving = flags->serving.zipf >= 0.0;
     if (wrong == NULL && flags->http.url != NULL)
         wrong = wrong_with_http(flags, words);
     else if (wrong == NULL && http_flags_given(&flags->http))
-        wrong = "--clients, --model, --key, --chat, --whole, --any-length and --timeout go with "
-                "--http";
+        wrong =
+            "--clients, --model, --key, --chat, --whole, --any-length and --timeout need --http";
     else if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
         wrong = "--requests, --rate, --concurrency, --tenants, --seed, --kv-tokens, --token-ms, "
-                "--no-prefix-cache, --adapter-root, --check and --cores go with --zipf";
+                "--no-prefix-cache, --adapter-root, --check and --cores need --zipf";
     else if (wrong == NULL && serving && (flags->kernels || flags->rung != NULL || words != 1))
-        wrong = "--zipf takes one MODEL, and neither --kernels nor --rung";
+        wrong = "--zipf needs one MODEL and cannot be combined with --kernels or --rung";
     else if (wrong == NULL && adapter->adapters == NULL &&
              (adapter->rank != NULL || adapter->targets != NULL || adapter->type != NULL))
-        wrong = "--rank, --targets and --adapter-type go with --adapters";
+        wrong = "--rank, --targets and --adapter-type need --adapters";
     else if (wrong == NULL && adapter->adapters != NULL && !serving &&
              (flags->kernels || flags->rung != NULL || words != 1 || flags->plot != NULL))
-        wrong = "--adapters takes one MODEL, and neither --kernels, --rung nor --plot";
+        wrong =
+            "--adapters needs one MODEL and cannot be combined with --kernels, --rung or --plot";
     if (wrong != NULL) {
         cli_usage(&command_bench, "%s", wrong);
         return false;
     }
     const char *useless = flags->kernels || flags->rung != NULL ? useless_flag(flags) : NULL;
     if (useless != NULL)
-        cli_usage(&command_bench, "--%s takes no %s", flags->kernels ? "kernels" : "rung", useless);
+        cli_usage(&command_bench, "--%s cannot be combined with %s",
+                  flags->kernels ? "kernels" : "rung", useless);
     return useless == NULL;
 }
 
@@ -271,63 +274,65 @@ static bool check_flags(const bench_flags *flags, int words) {
 static void make_specs(bench_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
         {"prompt", 'p', OPTION_TEXT, &flags->prompt, "N,…",
-         "tokens of prompt (default 128; 0: none); of --kernels: rows of attention that come at "
-         "once (default " KERNEL_PROMPT ")",
+         "prompt tokens (default 128; 0: no prefill); with --kernels: rows per attention call "
+         "(default " KERNEL_PROMPT ")",
          0, 0},
         {"generate", 'n', OPTION_TEXT, &flags->generate, "N,…",
-         "tokens that every session then generates (default 32; 0: none)", 0, 0},
+         "tokens that every session generates after its prompt (default 32; 0: none)", 0, 0},
         {"batch", 'b', OPTION_TEXT, &flags->batch, "N,…",
-         "sessions that decode together (default 1); of --kernels: rows of products "
+         "sessions that decode together (default 1); with --kernels: number of rows "
          "(default " KERNEL_ROWS ")",
          0, 0},
         {"depth", 'd', OPTION_TEXT, &flags->depth, "N,…",
-         "tokens that a session already holds (default 0; of --kernels: " KERNEL_DEPTHS ")", 0, 0},
+         "tokens already in each session (default 0; with --kernels: " KERNEL_DEPTHS ")", 0, 0},
         {"threads", 't', OPTION_TEXT, &flags->threads, "N,…",
-         "threads to compute with (default 0: all that this process may use)", 0, 0},
+         "worker threads (default 0: all that this process may use)", 0, 0},
         {"isa", 0, OPTION_TEXT, &flags->isa, "ISA,…",
-         "ref, avx2, avx512, amx (default: AVO_ISA, or the best there is)", 0, 0},
+         "ref, avx2, avx512, amx (default: AVO_ISA, else the fastest available)", 0, 0},
         {"kv-type", 0, OPTION_TEXT, &flags->kv_type, "TYPE,…",
-         "how keys and values are stored: f32, f16, bf16, int8, fp8 (default: f16; the reference: "
-         "f32; of --kernels: f16,int8)",
+         "type of keys and values: f32, f16, bf16, int8, fp8 (default: f16; ref: f32; with "
+         "--kernels: f16,int8)",
          0, 0},
         {"repeat", 'r', OPTION_U32, &flags->engine.repeats, "N",
-         "measurements, of which the median counts (default 5)", 1, BENCH_REPEATS_MAX},
+         "repetitions; the median is reported (default 5)", 1, BENCH_REPEATS_MAX},
         {"compute-depth", 0, OPTION_FLAG, &flags->engine.compute_depth, NULL,
-         "really compute what a session holds, instead of copies of its first page", 0, 0},
+         "compute the --depth tokens instead of copying a computed page", 0, 0},
         {"kernels", 0, OPTION_FLAG, &flags->kernels, NULL,
-         "single operations instead of a model; with a MODEL, its tokenizer too", 0, 0},
+         "measure single operations instead of a model; with a MODEL also its tokenizer", 0, 0},
         {"op", 0, OPTION_TEXT, &flags->kernel.operations, "OP,…",
-         "of --kernels: linear, rows (norm, quantise, activation), attention, tokenizer (default: "
-         "all)",
+         "(with --kernels) linear, rows (norm, quantise, activation), attention, tokenizer "
+         "(default: all)",
          0, 0},
         {"type", 0, OPTION_TEXT, &flags->kernel.types, "TYPE,…",
-         "of --kernels: types of the matrices (default q4r,q4_0,q4_k,q8b,f16)", 0, 0},
+         "(with --kernels) types of the matrices (default q4r,q4_0,q4_k,q8b,f16)", 0, 0},
         {"shape", 0, OPTION_TEXT, &flags->kernel.shapes, "NxK,…",
-         "of --kernels: outputs and inputs of the matrices (default 5632x2048)", 0, 0},
+         "(with --kernels) outputs and inputs of the matrices (default 5632x2048)", 0, 0},
         {"heads", 0, OPTION_TEXT, &flags->kernel.heads, "HxKVxSIZE,…",
-         "of --kernels: heads, KV heads and their size in attention (default 32x4x64)", 0, 0},
+         "(with --kernels) heads, KV heads and head size (default 32x4x64)", 0, 0},
         {"text", 0, OPTION_TEXT, &flags->kernel.text, "FILE",
-         "of --kernels MODEL: the text to tokenize (default: 1 MiB of our own)", 0, 0},
+         "(with --kernels MODEL) text to tokenize (default: 1 MiB of built-in text)", 0, 0},
         {"rung", 0, OPTION_TEXT, &flags->rung, "NAME",
-         "a rung of the ladder from plain loops to tiles, or all, or list", 0, 0},
+         "measure one optimisation level, from plain loops to tiles; or all, or list", 0, 0},
         {"rung-shape", 0, OPTION_TEXT, &flags->rung_shape, "SHAPE",
-         "of --rung: the random model (default ladder; see avocet pack --random)", 0, 0},
+         "(with --rung) shape of the random model (default ladder; see avocet pack --random)", 0,
+         0},
         {"adapters", 0, OPTION_TEXT, &flags->adapter.adapters, "N,…",
-         "what N random adapters cost that the sessions have in turn, beside the same batch "
-         "without",
+         "measure the cost of N random adapters, compared with the same batch without adapters", 0,
+         0},
+        {"rank", 0, OPTION_TEXT, &flags->adapter.rank, "N,…", "(with --adapters) rank (default 32)",
          0, 0},
-        {"rank", 0, OPTION_TEXT, &flags->adapter.rank, "N,…", "of --adapters (default 32)", 0, 0},
         {"targets", 0, OPTION_TEXT, &flags->adapter.targets, "NAME,…",
-         "of --adapters: which matrices: qv, qkvo, all (default qv,all)", 0, 0},
+         "(with --adapters) matrices: qv, qkvo, all (default qv,all)", 0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter.type, "q8|f16|f32",
-         "of --adapters (default q8)", 0, 0},
+         "(with --adapters) type (default q8)", 0, 0},
         {"limits-mib", 0, OPTION_U32, &flags->limits_mib, "MIB",
-         "memory that is read to measure the machine, and half of it by --kernels (default 512: "
-         "past every cache)",
+         "memory read to measure the memory bandwidth (default 512, larger than any cache); "
+         "--kernels uses half of it",
          1, 65536},
         {"json", 0, OPTION_FLAG, &flags->json, NULL, "print a JSON object", 0, 0},
         {"csv", 0, OPTION_FLAG, &flags->csv, NULL, "print comma-separated values", 0, 0},
-        {"plot", 0, OPTION_TEXT, &flags->plot, "FOLDER", "draw pictures there, with gnuplot", 0, 0},
+        {"plot", 0, OPTION_TEXT, &flags->plot, "FOLDER", "write plots to this folder, with gnuplot",
+         0, 0},
     };
     memcpy(specs, own, sizeof(own));
     serving_flags_specs(&flags->serving, specs + OWN_OPTION_COUNT);
@@ -377,7 +382,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_bench = {
     .name = "bench",
-    .summary = "measure speed, beside what the machine could do",
+    .summary = "measure speed and compare it with the limits of the machine",
     .usage =
         "avocet bench MODEL… [options]\n"
         "       avocet bench --kernels [MODEL] [--op OP,…] [options]\n"

@@ -48,17 +48,17 @@ static int run(int argc, char **argv) {
     uint32_t memory = 1024;
     bool json = false;
     const option_spec specs[] = {
-        {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to run the model on", 0, 0},
-        {"output", 'o', OPTION_TEXT, &output, "FILE", "the file to write", 0, 0},
+        {"file", 'f', OPTION_TEXT, &path, "TEXT", "text to run the model on", 0, 0},
+        {"output", 'o', OPTION_TEXT, &output, "FILE", "file to write", 0, 0},
         {"tokens", 'n', OPTION_U32, &options.tokens, "N",
-         "at most so many tokens of the text (default 8192; 0: all)", 0, 0},
+         "use at most N tokens of the text (default 8192; 0: all)", 0, 0},
         {"ctx", 'c', OPTION_U32, &options.context, "N",
-         "tokens of a window (default: 512, or the model's context)", 1, 16777216},
+         "tokens per window (default: 512, or the model's context if smaller)", 1, 16777216},
         {"memory", 0, OPTION_U32, &memory, "MIB",
-         "for the statistics (default 1024): a model that needs more is run several times", 1,
-         16777216},
+         "memory for the statistics (default 1024); a model that needs more takes several passes",
+         1, 16777216},
         {"threads", 't', OPTION_U32, &options.threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
+         "worker threads (default: all that this process may use)", 0, TEAM_THREADS_MAX},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
@@ -66,9 +66,9 @@ static int run(int argc, char **argv) {
     if (!options_one_model(&command_calibrate, specs, argc, argv, &exit_status))
         return exit_status;
     if (path == NULL)
-        return cli_usage(&command_calibrate, "on which text? Give --file TEXT");
+        return cli_usage(&command_calibrate, "missing text: give --file TEXT");
     if (output == NULL || output[0] == '\0')
-        return cli_usage(&command_calibrate, "which file to write? Give -o FILE");
+        return cli_usage(&command_calibrate, "missing output: give -o FILE");
     options.memory = (uint64_t)memory << 20;
     cli_interrupt_catch();
     avo_error error = {0};
@@ -89,7 +89,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_calibrate = {
     .name = "calibrate",
-    .summary = "measure what a text puts into a model's matrices, for pack",
+    .summary = "gather input statistics of a model's matrices from a text, for pack",
     .usage = "avocet calibrate MODEL --file TEXT -o FILE [options]",
     .examples = "avocet calibrate ./Llama-3.2-1B --file text.txt -o llama.cal\n"
                 "avocet pack ./Llama-3.2-1B -o llama.avo --type q4 --calibrate llama.cal",

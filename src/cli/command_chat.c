@@ -85,7 +85,7 @@ static void choose_screen(chat_flags *flags) {
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         flags->plain = true;
     if (!flags->plain && tui_screen_check(&why) != AVO_OK) {
-        cli_warn("%s: plain lines, as with --plain", why.text);
+        cli_warn("%s; using plain lines, as with --plain", why.text);
         flags->plain = true;
     }
 }
@@ -141,17 +141,18 @@ static int run(int argc, char **argv) {
     chat_flags flags = {.engine = AVO_ENGINE_OPTIONS_INIT};
     sampling_flags_init(&flags.sampling);
     const option_spec own[OWN_OPTION_COUNT] = {
-        {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system text of the conversation", 0, 0},
+        {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system message of the conversation", 0,
+         0},
         {"max-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
-         "longest answer (default: until the context is full)", 0, 0},
+         "at most N tokens per answer (default: until the context is full)", 0, 0},
         {"ctx", 0, OPTION_U32, &flags.context, "N",
-         "tokens the context holds (default: the model's own, fitted to memory)", 1, 0x7FFFFFFF},
+         "context in tokens (default: the model's own, fitted to memory)", 1, 0x7FFFFFFF},
         {"adapter", 0, OPTION_TEXT_LIST, &flags.adapters, "NAME=PATH[:SCALE]",
-         "an adapter; the first one answers, /adapter chooses; may be repeated", 0, 0},
+         "load an adapter; the first one is active, /adapter switches; may be repeated", 0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags.adapter_type, "q8|f16|f32",
-         "how adapters are stored (default q8)", 0, 0},
-        {"load", 0, OPTION_TEXT, &flags.load, "FILE", "go on with a conversation that /save wrote",
-         0, 0},
+         "how adapters are stored for computing (default q8)", 0, 0},
+        {"load", 0, OPTION_TEXT, &flags.load, "FILE", "continue a conversation saved with /save", 0,
+         0},
         {"plain", 0, OPTION_FLAG, &flags.plain, NULL, "plain lines instead of the full screen", 0,
          0},
     };
@@ -164,7 +165,7 @@ static int run(int argc, char **argv) {
     if (!options_one_model(&command_chat, specs, argc, argv, &exit_status))
         return exit_status;
     if (flags.sampling.logprobs > 0)
-        return cli_usage(&command_chat, "--logprobs has no place in a chat");
+        return cli_usage(&command_chat, "--logprobs is not available in chat");
     choose_screen(&flags);
     chat_parts parts = {0};
     avo_plan plan = AVO_PLAN_INIT;
@@ -186,12 +187,15 @@ static int run(int argc, char **argv) {
 
 const cli_command command_chat = {
     .name = "chat",
-    .summary = "talk with a model, full screen, with live figures",
-    .usage = "avocet chat MODEL [options]\n\n"
-             "Enter sends, Alt-Enter begins a new line, Ctrl-C stops the answer and then leaves, "
-             "/help\nlists commands. Where standard input or output is no terminal, where TERM has "
-             "no full screen,\nor with --plain, lines are read and answers printed; a line that "
-             "ends in a backslash goes on\nin the next.",
+    .summary = "chat with a model in the terminal, with live statistics",
+    .usage =
+        "avocet chat MODEL [options]\n\n"
+        "Enter sends, Alt-Enter starts a new line, Ctrl-C stops the answer (again: quits), /help "
+        "lists\n"
+        "the commands. If standard input or output is not a terminal, if TERM has no full screen, "
+        "or\n"
+        "with --plain, the chat reads lines and prints answers; a line that ends in a backslash\n"
+        "continues on the next line.",
     .examples =
         "avocet chat smollm2\n"
         "avocet chat model.gguf --system \"Answer in one sentence.\" --temperature 0.7\n"

@@ -257,7 +257,7 @@ static int run(int argc, char **argv) {
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (words != 1)
-        return cli_usage(&command_completion, "for which shell: bash, zsh or fish?");
+        return cli_usage(&command_completion, "missing shell: bash, zsh or fish");
     if (strcmp(argv[1], "bash") == 0)
         print_bash();
     else if (strcmp(argv[1], "zsh") == 0)
@@ -265,16 +265,16 @@ static int run(int argc, char **argv) {
     else if (strcmp(argv[1], "fish") == 0)
         print_fish();
     else
-        return cli_usage(&command_completion, "no \"%.80s\"; there are bash, zsh and fish",
+        return cli_usage(&command_completion, "unknown shell \"%.80s\"; choose bash, zsh or fish",
                          argv[1]);
     return EXIT_GOOD;
 }
 
 const cli_command command_completion = {
     .name = "completion",
-    .summary = "print the completion script of a shell",
+    .summary = "print a shell completion script",
     .usage = "avocet completion bash|zsh|fish\n\n"
-             "make install puts all three where shells look for them.",
+             "make install puts all three in the folders where the shells look for them.",
     .examples = "source <(avocet completion bash)\n"
                 "avocet completion zsh > ~/.zfunc/_avocet\n"
                 "avocet completion fish > ~/.config/fish/completions/avocet.fish",

@@ -30,7 +30,7 @@ static avo_status parse_ids(const char *text, buffer *ids, avo_error *error) {
         if (*at == '\0')
             return AVO_OK;
         if (*at++ != ',')
-            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: write commas between the ids");
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: separate the ids with commas");
     }
 }
 
@@ -75,7 +75,7 @@ static int run_perplexity(int argc, char **argv) {
     const char *path = NULL;
     bool json = false;
     option_spec specs[2 + EVAL_WINDOW_OPTIONS + 1] = {
-        {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
+        {"file", 'f', OPTION_TEXT, &path, "TEXT", "text to measure with", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
     };
     eval_window_options(&options, specs + 2);
@@ -83,7 +83,7 @@ static int run_perplexity(int argc, char **argv) {
     if (!options_one_model(&command_eval_perplexity, specs, argc, argv, &exit_status))
         return exit_status;
     if (path == NULL)
-        return cli_usage(&command_eval_perplexity, "on which text? Give --file TEXT");
+        return cli_usage(&command_eval_perplexity, "missing text: give --file TEXT");
     if (!eval_windows_fit(&command_eval_perplexity, &options, &exit_status))
         return exit_status;
     cli_interrupt_catch();
@@ -98,7 +98,7 @@ static int run_perplexity(int argc, char **argv) {
 
 const cli_command command_eval_perplexity = {
     .name = "eval perplexity",
-    .summary = "how well a model predicts a text",
+    .summary = "measure how well a model predicts a text",
     .usage = "avocet eval perplexity MODEL --file TEXT [options]",
     .examples = "avocet eval perplexity smollm2 --file wiki.test.raw\n"
                 "avocet eval perplexity smollm2 --file wiki.test.raw --ctx 512 --chunks 20 --json\n"
@@ -115,7 +115,7 @@ static avo_status check_ids(const buffer *ids, uint32_t vocabulary, bool *wrong,
         memcpy(&id, ids->data + at, sizeof(id));
         *wrong = (uint32_t)id >= vocabulary;
         if (*wrong)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: tokens go from 0 to %u, not %d",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: tokens must be 0 to %u, not %d",
                                vocabulary - 1, id);
     }
     return AVO_OK;
@@ -146,15 +146,15 @@ static int run_logits(int argc, char **argv) {
     const char *path = NULL;
     const char *out_path = NULL;
     option_spec specs[5 + ENGINE_OPTION_COUNT + 1] = {
-        {"ids", 0, OPTION_TEXT, &ids_text, "1,2,3", "the tokens, as ids", 0, 0},
+        {"ids", 0, OPTION_TEXT, &ids_text, "1,2,3", "token ids", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT",
-         "or a text, tokenized with the begin token where the model wants one", 0, 0},
+         "text instead of ids; tokenized with a BOS token if the model uses one", 0, 0},
         {"out", 'o', OPTION_TEXT, &out_path, "FILE.npy",
-         "where to: float32, positions x vocabulary", 0, 0},
+         "NumPy file to write: float32, positions x vocabulary", 0, 0},
         {"ctx", 'c', OPTION_U32, &options.context, "N",
-         "context to plan for (default: as many tokens as there are)", 0, 16777216},
+         "context in tokens (default: the number of tokens given)", 0, 16777216},
         {"chunk", 0, OPTION_U32, &options.chunk, "N",
-         "tokens of one step (default 256); changes speed, not results", 0, 65536},
+         "rows per step (default 256); changes speed, not results", 0, 65536},
     };
     engine_flags_specs(&options.engine, specs + 5);
     int exit_status;
@@ -163,7 +163,7 @@ static int run_logits(int argc, char **argv) {
     if ((ids_text == NULL) == (path == NULL))
         return cli_usage(&command_eval_logits, "give either --ids 1,2,3 or --file TEXT");
     if (out_path == NULL)
-        return cli_usage(&command_eval_logits, "where to? Give -o FILE.npy");
+        return cli_usage(&command_eval_logits, "missing output: give -o FILE.npy");
     cli_interrupt_catch();
     avo_error error = {0};
     buffer ids;
@@ -185,7 +185,7 @@ static int run_logits(int argc, char **argv) {
 
 const cli_command command_eval_logits = {
     .name = "eval logits",
-    .summary = "the logits at every position, as a NumPy file",
+    .summary = "write the logits of every position to a NumPy file",
     .usage = "avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",
     .examples = "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy\n"
                 "avocet eval logits smollm2 --file page.txt --ctx 2048 -o logits.npy",
@@ -203,7 +203,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_eval = {
     .name = "eval",
-    .summary = "measure a model: perplexity, distance to another, logits",
+    .summary = "measure quality: perplexity, divergence from another model, logits",
     .usage = "avocet eval perplexity MODEL --file TEXT [options]\n"
              "       avocet eval kl MODEL --against REFERENCE --file TEXT [options]\n"
              "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",

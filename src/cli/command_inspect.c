@@ -167,7 +167,7 @@ static int show(const inspect_facts *facts, bool json) {
     if (exit_status != EXIT_GOOD)
         return exit_status;
     if (facts->verdict.bad_tensors > 0)
-        return cli_fail_text("%s: %u tensors hold numbers that are not finite, first %.*s",
+        return cli_fail_text("%s: %u tensors contain NaN or Inf, the first is %.*s",
                              facts->source->path, facts->verdict.bad_tensors,
                              TEXT_ARGUMENT(facts->verdict.first_bad->name));
     return EXIT_GOOD;
@@ -201,8 +201,8 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {"tensors", 0, OPTION_FLAG, &tensors, NULL, "list every tensor", 0, 0},
         {"verify", 0, OPTION_FLAG, &verified, NULL,
-         "read everything: the sums of a .avo; elsewhere decode every tensor and count NaN and "
-         "infinities",
+         "read the whole file: check the checksums of an .avo file, or decode every tensor and "
+         "count NaN and Inf",
          0, 0},
         {0},
     };
@@ -211,15 +211,15 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words == 0)
-        return cli_usage(&command_inspect, "which model? Give a file, a folder or a name");
+        return cli_usage(&command_inspect, "missing MODEL: give a file, a folder or a name");
     if (words > 1)
-        return cli_usage(&command_inspect, "takes one model, but got \"%s\" as well", argv[2]);
+        return cli_usage(&command_inspect, "needs one MODEL, also got \"%s\"", argv[2]);
     return inspect(argv[1], json, tensors, verified);
 }
 
 const cli_command command_inspect = {
     .name = "inspect",
-    .summary = "what a model file holds",
+    .summary = "show the contents of a model file",
     .usage = "avocet inspect MODEL [--tensors] [--verify] [--json]",
     .examples = "avocet inspect smollm2\n"
                 "avocet inspect model.gguf --tensors\n"

@@ -84,9 +84,9 @@ static void print_text(void) {
         printf("%s (%s): %s\n  Copyright: %s\n  In short:  %s\n  Full text: %s\n\n",
                licenses[i].component, licenses[i].used_for, licenses[i].name, licenses[i].holder,
                licenses[i].summary, licenses[i].where);
-    printf("What stands \"in short\" is no substitute for the full texts. libcurl loads libraries "
-           "of its "
-           "own\n(ldd shows which). Models have licences of their own.\n");
+    printf("The summaries (\"In short\") do not replace the full texts. libcurl loads further "
+           "libraries\n"
+           "(ldd lists them). Models have their own licences.\n");
 }
 
 static int run(int argc, char **argv) {
@@ -102,7 +102,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_licenses = {
     .name = "licenses",
-    .summary = "licences of this program and of the libraries in it",
+    .summary = "show the licences of this program and its libraries",
     .usage = "avocet licenses [--json]",
     .examples = "avocet licenses",
     .run = run,

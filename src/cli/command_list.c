@@ -70,7 +70,7 @@ static void print_table(const hub_models *models) {
     }
     for (const hub_known *known = hub_known_models; known->name != NULL; known++)
         name_width = wider(name_width, known->name);
-    source_width = wider(source_width, "not here: avocet pull gemma3-270m");
+    source_width = wider(source_width, "not downloaded: avocet pull gemma3-270m");
     print_row(name_width, source_width, "NAME", "SIZE", "SOURCE", "DATE", "LICENCE");
     char size[16];
     for (size_t i = 0; i < models->count; i++) {
@@ -82,7 +82,7 @@ static void print_table(const hub_models *models) {
     }
     for (const hub_known *known = hub_known_models; known->name != NULL; known++) {
         char advice[96];
-        snprintf(advice, sizeof(advice), "not here: avocet pull %s", known->name);
+        snprintf(advice, sizeof(advice), "not downloaded: avocet pull %s", known->name);
         if (!is_here(models, known->name))
             print_row(name_width, source_width, known->name, cli_bytes_text(known->bytes, size),
                       advice, "-", known->licence);
@@ -110,7 +110,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_list = {
     .name = "list",
-    .summary = "the models on disk, and known names to pull",
+    .summary = "list downloaded models and known names to pull",
     .usage = "avocet list [--json]",
     .examples = "avocet list\navocet list --json",
     .run = run,

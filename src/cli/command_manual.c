@@ -63,28 +63,44 @@ static void print_page(void *context, const cli_command *command, const option_s
     for (; specs->name != NULL; specs++)
         if (specs->help != NULL)
             print_option(specs);
-    printf("*--help*\n\tPrint the help and leave.\n\n# EXAMPLES\n\n");
+    printf("*--help*\n"
+           "\tPrint the help and exit.\n\n"
+           "# EXAMPLES\n"
+           "\n");
     print_literal(command->examples);
-    printf("# EXIT STATUS\n\n0 good, 1 failed, 2 wrong usage, 130 interrupted.\n\n"
-           "# SEE ALSO\n\n*avocet*(1)\n");
+    printf("# EXIT STATUS\n\n"
+           "0 success, 1 failure, 2 usage error, 130 interrupted.\n\n"
+           "# SEE ALSO\n\n"
+           "*avocet*(1)\n");
 }
 
 static void print_main(void) {
-    printf("avocet(1)\n\n# NAME\n\navocet - runs language models on your own machine\n\n"
-           "# SYNOPSIS\n\n*avocet* COMMAND \\[options\\]\n\n# DESCRIPTION\n\n"
+    printf("avocet(1)\n\n"
+           "# NAME\n\n"
+           "avocet - runs language models on your own machine\n\n"
+           "# SYNOPSIS\n\n"
+           "*avocet* COMMAND \\[options\\]\n\n"
+           "# DESCRIPTION\n\n"
            "Avocet is an inference engine for language models: one base model, many adapters in "
-           "one batch, quantised weights, the same bytes for the same request whatever runs beside "
-           "it. MODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin file, or a name "
-           "that *avocet list* knows.\n\n# COMMANDS\n\n");
+           "one batch, quantised weights. The same request always gives the same bytes, no matter "
+           "what else runs. MODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin "
+           "file, or a name shown by *avocet list*.\n\n"
+           "# COMMANDS\n"
+           "\n");
     for (const cli_command *const *command = cli_commands; *command != NULL; command++) {
         printf("*avocet-%s*(1)\n\t", (*command)->name);
         print_escaped((*command)->summary);
         printf("\n\n");
     }
-    printf("# ENVIRONMENT\n\n*AVO\\_ISA*\n\tInstruction set: ref, avx2, avx512 or amx.\n\n"
-           "*AVOCET\\_HOME*\n\tWhere pulled models lie.\n\n"
-           "*NO\\_COLOR*\n\tNo colours in *avocet chat*.\n\n"
-           "# EXIT STATUS\n\n0 good, 1 failed, 2 wrong usage, 130 interrupted.\n");
+    printf("# ENVIRONMENT\n\n"
+           "*AVO\\_DEVICE*\n"
+           "\tDevice: auto, cpu, ref, avx2, avx512 or amx. *AVO\\_ISA* is an older name.\n\n"
+           "*AVOCET\\_HOME*\n"
+           "\tFolder of downloaded models.\n\n"
+           "*NO\\_COLOR*\n"
+           "\tNo colours in *avocet chat*.\n\n"
+           "# EXIT STATUS\n\n"
+           "0 success, 1 failure, 2 usage error, 130 interrupted.\n");
 }
 
 /* "eval", "eval-kl" or "eval kl" as two words. */
@@ -125,23 +141,23 @@ static int run(int argc, char **argv) {
         return EXIT_GOOD;
     }
     if (words > 2)
-        return cli_usage(&command_manual, "one command, please");
+        return cli_usage(&command_manual, "takes one COMMAND at most");
     if (words == 0 || strcmp(argv[1], "avocet") == 0) {
         print_main();
         return EXIT_GOOD;
     }
     const cli_command *command = find(words, argv);
     if (command == NULL)
-        return cli_usage(&command_manual, "there is no command \"%.80s\"", argv[1]);
+        return cli_usage(&command_manual, "unknown command \"%.80s\"", argv[1]);
     options_see(command, print_page, NULL);
     return EXIT_GOOD;
 }
 
 const cli_command command_manual = {
     .name = "manual",
-    .summary = "print a manual page in scdoc's language",
+    .summary = "print a manual page as scdoc source",
     .usage = "avocet manual [COMMAND]\n\n"
-             "make install puts the pages where man looks for them, if scdoc is there.",
+             "make install installs the pages if scdoc is available.",
     .examples = "avocet manual run | scdoc > avocet-run.1\n"
                 "avocet manual eval kl | scdoc | man -l -\n"
                 "avocet manual --list",

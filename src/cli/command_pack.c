@@ -171,28 +171,29 @@ static avo_status pack(const pack_words *given, const pack_options *options, pac
 /* EXIT_GOOD when the words go together; types go into the options. */
 static int check_words(const pack_words *given, int words, pack_options *options) {
     if (given->output == NULL || given->output[0] == '\0')
-        return cli_usage(&command_pack, "which file to write? give -o FILE.avo");
+        return cli_usage(&command_pack, "missing output: give -o FILE.avo");
     if (given->shape == NULL && words != 1)
-        return cli_usage(&command_pack, "takes one model, but got %d", words);
+        return cli_usage(&command_pack, "needs one MODEL, got %d", words);
     if (given->shape != NULL && words != 0)
-        return cli_usage(&command_pack, "--random takes no model, but got \"%s\"", given->model);
+        return cli_usage(&command_pack, "--random takes no MODEL, got \"%s\"", given->model);
     if (given->type != NULL && !pack_type_by_name(given->type, &options->type))
-        return cli_usage(&command_pack, "no type \"%s\"; there are " PACK_TYPES_TEXT, given->type);
+        return cli_usage(&command_pack, "unknown type \"%s\"; types: " PACK_TYPES_TEXT,
+                         given->type);
     if (given->look_up != NULL && !pack_look_up_by_name(given->look_up, &options->look_up))
-        return cli_usage(&command_pack, "no table \"%s\"; there are " PACK_LOOK_UPS_TEXT,
+        return cli_usage(&command_pack, "unknown --look-up type \"%s\"; types: " PACK_LOOK_UPS_TEXT,
                          given->look_up);
     if (options->bits > 0 && given->type != NULL)
-        return cli_usage(&command_pack, "--bits chooses the types: leave --type out");
+        return cli_usage(&command_pack, "--bits chooses the types; omit --type");
     if (given->sensitivity != NULL && options->bits == 0)
-        return cli_usage(&command_pack, "--sensitivity is what --bits chooses by: give --bits too");
+        return cli_usage(&command_pack, "--sensitivity needs --bits");
     if (given->shape != NULL && options->bits > 0)
-        return cli_usage(&command_pack, "random weights have no errors to choose types by");
+        return cli_usage(&command_pack, "--random cannot be combined with --bits");
     if (given->shape != NULL && given->look_up != NULL)
-        return cli_usage(&command_pack, "random weights take no --look-up");
+        return cli_usage(&command_pack, "--random cannot be combined with --look-up");
     if (given->shape != NULL && given->calibrate != NULL)
-        return cli_usage(&command_pack, "random weights cannot be calibrated");
+        return cli_usage(&command_pack, "--random cannot be combined with --calibrate");
     if (given->calibrate != NULL && options->effort != PACK_EFFORT_FEEDBACK)
-        return cli_usage(&command_pack, "--calibrate is for --effort %d: less does not look at it",
+        return cli_usage(&command_pack, "--calibrate has an effect with --effort %d only",
                          (int)PACK_EFFORT_FEEDBACK);
     return EXIT_GOOD;
 }
@@ -203,35 +204,35 @@ static int run(int argc, char **argv) {
     bool json = false;
     pack_options options = {.type = PACK_KEEP, .progress = cli_progress};
     const option_spec specs[] = {
-        {"output", 'o', OPTION_TEXT, &given.output, "FILE", "the file to write", 0, 0},
+        {"output", 'o', OPTION_TEXT, &given.output, "FILE", "file to write", 0, 0},
         {"type", 't', OPTION_TEXT, &given.type, "TYPE",
-         "what matrices become: " PACK_TYPES_TEXT " (default keep)", 0, 0},
+         "type of the matrices: " PACK_TYPES_TEXT " (default keep)", 0, 0},
         {"calibrate", 0, OPTION_TEXT, &given.calibrate, "FILE",
-         "round by what a text puts into the matrices: a text, or a file of avocet calibrate", 0,
-         0},
+         "minimise the rounding error on a text: a text file, or a file written by avocet "
+         "calibrate",
+         0, 0},
         {"bits", 'b', OPTION_NUMBER, &options.bits, "N",
-         "a type for each matrix by measured error, so that all weights together have N bits each "
-         "at most",
+         "choose a type for each matrix by measured error; all weights together have at most N "
+         "bits each",
          4, 32},
         {"sensitivity", 0, OPTION_TEXT, &given.sensitivity, "TEXT",
-         "with --bits: measure on a text what the errors of each kind of matrix and of the layers "
-         "cost; packs the model a dozen times into a file beside the output",
+         "with --bits: measure on a text how much errors of each kind of matrix and layer cost; "
+         "packs the model a dozen times into a temporary file next to the output",
          0, 0},
         {"tensors", 0, OPTION_TEXT, &options.tensors, "LIST",
          "types for matrices by a part of their names: ffn_down=q8,blk.0.=f16", 0, 0},
         {"look-up", 0, OPTION_TEXT, &given.look_up, "TYPE",
-         "what the table becomes in which tokens are looked up: " PACK_LOOK_UPS_TEXT
-         " (default auto: f16 for 8 bits)",
-         0, 0},
+         "type of the embedding table: " PACK_LOOK_UPS_TEXT " (default auto: f16 for 8 bits)", 0,
+         0},
         {"effort", 0, OPTION_U32, &effort, "N",
-         "0: to the nearest, 1: scales by search, 2: and error feedback where there is a "
-         "calibration (default)",
+         "0: round to nearest; 1: search for the best scales; 2 (default): also error feedback, "
+         "with --calibrate",
          0, PACK_EFFORT_COUNT - 1},
         {"threads", 0, OPTION_U32, &options.threads, "N",
-         "threads (default: what this process may use)", 1, TEAM_THREADS_MAX},
-        {"random", 0, OPTION_TEXT, &given.shape, "SHAPE", "random weights instead of a model", 0,
-         0},
-        {"seed", 0, OPTION_U64, &given.seed, "N", "of --random (default 1)", 0, 0},
+         "worker threads (default: all that this process may use)", 1, TEAM_THREADS_MAX},
+        {"random", 0, OPTION_TEXT, &given.shape, "SHAPE", "pack random weights instead of a model",
+         0, 0},
+        {"seed", 0, OPTION_U64, &given.seed, "N", "(with --random) seed (default 1)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
         {0},
     };
@@ -265,7 +266,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_pack = {
     .name = "pack",
-    .summary = "convert a model into one .avo file, which opens at once",
+    .summary = "convert a model to one .avo file, which opens instantly",
     .usage = "avocet pack MODEL -o FILE.avo [--type TYPE | --bits N] [--calibrate FILE]\n"
              "       avocet pack --random SHAPE -o FILE.avo [--type TYPE] [--seed N]",
     .examples = "avocet pack smollm2 -o smollm2.avo\n"

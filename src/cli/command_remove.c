@@ -41,7 +41,7 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words == 0)
-        return cli_usage(&command_remove, "give the name of a model that avocet list shows");
+        return cli_usage(&command_remove, "missing NAME: give a name shown by avocet list");
     int worst = EXIT_GOOD;
     for (int i = 1; i <= words; i++) {
         int status = remove_one(argv[i], json);
@@ -52,7 +52,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_remove = {
     .name = "remove",
-    .summary = "delete pulled models from disk",
+    .summary = "delete downloaded models",
     .usage = "avocet remove NAME… [--json]",
     .examples = "avocet remove gemma3-270m",
     .run = run,

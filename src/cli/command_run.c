@@ -15,47 +15,46 @@
 static void make_specs(run_flags *flags, option_spec *specs) {
     const option_spec own[OWN_OPTION_COUNT] = {
         {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
-         "at most N tokens of answer; 0: until the model ends or the context is full (default 0)",
-         0, 0},
-        {"system", 0, OPTION_TEXT, &flags->system, "TEXT",
-         "a system message in front of the prompt", 0, 0},
+         "at most N new tokens; 0 (default): until the model ends or the context is full", 0, 0},
+        {"system", 0, OPTION_TEXT, &flags->system, "TEXT", "system message before the prompt", 0,
+         0},
         {"raw", 0, OPTION_FLAG, &flags->raw, NULL,
-         "continue the prompt as it is, without the model's chat template", 0, 0},
+         "continue the prompt as plain text, without the chat template", 0, 0},
         {"special", 0, OPTION_FLAG, &flags->special, NULL,
-         "with --raw: special tokens written in the prompt count as such", 0, 0},
-        {"ignore-eos", 0, OPTION_FLAG, &flags->ignore_end, NULL,
-         "go on after the model's end token", 0, 0},
+         "with --raw: recognise special tokens in the prompt", 0, 0},
+        {"ignore-eos", 0, OPTION_FLAG, &flags->ignore_end, NULL, "continue after EOS tokens", 0, 0},
         {"ctx", 'c', OPTION_U32, &flags->context, "N",
-         "tokens of context (default: what the request needs or the model has, fitted to memory)",
+         "context in tokens (default: the size of the request or the model's own, fitted to "
+         "memory)",
          0, 16777216},
         {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "NAME=PATH[:SCALE]",
-         "apply a LoRA adapter (PEFT folder, GGUF or packed file); may be repeated: all apply, "
-         "unless a line of --prompts chooses",
+         "apply a LoRA adapter (PEFT folder, GGUF or packed file); may be repeated: all apply "
+         "unless a line of --prompts selects",
          0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
          "how adapters are stored for computing (default q8)", 0, 0},
         {"prompts", 0, OPTION_TEXT, &flags->prompts, "FILE",
-         "answer every line of a JSON lines file (- for standard input), many at a time", 0, 0},
+         "answer every line of a JSON Lines file (- for standard input), many at a time", 0, 0},
         {"stream", 0, OPTION_FLAG, &flags->stream, NULL,
-         "with --prompts: print answers and their tokens as they come, not in order", 0, 0},
+         "with --prompts: print tokens and answers as they are generated, not in input order", 0,
+         0},
         {"batch", 'b', OPTION_U32, &flags->batch, "N",
-         "with --prompts: answers computed together (default 8)", 1, 4096},
+         "with --prompts: requests computed together (default 8)", 1, 4096},
         {"kv-tokens", 0, OPTION_U64, &flags->kv_tokens, "N",
-         "with --prompts: tokens in the KV pool (default: what the batch needs, at most 32768)", 0,
+         "with --prompts: tokens in the KV pool (default: enough for the batch, at most 32768)", 0,
          0},
         {"json", 0, OPTION_FLAG, &flags->json, NULL,
          "print one JSON object at the end instead of streaming text", 0, 0},
         {"json-schema", 0, OPTION_TEXT, &flags->json_schema, "FILE|TEXT",
-         "the answer is JSON that fits this schema (docs/grammar.md)", 0, 0},
+         "constrain the answer to JSON that matches this schema (docs/grammar.md)", 0, 0},
         {"grammar", 0, OPTION_TEXT, &flags->grammar, "FILE",
-         "the answer is what a GBNF grammar derives from its rule root", 0, 0},
-        {"json-object", 0, OPTION_FLAG, &flags->json_object, NULL, "the answer is a JSON object", 0,
-         0},
+         "constrain the answer to a GBNF grammar with rule root", 0, 0},
+        {"json-object", 0, OPTION_FLAG, &flags->json_object, NULL,
+         "constrain the answer to a JSON object", 0, 0},
         {"telemetry", 0, OPTION_OPTIONAL_TEXT, &flags->telemetry, "FILE.csv",
-         "append a CSV row with times, rates and memory to the file (default: standard error)", 0,
-         0},
+         "append a CSV row with times, rates and memory to FILE (default: standard error)", 0, 0},
         {"trace", 0, OPTION_TEXT, &flags->trace, "FILE",
-         "write what was computed when to FILE, for Perfetto and chrome://tracing", 0, 0},
+         "write a trace of the computation to FILE, for Perfetto and chrome://tracing", 0, 0},
         {0},
     };
     size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
@@ -81,7 +80,7 @@ static avo_status read_prompt(const char *argument, buffer *prompt, avo_error *e
             prompt->size--;
     }
     if (prompt->size > 0 && memchr(prompt->data, 0, prompt->size) != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt holds a zero byte");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the prompt contains a zero byte");
     if (buffer_terminate(prompt) != AVO_OK)
         return status_no_memory(error, "the prompt", prompt->size);
     return AVO_OK;
@@ -111,8 +110,7 @@ static avo_status tokenize(const avo_model *model, const run_flags *flags, const
     bool chat = !flags->raw && avo_chat_check(model, error) != AVO_ERROR_NOT_FOUND;
     if (flags->system != NULL && !chat)
         return status_fail(error, AVO_ERROR_ARGUMENT, "--system needs a chat template, %s",
-                           flags->raw ? "which --raw leaves out"
-                                      : "which this model does not have");
+                           flags->raw ? "which --raw disables" : "which this model lacks");
     /* One try with a good guess, and a second one with the count that the first has found. */
     size_t capacity = prompt->size + 1024 + (flags->system != NULL ? strlen(flags->system) : 0);
     for (;;) {
@@ -134,7 +132,7 @@ static avo_status tokenize(const avo_model *model, const run_flags *flags, const
     }
     if (ids->size == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the prompt is empty and the model has no begin token to start from");
+                           "the prompt is empty and the model has no BOS token to start from");
     return AVO_OK;
 }
 
@@ -174,15 +172,16 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
     avo_model_describe(model, &info);
     uint32_t available = flags->context != 0 ? flags->context : info.context;
     if (prompt_tokens >= available)
-        return status_fail(error, AVO_ERROR_CONTEXT,
-                           "the prompt has %zu tokens, but the context holds %u and the answer "
-                           "needs one at least; %s",
-                           prompt_tokens, available,
-                           flags->context != 0 && flags->context < info.context
-                               ? "raise --ctx or shorten the prompt"
-                               : "shorten the prompt");
+        return status_fail(
+            error, AVO_ERROR_CONTEXT,
+            "the prompt has %zu tokens, the context holds %u including at least one new token; %s",
+            prompt_tokens, available,
+            flags->context != 0 && flags->context < info.context
+                ? "raise --ctx or shorten the prompt"
+                : "shorten the prompt");
     if (flags->context > info.context)
-        cli_warn("--ctx %u: the model was made for %u tokens", flags->context, info.context);
+        cli_warn("--ctx is %u, but the model was trained for %u tokens", flags->context,
+                 info.context);
     *context = flags->context;
     if (flags->context == 0 && flags->max_new_tokens != 0) {
         size_t needed = prompt_tokens + flags->max_new_tokens;
@@ -341,30 +340,29 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words < 1)
-        return cli_usage(&command_run, "which MODEL?");
+        return cli_usage(&command_run, "missing MODEL");
     if (words > 2)
-        return cli_usage(&command_run, "the prompt is one argument: put it in quotes");
+        return cli_usage(&command_run, "the prompt must be one argument; put it in quotes");
     if (flags.prompts != NULL && words > 1)
-        return cli_usage(&command_run, "a PROMPT or --prompts, not both");
+        return cli_usage(&command_run, "give a PROMPT or --prompts, not both");
     if (flags.prompts != NULL && flags.telemetry != NULL)
-        return cli_usage(&command_run, "--telemetry is for one prompt, not for --prompts");
+        return cli_usage(&command_run, "--telemetry works with one prompt, not with --prompts");
     if (flags.prompts == NULL &&
         (flags.stream || flags.batch > 0 || flags.kv_tokens > 0 || flags.scheduler.cores != NULL ||
          flags.scheduler.prefill_threads > 0))
-        return cli_usage(&command_run,
-                         "--stream, --batch, --kv-tokens and --cores go with --prompts");
+        return cli_usage(&command_run, "--stream, --batch, --kv-tokens and --cores need --prompts");
     if (flags.sampling.logprobs > 0 && !flags.json && flags.prompts == NULL)
-        return cli_usage(&command_run, "--logprobs shows in --json only: give both");
+        return cli_usage(&command_run, "--logprobs needs --json");
     if (flags.special && !flags.raw)
-        return cli_usage(&command_run, "--special goes with --raw");
+        return cli_usage(&command_run, "--special needs --raw");
     if (flags.system != NULL && flags.raw)
-        return cli_usage(&command_run, "--system and --raw exclude each other");
+        return cli_usage(&command_run, "--system and --raw cannot be combined");
     if (run_grammar_wrong(&flags) != NULL)
         return cli_usage(&command_run, "%s", run_grammar_wrong(&flags));
     const char *malformed = run_adapters_malformed(&flags.adapters);
     if (malformed != NULL)
         return cli_usage(&command_run,
-                         "--adapter: \"%s\" is not of the form NAME=PATH or NAME=PATH:SCALE",
+                         "--adapter: \"%s\" must have the form NAME=PATH or NAME=PATH:SCALE",
                          malformed);
     if (flags.prompts != NULL)
         return run_prompts(&flags, argv[1]);
@@ -373,21 +371,24 @@ static int run(int argc, char **argv) {
 
 const cli_command command_run = {
     .name = "run",
-    .summary = "answer a prompt, streamed as it comes",
-    .usage =
-        "avocet run MODEL [PROMPT|-] [options]\n"
-        "       avocet run MODEL --prompts FILE.jsonl [options]\n\n"
-        "Without PROMPT, or with -, the prompt is read from standard input (one newline at its "
-        "end\nis left out). Ctrl-C ends the answer: what there is, be it nothing yet, has been "
-        "written,\nfinish_reason is \"cancelled\" and the exit status 130. A second Ctrl-C ends "
-        "at once.\n\n"
-        "A line of --prompts is a JSON object: prompt or messages; id, system, raw, adapter (a "
-        "name or\n{\"name\", \"weight\"}) or adapters (an array of such), max_new_tokens, "
-        "temperature, top_k, top_p,\nmin_p, typical_p, repetition_penalty, presence_penalty, "
-        "frequency_penalty, seed, logprobs,\nstop, stop_tokens, ignore_eos, tenant, priority, "
-        "deadline, first_token_deadline, cache_salt,\njson_schema, grammar, json_object. What a "
-        "line does not say, the flags do "
-        "(docs/scheduler.md).",
+    .summary = "answer a prompt and stream the answer",
+    .usage = "avocet run MODEL [PROMPT|-] [options]\n"
+             "       avocet run MODEL --prompts FILE.jsonl [options]\n\n"
+             "Without PROMPT, or with -, the prompt is read from standard input; one newline at "
+             "its end is\n"
+             "removed. Ctrl-C stops the answer: the text so far is kept, finish_reason is "
+             "\"cancelled\" and\n"
+             "the exit status is 130. A second Ctrl-C exits at once.\n\n"
+             "Each line of --prompts is a JSON object with prompt or messages and optionally id, "
+             "system,\n"
+             "raw, adapter (a name or {\"name\", \"weight\"}) or adapters (an array of these), "
+             "max_new_tokens,\n"
+             "temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,\n"
+             "frequency_penalty, seed, logprobs, stop, stop_tokens, ignore_eos, tenant, priority, "
+             "deadline,\n"
+             "first_token_deadline, cache_salt, json_schema, grammar, json_object. The command's "
+             "options\n"
+             "are the defaults (docs/scheduler.md).",
     .examples =
         "avocet run smollm2 \"Why is the sky blue?\"\n"
         "avocet run model.gguf --temperature 0.8 --top-p 0.95 --seed 7 -n 200 \"A story:\"\n"

@@ -32,7 +32,8 @@ static void on_signal(int number) {
 static avo_status catch_signals(avo_error *error) {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-        return status_fail(error, AVO_ERROR_IO, "no pipe for signals: %s", strerror(errno));
+        return status_fail(error, AVO_ERROR_IO, "cannot create a pipe for signals: %s",
+                           strerror(errno));
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         sigaction(numbers[i], &action, NULL);
@@ -87,11 +88,11 @@ static avo_status read_adapter(const char *text, cli_adapter_spec *spec, avo_err
     AVO_TRY(cli_adapter_spec_read(text, spec, error));
     if (strcmp(spec->name, "base") == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--adapter: \"base\" means the model itself, choose another name");
+                           "--adapter: \"base\" is the model itself; choose another name");
     if (spec->weight != 1.0f)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--adapter %.200s: here requests say the scale, in adapters or lora; "
-                           "POST /lora-adapters sets it for those that say none",
+                           "--adapter %.200s: a scale is not allowed here; requests give it in "
+                           "adapters or lora, and POST /lora-adapters sets the default",
                            text);
     return AVO_OK;
 }
@@ -116,10 +117,10 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
         room = room && path != NULL && sandbox_read(sandbox, path);
     }
     if (!room)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "sandbox: more than %d paths; --adapter-root "
-                           "names one folder for all adapters",
-                           SANDBOX_PATHS_MAX);
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "sandbox: more than %d paths; put the adapters into one folder and give --adapter-root",
+            SANDBOX_PATHS_MAX);
     sandbox->performance_counters = flags->telemetry_hardware;
     tzset(); /* read now: templates may ask for the local time */
     return sandbox_files(sandbox, serving->files_report, sizeof(serving->files_report), error);
@@ -204,7 +205,7 @@ static void measure_limit(serving *serving) {
     avo_error error = {0};
     double bytes_per_second = 0.0;
     if (avo_engine_measure(serving->engine, &bytes_per_second, &error) != AVO_OK)
-        cli_warn("how fast memory can be read is not known: %s", error.text);
+        cli_warn("cannot measure the memory bandwidth: %s", error.text);
 }
 
 static avo_status open_all(serve_flags *flags, serving *serving, avo_error *error) {
@@ -249,9 +250,9 @@ static void hang_up(serving *serving) {
     avo_error error = {0};
     server_reopen_log(serving->server);
     if (server_reload_keys(serving->server, &error) != AVO_OK)
-        cli_warn("the keys stay as they were: %s", error.text);
+        cli_warn("keeping the old keys: %s", error.text);
     else if (server_settings(serving->server)->keys_path != NULL)
-        cli_warn("keys read again");
+        cli_warn("reloaded the keys");
 }
 
 /* For telling clients that their answers end here: a moment, unless the machine is busy. */
@@ -261,8 +262,9 @@ static void drain(serving *serving) {
     double seconds = server_settings(serving->server)->drain_seconds;
     uint64_t begin = clock_now_ns();
     server_drain(serving->server);
-    activation_notify(serving->notifier, "STOPPING=1\nSTATUS=finishing what runs");
-    cli_warn("ending: %u requests have %g seconds to finish",
+    activation_notify(serving->notifier, "STOPPING=1\n"
+                                         "STATUS=finishing running requests");
+    cli_warn("shutting down: %u requests have %g seconds to finish",
              server_open_exchanges(serving->server), seconds);
     while (server_open_exchanges(serving->server) > 0 &&
            clock_seconds(begin, clock_now_ns()) < seconds)
@@ -270,7 +272,7 @@ static void drain(serving *serving) {
     uint32_t left = server_open_exchanges(serving->server);
     if (left == 0)
         return;
-    cli_warn("%u requests were not finished in time", left);
+    cli_warn("%u requests did not finish in time", left);
     (void)server_call_off(serving->server, CALL_OFF_SECONDS);
 }
 
@@ -282,7 +284,7 @@ static void beat(const serving *serving) {
     if (server_alive(serving->server, &seconds))
         activation_notify(serving->notifier, "WATCHDOG=1");
     else
-        cli_warn("the decode loop has not moved for %.0f seconds", seconds);
+        cli_warn("the decode loop has made no progress for %.0f seconds", seconds);
 }
 
 static void count_adapter(void *context, const avo_registry_entry *entry) {
@@ -383,7 +385,7 @@ static int run(int argc, char **argv) {
     else if (flags.print_schema)
         exit_status = print_schema(specs);
     else if (words > 1 || (words == 0 && flags.model == NULL))
-        cli_usage(&command_serve, words == 0 ? "which MODEL?" : "one MODEL only");
+        cli_usage(&command_serve, words == 0 ? "missing MODEL" : "only one MODEL is allowed");
     else if (serve_flags_settle(&flags)) {
         if (words == 1)
             flags.model = argv[1];
@@ -395,7 +397,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_serve = {
     .name = "serve",
-    .summary = "an OpenAI-compatible server with a web page",
+    .summary = "serve a model over an OpenAI-compatible HTTP API with a web page",
     .usage = "avocet serve MODEL [options]",
     .examples =
         "avocet serve smollm2\n"

@@ -71,7 +71,7 @@ static avo_status read_trace(const simulate_flags *flags, simulate_item **items,
     if (status == AVO_OK)
         status = trace_parse(text, flags->trace, *items, *capacity, count, error);
     if (status == AVO_OK && *count == 0)
-        status = status_fail(error, AVO_ERROR_FORMAT, "%s: there are no requests", flags->trace);
+        status = status_fail(error, AVO_ERROR_FORMAT, "%s: no requests", flags->trace);
     file_map_close(&map);
     return status == AVO_OK ? spread(flags, *items, *count, error) : status;
 }
@@ -189,7 +189,7 @@ static int simulate(const simulate_flags *flags) {
         exit_status = print_report(&report, flags);
     if (exit_status == EXIT_GOOD && status == AVO_OK &&
         report.ends[SIMULATE_REFUSED] + report.ends[SIMULATE_NOT_TAKEN] == count)
-        cli_warn("every request was refused: none fits into --kv-tokens %u or --ctx %u",
+        cli_warn("every request was refused: none fits in --kv-tokens %u or --ctx %u",
                  flags->kv_tokens, flags->context);
     if (exit_status == EXIT_GOOD && flags->plot != NULL)
         exit_status = simulate_plot(&report, flags->plot);
@@ -205,26 +205,26 @@ static int simulate(const simulate_flags *flags) {
 static void specs_what(simulate_flags *f, option_spec *specs) {
     const option_spec own[] = {
         {"seeds", 0, OPTION_U64, &f->seeds, "N",
-         "run N small random worlds and check every invariant at every step", 1, 1e12},
-        {"seed", 0, OPTION_U64, &f->seed, "N", "the first seed (default 1)", 0, 0},
+         "run N small random scenarios and check every invariant at every step", 1, 1e12},
+        {"seed", 0, OPTION_U64, &f->seed, "N", "first seed (default 1)", 0, 0},
         {"threads", 't', OPTION_U32, &f->threads, "N",
-         "of --seeds: threads to run them on (default: all that this process may use)", 1, 256},
+         "(with --seeds) threads (default: all that this process may use)", 1, 256},
         {"trace", 0, OPTION_TEXT, &f->trace, "FILE",
-         "requests of a trace: CSV with TIMESTAMP,ContextTokens,GeneratedTokens", 0, 0},
+         "replay a trace: CSV with TIMESTAMP,ContextTokens,GeneratedTokens", 0, 0},
         {"speed", 0, OPTION_NUMBER, &f->speed, "F",
-         "of --trace: requests come F times as fast (default 1)", 1e-6, 1e6},
+         "(with --trace) requests arrive F times as fast (default 1)", 1e-6, 1e6},
         {"zipf", 0, OPTION_NUMBER, &f->zipf, "S",
-         "made-up requests; adapter k of N is chosen with weight 1/k^S (default 1)", 0, 10},
+         "generate requests; adapter k of N has weight 1/k^S (default 1)", 0, 10},
         {"adapters", 0, OPTION_U32, &f->adapters, "N", "adapters in use (default 0)", 0, 100000},
         {"tenants", 0, OPTION_U32, &f->tenants, "N", "tenants (default 1)", 1, 100000},
         {"requests", 0, OPTION_U32, &f->requests, "N",
-         "how many (default: all of a trace, 1000 made-up ones)", 1, SIMULATE_REQUESTS_MAX},
-        {"rate", 0, OPTION_NUMBER, &f->rate, "R", "of --zipf: requests a second (default 1)", 1e-6,
-         1e6},
-        {"prompt", 'p', OPTION_U32, &f->prompt, "N", "of --zipf: mean prompt (default 256)", 1,
-         1048576},
-        {"generate", 'n', OPTION_U32, &f->answer, "N", "of --zipf: mean answer (default 64)", 1,
-         1048576},
+         "number of requests (default: the whole trace, or 1000)", 1, SIMULATE_REQUESTS_MAX},
+        {"rate", 0, OPTION_NUMBER, &f->rate, "R", "(with --zipf) requests per second (default 1)",
+         1e-6, 1e6},
+        {"prompt", 'p', OPTION_U32, &f->prompt, "N",
+         "(with --zipf) mean prompt length in tokens (default 256)", 1, 1048576},
+        {"generate", 'n', OPTION_U32, &f->answer, "N",
+         "(with --zipf) mean answer length in tokens (default 64)", 1, 1048576},
     };
     memcpy(specs, own, sizeof(own));
 }
@@ -232,25 +232,26 @@ static void specs_what(simulate_flags *f, option_spec *specs) {
 
 static void specs_scheduler(simulate_flags *f, option_spec *specs) {
     const option_spec own[] = {
-        {"running", 0, OPTION_U32, &f->running, "N", "sequences at a time (default 8)", 1,
+        {"running", 0, OPTION_U32, &f->running, "N", "sequences running at a time (default 8)", 1,
          SCHED_RUNNING_MAX},
-        {"rows", 0, OPTION_U32, &f->rows, "N", "rows of a step (default 512)", 1, 65536},
+        {"rows", 0, OPTION_U32, &f->rows, "N", "rows per step (default 512)", 1, 65536},
         {"waiting", 0, OPTION_U32, &f->waiting, "N", "requests that may wait (default 1024)", 1,
          SCHED_REQUESTS_MAX},
-        {"kv-tokens", 0, OPTION_U32, &f->kv_tokens, "N", "of the KV pool (default 65536)", 32, 1e9},
-        {"ctx", 'c', OPTION_U32, &f->context, "N", "tokens of context (default 16384)", 2,
+        {"kv-tokens", 0, OPTION_U32, &f->kv_tokens, "N", "tokens in the KV pool (default 65536)",
+         32, 1e9},
+        {"ctx", 'c', OPTION_U32, &f->context, "N", "context in tokens (default 16384)", 2,
          16777216},
         {"chunk-min", 0, OPTION_U32, &f->chunk_min, "N",
-         "rows of a prefill chunk unless less is left (default 16)", 1, 65536},
+         "minimum rows of a prefill chunk, unless fewer are left (default 16)", 1, 65536},
         {"adapters-max", 0, OPTION_U32, &f->adapters_max, "N",
-         "distinct adapters in a step (default 0: no limit)", 0, 4096},
+         "distinct adapters per step (default 0: no limit)", 0, 4096},
         {"target-ms", 0, OPTION_NUMBER, &f->target_ms, "MS",
-         "wanted time between tokens (default 200; 0: throughput alone counts)", 0, 1e9},
+         "target time between tokens (default 200; 0: maximise throughput)", 0, 1e9},
         {"ageing", 0, OPTION_NUMBER, &f->ageing_s, "S",
-         "waiting that raises a queue by one priority (default 2; 0: never)", 0, 1e6},
+         "seconds of waiting that raise a queue by one priority (default 2; 0: never)", 0, 1e6},
         {"retry", 0, OPTION_FLAG, &f->retry, NULL,
-         "clients come again when a full queue tells them when", 0, 0},
-        {"check", 0, OPTION_FLAG, &f->check, NULL, "check every invariant at every step: slow", 0,
+         "refused clients retry at the time a full queue tells them", 0, 0},
+        {"check", 0, OPTION_FLAG, &f->check, NULL, "check every invariant at every step (slow)", 0,
          0},
     };
     memcpy(specs, own, sizeof(own));
@@ -260,30 +261,32 @@ static void specs_scheduler(simulate_flags *f, option_spec *specs) {
 static void specs_machine(simulate_flags *f, option_spec *specs) {
     const option_spec own[] = {
         {"cost", 0, OPTION_TEXT, &f->cost, "FILE",
-         "what steps cost, from the output of avocet bench --json", 0, 0},
-        {"step-ms", 0, OPTION_NUMBER, &f->step_ms, "MS", "reading the weights (default 18)", 0,
-         1e9},
+         "cost of steps, from the output of avocet bench --json", 0, 0},
+        {"step-ms", 0, OPTION_NUMBER, &f->step_ms, "MS", "cost of reading the weights (default 18)",
+         0, 1e9},
         {"decode-ms", 0, OPTION_NUMBER, &f->decode_ms, "MS",
-         "each row of a step beyond the first, up to 16 (default 2.3)", 0, 1e9},
+         "cost of each row of a step after the first, up to 16 (default 2.3)", 0, 1e9},
         {"prefill-ms", 0, OPTION_NUMBER, &f->prefill_ms, "MS",
-         "each row of a step beyond 16 (default 2.6)", 0, 1e9},
+         "cost of each row of a step after 16 (default 2.6)", 0, 1e9},
         {"context-us", 0, OPTION_NUMBER, &f->context_us, "US",
-         "each position that a row looks at (default 0.6)", 0, 1e9},
+         "cost of each position a row attends to (default 0.6)", 0, 1e9},
         {"adapter-ms", 0, OPTION_NUMBER, &f->adapter_ms, "MS",
-         "each distinct adapter in a step (default 0.4)", 0, 1e9},
+         "cost of each distinct adapter per step (default 0.4)", 0, 1e9},
         {"noise", 0, OPTION_NUMBER, &f->noise, "F",
-         "a step takes 1 − F to 1 + F of its cost (default 0.05)", 0, 0.99},
+         "random variation: a step takes 1 − F to 1 + F of its cost (default 0.05)", 0, 0.99},
         {"cores-mode", 0, OPTION_CHOICE, &f->cores_mode, "mixed|static|adaptive",
-         "decode and prefill in one step, on cores of their own, or as the load is", 0, 0},
+         "decode and prefill in one step (mixed), on dedicated cores (static), or by load "
+         "(adaptive)",
+         0, 0},
         {"cores", 0, OPTION_U32, &f->cores, "N", "cores of the machine (default 2)", 1, 4096},
         {"decode-cores", 0, OPTION_U32, &f->decode_cores, "N",
-         "of --cores-mode static: cores that decode (default 1)", 1, 4095},
+         "(with --cores-mode static) cores that decode (default 1)", 1, 4095},
         {"core-bandwidth", 0, OPTION_NUMBER, &f->core_bandwidth, "F",
-         "part of the machine's memory speed that one core reaches (default 0.65)", 0.001, 1},
+         "share of the memory bandwidth that one core reaches (default 0.65)", 0.001, 1},
         {"json", 0, OPTION_FLAG, &f->json, NULL, "print a JSON object", 0, 0},
         {"csv", 0, OPTION_FLAG, &f->csv, NULL, "print comma-separated values", 0, 0},
         {"plot", 0, OPTION_TEXT, &f->plot, "FILE.svg",
-         "draw the distribution of latencies, with gnuplot (.svg or .png)", 0, 0},
+         "plot the distribution of latencies with gnuplot (.svg or .png)", 0, 0},
         {0},
     };
     memcpy(specs, own, sizeof(own));
@@ -293,25 +296,26 @@ static void specs_machine(simulate_flags *f, option_spec *specs) {
 static const char *check_flags(const simulate_flags *flags, int words) {
     bool seeds = flags->seeds > 0, zipf = flags->zipf >= 0;
     if (words > 0)
-        return "there are no words but flags: --trace FILE?";
+        return "takes options only; did you mean --trace FILE?";
     if (seeds + zipf + (flags->trace != NULL) == 0)
-        return "what? --seeds N, --trace FILE, or --zipf S";
+        return "missing workload: --seeds N, --trace FILE or --zipf S";
     if (seeds && (zipf || flags->trace != NULL))
-        return "--seeds stands alone";
+        return "--seeds cannot be combined with other workloads";
     if (flags->json && flags->csv)
-        return "--json or --csv, not both";
+        return "give --json or --csv, not both";
     if (seeds && (flags->csv || flags->plot != NULL))
-        return "--seeds has no --csv and no --plot";
+        return "--seeds cannot be combined with --csv or --plot";
     if (flags->rows < flags->running)
-        return "--rows: each of --running sequences needs a row";
+        return "--rows must be at least --running, one row for each sequence";
     if (flags->cores < 2 && strcmp(flags->cores_mode, "mixed") != 0)
-        return "--cores-mode: cores of their own are two at least";
+        return "--cores-mode: dedicated cores need --cores 2 or more";
     if (flags->decode_cores >= flags->cores && strcmp(flags->cores_mode, "static") == 0)
-        return "--decode-cores: at least one of --cores must be left";
+        return "--decode-cores must leave at least one of --cores";
     if (flags->plot != NULL && !simulate_plot_named(flags->plot))
-        return "--plot: a name that ends in .svg or .png";
+        return "--plot: the file name must end in .svg or .png";
     if (flags->plot != NULL && !simulate_plot_possible(flags->plot))
-        return "--plot: a file in a folder that is there and can be written, without quotes";
+        return "--plot: the folder must exist and be writable, and the name must not contain "
+               "quotes";
     return NULL;
 }
 
@@ -361,7 +365,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_simulate = {
     .name = "simulate",
-    .summary = "the scheduler on a virtual clock: invariants, traces, latencies",
+    .summary = "run the scheduler on a virtual clock: invariants, traces, latencies",
     .usage = "avocet simulate --seeds N [--seed S]\n"
              "       avocet simulate --trace FILE [options]\n"
              "       avocet simulate --zipf S --adapters N [options]",

@@ -98,13 +98,13 @@ static int run(int argc, char **argv) {
     const option_spec specs[] = {
         {"json", 0, OPTION_FLAG, &options.json, NULL, "print {\"ids\":[…],\"pieces\":[…]}", 0, 0},
         {"jsonl", 0, OPTION_FLAG, &options.jsonl, NULL,
-         "one JSON string per input line, one JSON array of ids per output line", 0, 0},
+         "read one JSON string per line, print one JSON array of ids per line", 0, 0},
         {"decode", 0, OPTION_FLAG, &options.decode, NULL,
-         "ids in, text out: 1,2,3 or [1, 2, 3] or what this command prints", 0, 0},
+         "ids to text: 1,2,3 or [1, 2, 3] or the output of this command", 0, 0},
         {"special", 0, OPTION_FLAG, &options.special, NULL,
-         "special tokens in the text count as such (and appear when decoding)", 0, 0},
+         "recognise special tokens in the text (and show them when decoding)", 0, 0},
         {"begin", 0, OPTION_FLAG, &options.begin, NULL,
-         "put the begin token in front where the tokenizer adds one", 0, 0},
+         "add the BOS token if the tokenizer uses one", 0, 0},
         {0},
     };
     int words = 0;
@@ -112,7 +112,7 @@ static int run(int argc, char **argv) {
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words < 1 || words > 2)
-        return cli_usage(&command_tokenize, "needs MODEL and at most one TEXT");
+        return cli_usage(&command_tokenize, "needs a MODEL and at most one TEXT");
     if (options.jsonl && words == 2 && strcmp(argv[2], "-") != 0)
         return cli_usage(&command_tokenize, "--jsonl reads standard input, not a TEXT");
     avo_error error = {0};
@@ -127,7 +127,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_tokenize = {
     .name = "tokenize",
-    .summary = "text to ids and pieces, and back again",
+    .summary = "convert text to token ids, and back",
     .usage = "avocet tokenize MODEL [TEXT|-] [--json|--jsonl] [--decode] [--special] [--begin]",
     .examples = "avocet tokenize smollm2 \"Hello world\"\n"
                 "avocet tokenize tokenizer.json - --json < text.txt\n"

@@ -54,7 +54,7 @@ static void print_facts(const build_facts *facts) {
     printf("cpu         %s\n", facts->processor);
     printf("features    %s\n", facts->features);
     printf("isa         %s (%s; of: %s)\n", facts->choice.backend.name,
-           facts->forced ? "forced by AVO_ISA" : "the best there is", facts->isas);
+           facts->forced ? "forced by AVO_ISA" : "the fastest available", facts->isas);
     printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
     printf("NUMA nodes  %u\n", facts->threads.nodes);
     printf("huge pages  %s\n", huge_pages_name(huge_pages_under("")));
@@ -86,7 +86,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_version = {
     .name = "version",
-    .summary = "the build, the compiler and the instruction sets found",
+    .summary = "show the build, the compiler and the instruction sets found",
     .usage = "avocet version [--json]",
     .examples = "avocet version\navocet version --json",
     .run = run,

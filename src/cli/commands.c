@@ -81,7 +81,7 @@ int cli_run_child(const cli_command *command, int argc, char **argv) {
     for (size_t i = 0; children[i] != NULL; i++)
         nearest_consider(&near, cli_child_name(children[i]));
     if (near.best != NULL)
-        return cli_usage(command, "there is no subcommand \"%.80s\"; did you mean %s?", argv[1],
+        return cli_usage(command, "unknown subcommand \"%.80s\"; did you mean %s?", argv[1],
                          near.best);
-    return cli_usage(command, "there is no subcommand \"%.80s\"; choose %s", argv[1], all);
+    return cli_usage(command, "unknown subcommand \"%.80s\"; choose %s", argv[1], all);
 }

@@ -22,19 +22,20 @@ static void log_line(void *context, const char *line) {
 void place_flags_specs(avo_engine_options *options, option_spec *specs) {
     const option_spec place[PLACE_OPTION_COUNT] = {
         {"huge-pages", 0, OPTION_CHOICE, &options->huge_pages, "auto|on|off",
-         "auto (default): weights repacked at load, and files where their system can; on: a copy "
-         "of mapped weights too; off",
+         "auto (default): for repacked weights, and for files if the file system supports it; on: "
+         "also copy mapped weights; off",
          0, 0},
         {"numa", 0, OPTION_CHOICE, &options->numa, "first-touch|interleave|off",
-         "first-touch (default): weights lie where they are computed with; interleave; off", 0, 0},
+         "first-touch (default): weights are on the node that computes with them; interleave; off",
+         0, 0},
         {"pin", 0, OPTION_CHOICE, &options->pin, "none|core|node",
-         "threads stay on one processor (core), on one NUMA node (node), or anywhere (none)", 0, 0},
+         "bind threads to one core (core), to one NUMA node (node), or not at all (none)", 0, 0},
         {"lock", 0, OPTION_FLAG, &options->lock, NULL, "lock the weights in memory", 0, 0},
         {"adapter-rank", 0, OPTION_U32, &options->adapter_rank_max, "N",
-         "room for adapters: the sum of the ranks of those of one request (default 256)", 1, 2048},
+         "largest sum of adapter ranks of one request (default 256)", 1, 2048},
         {"verbose", 'v', OPTION_FLAG, &verbose, NULL,
-         "say on standard error which device was chosen and why, and where memory and threads are "
-         "placed",
+         "print to standard error which device was chosen and why, and where memory and threads "
+         "are placed",
          0, 0},
     };
     options->log = log_line;
@@ -44,11 +45,11 @@ void place_flags_specs(avo_engine_options *options, option_spec *specs) {
 void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
     const option_spec own[ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT] = {
         {"threads", 't', OPTION_U32, &options->threads, "N",
-         "threads to compute with (default: all that this process may use)", 0, TEAM_THREADS_MAX},
+         "worker threads (default: all that this process may use)", 0, TEAM_THREADS_MAX},
         {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
-         "how keys and values are stored (default: f16; the reference: f32)", 0, 0},
+         "type of keys and values (default: f16; ref: f32)", 0, 0},
         {"device", 0, OPTION_CHOICE, &options->device, DEVICE_CHOICES,
-         "what computes (default: AVO_DEVICE, else auto: the fastest that works here)", 0, 0},
+         "device (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
         {"isa", 0, OPTION_CHOICE, &options->device, ISA_CHOICES, "older name of --device", 0, 0},
     };
     memcpy(specs, own, sizeof(own));
@@ -58,12 +59,13 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
 void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
     const option_spec cores[CORES_OPTION_COUNT] = {
         {"cores", 0, OPTION_CHOICE, &options->cores, "mixed|static|adaptive",
-         "decode and prefill in one step on all threads (default), on threads of their own, or as "
-         "the load is; answers are the same",
+         "decode and prefill in one step on all threads (mixed, default), on dedicated threads "
+         "(static), or by load (adaptive); the answers are the same",
          0, 0},
         {"prefill-threads", 0, OPTION_U32, &options->prefill_threads, "N",
-         "of --cores: threads that prefill (static: half; adaptive: at most, all but one)", 1,
-         TEAM_THREADS_MAX},
+         "with --cores: prefill threads (static, default: half) or their maximum (adaptive, "
+         "default: all but one)",
+         1, TEAM_THREADS_MAX},
     };
     memcpy(specs, cores, sizeof(cores));
 }

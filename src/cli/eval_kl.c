@@ -21,7 +21,7 @@ static avo_status read_tokens(const avo_model *model, const avo_model *reference
     if (status == AVO_OK &&
         (own.size != ids->size || (own.size > 0 && memcmp(own.data, ids->data, own.size) != 0)))
         status = status_fail(error, AVO_ERROR_ARGUMENT,
-                             "model and reference tokenize %s differently: they are not comparable",
+                             "model and reference tokenize %s differently; they cannot be compared",
                              path);
     buffer_free(&own);
     return status;
@@ -77,7 +77,7 @@ static int print_json(const kl_result *result) {
 static int print_text(const kl_result *result) {
     printf("KL(reference || model) %.6f +/- %.6f; median %.6f, 99 %% %.6f, max %.4f\n",
            result->mean, result->mean_error, result->median, result->p99, result->max);
-    printf("same favourite         %.3f +/- %.3f %%\n", 100 * result->top1,
+    printf("same top token         %.3f +/- %.3f %%\n", 100 * result->top1,
            100 * result->top1_error);
     printf("perplexity             %.4f +/- %.4f; reference %.4f +/- %.4f; ratio %.5f +/- %.5f\n",
            result->model.perplexity, result->model.error, result->reference.perplexity,
@@ -92,10 +92,10 @@ static int run(int argc, char **argv) {
     const char *path = NULL, *against = NULL;
     bool json = false;
     option_spec specs[4 + EVAL_WINDOW_OPTIONS + 1] = {
-        {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "the model to compare with", 0, 0},
-        {"file", 'f', OPTION_TEXT, &path, "TEXT", "the text to measure on", 0, 0},
+        {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "model to compare with", 0, 0},
+        {"file", 'f', OPTION_TEXT, &path, "TEXT", "text to measure with", 0, 0},
         {"against-kv-type", 0, OPTION_CHOICE, &options.reference_kv_type, KV_TYPE_CHOICES,
-         "type of keys and values of the reference (default: as --kv-type)", 0, 0},
+         "type of keys and values of the reference (default: --kv-type)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
     };
     eval_window_options(&options, specs + 4);
@@ -103,9 +103,9 @@ static int run(int argc, char **argv) {
     if (!options_one_model(&command_eval_kl, specs, argc, argv, &exit_status))
         return exit_status;
     if (against == NULL)
-        return cli_usage(&command_eval_kl, "compare with what? Give --against REFERENCE");
+        return cli_usage(&command_eval_kl, "missing reference: give --against REFERENCE");
     if (path == NULL)
-        return cli_usage(&command_eval_kl, "on which text? Give --file TEXT");
+        return cli_usage(&command_eval_kl, "missing text: give --file TEXT");
     if (!eval_windows_fit(&command_eval_kl, &options, &exit_status))
         return exit_status;
     cli_interrupt_catch();
@@ -119,7 +119,7 @@ static int run(int argc, char **argv) {
 
 const cli_command command_eval_kl = {
     .name = "eval kl",
-    .summary = "how far a model's predictions are from a reference's",
+    .summary = "measure how far a model's predictions are from a reference model's",
     .usage = "avocet eval kl MODEL --against REFERENCE --file TEXT [options]",
     .examples = "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw --ctx 256 "

@@ -77,8 +77,8 @@ static avo_status write_config(buffer *out, const model_config *c) {
                           c->width, c->feed_forward, inspect_activation_name(c->activation)));
     AVO_TRY(buffer_format(out, "attention     %u heads of %u, %u for keys and values\n", c->heads,
                           c->head_size, c->kv_heads));
-    AVO_TRY(buffer_format(out, "vocabulary    %u, head %s\n", c->vocabulary,
-                          c->tied_head ? "tied to the embedding" : "of its own"));
+    AVO_TRY(buffer_format(out, "vocabulary    %u, output head %s\n", c->vocabulary,
+                          c->tied_head ? "tied to the embedding" : "separate"));
     AVO_TRY(buffer_format(out, "context       %u\n", c->context));
     AVO_TRY(write_positions(out, c));
     if (c->window > 0)
@@ -86,7 +86,7 @@ static avo_status write_config(buffer *out, const model_config *c) {
                               count_ones(c->layer_windowed, c->layers), c->layers));
     uint32_t rotary = count_ones(c->layer_rotary, c->layers);
     if (c->rotary_dims > 0 && rotary < c->layers)
-        AVO_TRY(buffer_format(out, "no rotation   in %u of %u layers\n", c->layers - rotary,
+        AVO_TRY(buffer_format(out, "no RoPE       in %u of %u layers\n", c->layers - rotary,
                               c->layers));
     return buffer_format(out, "norm          epsilon %g%s\n", c->norm_epsilon,
                          c->norm_plus_one ? ", 1 + weight" : "");
@@ -107,7 +107,7 @@ static avo_status write_tokenizer(buffer *out, const inspect_facts *facts) {
 static avo_status write_generation(buffer *out, const generation_defaults *g) {
     AVO_TRY(buffer_append_text(out, "generation    "));
     if (g->token_begin >= 0)
-        AVO_TRY(buffer_format(out, "begins with %d, ", g->token_begin));
+        AVO_TRY(buffer_format(out, "BOS token %d, ", g->token_begin));
     AVO_TRY(buffer_append_text(out, g->stop_token_count == 0 ? "no stop tokens" : "stops at"));
     for (uint32_t i = 0; i < g->stop_token_count; i++)
         AVO_TRY(buffer_format(out, " %d", g->stop_tokens[i]));
@@ -225,10 +225,9 @@ static avo_status write_verdict(buffer *out, const inspect_verdict *v) {
     if (!v->done)
         return AVO_OK;
     if (v->sums)
-        return buffer_append_text(out, "verified      all sums are right\n");
+        return buffer_append_text(out, "verified      all checksums match\n");
     return buffer_format(out,
-                         "verified      %llu weights decoded: %llu NaN, %llu infinite, in %u "
-                         "tensors\n",
+                         "verified      %llu weights decoded: %llu NaN, %llu Inf, in %u tensors\n",
                          (unsigned long long)v->elements, (unsigned long long)v->not_a_number,
                          (unsigned long long)v->infinite, v->bad_tensors);
 }

@@ -19,21 +19,25 @@ static int unknown_command(const char *name) {
         nearest_consider(&near, (*command)->name);
     nearest_consider(&near, "help");
     if (near.best != NULL)
-        cli_fail_text("there is no command \"%.80s\"; did you mean avocet %s?", name, near.best);
+        cli_fail_text("unknown command \"%.80s\"; did you mean avocet %s?", name, near.best);
     else
-        cli_fail_text("there is no command \"%.80s\"; avocet help lists them", name);
+        cli_fail_text("unknown command \"%.80s\"; avocet help lists the commands", name);
     return EXIT_USAGE;
 }
 
 static int print_overview(void) {
-    printf("avocet %s: runs language models\n\nUsage: avocet COMMAND [options]\n\nCommands:\n",
+    printf("avocet %s: run language models on your own machine\n\n"
+           "Usage: avocet COMMAND [options]\n\n"
+           "Commands:\n",
            avo_version());
     for (const cli_command *const *command = cli_commands; *command != NULL; command++)
         printf("  %-10s %s\n", (*command)->name, (*command)->summary);
-    printf("  %-10s %s\n", "help", "this text, or the help of one command");
-    printf("\nMODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin file, or a name "
-           "that\navocet list knows. avocet COMMAND --help has the options and examples.\n"
-           "Exit status: 0 good, 1 failed, 2 wrong usage, 130 interrupted.\n");
+    printf("  %-10s %s\n", "help", "show this text, or the help of one command");
+    printf("\n"
+           "MODEL is a folder with safetensors, a .gguf, .avo or llama2.c .bin file, or a name "
+           "shown by\n"
+           "avocet list. avocet COMMAND --help shows the options and examples of a command.\n"
+           "Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted.\n");
     return EXIT_GOOD;
 }
 

@@ -21,9 +21,9 @@ static bool looks_like_path(const char *name) {
 
 avo_status cli_model_path(const char *name, char *path, size_t capacity, avo_error *error) {
     if (*name == '\0')
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the name of the model is empty");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the model name is empty");
     if (strlen(name) >= capacity)
-        return status_fail(error, AVO_ERROR_LIMIT, "the path of the model is too long (%zu bytes)",
+        return status_fail(error, AVO_ERROR_LIMIT, "the model path is too long (%zu bytes)",
                            strlen(name));
     if (file_kind_of(name) != FILE_MISSING) {
         memcpy(path, name, strlen(name) + 1);
@@ -32,8 +32,8 @@ avo_status cli_model_path(const char *name, char *path, size_t capacity, avo_err
     avo_status status = hub_find(name, path, capacity, error);
     if (status == AVO_ERROR_NOT_FOUND && looks_like_path(name))
         return status_fail(error, AVO_ERROR_NOT_FOUND,
-                           "%s: there is no such file; give a folder with safetensors, a .gguf, "
-                           ".avo or .bin file, or a name that avocet list knows",
+                           "%s: no such file; give a folder with safetensors, a .gguf, .avo or "
+                           ".bin file, or a name shown by avocet list",
                            name);
     return status;
 }

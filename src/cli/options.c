@@ -14,7 +14,7 @@ const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum
         return "is empty";
     for (size_t i = 0; i < text.size; i++) {
         if (text.data[i] < '0' || text.data[i] > '9')
-            return "is not a whole number";
+            return "is not an integer";
         if (__builtin_mul_overflow(sum, 10u, &sum) ||
             __builtin_add_overflow(sum, (uint64_t)(text.data[i] - '0'), &sum))
             return "is too large";
@@ -149,9 +149,9 @@ static void unknown_option(const cli_command *command, const option_spec *specs,
         nearest_consider(&near, spec->name);
     nearest_consider(&near, "help");
     if (near.best != NULL)
-        cli_usage(command, "there is no option --%s; did you mean --%s?", wanted, near.best);
+        cli_usage(command, "unknown option --%s; did you mean --%s?", wanted, near.best);
     else
-        cli_usage(command, "there is no option --%s", wanted);
+        cli_usage(command, "unknown option --%s", wanted);
 }
 
 static options_result wrong_number(const cli_command *command, const option_spec *spec,
@@ -159,7 +159,7 @@ static options_result wrong_number(const cli_command *command, const option_spec
     if (spec->minimum == 0.0 && spec->maximum == 0.0)
         cli_usage(command, "--%s: \"%s\" %s", spec->name, value, fault);
     else
-        cli_usage(command, "--%s: \"%s\" %s; it goes from %.12g to %.12g", spec->name, value, fault,
+        cli_usage(command, "--%s: \"%s\" %s; must be %.12g to %.12g", spec->name, value, fault,
                   spec->minimum, spec->maximum);
     return OPTIONS_WRONG;
 }
@@ -203,7 +203,7 @@ bool option_choice(const cli_command *command, const char *name, const char *cho
             break;
         at += length + 1;
     }
-    cli_usage(command, "--%s: \"%.40s\" is none of %s", name, text, list);
+    cli_usage(command, "--%s: \"%.40s\" must be one of %s", name, text, list);
     return false;
 }
 
@@ -230,7 +230,7 @@ static options_result set_value(const cli_command *command, const option_spec *s
     case OPTION_TEXT_LIST: {
         option_list *list = spec->target;
         if (list->count == OPTION_LIST_MAX) {
-            cli_usage(command, "--%s can be given %d times at most", spec->name, OPTION_LIST_MAX);
+            cli_usage(command, "--%s can be given at most %d times", spec->name, OPTION_LIST_MAX);
             return OPTIONS_WRONG;
         }
         list->items[list->count++] = value;
@@ -265,7 +265,7 @@ static options_result take_option(const cli_command *command, const option_spec 
     } else {
         spec = find_letter(specs, word[1]);
         if (spec == NULL) {
-            cli_usage(command, "there is no option %.40s; a text that begins with - goes behind --",
+            cli_usage(command, "unknown option %.40s; put -- before an argument that begins with -",
                       word);
             return OPTIONS_WRONG;
         }
@@ -280,7 +280,7 @@ static options_result take_option(const cli_command *command, const option_spec 
         value = *at + 1 < argc && ends_as(argv[*at + 1], spec->value) ? argv[++*at] : "";
     if (takes_word && value == NULL) {
         if (*at + 1 >= argc) {
-            cli_usage(command, "--%s wants a value: --%s %s", spec->name, spec->name,
+            cli_usage(command, "--%s needs a value: --%s %s", spec->name, spec->name,
                       spec->value != NULL ? spec->value : "VALUE");
             return OPTIONS_WRONG;
         }
@@ -343,7 +343,8 @@ bool options_one_model(const cli_command *command, const option_spec *specs, int
     if (result != OPTIONS_OK)
         *exit_status = options_exit(result);
     else if (words != 1)
-        *exit_status = cli_usage(command, words == 0 ? "which MODEL?" : "one MODEL only");
+        *exit_status =
+            cli_usage(command, words == 0 ? "missing MODEL" : "only one MODEL is allowed");
     return result == OPTIONS_OK && words == 1;
 }
 
@@ -359,6 +360,6 @@ bool options_json_only(const cli_command *command, int argc, char **argv, bool *
     if (result != OPTIONS_OK)
         *exit_status = options_exit(result);
     else if (words > 0)
-        *exit_status = cli_usage(command, "takes no argument, but got \"%s\"", argv[1]);
+        *exit_status = cli_usage(command, "takes no argument, got \"%s\"", argv[1]);
     return result == OPTIONS_OK && words == 0;
 }

@@ -170,7 +170,7 @@ int cli_output_finish(int status) {
     if (status != EXIT_GOOD)
         return status;
     return cli_fail_text("cannot write to standard output: %s",
-                         reason != 0 ? strerror(reason) : "a write failed");
+                         reason != 0 ? strerror(reason) : "writing to standard output failed");
 }
 
 avo_status cli_read_input(int descriptor, const char *name, buffer *text, avo_error *error) {
@@ -187,7 +187,7 @@ avo_status cli_read_input(int descriptor, const char *name, buffer *text, avo_er
             return status_fail(error, AVO_ERROR_IO, "cannot read %s: %s", name, strerror(errno));
         avo_status status = buffer_append(text, block, (size_t)got);
         if (status != AVO_OK)
-            return status_fail(error, status, "%s is too long (%zu bytes and more)", name,
+            return status_fail(error, status, "%s is too long (more than %zu bytes)", name,
                                text->size);
     }
 }

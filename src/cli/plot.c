@@ -40,7 +40,7 @@ int plot_write(const char *folder, const char *name, plot_writer write, const vo
     write(file, context);
     bool good = ferror(file) == 0;
     if (fclose(file) != 0 || !good)
-        return cli_fail_text("%s: cannot be written", path);
+        return cli_fail_text("%s: cannot write the file", path);
     return EXIT_GOOD;
 }
 
@@ -50,10 +50,10 @@ int plot_picture(const char *folder, const char *script, const char *picture, pl
     int failed = status == EXIT_GOOD ? draw(folder, script) : 0;
     *drawn = status == EXIT_GOOD && failed == 0;
     if (failed == ENOENT)
-        cli_warn("gnuplot is not here (Debian: apt-get install gnuplot-nox); figures and scripts "
+        cli_warn("gnuplot is not installed (Debian: apt-get install gnuplot-nox); data and scripts "
                  "are in %s",
                  folder);
     else if (failed != 0)
-        return cli_fail_text("gnuplot did not draw %s/%s", folder, picture);
+        return cli_fail_text("gnuplot failed to plot %s/%s", folder, picture);
     return status;
 }

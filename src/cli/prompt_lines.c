@@ -58,7 +58,7 @@ static avo_status check_keys(const json_value *root, avo_error *error) {
             nearest_consider(&nearest, known_keys[n]);
         }
         if (!known)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "\"%s\" is no key of a prompt%s%s%s",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "unknown key \"%s\" of a prompt%s%s%s",
                                wanted, nearest.best != NULL ? "; did you mean \"" : "",
                                nearest.best != NULL ? nearest.best : "",
                                nearest.best != NULL ? "\"?" : "");
@@ -73,7 +73,7 @@ avo_status prompt_line_text(prompt_line *line, const json_value *value, const ch
     if (value == NULL || value->kind != JSON_STRING)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s must be a string", what);
     if (memchr(value->string.data, 0, value->string.size) != NULL)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s holds a zero byte", what);
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s contains a zero byte", what);
     *out = arena_copy_text(&line->arena, value->string.data, value->string.size);
     return *out == NULL ? status_no_memory(&line->error, what, value->string.size) : AVO_OK;
 }
@@ -88,8 +88,7 @@ static avo_status optional_text(prompt_line *line, const json_value *root, const
 
 static avo_status read_messages(prompt_line *line, const json_value *messages) {
     if (messages->kind != JSON_ARRAY || messages->array.count == 0)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "messages must be an array that is not empty");
+        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "messages must be a non-empty array");
     avo_message *own = arena_take_array(&line->arena, messages->array.count, sizeof(*own));
     if (own == NULL)
         return status_no_memory(&line->error, "messages", messages->array.count * sizeof(*own));
@@ -115,7 +114,8 @@ static avo_status read_ids(prompt_line *line, const json_value *tokens, const ch
     for (size_t i = 0; i < tokens->array.count; i++) {
         const json_value *id = json_item(tokens, i);
         if (id->kind != JSON_INTEGER || id->integer < 0 || id->integer > INT32_MAX)
-            return status_fail(&line->error, AVO_ERROR_ARGUMENT, "%s: not a token's id", key);
+            return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                               "%s contains a value that is not a token id", key);
         ids[i] = (int32_t)id->integer;
     }
     *out = ids;
@@ -130,7 +130,7 @@ static avo_status read_prompt(prompt_line *line, const json_value *root,
     const json_value *tokens = json_find(root, "tokens");
     if ((messages != NULL) + (prompt != NULL) + (tokens != NULL) != 1)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "a line has one of \"prompt\", \"messages\" and \"tokens\"");
+                           "give one of \"prompt\", \"messages\" and \"tokens\"");
     if (tokens != NULL)
         return read_ids(line, tokens, "tokens", &line->request.tokens, &line->request.token_count);
     bool raw = !defaults->chat;
@@ -169,7 +169,7 @@ static avo_status read_use(prompt_line *line, const json_value *value, text_view
     if (value->kind == JSON_ARRAY)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
                            "adapter must be " ADAPTER_FORM
-                           ", not an array: several go into \"adapters\"");
+                           ", not an array; use \"adapters\" for several");
     if (value->kind != JSON_OBJECT)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
                            "an adapter must be " ADAPTER_FORM ", not %s",
@@ -178,12 +178,12 @@ static avo_status read_use(prompt_line *line, const json_value *value, text_view
         text_view key = value->object.members[i].key;
         if (!text_equal(key, TEXT_LITERAL("name")) && !text_equal(key, TEXT_LITERAL("weight")))
             return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                               "\"%.*s\" is no key of an adapter: it must be " ADAPTER_FORM,
+                               "unknown key \"%.*s\" of an adapter, which must be " ADAPTER_FORM,
                                (int)(key.size < 64 ? key.size : 64), key.data);
     }
     if (json_find(value, "name") == NULL)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "an adapter has no \"name\": it must be " ADAPTER_FORM);
+                           "an adapter lacks \"name\"; it must be " ADAPTER_FORM);
     AVO_TRY(json_get_string(value, "name", name, &line->error));
     return json_get_number(value, "weight", -1e6, 1e6, weight, &line->error);
 }
@@ -199,7 +199,7 @@ static avo_status add_adapter(prompt_line *line, const json_value *value,
     const run_adapter *found = run_adapters_find(defaults->adapters, name);
     if (found == NULL)
         return status_fail(&line->error, AVO_ERROR_NOT_FOUND,
-                           "adapter \"%.*s\": no --adapter has that name", (int)name.size,
+                           "adapter \"%.*s\" is not given with --adapter", (int)name.size,
                            name.data);
     if (line->request.adapter_count == AVO_ADAPTERS_MAX)
         return status_fail(&line->error, AVO_ERROR_LIMIT, "more than %d adapters",
@@ -215,7 +215,7 @@ static avo_status read_adapters(prompt_line *line, const json_value *root,
     line->request.adapters = line->uses;
     if (one != NULL && many != NULL)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "a line has either \"adapter\" or \"adapters\"");
+                           "give \"adapter\" or \"adapters\", not both");
     if (one == NULL && many == NULL)
         return run_adapters_all(defaults->adapters, line->uses, &line->request.adapter_count,
                                 &line->error);
@@ -311,7 +311,7 @@ static avo_status read_scoring(prompt_line *line, const json_value *root) {
         return AVO_OK;
     if (strcmp(pooling, "mean") != 0 && strcmp(pooling, "last") != 0)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "pooling: \"%.40s\" is neither mean nor last", pooling);
+                           "pooling is \"%.40s\", must be mean or last", pooling);
     request->pooling = pooling[0] == 'm' ? AVO_POOLING_MEAN : AVO_POOLING_LAST;
     request->no_answer = true; /* an embedding is of the prompt alone */
     return AVO_OK;

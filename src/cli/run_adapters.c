@@ -47,8 +47,8 @@ avo_status run_adapters_all(const run_adapters *adapters, avo_adapter_use *uses,
                             avo_error *error) {
     if (adapters->count > AVO_ADAPTERS_MAX)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "%zu adapters; at most %d apply together: choose with \"adapters\" in "
-                           "the lines of --prompts",
+                           "%zu adapters, but at most %d can apply together; select with "
+                           "\"adapters\" in the lines of --prompts",
                            adapters->count, AVO_ADAPTERS_MAX);
     for (size_t i = 0; i < adapters->count; i++)
         uses[i] = (avo_adapter_use){adapters->item[i].adapter, adapters->item[i].scale};

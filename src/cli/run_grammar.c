@@ -8,7 +8,7 @@
 
 const char *run_grammar_wrong(const run_flags *flags) {
     int given = (flags->json_schema != NULL) + (flags->grammar != NULL) + flags->json_object;
-    return given > 1 ? "one of --json-schema, --grammar and --json-object" : NULL;
+    return given > 1 ? "give one of --json-schema, --grammar and --json-object" : NULL;
 }
 
 static avo_status read_whole(const char *path, buffer *text, avo_error *error) {
@@ -17,7 +17,7 @@ static avo_status read_whole(const char *path, buffer *text, avo_error *error) {
     avo_status status = buffer_append(text, map.bytes.data, map.bytes.size);
     file_map_close(&map);
     if (status == AVO_OK && text->size > 0 && memchr(text->data, 0, text->size) != NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: holds a zero byte", path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: contains a zero byte", path);
     if (status == AVO_OK)
         status = buffer_terminate(text);
     return status == AVO_OK ? AVO_OK : status_no_memory(error, path, text->size);
@@ -91,7 +91,7 @@ avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
     AVO_TRY(json_get_boolean(root, "json_object", &object, &line->error));
     if ((schema != NULL) + (text != NULL) + object > 1)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "a line has one of \"json_schema\", \"grammar\" and \"json_object\"");
+                           "give one of \"json_schema\", \"grammar\" and \"json_object\"");
     if (object)
         return open_shared(line, defaults, AVO_GRAMMAR_JSON, "");
     if (schema == NULL && text == NULL) {

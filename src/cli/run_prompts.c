@@ -197,7 +197,8 @@ static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, a
     while (next_line(&rest, &number, &line))
         count++;
     if (count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: has no prompts", run->flags->prompts);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%s: no prompts in the file",
+                           run->flags->prompts);
     run->job = calloc(count, sizeof(*run->job));
     if (run->job == NULL)
         return status_no_memory(error, "the prompts", count * sizeof(*run->job));
@@ -346,7 +347,7 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     if (cli_interrupted())
         return EXIT_INTERRUPTED;
     if (run.failed > 0)
-        return cli_fail_text("%zu of %zu prompts failed: see \"error\" in their lines", run.failed,
-                             run.count);
+        return cli_fail_text("%zu of %zu prompts failed; see \"error\" in their output lines",
+                             run.failed, run.count);
     return EXIT_GOOD;
 }

@@ -14,37 +14,42 @@ void sampling_flags_init(sampling_flags *flags) {
 size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
     const option_spec rows[SAMPLING_OPTION_COUNT] = {
         {"temperature", 0, OPTION_NUMBER, &flags->temperature, "X",
-         "0 takes the likeliest token each time (default: the model's own, else 0)", 0, 1e6},
+         "sampling temperature; 0: always the most likely token (default: the model's own, else 0)",
+         0, 1e6},
         {"top-k", 0, OPTION_U32, &flags->top_k, "N",
-         "draw from the N likeliest tokens; 0: from all (default: the model's own, else 0)", 0,
+         "sample from the N most likely tokens; 0: all (default: the model's own, else 0)", 0,
          4294967294.0},
         {"top-p", 0, OPTION_NUMBER, &flags->top_p, "X",
-         "draw from the likeliest tokens that make up X (default: the model's own, else 1)", 0, 1},
+         "sample from the most likely tokens with total probability X (default: the model's own, "
+         "else 1)",
+         0, 1},
         {"min-p", 0, OPTION_NUMBER, &flags->min_p, "X",
-         "drop tokens less than X times as likely as the likeliest (default: the model's own, "
-         "else 0)",
+         "drop tokens less than X times as likely as the most likely one (default: the model's "
+         "own, else 0)",
          0, 1},
         {"typical-p", 0, OPTION_NUMBER, &flags->typical_p, "X",
-         "draw from the most typical tokens that make up X (default: the model's own, else 1)",
+         "sample from the most typical tokens with total probability X (default: the model's own, "
+         "else 1)",
          1e-6, 1},
         {"repetition-penalty", 0, OPTION_NUMBER, &flags->repetition_penalty, "X",
-         "divide the logits of tokens seen in prompt or answer (default: the model's own, else 1)",
+         "divide the logits of tokens in the prompt or answer by X (default: the model's own, else "
+         "1)",
          1e-6, 1e6},
         {"presence-penalty", 0, OPTION_NUMBER, &flags->presence_penalty, "X",
-         "take X off the logits of tokens in the answer (default 0)", -1e6, 1e6},
+         "subtract X from the logits of tokens in the answer (default 0)", -1e6, 1e6},
         {"frequency-penalty", 0, OPTION_NUMBER, &flags->frequency_penalty, "X",
-         "take X off for each time a token is in the answer (default 0)", -1e6, 1e6},
+         "subtract X for each time a token is in the answer (default 0)", -1e6, 1e6},
         {"logit-bias", 0, OPTION_TEXT_LIST, &flags->bias, "ID=X",
-         "add X to the logit of token ID, -inf forbids it; may be repeated", 0, 0},
-        {"seed", 0, OPTION_U64, &flags->seed, "N", "the same seed gives the same text (default 0)",
-         0, 0},
+         "add X to the logit of token ID; -inf forbids it; may be repeated", 0, 0},
+        {"seed", 0, OPTION_U64, &flags->seed, "N",
+         "random seed; the same seed gives the same text (default 0)", 0, 0},
         {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
-         "with --json: log-probabilities of each token and of the N likeliest, 1 to 20", 1,
+         "with --json: log-probabilities of each token and of the N most likely ones, 1 to 20", 1,
          AVO_TOP_LOGPROBS_MAX},
-        {"stop", 0, OPTION_TEXT_LIST, &flags->stop, "TEXT", "end before this text; may be repeated",
-         0, 0},
+        {"stop", 0, OPTION_TEXT_LIST, &flags->stop, "TEXT",
+         "stop before this text; may be repeated", 0, 0},
         {"stop-token", 0, OPTION_TEXT_LIST, &flags->stop_token, "ID",
-         "end at this token, beside the model's own; may be repeated", 0, 0},
+         "stop at this token, in addition to the model's own; may be repeated", 0, 0},
     };
     memcpy(specs, rows, sizeof(rows));
     return SAMPLING_OPTION_COUNT;
@@ -64,8 +69,8 @@ static bool parse_token(const cli_command *command, const char *name, text_view 
         *token = (int32_t)id;
         return true;
     }
-    cli_usage(command, "--%s: token \"%.*s\" %s; tokens go from 0 to %u", name, TEXT_ARGUMENT(text),
-              fault, vocabulary - 1);
+    cli_usage(command, "--%s: token \"%.*s\" %s; must be 0 to %u", name, TEXT_ARGUMENT(text), fault,
+              vocabulary - 1);
     return false;
 }
 
@@ -74,7 +79,7 @@ static bool parse_bias(const cli_command *command, const char *text, uint32_t vo
     size_t length = strcspn(text, "=");
     double value = 0.0;
     if (text[length] != '=') {
-        cli_usage(command, "--logit-bias: \"%s\" is not of the form ID=X, as in 15043=-2.5", text);
+        cli_usage(command, "--logit-bias: \"%s\" must have the form ID=X, as in 15043=-2.5", text);
         return false;
     }
     if (!parse_token(command, "logit-bias", (text_view){text, length}, vocabulary, &bias->token))

@@ -16,19 +16,18 @@ static void model_row(const serve_facts *facts) {
              info.has_chat_template ? "" : "; no chat template");
     row("model", text);
     if (facts->adapters > 0) {
-        snprintf(text, sizeof(text), "%u known", facts->adapters);
+        snprintf(text, sizeof(text), "%u loaded", facts->adapters);
         row("adapters", text);
     }
 }
 
 static void engine_rows(const serve_flags *flags, const avo_plan *plan) {
     char text[512], weights[16], kv[16], scratch[16], available[16];
-    snprintf(
-        text, sizeof(text),
-        "%s, %u threads, %u requests together, contexts of %u tokens, %llu tokens of %s in the "
-        "KV pool",
-        plan->device, plan->threads, flags->engine.sessions_max, plan->context_max,
-        (unsigned long long)plan->kv_pages * plan->kv_page_tokens, plan->kv_type);
+    snprintf(text, sizeof(text),
+             "%s, %u threads, %u concurrent requests, contexts of %u tokens, %llu tokens of %s in "
+             "the KV pool",
+             plan->device, plan->threads, flags->engine.sessions_max, plan->context_max,
+             (unsigned long long)plan->kv_pages * plan->kv_page_tokens, plan->kv_type);
     row("engine", text);
     cli_bytes_text(plan->weight_bytes + plan->repack_bytes, weights);
     cli_bytes_text(plan->kv_bytes, kv);
@@ -45,14 +44,16 @@ static void limit_rows(const serve_flags *flags, const server_options *settings)
     cli_bytes_text(settings->body_bytes_max, body);
     cli_bytes_text(settings->unread_bytes_max, unread);
     snprintf(text, sizeof(text),
-             "%u connections, %u requests may wait, bodies to %s, heads to %u KiB, unread answers "
-             "to %s; idle %.0f s, head %.0f s, drain %.0f s",
+             "%u connections, %u waiting requests, bodies up to %s, headers up to %u KiB, unread "
+             "answers up to %s; timeouts: idle %.0f s, header %.0f s, drain %.0f s",
              settings->connections_max, waiting > 0 ? waiting : 1024u, body,
              settings->header_bytes_max >> 10, unread, settings->idle_seconds,
              settings->header_seconds, settings->drain_seconds);
     row("limits", text);
     snprintf(text, sizeof(text), "%s%s; CORS %s; access log %s",
-             settings->keys_path != NULL ? "keys of " : "no keys: whoever reaches it may ask",
+             settings->keys_path != NULL
+                 ? "keys from "
+                 : "no authentication: anyone who can connect can send requests",
              settings->keys_path != NULL ? settings->keys_path : "",
              settings->cors_origin != NULL ? settings->cors_origin : "off",
              settings->access_log == NULL             ? "off"
@@ -70,8 +71,8 @@ void serve_banner(const serve_flags *flags, const serve_facts *facts) {
     engine_rows(flags, facts->plan);
     limit_rows(flags, settings);
     if (settings->keys_path == NULL && server_exposed(facts->server))
-        row("warning", "other machines can reach this server, and it asks nobody for a key: give "
-                       "--keys FILE.json, or bind to --host 127.0.0.1");
+        row("warning", "other machines can reach this server and no key is required; give --keys "
+                       "FILE.json, or bind to --host 127.0.0.1");
     if (flags->no_sandbox)
         snprintf(text, sizeof(text), "off (--no-sandbox)");
     else

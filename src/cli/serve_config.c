@@ -35,21 +35,21 @@ const char *serve_config_named(int argc, char *const *argv) {
 /* ---- Values ---- */
 
 static avo_status wrong_kind(const json_value *value, const char *wanted, avo_error *error) {
-    return status_fail(error, AVO_ERROR_ARGUMENT, "wants %s, not %s", wanted,
+    return status_fail(error, AVO_ERROR_ARGUMENT, "must be %s, found %s", wanted,
                        json_kind_name(value->kind));
 }
 
 static avo_status check_range(const option_spec *spec, double number, avo_error *error) {
     bool ranged = spec->minimum != 0.0 || spec->maximum != 0.0;
     if (ranged && (number < spec->minimum || number > spec->maximum))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%.12g is out of range: %.12g to %.12g",
-                           number, spec->minimum, spec->maximum);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "is %.12g, must be %.12g to %.12g", number,
+                           spec->minimum, spec->maximum);
     return AVO_OK;
 }
 
 static avo_status set_whole(const option_spec *spec, const json_value *value, avo_error *error) {
     if (value->kind != JSON_INTEGER)
-        return wrong_kind(value, "a whole number", error);
+        return wrong_kind(value, "an integer", error);
     AVO_TRY(check_range(spec, (double)value->integer, error));
     if (value->integer < 0 || (spec->kind == OPTION_U32 && value->integer > UINT32_MAX))
         return status_fail(error, AVO_ERROR_ARGUMENT, "%lld is out of range",
@@ -64,9 +64,9 @@ static avo_status set_whole(const option_spec *spec, const json_value *value, av
 static avo_status copy_text(const json_value *value, arena *arena, const char **text,
                             avo_error *error) {
     if (value->kind != JSON_STRING)
-        return wrong_kind(value, "a text", error);
+        return wrong_kind(value, "a string", error);
     if (value->string.size > 0 && memchr(value->string.data, 0, value->string.size) != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "holds a zero byte");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "contains a zero byte");
     *text = arena_copy_text(arena, value->string.data, value->string.size);
     return *text == NULL ? status_no_memory(error, "the configuration", value->string.size)
                          : AVO_OK;
@@ -86,9 +86,9 @@ static avo_status set_list(const option_spec *spec, const json_value *value, are
                            avo_error *error) {
     option_list *list = spec->target;
     if (value->kind != JSON_ARRAY)
-        return wrong_kind(value, "a list of texts", error);
+        return wrong_kind(value, "a list of strings", error);
     if (value->array.count > OPTION_LIST_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "has %zu entries, %d at most",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "has %zu entries, must have at most %d",
                            value->array.count, OPTION_LIST_MAX);
     list->count = 0;
     for (size_t i = 0; i < value->array.count; i++)
@@ -123,7 +123,7 @@ static avo_status set_value(const option_spec *spec, const json_value *value, ar
     case OPTION_OPTIONAL_TEXT:
         AVO_TRY(copy_text(value, arena, &text, error));
         if (spec->kind == OPTION_CHOICE && !is_choice(spec->value, text))
-            return status_fail(error, AVO_ERROR_ARGUMENT, "\"%.40s\" is none of %s", text,
+            return status_fail(error, AVO_ERROR_ARGUMENT, "is \"%.40s\", must be one of %s", text,
                                spec->value);
         *(const char **)spec->target = text;
         return AVO_OK;
@@ -146,10 +146,10 @@ static avo_status unknown_key(const option_spec *specs, text_view key, avo_error
     for (size_t i = 0; i < count; i++)
         nearest_consider(&near, names[i]);
     if (near.best != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "there is no such key; did you mean \"%s\"?",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "unknown key; did you mean \"%s\"?",
                            near.best);
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "there is no such key; avocet serve --config-schema lists them");
+                       "unknown key; avocet serve --config-schema lists them");
 }
 
 static avo_status set_member(const option_spec *specs, const json_member *member,
@@ -187,10 +187,11 @@ avo_status serve_config_read(const char *path, const option_spec *specs, const c
     json_value root;
     AVO_TRY(file_map_open(path, &map, error));
     text_view text = {(const char *)map.bytes.data, map.bytes.size};
-    avo_status status = text.size > CONFIG_BYTES_MAX
-                            ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, %zu at most",
-                                          text.size, CONFIG_BYTES_MAX)
-                            : json_parse(arena, text, &root, error);
+    avo_status status =
+        text.size > CONFIG_BYTES_MAX
+            ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, must have at most %zu", text.size,
+                          CONFIG_BYTES_MAX)
+            : json_parse(arena, text, &root, error);
     if (status == AVO_OK)
         status = set_all(specs, &root, model, arena, error);
     file_map_close(&map);
@@ -276,7 +277,7 @@ void serve_config_schema(json_writer *w, const option_spec *specs) {
     json_line_break(w, 2);
     json_member_object_begin(w, "model");
     json_member_string(w, "type", "string");
-    json_member_string(w, "description", "what to serve, where no MODEL is given");
+    json_member_string(w, "description", "the model to serve if no MODEL is given");
     json_end(w);
     for (const option_spec *spec = specs; spec->name != NULL; spec++)
         if (is_key(spec))

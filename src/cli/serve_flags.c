@@ -26,33 +26,31 @@ static size_t add_place(serve_flags *flags, option_spec *specs, size_t count) {
     server_options *server = &flags->server;
     const option_spec own[] = {
         {"host", 0, OPTION_TEXT, &server->address, "ADDRESS",
-         "address to listen on (default 127.0.0.1: this machine alone)", 0, 0},
-        {"port", 'p', OPTION_U32, &flags->port, "N", "port; 0: any free one (default 8080)", 0,
+         "address to listen on (default 127.0.0.1: this machine only)", 0, 0},
+        {"port", 'p', OPTION_U32, &flags->port, "N", "port; 0: any free port (default 8080)", 0,
          65535},
         {"unix-socket", 0, OPTION_TEXT, &server->unix_socket, "PATH",
-         "listen on a unix socket instead", 0, 0},
-        {"tls-cert", 0, OPTION_TEXT, &server->certificate, "FILE", "certificate in PEM: HTTPS", 0,
-         0},
-        {"tls-key", 0, OPTION_TEXT, &server->certificate_key, "FILE", "its private key in PEM", 0,
-         0},
+         "listen on a Unix socket instead", 0, 0},
+        {"tls-cert", 0, OPTION_TEXT, &server->certificate, "FILE",
+         "certificate (PEM); enables HTTPS", 0, 0},
+        {"tls-key", 0, OPTION_TEXT, &server->certificate_key, "FILE",
+         "private key (PEM) of the certificate", 0, 0},
         {"name", 0, OPTION_TEXT, &flags->model_name, "NAME",
-         "what clients call the model (default: from its path)", 0, 0},
+         "model name in the API (default: from its path)", 0, 0},
         {"keys", 0, OPTION_TEXT, &server->keys_path, "FILE",
-         "JSON file of keys that clients need; SIGHUP reads it again (default: no keys)", 0, 0},
+         "JSON file of API keys; reloaded on SIGHUP (default: no authentication)", 0, 0},
         {"cors", 0, OPTION_TEXT, &server->cors_origin, "ORIGIN",
-         "pages of this origin (\"*\": of any) may ask from browsers (default: none)", 0, 0},
+         "origin (\"*\": any) whose pages may send requests from browsers (default: none)", 0, 0},
         {"allow-host", 0, OPTION_TEXT_LIST, &flags->allowed_hosts, "NAME",
-         "without keys: a name (\"*\": any) that clients may call this server by, besides "
-         "addresses "
-         "and localhost; may be repeated",
+         "without keys: an additional host name (\"*\": any) that clients may use; may be repeated",
          0, 0},
-        {"no-page", 0, OPTION_FLAG, &server->no_page, NULL, "no web page at /", 0, 0},
+        {"no-page", 0, OPTION_FLAG, &server->no_page, NULL, "disable the web page at /", 0, 0},
         {"access-log", 0, OPTION_TEXT, &server->access_log, "FILE",
-         "a JSON line for every request (- for standard error); SIGUSR1 opens it anew", 0, 0},
+         "write a JSON line per request (- for standard error); reopened on SIGUSR1", 0, 0},
         {"log-prompts", 0, OPTION_FLAG, &server->log_prompts, NULL,
-         "texts of prompts go into the access log, too", 0, 0},
-        {"no-sandbox", 0, OPTION_FLAG, &flags->no_sandbox, NULL,
-         "no Landlock and no seccomp: everything stays allowed", 0, 0},
+         "include prompts in the access log", 0, 0},
+        {"no-sandbox", 0, OPTION_FLAG, &flags->no_sandbox, NULL, "disable Landlock and seccomp", 0,
+         0},
     };
     return add(specs, count, own, sizeof(own) / sizeof(own[0]));
 }
@@ -61,15 +59,15 @@ static size_t add_engine(serve_flags *flags, option_spec *specs, size_t count) {
     avo_engine_options *engine = &flags->engine;
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &engine->context_max, "N",
-         "tokens of one conversation (default: the model's own, fitted to memory)", 0, 16777216},
+         "context of a request in tokens (default: the model's own, fitted to memory)", 0,
+         16777216},
         {"sessions", 'b', OPTION_U32, &engine->sessions_max, "N",
          "requests computed together (default 16)", 1, 4096},
-        {"rows", 0, OPTION_U32, &engine->rows_max, "N", "tokens of one step (default 512)", 1,
-         65536},
+        {"rows", 0, OPTION_U32, &engine->rows_max, "N", "rows per step (default 512)", 1, 65536},
         {"kv-tokens", 0, OPTION_U64, &engine->kv_tokens, "N",
          "tokens in the KV pool (default: sessions × ctx, at most 65536 or ctx)", 0, 1e12},
         {"memory", 0, OPTION_U64, &flags->memory_mib, "MIB",
-         "memory that the engine may take (default: what the system has free)", 0, 1e9},
+         "memory limit of the engine (default: the free memory of the system)", 0, 1e9},
     };
     count = add(specs, count, own, sizeof(own) / sizeof(own[0]));
     engine_flags_specs(engine, specs + count);
@@ -80,31 +78,31 @@ static size_t add_scheduler(serve_flags *flags, option_spec *specs, size_t count
     avo_scheduler_options *scheduler = &flags->scheduler;
     const option_spec own[] = {
         {"waiting", 0, OPTION_U32, &scheduler->waiting_max, "N",
-         "requests that may wait; more get 503 (default 1024)", 1, 1048576},
+         "requests that may wait; further ones get 503 (default 1024)", 1, 1048576},
         {"waiting-tokens", 0, OPTION_U64, &scheduler->waiting_tokens_max, "N",
          "tokens that may wait (default: 16 times the KV pool)", 0, 1e15},
         {"token-ms", 0, OPTION_NUMBER, &flags->token_ms, "MS",
-         "wanted time between two tokens while others are prefilled (default 200; negative: "
-         "throughput alone counts)",
+         "target time between two tokens during prefill (default 200; negative: maximise "
+         "throughput)",
          -1e6, 1e6},
         {"ageing-seconds", 0, OPTION_NUMBER, &scheduler->ageing_seconds, "S",
-         "waiting that raises a request by one priority (default 2)", 0, 1e6},
+         "seconds of waiting that raise a request by one priority (default 2)", 0, 1e6},
         {"tokenizer-threads", 0, OPTION_U32, &scheduler->tokenizer_threads, "N",
-         "threads that tokenise and open adapters (default 2)", 1, 64},
+         "threads that tokenize and open adapters (default 2)", 1, 64},
         {"no-prefix-cache", 0, OPTION_FLAG, &scheduler->no_prefix_cache, NULL,
-         "nothing is reused of what was computed before", 0, 0},
+         "disable the prefix cache", 0, 0},
         {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "NAME=PATH",
-         "an adapter that requests choose by name; may be repeated", 0, 0},
+         "adapter that requests select by name; may be repeated", 0, 0},
         {"adapter-root", 0, OPTION_TEXT, &flags->adapter_root, "FOLDER",
-         "paths of adapters are looked up here and cannot leave it", 0, 0},
+         "folder that adapter paths are relative to and cannot leave", 0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
          "how adapters are stored for computing (default q8)", 0, 0},
         {"adapter-memory", 0, OPTION_U64, &flags->adapter_memory_mib, "MIB",
-         "memory of all open adapters together (default: no limit)", 0, 1e9},
+         "memory limit of all open adapters (default: no limit)", 0, 1e9},
         {"adapters-max", 0, OPTION_U32, &scheduler->adapters_max, "N",
-         "distinct adapters in one step (default: no limit)", 0, 4096},
+         "distinct adapters per step (default: no limit)", 0, 4096},
         {"allow-adapter-loading", 0, OPTION_FLAG, &flags->server.allow_adapter_loading, NULL,
-         "without keys: clients on this machine may load adapters of --adapter-root", 0, 0},
+         "without keys: clients on this machine may load adapters from --adapter-root", 0, 0},
     };
     count = add(specs, count, own, sizeof(own) / sizeof(own[0]));
     cores_flags_specs(scheduler, specs + count);
@@ -117,25 +115,27 @@ static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
         {"http-threads", 0, OPTION_U32, &server->threads, "N",
          "threads that read requests and send answers (default 2)", 1, 64},
         {"max-connections", 0, OPTION_U32, &server->connections_max, "N",
-         "connections at the same time; more get 503 (default 4096)", 1, 60000},
+         "concurrent connections; further ones get 503 (default 4096)", 1, 60000},
         {"max-connections-per-address", 0, OPTION_U32, &server->connections_per_address_max, "N",
-         "of one address; more get 429 (default 256, and this machine is not counted)", 1, 60000},
+         "connections per address; further ones get 429 (default 256; this machine is exempt)", 1,
+         60000},
         {"max-body", 0, OPTION_U64, &flags->body_kib, "KIB",
-         "largest body of a request; larger ones get 413 (default 16384)", 1, 1048576},
+         "largest request body; larger ones get 413 (default 16384)", 1, 1048576},
         {"max-header", 0, OPTION_U32, &flags->header_kib, "KIB",
-         "largest head of a request; larger ones get 431 (default 32)", 4, 1024},
+         "largest request header; larger ones get 431 (default 32)", 4, 1024},
         {"max-unread", 0, OPTION_U64, &flags->unread_kib, "KIB",
-         "answer that may wait for a slow reader before it is cut off (default 1024)", 16, 1048576},
+         "unread part of an answer until a slow client is disconnected (default 1024)", 16,
+         1048576},
         {"max-choices", 0, OPTION_U32, &server->choices_max, "N",
          "largest n of a request (default 16)", 1, 128},
         {"idle-seconds", 0, OPTION_NUMBER, &server->idle_seconds, "S",
-         "a connection that neither sends nor reads is closed (default 75)", 1, 86400},
+         "close a connection after this time without input or output (default 75)", 1, 86400},
         {"header-seconds", 0, OPTION_NUMBER, &server->header_seconds, "S",
-         "a request's head must be there within, its body at 8 KiB/s (default 15)", 0.1, 3600},
+         "timeout for a request header; bodies must arrive at 8 KiB/s (default 15)", 0.1, 3600},
         {"stall-seconds", 0, OPTION_NUMBER, &server->stall_seconds, "S",
-         "a decode loop without a step for so long is not alive (default 60)", 1, 86400},
+         "report unhealthy after this time without a step (default 60)", 1, 86400},
         {"drain-seconds", 0, OPTION_NUMBER, &server->drain_seconds, "S",
-         "after SIGTERM requests may finish within (default 30)", 0.001, 86400},
+         "time for running requests to finish after SIGTERM (default 30)", 0.001, 86400},
     };
     return add(specs, count, own, sizeof(own) / sizeof(own[0]));
 }
@@ -143,22 +143,22 @@ static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
 static size_t add_telemetry(serve_flags *flags, option_spec *specs, size_t count) {
     const option_spec own[] = {
         {"telemetry", 0, OPTION_TEXT, &flags->telemetry, "FILE",
-         "append a row of all figures to a CSV file, again and again", 0, 0},
+         "append a row of all metrics to a CSV file at intervals", 0, 0},
         {"telemetry-seconds", 0, OPTION_NUMBER, &flags->telemetry_seconds, "S",
-         "how often (default 10)", 0.1, 86400},
+         "interval of --telemetry (default 10)", 0.1, 86400},
         {"telemetry-mib", 0, OPTION_U64, &flags->telemetry_mib, "MIB",
-         "a larger FILE becomes FILE.1 and a new one begins (default 64)", 1, 1048576},
+         "rename FILE to FILE.1 when it is larger (default 64)", 1, 1048576},
         {"telemetry-hardware", 0, OPTION_FLAG, &flags->telemetry_hardware, NULL,
-         "count cycles, instructions and cache misses where the kernel allows", 0, 0},
+         "count cycles, instructions and cache misses if the kernel allows it", 0, 0},
         {"trace", 0, OPTION_TEXT, &flags->trace, "FILE",
-         "trace steps and write a Chrome/Perfetto trace at the end", 0, 0},
-        {"trace-seconds", 0, OPTION_NUMBER, &flags->trace_seconds, "S", "of the end (default 60)",
-         0.1, 86400},
+         "trace steps and write a Chrome/Perfetto trace at exit", 0, 0},
+        {"trace-seconds", 0, OPTION_NUMBER, &flags->trace_seconds, "S",
+         "length of the trace, counted from the end (default 60)", 0.1, 86400},
         {"config", 0, OPTION_TEXT, &flags->config, "FILE",
-         "a JSON object with any of these options (_ for -) and \"model\"; options given here win",
+         "JSON object with any of these options (_ for -) and \"model\"; command line options win",
          0, 0},
         {"config-schema", 0, OPTION_FLAG, &flags->print_schema, NULL,
-         "print the JSON schema of such a file and end", 0, 0},
+         "print the JSON schema of --config and exit", 0, 0},
     };
     return add(specs, count, own, sizeof(own) / sizeof(own[0]));
 }
@@ -184,23 +184,23 @@ bool serve_flags_settle(serve_flags *flags) {
     flags->scheduler.token_seconds = flags->token_ms / 1e3;
     cores_flags_apply(&flags->scheduler, &flags->engine);
     if ((server->certificate == NULL) != (server->certificate_key == NULL)) {
-        cli_usage(&command_serve, "--tls-cert and --tls-key go together");
+        cli_usage(&command_serve, "--tls-cert and --tls-key must be given together");
         return false;
     }
     for (size_t i = 0; i < server->allowed_host_count; i++)
         if (server->allowed_hosts[i][0] == '\0' ||
             strpbrk(server->allowed_hosts[i], ":/") != NULL) {
             cli_usage(&command_serve,
-                      "--allow-host wants a name without scheme and port, not \"%s\"",
+                      "--allow-host needs a name without scheme and port, not \"%s\"",
                       server->allowed_hosts[i]);
             return false;
         }
     if (server->allow_adapter_loading && flags->adapter_root == NULL) {
-        cli_usage(&command_serve, "--allow-adapter-loading wants an --adapter-root to load from");
+        cli_usage(&command_serve, "--allow-adapter-loading needs --adapter-root");
         return false;
     }
     if (server->log_prompts && server->access_log == NULL) {
-        cli_usage(&command_serve, "--log-prompts wants an --access-log");
+        cli_usage(&command_serve, "--log-prompts needs --access-log");
         return false;
     }
     return true;

@@ -9,10 +9,10 @@ void serve_telemetry_write(const serve_flags *flags, avo_telemetry *telemetry) {
     bool good = avo_telemetry_history(telemetry, flags->telemetry, flags->telemetry_mib << 20,
                                       &error) == AVO_OK;
     if (!good && !failed)
-        cli_warn("--telemetry: %s; tried again every %g seconds", error.text,
+        cli_warn("--telemetry: %s; retrying every %g seconds", error.text,
                  flags->telemetry_seconds);
     else if (good && failed)
-        cli_warn("--telemetry: %s is written again", flags->telemetry);
+        cli_warn("--telemetry: writing to %s works again", flags->telemetry);
     failed = !good;
 }
 

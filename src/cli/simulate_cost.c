@@ -53,10 +53,11 @@ static avo_status read_result(const json_value *result, points *points, avo_erro
 
 static avo_status cost_of(points *points, const char *path, sched_cost *cost, avo_error *error) {
     if (points->batches == 0 || points->batch[0].rows != 1 || points->prompt.rows == 0)
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: one decode of batch 1 at depth 0 and one prefill are needed "
-                           "(avocet bench MODEL -p 512 -n 32 -b 1,8,16 -d 0,4096 --json)",
-                           path);
+        return status_fail(
+            error, AVO_ERROR_FORMAT,
+            "%s: needs one decode measurement of batch 1 at depth 0 and one prefill measurement "
+            "(avocet bench MODEL -p 512 -n 32 -b 1,8,16 -d 0,4096 --json)",
+            path);
     double step = points->batch[0].ns, rows = points->prompt.rows;
     if (points->deep.rows > 0)
         cost->context_token =
@@ -83,7 +84,7 @@ avo_status simulate_cost_read(const char *path, sched_cost *cost, avo_error *err
     avo_status status = json_parse(&arena, text, &root, error);
     const json_value *results = status == AVO_OK ? json_find(&root, "results") : NULL;
     if (status == AVO_OK && (results == NULL || results->kind != JSON_ARRAY))
-        status = status_fail(error, AVO_ERROR_FORMAT, "results: an array is expected");
+        status = status_fail(error, AVO_ERROR_FORMAT, "results must be an array");
     for (size_t i = 0; status == AVO_OK && i < results->array.count; i++)
         status = read_result(json_item(results, i), &points, error);
     if (status != AVO_OK)

@@ -91,7 +91,7 @@ int simulate_plot(const report *report, const char *path) {
     char data[CLI_PATH_MAX + 16], script[CLI_PATH_MAX + 16], file[2 * CLI_PATH_MAX + 32];
     picture_named(path, &picture);
     if (!name_fits(&picture))
-        return cli_fail_text("--plot: %s: a name without quotes is needed", path);
+        return cli_fail_text("--plot: %s: the name must not contain quotes", path);
     snprintf(data, sizeof(data), "%s.dat", picture.name);
     snprintf(script, sizeof(script), "%s.gnuplot", picture.name);
     bool drawn = false;

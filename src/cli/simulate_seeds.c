@@ -89,7 +89,7 @@ static int print_seeds(seeds *seeds, double seconds, bool as_json) {
                done, (unsigned long long)seeds->first, requests, steps, seconds, rate);
     }
     if (seeds->failed)
-        return cli_fail_text("seed %llu: %s; again: avocet simulate --seeds 1 --seed %llu",
+        return cli_fail_text("seed %llu: %s; repeat with: avocet simulate --seeds 1 --seed %llu",
                              (unsigned long long)seeds->failed_seed, seeds->text,
                              (unsigned long long)seeds->failed_seed);
     return cli_interrupted() ? EXIT_INTERRUPTED : EXIT_GOOD;

@@ -35,7 +35,7 @@ avo_status cli_text_tokens(const avo_model *model, const char *path, buffer *ids
 avo_status cli_spare_input(const char *input, const char *output, avo_error *error) {
     if (input != NULL && file_is_same(input, output))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: is the file to be read; choose another output", output);
+                           "%s: is also the input file; choose another output", output);
     return AVO_OK;
 }
 
@@ -52,6 +52,6 @@ uint32_t cli_window(const avo_model *model, uint32_t wanted) {
     if (wanted == 0)
         return info.context < CLI_WINDOW ? info.context : CLI_WINDOW;
     if (wanted > info.context)
-        cli_warn("windows of %u tokens: the model was made for %u", wanted, info.context);
+        cli_warn("windows have %u tokens, but the model was trained for %u", wanted, info.context);
     return wanted;
 }

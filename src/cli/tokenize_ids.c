@@ -48,7 +48,7 @@ static avo_status parse_ids(text_view text, id_list *ids, avo_error *error) {
         if (at == begin || number > INT32_MAX || !ends) {
             size_t shown = text.size - begin < 40 ? text.size - begin : 40;
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "no id at \"%.*s\"; ids are written 1,2,3", (int)shown,
+                               "not a token id: \"%.*s\"; write ids as 1,2,3", (int)shown,
                                text.data + begin);
         }
         if (id_list_append(ids, (int32_t)number) != AVO_OK)
@@ -64,8 +64,9 @@ avo_status tokenize_decode(const tokenizer *tokenizer, const tokenize_options *o
     uint32_t vocabulary = tokenizer_describe(tokenizer).vocabulary;
     for (size_t i = 0; i < ids->count; i++) /* a typing error rather than a model's padding */
         if ((uint32_t)ids->ids[i] >= vocabulary)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
-                               ids->ids[i], vocabulary);
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "token %d is not in the vocabulary (%u tokens)", ids->ids[i],
+                               vocabulary);
     out->size = 0;
     return tokenizer_decode(tokenizer, ids->ids, ids->count, options->special, out, error);
 }

@@ -42,7 +42,8 @@ static avo_status read_more(line_work *work, avo_error *error) {
     }
     avo_status status = buffer_reserve(input, BLOCK_BYTES);
     if (status != AVO_OK)
-        return status_fail(error, status, "the line is too long (%zu bytes and more)", input->size);
+        return status_fail(error, status, "the line is too long (more than %zu bytes)",
+                           input->size);
     ssize_t got;
     do
         got = read(STDIN_FILENO, input->data + input->size, BLOCK_BYTES);

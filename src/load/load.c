@@ -213,7 +213,7 @@ static avo_status begin_request(generator *load, load_client *client, uint64_t d
     curl_easy_setopt(client->easy, CURLOPT_POSTFIELDSIZE, (long)client->body.size);
     client->begin_ns = due_ns;
     if (curl_multi_add_handle(load->multi, client->easy) != CURLM_OK)
-        return status_fail(error, AVO_ERROR_NETWORK, "libcurl takes no more transfers");
+        return status_fail(error, AVO_ERROR_NETWORK, "libcurl accepts no more transfers");
     client->busy = true;
     load->begun++;
     return AVO_OK;
@@ -233,7 +233,7 @@ static void note_failed(load_result *result, const load_client *client, CURLcode
                  client->failure);
     else
         snprintf(result->failure, sizeof(result->failure), "%.150s",
-                 client->broken ? client->failure : "an answer without text");
+                 client->broken ? client->failure : "the answer has no text");
 }
 
 static avo_status note_end(generator *load, load_client *client, CURLcode code, long status,
@@ -347,10 +347,10 @@ static avo_status make_url(const load_options *options, const char *path, char *
         bytes -= 3;
     int written = snprintf(url, URL_BYTES, "%.*s%s", (int)bytes, options->url, path);
     if (written < 0 || (size_t)written >= URL_BYTES)
-        return status_fail(error, AVO_ERROR_LIMIT, "--http: the address is too long");
+        return status_fail(error, AVO_ERROR_LIMIT, "--http: the URL is too long");
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--http: \"%s\" begins with neither http:// nor https://", options->url);
+                           "--http: \"%s\" must begin with http:// or https://", options->url);
     return AVO_OK;
 }
 
@@ -361,7 +361,7 @@ static avo_status make_headers(generator *load, avo_error *error) {
         int written =
             snprintf(header, sizeof(header), "Authorization: Bearer %s", load->options->key);
         if (written < 0 || (size_t)written >= sizeof(header))
-            return status_fail(error, AVO_ERROR_LIMIT, "--key: too long");
+            return status_fail(error, AVO_ERROR_LIMIT, "--key is too long");
         load->headers = curl_slist_append(load->headers, header);
     }
     /* Or libcurl waits for "100 Continue" before long bodies. */
@@ -409,7 +409,7 @@ static avo_status ask_model(generator *load, avo_error *error) {
                            client->curl_text[0] != '\0' ? client->curl_text
                                                         : curl_easy_strerror(code));
     if (load->options->model == NULL && status != 200)
-        return status_fail(error, AVO_ERROR_NETWORK, "%s answers %ld: name a model with --model",
+        return status_fail(error, AVO_ERROR_NETWORK, "%s answers %ld; name a model with --model",
                            url, status);
     text_view name = {"", 0};
     if (load->options->model != NULL)
@@ -417,7 +417,7 @@ static avo_status ask_model(generator *load, avo_error *error) {
     else if (json_parse(&load->events, buffer_text(&client->line), &root, error) == AVO_OK)
         (void)!json_get_string(json_item(json_find(&root, "data"), 0), "id", &name, error);
     if (name.size == 0)
-        return status_fail(error, AVO_ERROR_NETWORK, "%s names no model: give one with --model",
+        return status_fail(error, AVO_ERROR_NETWORK, "%s lists no model; give one with --model",
                            url);
     snprintf(load->result->model, sizeof(load->result->model), "%.*s", (int)name.size, name.data);
     return AVO_OK;

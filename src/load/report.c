@@ -38,7 +38,9 @@ avo_status load_write_markdown(const load_table *table, buffer *out) {
     for (size_t i = 0; i < table->count; i++) {
         const load_result *r = &table->item[i].result;
         if (r->refused > 0)
-            AVO_TRY(buffer_format(out, "\nrefused ones were told within %.0f ms (p50 %.0f ms)\n",
+            AVO_TRY(buffer_format(out,
+                                  "\n"
+                                  "refused requests were answered within %.0f ms (p50 %.0f ms)\n",
                                   r->refusal.max * 1e3, r->refusal.p50 * 1e3));
         if (r->failed > 0)
             AVO_TRY(buffer_format(out, "\n%u failed, the first: %s\n", r->failed, r->failure));

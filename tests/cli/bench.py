@@ -71,11 +71,12 @@ class Bench(unittest.TestCase):
         self.assertIn(b"| decode | 2 | 32 | qv | 2 | 1 | 1 |", done.stdout)
 
     def test_adapter_refusals(self):
-        self.assertIn("go with --adapters", self.refuse(FIXTURE, "--rank", "8"))
-        self.assertIn("takes one MODEL", self.refuse("--kernels", "--adapters", "1"))
-        self.assertIn("qv, qkvo, all", self.refuse(FIXTURE, "--adapters", "1", "--targets", "x"))
+        self.assertIn("need --adapters", self.refuse(FIXTURE, "--rank", "8"))
+        self.assertIn("needs one MODEL", self.refuse("--kernels", "--adapters", "1"))
+        self.assertIn("must be qv, qkvo or all",
+                      self.refuse(FIXTURE, "--adapters", "1", "--targets", "x"))
         self.assertIn("257", self.refuse(FIXTURE, "--adapters", "1", "--rank", "257"))
-        self.assertIn("takes one -p", self.refuse(FIXTURE, "--adapters", "1", "-p", "1,2"))
+        self.assertIn("accepts one value", self.refuse(FIXTURE, "--adapters", "1", "-p", "1,2"))
         self.assertIn("multiple of 32", self.refuse(FIXTURE, "--adapters", "1", "-d", "40"))
         self.assertIn("q4", self.refuse(FIXTURE, "--adapters", "1", "--adapter-type", "q4"))
 
@@ -155,7 +156,7 @@ class Bench(unittest.TestCase):
         done = call("bench", FIXTURE, "-p", "8", "-n", "0", *SHORT, "--plot", self.folder.name,
                     env={**os.environ, "PATH": self.folder.name})
         self.assertEqual(done.returncode, GOOD)
-        self.assertIn(b"gnuplot is not here", done.stderr)
+        self.assertIn(b"gnuplot is not installed", done.stderr)
 
     def test_operations(self):
         done = call("bench", "--kernels", "--type", "q8b,f32", "--shape", "40x64", "-b", "1,3",
@@ -236,7 +237,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, GOOD, done)
         seen = {(r["model"], r["kind"]) for r in json.loads(done.stdout)["results"]}
         for name in names:
-            if f"rung {name}: this machine has no".encode() not in done.stderr:
+            if f"rung {name}: this machine lacks".encode() not in done.stderr:
                 self.assertIn((name, "decode"), seen)
         self.assertIn(("loops", "prefill"), seen)
         self.assertIn("list", self.refuse("--rung", "ladders"))
@@ -257,14 +258,14 @@ class Bench(unittest.TestCase):
         for word in ("1 thread,", "pinned: core", "NUMA interleave", "huge pages off"):
             self.assertIn(word, lines[1])
         for flags in (("--pin", "hard"), ("--numa", "far"), ("--huge-pages", "2M")):
-            self.assertIn(f"{flags[0]}: \"{flags[1]}\" is none of",
+            self.assertIn(f"{flags[0]}: \"{flags[1]}\" must be one of",
                           self.refuse(FIXTURE, *SHORT, *flags))
         self.refuse("--kernels", *SHORT, "--pin", "core")
 
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])
-        self.assertIn("--isa: \"neon\" is none of ref, avx2, avx512, amx",
+        self.assertIn("--isa: \"neon\" must be one of ref, avx2, avx512, amx",
                       self.refuse(FIXTURE, *SHORT, "--isa", "ref,neon"))
         has = json.loads(call("version", "--json").stdout)["isas"].split()
         for isa in {"avx2", "avx512", "amx"} - set(has):
@@ -303,11 +304,11 @@ class Bench(unittest.TestCase):
         """32 prompts at 32 depths with 3 numbers of threads and 2 types, and as many decodes."""
         many = ",".join(["8"] * 32)
         lists = ("-p", many, "-d", many, "-t", "1,1,1")
-        self.assertIn("6336 cases; 4096", self.refuse(FIXTURE, *lists, "-n", "2", "--kv-type",
-                                                      "f32,f16"))
-        self.assertIn("6144 cases", self.refuse(FIXTURE, *lists, "-n", "0", "--kv-type",
-                                                "f32,f16"))
-        self.assertIn("6336 cases", self.refuse("--kernels", "--op", "attention", *lists))
+        self.assertIn("6336 measurements, must be at most 4096",
+                      self.refuse(FIXTURE, *lists, "-n", "2", "--kv-type", "f32,f16"))
+        self.assertIn("6144 measurements", self.refuse(FIXTURE, *lists, "-n", "0", "--kv-type",
+                                                       "f32,f16"))
+        self.assertIn("6336 measurements", self.refuse("--kernels", "--op", "attention", *lists))
 
     def test_refusals(self):
         self.assertIn("MODEL", self.refuse())
@@ -328,14 +329,15 @@ class Bench(unittest.TestCase):
             with self.subTest(flags=wrong):
                 self.refuse("--kernels", *wrong)
         self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT))
-        self.assertIn("--kv-type: \"int3\" is none of f32, f16, bf16, int8, fp8",
+        self.assertIn("--kv-type: \"int3\" must be one of f32, f16, bf16, int8, fp8",
                       self.refuse(FIXTURE, "--kv-type", "f32,int3"))
         for flag, *value in (("-p", "8"), ("-n", "2"), ("-b", "2"), ("-d", "8"), ("--isa", "ref"),
                              ("--kv-type", "f16"), ("--compute-depth",), ("-t", "1,2")):
             with self.subTest(flag=flag):
-                self.assertIn(f"--rung takes no {flag}" if flag != "-t" else "no list of -t",
+                self.assertIn(f"--rung cannot be combined with {flag}" if flag != "-t"
+                              else "several values of -t",
                               self.refuse("--rung", "loops", flag, *value))
-        self.assertIn("--kernels takes no -n", self.refuse("--kernels", "-n", "2"))
+        self.assertIn("--kernels cannot be combined with -n", self.refuse("--kernels", "-n", "2"))
         self.assertIn("--rung-shape", self.refuse(FIXTURE, "--rung-shape", "tiny"))
         self.assertIn("missing.gguf", self.refuse("./missing.gguf", status=FAILED))
         self.refuse(FIXTURE, *SHORT, "-p", "1", "-n", "1", "-d", "1048576", "--kv-type", "f32",
@@ -351,13 +353,14 @@ class Bench(unittest.TestCase):
                           ["--clients", "4", "model"], ["--http", url, "--clients", "0"],
                           ["--http", url, "--rate", "3", "--clients", "4"]):
             self.refuse(*arguments)
-        self.assertIn("neither http", self.refuse("--http", "ftp://x", status=FAILED))
+        self.assertIn("must begin with http://", self.refuse("--http", "ftp://x", status=FAILED))
         self.refuse("--http", url, "--clients", "1", status=FAILED)
 
     def test_what_is_longer_than_the_model_is_said(self):
         done = call("bench", FIXTURE, *SHORT, "-p", "0", "-n", "2", "-d", "100000", "--json")
         self.assertEqual(done.returncode, GOOD, done)
-        self.assertRegex(done.stderr, rb"\Aavocet: llama3 was made for \d+ tokens, .+100002.+\n\Z")
+        self.assertRegex(done.stderr, rb"\Aavocet: llama3 was trained for a context of \d+ "
+                                      rb"tokens, .+100002.+\n\Z")
 
 
 if __name__ == "__main__":

@@ -182,8 +182,8 @@ class Adapter(unittest.TestCase):
             shutil.copytree(plain, empty)
             (empty / "adapter_config.json").write_text("")
             for arguments, part in (
-                    (["merge", base, f"{plain}:nan", "-o", packed], "no finite number"),
-                    (["merge", base, f"{plain}:1e39", "-o", packed], "no finite number"),
+                    (["merge", base, f"{plain}:nan", "-o", packed], "must be a number"),
+                    (["merge", base, f"{plain}:1e39", "-o", packed], "must be a number"),
                     (["merge", base, plain, f"{plain}:-1", "-o", Path(name) / "m.avo"], "twice"),
                     (["inspect", packed, base, "--type", "f32"], "packed as q8"),
                     (["inspect", plain / "adapter_model.safetensors", base],

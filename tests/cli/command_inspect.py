@@ -65,7 +65,7 @@ class Inspect(unittest.TestCase):
             self.assertEqual(json.loads(out)["verify"],
                              {"checked": "numbers", "good": False, "weights": 4, "nan": 2,
                               "infinite": 1, "bad_tensors": 1})
-            self.assertIn("1 tensors hold numbers that are not finite, first w", error)
+            self.assertIn("1 tensors contain NaN or Inf, the first is w", error)
             self.assertEqual(inspect(folder)[0], 0)
 
     def test_avo(self):
@@ -78,7 +78,7 @@ class Inspect(unittest.TestCase):
             self.assertEqual(seen["verify"], {"checked": "sums", "good": True})
             self.assertEqual(seen["notes"]["source"], "llama3.gguf")
             self.assertIn("panels", {t["layout"] for t in seen["tensors"]})
-            self.assertIn("all sums are right", inspect(path, "--verify")[1])
+            self.assertIn("all checksums match", inspect(path, "--verify")[1])
             # One bit of one tensor: still opens, and --verify names it.
             tensor = seen["tensors"][5]
             data = bytearray(path.read_bytes())

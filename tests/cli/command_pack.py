@@ -111,7 +111,7 @@ class Pack(unittest.TestCase):
             (("calibrate", model, "--file", text, "-o", self.path, "--ctx", "0"), "--ctx", 2),
             (("calibrate", model, "--file", "/no/such.txt", "-o", self.path), "/no/such.txt", 1),
             (("pack", model, "-o", self.path, "--bits", "x"), "not a number", 2),
-            (("pack", model, "-o", self.path, "--bits", "3"), "from 4 to 32", 2),
+            (("pack", model, "-o", self.path, "--bits", "3"), "must be 4 to 32", 2),
             (("pack", model, "-o", self.path, "--bits", "4.5", "--type", "q4"), "--type", 2),
             (("pack", model, "-o", self.path, "--bits", "4.001"), "too few", 1),
             (("pack", model, "-o", self.path, "--effort", "3"), "--effort", 2),
@@ -144,9 +144,9 @@ class Pack(unittest.TestCase):
     def test_usage(self):
         for arguments, part in [
             ((MODELS / "llama3.gguf",), "-o FILE.avo"),
-            (("-o", self.path), "takes one model"),
-            ((MODELS / "llama3.gguf", "-o", self.path, "--type", "q9"), "no type \"q9\""),
-            (("--random", "tiny", "model", "-o", self.path), "takes no model"),
+            (("-o", self.path), "needs one MODEL"),
+            ((MODELS / "llama3.gguf", "-o", self.path, "--type", "q9"), "unknown type \"q9\""),
+            (("--random", "tiny", "model", "-o", self.path), "takes no MODEL"),
             ((MODELS / "llama3.gguf", "-o", self.path, "--tipe", "q8"), "--type"),
         ]:
             status, _, error = pack(*arguments)
@@ -188,14 +188,14 @@ class Pack(unittest.TestCase):
         q4 = ("--type", "q4")
         for arguments, part in [
             (("calibrate", model, "--file", text, "-o", model), "a file of the model itself"),
-            (("calibrate", model, "--file", text, "-o", text), "the file to be read"),
-            (("calibrate", model, "--file", text, "-o", link), "the file to be read"),
-            (("pack", model, *q4, "--calibrate", text, "-o", text), "the file to be read"),
-            (("pack", model, *q4, "--calibrate", text, "-o", link), "the file to be read"),
+            (("calibrate", model, "--file", text, "-o", text), "is also the input file"),
+            (("calibrate", model, "--file", text, "-o", link), "is also the input file"),
+            (("pack", model, *q4, "--calibrate", text, "-o", text), "is also the input file"),
+            (("pack", model, *q4, "--calibrate", text, "-o", link), "is also the input file"),
             (("pack", model, *q4, "--calibrate", statistics, "-o", statistics),
-             "the file to be read"),
+             "is also the input file"),
             (("pack", model, "--bits", "7", "--sensitivity", text, "-o", text),
-             "the file to be read"),
+             "is also the input file"),
         ]:
             done = call(*arguments)
             self.assertEqual(done.returncode, 1, (arguments, done))

@@ -78,7 +78,7 @@ class Frame(unittest.TestCase):
             self.assertIn(f"missing subcommand: {listed_ones}", self.one_line(call(name), USAGE))
             self.assertIn(f"did you mean {meant}?", self.one_line(call(name, near), USAGE))
             text = self.one_line(call(name, "zzzzzz"), USAGE)
-            self.assertIn(f'no subcommand "zzzzzz"; choose {listed_ones}', text)
+            self.assertIn(f'unknown subcommand "zzzzzz"; choose {listed_ones}', text)
 
     def test_wrong_usage(self):
         for arguments in (["run"], ["run", "m", "a", "b"], ["run", "m", "-n"],

@@ -17,7 +17,7 @@ KEYS = ["model", "prompt", "text", "ids", "finish_reason", "usage", "timings"]
 ESCAPE = 3 + 0x1B  # the token of the byte that begins terminal sequences
 PROMPT = "once upon a time"
 
-WARNING = b"avocet: --ctx 60000: the model was made for 128 tokens\n"
+WARNING = b"avocet: --ctx is 60000, but the model was trained for 128 tokens\n"
 
 
 def read_terminal(leader):
@@ -61,7 +61,8 @@ class Run(TinyModel):
                             ("--pin", "none, core, node"),
                             ("--numa", "first-touch, interleave, off"),
                             ("--huge-pages", "auto, on, off"), ("--isa", "ref, avx2, avx512, amx")):
-            self.assertIn(f'{flag}: "x" is none of {names}', self.refuse(flag, "x", status=USAGE))
+            self.assertIn(f'{flag}: "x" must be one of {names}',
+                          self.refuse(flag, "x", status=USAGE))
 
     def test_json_shape(self):
         answer = self.ask("-n", "7", "--ignore-eos")

@@ -120,7 +120,7 @@ class Simulate(unittest.TestCase):
             self.assertEqual(picture.with_suffix(".dat").exists(), not here)
             self.assertEqual(picture.with_suffix(".gnuplot").exists(), not here)
             if shutil.which("gnuplot") is None:
-                self.assertIn(b"gnuplot is not here", done.stderr)
+                self.assertIn(b"gnuplot is not installed", done.stderr)
             else:
                 self.assertGreater(picture.stat().st_size, 1000)
         self.refuse("--zipf", "1", "--plot", "x.jpg")
@@ -129,7 +129,7 @@ class Simulate(unittest.TestCase):
     def test_all_refused_says_why(self):
         done = call("simulate", "--zipf", "1", "--kv-tokens", "32", "--requests", "5", "--prompt",
                     "500")
-        self.assertIn(b"none fits into --kv-tokens 32", done.stderr)
+        self.assertIn(b"none fits in --kv-tokens 32", done.stderr)
 
     def test_refusals(self):
         self.assertIn("--seeds N", self.refuse())

@@ -281,7 +281,7 @@ class Shelf(PackageTest):
         self.good("pypi:my-model")
         listed = self.world.avocet("list")
         self.assertRegex(listed.stdout, r"my-model +683\.6 KiB +pypi:my-model==1\.0 +20")
-        self.assertIn("not here: avocet pull smollm2", listed.stdout)
+        self.assertIn("not downloaded: avocet pull smollm2", listed.stdout)
         known = json.loads(self.world.avocet("list", "--json").stdout)["known"]
         self.assertEqual([k["here"] for k in known], [False, False])
         with open(os.path.join(self.world.folder("my-model"), "mine.txt"), "w") as file:

@@ -56,7 +56,7 @@ class Lifecycle(unittest.TestCase):
             server.wait_submitted(4)
             waiting = server.connect()  # connected before, asks later
             server.process.send_signal(signal.SIGTERM)
-            server.wait_said("ending: ")
+            server.wait_said("shutting down: ")
             self.assertEqual(server.ask("GET", "/ready")[0], 503)
             waiting.sendall(post(completion(1)))
             refused = read_answer(waiting)
@@ -91,7 +91,7 @@ class Lifecycle(unittest.TestCase):
                 answer = read_answer(other)
                 self.assertEqual(answer[0], 503)
                 self.assertEqual(json.loads(answer[2])["error"]["code"], "shutting_down")
-            server.wait_said("not finished in time")
+            server.wait_said("did not finish in time")
         ends = {json.loads(line)["status"]: json.loads(line)["end"]
                 for line in log.read_text().splitlines() if '"/v1/completions"' in line}
         self.assertEqual(ends, {200: "failed", 503: "complete"})
@@ -102,7 +102,7 @@ class Lifecycle(unittest.TestCase):
                 client.sendall(post(completion(ENDLESS, stream=True, n=4)))
                 client.recv(100)
                 server.process.send_signal(signal.SIGTERM)
-                server.wait_said("ending")
+                server.wait_said("shutting down")
                 self.assertEqual(server.end(), 130)
 
     def test_clients_that_go_free_their_place(self):

@@ -171,16 +171,16 @@ def has_template(model: Model) -> bool:
 def tokens_of(model: Model, flags, prompt: str) -> List[int]:
     chat = not flags.raw and has_template(model)
     if flags.system is not None and not chat:
-        raise ValueError("--system needs a chat template, which this model does not have")
+        raise ValueError("--system needs a chat template, which this model lacks")
     if "\0" in prompt:
-        raise ValueError("the prompt holds a zero byte")
+        raise ValueError("the prompt contains a zero byte")
     if chat:
         system = [] if flags.system is None else [{"role": "system", "content": flags.system}]
         ids = model.chat_tokens([*system, {"role": "user", "content": prompt}])
     else:
         ids = model.tokenize(prompt, begin=True, special=flags.special)
     if not ids:
-        raise ValueError("the prompt is empty and the model has no begin token to start from")
+        raise ValueError("the prompt is empty and the model has no BOS token to start from")
     return ids
 
 
@@ -189,12 +189,12 @@ def context_of(model: Model, flags, tokens: int) -> int:
     trained = model.info.context
     available = flags.ctx or trained
     if tokens >= available:
-        raise ContextError(f"the prompt has {tokens} tokens, but the context holds {available} and "
-                           "the answer needs one at least; " +
+        raise ContextError(f"the prompt has {tokens} tokens, the context holds {available} "
+                           "including at least one new token; " +
                            ("raise --ctx or " if 0 < flags.ctx < trained else "") +
                            "shorten the prompt")
     if flags.ctx > trained:
-        warn(f"--ctx {flags.ctx}: the model was made for {trained} tokens")
+        warn(f"--ctx is {flags.ctx}, but the model was trained for {trained} tokens")
     if flags.ctx == 0 and flags.max_new_tokens > 0:
         return min(tokens + flags.max_new_tokens, trained)
     return flags.ctx
@@ -288,7 +288,7 @@ def read_lines(path: str) -> List[Tuple[int, bytes]]:
     lines = [(number, line.rstrip(b"\r ")) for number, line in enumerate(text.split(b"\n"), 1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines:
-        raise ValueError(f"{path}: has no prompts")
+        raise ValueError(f"{path}: no prompts in the file")
     return lines
 
 
@@ -392,7 +392,7 @@ def run_many(flags) -> int:
     if interrupts.came:
         return INTERRUPTED
     if answers.failures:
-        warn(f'{answers.failures} of {len(read)} prompts failed: see "error" in their lines')
+        warn(f'{answers.failures} of {len(read)} prompts failed; see "error" in their output lines')
     return FAILED if answers.failures else GOOD
 
 

@@ -22,9 +22,9 @@ def in_range(kind, name: str, value) -> int:
     """ctypes would cut what does not fit."""
     least, most = RANGES[kind]
     if isinstance(value, bool) or not isinstance(value, int) and not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: {value!r} is no integer")
+        raise TypeError(f"{name} is {value!r}, must be an integer")
     if not least <= value <= most:
-        raise ValueError(f"{name}: {value} is not in {least}…{most}")
+        raise ValueError(f"{name} is {value}, must be {least} to {most}")
     return int(value)
 
 

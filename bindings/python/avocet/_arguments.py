@@ -38,7 +38,7 @@ def path_of(name: str, value: Any) -> bytes:
 
 def _without_zero(name: str, data: bytes) -> bytes:
     if b"\0" in data:
-        raise ValueError(f"{name} holds a zero byte")
+        raise ValueError(f"{name} contains a zero byte")
     return data
 
 

@@ -26,7 +26,7 @@ def _number(low: float, high: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = float(text)
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"'{text}' is not in {low:g}…{high:g}")
+            raise argparse.ArgumentTypeError(f"'{text}' must be {low:g} to {high:g}")
         return value
     read.__name__ = "number"
     return read
@@ -36,7 +36,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         value = int(text)
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"'{text}' is not in {low}…{high}")
+            raise argparse.ArgumentTypeError(f"'{text}' must be {low} to {high}")
         return value
     read.__name__ = "integer"
     return read
@@ -46,7 +46,7 @@ def _adapter(text: str) -> Tuple[str, str, float]:
     """NAME=PATH[:SCALE]"""
     name, equals, path = text.partition("=")
     if not equals or not name or not path:
-        raise argparse.ArgumentTypeError(f"'{text}' is not of the form NAME=PATH or "
+        raise argparse.ArgumentTypeError(f"'{text}' must have the form NAME=PATH or "
                                          "NAME=PATH:SCALE")
     head, colon, tail = path.rpartition(":")
     if colon and head:
@@ -55,7 +55,7 @@ def _adapter(text: str) -> Tuple[str, str, float]:
         except ValueError:
             return name, path, 1.0
         if not math.isfinite(scale):
-            raise argparse.ArgumentTypeError(f"'{text}': the scale is no number")
+            raise argparse.ArgumentTypeError(f"'{text}': the scale is not a number")
         return name, head, scale
     return name, path, 1.0
 
@@ -68,20 +68,20 @@ def _add_sampling(add) -> None:
         add(f"--{name}", type=_number(low, high), metavar="X")
     add("--top-k", type=_whole(0, 2 ** 32 - 2), metavar="N")
     add("--logit-bias", action="append", default=[], metavar="ID=X",
-        help="add X to the logit of token ID, -inf forbids it; may be repeated")
+        help="add X to the logit of token ID; -inf forbids it; may be repeated")
     add("--seed", type=_whole(0, 2 ** 64 - 1), default=0, metavar="N",
-        help="the same seed gives the same text")
+        help="random seed; the same seed gives the same text")
     add("--logprobs", type=_whole(1, 20), default=0, metavar="N",
-        help="with --json: log-probabilities of each token and of the N likeliest")
+        help="with --json: log-probabilities of each token and of the N most likely ones")
     add("--stop", action="append", default=[], metavar="TEXT",
-        help="end before this text; may be repeated")
+        help="stop before this text; may be repeated")
     add("--stop-token", action="append", default=[], metavar="ID",
-        help="end at this token, beside the model's own; may be repeated")
+        help="stop at this token, in addition to the model's own; may be repeated")
 
 
 def _add_engine(add) -> None:
     add("-t", "--threads", type=_U32, default=0, metavar="N")
-    add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="tokens of context")
+    add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="context in tokens")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
     add("--device", choices=("auto", "cpu", "ref", "avx2", "avx512", "amx"))
     add("--isa", dest="device", choices=("ref", "avx2", "avx512", "amx"),
@@ -91,23 +91,24 @@ def _add_engine(add) -> None:
     add("--pin", choices=("none", "core", "node"))
     add("--lock", action="store_true", help="lock the weights in memory")
     add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
-        help="room for adapters: the sum of the ranks of those of one request")
+        help="largest sum of adapter ranks of one request")
     add("-v", "--verbose", action="store_true",
-        help="say on standard error which instruction set was chosen and why")
+        help="print to standard error which device was chosen and why")
 
 
 def _add_many(add) -> None:
-    add("--prompts", metavar="FILE", help="JSON lines (- for standard input), as `avocet run "
-        "--prompts` has them, answered many at a time")
+    add("--prompts", metavar="FILE", help="JSON Lines file (- for standard input), as for "
+        "`avocet run --prompts`, answered many at a time")
     add("--stream", action="store_true",
-        help="with --prompts: print answers and their tokens as they come, not in order")
+        help="with --prompts: print tokens and answers as they are generated")
     add("-b", "--batch", type=_whole(1, 4096), default=0, metavar="N",
-        help="with --prompts: answers computed together (default 8)")
+        help="with --prompts: requests computed together (default 8)")
     add("--kv-tokens", type=_whole(0, 2 ** 64 - 1), default=0, metavar="N",
         help="with --prompts: tokens in the KV pool")
     add("--cores", choices=("mixed", "static", "adaptive"),
-        help="with --prompts: decode and prefill on threads of their own")
-    add("--prefill-threads", type=_U32, default=0, metavar="N", help="of --cores")
+        help="with --prompts: decode and prefill on dedicated threads")
+    add("--prefill-threads", type=_U32, default=0, metavar="N",
+        help="with --cores: prefill threads")
 
 
 def run_parser() -> argparse.ArgumentParser:
@@ -120,43 +121,43 @@ def run_parser() -> argparse.ArgumentParser:
     add("-n", "--max-new-tokens", type=_U32, default=0, metavar="N")
     _add_sampling(add)
     _add_engine(add)
-    add("--system", metavar="TEXT", help="a system message in front of the prompt")
+    add("--system", metavar="TEXT", help="system message before the prompt")
     add("--raw", action="store_true", help="continue the prompt without the chat template")
     add("--special", action="store_true",
-        help="with --raw: special tokens written in the prompt count as such")
-    add("--ignore-eos", action="store_true", help="go on after the model's end token")
+        help="with --raw: recognise special tokens in the prompt")
+    add("--ignore-eos", action="store_true", help="continue after EOS tokens")
     add("-a", "--adapter", action="append", default=[], type=_adapter,
-        metavar="NAME=PATH[:SCALE]", help="may be repeated: all apply, unless a line of --prompts "
-        "chooses")
+        metavar="NAME=PATH[:SCALE]", help="may be repeated: all apply unless a line of --prompts "
+        "selects")
     add("--adapter-type", choices=("q8", "f16", "f32"))
     _add_many(add)
     add("--json", action="store_true", help="one JSON object instead of streaming text")
-    add("--json-schema", metavar="FILE|TEXT", help="the answer is JSON that fits this schema")
-    add("--grammar", metavar="FILE", help="the answer is what a GBNF grammar derives")
-    add("--json-object", action="store_true", help="the answer is a JSON object")
+    add("--json-schema", metavar="FILE|TEXT", help="constrain the answer to this JSON schema")
+    add("--grammar", metavar="FILE", help="constrain the answer to a GBNF grammar")
+    add("--json-object", action="store_true", help="constrain the answer to a JSON object")
     add("--telemetry", nargs="?", metavar="FILE.csv",
         help="--telemetry[=FILE.csv]: append a CSV row to it (default: standard error)")
-    add("--trace", metavar="FILE", help="write what was computed when, for Perfetto")
+    add("--trace", metavar="FILE", help="write a trace of the computation, for Perfetto")
     return parser
 
 
 def _wrong(flags) -> Optional[str]:
-    """What does not go together, as the command says it."""
+    """Options that conflict, with the texts of `avocet run`."""
     if flags.prompts is not None and flags.prompt is not None:
-        return "a PROMPT or --prompts, not both"
+        return "give a PROMPT or --prompts, not both"
     if flags.prompts is not None and flags.telemetry is not None:
-        return "--telemetry is for one prompt, not for --prompts"
+        return "--telemetry works with one prompt, not with --prompts"
     if flags.prompts is None and (flags.stream or flags.batch or flags.kv_tokens or flags.cores or
                                   flags.prefill_threads):
-        return "--stream, --batch, --kv-tokens and --cores go with --prompts"
+        return "--stream, --batch, --kv-tokens and --cores need --prompts"
     if flags.logprobs and not flags.json and flags.prompts is None:
-        return "--logprobs shows in --json only: give both"
+        return "--logprobs needs --json"
     if flags.special and not flags.raw:
-        return "--special goes with --raw"
+        return "--special needs --raw"
     if flags.system is not None and flags.raw:
-        return "--system and --raw exclude each other"
+        return "--system and --raw cannot be combined"
     if (flags.json_schema is not None) + (flags.grammar is not None) + flags.json_object > 1:
-        return "one of --json-schema, --grammar and --json-object"
+        return "give one of --json-schema, --grammar and --json-object"
     if "" in flags.stop:
         return "--stop: the text is empty"
     return None
@@ -191,20 +192,20 @@ def _fail(text: str) -> NoReturn:
 
 def _token(name: str, text: str, vocabulary: int) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < vocabulary):
-        _fail(f'--{name}: token "{text}": tokens go from 0 to {vocabulary - 1}')
+        _fail(f'--{name}: token "{text}" must be 0 to {vocabulary - 1}')
     return int(text)
 
 
 def _bias(text: str, vocabulary: int) -> Tuple[int, float]:
     token, equals, value = text.partition("=")
     if not equals:
-        _fail(f'--logit-bias: "{text}" is not of the form ID=X, as in 15043=-2.5')
+        _fail(f'--logit-bias: "{text}" must have the form ID=X, as in 15043=-2.5')
     try:
         number = float(value)
     except ValueError:
         number = math.nan
     if not number <= 3e38:
-        _fail(f'--logit-bias: "{value}" is no number')
+        _fail(f'--logit-bias: "{value}" is not a number')
     return _token("logit-bias", token, vocabulary), number
 
 

@@ -75,11 +75,11 @@ def encoded(text) -> Optional[bytes]:
     if text is None:
         return None
     if not isinstance(text, (str, bytes, os.PathLike)):
-        raise TypeError(f"a text or a path is wanted, not {shown(text)}")
+        raise TypeError(f"must be a text or a path, not {shown(text)}")
     given = os.fspath(text)
     data = given if isinstance(given, bytes) else given.encode("utf-8")  # or ValueError
     if b"\0" in data:
-        raise ValueError("the text holds a zero byte")
+        raise ValueError("the text contains a zero byte")
     return data
 
 
@@ -91,7 +91,7 @@ def ids_of(tokens):
         if isinstance(tokens, numpy.ndarray):
             array = numpy.ascontiguousarray(tokens, dtype=numpy.int32)
             if tokens.dtype.kind not in "iu" or (array != tokens).any():
-                raise ValueError("token ids are integers of 32 bits")
+                raise ValueError("token ids must be 32-bit integers")
             return array.ctypes.data_as(_abi.IDS), array.size, array
     except ImportError:
         pass
@@ -100,9 +100,9 @@ def ids_of(tokens):
     tokens = list(tokens)
     for token in tokens:
         if isinstance(token, bool) or not hasattr(token, "__index__"):
-            raise TypeError(f"token ids are integers, not {shown(token)}")
+            raise TypeError(f"token ids must be integers, not {shown(token)}")
     if any(not -2**31 <= token < 2**31 for token in tokens):  # ctypes would cut them
-        raise ValueError("token ids are integers of 32 bits")
+        raise ValueError("token ids must be 32-bit integers")
     array = (ctypes.c_int32 * len(tokens))(*tokens)
     return ctypes.cast(array, _abi.IDS), len(tokens), array
 

@@ -33,7 +33,7 @@ def parse(line: bytes) -> Any:
         return found
 
     def refuse(word):
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
     return json.loads(line.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
 
 
@@ -53,7 +53,7 @@ def _number(given, key: str, low: float, high: float, otherwise: float) -> float
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{key} must be a number")
     if not low <= value <= high:
-        raise ValueError(f"{key}: {value:g} is not in {low:g}…{high:g}")
+        raise ValueError(f"{key} is {value:g}, must be {low:g} to {high:g}")
     return float(value)
 
 
@@ -66,7 +66,7 @@ def _integer(given, key: str, high: int, otherwise: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{key} must be an integer")
     if not 0 <= value <= high:
-        raise ValueError(f"{key}: {value} is not in 0…{high}")
+        raise ValueError(f"{key} is {value}, must be 0 to {high}")
     return value
 
 
@@ -74,7 +74,7 @@ def _text(value, what: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{what} must be a string")
     if "\0" in value:
-        raise ValueError(f"{what} holds a zero byte")
+        raise ValueError(f"{what} contains a zero byte")
     return value
 
 
@@ -87,7 +87,7 @@ def _ids(value, key: str) -> List[int]:
         raise ValueError(f"{key} must be an array")
     if any(isinstance(id, bool) or not isinstance(id, int) or not 0 <= id <= _INT_MAX
            for id in value):
-        raise ValueError(f"{key}: not a token's id")
+        raise ValueError(f"{key} contains a value that is not a token id")
     return value
 
 
@@ -95,7 +95,7 @@ def _ids(value, key: str) -> List[int]:
 
 def _prompt(given, flags, chat: bool) -> Dict[str, Any]:
     if sum(key in given for key in ("prompt", "messages", "tokens")) != 1:
-        raise ValueError('a line has one of "prompt", "messages" and "tokens"')
+        raise ValueError('give one of "prompt", "messages" and "tokens"')
     if "tokens" in given:
         return {"prompt": _ids(given["tokens"], "tokens")}
     raw = _boolean(given, "raw", not chat)
@@ -103,7 +103,7 @@ def _prompt(given, flags, chat: bool) -> Dict[str, Any]:
     if "messages" in given:
         messages = given["messages"]
         if not isinstance(messages, list) or not messages:
-            raise ValueError("messages must be an array that is not empty")
+            raise ValueError("messages must be a non-empty array")
         return {"messages": [
             {key: _text(message.get(key) if isinstance(message, dict) else None,
                         f"the {key} of a message") for key in ("role", "content")}
@@ -117,19 +117,19 @@ def _prompt(given, flags, chat: bool) -> Dict[str, Any]:
 
 def _adapter(entry, adapters: Adapters) -> Tuple[Adapter, float]:
     if isinstance(entry, list):
-        raise ValueError(f'adapter must be {_FORM}, not an array: several go into "adapters"')
+        raise ValueError(f'adapter must be {_FORM}, not an array; use "adapters" for several')
     if isinstance(entry, str):
         entry = {"name": entry}
     if not isinstance(entry, dict):
         raise ValueError(f"an adapter must be {_FORM}")
     for key in entry:
         if key not in ("name", "weight"):
-            raise ValueError(f'"{key}" is no key of an adapter: it must be {_FORM}')
+            raise ValueError(f'unknown key "{key}" of an adapter, which must be {_FORM}')
     if "name" not in entry:
-        raise ValueError(f'an adapter has no "name": it must be {_FORM}')
+        raise ValueError(f'an adapter lacks "name"; it must be {_FORM}')
     name = _text(entry["name"], "name")
     if name not in adapters:
-        raise ValueError(f'adapter "{name}": no --adapter has that name')
+        raise ValueError(f'adapter "{name}" is not given with --adapter')
     adapter, scale = adapters[name]
     return adapter, scale * _number(entry, "weight", -1e6, 1e6, 1.0)
 
@@ -137,7 +137,7 @@ def _adapter(entry, adapters: Adapters) -> Tuple[Adapter, float]:
 def adapters_of(given, adapters: Adapters) -> List[Tuple[Adapter, float]]:
     """Those the line names, each with its scale times the line's weight; none named: all."""
     if "adapter" in given and "adapters" in given:
-        raise ValueError('a line has either "adapter" or "adapters"')
+        raise ValueError('give "adapter" or "adapters", not both')
     if "adapter" in given:
         return [] if given["adapter"] is None else [_adapter(given["adapter"], adapters)]
     if "adapters" not in given:
@@ -172,7 +172,7 @@ def _service(given, flags) -> Dict[str, Any]:
     most = _integer(given, "max_tokens", _INT_MAX, flags.max_new_tokens)
     pooling = _optional_text(given, "pooling")
     if pooling not in (None, "mean", "last"):
-        raise ValueError(f'pooling: "{pooling}" is neither mean nor last')
+        raise ValueError(f'pooling is "{pooling}", must be mean or last')
     silent = _boolean(given, "no_answer", False) or pooling is not None
     return {"max_tokens": _integer(given, "max_new_tokens", _INT_MAX, most),
             "priority": _integer(given, "priority", 15, 8),
@@ -202,7 +202,7 @@ class Lines:
         schema, text = given.get("json_schema"), given.get("grammar")
         whole = _boolean(given, "json_object", False)
         if ("json_schema" in given) + ("grammar" in given) + whole > 1:
-            raise ValueError('a line has one of "json_schema", "grammar" and "json_object"')
+            raise ValueError('give one of "json_schema", "grammar" and "json_object"')
         if "grammar" in given:
             made = ("grammar", _text(text, "grammar"))
         elif "json_schema" in given:
@@ -225,7 +225,7 @@ class Lines:
         for key in given:
             if key not in _KEYS:
                 near = difflib.get_close_matches(key, _KEYS, 1)
-                raise ValueError(f'"{key}" is no key of a prompt' +
+                raise ValueError(f'unknown key "{key}" of a prompt' +
                                  (f'; did you mean "{near[0]}"?' if near else ""))
         return Request(**_prompt(given, self._flags, self._chat),
                        adapters=adapters_of(given, self._adapters),

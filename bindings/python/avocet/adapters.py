@@ -105,7 +105,7 @@ def _weighted(given):
     if not isinstance(given, tuple):
         return given, 1.0
     if len(given) != 2:
-        raise TypeError(f"an adapter with its weight is a pair, not {shown(given)}")
+        raise TypeError(f"an adapter with a weight must be a pair, not {shown(given)}")
     return given
 
 

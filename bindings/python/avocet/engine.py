@@ -222,7 +222,7 @@ class Engine(Owned):
     def _mine(self):
         with self._turn:
             if self._scheduler is not None:
-                raise ValueError("a Scheduler has this engine: close it first")
+                raise ValueError("a Scheduler uses this engine; close it first")
             yield
 
     @property
@@ -411,7 +411,7 @@ class Batch(Owned):
         count = self._scored.get(session.handle.pointer.value, 0)
         first = library.avo_batch_logits(self.handle, session.handle, 0) if count > 0 else None
         if not first:
-            raise LookupError("the session has no logits in the last step")
+            raise LookupError("the last step computed no logits of this session")
         size = count * self.engine._vocabulary
         memory = (ctypes.c_float * size).from_address(ctypes.addressof(first.contents))
         memory.owner = owner

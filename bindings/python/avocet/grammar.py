@@ -25,7 +25,7 @@ class Grammar(Owned):
                  schema: SchemaLike = None, trigger: Optional[str] = None):
         must_be(Model, model=model)
         if grammar is not None and schema is not None:
-            raise ValueError("a grammar or a schema, not both")
+            raise ValueError("give a grammar or a schema, not both")
         kind, text = _JSON, None
         if grammar is not None:
             kind, text = _GBNF, text_of("grammar", grammar)
@@ -52,6 +52,6 @@ def grammar_of(model: Model, grammar: GrammarLike, schema: SchemaLike) -> Option
         return None
     if isinstance(grammar, Grammar):
         if schema is not None:
-            raise ValueError("a grammar or a schema, not both")
+            raise ValueError("give a grammar or a schema, not both")
         return grammar
     return Grammar(model, grammar, schema=schema)

@@ -37,10 +37,10 @@ def messages_of(messages: Sequence[Mapping[str, str]]):
     array = (_abi.Message * len(messages))()
     for message, given in zip(array, messages):
         if not isinstance(given, Mapping):
-            raise TypeError(f"a message has a role and a content, not {shown(given)}")
+            raise TypeError(f"a message must have a role and a content, not {shown(given)}")
         for name in ("role", "content"):
             if name not in given:
-                raise ValueError(f'a message has no "{name}": {shown(given)}')
+                raise ValueError(f'a message lacks "{name}": {shown(given)}')
             setattr(message, name, text_of(f"the {name} of a message", given[name]))
     return array
 

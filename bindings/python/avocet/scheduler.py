@@ -137,7 +137,7 @@ class Answer:
         self._end()
 
     def _break(self, error: Exception) -> None:
-        self._outcome = AvocetError(f"an event was not understood: {error!r}", 0)
+        self._outcome = AvocetError(f"unknown event: {error!r}", 0)
         self._end()
 
     def _end(self) -> None:
@@ -162,7 +162,7 @@ class Answer:
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits for the end; raises where the request failed, TimeoutError when time is up."""
         if not self._done.wait(timeout):
-            raise TimeoutError("the request is not done")
+            raise TimeoutError("the request has not finished")
         if isinstance(self._outcome, AvocetError):
             raise self._outcome
         assert isinstance(self._outcome, Result)
@@ -227,7 +227,7 @@ class Scheduler(Owned):
         must_be(Engine, engine=engine)
         must_be(Registry, optional=True, registry=registry)
         if registry is not None and registry.model is not engine.model:
-            raise ValueError("the registry is another model's")
+            raise ValueError("the registry belongs to another model")
         parents = (engine,) if registry is None else (engine, registry)
         natives = natives_of(*parents)
         options = _abi.SchedulerOptions(
@@ -248,7 +248,7 @@ class Scheduler(Owned):
         handle = _abi.Handle()
         with engine._mine():
             if engine._open_children():
-                raise ValueError("the engine has open sessions or batches: close them first")
+                raise ValueError("the engine has open sessions or batches; close them first")
             call(library.avo_scheduler_open, natives[0], ctypes.byref(options),
                  ctypes.byref(handle))
             engine._scheduler = self
@@ -408,14 +408,14 @@ class Scheduler(Owned):
         that fails says. `normalise`: each of length 1."""
         import numpy
         if pooling not in ("mean", "last"):
-            raise ValueError(f"pooling is \"mean\" or \"last\", not {pooling!r}")
+            raise ValueError(f"pooling must be \"mean\" or \"last\", not {pooling!r}")
         one = _is_prompt(prompts)
         results = self.batch([prompts] if one else prompts, answer=False, pooling=pooling, **shared)
         for result in results:
             if isinstance(result, AvocetError):
                 raise result
             if result.embedding is None:
-                raise CancelledError("the request was ended before its prompt was computed")
+                raise CancelledError("the request ended before its prompt was computed")
         if not results:
             return numpy.zeros((0, self.engine.model.info.width), numpy.float32)
         rows = numpy.stack([result.embedding for result in results])
@@ -497,7 +497,7 @@ def _struct_of(request: Request):
         prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer)
     if not (request.pooling is None or isinstance(request.pooling, str)) or \
             request.pooling not in _POOLING:
-        raise ValueError(f"pooling is \"mean\" or \"last\", not {request.pooling!r}")
+        raise ValueError(f"pooling must be \"mean\" or \"last\", not {request.pooling!r}")
     struct.pooling = _POOLING[request.pooling]
     keep = [_set_prompt(struct, request), _set_adapters(struct, request.adapters)]
     texts = texts_of("stop", request.stop)
@@ -513,7 +513,7 @@ def _struct_of(request: Request):
 
 def _set_prompt(struct: _abi.Request, request: Request):
     if (request.prompt is None) == (request.messages is None):
-        raise ValueError("a request has either a prompt or messages")
+        raise ValueError("a request needs either a prompt or messages")
     if request.messages is not None:
         if len(items("messages", request.messages, "messages")) == 0:
             raise ValueError("messages must not be empty")
@@ -542,7 +542,7 @@ def _set_adapters(struct: _abi.Request, adapters):
     objects, held = uses_of([given for given in adapters if isinstance(first(given), Adapter)])
     names = names_of([given for given in adapters if isinstance(first(given), str)])
     if len(objects) + len(names) != len(adapters):
-        raise TypeError("an adapter is an Adapter, a name, or (either, weight)")
+        raise TypeError("an adapter must be an Adapter, a name, or (either, weight)")
     struct.adapters, struct.adapter_count = objects, len(objects)
     struct.named_adapters, struct.named_adapter_count = names, len(names)
     return objects, held, names

@@ -129,7 +129,8 @@ def interrupted(*arguments):
 def test_ctrl_c(model_path, tmp_path):
     status, text, errors = interrupted("run", model_path, "once", "-n", 1000000, "-c", 1000000,
                                        "--kv-type", "int8", "--ignore-eos", "-t", 1)
-    assert (status, errors) == (130, "avocet: --ctx 1000000: the model was made for 128 tokens\n")
+    assert (status, errors) == (
+        130, "avocet: --ctx is 1000000, but the model was trained for 128 tokens\n")
     assert text
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "once"}\n' * 100)

@@ -160,7 +160,7 @@ def test_the_default_fits_the_memory(model):
 def test_integers_do_not_wrap(model, engine):
     with engine.session() as session, engine.batch() as batch:
         for ids in ([2 ** 32 + 5], numpy.array([1, 2 ** 32 + 3]), numpy.array([1.5])):
-            with pytest.raises(ValueError, match="32 bits"):
+            with pytest.raises(ValueError, match="32-bit"):
                 batch.add(session, ids)
         with pytest.raises(ValueError, match="length"):
             session.truncate(2 ** 32)

@@ -186,9 +186,9 @@ def test_natives_are_freed(model_path):
 
 def test_one_scheduler_an_engine(engine):
     with avocet.Scheduler(engine):
-        with pytest.raises(ValueError, match="a Scheduler has"):
+        with pytest.raises(ValueError, match="a Scheduler uses"):
             avocet.Scheduler(engine)
-        with pytest.raises(ValueError, match="a Scheduler has"):
+        with pytest.raises(ValueError, match="a Scheduler uses"):
             engine.measure()
         handle, options = _abi.Handle(), _abi.SchedulerOptions()
         with pytest.raises(avocet.ArgumentError, match="a scheduler has the engine"):
@@ -224,7 +224,7 @@ def test_who_waits_for_an_engine_asks_again(engine):
         waiting.append(avocet.Scheduler(engine))
     thread.join(timeout=PATIENCE)
     assert not thread.is_alive()
-    assert isinstance(outcome[0], ValueError) and "a Scheduler has" in str(outcome[0])
+    assert isinstance(outcome[0], ValueError) and "a Scheduler uses" in str(outcome[0])
     waiting[0].close()
 
 
