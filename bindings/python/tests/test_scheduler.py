@@ -81,7 +81,8 @@ def test_closing_beside_other_calls(engine):
     for thread in threads:
         thread.join(timeout=PATIENCE)
         assert not thread.is_alive()
-    assert all(answer.result(timeout=PATIENCE).finish in ("cancelled", "length") for answer in answers)
+    assert all(answer.result(timeout=PATIENCE).finish in ("cancelled", "length")
+               for answer in answers)
     assert not scheduler._answers and len(ended) == 4
 
 
