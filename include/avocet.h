@@ -911,7 +911,7 @@ typedef struct avo_scheduler_options {
      * "static": prompts are computed beside decoding, by prefill_threads of the engine's threads.
      * "adaptive": the same where both kinds of work are there and a step with both would hold up
      * decoding, with a share of the threads that follows the load; else all threads do what there
-     * is. These two need an engine with two lanes. Answers are the same bytes. */
+     * is. These two need an engine with two streams. Answers are the same bytes. */
     const char *cores;
     uint32_t prefill_threads; /* static: of prompts, 0: half. adaptive: at most, 0: all but one */
 } avo_scheduler_options;

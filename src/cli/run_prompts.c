@@ -19,12 +19,12 @@
 #define FULL_SECONDS_MAX  0.05 /* between two tries */
 #define WATCH_SECONDS     0.1  /* between two looks at Ctrl-C */
 
-typedef struct prompt_job {
+typedef struct prompt_request {
     struct prompt_run *run;
     prompt_line line;
     run_record record;
     bool ended, printed;
-} prompt_job;
+} prompt_request;
 
 typedef struct prompt_run {
     const run_flags *flags;
@@ -35,7 +35,7 @@ typedef struct prompt_run {
     run_adapters adapters;
     avo_grammar *grammar; /* of the flags */
     buffer text;          /* the file */
-    prompt_job *job;
+    prompt_request *request;
     size_t count;
     pthread_mutex_t lock; /* what follows: the delivery thread, and who submits */
     size_t next;          /* to be printed, in order */
@@ -45,23 +45,23 @@ typedef struct prompt_run {
 
 /* ---- Answers ---- */
 
-static void write_head(json_writer *w, const prompt_job *job, size_t index) {
+static void write_head(json_writer *w, const prompt_request *request, size_t index) {
     json_object_begin(w);
     json_member_u64(w, "index", index);
-    json_member_u64(w, "line", job->line.number);
-    if (job->line.id.size > 0)
-        json_member_raw(w, "id", job->line.id);
+    json_member_u64(w, "line", request->line.number);
+    if (request->line.id.size > 0)
+        json_member_raw(w, "id", request->line.id);
 }
 
-static void write_error(json_writer *w, const prompt_job *job) {
+static void write_error(json_writer *w, const prompt_request *request) {
     char text[AVO_ERROR_TEXT_MAX + 32];
-    snprintf(text, sizeof(text), "line %zu: %s", job->line.number, job->line.error.text);
+    snprintf(text, sizeof(text), "line %zu: %s", request->line.number, request->line.error.text);
     json_member_string(w, "error", text);
 }
 
-static void write_result(json_writer *w, const prompt_job *job) {
-    const avo_result *result = &job->record.result;
-    run_write_answer(w, &job->record);
+static void write_result(json_writer *w, const prompt_request *request) {
+    const avo_result *result = &request->record.result;
+    run_write_answer(w, &request->record);
     json_member_u64(w, "reused_tokens", result->reused_tokens);
     json_member_u64(w, "preemptions", result->preemptions);
     json_member_object_begin(w, "timings");
@@ -71,83 +71,85 @@ static void write_result(json_writer *w, const prompt_job *job) {
     json_end(w);
 }
 
-static void print_job(prompt_run *run, size_t index) {
-    prompt_job *job = &run->job[index];
+static void print_request(prompt_run *run, size_t index) {
+    prompt_request *request = &run->request[index];
     cli_json line;
     json_writer *w = cli_json_begin(&line);
-    job->printed = true;
-    write_head(w, job, index);
-    if (job->line.error.status != AVO_OK)
-        write_error(w, job);
+    request->printed = true;
+    write_head(w, request, index);
+    if (request->line.error.status != AVO_OK)
+        write_error(w, request);
     else
-        write_result(w, job);
+        write_result(w, request);
     json_end(w);
     if (cli_json_end(&line) != AVO_OK)
         run->failure = AVO_ERROR_MEMORY;
-    run_record_free(&job->record); /* a long list of prompts shall not keep all answers */
-    run_record_init(&job->record);
+    run_record_free(&request->record); /* a long list of prompts shall not keep all answers */
+    run_record_init(&request->record);
 }
 
 /* What may be printed now. */
 static void print_ended(prompt_run *run) {
-    for (; run->next < run->count && run->job[run->next].ended; run->next++)
-        if (!run->job[run->next].printed)
-            print_job(run, run->next);
+    for (; run->next < run->count && run->request[run->next].ended; run->next++)
+        if (!run->request[run->next].printed)
+            print_request(run, run->next);
 }
 
-static avo_status print_token(const prompt_job *job, size_t index, const avo_token_event *event) {
+static avo_status print_token(const prompt_request *request, size_t index,
+                              const avo_token_event *event) {
     cli_json line;
     json_writer *w = cli_json_begin(&line);
-    write_head(w, job, index);
+    write_head(w, request, index);
     json_member_i64(w, "token", event->token);
     json_member_text(w, "text", (text_view){event->text, event->text_bytes});
     json_end(w);
     return cli_json_end(&line);
 }
 
-static bool on_job_token(prompt_job *job, const avo_token_event *event) {
-    prompt_run *run = job->run;
-    if (run_record_token(&job->record, event) != AVO_OK)
+static bool on_request_token(prompt_request *request, const avo_token_event *event) {
+    prompt_run *run = request->run;
+    if (run_record_token(&request->record, event) != AVO_OK)
         run->failure = AVO_ERROR_MEMORY;
-    if (run->flags->stream && print_token(job, (size_t)(job - run->job), event) != AVO_OK)
+    if (run->flags->stream &&
+        print_token(request, (size_t)(request - run->request), event) != AVO_OK)
         run->failure = AVO_ERROR_MEMORY;
     return run->failure == AVO_OK && !cli_interrupted() &&
            (!run->flags->stream || cli_output_works());
 }
 
-static void on_job_end(prompt_job *job, const avo_error *error) {
-    prompt_run *run = job->run;
+static void on_request_end(prompt_request *request, const avo_error *error) {
+    prompt_run *run = request->run;
     if (error != NULL) {
-        job->line.error = *error;
+        request->line.error = *error;
         run->failed++;
     }
-    job->ended = true;
+    request->ended = true;
     if (run->flags->stream)
-        print_job(run, (size_t)(job - run->job));
+        print_request(run, (size_t)(request - run->request));
     print_ended(run);
 }
 
 /* On the delivery thread. */
 static bool on_event(void *context, const avo_event *event) {
-    prompt_job *job = context;
+    prompt_request *request = context;
     bool more = true;
-    pthread_mutex_lock(&job->run->lock);
+    pthread_mutex_lock(&request->run->lock);
     if (event->kind == AVO_EVENT_TOKEN) {
-        more = on_job_token(job, event->token);
+        more = on_request_token(request, event->token);
     } else if (event->kind == AVO_EVENT_PROMPT) {
-        if (run_record_prompt(&job->record, event->token) != AVO_OK)
-            job->run->failure = AVO_ERROR_MEMORY;
-        more = job->run->failure == AVO_OK && !cli_interrupted();
+        if (run_record_prompt(&request->record, event->token) != AVO_OK)
+            request->run->failure = AVO_ERROR_MEMORY;
+        more = request->run->failure == AVO_OK && !cli_interrupted();
     } else {
         if (event->kind == AVO_EVENT_FINISHED) {
-            job->record.result = *event->result;
-            if (run_record_embedding(&job->record, event->result->embedding,
+            request->record.result = *event->result;
+            if (run_record_embedding(&request->record, event->result->embedding,
                                      event->result->embedding_width) != AVO_OK)
-                job->run->failure = AVO_ERROR_MEMORY;
+                request->run->failure = AVO_ERROR_MEMORY;
         }
-        on_job_end(job, event->error);
+        on_request_end(request, event->error);
     }
-    pthread_mutex_unlock(&job->run->lock);
+    pthread_mutex_unlock(&request->run->lock);
     return more;
 }
 
@@ -199,24 +201,24 @@ static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, a
     if (count == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "%s: no prompts in the file",
                            run->flags->prompts);
-    run->job = calloc(count, sizeof(*run->job));
-    if (run->job == NULL)
-        return status_no_memory(error, "the prompts", count * sizeof(*run->job));
+    run->request = calloc(count, sizeof(*run->request));
+    if (run->request == NULL)
+        return status_no_memory(error, "the prompts", count * sizeof(*run->request));
     rest = buffer_text(&run->text);
     number = 0;
     while (next_line(&rest, &number, &line)) {
-        prompt_job *job = &run->job[run->count++];
-        job->line.number = number;
-        run_record_init(&job->record);
-        prompt_line_read(&job->line, line, defaults);
-        job->run = run;
-        job->record.model = run->model;
-        job->record.adapters = &run->adapters;
-        job->record.wants_logprobs = job->line.sampling.top_logprobs > 0;
-        job->record.use_count = job->line.request.adapter_count;
-        memcpy(job->record.uses, job->line.uses, sizeof(job->record.uses));
-        job->ended = job->line.error.status != AVO_OK;
-        run->failed += job->ended;
+        prompt_request *request = &run->request[run->count++];
+        request->line.number = number;
+        run_record_init(&request->record);
+        prompt_line_read(&request->line, line, defaults);
+        request->run = run;
+        request->record.model = run->model;
+        request->record.adapters = &run->adapters;
+        request->record.wants_logprobs = request->line.sampling.top_logprobs > 0;
+        request->record.use_count = request->line.request.adapter_count;
+        memcpy(request->record.uses, request->line.uses, sizeof(request->record.uses));
+        request->ended = request->line.error.status != AVO_OK;
+        run->failed += request->ended;
     }
     return AVO_OK;
 }
@@ -247,13 +249,13 @@ static void pause_seconds(double seconds) {
 }
 
 /* A full scheduler is waited for; a request that is refused fails alone. */
-static void submit(prompt_run *run, prompt_job *job) {
-    job->line.request.on_event = on_event;
-    job->line.request.on_event_context = job;
+static void submit(prompt_run *run, prompt_request *request) {
+    request->line.request.on_event = on_event;
+    request->line.request.on_event_context = request;
     avo_error error = {0};
     avo_status status;
     double retry;
-    while ((status = avo_scheduler_submit(run->scheduler, &job->line.request, NULL, &retry,
+    while ((status = avo_scheduler_submit(run->scheduler, &request->line.request, NULL, &retry,
                                           &error)) == AVO_ERROR_FULL &&
            !cli_interrupted())
         pause_seconds(retry < FULL_SECONDS_MAX ? retry : FULL_SECONDS_MAX);
@@ -261,29 +263,29 @@ static void submit(prompt_run *run, prompt_job *job) {
         return;
     error.status = status;
     pthread_mutex_lock(&run->lock);
-    on_job_end(job, &error);
+    on_request_end(request, &error);
     pthread_mutex_unlock(&run->lock);
 }
 
 static avo_status answer_all(prompt_run *run, avo_error *error) {
     pthread_mutex_lock(&run->lock);
     for (size_t i = 0; i < run->count && run->flags->stream; i++)
-        if (run->job[i].ended)
-            print_job(run, i);
+        if (run->request[i].ended)
+            print_request(run, i);
     print_ended(run);
     pthread_mutex_unlock(&run->lock);
     for (size_t i = 0; i < run->count && !cli_interrupted(); i++)
-        if (run->job[i].line.error.status == AVO_OK)
-            submit(run, &run->job[i]);
+        if (run->request[i].line.error.status == AVO_OK)
+            submit(run, &run->request[i]);
     while (!cli_interrupted() && !avo_scheduler_drain(run->scheduler, WATCH_SECONDS))
         ;
     avo_status status = cli_trace_write(run->flags->trace, run->telemetry, CLI_TRACE_ALL, error);
     avo_scheduler_close(run->scheduler); /* whatever is left is cancelled, and told to be */
     run->scheduler = NULL;
     for (size_t i = 0; i < run->count; i++)
-        if (!run->job[i].ended) { /* Ctrl-C before it was submitted */
-            run->job[i].record.result.finish = AVO_FINISH_CANCELLED;
-            on_job_end(&run->job[i], NULL);
+        if (!run->request[i].ended) { /* Ctrl-C before it was submitted */
+            run->request[i].record.result.finish = AVO_FINISH_CANCELLED;
+            on_request_end(&run->request[i], NULL);
         }
     return status;
 }
@@ -314,7 +316,7 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     AVO_TRY(open_engine(run, error));
     AVO_TRY(answer_all(run, error));
     if (run->failure != AVO_OK)
-        return status_no_memory(error, "the answers", run->count * sizeof(prompt_job));
+        return status_no_memory(error, "the answers", run->count * sizeof(prompt_request));
     return AVO_OK;
 }
 
@@ -331,10 +333,10 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     avo_engine_close(run.engine);
     avo_telemetry_close(run.telemetry);
     for (size_t i = 0; i < run.count; i++) {
-        run_record_free(&run.job[i].record);
-        prompt_line_free(&run.job[i].line);
+        run_record_free(&run.request[i].record);
+        prompt_line_free(&run.request[i].line);
     }
-    free(run.job);
+    free(run.request);
     run_adapters_close(&run.adapters);
     avo_grammar_close(run.grammar);
     avo_model_close(run.model);

@@ -18,7 +18,7 @@ typedef struct generation {
     avo_batch *batch;
     sequence sequence;
     sequence_text text;
-    buffer text_room, stop_room;
+    buffer text_buffer, stop_buffer;
     char held[STOP_STRING_BYTES_MAX]; /* text that may become a stop string */
     size_t prompt_count; /* tokens of the request that are not part of the timeline already */
     uint64_t begin_ns, prefill_ns, first_ns;
@@ -247,12 +247,12 @@ static avo_status open_sequence(generation *g) {
                                 .request = &g->request,
                                 .sampling = &g->sampling,
                                 .context_max = ring ? UINT32_MAX : engine->plan.context_max,
-                                .text_room = &g->stop_room};
+                                .text_buffer = &g->stop_buffer};
     bool stops = g->request.stop_count > 0;
-    if (buffer_reserve(&g->text_room, SEQUENCE_TEXT_FIRST) != AVO_OK ||
-        (stops && buffer_reserve(&g->stop_room, SEQUENCE_TEXT_FIRST) != AVO_OK))
+    if (buffer_reserve(&g->text_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK ||
+        (stops && buffer_reserve(&g->stop_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK))
         return status_no_memory(g->error, "text", SEQUENCE_TEXT_FIRST);
-    sequence_text_open(&g->text, engine->model, &g->text_room, stops ? g->held : NULL);
+    sequence_text_open(&g->text, engine->model, &g->text_buffer, stops ? g->held : NULL);
     return sequence_open(&g->sequence, &options, g->error);
 }
 
@@ -277,8 +277,8 @@ static avo_status generation_run(generation *g) {
 
 static void generation_close(generation *g) {
     sequence_close(&g->sequence);
-    buffer_free(&g->text_room);
-    buffer_free(&g->stop_room);
+    buffer_free(&g->text_buffer);
+    buffer_free(&g->stop_buffer);
     id_list_free(&g->encoded);
     avo_batch_close(g->batch);
 }
@@ -303,8 +303,8 @@ avo_status avo_generate(avo_engine *engine, avo_session *session, const avo_requ
                     .begin_ns = clock_now_ns(),
                     .result = AVO_RESULT_INIT,
                     .error = error};
-    buffer_init(&g.text_room, engine->allocator, SEQUENCE_TEXT_MAX);
-    buffer_init(&g.stop_room, engine->allocator, SEQUENCE_TEXT_MAX);
+    buffer_init(&g.text_buffer, engine->allocator, SEQUENCE_TEXT_MAX);
+    buffer_init(&g.stop_buffer, engine->allocator, SEQUENCE_TEXT_MAX);
     id_list_init(&g.encoded, engine->allocator);
     float_mode mode;
     float_mode_enter(&mode);

@@ -154,18 +154,18 @@ static void keep_token(sequence *sequence, int32_t token) {
 /* Bytes of text that the token releases, and whether a stop string is complete. */
 static avo_status match_stops(sequence *sequence, int32_t token, bool ends, uint32_t *released,
                               bool *stopped, avo_error *error) {
-    buffer *room = sequence->options.text_room;
+    buffer *out = sequence->options.text_buffer;
     const char *text;
     size_t bytes = 0;
     *released = 0;
     *stopped = false;
     if (sequence->stops == NULL)
         return AVO_OK;
-    room->size = 0;
+    out->size = 0;
     if (!ends)
-        AVO_TRY(decode_stream_push(&sequence->stream, token, room, error));
+        AVO_TRY(decode_stream_push(&sequence->stream, token, out, error));
     AVO_TRY(
-        stop_matcher_push(sequence->stops, room->data, room->size, &text, &bytes, stopped, error));
+        stop_matcher_push(sequence->stops, out->data, out->size, &text, &bytes, stopped, error));
     *released = (uint32_t)bytes;
     return AVO_OK;
 }
@@ -258,8 +258,8 @@ void sequence_name_stop(const sequence *sequence, avo_result *result) {
 
 /* ---- Text ---- */
 
-void sequence_text_open(sequence_text *text, const avo_model *model, buffer *room, char *held) {
-    *text = (sequence_text){.exists = model->tokenizer != NULL, .room = room, .held = held};
+void sequence_text_open(sequence_text *text, const avo_model *model, buffer *out, char *held) {
+    *text = (sequence_text){.exists = model->tokenizer != NULL, .out = out, .held = held};
     if (!text->exists)
         return;
     decode_stream_init(&text->stream, model->tokenizer, false);
@@ -268,36 +268,36 @@ void sequence_text_open(sequence_text *text, const avo_model *model, buffer *roo
 
 avo_status sequence_text_push(sequence_text *text, int32_t token, bool ends, uint32_t released,
                               text_view *shown, avo_error *error) {
-    buffer *room = text->room;
-    room->size = 0;
-    if (text->held_bytes > 0 && buffer_append(room, text->held, text->held_bytes) != AVO_OK)
+    buffer *out = text->out;
+    out->size = 0;
+    if (text->held_bytes > 0 && buffer_append(out, text->held, text->held_bytes) != AVO_OK)
         return status_no_memory(error, "text held for a stop string", text->held_bytes);
     if (text->exists && !ends)
-        AVO_TRY(decode_stream_push(&text->stream, token, room, error));
-    *shown = buffer_text(room);
+        AVO_TRY(decode_stream_push(&text->stream, token, out, error));
+    *shown = buffer_text(out);
     if (text->held == NULL)
         return AVO_OK;
     /* Behind a complete stop string there may be more than fits, and none of it is shown. */
-    size_t rest = room->size - released;
+    size_t rest = out->size - released;
     text->held_bytes = rest <= STOP_STRING_BYTES_MAX ? rest : 0;
     if (text->held_bytes > 0)
-        memcpy(text->held, room->data + released, text->held_bytes);
+        memcpy(text->held, out->data + released, text->held_bytes);
     shown->size = released;
     return AVO_OK;
 }
 
 avo_status sequence_text_finish(sequence_text *text, stop_matcher *stops, avo_finish *finish,
                                 sequence_show show, void *context, avo_error *error) {
-    buffer *room = text->room;
+    buffer *out = text->out;
     bool stopped = false;
     if (*finish == AVO_FINISH_STOP_STRING || *finish == AVO_FINISH_CANCELLED)
         return AVO_OK;
-    room->size = 0;
+    out->size = 0;
     if (text->exists)
-        AVO_TRY(decode_stream_finish(&text->stream, room, error));
-    text_view shown = buffer_text(room);
+        AVO_TRY(decode_stream_finish(&text->stream, out, error));
+    text_view shown = buffer_text(out);
     if (stops != NULL)
-        AVO_TRY(stop_matcher_push(stops, room->data, room->size, &shown.data, &shown.size, &stopped,
+        AVO_TRY(stop_matcher_push(stops, out->data, out->size, &shown.data, &shown.size, &stopped,
                                   error));
     if (shown.size > 0)
         show(context, shown);

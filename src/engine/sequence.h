@@ -33,7 +33,7 @@ typedef struct sequence_options {
     const avo_sampling *sampling; /* likewise */
     uint32_t context_max;         /* tokens of the timeline; UINT32_MAX: no end, in ring mode */
     sampler_room *sampler_room;   /* shared by sequences of one thread; NULL: one of its own */
-    buffer *text_room; /* likewise, for text in which stop strings are looked for; reserved */
+    buffer *text_buffer; /* likewise, for text in which stop strings are looked for; reserved */
 } sequence_options;
 
 typedef struct sequence {
@@ -101,14 +101,14 @@ bool sequence_stops_at(const sequence *sequence, int32_t token);
 typedef struct sequence_text {
     bool exists; /* the model has a tokenizer */
     decode_stream stream;
-    buffer *room; /* the newest text; may be shared by texts of one thread */
-    char *held;   /* [STOP_STRING_BYTES_MAX] text that was not released; NULL: no stop strings */
+    buffer *out; /* the newest text; may be shared by texts of one thread */
+    char *held;  /* [STOP_STRING_BYTES_MAX] text that was not released; NULL: no stop strings */
     size_t held_bytes;
 } sequence_text;
 
-/* `room` has SEQUENCE_TEXT_MAX for its limit and SEQUENCE_TEXT_FIRST reserved, so that usual tokens
+/* `out` has SEQUENCE_TEXT_MAX for its limit and SEQUENCE_TEXT_FIRST reserved, so that usual tokens
  * allocate nothing. `held` is needed where there are stop strings. */
-void sequence_text_open(sequence_text *text, const avo_model *model, buffer *room, char *held);
+void sequence_text_open(sequence_text *text, const avo_model *model, buffer *out, char *held);
 
 /* Decodes a token (`ends`: sequence_stops_at) and gives what may be shown with it: `released` bytes
  * where there are stop strings, else all that is whole. Lives until the next call. */

@@ -25,15 +25,15 @@ static const char *check_request(const sched *sched, uint32_t index) {
     FAIL_IF(heap_has(&sched->by_due, index) !=
                 (deadline_of(request) != 0 && request->state != REQUEST_ENDING && !request->late),
             "the heap of deadlines is wrong");
-    FAIL_IF(request->late && !request_flies(sched, request), "a late request stays");
+    FAIL_IF(request->late && !request_in_flight(sched, request), "a late request stays");
     FAIL_IF((request->state == REQUEST_ENDING) && !request->cancelled,
             "a request ends without having been cancelled");
     if (request->state == REQUEST_RUNNING)
-        FAIL_IF(request->slot >= sched->options.running_max ||
-                    sched->slot[request->slot].request != index,
-                "a request and its slot do not know each other");
+        FAIL_IF(request->sequence >= sched->options.running_max ||
+                    sched->sequence[request->sequence].request != index,
+                "a request and its sequence do not know each other");
     else
-        FAIL_IF(request->computed != 0, "a request without a slot has something in memory");
+        FAIL_IF(request->computed != 0, "a request that does not run has something in memory");
     return NULL;
 }
 
@@ -132,29 +132,30 @@ static const char *check_pairs(const sched *sched) {
 }
 
 static const char *check_running(const sched *sched) {
-    uint32_t in_lanes = 0, flying = 0;
+    uint32_t in_groups = 0, prefill_in_flight = 0;
     for (uint32_t i = 0; i < sched->running_count; i++) {
-        const slot *slot = &sched->slot[sched->running[i]];
-        FAIL_IF(slot->request == NONE, "an empty slot runs");
-        const request *request = &sched->request[slot->request];
-        FAIL_IF(request->slot != sched->running[i], "a slot holds what is not its own");
-        flying += slot->flies;
+        const sequence *sequence = &sched->sequence[sched->running[i]];
+        FAIL_IF(sequence->request == NONE, "an empty sequence runs");
+        const request *request = &sched->request[sequence->request];
+        FAIL_IF(request->sequence != sched->running[i], "a sequence holds what is not its own");
+        prefill_in_flight += sequence->in_flight;
         if (i > 0)
-            FAIL_IF(
-                !rank_before(&sched->request[sched->slot[sched->running[i - 1]].request], request),
-                "running requests are not in order of rank");
-        FAIL_IF(sched->lane[slot->lane].adapter != request->given.adapter,
-                "a sequence is in another adapter's lane");
+            FAIL_IF(!rank_before(&sched->request[sched->sequence[sched->running[i - 1]].request],
+                                 request),
+                    "running requests are not in order of rank");
+        FAIL_IF(sched->group[sequence->group].adapter != request->given.adapter,
+                "a sequence is in another adapter's group");
     }
-    FAIL_IF((flying > 0) != sched->flying, "what flies is miscounted");
-    for (uint32_t l = sched->turn_first; l != NONE; l = sched->lane[l].next) {
+    FAIL_IF((prefill_in_flight > 0) != sched->prefill_in_flight,
+            "sequences in flight are miscounted");
+    for (uint32_t l = sched->group_first; l != NONE; l = sched->group[l].next) {
         uint32_t count = 0;
-        for (uint32_t s = sched->lane[l].first; s != NONE; s = sched->slot[s].next, count++)
-            FAIL_IF(sched->slot[s].lane != l, "a lane holds what is not its own");
-        FAIL_IF(count == 0 || count != sched->lane[l].sequences, "a lane is miscounted");
-        in_lanes += count;
+        for (uint32_t s = sched->group[l].first; s != NONE; s = sched->sequence[s].next, count++)
+            FAIL_IF(sched->sequence[s].group != l, "a group holds what is not its own");
+        FAIL_IF(count == 0 || count != sched->group[l].sequences, "a group is miscounted");
+        in_groups += count;
     }
-    FAIL_IF(in_lanes != sched->running_count, "lanes are miscounted");
+    FAIL_IF(in_groups != sched->running_count, "groups are miscounted");
     return NULL;
 }
 

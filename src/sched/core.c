@@ -57,8 +57,8 @@ static bool take_memory(sched *sched) {
     return (sched->request = arena_take_array(arena, requests, sizeof(request))) != NULL &&
            (sched->pair = arena_take_array(arena, pairs, sizeof(pair))) != NULL &&
            (sched->tenant = arena_take_array(arena, pairs, sizeof(tenant))) != NULL &&
-           (sched->slot = arena_take_array(arena, running, sizeof(slot))) != NULL &&
-           (sched->lane = arena_take_array(arena, running, sizeof(lane))) != NULL &&
+           (sched->sequence = arena_take_array(arena, running, sizeof(sequence))) != NULL &&
+           (sched->group = arena_take_array(arena, running, sizeof(group))) != NULL &&
            (sched->running = arena_take_array(arena, running, sizeof(uint32_t))) != NULL &&
            (sched->entries = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
            (sched->prompts = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
@@ -82,8 +82,8 @@ static void link_free(sched *sched) {
         sched->pair[i].next = sched->tenant[i].next = i + 1 < sched->pair_count ? i + 1 : NONE;
     }
     for (uint32_t i = 0; i < sched->options.running_max; i++) {
-        sched->slot[i].request = NONE;
-        sched->slot[i].next = sched->lane[i].next =
+        sched->sequence[i].request = NONE;
+        sched->sequence[i].next = sched->group[i].next =
             i + 1 < sched->options.running_max ? i + 1 : NONE;
     }
 }
@@ -102,8 +102,8 @@ avo_status sched_open(const sched_options *options, const sched_memory *memory,
                             .idle_first = NONE,
                             .idle_last = NONE,
                             .last_left = NONE,
-                            .turn_first = NONE,
-                            .turn_last = NONE,
+                            .group_first = NONE,
+                            .group_last = NONE,
                             .blocked_number = NEVER};
     for (int side = 0; side < SCHED_SIDES; side++)
         sched->cost[side] = options->cost;
@@ -224,7 +224,7 @@ avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_n
                                 .rank_ns = given->arrival_ns + given->priority * options->ageing_ns,
                                 .rank_class = options->ageing_ns == 0 ? given->priority : 0,
                                 .pair = pair,
-                                .slot = NONE};
+                                .sequence = NONE};
     keys_add(&sched->ids, given->id, 0, index);
     fairness_enter(sched, pair);
     queue_append(sched, index);

@@ -36,16 +36,16 @@
  * is bounded in requests and tokens; a full queue answers with the time after which trying again
  * makes sense.
  *
- * Two sides: where decoding and prompts have cores of their own, plans hold rows of one kind
- * (sched_plan_side), and one plan of prompts may be computed while plans of decoding come and go.
- * What it holds "flies": its requests are neither ended nor preempted before it has landed. Where a
- * page is wanted of one that flies, whoever wants it waits, and no other prompts fly until he has
- * had his turn.
+ * Two sides: where decoding and prompts have dedicated cores, a plan holds rows of one kind
+ * (sched_plan_side), and one prefill plan may be in flight while decode plans are made and done.
+ * Its requests are neither ended nor preempted before it is done. A decoding sequence that needs a
+ * page of one in flight waits, and no other prefill plan starts until it has the page.
  *
- * Costs: O(log n) for each submission and cancellation, n what waits. Admission, preemption and the
- * end of what runs are O(log n + running) each: the lane of an adapter is searched among those that
- * run, and ranks are kept in an array; admission also asks memory.begin, which looks up a prefix
- * page by page. A step is O(running) on top. docs/scheduler.md has the bounds and why they hold.
+ * Costs: submission and cancellation are O(log n), with n waiting requests. Admission, preemption
+ * and the end of a running request are O(log n + running): the adapter's group is searched among
+ * the running ones, and ranks are kept in an array; admission also calls memory.begin, which looks
+ * up a prefix page by page. A step is O(running) on top. docs/scheduler.md has the bounds and the
+ * proofs.
  */
 #ifndef AVO_SCHED_CORE_H
 #define AVO_SCHED_CORE_H
@@ -140,26 +140,27 @@ double sched_pace_retry(const sched_pace *pace, const sched_crowd *crowd, uint64
 
 /* ---- Memory and draft tokens, behind functions ---- */
 
-/* `slot` is the number of a running sequence, 0…running_max − 1. */
+/* Running sequences are numbered 0…running_max − 1; a number is used again when its sequence ends.
+ */
 typedef struct sched_memory {
     void *context;
     /* A sequence begins (again): returns how many leading tokens of its timeline (prompt and, after
      * preemption, what was generated) need not be computed. */
-    uint32_t (*begin)(void *context, uint32_t slot, uint64_t request);
+    uint32_t (*begin)(void *context, uint32_t sequence, uint64_t request);
     /* Room for `length` tokens; false: no pages. */
-    bool (*reserve)(void *context, uint32_t slot, uint32_t length);
-    /* The sequence leaves its slot; its pages are free (and may stay cached). */
-    void (*end)(void *context, uint32_t slot);
+    bool (*reserve)(void *context, uint32_t sequence, uint32_t length);
+    /* The sequence ends or is preempted; its pages are free (and may stay cached). */
+    void (*end)(void *context, uint32_t sequence);
     /* Pages that could be had now, and tokens per page. */
     uint32_t (*available)(void *context);
     uint32_t page_tokens;
     /* How many draft tokens there are for what comes behind the timeline of the sequence, which
      * decodes: at most `most`. Asked while a step is planned that has room for them; NULL: none. */
-    uint32_t (*drafts)(void *context, uint32_t slot, uint32_t most);
+    uint32_t (*drafts)(void *context, uint32_t sequence, uint32_t most);
 } sched_memory;
 
 typedef struct sched_options {
-    uint32_t running_max;        /* sequences with a slot */
+    uint32_t running_max;        /* sequences */
     uint32_t rows_max;           /* of a step; at least running_max */
     uint32_t logits_max;         /* rows of a step that are drawn from; 0: no limit of its own */
     uint32_t drafts_max;         /* draft tokens of a sequence in one step; 0: none */
@@ -228,7 +229,7 @@ bool sched_cancel(sched *sched, uint64_t id);
 
 typedef struct sched_entry {
     uint64_t request;
-    uint32_t slot;
+    uint32_t sequence;
     uint32_t first, rows; /* of the request's timeline: what is computed now */
     uint32_t drafts;      /* of these rows, the last ones: behind the timeline, to be verified */
     bool draws;           /* the last row before the drafts gives the next token */
@@ -240,8 +241,7 @@ typedef struct sched_end {
 } sched_end;
 
 /* What to do now. Arrays live until the next plan, those of sched_step_done until its next call.
- * Slots of preempted and ended requests have been given back through memory.end before this
- * returns. */
+ * memory.end has been called for preempted and ended requests before this returns. */
 typedef struct sched_plan {
     sched_side side;
     const sched_entry *entries; /* entries of one adapter stand together */
@@ -257,17 +257,17 @@ typedef struct sched_plan {
 /* A plan with entries must be done (sched_step_done) before the next one is asked for; requests may
  * come and be cancelled meanwhile. A plan without entries while something waits: there is nothing
  * to do before something arrives, or pages that others hold come free.
- * Of one side: a plan of SCHED_PREFILL may be on its way, its entries valid, while plans
+ * Of one side: a plan of SCHED_PREFILL may be in flight, its entries valid, while plans
  * of SCHED_DECODE are made and done; else nothing may be. Requests are admitted by plans that hold
  * prompts. */
 void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan);
 
-/* What there is to compute now, besides what flies. */
+/* What there is to compute now, besides a prefill plan in flight. */
 typedef struct sched_demand {
     uint32_t decoding;    /* sequences that would decode */
     uint32_t prompts;     /* running ones with rows of a prompt before them */
-    uint64_t prompt_rows; /* of these, and of the first that waits where a slot is free */
-    uint32_t waiting;     /* and could have a slot */
+    uint64_t prompt_rows; /* of these, and of the first that waits where one more may run */
+    uint32_t waiting;     /* and could run */
 } sched_demand;
 sched_demand sched_demands(const sched *sched);
 /* What came of an entry. A request that has reached new_tokens_max ends by itself. */

@@ -4,7 +4,7 @@
  *   queue.c      who waits, in which order
  *   fairness.c   pairs, tenants, counters
  *   deadline.c   when a request must have begun, when it must have ended, when to try again
- *   running.c    slots, lanes (running adapters), preemption
+ *   running.c    running sequences, groups of them by adapter, preemption
  *   plan.c       the step
  *   cost.c       what a step costs
  *   check.c      all invariants
@@ -24,7 +24,7 @@ typedef enum request_state {
     REQUEST_FREE,
     REQUEST_WAITING,   /* in the queue of its pair and class */
     REQUEST_PREEMPTED, /* in the heap of those that will be computed again */
-    REQUEST_RUNNING,   /* has a slot */
+    REQUEST_RUNNING,   /* is one of the running sequences */
     REQUEST_ENDING     /* cancelled while it waited; the next plan says so */
 } request_state;
 
@@ -36,12 +36,12 @@ typedef struct request {
     uint64_t rank_ns;        /* arrival + priority × ageing */
     uint32_t rank_class;     /* before it: the priority where nothing ages, else 0 */
     uint64_t due_ns;         /* key of the heap of deadlines */
-    uint32_t pair, slot;     /* slot: only of running ones */
+    uint32_t pair, sequence; /* sequence: only of running ones */
     uint32_t next, previous; /* in a queue, in the list of endings, in the list of free ones */
     uint32_t generated;
     uint32_t computed; /* leading positions that are in memory */
     uint32_t seen;     /* positions that were computed or reused at least once */
-    bool late;         /* a deadline has passed while it flies: not in the heap of deadlines */
+    bool late;         /* a deadline passed while it was in flight: not in the heap of deadlines */
     uint32_t charged;  /* positions that its pair has paid for: the prompt when it begins, then row
                           by  row; nothing twice */
 } request;
@@ -73,26 +73,26 @@ typedef struct tenant {
     uint32_t next;   /* among free ones */
 } tenant;
 
-/* Running sequences of one adapter. Lanes that wait for their turn stand in a list, the one that
- * was served longest ago first. */
-typedef struct lane {
+/* Running sequences of one adapter. Groups are listed in the order in which they were last served,
+ * the one that has waited longest first. */
+typedef struct group {
     uint64_t adapter;
     uint32_t units;          /* adapters that it is */
-    uint32_t sequences;      /* 0: this lane is free */
-    uint32_t first;          /* slot; the others by `next` */
-    uint32_t next, previous; /* lanes by turn; next: among free ones */
+    uint32_t sequences;      /* 0: this group is free */
+    uint32_t first;          /* sequence; the others by `next` */
+    uint32_t next, previous; /* in that list; next: among free ones */
     uint64_t chosen_step;    /* the last step it was chosen for */
     uint64_t served_step;    /* the last step in which it had a row */
-} lane;
+} group;
 
-typedef struct slot {
+typedef struct sequence {
     uint32_t request; /* NONE: free */
-    uint32_t lane;
-    uint32_t next, previous; /* in the lane; next: among free ones */
+    uint32_t group;
+    uint32_t next, previous; /* in the group; next: among free ones */
     uint32_t rows;           /* of the step that is planned */
     uint32_t drafts;         /* of these */
-    bool flies;              /* it is in a plan of prompts that is being computed */
-} slot;
+    bool in_flight;          /* it is in a plan of prompts that is being computed */
+} sequence;
 
 struct sched {
     const avo_allocator *allocator;
@@ -102,10 +102,11 @@ struct sched {
     sched_counts counts;
     uint64_t now_ns;
     uint64_t step;
-    uint64_t numbers; /* given so far */
-    bool in_step;     /* a plan of both sides or of decoding is being computed */
-    bool flying;      /* one of prompts is */
-    bool grounded;    /* no prompts fly: somebody waits for pages of one that does, or did */
+    uint64_t numbers;       /* given so far */
+    bool in_step;           /* a plan of both sides or of decoding is being computed */
+    bool prefill_in_flight; /* one of prompts is */
+    bool prefill_blocked; /* no prefill plan may start: a decoding sequence waits for a page of one
+                             that is in flight, or was */
     sched_cost cost[SCHED_SIDES];
 
     request *request; /* [request_count] */
@@ -130,12 +131,12 @@ struct sched {
     heap preempted;     /* requests */
     heap by_due;        /* requests with deadlines */
 
-    slot *slot; /* [running_max] */
-    uint32_t slot_free;
-    uint32_t *running; /* [running_max] slots by rank */
+    sequence *sequence; /* [running_max] */
+    uint32_t sequence_free;
+    uint32_t *running; /* [running_max] sequences by rank */
     uint32_t running_count;
-    lane *lane; /* [running_max] */
-    uint32_t lane_free, turn_first, turn_last;
+    group *group; /* [running_max] */
+    uint32_t group_free, group_first, group_last;
 
     /* Admission that failed for want of pages: not tried again before there are more. */
     uint64_t blocked_number;
@@ -146,7 +147,7 @@ struct sched {
     uint32_t refused_lately; /* for their deadlines, since the last step */
 
     sched_entry *entries;     /* [running_max] */
-    sched_entry *prompts;     /* [running_max] of the plan that flies */
+    sched_entry *prompts;     /* [running_max] of the prefill plan in flight */
     sched_end *plan_ends;     /* [request_count] */
     sched_end *done_ends;     /* [running_max] */
     uint64_t *preempted_list; /* [running_max] */
@@ -164,8 +165,8 @@ static inline uint32_t request_pending(const request *request) {
     return request_known(request) - request->computed;
 }
 /* In a plan of prompts that is being computed. */
-static inline bool request_flies(const sched *sched, const request *request) {
-    return request->state == REQUEST_RUNNING && sched->slot[request->slot].flies;
+static inline bool request_in_flight(const sched *sched, const request *request) {
+    return request->state == REQUEST_RUNNING && sched->sequence[request->sequence].in_flight;
 }
 static inline bool rank_before(const request *a, const request *b) {
     if (a->rank_class != b->rank_class)
@@ -223,18 +224,18 @@ uint64_t deadline_retry_ns(const sched *sched, const sched_request *request);
 
 /* ---- running.c ---- */
 
-/* Gives it a slot if its whole timeline has pages. */
+/* Lets it run if its whole timeline has pages. */
 bool running_admit(sched *sched, uint32_t index);
-/* Its slot and pages are free afterwards. */
+/* It runs no more; its number and its pages are free afterwards. */
 void running_leave(sched *sched, uint32_t index);
 typedef enum reservation {
     RESERVED,
     PREEMPTED, /* it was itself the lowest */
-    LATER      /* the lowest flies: the next plan of decoding after it has landed will do */
+    LATER      /* the lowest is in flight: the first decode plan after that is done will do */
 } reservation;
-/* Room for `rows` more rows of it; takes pages from those of lower rank. */
+/* Pages for `rows` more rows of it; takes them from those of lower rank. */
 reservation running_reserve(sched *sched, uint32_t index, uint32_t rows);
-/* The lane was served: its turn comes again after all others. */
-void lane_served(sched *sched, uint32_t lane);
+/* The group was served: it is served again after all others. */
+void group_served(sched *sched, uint32_t group);
 
 #endif

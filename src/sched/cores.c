@@ -7,8 +7,9 @@
 /* A step of both sides may take this much longer than one of decoding beside prompts would: it
  * computes prompts as well. */
 #define TOGETHER 1.25
-/* Prompts fly while at most one for so many threads waits. Where more do, there is more work than
- * time, and steps of both sides do the most of it: they read the weights once. */
+/* A prefill step runs beside decoding while at most one prompt for so many threads waits. Where
+ * more do, there is more work than time, and steps of both sides do the most of it: they read the
+ * weights once. */
 #define THREADS_OF_PROMPT 4
 /* The part of the wanted time between tokens that a step of decoding beside prompts may take: steps
  * vary, and one may come between that holds rows of prompts. */

@@ -4,8 +4,8 @@
  *
  * static    prompts have `prompts` threads, decoding the others, whether there is work or not.
  * adaptive  where only one kind of work is there, all threads do it. Where both are, and the rows
- * of prompts are more than a step of decoding hides, prompts get a flight of their own: a chunk
- * that is computed beside steps of decoding. Decoding keeps as few threads as it needs to stay well
+ * of prompts are more than a step of decoding hides, prompts get steps of their own, computed
+ * beside steps of decoding. Decoding keeps as few threads as it needs to stay well
  * within the wanted time between tokens, by what its steps have taken lately; all others compute
  * prompts, since everybody's first token waits for these.
  */
@@ -24,7 +24,7 @@ typedef struct cores {
     cores_mode mode;
     uint32_t threads;
     uint32_t most;    /* threads that prompts may have: static, have */
-    uint32_t prompts; /* that the last flight had; the costs of both sides are those with as many */
+    uint32_t prompts; /* of the last prefill step; the costs of both sides are those with as many */
     uint64_t target_ns;
 } cores;
 
@@ -35,8 +35,8 @@ AVO_MUST_USE avo_status cores_open(cores *cores, cores_mode mode, uint32_t threa
 /* The costs of both sides, guessed from that of steps by all. */
 void cores_guess(const cores *cores, sched *sched);
 
-/* Threads for a flight of prompts that may begin now; 0: there shall be none, and the next step is
- * one of both sides by all threads. The sides' costs are brought to that number. */
+/* Threads for a prefill step that may start now beside decoding; 0: none shall, and the next step
+ * is one of both sides by all threads. The sides' costs are brought to that number. */
 uint32_t cores_choose(cores *cores, sched *sched);
 
 #endif

@@ -55,8 +55,8 @@ void deadline_expire(sched *sched) {
         if (index == HEAP_OUT || sched->request[index].due_ns > sched->now_ns)
             return;
         bool over = deadline_of(&sched->request[index]) <= sched->now_ns;
-        if (request_flies(sched, &sched->request[index])) {
-            sched->request[index].late = true; /* looked at again when it has landed */
+        if (request_in_flight(sched, &sched->request[index])) {
+            sched->request[index].late = true; /* checked again when the plan is done */
             heap_remove(&sched->by_due, index);
             continue;
         }

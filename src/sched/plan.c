@@ -16,58 +16,58 @@ typedef struct planning {
 
 /* ---- Lanes of the step ---- */
 
-static bool lane_chosen(const sched *sched, uint32_t lane) {
-    return sched->lane[lane].chosen_step == sched->step;
+static bool group_chosen(const sched *sched, uint32_t group) {
+    return sched->group[group].chosen_step == sched->step;
 }
 
-static bool lane_choose(sched *sched, uint32_t index, planning *planning) {
-    lane *lane = &sched->lane[index];
-    if (lane->chosen_step == sched->step)
+static bool group_choose(sched *sched, uint32_t index, planning *planning) {
+    group *group = &sched->group[index];
+    if (group->chosen_step == sched->step)
         return true;
     if (planning->units_left != UINT32_MAX) {
-        if (lane->units > planning->units_left)
+        if (group->units > planning->units_left)
             return false;
-        planning->units_left -= lane->units;
+        planning->units_left -= group->units;
     }
-    lane->chosen_step = sched->step;
+    group->chosen_step = sched->step;
     return true;
 }
 
 /* Whether a plan of this side may hold rows of it. */
-static bool slot_suits(const sched *sched, uint32_t number, sched_side side) {
-    const slot *slot = &sched->slot[number];
-    bool decodes = request_pending(&sched->request[slot->request]) == 1;
-    return !slot->flies && (side == SCHED_BOTH || decodes == (side == SCHED_DECODE));
+static bool sequence_suits(const sched *sched, uint32_t number, sched_side side) {
+    const sequence *sequence = &sched->sequence[number];
+    bool decodes = request_pending(&sched->request[sequence->request]) == 1;
+    return !sequence->in_flight && (side == SCHED_BOTH || decodes == (side == SCHED_DECODE));
 }
 
-/* The first lane from `lane` on in which somebody suits. */
-static uint32_t lane_that_suits(const sched *sched, uint32_t lane, sched_side side) {
-    for (; lane != NONE; lane = sched->lane[lane].next)
-        for (uint32_t s = sched->lane[lane].first; s != NONE; s = sched->slot[s].next)
-            if (slot_suits(sched, s, side))
-                return lane;
+/* The first group from `group` on with a sequence that suits. */
+static uint32_t group_that_suits(const sched *sched, uint32_t group, sched_side side) {
+    for (; group != NONE; group = sched->group[group].next)
+        for (uint32_t s = sched->group[group].first; s != NONE; s = sched->sequence[s].next)
+            if (sequence_suits(sched, s, side))
+                return group;
     return NONE;
 }
 
-/* In order of turns: the first always fits, so everybody's turn comes. Others may pass one that
+/* The group that has waited longest always fits, so none starves. Others may pass one that
  * does not fit any more; it has come closer to the front. */
-static void choose_lanes(sched *sched, planning *planning) {
-    for (uint32_t i = lane_that_suits(sched, sched->turn_first, planning->side); i != NONE;
-         i = lane_that_suits(sched, sched->lane[i].next, planning->side))
-        lane_choose(sched, i, planning);
+static void choose_groups(sched *sched, planning *planning) {
+    for (uint32_t i = group_that_suits(sched, sched->group_first, planning->side); i != NONE;
+         i = group_that_suits(sched, sched->group[i].next, planning->side))
+        group_choose(sched, i, planning);
 }
 
 /* ---- Rows ---- */
 
 static void give_rows(sched *sched, uint32_t number, uint32_t rows, planning *planning) {
-    slot *slot = &sched->slot[number];
-    const request *request = &sched->request[slot->request];
+    sequence *sequence = &sched->sequence[number];
+    const request *request = &sched->request[sequence->request];
     bool decode = rows == 1 && request_pending(request) == 1;
-    if (sched->lane[slot->lane].served_step != sched->step) {
-        lane_served(sched, slot->lane);
-        planning->load.adapters += sched->lane[slot->lane].units;
+    if (sched->group[sequence->group].served_step != sched->step) {
+        group_served(sched, sequence->group);
+        planning->load.adapters += sched->group[sequence->group].units;
     }
-    slot->rows = rows;
+    sequence->rows = rows;
     planning->rows_left -= rows;
     planning->logits += rows == request_pending(request);
     if (decode)
@@ -85,9 +85,9 @@ static void give_rows(sched *sched, uint32_t number, uint32_t rows, planning *pl
 static void plan_decode(sched *sched, planning *planning) {
     for (uint32_t i = 0; i < sched->running_count; i++) {
         uint32_t number = sched->running[i];
-        uint32_t index = sched->slot[number].request;
-        if (!slot_suits(sched, number, SCHED_DECODE) ||
-            !lane_chosen(sched, sched->slot[number].lane))
+        uint32_t index = sched->sequence[number].request;
+        if (!sequence_suits(sched, number, SCHED_DECODE) ||
+            !group_chosen(sched, sched->sequence[number].group))
             continue;
         reservation room = running_reserve(sched, index, 1);
         if (room == PREEMPTED)
@@ -156,36 +156,38 @@ static bool chunk_reserve(sched *sched, uint32_t index, uint32_t rows, const pla
     const request *request = &sched->request[index];
     if (planning->load.decode_rows == 0 && planning->load.prefill_rows == 0)
         return running_reserve(sched, index, rows) == RESERVED;
-    return sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows);
+    return sched->memory.reserve(sched->memory.context, request->sequence,
+                                 request->computed + rows);
 }
 
 static void plan_chunk(sched *sched, uint32_t number, planning *planning) {
-    slot *slot = &sched->slot[number];
-    const request *request = &sched->request[slot->request];
+    sequence *sequence = &sched->sequence[number];
+    const request *request = &sched->request[sequence->request];
     wish wish = {.context = request->computed,
                  .pending = request_pending(request),
                  .scored = request->given.scored};
-    if (sched->lane[slot->lane].served_step != sched->step)
-        wish.adapters = sched->lane[slot->lane].units;
+    if (sched->group[sequence->group].served_step != sched->step)
+        wish.adapters = sched->group[sequence->group].units;
     uint32_t rows = chunk_of(sched, planning, &wish, prefill_due(sched, planning));
-    if (rows == 0 || !chunk_reserve(sched, slot->request, rows, planning))
+    if (rows == 0 || !chunk_reserve(sched, sequence->request, rows, planning))
         return;
     give_rows(sched, number, rows, planning);
     planning->chunks = true;
 }
 
-/* First the lane whose turn it is, where lanes take turns; then by rank. Whoever is preempted on
- * the way stands behind the one that needed the pages. */
+/* First the group that has waited longest, where adapters_max makes groups take turns; then by
+ * rank. A sequence that is preempted meanwhile ranks behind the one that needed its pages. */
 static void plan_prefill(sched *sched, planning *planning) {
     uint32_t front = planning->units_left != UINT32_MAX
-                         ? lane_that_suits(sched, sched->turn_first, planning->side)
+                         ? group_that_suits(sched, sched->group_first, planning->side)
                          : NONE;
     for (int round = front == NONE ? 1 : 0; round < 2; round++)
         for (uint32_t i = 0; i < sched->running_count; i++) {
             uint32_t number = sched->running[i];
-            slot *slot = &sched->slot[number];
-            if (slot->rows > 0 || !lane_chosen(sched, slot->lane) ||
-                !slot_suits(sched, number, SCHED_PREFILL) || (round == 0 && slot->lane != front))
+            sequence *sequence = &sched->sequence[number];
+            if (sequence->rows > 0 || !group_chosen(sched, sequence->group) ||
+                !sequence_suits(sched, number, SCHED_PREFILL) ||
+                (round == 0 && sequence->group != front))
                 continue;
             planning->wanted = true;
             if (planning->rows_left > 0)
@@ -231,22 +233,22 @@ static bool may_join(const sched *sched, const planning *planning, const request
  * would be too much now, it comes first in the next step. */
 static bool row_fits(const sched *sched, const planning *planning, uint32_t number) {
     const sched_options *options = &sched->options;
-    const slot *slot = &sched->slot[number];
+    const sequence *sequence = &sched->sequence[number];
     sched_load more = planning->load;
     if (planning->side == SCHED_PREFILL)
         return false;
     if (more.decode_rows + more.prefill_rows == 0 || options->target_ns == 0)
         return true;
     more.decode_rows++;
-    more.context_tokens += sched->request[slot->request].computed + 1;
-    if (sched->lane[slot->lane].served_step != sched->step)
-        more.adapters += sched->lane[slot->lane].units;
+    more.context_tokens += sched->request[sequence->request].computed + 1;
+    if (sched->group[sequence->group].served_step != sched->step)
+        more.adapters += sched->group[sequence->group].units;
     return sched_cost_of(&sched->cost[planning->side], &more) <= (double)options->target_ns;
 }
 
-/* One whose adapter has no place in this step begins as well: its lane takes part in the turns. */
+/* One whose adapter has no place in this step begins as well: its group takes part in the turns. */
 static void plan_admission(sched *sched, planning *planning) {
-    while (sched->slot_free != NONE && planning->rows_left > 0 && sched->preempted_count == 0) {
+    while (sched->sequence_free != NONE && planning->rows_left > 0 && sched->preempted_count == 0) {
         uint32_t index = queue_best(sched);
         if (index == NONE)
             return;
@@ -256,12 +258,12 @@ static void plan_admission(sched *sched, planning *planning) {
                                                    : may_begin(sched, planning, request);
         if (!may || !running_admit(sched, index))
             return;
-        if (!lane_choose(sched, sched->slot[request->slot].lane, planning))
+        if (!group_choose(sched, sched->sequence[request->sequence].group, planning))
             continue;
         if (request_pending(request) > 1)
-            plan_chunk(sched, request->slot, planning);
-        else if (row_fits(sched, planning, request->slot))
-            give_rows(sched, request->slot, 1, planning); /* reserved by admission */
+            plan_chunk(sched, request->sequence, planning);
+        else if (row_fits(sched, planning, request->sequence))
+            give_rows(sched, request->sequence, 1, planning); /* reserved by admission */
     }
 }
 
@@ -305,9 +307,9 @@ static void plan_drafts(sched *sched, planning *planning) {
         return;
     for (uint32_t i = 0; i < sched->running_count; i++) {
         uint32_t number = sched->running[i];
-        slot *slot = &sched->slot[number];
-        const request *request = &sched->request[slot->request];
-        if (slot->rows != 1 || request_pending(request) != 1 || request->given.no_answer)
+        sequence *sequence = &sched->sequence[number];
+        const request *request = &sched->request[sequence->request];
+        if (sequence->rows != 1 || request_pending(request) != 1 || request->given.no_answer)
             continue;
         uint32_t most = drafts_that_fit(sched, planning, request);
         uint32_t count = most > 0 ? memory->drafts(memory->context, number, most) : 0;
@@ -315,8 +317,8 @@ static void plan_drafts(sched *sched, planning *planning) {
                !(drafts_have_time(sched, planning, request, count) &&
                  memory->reserve(memory->context, number, request->computed + 1 + count)))
             count--;
-        slot->drafts = count;
-        slot->rows += count;
+        sequence->drafts = count;
+        sequence->rows += count;
         planning->rows_left -= count;
         planning->logits += count;
         load_drafts(&planning->load, request, count);
@@ -342,18 +344,18 @@ static void charge(sched *sched, request *request, uint32_t rows) {
 
 static uint32_t write_entries(sched *sched, sched_side side, sched_entry *entries) {
     uint32_t count = 0;
-    for (uint32_t l = sched->turn_first; l != NONE; l = sched->lane[l].next) {
-        if (sched->lane[l].served_step != sched->step)
+    for (uint32_t l = sched->group_first; l != NONE; l = sched->group[l].next) {
+        if (sched->group[l].served_step != sched->step)
             continue;
-        for (uint32_t s = sched->lane[l].first; s != NONE; s = sched->slot[s].next) {
-            uint32_t rows = sched->slot[s].rows, drafts = sched->slot[s].drafts;
-            request *request = &sched->request[sched->slot[s].request];
+        for (uint32_t s = sched->group[l].first; s != NONE; s = sched->sequence[s].next) {
+            uint32_t rows = sched->sequence[s].rows, drafts = sched->sequence[s].drafts;
+            request *request = &sched->request[sched->sequence[s].request];
             if (rows == 0)
                 continue;
-            sched->slot[s].flies = side == SCHED_PREFILL;
-            sched->slot[s].rows = sched->slot[s].drafts = 0;
+            sched->sequence[s].in_flight = side == SCHED_PREFILL;
+            sched->sequence[s].rows = sched->sequence[s].drafts = 0;
             entries[count++] = (sched_entry){.request = request->given.id,
-                                             .slot = s,
+                                             .sequence = s,
                                              .first = request->computed,
                                              .rows = rows,
                                              .drafts = drafts,
@@ -377,7 +379,7 @@ static planning plan_running(sched *sched, sched_side side) {
                                      .units_left = sched->options.adapters_max > 0
                                                        ? sched->options.adapters_max
                                                        : UINT32_MAX};
-        choose_lanes(sched, &planning);
+        choose_groups(sched, &planning);
         if (side != SCHED_PREFILL)
             plan_decode(sched, &planning);
         if (side != SCHED_DECODE)
@@ -387,17 +389,17 @@ static planning plan_running(sched *sched, sched_side side) {
     return planning;
 }
 
-/* What flies ends when it has landed. */
+/* A request in flight ends when its plan is done. */
 static void plan_cancelled(sched *sched) {
     for (uint32_t i = sched->ending, next; i != NONE; i = next) {
         next = sched->request[i].next;
-        if (!request_flies(sched, &sched->request[i]))
+        if (!request_in_flight(sched, &sched->request[i]))
             plan_end(sched, i, SCHED_CANCELLED);
     }
 }
 
 void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan *plan) {
-    assert(!sched->in_step && (side == SCHED_DECODE || !sched->flying));
+    assert(!sched->in_step && (side == SCHED_DECODE || !sched->prefill_in_flight));
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
     sched->plan_end_count = sched->preempted_count = 0;
     plan_cancelled(sched);
@@ -405,10 +407,10 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
     queue_raise(sched);
     planning planning = {.side = side};
     if (side != SCHED_PREFILL)
-        sched->grounded = false;
-    if (side != SCHED_PREFILL || !sched->grounded)
+        sched->prefill_blocked = false;
+    if (side != SCHED_PREFILL || !sched->prefill_blocked)
         planning = plan_running(sched, side);
-    if (side != SCHED_DECODE && !sched->grounded)
+    if (side != SCHED_DECODE && !sched->prefill_blocked)
         plan_admission(sched, &planning);
     plan_drafts(sched, &planning);
     if (sched->counts.waiting == 0)
@@ -417,7 +419,7 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
         sched->prefill_skips = planning.wanted && !planning.chunks ? sched->prefill_skips + 1 : 0;
     sched_entry *entries = side == SCHED_PREFILL ? sched->prompts : sched->entries;
     uint32_t count = write_entries(sched, side, entries);
-    *(side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = count > 0;
+    *(side == SCHED_PREFILL ? &sched->prefill_in_flight : &sched->in_step) = count > 0;
     *plan = (sched_plan){.side = side,
                          .entries = entries,
                          .entry_count = count,
@@ -433,8 +435,8 @@ sched_demand sched_demands(const sched *sched) {
     sched_demand demand = {0};
     for (uint32_t i = 0; i < sched->running_count; i++) {
         uint32_t number = sched->running[i];
-        const request *request = &sched->request[sched->slot[number].request];
-        if (sched->slot[number].flies)
+        const request *request = &sched->request[sched->sequence[number].request];
+        if (sched->sequence[number].in_flight)
             continue;
         demand.decoding += request_pending(request) == 1;
         if (request_pending(request) == 1)
@@ -442,7 +444,7 @@ sched_demand sched_demands(const sched *sched) {
         demand.prompts++;
         demand.prompt_rows += request_pending(request);
     }
-    uint32_t first = sched->slot_free == NONE ? NONE : queue_best(sched);
+    uint32_t first = sched->sequence_free == NONE ? NONE : queue_best(sched);
     if (first != NONE) {
         uint32_t free = sched->options.running_max - sched->running_count;
         demand.waiting = sched->counts.waiting < free ? sched->counts.waiting : free;
@@ -455,7 +457,7 @@ sched_demand sched_demands(const sched *sched) {
  * if they had never been. */
 static bool entry_done(sched *sched, const sched_entry *entry, const sched_result *result,
                        sched_outcome *outcome) {
-    uint32_t index = sched->slot[entry->slot].request;
+    uint32_t index = sched->sequence[entry->sequence].request;
     request *request = &sched->request[index];
     uint32_t accepted = result->accepted, right = accepted > 0 ? accepted - 1 : 0;
     uint32_t end = entry->first + entry->rows - entry->drafts + right;
@@ -486,9 +488,9 @@ void sched_step_done(sched *sched, const sched_plan *plan, const sched_result *r
     sched->now_ns = now_ns > sched->now_ns ? now_ns : sched->now_ns;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
-        uint32_t index = sched->slot[entry->slot].request;
+        uint32_t index = sched->sequence[entry->sequence].request;
         sched_outcome outcome = SCHED_FINISHED;
-        sched->slot[entry->slot].flies = false;
+        sched->sequence[entry->sequence].in_flight = false;
         if (sched->request[index].late) {
             sched->request[index].late = false;
             deadline_watch(sched, index);
@@ -498,7 +500,7 @@ void sched_step_done(sched *sched, const sched_plan *plan, const sched_result *r
         sched->done_ends[count++] = (sched_end){entry->request, outcome};
         request_end(sched, index, outcome);
     }
-    *(plan->side == SCHED_PREFILL ? &sched->flying : &sched->in_step) = false;
+    *(plan->side == SCHED_PREFILL ? &sched->prefill_in_flight : &sched->in_step) = false;
     sched->steps_done += sched->steps_done < sched->options.trust_steps;
     sched->refused_lately = 0;
     *ends = sched->done_ends;

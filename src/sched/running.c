@@ -1,4 +1,4 @@
-/* Slots, the order of rank among them, lanes, and preemption.
+/* Running sequences: their order by rank, their groups by adapter, and preemption.
  *
  * Why this cannot go round for ever: a request keeps its rank for life, and pages are only ever
  * taken from the one of lowest rank. So the first of all running ones loses nothing; it alone fits
@@ -11,83 +11,84 @@
 
 /* ---- Lanes ---- */
 
-static void turn_unlink(sched *sched, uint32_t index) {
-    lane *lane = &sched->lane[index];
-    if (lane->previous == NONE)
-        sched->turn_first = lane->next;
+static void group_unlink(sched *sched, uint32_t index) {
+    group *group = &sched->group[index];
+    if (group->previous == NONE)
+        sched->group_first = group->next;
     else
-        sched->lane[lane->previous].next = lane->next;
-    if (lane->next == NONE)
-        sched->turn_last = lane->previous;
+        sched->group[group->previous].next = group->next;
+    if (group->next == NONE)
+        sched->group_last = group->previous;
     else
-        sched->lane[lane->next].previous = lane->previous;
+        sched->group[group->next].previous = group->previous;
 }
 
-static void turn_append(sched *sched, uint32_t index) {
-    lane *lane = &sched->lane[index];
-    lane->next = NONE;
-    lane->previous = sched->turn_last;
-    if (sched->turn_last == NONE)
-        sched->turn_first = index;
+static void group_append(sched *sched, uint32_t index) {
+    group *group = &sched->group[index];
+    group->next = NONE;
+    group->previous = sched->group_last;
+    if (sched->group_last == NONE)
+        sched->group_first = index;
     else
-        sched->lane[sched->turn_last].next = index;
-    sched->turn_last = index;
+        sched->group[sched->group_last].next = index;
+    sched->group_last = index;
 }
 
-void lane_served(sched *sched, uint32_t index) {
-    turn_unlink(sched, index);
-    turn_append(sched, index);
-    sched->lane[index].served_step = sched->step;
+void group_served(sched *sched, uint32_t index) {
+    group_unlink(sched, index);
+    group_append(sched, index);
+    sched->group[index].served_step = sched->step;
 }
 
-static uint32_t lane_of(sched *sched, const sched_request *given) {
-    for (uint32_t i = sched->turn_first; i != NONE; i = sched->lane[i].next)
-        if (sched->lane[i].adapter == given->adapter)
+static uint32_t group_of(sched *sched, const sched_request *given) {
+    for (uint32_t i = sched->group_first; i != NONE; i = sched->group[i].next)
+        if (sched->group[i].adapter == given->adapter)
             return i;
-    uint32_t index = sched->lane_free;
-    sched->lane_free = sched->lane[index].next;
-    sched->lane[index] = (lane){.adapter = given->adapter, .units = given->adapters, .first = NONE};
-    turn_append(sched, index);
+    uint32_t index = sched->group_free;
+    sched->group_free = sched->group[index].next;
+    sched->group[index] =
+        (group){.adapter = given->adapter, .units = given->adapters, .first = NONE};
+    group_append(sched, index);
     return index;
 }
 
-static void lane_join(sched *sched, uint32_t index, uint32_t number) {
-    lane *lane = &sched->lane[index];
-    slot *slot = &sched->slot[number];
-    slot->lane = index;
-    slot->previous = NONE;
-    slot->next = lane->first;
-    if (lane->first != NONE)
-        sched->slot[lane->first].previous = number;
-    lane->first = number;
-    lane->sequences++;
+static void group_join(sched *sched, uint32_t index, uint32_t number) {
+    group *group = &sched->group[index];
+    sequence *sequence = &sched->sequence[number];
+    sequence->group = index;
+    sequence->previous = NONE;
+    sequence->next = group->first;
+    if (group->first != NONE)
+        sched->sequence[group->first].previous = number;
+    group->first = number;
+    group->sequences++;
 }
 
-static void lane_part(sched *sched, uint32_t number) {
-    slot *slot = &sched->slot[number];
-    uint32_t index = slot->lane;
-    lane *lane = &sched->lane[index];
-    if (slot->previous == NONE)
-        lane->first = slot->next;
+static void group_leave(sched *sched, uint32_t number) {
+    sequence *sequence = &sched->sequence[number];
+    uint32_t index = sequence->group;
+    group *group = &sched->group[index];
+    if (sequence->previous == NONE)
+        group->first = sequence->next;
     else
-        sched->slot[slot->previous].next = slot->next;
-    if (slot->next != NONE)
-        sched->slot[slot->next].previous = slot->previous;
-    if (--lane->sequences == 0) {
-        turn_unlink(sched, index);
-        lane->next = sched->lane_free;
-        sched->lane_free = index;
+        sched->sequence[sequence->previous].next = sequence->next;
+    if (sequence->next != NONE)
+        sched->sequence[sequence->next].previous = sequence->previous;
+    if (--group->sequences == 0) {
+        group_unlink(sched, index);
+        group->next = sched->group_free;
+        sched->group_free = index;
     }
 }
 
 /* ---- Slots ---- */
 
 static void order_insert(sched *sched, uint32_t number) {
-    const request *request = &sched->request[sched->slot[number].request];
+    const request *request = &sched->request[sched->sequence[number].request];
     uint32_t place = sched->running_count++;
     while (place > 0) {
         uint32_t before = sched->running[place - 1];
-        if (!rank_before(request, &sched->request[sched->slot[before].request]))
+        if (!rank_before(request, &sched->request[sched->sequence[before].request]))
             break;
         sched->running[place--] = before;
     }
@@ -122,7 +123,7 @@ static bool admit_pages(sched *sched, uint32_t number, uint32_t index, uint32_t 
 
 bool running_admit(sched *sched, uint32_t index) {
     request *request = &sched->request[index];
-    uint32_t number = sched->slot_free;
+    uint32_t number = sched->sequence_free;
     uint32_t available = sched->memory.available(sched->memory.context);
     if (sched->blocked_number == request->number && available <= sched->blocked_available &&
         sched->running_count > 0)
@@ -143,10 +144,10 @@ bool running_admit(sched *sched, uint32_t index) {
         sched->counts.waiting--;
         sched->counts.waiting_tokens -= request_tokens(request);
     }
-    sched->slot_free = sched->slot[number].next;
-    sched->slot[number] = (slot){.request = index};
+    sched->sequence_free = sched->sequence[number].next;
+    sched->sequence[number] = (sequence){.request = index};
     request->state = REQUEST_RUNNING;
-    request->slot = number;
+    request->sequence = number;
     request->computed = reused;
     uint32_t known_before = request->seen < reused ? request->seen : reused;
     sched->counts.reused_tokens += reused - known_before;
@@ -161,7 +162,7 @@ bool running_admit(sched *sched, uint32_t index) {
     if (request->charged < known)
         fairness_charge(sched, request->pair, known - request->charged);
     request->charged = known;
-    lane_join(sched, lane_of(sched, &request->given), number);
+    group_join(sched, group_of(sched, &request->given), number);
     order_insert(sched, number);
     sched->counts.running++;
     deadline_watch(sched, index);
@@ -170,14 +171,14 @@ bool running_admit(sched *sched, uint32_t index) {
 
 void running_leave(sched *sched, uint32_t index) {
     request *request = &sched->request[index];
-    uint32_t number = request->slot;
-    assert(!sched->slot[number].flies);
+    uint32_t number = request->sequence;
+    assert(!sched->sequence[number].in_flight);
     sched->memory.end(sched->memory.context, number);
     order_remove(sched, number);
-    lane_part(sched, number);
-    sched->slot[number] = (slot){.request = NONE, .next = sched->slot_free};
-    sched->slot_free = number;
-    request->slot = NONE;
+    group_leave(sched, number);
+    sched->sequence[number] = (sequence){.request = NONE, .next = sched->sequence_free};
+    sched->sequence_free = number;
+    request->sequence = NONE;
     request->computed = 0;
     sched->blocked_number = NEVER;
     sched->counts.running--;
@@ -196,11 +197,12 @@ static void preempt(sched *sched, uint32_t index) {
 
 reservation running_reserve(sched *sched, uint32_t index, uint32_t rows) {
     const request *request = &sched->request[index];
-    while (!sched->memory.reserve(sched->memory.context, request->slot, request->computed + rows)) {
-        const slot *lowest = &sched->slot[sched->running[sched->running_count - 1]];
+    while (!sched->memory.reserve(sched->memory.context, request->sequence,
+                                  request->computed + rows)) {
+        const sequence *lowest = &sched->sequence[sched->running[sched->running_count - 1]];
         uint32_t last = lowest->request;
-        if (lowest->flies) {
-            sched->grounded = true;
+        if (lowest->in_flight) {
+            sched->prefill_blocked = true;
             return LATER;
         }
         preempt(sched, last);

@@ -1,4 +1,5 @@
-/* The scheduler's driver: opening, closing, and the jobs that its threads hand to each other. */
+/* The scheduler's driver: opening, closing, and the requests that its threads hand to each other.
+ */
 #include "sched/scheduler_int.h"
 
 #include "base/clock.h"
@@ -7,88 +8,88 @@
 #include <stdio.h>
 #include <time.h>
 
-/* ---- Jobs and lists; the lock is held ---- */
+/* ---- Requests and lists; the lock is held ---- */
 
-job *jobs_find(avo_scheduler *s, uint64_t number) {
-    job *job = s->buckets[number % s->bucket_count];
-    while (job != NULL && job->number != number)
-        job = job->chain;
-    return job;
+request *requests_find(avo_scheduler *s, uint64_t number) {
+    request *request = s->buckets[number % s->bucket_count];
+    while (request != NULL && request->number != number)
+        request = request->chain;
+    return request;
 }
 
-void list_append(job_list *list, job *job) {
-    job->list = list;
-    job->next = NULL;
-    job->previous = list->last;
+void list_append(request_list *list, request *request) {
+    request->list = list;
+    request->next = NULL;
+    request->previous = list->last;
     if (list->last == NULL)
-        list->first = job;
+        list->first = request;
     else
-        list->last->next = job;
-    list->last = job;
+        list->last->next = request;
+    list->last = request;
 }
 
-void list_remove(job *job) {
-    job_list *list = job->list;
-    *(job->previous != NULL ? &job->previous->next : &list->first) = job->next;
-    *(job->next != NULL ? &job->next->previous : &list->last) = job->previous;
-    job->next = job->previous = NULL;
-    job->list = NULL;
+void list_remove(request *request) {
+    request_list *list = request->list;
+    *(request->previous != NULL ? &request->previous->next : &list->first) = request->next;
+    *(request->next != NULL ? &request->next->previous : &list->last) = request->previous;
+    request->next = request->previous = NULL;
+    request->list = NULL;
 }
 
-job *list_take(job_list *list) {
-    job *job = list->first;
-    if (job != NULL)
-        list_remove(job);
-    return job;
+request *list_take(request_list *list) {
+    request *request = list->first;
+    if (request != NULL)
+        list_remove(request);
+    return request;
 }
 
-void job_ready(job *job) {
-    avo_scheduler *s = job->scheduler;
-    if (job->ready)
+void request_ready(request *request) {
+    avo_scheduler *s = request->scheduler;
+    if (request->ready)
         return;
-    job->ready = true;
-    job->next_ready = NULL;
+    request->ready = true;
+    request->next_ready = NULL;
     if (s->ready_last == NULL)
-        s->ready_first = job;
+        s->ready_first = request;
     else
-        s->ready_last->next_ready = job;
-    s->ready_last = job;
+        s->ready_last->next_ready = request;
+    s->ready_last = request;
     pthread_cond_signal(&s->ready_cond);
 }
 
-void job_uncount(job *job) {
-    avo_scheduler *s = job->scheduler;
-    if (!job->counted)
+void request_uncount(request *request) {
+    avo_scheduler *s = request->scheduler;
+    if (!request->counted)
         return;
-    job->counted = false;
+    request->counted = false;
     s->waiting--;
-    s->waiting_tokens -= job->charge;
+    s->waiting_tokens -= request->charge;
     if (s->waiting == 0)
         s->pace.waited = false;
     pthread_cond_broadcast(&s->gone_cond);
 }
 
-static void count_end(avo_scheduler_info *info, const job *job) {
-    if (job->end == JOB_ENDS_FAILED)
+static void count_end(avo_scheduler_info *info, const request *request) {
+    if (request->end == ENDED_FAILED)
         info->failed++;
-    else if (job->end == JOB_ENDS_REFUSED)
+    else if (request->end == ENDED_REFUSED)
         info->refused++;
-    else if (job->finish == AVO_FINISH_CANCELLED)
+    else if (request->finish == AVO_FINISH_CANCELLED)
         info->cancelled++;
-    else if (job->finish == AVO_FINISH_DEADLINE)
+    else if (request->finish == AVO_FINISH_DEADLINE)
         info->expired++;
     else
         info->finished++;
 }
 
-void job_over(job *job, job_end end) {
-    job_uncount(job);
-    job->state = JOB_OVER;
-    job->end = end;
-    job->over_ns = clock_now_ns();
-    count_end(&job->scheduler->info, job);
-    note_over(job);
-    job_ready(job);
+void request_over(request *request, request_ending end) {
+    request_uncount(request);
+    request->state = REQUEST_OVER;
+    request->end = end;
+    request->over_ns = clock_now_ns();
+    count_end(&request->scheduler->info, request);
+    note_over(request);
+    request_ready(request);
 }
 
 void scheduler_count_pages(avo_scheduler *s) {
@@ -114,48 +115,48 @@ void scheduler_leave(avo_scheduler *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static uint64_t absolute_ns(const job *job, double seconds) {
-    return seconds > 0.0 ? job->submitted_ns + (uint64_t)(seconds * 1e9) : 0;
+static uint64_t absolute_ns(const request *request, double seconds) {
+    return seconds > 0.0 ? request->submitted_ns + (uint64_t)(seconds * 1e9) : 0;
 }
 
-uint64_t job_first_deadline_ns(const job *job) {
-    return absolute_ns(job, job->given.first_token_deadline);
+uint64_t request_first_deadline_ns(const request *request) {
+    return absolute_ns(request, request->given.first_token_deadline);
 }
 
-uint64_t job_deadline_ns(const job *job) {
-    return absolute_ns(job, job->given.deadline);
+uint64_t request_deadline_ns(const request *request) {
+    return absolute_ns(request, request->given.deadline);
 }
 
-uint64_t job_due_ns(const job *job) {
-    uint64_t first = job_first_deadline_ns(job), whole = job_deadline_ns(job);
+uint64_t request_due_ns(const request *request) {
+    uint64_t first = request_first_deadline_ns(request), whole = request_deadline_ns(request);
     return first == 0 || (whole > 0 && whole < first) ? whole : first;
 }
 
-bool job_late(const job *job) {
-    uint64_t due = job_due_ns(job);
+bool request_late(const request *request) {
+    uint64_t due = request_due_ns(request);
     return due > 0 && clock_now_ns() >= due;
 }
 
-void job_expire(job *job) {
-    job->finish = AVO_FINISH_DEADLINE;
-    job_over(job, JOB_ENDS_FINISHED);
+void request_expire(request *request) {
+    request->finish = AVO_FINISH_DEADLINE;
+    request_over(request, ENDED_FINISHED);
 }
 
-void job_forget_prompt(job *job) {
-    arena_free(&job->texts);
-    avo_value_close(job->chat.variables);
-    job->chat.variables = NULL;
+void request_forget_prompt(request *request) {
+    arena_free(&request->texts);
+    avo_value_close(request->chat.variables);
+    request->chat.variables = NULL;
 }
 
-void job_free(job *job) {
-    const avo_allocator *allocator = job->scheduler->allocator;
-    for (size_t i = 0; i < job->use_count; i++)
-        adapter_release(job->uses[i].adapter);
-    sequence_close(&job->sequence);
-    avo_grammar_close(job->given.grammar);
-    job_forget_prompt(job);
-    arena_free(&job->arena);
-    allocator_give(allocator, job, sizeof(*job));
+void request_free(request *request) {
+    const avo_allocator *allocator = request->scheduler->allocator;
+    for (size_t i = 0; i < request->use_count; i++)
+        adapter_release(request->uses[i].adapter);
+    sequence_close(&request->sequence);
+    avo_grammar_close(request->given.grammar);
+    request_forget_prompt(request);
+    arena_free(&request->arena);
+    allocator_give(allocator, request, sizeof(*request));
 }
 
 /* ---- Opening ---- */
@@ -277,7 +278,7 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
                           .apart = s->cores.mode == CORES_STATIC,
                           .trust_steps = SCHEDULER_TRUST_STEPS,
                           .cost = first_cost(s->engine_limits.model)};
-    sched_memory memory = slots_memory(s);
+    sched_memory memory = scheduler_memory(s);
     AVO_TRY(sched_open(&core, &memory, s->allocator, &s->core, error));
     cores_guess(&s->cores, s->core);
     return AVO_OK;
@@ -293,32 +294,32 @@ static uint32_t power_above(uint32_t count) {
 static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     uint32_t running = s->options.running_max;
     s->bucket_count = power_above(s->live_max);
-    s->buckets = allocator_take_array(s->allocator, s->bucket_count, sizeof(job *));
+    s->buckets = allocator_take_array(s->allocator, s->bucket_count, sizeof(request *));
     s->cancels = allocator_take_array(s->allocator, s->live_max, sizeof(uint64_t));
-    s->slots = allocator_take_array(s->allocator, running, sizeof(serve_slot));
-    if (s->buckets == NULL || s->cancels == NULL || s->slots == NULL ||
-        buffer_reserve(&s->stop_room, SEQUENCE_TEXT_FIRST) != AVO_OK ||
-        buffer_reserve(&s->text_room, SEQUENCE_TEXT_FIRST) != AVO_OK)
-        return status_no_memory(error, "the scheduler", s->live_max * sizeof(job *));
+    s->running = allocator_take_array(s->allocator, running, sizeof(running_request));
+    if (s->buckets == NULL || s->cancels == NULL || s->running == NULL ||
+        buffer_reserve(&s->stop_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK ||
+        buffer_reserve(&s->text_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK)
+        return status_no_memory(error, "the scheduler", s->live_max * sizeof(request *));
     return AVO_OK;
 }
 
-static avo_status open_lane(avo_scheduler *s, uint32_t number, avo_error *error) {
-    serve_lane *lane = &s->lane[number];
+static avo_status open_stream(avo_scheduler *s, uint32_t number, avo_error *error) {
+    serve_stream *stream = &s->stream[number];
     uint32_t running = s->options.running_max;
-    AVO_TRY(engine_batch_open(s->engine, number, &lane->batch, error));
-    lane->results = allocator_take_array(s->allocator, running, sizeof(sched_result));
-    lane->scored = allocator_take_array(s->allocator, running, sizeof(bool));
-    if (lane->results == NULL || lane->scored == NULL)
+    AVO_TRY(engine_batch_open(s->engine, number, &stream->batch, error));
+    stream->results = allocator_take_array(s->allocator, running, sizeof(sched_result));
+    stream->scored = allocator_take_array(s->allocator, running, sizeof(bool));
+    if (stream->results == NULL || stream->scored == NULL)
         return status_no_memory(error, "the scheduler", running * sizeof(sched_result));
     return AVO_OK;
 }
 
-static void close_lane(avo_scheduler *s, serve_lane *lane) {
+static void close_stream(avo_scheduler *s, serve_stream *stream) {
     uint32_t running = s->options.running_max;
-    avo_batch_close(lane->batch);
-    allocator_give(s->allocator, lane->results, running * sizeof(sched_result));
-    allocator_give(s->allocator, lane->scored, running * sizeof(bool));
+    avo_batch_close(stream->batch);
+    allocator_give(s->allocator, stream->results, running * sizeof(sched_result));
+    allocator_give(s->allocator, stream->scored, running * sizeof(bool));
 }
 
 /* No text of more bytes can have fewer tokens than the context takes. */
@@ -339,8 +340,8 @@ static avo_status open_parts(avo_scheduler *s, avo_error *error) {
     s->text_max = longest_text(s);
     AVO_TRY(open_arrays(s, error));
     for (uint32_t i = 0; i < (s->cores.mode == CORES_MIXED ? 1 : 2); i++)
-        AVO_TRY(open_lane(s, i, error));
-    AVO_TRY(sampler_room_open(s->engine_limits.vocabulary, s->allocator, &s->room, error));
+        AVO_TRY(open_stream(s, i, error));
+    AVO_TRY(sampler_room_open(s->engine_limits.vocabulary, s->allocator, &s->sampler_room, error));
     const tokenizer *tokenizer = s->engine_limits.model->tokenizer;
     if (tokenizer != NULL)
         AVO_TRY(encode_cache_open(tokenizer, SCHEDULER_ENCODINGS_BYTES, &s->encodings, error));
@@ -352,9 +353,9 @@ static avo_status open_threads(avo_scheduler *s, avo_error *error) {
     s->engine_started = pthread_create(&s->engine_thread, NULL, engine_main, s) == 0;
     s->delivery_started =
         s->engine_started && pthread_create(&s->delivery_thread, NULL, delivery_main, s) == 0;
-    s->flight_started = s->delivery_started && s->cores.mode != CORES_MIXED &&
-                        pthread_create(&s->flight_thread, NULL, flight_main, s) == 0;
-    bool good = s->delivery_started && (s->flight_started || s->cores.mode == CORES_MIXED);
+    s->prefill_started = s->delivery_started && s->cores.mode != CORES_MIXED &&
+                         pthread_create(&s->prefill_thread, NULL, prefill_main, s) == 0;
+    bool good = s->delivery_started && (s->prefill_started || s->cores.mode == CORES_MIXED);
     while (good && s->tokenizer_threads < s->options.tokenizer_threads) {
         good = pthread_create(&s->tokenizer_thread[s->tokenizer_threads], NULL, tokenizer_main,
                               s) == 0;
@@ -377,7 +378,7 @@ static void open_locks(avo_scheduler *s) {
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->pending_cond, NULL);
-    pthread_cond_init(&s->flight_cond, NULL);
+    pthread_cond_init(&s->prefill_cond, NULL);
     pthread_cond_init(&s->opening_cond, NULL);
     pthread_cond_init(&s->watch_cond, &monotonic);
     pthread_cond_init(&s->engine_cond, &monotonic);
@@ -401,8 +402,8 @@ avo_status avo_scheduler_open(avo_engine *engine, const avo_scheduler_options *o
     s->allocator = limits.allocator;
     s->info = (avo_scheduler_info)AVO_SCHEDULER_INFO_INIT;
     scheduler_count_pages(s);
-    buffer_init(&s->stop_room, s->allocator, SEQUENCE_TEXT_MAX);
-    buffer_init(&s->text_room, s->allocator, SEQUENCE_TEXT_MAX);
+    buffer_init(&s->stop_buffer, s->allocator, SEQUENCE_TEXT_MAX);
+    buffer_init(&s->text_buffer, s->allocator, SEQUENCE_TEXT_MAX);
     open_locks(s);
     avo_status status = plan_options(s, options, error);
     if (status == AVO_OK)
@@ -452,10 +453,10 @@ static void close_threads(avo_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     s->engine_done = true;
     pthread_cond_broadcast(&s->ready_cond);
-    pthread_cond_broadcast(&s->flight_cond);
+    pthread_cond_broadcast(&s->prefill_cond);
     pthread_mutex_unlock(&s->lock);
-    if (s->flight_started)
-        pthread_join(s->flight_thread, NULL);
+    if (s->prefill_started)
+        pthread_join(s->prefill_thread, NULL);
     if (s->delivery_started)
         pthread_join(s->delivery_thread, NULL);
 }
@@ -474,20 +475,20 @@ void avo_scheduler_close(avo_scheduler *s) {
     scheduler_telemetry_close(s);
     sched_close(s->core);
     give_threads(s);
-    close_lane(s, &s->lane[0]);
-    close_lane(s, &s->lane[1]);
+    close_stream(s, &s->stream[0]);
+    close_stream(s, &s->stream[1]);
     engine_leave(s->engine);
-    sampler_room_close(s->room);
+    sampler_room_close(s->sampler_room);
     encode_cache_close(s->encodings);
-    buffer_free(&s->stop_room);
-    buffer_free(&s->text_room);
+    buffer_free(&s->stop_buffer);
+    buffer_free(&s->text_buffer);
     uint32_t running = s->options.running_max;
-    allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(job *));
+    allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(request *));
     allocator_give(s->allocator, s->cancels, s->live_max * sizeof(uint64_t));
-    allocator_give(s->allocator, s->slots, running * sizeof(serve_slot));
+    allocator_give(s->allocator, s->running, running * sizeof(running_request));
     pthread_cond_destroy(&s->watch_cond);
     pthread_cond_destroy(&s->opening_cond);
-    pthread_cond_destroy(&s->flight_cond);
+    pthread_cond_destroy(&s->prefill_cond);
     pthread_cond_destroy(&s->gone_cond);
     pthread_cond_destroy(&s->ready_cond);
     pthread_cond_destroy(&s->engine_cond);

@@ -30,7 +30,7 @@ static avo_status submit_one(avo_scheduler *s, const submission *submission, avo
         return status;
     why.status = status;
     if (scheduler_submit_failed(s, submission, &why) != AVO_OK)
-        return status_no_memory(error, "a request", sizeof(job));
+        return status_no_memory(error, "a request", sizeof(request));
     return AVO_OK;
 }
 

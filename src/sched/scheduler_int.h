@@ -1,33 +1,32 @@
-/* Inside the scheduler's driver: threads, requests in flight (jobs), and who may touch what.
+/* Inside the scheduler's driver: its threads, its requests, and which thread may touch what.
  *
  *   caller ──submit──▶ pending ──tokenizer threads──▶ inbox ──engine thread──▶ ready ──delivery──▶
  * events            resumed ◀──opener threads──┘ parked
  *
- * A job is one request from submission to its last event. A few lists of jobs, one lock; nobody
- * holds it while working. Tokens do not travel through a queue: the engine thread appends them to
- * the job's own timeline, which has room for all there can be, and says how many there are. So a
- * slow listener delays deliveries but never the engine, and nothing is unbounded.
+ * A request lives from submission to its last event. There are a few lists of requests and one
+ * lock, which no thread holds while it works. Tokens do not travel through a queue: the engine
+ * thread appends them to the request's own timeline, which was allocated for as many as there can
+ * be, and publishes the count. So a slow listener delays deliveries but never the engine, and
+ * nothing is unbounded.
  *
- * Who writes a job's fields: submission before it is in a list; a tokenizer thread while it is
- * JOB_PREPARING; the engine thread while it is JOB_TAKEN; the delivery thread its own part; and
- * what is marked (lock) whoever holds the lock.
+ * Who writes a request's fields: submission before it is in a list; a tokenizer thread while it is
+ * REQUEST_PREPARING; the engine thread while it is REQUEST_TAKEN; the delivery thread its own part;
+ * fields marked "under the lock" any thread that holds it.
  *
  * Stop strings decide whether the next step has a row for the request, so the sequence matches them
- * on the engine thread: the answer ends with the very same token as in avo_generate, and no row is
+ * on the engine thread: the answer ends with the same token as in avo_generate, and no row is
  * computed in vain. That costs a fraction of a microsecond per token, and only where stop strings
  * were asked for. The sequence notes how many bytes of text each token releases; the delivery
  * thread decodes and shows that much.
  *
- * Nobody waits for an adapter that must be opened but those who asked for it: their jobs are parked
- * at the opening, which threads of their own do, and no thread has them meanwhile. So whatever is
- * pending or parked can end at once: cancelled by the caller, or late by the watch thread, which
- * sleeps until the next deadline.
+ * Only requests that name an adapter wait until it is opened: they are parked, opener threads open
+ * it, and no thread holds the requests meanwhile. So a pending or parked request can end at once:
+ * cancelled by the caller, or expired by the watch thread, which sleeps until the next deadline.
  *
- * Where prompts have cores of their own there is one thread more, which computes and does nothing
- * else: the engine thread plans a chunk of prompts, lays it into the batch of the engine's second
- * lane and lets it fly; it decodes meanwhile, and when the chunk has landed draws from it. So
- * sessions, pages, plans and draws stay the engine thread's alone, and a session that is handed
- * from one lane to the other is not even touched.
+ * Where prompts have dedicated cores, one more thread computes and does nothing else: the engine
+ * thread plans a chunk of prompts, fills the batch of the engine's second stream and starts it; it
+ * decodes meanwhile, and draws from the chunk when it is computed. So sessions, pages, plans and
+ * draws stay with the engine thread, and a session moves between streams without being touched.
  */
 #ifndef AVO_SCHED_SCHEDULER_INT_H
 #define AVO_SCHED_SCHEDULER_INT_H
@@ -48,10 +47,10 @@
 #define SCHEDULER_TOKENIZERS       2u /* one may be compiling a grammar */
 #define SCHEDULER_OPENERS          2u /* of adapters: one may be slow */
 #define SCHEDULER_OPENING_BUCKETS  256u
-#define SCHEDULER_WATCH_NS         1000000u /* deadlines of who waits are looked at this often */
+#define SCHEDULER_WATCH_NS         1000000u /* between two checks of deadlines */
 #define SCHEDULER_TOKENIZERS_MAX   64u
 #define SCHEDULER_ENCODINGS_BYTES  ((size_t)16 << 20)
-#define SCHEDULER_UNBORN_MAX       64u /* requests of batches that failed and were not told yet */
+#define SCHEDULER_REJECTED_MAX     64u /* requests of batches that were rejected and not told yet */
 #define SCHEDULER_BYTES_PER_TOKEN  4   /* of a text that is not tokenised yet */
 #define SCHEDULER_CHUNK_MIN        16u
 #define SCHEDULER_TOKEN_SECONDS    0.2
@@ -62,22 +61,22 @@
 /* Steps before anything is refused by what steps are thought to cost. */
 #define SCHEDULER_TRUST_STEPS 8
 
-typedef enum job_state {
-    JOB_PENDING,   /* waits for a tokenizer thread */
-    JOB_PREPARING, /* one has it */
-    JOB_PARKED,    /* waits for an adapter that is being opened */
-    JOB_INBOX,     /* waits for the engine thread */
-    JOB_TAKEN,     /* the engine thread has it */
-    JOB_OVER       /* only its last events are left */
-} job_state;
+typedef enum request_state {
+    REQUEST_PENDING,   /* waits for a tokenizer thread */
+    REQUEST_PREPARING, /* one has it */
+    REQUEST_PARKED,    /* waits for an adapter that is being opened */
+    REQUEST_INBOX,     /* waits for the engine thread */
+    REQUEST_TAKEN,     /* the engine thread has it */
+    REQUEST_OVER       /* only its last events are left */
+} request_state;
 
-typedef enum job_end { JOB_ENDS_FINISHED, JOB_ENDS_FAILED, JOB_ENDS_REFUSED } job_end;
+typedef enum request_ending { ENDED_FINISHED, ENDED_FAILED, ENDED_REFUSED } request_ending;
 
-typedef struct job_list {
-    struct job *first, *last;
-} job_list;
+typedef struct request_list {
+    struct request *first, *last;
+} request_list;
 
-typedef struct job {
+typedef struct request {
     avo_scheduler *scheduler;
     uint64_t number;
     size_t index; /* in a batch */
@@ -122,19 +121,19 @@ typedef struct job {
     avo_error error;
 
     /* Under the lock. */
-    job_state state;
+    request_state state;
     bool cancelled;
-    bool unborn;                 /* it had failed before it was one, and takes nobody's room */
-    bool counted;                /* among those that wait */
-    uint64_t charge;             /* tokens that it counts for there */
-    job_list *list;              /* that it is in: pending, resumed, an opening's, inbox; or NULL */
-    struct job *next, *previous; /* there */
-    struct job *next_ready;      /* among those with something to deliver */
-    bool ready;                  /* it is there */
-    struct job *chain;           /* of its number's bucket */
-    uint32_t produced;           /* tokens drawn and to be delivered */
-    uint32_t scored;             /* tokens of the prompt to be delivered */
-    job_end end;                 /* how, when JOB_OVER */
+    bool rejected;      /* at submission, in a batch: counts against no limit but its own */
+    bool counted;       /* among those that wait */
+    uint64_t charge;    /* tokens that it counts for there */
+    request_list *list; /* that it is in: pending, resumed, an opening's, inbox; or NULL */
+    struct request *next, *previous; /* there */
+    struct request *next_ready;      /* among those with something to deliver */
+    bool ready;                      /* it is there */
+    struct request *chain;           /* of its number's bucket */
+    uint32_t produced;               /* tokens drawn and to be delivered */
+    uint32_t scored;                 /* tokens of the prompt to be delivered */
+    request_ending end;              /* how, when REQUEST_OVER */
 
     /* Of the delivery thread. */
     sequence_text text;
@@ -143,12 +142,12 @@ typedef struct job {
     uint32_t delivered;
     bool unwanted;           /* the listener said so */
     avo_error deliver_error; /* what broke there */
-} job;
+} request;
 
 /* An adapter that somebody opens, and who waits for it. Those who come while it is being opened get
  * what the name means after that: it may have been replaced meanwhile. */
 typedef struct opening {
-    job_list jobs, late;
+    request_list requests, late;
     bool runs;             /* one of the threads has it; else it is in the queue */
     struct opening *next;  /* in the queue */
     struct opening *chain; /* of its bucket */
@@ -157,25 +156,27 @@ typedef struct opening {
 } opening;
 
 /* One running sequence. */
-typedef struct serve_slot {
-    job *job; /* NULL: free */
+typedef struct running_request {
+    request *request; /* NULL: free */
     avo_session *session;
-    bool broken; /* it could not begin; job->error says why */
-} serve_slot;
+    bool broken; /* it could not begin; request->error says why */
+} running_request;
 
-/* What a step is computed with: lane 0 by the engine thread, lane 1 while it flies. */
-typedef struct serve_lane {
-    avo_batch *batch;      /* NULL: there is no such lane */
+/* What a step is computed with: in stream 0 by the engine thread, in stream 1 by the prefill
+ * thread.
+ */
+typedef struct serve_stream {
+    avo_batch *batch;      /* NULL: there is no such stream */
     sched_result *results; /* [running_max] of a plan's entries */
     bool *scored;          /* [running_max] */
-    sched_plan plan;       /* lane 1: that flies */
-} serve_lane;
+    sched_plan plan;       /* stream 1: in flight */
+} serve_stream;
 
-typedef enum flight_state {
-    FLIGHT_NONE,
-    FLIGHT_COMPUTED, /* lane 1's thread computes */
-    FLIGHT_LANDED    /* and has done so */
-} flight_state;
+typedef enum prefill_state {
+    PREFILL_NONE,
+    PREFILL_COMPUTING, /* by its thread */
+    PREFILL_COMPUTED   /* to be finished by the engine thread */
+} prefill_state;
 
 struct avo_scheduler {
     avo_engine *engine;
@@ -188,16 +189,16 @@ struct avo_scheduler {
 
     pthread_mutex_t lock;
     pthread_cond_t pending_cond, engine_cond, ready_cond;
-    pthread_cond_t gone_cond;   /* a job has gone, or begun: room, or the end of a drain; or a call
-                                   has ended after closing began */
-    pthread_cond_t flight_cond; /* a flight begins, or no more will */
+    pthread_cond_t gone_cond;    /* a request has gone, or begun: room, or the end of a drain; or a
+                                    call   has ended after closing began */
+    pthread_cond_t prefill_cond; /* a prefill step starts, or none will any more */
     pthread_cond_t opening_cond, watch_cond;
-    pthread_t engine_thread, delivery_thread, flight_thread, watch_thread;
+    pthread_t engine_thread, delivery_thread, prefill_thread, watch_thread;
     pthread_t opener_thread[SCHEDULER_OPENERS];
     uint32_t opener_threads;
     pthread_t tokenizer_thread[SCHEDULER_TOKENIZERS_MAX];
     uint32_t tokenizer_threads;
-    bool engine_started, delivery_started, flight_started, watch_started;
+    bool engine_started, delivery_started, prefill_started, watch_started;
     encode_cache *encodings; /* NULL: the model has no tokenizer */
 
     /* Telemetry; all NULL where the engine has none. That of requests is written under the lock. */
@@ -207,20 +208,20 @@ struct avo_scheduler {
     uint32_t tokenizers_begun; /* under the lock: threads that have taken theirs */
 
     /* Under the lock. */
-    job_list pending, inbox;
-    job_list resumed; /* pending ones whose adapter is there now: they go first */
+    request_list pending, inbox;
+    request_list resumed; /* pending ones whose adapter is there now: they go first */
     opening *opening_first, *opening_last;              /* to be opened */
     opening *opening_bucket[SCHEDULER_OPENING_BUCKETS]; /* all of them by name */
-    uint64_t due_ns; /* no pending or parked job has a deadline before it; 0: none has one */
-    job *ready_first, *ready_last;
-    job **buckets; /* [bucket_count] by number */
+    uint64_t due_ns; /* no pending or parked request has a deadline before it; 0: none has one */
+    request *ready_first, *ready_last;
+    request **buckets; /* [bucket_count] by number */
     uint32_t bucket_count;
-    uint64_t *cancels; /* [live_max] numbers of taken jobs to cancel */
+    uint64_t *cancels; /* [live_max] numbers of taken requests to cancel */
     uint32_t cancel_count;
     uint64_t serial;
-    uint32_t live;    /* jobs */
-    uint32_t unborn;  /* of these, those that had failed before they were any */
-    uint32_t waiting; /* of these, those that were in no step yet */
+    uint32_t live;     /* requests */
+    uint32_t rejected; /* of these, rejected ones */
+    uint32_t waiting;  /* of these, those that were in no step yet */
     uint64_t waiting_tokens;
     uint32_t inside; /* calls of the interface that have not returned; closing waits for them */
     /* In this order: nothing new is taken, and all that lives ends; no call is inside any more, so
@@ -228,51 +229,51 @@ struct avo_scheduler {
     bool draining, closing, ending, tokenizers_done, openers_done, engine_done;
     avo_scheduler_info info;
     sched_pace pace; /* of first steps */
-    flight_state flight;
-    uint64_t flight_ns; /* that the last one took */
-    bool flight_failed; /* the device did; the batch\'s error says why */
+    prefill_state prefill;
+    uint64_t prefill_ns; /* that the last one took */
+    bool prefill_failed; /* the device did; the batch\'s error says why */
 
     /* Of the engine thread. */
     sched *core;
     cores cores;
-    serve_lane lane[2];
-    sampler_room *room;
-    buffer stop_room;  /* text in which stop strings are looked for */
-    serve_slot *slots; /* [running_max] */
-    bool flying;       /* a flight has begun and was not landed */
+    serve_stream stream[2];
+    sampler_room *sampler_room;
+    buffer stop_buffer;       /* text in which stop strings are looked for */
+    running_request *running; /* [running_max] */
+    bool prefill_in_flight;   /* a prefill step has started and is not finished */
     uint64_t steps, step_ns, busy_ns;
-    uint64_t flights, flights_ns;
+    uint64_t prefill_steps, prefill_steps_ns;
 
     /* Of the delivery thread. */
-    buffer text_room;
+    buffer text_buffer;
 };
 
-/* ---- scheduler.c: jobs and lists; the lock is held ---- */
+/* ---- scheduler.c: requests and lists; the lock is held ---- */
 
-job *jobs_find(avo_scheduler *s, uint64_t number);
-void list_append(job_list *list, job *job);
-job *list_take(job_list *list);
+request *requests_find(avo_scheduler *s, uint64_t number);
+void list_append(request_list *list, request *request);
+request *list_take(request_list *list);
 /* Out of the list that it is in. */
-void list_remove(job *job);
+void list_remove(request *request);
 /* The delivery thread shall look at it. */
-void job_ready(job *job);
+void request_ready(request *request);
 /* No more tokens will come. `end` and finish or error are the last event. */
-void job_over(job *job, job_end end);
+void request_over(request *request, request_ending end);
 /* It waits no longer. */
-void job_uncount(job *job);
+void request_uncount(request *request);
 /* A deadline has passed: its last event says so. */
-void job_expire(job *job);
+void request_expire(request *request);
 /* Its deadlines on the clock, 0: none; and whether one of them has passed before its first token.
  */
-uint64_t job_first_deadline_ns(const job *job);
-uint64_t job_deadline_ns(const job *job);
+uint64_t request_first_deadline_ns(const request *request);
+uint64_t request_deadline_ns(const request *request);
 /* The earlier of both; 0: none. */
-uint64_t job_due_ns(const job *job);
-bool job_late(const job *job);
+uint64_t request_due_ns(const request *request);
+bool request_late(const request *request);
 /* Without the lock: what the prompt was before it was tokenised. */
-void job_forget_prompt(job *job);
+void request_forget_prompt(request *request);
 /* Without the lock: gives everything back. */
-void job_free(job *job);
+void request_free(request *request);
 
 /* How the KV pool stands, into s->info. Only while nobody else uses the engine. */
 void scheduler_count_pages(avo_scheduler *s);
@@ -295,38 +296,38 @@ typedef struct submission {
     bool waits; /* for room, as long as there may be some */
 } submission;
 /* A prompt of `count` tokens, with one more for the answer where there is one, has its place. */
-AVO_MUST_USE avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer,
-                                         avo_error *error);
+AVO_MUST_USE avo_status request_check_length(const avo_scheduler *s, size_t count, bool no_answer,
+                                             avo_error *error);
 AVO_MUST_USE avo_status scheduler_submit(avo_scheduler *s, const submission *submission,
                                          uint64_t *number, double *retry_seconds, avo_error *error);
-/* A job that has failed already, so that its listener is told like all others: as cancelled where
- * there is no room because the scheduler is being closed. */
+/* A request that has failed already, so that its listener is told like all others: as cancelled
+ * where there is no room because the scheduler is being closed. */
 AVO_MUST_USE avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
                                                 const avo_error *why);
 
 /* ---- scheduler_score.c: what is wanted of a prompt, beside an answer ---- */
 
 /* Its rows are looked at: none may come from the prefix cache before it was. */
-bool job_looks(const job *job);
+bool request_looks(const request *request);
 /* Memory for what is wanted. */
-AVO_MUST_USE avo_status job_take_score_room(job *job, avo_error *error);
+AVO_MUST_USE avo_status request_allocate_scores(request *request, avo_error *error);
 /* Behind a step, and behind its draws: logprobs and hidden states of the entry's rows. */
-AVO_MUST_USE avo_status job_score(job *job, avo_batch *batch, const avo_session *session,
-                                  const sched_entry *entry);
+AVO_MUST_USE avo_status request_score(request *request, avo_batch *batch,
+                                      const avo_session *session, const sched_entry *entry);
 /* Tokens of the prompt that may be delivered. */
-uint32_t job_scored(const job *job);
+uint32_t request_scored(const request *request);
 
 /* ---- scheduler_openings.c: adapters that must be opened first; the lock is held ---- */
 
-/* The job waits until `name` was opened. */
-AVO_MUST_USE avo_status opening_park(job *job, const char *name, avo_error *error);
-/* A job that nobody works on ends at once: pending or parked. */
-bool job_waits(const job *job);
-void job_drop(job *job);
+/* The request waits until `name` was opened. */
+AVO_MUST_USE avo_status opening_park(request *request, const char *name, avo_error *error);
+/* A request that nobody works on ends at once: pending or parked. */
+bool request_waits(const request *request);
+void request_drop(request *request);
 /* Closing: those that are parked end. */
 void openings_cancel(avo_scheduler *s);
 /* It has begun to wait: its deadlines are watched until it is taken. */
-void job_watch(const job *job);
+void request_watch(const request *request);
 
 /* ---- Threads ---- */
 
@@ -335,40 +336,40 @@ void *engine_main(void *scheduler);
 void *delivery_main(void *scheduler);
 void *opener_main(void *scheduler);
 void *watch_main(void *scheduler);
-void *flight_main(void *scheduler);
+void *prefill_main(void *scheduler);
 
 /* ---- scheduler_engine.c: from a plan to tokens; on the engine thread ---- */
 
-/* Lays a plan into the lane's batch; false: there is nothing in it to compute. */
-bool step_build(avo_scheduler *s, serve_lane *lane, const sched_plan *plan, uint64_t now);
+/* Lays a plan into the stream's batch; false: there is nothing in it to compute. */
+bool step_build(avo_scheduler *s, serve_stream *stream, const sched_plan *plan, uint64_t now);
 /* It is computed: time is learned from, tokens are drawn, the core is told, then everybody else. */
 void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns);
-void step_draw(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+void step_draw(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
 /* After everybody has drawn: looking at rows takes the logits that draws need. */
-void step_score(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
-void step_done(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+void step_score(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
+void step_done(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
 /* A step that breaks takes those with it that were in it, and nobody else. */
-void step_fail(avo_scheduler *s, serve_lane *lane, const sched_plan *plan);
+void step_fail(avo_scheduler *s, serve_stream *stream, const sched_plan *plan);
 /* What a plan says besides its entries: who has ended, who was preempted. */
 void plan_publish(avo_scheduler *s, const sched_plan *plan);
 
-/* ---- scheduler_flight.c: prompts beside decoding; on the engine thread ---- */
+/* ---- scheduler_prefill.c: prompts beside decoding; on the engine thread ---- */
 
-/* Draws from a flight that has landed; begins the next one, where there shall be one. */
-void flight_turn(avo_scheduler *s);
-/* Which rows the next step of lane 0 holds; its threads are set. */
-sched_side flight_side(avo_scheduler *s);
+/* Finishes a prefill step that is computed; starts the next one, where there shall be one. */
+void prefill_advance(avo_scheduler *s);
+/* Which rows the next step of stream 0 holds; its threads are set. */
+sched_side prefill_side(avo_scheduler *s);
 
 /* ---- scheduler_telemetry.c; all of these do nothing where the engine has no telemetry ---- */
 
 AVO_MUST_USE avo_status scheduler_telemetry_open(avo_scheduler *s, avo_error *error);
 void scheduler_telemetry_close(avo_scheduler *s);
 /* By a tokenizer thread: the request has its tokens and adapters. */
-void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns);
+void note_tokenised(request *request, telemetry_track *track, uint64_t begin_ns);
 /* The lock is held: it is in its first step; it has drawn; it is over. */
-void note_begun(job *job);
-void note_token(job *job, uint64_t now);
-void note_over(job *job);
+void note_begun(request *request);
+void note_token(request *request, uint64_t now);
+void note_over(request *request);
 /* By the engine thread: what it did since `begin_ns`. */
 void note_stage(avo_scheduler *s, span_kind kind, uint64_t begin_ns, uint32_t tokens);
 /* By the delivery thread. */
@@ -376,12 +377,12 @@ void note_delivered(avo_scheduler *s, uint64_t number, uint64_t begin_ns, uint32
 /* Before s->info has these counts. */
 void note_rates(avo_scheduler *s, const sched_counts *counts);
 
-/* ---- scheduler_slots.c: memory for the core, and what each slot holds ---- */
+/* ---- scheduler_memory.c: memory for the core, and what each running holds ---- */
 
-sched_memory slots_memory(avo_scheduler *s);
+sched_memory scheduler_memory(avo_scheduler *s);
 /* Of the session that computes it. */
-avo_session_options slot_options(const job *job);
-/* What the slot's request draws with; failing, the slot is broken. */
-bool slot_prepare(serve_slot *slot);
+avo_session_options request_session_options(const request *request);
+/* What the running's request draws with; failing, the running is broken. */
+bool running_prepare(running_request *running);
 
 #endif

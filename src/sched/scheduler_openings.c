@@ -45,8 +45,8 @@ static void opening_free(avo_scheduler *s, opening *gone) {
     allocator_give(s->allocator, gone, gone->bytes);
 }
 
-avo_status opening_park(job *job, const char *name, avo_error *error) {
-    avo_scheduler *s = job->scheduler;
+avo_status opening_park(request *request, const char *name, avo_error *error) {
+    avo_scheduler *s = request->scheduler;
     opening **bucket = bucket_of(s, name), *found = *bucket;
     while (found != NULL && strcmp(found->name, name) != 0)
         found = found->chain;
@@ -60,34 +60,36 @@ avo_status opening_park(job *job, const char *name, avo_error *error) {
         *bucket = found;
         enqueue(s, found);
     }
-    job->state = JOB_PARKED;
-    list_append(found->runs ? &found->late : &found->jobs, job);
-    job_watch(job);
+    request->state = REQUEST_PARKED;
+    list_append(found->runs ? &found->late : &found->requests, request);
+    request_watch(request);
     return AVO_OK;
 }
 
 /* Those who waited when it began: they go on with it, or have failed with it. */
 static void serve(avo_scheduler *s, opening *opening, avo_adapter *adapter,
                   const avo_error *error) {
-    for (job *job = list_take(&opening->jobs); job != NULL; job = list_take(&opening->jobs)) {
+    for (request *request = list_take(&opening->requests); request != NULL;
+         request = list_take(&opening->requests)) {
         if (adapter == NULL) {
-            job->error = *error;
-            job_over(job, JOB_ENDS_FAILED);
+            request->error = *error;
+            request_over(request, ENDED_FAILED);
             continue;
         }
-        float weight = job->given.named_adapters[job->named_taken++].weight;
-        job->uses[job->use_count++] = (avo_adapter_use){adapter_share(adapter), weight};
-        job->state = JOB_PENDING;
-        list_append(&s->resumed, job);
+        float weight = request->given.named_adapters[request->named_taken++].weight;
+        request->uses[request->use_count++] = (avo_adapter_use){adapter_share(adapter), weight};
+        request->state = REQUEST_PENDING;
+        list_append(&s->resumed, request);
         pthread_cond_signal(&s->pending_cond);
     }
 }
 
 /* Those who came meanwhile are next; without any it is gone. */
 static void go_on(avo_scheduler *s, opening *opening) {
-    for (job *job = list_take(&opening->late); job != NULL; job = list_take(&opening->late))
-        list_append(&opening->jobs, job);
-    if (opening->jobs.first != NULL)
+    for (request *request = list_take(&opening->late); request != NULL;
+         request = list_take(&opening->late))
+        list_append(&opening->requests, request);
+    if (opening->requests.first != NULL)
         enqueue(s, opening);
     else
         opening_free(s, opening);
@@ -104,7 +106,7 @@ void *opener_main(void *context) {
             pthread_cond_wait(&s->opening_cond, &s->lock);
             continue;
         }
-        if (opening->jobs.first == NULL) { /* all of them have ended */
+        if (opening->requests.first == NULL) { /* all of them have ended */
             opening_free(s, opening);
             continue;
         }
@@ -127,39 +129,39 @@ void *opener_main(void *context) {
 
 /* ---- Ends of those that wait; the lock is held ---- */
 
-bool job_waits(const job *job) {
-    return job->state == JOB_PENDING || job->state == JOB_PARKED;
+bool request_waits(const request *request) {
+    return request->state == REQUEST_PENDING || request->state == REQUEST_PARKED;
 }
 
-void job_drop(job *job) {
-    list_remove(job);
-    job_over(job, JOB_ENDS_FINISHED);
+void request_drop(request *request) {
+    list_remove(request);
+    request_over(request, ENDED_FINISHED);
 }
 
-/* Calls `see` for every job that is pending or parked; it may drop it. */
-static void each_waiting(avo_scheduler *s, bool parked_only, void (*see)(job *job, void *context),
-                         void *context) {
-    job_list *own[] = {&s->pending, &s->resumed};
+/* Calls `see` for every request that is pending or parked; it may drop it. */
+static void each_waiting(avo_scheduler *s, bool parked_only,
+                         void (*see)(request *request, void *context), void *context) {
+    request_list *own[] = {&s->pending, &s->resumed};
     for (int i = 0; i < 2 && !parked_only; i++)
-        for (job *job = own[i]->first, *next; job != NULL; job = next) {
-            next = job->next;
-            see(job, context);
+        for (request *request = own[i]->first, *next; request != NULL; request = next) {
+            next = request->next;
+            see(request, context);
         }
     for (uint32_t i = 0; i < SCHEDULER_OPENING_BUCKETS; i++)
         for (opening *o = s->opening_bucket[i]; o != NULL; o = o->chain) {
-            job_list *lists[] = {&o->jobs, &o->late};
+            request_list *lists[] = {&o->requests, &o->late};
             for (int n = 0; n < 2; n++)
-                for (job *job = lists[n]->first, *next; job != NULL; job = next) {
-                    next = job->next;
-                    see(job, context);
+                for (request *request = lists[n]->first, *next; request != NULL; request = next) {
+                    next = request->next;
+                    see(request, context);
                 }
         }
 }
 
-static void cancel_parked(job *job, void *context) {
+static void cancel_parked(request *request, void *context) {
     (void)context;
-    job->finish = AVO_FINISH_CANCELLED;
-    job_drop(job);
+    request->finish = AVO_FINISH_CANCELLED;
+    request_drop(request);
 }
 
 void openings_cancel(avo_scheduler *s) {
@@ -168,9 +170,9 @@ void openings_cancel(avo_scheduler *s) {
 
 /* ---- Deadlines of those that wait ---- */
 
-void job_watch(const job *job) {
-    avo_scheduler *s = job->scheduler;
-    uint64_t due = job_due_ns(job);
+void request_watch(const request *request) {
+    avo_scheduler *s = request->scheduler;
+    uint64_t due = request_due_ns(request);
     if (due == 0 || (s->due_ns > 0 && s->due_ns <= due))
         return;
     s->due_ns = due;
@@ -181,14 +183,14 @@ typedef struct watch {
     uint64_t now_ns, next_ns; /* 0: no deadline is left */
 } watch;
 
-static void end_late(job *job, void *context) {
+static void end_late(request *request, void *context) {
     watch *watch = context;
-    uint64_t due = job_due_ns(job);
+    uint64_t due = request_due_ns(request);
     if (due == 0)
         return;
     if (due <= watch->now_ns) {
-        job->finish = AVO_FINISH_DEADLINE;
-        job_drop(job);
+        request->finish = AVO_FINISH_DEADLINE;
+        request_drop(request);
     } else if (watch->next_ns == 0 || due < watch->next_ns) {
         watch->next_ns = due;
     }

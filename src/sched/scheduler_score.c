@@ -9,38 +9,39 @@
 
 #include <math.h>
 
-bool job_looks(const job *job) {
-    return job->given.prompt_logprobs || job->given.pooling == AVO_POOLING_MEAN;
+bool request_looks(const request *request) {
+    return request->given.prompt_logprobs || request->given.pooling == AVO_POOLING_MEAN;
 }
 
-avo_status job_take_score_room(job *job, avo_error *error) {
-    size_t count = job->prompt_tokens;
-    size_t width = job->scheduler->engine_limits.model->view.width;
-    bool tops = job->given.prompt_logprobs && job->top_stride > 0;
-    bool pools = job->given.pooling != AVO_POOLING_NONE;
-    bool means = job->given.pooling == AVO_POOLING_MEAN;
-    arena *arena = &job->arena;
-    if (job->given.prompt_logprobs)
-        job->prompt_logprobs = arena_take_array(arena, count, sizeof(float));
+avo_status request_allocate_scores(request *request, avo_error *error) {
+    size_t count = request->prompt_tokens;
+    size_t width = request->scheduler->engine_limits.model->view.width;
+    bool tops = request->given.prompt_logprobs && request->top_stride > 0;
+    bool pools = request->given.pooling != AVO_POOLING_NONE;
+    bool means = request->given.pooling == AVO_POOLING_MEAN;
+    arena *arena = &request->arena;
+    if (request->given.prompt_logprobs)
+        request->prompt_logprobs = arena_take_array(arena, count, sizeof(float));
     if (tops)
-        job->prompt_tops = arena_take_array(arena, count * job->top_stride, sizeof(avo_logprob));
+        request->prompt_tops =
+            arena_take_array(arena, count * request->top_stride, sizeof(avo_logprob));
     if (means)
-        job->pooled = arena_take_array(arena, width, sizeof(double));
+        request->pooled = arena_take_array(arena, width, sizeof(double));
     if (pools)
-        job->embedding = arena_take_array(arena, width, sizeof(float));
-    if ((job->given.prompt_logprobs && job->prompt_logprobs == NULL) ||
-        (tops && job->prompt_tops == NULL) || (means && job->pooled == NULL) ||
-        (pools && job->embedding == NULL))
+        request->embedding = arena_take_array(arena, width, sizeof(float));
+    if ((request->given.prompt_logprobs && request->prompt_logprobs == NULL) ||
+        (tops && request->prompt_tops == NULL) || (means && request->pooled == NULL) ||
+        (pools && request->embedding == NULL))
         return status_no_memory(error, "what is wanted of a prompt", count * sizeof(float));
-    if (job->prompt_logprobs != NULL)
-        job->prompt_logprobs[0] = NAN; /* nothing stands before it */
+    if (request->prompt_logprobs != NULL)
+        request->prompt_logprobs[0] = NAN; /* nothing stands before it */
     return AVO_OK;
 }
 
-uint32_t job_scored(const job *job) {
-    if (job->prompt_logprobs == NULL || job->looked == 0)
+uint32_t request_scored(const request *request) {
+    if (request->prompt_logprobs == NULL || request->looked == 0)
         return 0;
-    return job->looked < job->prompt_tokens ? job->looked + 1 : job->prompt_tokens;
+    return request->looked < request->prompt_tokens ? request->looked + 1 : request->prompt_tokens;
 }
 
 /* Rows [from, to) of the prompt, which begins at row `from` − `first` of the step. */
@@ -51,59 +52,59 @@ typedef struct look {
 } look;
 
 /* The last row of a prompt has no token of it behind. */
-static avo_status look_logprobs(job *job, const look *look) {
-    uint32_t end = look->to < job->prompt_tokens ? look->to : job->prompt_tokens - 1;
+static avo_status look_logprobs(request *request, const look *look) {
+    uint32_t end = look->to < request->prompt_tokens ? look->to : request->prompt_tokens - 1;
     if (look->from >= end)
         return AVO_OK;
     size_t next = look->from + 1;
     avo_status status = avo_batch_score(
         look->batch, look->session, look->from - look->first, end - look->from,
-        job->timeline + next, job->prompt_tops == NULL ? 0 : job->top_stride,
-        job->prompt_logprobs + next,
-        job->prompt_tops == NULL ? NULL : job->prompt_tops + next * job->top_stride);
+        request->timeline + next, request->prompt_tops == NULL ? 0 : request->top_stride,
+        request->prompt_logprobs + next,
+        request->prompt_tops == NULL ? NULL : request->prompt_tops + next * request->top_stride);
     if (status != AVO_OK)
-        job->error = *avo_batch_error(look->batch);
+        request->error = *avo_batch_error(look->batch);
     return status;
 }
 
-static void look_mean(job *job, const look *look) {
-    size_t width = job->scheduler->engine_limits.model->view.width;
+static void look_mean(request *request, const look *look) {
+    size_t width = request->scheduler->engine_limits.model->view.width;
     uint32_t count = look->to - look->from;
     const float *hidden =
         avo_batch_hidden(look->batch, look->session, look->from - look->first, count);
     for (uint32_t row = 0; row < count; row++, hidden += width)
         for (size_t i = 0; i < width; i++)
-            job->pooled[i] += (double)hidden[i];
-    if (look->to < job->prompt_tokens)
+            request->pooled[i] += (double)hidden[i];
+    if (look->to < request->prompt_tokens)
         return;
     for (size_t i = 0; i < width; i++)
-        job->embedding[i] = (float)(job->pooled[i] / (double)job->prompt_tokens);
+        request->embedding[i] = (float)(request->pooled[i] / (double)request->prompt_tokens);
 }
 
-static void look_last(job *job, const look *look) {
-    size_t width = job->scheduler->engine_limits.model->view.width;
+static void look_last(request *request, const look *look) {
+    size_t width = request->scheduler->engine_limits.model->view.width;
     const float *hidden =
-        avo_batch_hidden(look->batch, look->session, job->prompt_tokens - 1 - look->first, 1);
+        avo_batch_hidden(look->batch, look->session, request->prompt_tokens - 1 - look->first, 1);
     for (size_t i = 0; i < width; i++)
-        job->embedding[i] = hidden[i];
+        request->embedding[i] = hidden[i];
 }
 
-avo_status job_score(job *job, avo_batch *batch, const avo_session *session,
-                     const sched_entry *entry) {
+avo_status request_score(request *request, avo_batch *batch, const avo_session *session,
+                         const sched_entry *entry) {
     uint32_t end = entry->first + entry->rows;
     look look = {.batch = batch,
                  .session = session,
                  .first = entry->first,
-                 .from = entry->first > job->looked ? entry->first : job->looked,
-                 .to = end < job->prompt_tokens ? end : job->prompt_tokens};
+                 .from = entry->first > request->looked ? entry->first : request->looked,
+                 .to = end < request->prompt_tokens ? end : request->prompt_tokens};
     if (look.from >= look.to)
         return AVO_OK;
-    if (job->pooled != NULL)
-        look_mean(job, &look);
-    else if (job->embedding != NULL && look.to == job->prompt_tokens)
-        look_last(job, &look);
-    if (job->prompt_logprobs != NULL)
-        AVO_TRY(look_logprobs(job, &look));
-    job->looked = look.to;
+    if (request->pooled != NULL)
+        look_mean(request, &look);
+    else if (request->embedding != NULL && look.to == request->prompt_tokens)
+        look_last(request, &look);
+    if (request->prompt_logprobs != NULL)
+        AVO_TRY(look_logprobs(request, &look));
+    request->looked = look.to;
     return AVO_OK;
 }

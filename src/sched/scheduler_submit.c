@@ -41,8 +41,8 @@ static avo_status check_bytes(const avo_scheduler *s, const avo_request *request
                        s->text_max, s->context);
 }
 
-avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer,
-                            avo_error *error) {
+avo_status request_check_length(const avo_scheduler *s, size_t count, bool no_answer,
+                                avo_error *error) {
     if (count < s->context || (no_answer && count == s->context))
         return AVO_OK;
     return status_fail(
@@ -53,7 +53,7 @@ avo_status job_check_length(const avo_scheduler *s, size_t count, bool no_answer
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
                                avo_error *error) {
     if (request->token_count > 0)
-        AVO_TRY(job_check_length(s, request->token_count, request->no_answer, error));
+        AVO_TRY(request_check_length(s, request->token_count, request->no_answer, error));
     for (size_t i = 0; i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
             return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
@@ -161,21 +161,21 @@ static double retry_after(const avo_scheduler *s, uint64_t charge) {
 }
 
 /* A request that is larger than everything that may wait is taken when nobody else waits. */
-static bool has_room(const avo_scheduler *s, uint64_t charge) {
+static bool has_capacity(const avo_scheduler *s, uint64_t charge) {
     const avo_scheduler_options *options = &s->options;
-    return s->waiting < options->waiting_max && s->live - s->unborn < s->live_max &&
+    return s->waiting < options->waiting_max && s->live - s->rejected < s->live_max &&
            (s->waiting == 0 || s->waiting_tokens + charge <= options->waiting_tokens_max);
 }
 
 /* The lock is held, and let go only to wait for room where that is wanted. */
-static avo_status take_room(avo_scheduler *s, uint64_t charge, bool waits, double *retry_seconds,
-                            avo_error *error) {
+static avo_status take_capacity(avo_scheduler *s, uint64_t charge, bool waits,
+                                double *retry_seconds, avo_error *error) {
     const avo_scheduler_options *options = &s->options;
-    while (waits && !has_room(s, charge) && !s->draining && !s->closing)
+    while (waits && !has_capacity(s, charge) && !s->draining && !s->closing)
         pthread_cond_wait(&s->gone_cond, &s->lock);
     if (s->draining || s->closing)
         return status_fail(error, AVO_ERROR_FULL, "the scheduler takes no more requests");
-    if (has_room(s, charge)) {
+    if (has_capacity(s, charge)) {
         s->live++;
         s->waiting++;
         s->waiting_tokens += charge;
@@ -214,144 +214,145 @@ static avo_status copy_items(arena *arena, const void *items, size_t count, size
     return AVO_OK;
 }
 
-static avo_status copy_prompt(job *job, const avo_request *request, avo_error *error) {
-    arena *arena = &job->texts;
-    AVO_TRY(copy_items(arena, request->tokens, request->token_count, sizeof(int32_t),
-                       (const void **)&job->given.tokens, error));
-    AVO_TRY(copy_text(arena, request->text, &job->given.text, error));
+static avo_status copy_prompt(request *request, const avo_request *given, avo_error *error) {
+    arena *arena = &request->texts;
+    AVO_TRY(copy_items(arena, given->tokens, given->token_count, sizeof(int32_t),
+                       (const void **)&request->given.tokens, error));
+    AVO_TRY(copy_text(arena, given->text, &request->given.text, error));
     const void *messages = NULL;
-    AVO_TRY(copy_items(arena, request->messages, request->message_count, sizeof(avo_message),
-                       &messages, error));
+    AVO_TRY(copy_items(arena, given->messages, given->message_count, sizeof(avo_message), &messages,
+                       error));
     avo_message *own = (avo_message *)messages;
-    for (size_t i = 0; i < request->message_count; i++) {
-        AVO_TRY(copy_text(arena, request->messages[i].role, &own[i].role, error));
-        AVO_TRY(copy_text(arena, request->messages[i].content, &own[i].content, error));
+    for (size_t i = 0; i < given->message_count; i++) {
+        AVO_TRY(copy_text(arena, given->messages[i].role, &own[i].role, error));
+        AVO_TRY(copy_text(arena, given->messages[i].content, &own[i].content, error));
     }
-    job->given.messages = own;
-    AVO_TRY(request_chat(request, &job->chat, error));
-    (void)avo_value_share(job->chat.variables);
+    request->given.messages = own;
+    AVO_TRY(request_chat(given, &request->chat, error));
+    (void)avo_value_share(request->chat.variables);
     return AVO_OK;
 }
 
-static avo_status copy_rules(job *job, const avo_request *request, avo_error *error) {
-    arena *arena = &job->arena;
-    AVO_TRY(copy_items(arena, job->sampling.bias, job->sampling.bias_count, sizeof(avo_logit_bias),
-                       (const void **)&job->sampling.bias, error));
-    AVO_TRY(copy_items(arena, request->stop_tokens, request->stop_token_count, sizeof(int32_t),
-                       (const void **)&job->given.stop_tokens, error));
-    AVO_TRY(copy_text(arena, request->tenant, &job->given.tenant, error));
-    AVO_TRY(copy_text(arena, request->cache_salt, &job->given.cache_salt, error));
+static avo_status copy_rules(request *request, const avo_request *given, avo_error *error) {
+    arena *arena = &request->arena;
+    AVO_TRY(copy_items(arena, request->sampling.bias, request->sampling.bias_count,
+                       sizeof(avo_logit_bias), (const void **)&request->sampling.bias, error));
+    AVO_TRY(copy_items(arena, given->stop_tokens, given->stop_token_count, sizeof(int32_t),
+                       (const void **)&request->given.stop_tokens, error));
+    AVO_TRY(copy_text(arena, given->tenant, &request->given.tenant, error));
+    AVO_TRY(copy_text(arena, given->cache_salt, &request->given.cache_salt, error));
     const void *named = NULL;
-    AVO_TRY(copy_items(arena, request->named_adapters, request->named_adapter_count,
+    AVO_TRY(copy_items(arena, given->named_adapters, given->named_adapter_count,
                        sizeof(avo_named_adapter), &named, error));
     avo_named_adapter *own = (avo_named_adapter *)named;
-    for (size_t i = 0; i < request->named_adapter_count; i++)
-        AVO_TRY(copy_text(arena, request->named_adapters[i].name, &own[i].name, error));
-    job->given.named_adapters = own;
-    for (; job->use_count < request->adapter_count; job->use_count++) {
-        job->uses[job->use_count] = request->adapters[job->use_count];
-        (void)adapter_share(job->uses[job->use_count].adapter);
+    for (size_t i = 0; i < given->named_adapter_count; i++)
+        AVO_TRY(copy_text(arena, given->named_adapters[i].name, &own[i].name, error));
+    request->given.named_adapters = own;
+    for (; request->use_count < given->adapter_count; request->use_count++) {
+        request->uses[request->use_count] = given->adapters[request->use_count];
+        (void)adapter_share(request->uses[request->use_count].adapter);
     }
     return AVO_OK;
 }
 
 /* Stop strings that are wrong are refused here, at once. */
-static avo_status open_sequence(job *job, const avo_request *request, avo_error *error) {
-    avo_scheduler *s = job->scheduler;
+static avo_status open_sequence(request *request, const avo_request *given, avo_error *error) {
+    avo_scheduler *s = request->scheduler;
     const avo_model *model = s->engine_limits.model;
     sequence_options options = {.model = model,
                                 .allocator = s->allocator,
-                                .request = &job->given,
-                                .sampling = &job->sampling,
+                                .request = &request->given,
+                                .sampling = &request->sampling,
                                 .context_max = s->context,
-                                .sampler_room = s->room,
-                                .text_room = &s->stop_room};
+                                .sampler_room = s->sampler_room,
+                                .text_buffer = &s->stop_buffer};
     char *held = NULL;
-    job->given.stop = request->stop; /* the sequence copies them */
-    AVO_TRY(sequence_open(&job->sequence, &options, error));
-    job->given.stop = NULL;
-    if (request->stop_count > 0) {
-        held = arena_take(&job->arena, STOP_STRING_BYTES_MAX);
+    request->given.stop = given->stop; /* the sequence copies them */
+    AVO_TRY(sequence_open(&request->sequence, &options, error));
+    request->given.stop = NULL;
+    if (given->stop_count > 0) {
+        held = arena_take(&request->arena, STOP_STRING_BYTES_MAX);
         if (held == NULL)
             return status_no_memory(error, "a request", STOP_STRING_BYTES_MAX);
     }
-    sequence_text_open(&job->text, model, &s->text_room, held);
-    if (job->text.exists)
-        decode_stream_init(&job->prompt_text, model->tokenizer, false);
+    sequence_text_open(&request->text, model, &s->text_buffer, held);
+    if (request->text.exists)
+        decode_stream_init(&request->prompt_text, model->tokenizer, false);
     return AVO_OK;
 }
 
-static avo_status job_open(avo_scheduler *s, const submission *submission, job **out,
-                           avo_error *error) {
-    job *job = allocator_take_array(s->allocator, 1, sizeof(*job));
-    if (job == NULL)
-        return status_no_memory(error, "a request", sizeof(*job));
-    job->scheduler = s;
-    job->index = submission->index;
-    job->submitted_ns = clock_now_ns();
-    job->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
-    arena_init(&job->texts, s->allocator, SIZE_MAX);
-    arena_init(&job->arena, s->allocator, SIZE_MAX);
-    *out = job;
+static avo_status request_open(avo_scheduler *s, const submission *submission, request **out,
+                               avo_error *error) {
+    request *request = allocator_take_array(s->allocator, 1, sizeof(*request));
+    if (request == NULL)
+        return status_no_memory(error, "a request", sizeof(*request));
+    request->scheduler = s;
+    request->index = submission->index;
+    request->submitted_ns = clock_now_ns();
+    request->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
+    arena_init(&request->texts, s->allocator, SIZE_MAX);
+    arena_init(&request->arena, s->allocator, SIZE_MAX);
+    *out = request;
     return AVO_OK;
 }
 
-static void take_listener(job *job, const submission *submission, const avo_request *request) {
+static void take_listener(request *request, const submission *submission,
+                          const avo_request *given) {
     bool own = submission->takes_events;
-    job->on_event = own ? submission->on_event : request->on_event;
-    job->on_event_context = own ? submission->on_event_context : request->on_event_context;
+    request->on_event = own ? submission->on_event : given->on_event;
+    request->on_event_context = own ? submission->on_event_context : given->on_event_context;
 }
 
-static avo_status job_make(avo_scheduler *s, const submission *submission,
-                           const avo_request *request, const avo_sampling *sampling, job **out,
-                           avo_error *error) {
-    job *job = NULL;
-    AVO_TRY(job_open(s, submission, &job, error));
-    take_listener(job, submission, request);
-    job->given = *request;
-    job->given.chat = NULL; /* what it says is in job->chat; the others likewise */
-    job->given.sampling = NULL;
-    job->given.stop = NULL;
-    job->given.adapters = NULL;
-    job->given.grammar = avo_grammar_share(request->grammar);
-    job->sampling = *sampling;
-    avo_status status = copy_prompt(job, request, error);
+static avo_status request_make(avo_scheduler *s, const submission *submission,
+                               const avo_request *given, const avo_sampling *sampling,
+                               request **out, avo_error *error) {
+    request *request = NULL;
+    AVO_TRY(request_open(s, submission, &request, error));
+    take_listener(request, submission, given);
+    request->given = *given;
+    request->given.chat = NULL; /* what it says is in request->chat; the others likewise */
+    request->given.sampling = NULL;
+    request->given.stop = NULL;
+    request->given.adapters = NULL;
+    request->given.grammar = avo_grammar_share(given->grammar);
+    request->sampling = *sampling;
+    avo_status status = copy_prompt(request, given, error);
     if (status == AVO_OK)
-        status = copy_rules(job, request, error);
+        status = copy_rules(request, given, error);
     if (status == AVO_OK)
-        status = open_sequence(job, request, error);
+        status = open_sequence(request, given, error);
     if (status != AVO_OK) {
-        job_free(job);
+        request_free(request);
         return status;
     }
-    *out = job;
+    *out = request;
     return AVO_OK;
 }
 
 /* ---- The whole ---- */
 
-static void enter(avo_scheduler *s, job *job) {
-    job->number = ++s->serial;
-    struct job **bucket = &s->buckets[job->number % s->bucket_count];
-    job->chain = *bucket;
-    *bucket = job;
+static void enter(avo_scheduler *s, request *request) {
+    request->number = ++s->serial;
+    struct request **bucket = &s->buckets[request->number % s->bucket_count];
+    request->chain = *bucket;
+    *bucket = request;
 }
 
 avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint64_t *number,
                             double *retry_seconds, avo_error *error) {
-    avo_request request;
+    avo_request given;
     avo_sampling sampling;
     if (retry_seconds != NULL)
         *retry_seconds = 0.0;
-    AVO_TRY(request_take(submission->request, submission->shared, &request, &sampling, error));
-    AVO_TRY(check(s, &request, &sampling, error));
-    uint64_t charge = scheduler_charge(s, &request);
+    AVO_TRY(request_take(submission->request, submission->shared, &given, &sampling, error));
+    AVO_TRY(check(s, &given, &sampling, error));
+    uint64_t charge = scheduler_charge(s, &given);
     pthread_mutex_lock(&s->lock);
-    avo_status status = take_room(s, charge, submission->waits, retry_seconds, error);
+    avo_status status = take_capacity(s, charge, submission->waits, retry_seconds, error);
     pthread_mutex_unlock(&s->lock);
     AVO_TRY(status);
-    job *job = NULL;
-    status = job_make(s, submission, &request, &sampling, &job, error);
+    request *request = NULL;
+    status = request_make(s, submission, &given, &sampling, &request, error);
     pthread_mutex_lock(&s->lock);
     if (status != AVO_OK) {
         s->live--;
@@ -359,14 +360,14 @@ avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint
         s->waiting_tokens -= charge;
         pthread_cond_broadcast(&s->gone_cond);
     } else {
-        enter(s, job);
-        job->counted = true;
-        job->charge = charge;
+        enter(s, request);
+        request->counted = true;
+        request->charge = charge;
         s->info.submitted++;
         if (number != NULL)
-            *number = job->number;
-        list_append(&s->pending, job);
-        job_watch(job);
+            *number = request->number;
+        list_append(&s->pending, request);
+        request_watch(request);
         pthread_cond_signal(&s->pending_cond);
     }
     pthread_mutex_unlock(&s->lock);
@@ -375,22 +376,22 @@ avo_status scheduler_submit(avo_scheduler *s, const submission *submission, uint
 
 avo_status scheduler_submit_failed(avo_scheduler *s, const submission *submission,
                                    const avo_error *why) {
-    job *job = NULL;
-    AVO_TRY(job_open(s, submission, &job, NULL));
-    take_listener(job, submission, submission->request);
-    job->error = *why;
+    request *request = NULL;
+    AVO_TRY(request_open(s, submission, &request, NULL));
+    take_listener(request, submission, submission->request);
+    request->error = *why;
     pthread_mutex_lock(&s->lock);
     /* Listeners are called one by one and may be slow. Whoever listens will, so this ends. */
-    while (s->unborn >= SCHEDULER_UNBORN_MAX)
+    while (s->rejected >= SCHEDULER_REJECTED_MAX)
         pthread_cond_wait(&s->gone_cond, &s->lock);
     s->live++;
-    s->unborn++;
-    job->unborn = true;
+    s->rejected++;
+    request->rejected = true;
     s->info.submitted++;
-    enter(s, job);
+    enter(s, request);
     bool cut_off = s->closing && why->status == AVO_ERROR_FULL;
-    job->finish = AVO_FINISH_CANCELLED;
-    job_over(job, cut_off ? JOB_ENDS_FINISHED : JOB_ENDS_FAILED);
+    request->finish = AVO_FINISH_CANCELLED;
+    request_over(request, cut_off ? ENDED_FINISHED : ENDED_FAILED);
     pthread_mutex_unlock(&s->lock);
     return AVO_OK;
 }
@@ -411,14 +412,14 @@ avo_status avo_scheduler_submit(avo_scheduler *s, const avo_request *request, ui
 
 bool avo_scheduler_cancel(avo_scheduler *s, uint64_t number) {
     pthread_mutex_lock(&s->lock);
-    job *job = jobs_find(s, number);
-    bool lives = job != NULL && job->state != JOB_OVER;
-    if (lives && job_waits(job)) {
-        job->finish = AVO_FINISH_CANCELLED;
-        job_drop(job);
-    } else if (lives && !job->cancelled) {
-        job->cancelled = true;
-        if (job->state == JOB_TAKEN) {
+    request *request = requests_find(s, number);
+    bool lives = request != NULL && request->state != REQUEST_OVER;
+    if (lives && request_waits(request)) {
+        request->finish = AVO_FINISH_CANCELLED;
+        request_drop(request);
+    } else if (lives && !request->cancelled) {
+        request->cancelled = true;
+        if (request->state == REQUEST_TAKEN) {
             s->cancels[s->cancel_count++] = number;
             pthread_cond_signal(&s->engine_cond);
         }

@@ -50,113 +50,115 @@ void scheduler_telemetry_close(avo_scheduler *s) {
 
 /* ---- Adapters ---- */
 
-static const char *adapter_name(const job *job, size_t index) {
-    size_t handles = job->given.adapter_count; /* these come first */
+static const char *adapter_name(const request *request, size_t index) {
+    size_t handles = request->given.adapter_count; /* these come first */
     if (index >= handles)
-        return job->given.named_adapters[index - handles].name;
-    const char *path = job->uses[index].adapter->path;
+        return request->given.named_adapters[index - handles].name;
+    const char *path = request->uses[index].adapter->path;
     const char *slash = path == NULL ? NULL : strrchr(path, '/');
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
 /* One name, several joined by "+". */
-static uint32_t label_of(const job *job) {
+static uint32_t label_of(const request *request) {
     char text[256] = "";
     size_t used = 0;
-    for (size_t i = 0; i < job->use_count && used < sizeof(text); i++) {
-        const char *name = adapter_name(job, i);
+    for (size_t i = 0; i < request->use_count && used < sizeof(text); i++) {
+        const char *name = adapter_name(request, i);
         int wrote = snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? "+" : "",
                              name == NULL ? "unnamed" : name);
         used += wrote > 0 ? (size_t)wrote : 0;
     }
-    return telemetry_adapter(job->scheduler->engine_limits.telemetry, text);
+    return telemetry_adapter(request->scheduler->engine_limits.telemetry, text);
 }
 
 /* ---- Stages ---- */
 
-void note_tokenised(job *job, telemetry_track *track, uint64_t begin_ns) {
-    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+void note_tokenised(request *request, telemetry_track *track, uint64_t begin_ns) {
+    avo_telemetry *t = request->scheduler->engine_limits.telemetry;
     if (t == NULL)
         return;
     uint64_t now = clock_now_ns();
-    job->label = label_of(job);
-    job->noted_waiting = true;
-    telemetry_waiting_add(t, job->label, 1);
-    telemetry_stage_add(t, STAGE_TOKENISE, job->prepare_ns + now - begin_ns, 1);
+    request->label = label_of(request);
+    request->noted_waiting = true;
+    telemetry_waiting_add(t, request->label, 1);
+    telemetry_stage_add(t, STAGE_TOKENISE, request->prepare_ns + now - begin_ns, 1);
     telemetry_track_add(track, &(telemetry_span){.kind = SPAN_TOKENISE,
                                                  .begin_ns = begin_ns,
                                                  .end_ns = now,
-                                                 .id = job->number,
-                                                 .a = job->prompt_tokens});
+                                                 .id = request->number,
+                                                 .a = request->prompt_tokens});
 }
 
 /* Spans of requests come from several threads, all of which hold the lock. */
-static void request_span(job *job, span_kind kind, uint64_t begin_ns, uint64_t end_ns,
+static void request_span(request *request, span_kind kind, uint64_t begin_ns, uint64_t end_ns,
                          uint32_t tokens) {
-    avo_scheduler *s = job->scheduler;
+    avo_scheduler *s = request->scheduler;
     telemetry_track_add(s->requests_track,
                         &(telemetry_span){.kind = kind,
                                           .begin_ns = begin_ns,
                                           .end_ns = end_ns,
-                                          .id = job->number,
+                                          .id = request->number,
                                           .a = telemetry_track_number(s->engine_limits.track),
                                           .b = tokens});
 }
 
-static void note_waits_no_more(job *job) {
-    if (job->noted_waiting)
-        telemetry_waiting_add(job->scheduler->engine_limits.telemetry, job->label, -1);
-    job->noted_waiting = false;
+static void note_waits_no_more(request *request) {
+    if (request->noted_waiting)
+        telemetry_waiting_add(request->scheduler->engine_limits.telemetry, request->label, -1);
+    request->noted_waiting = false;
 }
 
-void note_begun(job *job) {
-    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+void note_begun(request *request) {
+    avo_telemetry *t = request->scheduler->engine_limits.telemetry;
     if (t == NULL)
         return;
-    uint64_t waited = job->begun_ns - job->submitted_ns;
+    uint64_t waited = request->begun_ns - request->submitted_ns;
     telemetry_stage_add(t, STAGE_QUEUE, waited, 1);
-    telemetry_time_add(t, TIME_QUEUE, waited, job->begun_ns);
-    telemetry_running_add(t, job->label, 1);
-    note_waits_no_more(job);
-    request_span(job, SPAN_QUEUE, job->submitted_ns, job->begun_ns, 0);
+    telemetry_time_add(t, TIME_QUEUE, waited, request->begun_ns);
+    telemetry_running_add(t, request->label, 1);
+    note_waits_no_more(request);
+    request_span(request, SPAN_QUEUE, request->submitted_ns, request->begun_ns, 0);
 }
 
-void note_token(job *job, uint64_t now) {
-    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+void note_token(request *request, uint64_t now) {
+    avo_telemetry *t = request->scheduler->engine_limits.telemetry;
     if (t == NULL)
         return;
-    bool first = job->last_ns == 0;
+    bool first = request->last_ns == 0;
     if (!first)
-        telemetry_time_add(t, TIME_INTER_TOKEN, now - job->last_ns, now);
-    job->last_ns = now;
+        telemetry_time_add(t, TIME_INTER_TOKEN, now - request->last_ns, now);
+    request->last_ns = now;
     if (!first)
         return;
-    telemetry_time_add(t, TIME_FIRST_TOKEN, job->first_ns - job->submitted_ns, now);
-    telemetry_time_add(t, TIME_PREFILL, job->first_ns - job->begun_ns, now);
-    request_span(job, SPAN_PREFILL, job->begun_ns, job->first_ns, job->prompt_tokens);
+    telemetry_time_add(t, TIME_FIRST_TOKEN, request->first_ns - request->submitted_ns, now);
+    telemetry_time_add(t, TIME_PREFILL, request->first_ns - request->begun_ns, now);
+    request_span(request, SPAN_PREFILL, request->begun_ns, request->first_ns,
+                 request->prompt_tokens);
 }
 
-void note_over(job *job) {
-    avo_telemetry *t = job->scheduler->engine_limits.telemetry;
+void note_over(request *request) {
+    avo_telemetry *t = request->scheduler->engine_limits.telemetry;
     if (t == NULL)
         return;
-    telemetry_request request = {.number = job->number,
-                                 .submitted_ns = job->submitted_ns,
-                                 .begun_ns = job->begun_ns,
-                                 .first_ns = job->first_ns,
-                                 .over_ns = job->over_ns,
-                                 .prompt_tokens = job->prompt_tokens,
-                                 .new_tokens = job->sequence.drawn,
-                                 .new_tokens_max = job->given.max_new_tokens,
-                                 .adapter = job->label,
-                                 .finish = job->finish,
-                                 .failed = job->end != JOB_ENDS_FINISHED};
-    telemetry_request_over(t, &request);
-    note_waits_no_more(job);
-    if (job->begun_ns > 0)
-        telemetry_running_add(t, job->label, -1);
-    if (job->first_ns > 0)
-        request_span(job, SPAN_DECODE, job->first_ns, job->over_ns, job->sequence.drawn);
+    telemetry_request told = {.number = request->number,
+                              .submitted_ns = request->submitted_ns,
+                              .begun_ns = request->begun_ns,
+                              .first_ns = request->first_ns,
+                              .over_ns = request->over_ns,
+                              .prompt_tokens = request->prompt_tokens,
+                              .new_tokens = request->sequence.drawn,
+                              .new_tokens_max = request->given.max_new_tokens,
+                              .adapter = request->label,
+                              .finish = request->finish,
+                              .failed = request->end != ENDED_FINISHED};
+    telemetry_request_over(t, &told);
+    note_waits_no_more(request);
+    if (request->begun_ns > 0)
+        telemetry_running_add(t, request->label, -1);
+    if (request->first_ns > 0)
+        request_span(request, SPAN_DECODE, request->first_ns, request->over_ns,
+                     request->sequence.drawn);
 }
 
 /* ---- The engine thread and the delivery thread ---- */

@@ -50,7 +50,7 @@ static void user_submit(simulation *s, uint32_t index, uint64_t time) {
     const simulate_item *item = &s->items[index];
     user *user = &s->users[index];
     if ((item->first_deadline_ns > 0 || item->deadline_ns > 0) && !item->scored)
-        user->reusable = places_cached(s, index);
+        user->reusable = memory_cached(s, index);
     sched_request request = {
         .id = (uint64_t)index + 1,
         .tenant = item->tenant,
@@ -176,7 +176,8 @@ static void token_deliver(simulation *s, uint32_t index, int32_t token, const st
     if (user->state == USER_OVER)
         wrong(s, "request %u gets a token after its end", index);
     if (token != sum_draw(user->sum))
-        wrong(s, "request %u gets a wrong token at place %u: lost or doubled", index, user->tokens);
+        wrong(s, "request %u gets a wrong token at sequence %u: lost or doubled", index,
+              user->tokens);
     user->sum = sum_add(user->sum, token);
     if (user->tokens++ == 0) {
         uint64_t deadline = s->items[index].first_deadline_ns;
@@ -196,13 +197,13 @@ static void token_deliver(simulation *s, uint32_t index, int32_t token, const st
 /* Draft tokens behind the known ones: the next ones of the answer, or others. A wrong one may be
  * followed by what would be right behind it, as a real one may. */
 static void make_drafts(simulation *s, const sched_entry *entry) {
-    place *place = &s->places[entry->slot];
+    sequence *sequence = &s->sequences[entry->sequence];
     uint64_t sum = s->users[entry->request - 1].sum;
     for (uint32_t i = 0; i < entry->drafts; i++) {
         int32_t token = sum_draw(sum);
         if (draw_uniform(s) >= s->options->accept)
             token ^= 1;
-        place->tokens[place->known + i] = token;
+        sequence->tokens[sequence->known + i] = token;
         sum = sum_add(sum, token);
     }
 }
@@ -212,13 +213,13 @@ static void draw_tokens(simulation *s, const step *step, const sched_entry *entr
                         sched_result *result) {
     uint32_t index = (uint32_t)(entry->request - 1);
     const simulate_item *item = &s->items[index];
-    place *place = &s->places[entry->slot];
+    sequence *sequence = &s->sequences[entry->sequence];
     bool agrees = true;
     while (agrees && !result->finished && !result->failed && !is_wrong(s)) {
-        int32_t token = sum_draw(places_sum(s, entry, place->known));
-        agrees = result->accepted < entry->drafts && place->tokens[place->known] == token;
+        int32_t token = sum_draw(sequence_sum(s, entry, sequence->known));
+        agrees = result->accepted < entry->drafts && sequence->tokens[sequence->known] == token;
         token_deliver(s, index, token, step);
-        place->tokens[place->known++] = token;
+        sequence->tokens[sequence->known++] = token;
         result->accepted++;
         uint32_t tokens = s->users[index].tokens;
         result->finished = tokens >= item->answer_tokens;
@@ -229,23 +230,23 @@ static void draw_tokens(simulation *s, const step *step, const sched_entry *entr
 static void step_entry(simulation *s, const step *step, uint32_t i) {
     const sched_entry *entry = &step->plan.entries[i];
     uint32_t index = (uint32_t)(entry->request - 1);
-    place *place = &s->places[entry->slot];
+    sequence *sequence = &s->sequences[entry->sequence];
     sched_result *result = &step->results[i];
     *result = (sched_result){0};
-    place->flies = false;
+    sequence->in_flight = false;
     make_drafts(s, entry);
-    places_compute(s, entry);
+    sequence_compute(s, entry);
     if (is_wrong(s))
         return;
     uint32_t length = entry->first + entry->rows - entry->drafts;
-    if (entry->draws != (length == place->known))
-        wrong(s, "request %u draws at %u of %u tokens", index, length, place->known);
+    if (entry->draws != (length == sequence->known))
+        wrong(s, "request %u draws at %u of %u tokens", index, length, sequence->known);
     check_scored(s, entry);
     if (entry->draws && !s->items[index].no_answer) {
         draw_tokens(s, step, entry, result);
-        length = place->known - 1;
+        length = sequence->known - 1;
     }
-    places_settle(s, entry, length);
+    sequence_settle(s, entry, length);
     check_accepted(s, entry, result->accepted);
 }
 
@@ -285,11 +286,11 @@ static void step_land(simulation *s, const step *step, uint64_t taken) {
 }
 
 static void step_run(simulation *s, uint32_t cores) {
-    uint64_t taken = step_time(s, &s->near.plan, cores);
+    uint64_t taken = step_time(s, &s->step.plan, cores);
     events_run(s, s->now + taken); /* who comes and goes meanwhile */
     s->now += taken;
     s->clock = s->now > s->clock ? s->now : s->clock;
-    step_land(s, &s->near, taken);
+    step_land(s, &s->step, taken);
     s->result->busy_ns += taken;
 }
 
@@ -309,8 +310,8 @@ static void plan_made(simulation *s, const sched_plan *plan) {
     check_plan(s, plan);
     check_state(s);
     for (uint32_t i = 0; i < s->options->sched.running_max; i++)
-        if (s->places[i].item != UINT32_MAX)
-            s->users[s->places[i].item].landed = false;
+        if (s->sequences[i].item != UINT32_MAX)
+            s->users[s->sequences[i].item].was_in_flight = false;
     s->last_plan = s->now;
     s->planned_once = true;
 }
@@ -324,30 +325,30 @@ static void make_plan(simulation *s, sched_side side, step *step) {
 
 /* ---- Prompts beside decoding ---- */
 
-static void flight_land(simulation *s) {
-    s->flying = false;
-    for (uint32_t i = 0; i < s->flight.plan.entry_count; i++)
-        s->users[s->flight.plan.entries[i].request - 1].landed = true;
-    step_land(s, &s->flight, s->flight.end_ns - s->flight.planned_ns);
+static void prefill_finish(simulation *s) {
+    s->prefill_in_flight = false;
+    for (uint32_t i = 0; i < s->prefill.plan.entry_count; i++)
+        s->users[s->prefill.plan.entries[i].request - 1].was_in_flight = true;
+    step_land(s, &s->prefill, s->prefill.end_ns - s->prefill.planned_ns);
 }
 
-/* As scheduler_flight.c does it; with which cores the next step of the others is computed. */
-static sched_side flight_turn(simulation *s, uint32_t *cores) {
+/* As scheduler_prefill.c does it; with which cores the next step of the others is computed. */
+static sched_side prefill_advance(simulation *s, uint32_t *cores) {
     *cores = s->options->machine.cores;
     if (s->cores.mode == CORES_MIXED)
         return SCHED_BOTH;
-    if (s->flying && s->flight.end_ns <= s->now)
-        flight_land(s);
-    uint32_t prompts = s->flying || is_wrong(s) ? 0 : cores_choose(&s->cores, s->sched);
+    if (s->prefill_in_flight && s->prefill.end_ns <= s->now)
+        prefill_finish(s);
+    uint32_t prompts = s->prefill_in_flight || is_wrong(s) ? 0 : cores_choose(&s->cores, s->sched);
     if (prompts > 0) {
-        make_plan(s, SCHED_PREFILL, &s->flight);
-        s->flying = s->flight.plan.entry_count > 0 && !is_wrong(s);
-        if (s->flying)
-            s->flight.end_ns = s->now + step_time(s, &s->flight.plan, prompts);
-        for (uint32_t i = 0; i < s->flight.plan.entry_count; i++)
-            s->places[s->flight.plan.entries[i].slot].flies = true;
+        make_plan(s, SCHED_PREFILL, &s->prefill);
+        s->prefill_in_flight = s->prefill.plan.entry_count > 0 && !is_wrong(s);
+        if (s->prefill_in_flight)
+            s->prefill.end_ns = s->now + step_time(s, &s->prefill.plan, prompts);
+        for (uint32_t i = 0; i < s->prefill.plan.entry_count; i++)
+            s->sequences[s->prefill.plan.entries[i].sequence].in_flight = true;
     }
-    if (!s->flying && s->cores.mode != CORES_STATIC)
+    if (!s->prefill_in_flight && s->cores.mode != CORES_STATIC)
         return SCHED_BOTH;
     *cores -= s->cores.prompts;
     return SCHED_DECODE;
@@ -357,8 +358,8 @@ static sched_side flight_turn(simulation *s, uint32_t *cores) {
 static bool wait_on(simulation *s) {
     uint32_t next = heap_first(&s->events);
     uint64_t time = next == HEAP_OUT ? UINT64_MAX : s->users[next].event_ns;
-    if (s->flying) {
-        time = time < s->flight.end_ns ? time : s->flight.end_ns;
+    if (s->prefill_in_flight) {
+        time = time < s->prefill.end_ns ? time : s->prefill.end_ns;
         s->result->busy_ns += time > s->now ? time - s->now : 0;
         s->now = time > s->now ? time : s->now;
         return true;
@@ -384,12 +385,12 @@ static bool run(simulation *s) {
         events_run(s, s->now);
         hog_run(s, mean);
         uint32_t cores;
-        sched_side side = flight_turn(s, &cores);
+        sched_side side = prefill_advance(s, &cores);
         if (!is_wrong(s))
-            make_plan(s, side, &s->near);
+            make_plan(s, side, &s->step);
         if (is_wrong(s))
             return true;
-        if (s->near.plan.entry_count > 0)
+        if (s->step.plan.entry_count > 0)
             step_run(s, cores);
         else if (!wait_on(s))
             break;
@@ -431,11 +432,11 @@ static avo_status open(simulation *s, const avo_allocator *allocator, avo_error 
     uint32_t running = options->sched.running_max;
     sched_result *results = arena_take_array(&s->arena, running, 2 * sizeof(sched_result));
     if (s->users == NULL || results == NULL ||
-        !heap_init(&s->events, &s->arena, s->count, event_order, s) || !places_open(s) ||
+        !heap_init(&s->events, &s->arena, s->count, event_order, s) || !memory_open(s) ||
         !checks_open(s))
         return status_no_memory(error, "simulation", s->arena.used_bytes);
-    s->near = (step){.results = results};
-    s->flight = (step){.results = results + running};
+    s->step = (step){.results = results};
+    s->prefill = (step){.results = results + running};
     for (uint32_t i = 0; i < s->count; i++) {
         s->users[i].sum = sum_begin(&s->items[i]);
         for (uint32_t t = 0; t < s->items[i].prompt_tokens; t++)
@@ -444,7 +445,7 @@ static avo_status open(simulation *s, const avo_allocator *allocator, avo_error 
         s->outcomes[i] = (simulate_outcome){.end = SIMULATE_PENDING};
         heap_put(&s->events, i);
     }
-    sched_memory memory = places_memory(s);
+    sched_memory memory = memory_functions(s);
     AVO_TRY(pages_open(real_pages(s), allocator, &s->pages, error));
     return open_sched(s, &memory, allocator, error);
 }

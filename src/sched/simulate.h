@@ -1,8 +1,8 @@
-/* The scheduler under a virtual clock. core.c and memory/pages.c run as they are; in the place of
- * kernels there is a cost model with noise, in the place of K, V and logits a running sum of the
- * tokens: what a page holds is the sum up to its end, and the token that is drawn is a function of
- * the sum. A row that is computed twice, left out, or taken from a wrong page makes a wrong token,
- * and the client at the other end, who keeps the sum himself, notices at once.
+/* The scheduler under a virtual clock. core.c and memory/pages.c run as they are; in the sequence
+ * of kernels there is a cost model with noise, in the sequence of K, V and logits a running sum of
+ * the tokens: what a page holds is the sum up to its end, and the token that is drawn is a function
+ * of the sum. A row that is computed twice, left out, or taken from a wrong page makes a wrong
+ * token, and the client at the other end, who keeps the sum himself, notices at once.
  *
  * Everything is a function of the seed. Invariants are checked at every step; the first that does
  * not hold ends the run and says what and when.
@@ -83,7 +83,7 @@ typedef struct simulate_options {
     bool learn;      /* the scheduler's own cost model learns */
     bool retry;      /* clients come again when a full queue tells them to */
     bool beyond;     /* as the driver does it: sched.pages and sched.context_max are one more than
-                        there are, as the last token of an answer takes no place */
+                        there are, as the last token of an answer takes no sequence */
     double shortage; /* probability, per step, that somebody else takes pages for a while */
     double accept;   /* probability that a draft token is right; how many there are is drawn */
 } simulate_options;

@@ -198,7 +198,7 @@ void check_end(simulation *s, uint32_t index, sched_outcome outcome, bool by_pla
     }
     if (!right)
         wrong(s, "request %u ends as %d after %u tokens", index, (int)outcome, user->tokens);
-    if (s->planned_once && s->last_plan >= deadline && !user->landed)
+    if (s->planned_once && s->last_plan >= deadline && !user->was_in_flight)
         wrong(s, "request %u has outlived its deadline", index);
 }
 
@@ -229,8 +229,8 @@ static uint32_t class_of_preempted(const simulation *s, uint32_t index) {
 /* Nobody of a lower rank has kept his pages: those who still run stand before the victim. */
 void check_victim(simulation *s, uint32_t index) {
     for (uint32_t i = 0; i < s->options->sched.running_max; i++) {
-        uint32_t other = s->places[i].item;
-        if (other != UINT32_MAX && !s->places[i].begun && rank_of(s, other) > rank_of(s, index))
+        uint32_t other = s->sequences[i].item;
+        if (other != UINT32_MAX && !s->sequences[i].begun && rank_of(s, other) > rank_of(s, index))
             wrong(s, "request %u is preempted, and %u of lower rank runs", index, other);
     }
 }
@@ -266,7 +266,7 @@ static void charge(simulation *s, uint32_t index, uint32_t end) {
 static void begin_kept(simulation *s, const attempt *attempt) {
     uint32_t index = attempt->item;
     user *user = &s->users[index];
-    place *place = &s->places[attempt->slot];
+    sequence *sequence = &s->sequences[attempt->sequence];
     shares *pair = &s->pairs[user->pair];
     if (user->state == USER_PREEMPTED)
         s->preempted--;
@@ -279,12 +279,12 @@ static void begin_kept(simulation *s, const attempt *attempt) {
     }
     user->state = USER_RUNNING;
     user->unserved = 0;
-    place->begun = false;
-    place->since = s->plans + 1; /* the one that is being looked at */
-    s->outcomes[index].reused_tokens += place->computed;
-    if (user->charged < place->computed)
-        user->charged = place->computed;
-    charge(s, index, place->known);
+    sequence->begun = false;
+    sequence->since = s->plans + 1; /* the one that is being looked at */
+    s->outcomes[index].reused_tokens += sequence->computed;
+    if (user->charged < sequence->computed)
+        user->charged = sequence->computed;
+    charge(s, index, sequence->known);
     double bound = (double)(s->prompt_max + pair->promised + 1) * pair->price_max;
     s->share_bound = fmax(s->share_bound, bound);
 }
@@ -307,17 +307,18 @@ void check_begins(simulation *s) {
 /* ---- Rows ---- */
 
 /* Drafts stand behind the one row of a sequence that decodes, are no more than there were, and
- * leave a place in the answer for the token behind them. */
+ * leave a sequence in the answer for the token behind them. */
 static void check_drafts(simulation *s, const sched_entry *entry) {
     uint32_t index = (uint32_t)(entry->request - 1);
     const simulate_item *item = &s->items[index];
-    const place *place = &s->places[entry->slot];
-    if (entry->rows != 1 + entry->drafts || place->known - place->computed != 1 || !entry->draws)
+    const sequence *sequence = &s->sequences[entry->sequence];
+    if (entry->rows != 1 + entry->drafts || sequence->known - sequence->computed != 1 ||
+        !entry->draws)
         wrong(s, "request %u has %u drafts in %u rows and does not decode", index, entry->drafts,
               entry->rows);
-    if (entry->drafts > place->wished || entry->drafts > s->options->sched.drafts_max)
+    if (entry->drafts > sequence->wished || entry->drafts > s->options->sched.drafts_max)
         wrong(s, "request %u has %u drafts, where there were %u", index, entry->drafts,
-              place->wished);
+              sequence->wished);
     if (s->users[index].tokens + entry->drafts >= item->new_tokens_max)
         wrong(s, "request %u has %u drafts behind %u of %u tokens", index, entry->drafts,
               s->users[index].tokens, item->new_tokens_max);
@@ -325,38 +326,38 @@ static void check_drafts(simulation *s, const sched_entry *entry) {
 
 static void check_entry(simulation *s, const sched_entry *entry) {
     uint32_t index = (uint32_t)(entry->request - 1);
-    place *place = &s->places[entry->slot];
-    if (place->item != index || s->users[index].state != USER_RUNNING)
-        wrong(s, "request %u computes in a slot that is not its own", index);
-    else if (entry->rows == 0 || entry->first != place->computed)
+    sequence *sequence = &s->sequences[entry->sequence];
+    if (sequence->item != index || s->users[index].state != USER_RUNNING)
+        wrong(s, "request %u computes in a sequence that is not its own", index);
+    else if (entry->rows == 0 || entry->first != sequence->computed)
         wrong(s, "request %u computes %u rows from %u, and has %u", index, entry->rows,
-              entry->first, place->computed);
-    else if (place->flies)
+              entry->first, sequence->computed);
+    else if (sequence->in_flight)
         wrong(s, "request %u is computed twice at the same time", index);
-    else if (place->served == s->plans)
+    else if (sequence->served == s->plans)
         wrong(s, "request %u is twice in a step", index);
     else if (deadline_at(s, index) <= s->now)
         wrong(s, "request %u computes after its deadline", index);
     else if (entry->drafts > 0)
         check_drafts(s, entry);
-    place->served = s->plans;
+    sequence->served = s->plans;
     s->users[index].unserved = 0;
     charge(s, index, entry->first + entry->rows - entry->drafts);
 }
 
 void check_accepted(simulation *s, const sched_entry *entry, uint32_t accepted) {
     uint32_t index = (uint32_t)(entry->request - 1);
-    const place *place = &s->places[entry->slot];
+    const sequence *sequence = &s->sequences[entry->sequence];
     if (accepted > 1 + entry->drafts)
         wrong(s, "request %u accepts %u tokens, with %u drafts", index, accepted, entry->drafts);
-    if (place->known != s->items[index].prompt_tokens + s->users[index].tokens ||
-        place->computed + (accepted > 0) > place->known)
-        wrong(s, "request %u has %u tokens in memory, of %u that it knows", index, place->computed,
-              place->known);
-    if (entry->drafts > 0 && kv_pages_for(place->computed) != place->table.count)
-        wrong(s, "request %u keeps %u pages for %u tokens", index, place->table.count,
-              place->computed);
-    charge(s, index, place->computed);
+    if (sequence->known != s->items[index].prompt_tokens + s->users[index].tokens ||
+        sequence->computed + (accepted > 0) > sequence->known)
+        wrong(s, "request %u has %u tokens in memory, of %u that it knows", index,
+              sequence->computed, sequence->known);
+    if (entry->drafts > 0 && kv_pages_for(sequence->computed) != sequence->table.count)
+        wrong(s, "request %u keeps %u pages for %u tokens", index, sequence->table.count,
+              sequence->computed);
+    charge(s, index, sequence->computed);
 }
 
 /* Adapters stand together and are not too many. Returns how many kinds there are. */
@@ -378,14 +379,14 @@ static void check_adapters(simulation *s, const sched_plan *plan) {
               most);
 }
 
-/* Whether no slot before this one runs its adapter. */
-static bool first_of_adapter(const simulation *s, uint32_t slot) {
-    uint32_t item = s->places[slot].item;
+/* Whether no sequence before this one runs its adapter. */
+static bool first_of_adapter(const simulation *s, uint32_t sequence) {
+    uint32_t item = s->sequences[sequence].item;
     if (item == UINT32_MAX)
         return false;
-    for (uint32_t i = 0; i < slot; i++)
-        if (s->places[i].item != UINT32_MAX &&
-            s->items[s->places[i].item].adapter == s->items[item].adapter)
+    for (uint32_t i = 0; i < sequence; i++)
+        if (s->sequences[i].item != UINT32_MAX &&
+            s->items[s->sequences[i].item].adapter == s->items[item].adapter)
             return false;
     return true;
 }
@@ -394,20 +395,21 @@ static bool first_of_adapter(const simulation *s, uint32_t slot) {
  * is, save that one which has its prompt before it may wait PREFILL_SKIPS_MAX steps for a chunk. */
 static void check_turns(simulation *s) {
     const sched_options *options = &s->options->sched;
-    uint32_t lanes = 0;
+    uint32_t adapters = 0;
     for (uint32_t i = 0; i < options->running_max && options->adapters_max > 0; i++)
-        lanes += first_of_adapter(s, i);
-    uint32_t most = options->adapters_max > 0 ? (lanes + 1) * (PREFILL_SKIPS_MAX + 1) : 0;
-    if (s->flying && pages_available(s->pages) == 0)
-        return; /* pages of what flies may be waited for */
+        adapters += first_of_adapter(s, i);
+    uint32_t most = options->adapters_max > 0 ? (adapters + 1) * (PREFILL_SKIPS_MAX + 1) : 0;
+    if (s->prefill_in_flight && pages_available(s->pages) == 0)
+        return; /* it may wait for pages of one in flight */
     for (uint32_t i = 0; i < options->running_max; i++) {
-        const place *place = &s->places[i];
-        if (place->item == UINT32_MAX || place->served == s->plans || place->since == s->plans ||
-            place->known - place->computed != 1)
+        const sequence *sequence = &s->sequences[i];
+        if (sequence->item == UINT32_MAX || sequence->served == s->plans ||
+            sequence->since == s->plans || sequence->known - sequence->computed != 1)
             continue;
-        uint32_t unserved = ++s->users[place->item].unserved;
+        uint32_t unserved = ++s->users[sequence->item].unserved;
         if (unserved > most)
-            wrong(s, "request %u could decode and had no row for %u steps", place->item, unserved);
+            wrong(s, "request %u could decode and had no row for %u steps", sequence->item,
+                  unserved);
     }
 }
 
@@ -418,8 +420,8 @@ static void check_target(simulation *s, const sched_plan *plan) {
     const sched_load *load = &plan->load;
     bool decodes = false;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
-        const place *place = &s->places[plan->entries[i].slot];
-        decodes |= place->known - place->computed == 1 && place->since != s->plans;
+        const sequence *sequence = &s->sequences[plan->entries[i].sequence];
+        decodes |= sequence->known - sequence->computed == 1 && sequence->since != s->plans;
     }
     if (options->target_ns > 0 && decodes && load->prefill_rows > 0 &&
         plan->predicted_ns > (double)options->target_ns * (1 + 1e-9) &&
@@ -450,7 +452,7 @@ static void check_load(simulation *s, const sched_plan *plan) {
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
         uint64_t rows = entry->rows - entry->drafts, end = entry->first + rows;
-        bool decodes = s->places[entry->slot].known - entry->first == 1;
+        bool decodes = s->sequences[entry->sequence].known - entry->first == 1;
         draws += entry->draws;
         load.draft_rows += entry->drafts;
         *(decodes ? &load.decode_rows : &load.prefill_rows) += (uint32_t)rows;
@@ -480,8 +482,8 @@ static void check_load(simulation *s, const sched_plan *plan) {
 void check_plan(simulation *s, const sched_plan *plan) {
     s->plans++;
     uint32_t excused = 0;
-    for (uint32_t i = 0; s->flying && i < s->flight.plan.entry_count; i++)
-        excused += s->users[s->flight.plan.entries[i].request - 1].cancelled;
+    for (uint32_t i = 0; s->prefill_in_flight && i < s->prefill.plan.entry_count; i++)
+        excused += s->users[s->prefill.plan.entries[i].request - 1].cancelled;
     if (s->cancelled > excused)
         wrong(s, "%u cancelled requests live on", s->cancelled - excused);
     for (uint32_t i = 0; i < plan->entry_count && !is_wrong(s); i++)
@@ -533,7 +535,7 @@ void check_state(simulation *s) {
         fault = pages_check(s->pages);
     uint64_t references = s->hog.count;
     for (uint32_t i = 0; i < options->running_max; i++)
-        references += s->places[i].table.count;
+        references += s->sequences[i].table.count;
     pages_counts pages = pages_count(s->pages);
     if (fault != NULL)
         wrong(s, "%s", fault);

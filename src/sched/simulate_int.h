@@ -34,7 +34,7 @@ typedef struct user {
     uint32_t charged;   /* positions paid for */
     bool begun;         /* its answer is promised */
     uint32_t unserved;  /* steps in a row in which it could have decoded and did not */
-    bool landed;        /* since the last plan: no plan could end it before */
+    bool was_in_flight; /* until after the last plan, which so could not end it */
     uint32_t reusable;  /* of the prompt, cached when it was submitted */
     uint32_t looked;    /* leading rows of a scored prompt that had logits */
     uint64_t sum;       /* of everything that he has: prompt and tokens */
@@ -44,10 +44,10 @@ typedef struct user {
     uint64_t submitted; /* order */
 } user;
 
-typedef struct place {
-    uint32_t item; /* UINT32_MAX: empty */
-    bool begun;    /* in the plan that is being made */
-    bool flies;    /* is computed beside others */
+typedef struct sequence {
+    uint32_t item;  /* UINT32_MAX: empty */
+    bool begun;     /* in the plan that is being made */
+    bool in_flight; /* is computed beside others */
     uint32_t computed, known;
     uint64_t served; /* the last plan that gave it rows */
     uint64_t since;  /* the plan in which it began */
@@ -57,7 +57,7 @@ typedef struct place {
     uint64_t *ends;  /* [pages of a context] sums at the ends of full pages */
     kv_table table;
     prefix_root root;
-} place;
+} sequence;
 
 /* A step in the making: of both sides or of decoding, or of prompts beside others. */
 typedef struct step {
@@ -68,7 +68,7 @@ typedef struct step {
 
 /* What happened to memory while a plan was made: who was begun, in order. */
 typedef struct attempt {
-    uint32_t item, slot;
+    uint32_t item, sequence;
     bool kept;
 } attempt;
 
@@ -103,10 +103,10 @@ typedef struct simulation {
     heap events; /* users by event_ns */
 
     kv_pages *pages;
-    uint64_t *content; /* [pages] sum up to the page's end */
-    place *places;     /* [running_max] */
-    int32_t *probe;    /* [context_max] a prompt that is looked for */
-    attempt *attempts; /* [running_max + 1] */
+    uint64_t *content;   /* [pages] sum up to the page's end */
+    sequence *sequences; /* [running_max] */
+    int32_t *probe;      /* [context_max] a prompt that is looked for */
+    attempt *attempts;   /* [running_max + 1] */
     uint32_t attempt_count;
     kv_table hog;
     uint64_t hog_until;
@@ -122,8 +122,8 @@ typedef struct simulation {
     uint32_t prompt_max;
     uint64_t plans;
     cores cores;
-    step near, flight; /* the flight, while `flying` */
-    bool flying;
+    step step, prefill; /* prefill: while it is in flight, beside `step` */
+    bool prefill_in_flight;
 } simulation;
 
 /* The first thing that is wrong stays. */
@@ -157,17 +157,17 @@ static inline uint32_t real_context(const simulation *s) {
 }
 
 /* ---- simulate_memory.c ---- */
-bool places_open(simulation *s);
-sched_memory places_memory(simulation *s);
+bool memory_open(simulation *s);
+sched_memory memory_functions(simulation *s);
 /* Tokens of an item's prompt that are cached now. */
-uint32_t places_cached(simulation *s, uint32_t item);
+uint32_t memory_cached(simulation *s, uint32_t item);
 /* Computes an entry's rows, drafts included, which lie behind the known tokens. */
-void places_compute(simulation *s, const sched_entry *entry);
+void sequence_compute(simulation *s, const sched_entry *entry);
 /* The sum behind the first `length` tokens, of which those before the entry's rows are computed. */
-uint64_t places_sum(const simulation *s, const sched_entry *entry, uint32_t length);
+uint64_t sequence_sum(const simulation *s, const sched_entry *entry, uint32_t length);
 /* The timeline is computed up to `length` and no further: pages of drafts that were not accepted
  * are given back, and those that are full can be found by others. */
-void places_settle(simulation *s, const sched_entry *entry, uint32_t length);
+void sequence_settle(simulation *s, const sched_entry *entry, uint32_t length);
 
 /* ---- simulate_check.c ---- */
 bool checks_open(simulation *s);

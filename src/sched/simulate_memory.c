@@ -11,42 +11,43 @@ int32_t prompt_token(const simulate_item *item, uint32_t index, uint32_t positio
     return (int32_t)((x ^ x >> 32) & 0xFFFFF);
 }
 
-bool places_open(simulation *s) {
+bool memory_open(simulation *s) {
     const sched_options *options = &s->options->sched;
     uint32_t pages = kv_pages_for(options->context_max) + 1;
     s->content = arena_take_array(&s->arena, options->pages, sizeof(uint64_t));
-    s->places = arena_take_array(&s->arena, options->running_max, sizeof(place));
+    s->sequences = arena_take_array(&s->arena, options->running_max, sizeof(sequence));
     s->attempts = arena_take_array(&s->arena, (size_t)options->running_max + 1, sizeof(attempt));
     s->probe = arena_take_array(&s->arena, options->context_max, sizeof(int32_t));
     s->hog.capacity = options->pages;
     s->hog.pages = arena_take_array(&s->arena, options->pages, sizeof(uint32_t));
-    if (s->content == NULL || s->places == NULL || s->attempts == NULL || s->hog.pages == NULL ||
+    if (s->content == NULL || s->sequences == NULL || s->attempts == NULL || s->hog.pages == NULL ||
         s->probe == NULL)
         return false;
     for (uint32_t i = 0; i < options->running_max; i++) {
-        place *place = &s->places[i];
-        place->item = UINT32_MAX;
-        place->tokens =
+        sequence *sequence = &s->sequences[i];
+        sequence->item = UINT32_MAX;
+        sequence->tokens =
             arena_take_array(&s->arena, (size_t)options->context_max + 1, sizeof(int32_t));
-        place->ends = arena_take_array(&s->arena, pages, sizeof(uint64_t));
-        place->table.pages = arena_take_array(&s->arena, pages, sizeof(uint32_t));
-        place->table.capacity = pages;
-        if (place->tokens == NULL || place->ends == NULL || place->table.pages == NULL)
+        sequence->ends = arena_take_array(&s->arena, pages, sizeof(uint64_t));
+        sequence->table.pages = arena_take_array(&s->arena, pages, sizeof(uint32_t));
+        sequence->table.capacity = pages;
+        if (sequence->tokens == NULL || sequence->ends == NULL || sequence->table.pages == NULL)
             return false;
     }
     return true;
 }
 
 /* The tokens that the client has seen are the ones that are computed again. */
-static void place_fill(simulation *s, place *place, uint32_t index) {
+static void sequence_fill(simulation *s, sequence *sequence, uint32_t index) {
     const simulate_item *item = &s->items[index];
     uint64_t sum = sum_begin(item);
-    place->known = item->prompt_tokens + s->users[index].tokens;
-    for (uint32_t i = 0; i < place->known; i++) {
-        place->tokens[i] = i < item->prompt_tokens ? prompt_token(item, index, i) : sum_draw(sum);
-        sum = sum_add(sum, place->tokens[i]);
+    sequence->known = item->prompt_tokens + s->users[index].tokens;
+    for (uint32_t i = 0; i < sequence->known; i++) {
+        sequence->tokens[i] =
+            i < item->prompt_tokens ? prompt_token(item, index, i) : sum_draw(sum);
+        sum = sum_add(sum, sequence->tokens[i]);
         if (i % KV_PAGE_TOKENS == KV_PAGE_TOKENS - 1)
-            place->ends[i / KV_PAGE_TOKENS] = sum;
+            sequence->ends[i / KV_PAGE_TOKENS] = sum;
     }
 }
 
@@ -55,7 +56,7 @@ static prefix_root root_of(const simulate_item *item) {
     return prefix_root_of(key, sizeof(key));
 }
 
-uint32_t places_cached(simulation *s, uint32_t index) {
+uint32_t memory_cached(simulation *s, uint32_t index) {
     const simulate_item *item = &s->items[index];
     if (item->prompt_tokens > s->options->sched.context_max)
         return 0; /* it will not be taken */
@@ -64,61 +65,62 @@ uint32_t places_cached(simulation *s, uint32_t index) {
     return pages_peek(s->pages, root_of(item), s->probe, item->prompt_tokens);
 }
 
-static uint32_t memory_begin(void *context, uint32_t slot, uint64_t request) {
+static uint32_t memory_begin(void *context, uint32_t number, uint64_t request) {
     simulation *s = context;
-    place *place = &s->places[slot];
+    sequence *sequence = &s->sequences[number];
     uint32_t index = (uint32_t)(request - 1);
-    if (place->item != UINT32_MAX || place->table.count > 0) {
-        wrong(s, "slot %u is given away and still has another's pages", slot);
+    if (sequence->item != UINT32_MAX || sequence->table.count > 0) {
+        wrong(s, "sequence %u is given away and still has another's pages", number);
         return 0;
     }
-    place->item = index;
-    place->begun = true;
-    place_fill(s, place, index);
+    sequence->item = index;
+    sequence->begun = true;
+    sequence_fill(s, sequence, index);
     const simulate_item *item = &s->items[index];
-    place->root = root_of(item);
+    sequence->root = root_of(item);
     const user *user = &s->users[index];
-    uint32_t asked = place->known;
+    uint32_t asked = sequence->known;
     if (item->scored && user->looked < item->prompt_tokens)
         asked = user->looked + 1;
-    place->computed = pages_find(s->pages, place->root, place->tokens, asked, &place->table);
-    place->sum = sum_begin(item);
-    for (uint32_t i = 0; i < place->table.count; i++) {
-        place->sum = s->content[place->table.pages[i]];
-        if (place->sum != place->ends[i])
+    sequence->computed =
+        pages_find(s->pages, sequence->root, sequence->tokens, asked, &sequence->table);
+    sequence->sum = sum_begin(item);
+    for (uint32_t i = 0; i < sequence->table.count; i++) {
+        sequence->sum = s->content[sequence->table.pages[i]];
+        if (sequence->sum != sequence->ends[i])
             wrong(s, "request %u gets a cached page of other tokens", index);
     }
-    if (place->computed >= place->known)
+    if (sequence->computed >= sequence->known)
         wrong(s, "request %u has nothing left to compute", index);
     if (s->attempt_count <= s->options->sched.running_max)
-        s->attempts[s->attempt_count++] = (attempt){index, slot, true};
-    return place->computed;
+        s->attempts[s->attempt_count++] = (attempt){index, number, true};
+    return sequence->computed;
 }
 
-static bool memory_reserve(void *context, uint32_t slot, uint32_t length) {
+static bool memory_reserve(void *context, uint32_t number, uint32_t length) {
     simulation *s = context;
-    place *place = &s->places[slot];
-    if (place->item == UINT32_MAX)
-        wrong(s, "room is reserved for an empty slot");
+    sequence *sequence = &s->sequences[number];
+    if (sequence->item == UINT32_MAX)
+        wrong(s, "pages are reserved for sequence %u, which does not run", number);
     if (length > real_context(s))
         wrong(s, "%u tokens are more than a context", length);
-    return pages_grow(s->pages, &place->table, length) == AVO_OK;
+    return pages_grow(s->pages, &sequence->table, length) == AVO_OK;
 }
 
-static void memory_end(void *context, uint32_t slot) {
+static void memory_end(void *context, uint32_t number) {
     simulation *s = context;
-    place *place = &s->places[slot];
-    if (place->item == UINT32_MAX)
-        wrong(s, "slot %u ends twice", slot);
-    if (place->flies)
-        wrong(s, "slot %u ends while it is computed", slot);
-    if (place->begun)
+    sequence *sequence = &s->sequences[number];
+    if (sequence->item == UINT32_MAX)
+        wrong(s, "sequence %u ends twice", number);
+    if (sequence->in_flight)
+        wrong(s, "sequence %u ends while it is computed", number);
+    if (sequence->begun)
         for (uint32_t i = 0; i < s->attempt_count; i++)
-            if (s->attempts[i].slot == slot && s->attempts[i].item == place->item)
+            if (s->attempts[i].sequence == number && s->attempts[i].item == sequence->item)
                 s->attempts[i].kept = false;
-    place->item = UINT32_MAX;
-    place->begun = false;
-    pages_shrink(s->pages, &place->table, 0);
+    sequence->item = UINT32_MAX;
+    sequence->begun = false;
+    pages_shrink(s->pages, &sequence->table, 0);
 }
 
 static uint32_t memory_available(void *context) {
@@ -126,16 +128,17 @@ static uint32_t memory_available(void *context) {
     return pages_available(s->pages);
 }
 
-static uint32_t memory_drafts(void *context, uint32_t slot, uint32_t most) {
+static uint32_t memory_drafts(void *context, uint32_t number, uint32_t most) {
     simulation *s = context;
-    place *place = &s->places[slot];
-    if (place->item == UINT32_MAX || place->flies || place->known - place->computed != 1)
-        wrong(s, "drafts are asked for in slot %u, which does not decode", slot);
-    place->wished = (uint32_t)(draw_uniform(s) * (most + 1));
-    return place->wished;
+    sequence *sequence = &s->sequences[number];
+    if (sequence->item == UINT32_MAX || sequence->in_flight ||
+        sequence->known - sequence->computed != 1)
+        wrong(s, "drafts are asked for in sequence %u, which does not decode", number);
+    sequence->wished = (uint32_t)(draw_uniform(s) * (most + 1));
+    return sequence->wished;
 }
 
-sched_memory places_memory(simulation *s) {
+sched_memory memory_functions(simulation *s) {
     return (sched_memory){.context = s,
                           .begin = memory_begin,
                           .reserve = memory_reserve,
@@ -145,42 +148,43 @@ sched_memory places_memory(simulation *s) {
                           .drafts = memory_drafts};
 }
 
-void places_compute(simulation *s, const sched_entry *entry) {
-    place *place = &s->places[entry->slot];
+void sequence_compute(simulation *s, const sched_entry *entry) {
+    sequence *sequence = &s->sequences[entry->sequence];
     uint32_t end = entry->first + entry->rows;
-    if (end - entry->drafts > place->known || kv_pages_for(end) > place->table.count) {
+    if (end - entry->drafts > sequence->known || kv_pages_for(end) > sequence->table.count) {
         wrong(s, "rows up to %u are computed where %u are known and %u pages held", end,
-              place->known, place->table.count);
+              sequence->known, sequence->table.count);
         return;
     }
     for (uint32_t i = entry->first; i < end; i++) {
-        uint64_t sum = places_sum(s, entry, i + 1);
+        uint64_t sum = sequence_sum(s, entry, i + 1);
         if (i % KV_PAGE_TOKENS == KV_PAGE_TOKENS - 1) {
-            place->ends[i / KV_PAGE_TOKENS] = sum;
-            s->content[place->table.pages[i / KV_PAGE_TOKENS]] = sum;
+            sequence->ends[i / KV_PAGE_TOKENS] = sum;
+            s->content[sequence->table.pages[i / KV_PAGE_TOKENS]] = sum;
         }
     }
 }
 
-uint64_t places_sum(const simulation *s, const sched_entry *entry, uint32_t length) {
-    const place *place = &s->places[entry->slot];
-    uint64_t sum = place->sum;
+uint64_t sequence_sum(const simulation *s, const sched_entry *entry, uint32_t length) {
+    const sequence *sequence = &s->sequences[entry->sequence];
+    uint64_t sum = sequence->sum;
     for (uint32_t i = entry->first; i < length; i++)
-        sum = sum_add(sum, place->tokens[i]);
+        sum = sum_add(sum, sequence->tokens[i]);
     return sum;
 }
 
-/* The index may put an older page with the same tokens in the place of ours: what is in it counts.
+/* The index may put an older page with the same tokens in the sequence of ours: what is in it
+ * counts.
  */
-void places_settle(simulation *s, const sched_entry *entry, uint32_t length) {
-    place *place = &s->places[entry->slot];
-    place->sum = places_sum(s, entry, length);
-    place->computed = length;
+void sequence_settle(simulation *s, const sched_entry *entry, uint32_t length) {
+    sequence *sequence = &s->sequences[entry->sequence];
+    sequence->sum = sequence_sum(s, entry, length);
+    sequence->computed = length;
     if (entry->drafts > 0)
-        pages_shrink(s->pages, &place->table, length);
-    pages_index(s->pages, place->root, place->tokens, length, &place->table);
+        pages_shrink(s->pages, &sequence->table, length);
+    pages_index(s->pages, sequence->root, sequence->tokens, length, &sequence->table);
     uint32_t first = entry->first / KV_PAGE_TOKENS, end = length / KV_PAGE_TOKENS;
     for (uint32_t i = first; i < end; i++)
-        if (s->content[place->table.pages[i]] != place->ends[i])
-            wrong(s, "request %u got a page of other tokens from the index", place->item);
+        if (s->content[sequence->table.pages[i]] != sequence->ends[i])
+            wrong(s, "request %u got a page of other tokens from the index", sequence->item);
 }

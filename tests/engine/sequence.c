@@ -49,7 +49,7 @@ typedef struct stage {
 typedef struct stage_options {
     uint32_t threads, logits;
     uint64_t kv_tokens;
-    const char *isa, *kv_type;
+    const char *device, *kv_type;
 } stage_options;
 
 static void stage_open(stage *s, stage_options given) {
@@ -66,7 +66,7 @@ static void stage_open(stage *s, stage_options given) {
     options.logits_max = given.logits;
     options.rows_max = 40;
     options.kv_tokens = given.kv_tokens;
-    options.device = test_device(given.isa);
+    options.device = test_device(given.device);
     options.kv_type = given.kv_type;
     assert_ok_error(avo_engine_open(s->model, &options, &s->engine, &s->error), &s->error);
     s->adapter = test_adapter_make(
@@ -265,7 +265,7 @@ static void the_same_bytes_with_any_drafts(void **state) {
         stage s;
         stage_open(&s, (stage_options){.threads = 1 + (uint32_t)i % 3,
                                        .logits = logits[i % 4],
-                                       .isa = isas.name[i],
+                                       .device = isas.name[i],
                                        .kv_type = kv_types[i % 4]});
         answers_do_not_depend_on_drafts(&s, 100 * i, 100 * i + 100);
         stage_close(&s);
@@ -310,7 +310,7 @@ static size_t find_stop(const buffer *text, const question *q, size_t *begin, si
 static void text_is_what_the_tokens_say(void **state) {
     (void)state;
     stage s;
-    stage_open(&s, (stage_options){.threads = 1, .logits = 1, .isa = "ref"});
+    stage_open(&s, (stage_options){.threads = 1, .logits = 1, .device = "ref"});
     heard *h = calloc(1, sizeof(heard));
     assert_non_null(h);
     buffer text;

@@ -312,7 +312,7 @@ static void wrong_requests_are_bounded(void **state) {
     pthread_join(thread, NULL);
     assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(atomic_load(&e.seen[0].ended), 1);
-    assert_true(atomic_load(&b.most) <= (int)SCHEDULER_UNBORN_MAX + 1);
+    assert_true(atomic_load(&b.most) <= (int)SCHEDULER_REJECTED_MAX + 1);
     exam_free(&e);
     world_close(&w);
 }

@@ -28,34 +28,34 @@ typedef struct world {
     uint32_t draft_asks;
 } world;
 
-static uint32_t world_begin(void *context, uint32_t slot, uint64_t request) {
+static uint32_t world_begin(void *context, uint32_t sequence, uint64_t request) {
     world *world = context;
     (void)request;
-    assert_false(world->open[slot]);
-    world->open[slot] = true;
+    assert_false(world->open[sequence]);
+    world->open[sequence] = true;
     world->begins++;
     return world->reused;
 }
 
-static bool world_reserve(void *context, uint32_t slot, uint32_t length) {
+static bool world_reserve(void *context, uint32_t sequence, uint32_t length) {
     world *world = context;
     uint32_t wanted = (length + WORLD_PAGE - 1) / WORLD_PAGE;
-    assert_true(world->open[slot]);
-    if (wanted <= world->held[slot])
+    assert_true(world->open[sequence]);
+    if (wanted <= world->held[sequence])
         return true;
-    if (wanted - world->held[slot] > world->pages - world->used)
+    if (wanted - world->held[sequence] > world->pages - world->used)
         return false;
-    world->used += wanted - world->held[slot];
-    world->held[slot] = wanted;
+    world->used += wanted - world->held[sequence];
+    world->held[sequence] = wanted;
     return true;
 }
 
-static void world_end(void *context, uint32_t slot) {
+static void world_end(void *context, uint32_t sequence) {
     world *world = context;
-    assert_true(world->open[slot]);
-    world->open[slot] = false;
-    world->used -= world->held[slot];
-    world->held[slot] = 0;
+    assert_true(world->open[sequence]);
+    world->open[sequence] = false;
+    world->used -= world->held[sequence];
+    world->held[sequence] = 0;
 }
 
 static uint32_t world_available(void *context) {
@@ -63,9 +63,9 @@ static uint32_t world_available(void *context) {
     return world->pages - world->used;
 }
 
-static uint32_t world_drafts(void *context, uint32_t slot, uint32_t most) {
+static uint32_t world_drafts(void *context, uint32_t sequence, uint32_t most) {
     world *world = context;
-    assert_true(world->open[slot] && most > 0);
+    assert_true(world->open[sequence] && most > 0);
     world->draft_asks++;
     return world->drafts < most ? world->drafts : most;
 }

@@ -1,0 +1,98 @@
+/* Memory for the core: a running request has a session with its adapters. Preempted, it loses
+ * session and pages; when it runs again, its timeline (prompt and answer so far) is found in the
+ * prefix cache as far as its pages were not given away, and computed again otherwise. Both give the
+ * same bits. */
+#include "sched/scheduler_int.h"
+
+avo_session_options request_session_options(const request *request) {
+    avo_session_options options = AVO_SESSION_OPTIONS_INIT;
+    options.adapters = request->uses;
+    options.adapter_count = request->use_count;
+    options.cache_salt = request->given.cache_salt;
+    return options;
+}
+
+static avo_status open_session(avo_scheduler *s, request *request, avo_session **session) {
+    avo_session_options options = request_session_options(request);
+    return engine_session_open(s->engine, &options, session, &request->error);
+}
+
+static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
+    avo_scheduler *s = context;
+    pthread_mutex_lock(&s->lock);
+    request *request = requests_find(s, number);
+    pthread_mutex_unlock(&s->lock);
+    running_request *running = &s->running[index];
+    *running = (running_request){.request = request};
+    if (open_session(s, request, &running->session) != AVO_OK) {
+        running->session = NULL;
+        running->broken = true;
+        return 0;
+    }
+    size_t reused = 0;
+    /* Of a prompt that is looked at, only what was looked at already. */
+    uint32_t known = request_looks(request) && request->looked < request->prompt_tokens
+                         ? request->looked + 1
+                         : request->prompt_tokens + request->sequence.drawn;
+    if (!s->options.no_prefix_cache && avo_session_reuse(running->session, request->timeline, known,
+                                                         &reused, &request->error) != AVO_OK) {
+        running->broken = true;
+        return 0;
+    }
+    if (!request->begun)
+        request->reused_tokens = (uint32_t)reused;
+    return (uint32_t)reused;
+}
+
+/* A broken one is planned all the same, so that its failure can be told. */
+static bool memory_reserve(void *context, uint32_t index, uint32_t length) {
+    avo_scheduler *s = context;
+    running_request *running = &s->running[index];
+    return running->broken || engine_session_reserve(running->session, length);
+}
+
+static void memory_end(void *context, uint32_t index) {
+    avo_scheduler *s = context;
+    running_request *running = &s->running[index];
+    avo_session_close(running->session);
+    sequence_end(&running->request->sequence);
+    *running = (running_request){0};
+}
+
+static uint32_t memory_available(void *context) {
+    avo_scheduler *s = context;
+    avo_kv_info info = AVO_KV_INFO_INIT;
+    avo_engine_kv(s->engine, &info);
+    return info.pages_free + info.pages_cached;
+}
+
+/* Behind the tokens that are drawn there is room for more, which nobody else looks at. */
+static uint32_t memory_drafts(void *context, uint32_t index, uint32_t most) {
+    avo_scheduler *s = context;
+    const draft_source *source = s->engine_limits.drafts;
+    const request *request = s->running[index].request;
+    uint32_t known = request->prompt_tokens + request->sequence.drawn;
+    if (s->running[index].broken)
+        return 0;
+    return source->propose(source->context, request->timeline, known, most,
+                           request->timeline + known);
+}
+
+sched_memory scheduler_memory(avo_scheduler *s) {
+    return (sched_memory){.context = s,
+                          .begin = memory_begin,
+                          .reserve = memory_reserve,
+                          .end = memory_end,
+                          .available = memory_available,
+                          .page_tokens = KV_PAGE_TOKENS,
+                          .drafts = s->engine_limits.drafts == NULL ? NULL : memory_drafts};
+}
+
+bool running_prepare(running_request *running) {
+    request *request = running->request;
+    if (running->broken || request->sequence.session != NULL || request->given.no_answer)
+        return !running->broken;
+    running->broken = sequence_begin(&request->sequence, running->session, request->timeline,
+                                     request->prompt_tokens, &request->error) != AVO_OK;
+    return !running->broken;
+}
