@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 json_writer json_writer_of(buffer *out) {
     return (json_writer){.out = out, .status = AVO_OK};
@@ -129,6 +130,29 @@ void json_key(json_writer *w, const char *key) {
 void json_raw(json_writer *w, text_view json) {
     value_begins(w);
     append(w, json.data, json.size);
+}
+
+static void append_quoted(json_writer *w, const char *json, size_t bytes) {
+    for (size_t at = 0; at < bytes;) {
+        const char *quote = memchr(json + at, '\'', bytes - at);
+        size_t plain = quote == NULL ? bytes - at : (size_t)(quote - json) - at;
+        append(w, json + at, plain);
+        if (quote != NULL)
+            append(w, "\"", 1);
+        at += plain + (quote != NULL);
+    }
+}
+
+void json_quoted(json_writer *w, const char *json) {
+    value_begins(w);
+    append_quoted(w, json, strlen(json));
+}
+
+void json_quoted_members(json_writer *w, const char *object) {
+    size_t bytes = strlen(object);
+    assert(in_object(w) && !w->has_key && bytes > 2);
+    separate(w);
+    append_quoted(w, object + 1, bytes - 2);
 }
 
 void json_raw_items(json_writer *w, text_view json) {

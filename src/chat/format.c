@@ -1,6 +1,7 @@
 /* How a model writes tool calls and reasoning, from what its template renders. */
 #include "chat/tool_int.h"
 
+#include "base/json_writer.h"
 #include "model/model.h"
 
 #include <string.h>
@@ -105,32 +106,40 @@ const char *tool_form_seen(text_view rendered, const char *value, const avo_allo
     return form;
 }
 
-/* A conversation in which a function was called. `arguments` as an object, or as text. */
+/* A conversation in which a function was called, with ' for ". `arguments` as an object, or as
+ * text.
+ */
 #define PROBE_VALUE "oXq7Zk2"
-#define PROBE(call)                                                                                \
-    "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"look_up\",\"description\":"       \
-    "\"Looks up.\",\"parameters\":{\"type\":\"object\",\"properties\":{\"what\":{\"type\":"        \
-    "\"string\",\"description\":\"What.\"}},\"required\":[\"what\"]}}}],\"messages\":["            \
-    "{\"role\":\"user\",\"content\":\"Look.\"},{\"role\":\"assistant\",\"content\":\"\","          \
-    "\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":"          \
-    "\"look_up\",\"arguments\":" call "}}]}]}"
+#define PROBE(arguments)                                                                           \
+    "{'tools':[{'type':'function','function':{'name':'" PROBE_NAME "','description':'Looks up.',"  \
+    "'parameters':{'type':'object','properties':{'what':{'type':'string','description':'What.'}}," \
+    "'required':['what']}}}],'messages':[{'role':'user','content':'Look.'},{'role':'assistant',"   \
+    "'content':'','tool_calls':[{'id':'abcdefghi','type':'function','function':{'name':"           \
+    "'" PROBE_NAME "','arguments':" arguments "}}]}]}"
 
-static avo_status render(const avo_model *model, const char *variables, chat_template_output *out) {
+static avo_status render(const avo_model *model, const char *probe, chat_template_output *out) {
     arena arena;
+    buffer text;
     json_value given;
     arena_init(&arena, model->allocator, SIZE_MAX);
-    avo_status status = json_parse(&arena, text_from(variables), &given, NULL);
+    buffer_init(&text, model->allocator, SIZE_MAX);
+    json_writer w = json_writer_of(&text);
+    json_quoted(&w, probe);
+    avo_status status = json_writer_status(&w);
+    if (status == AVO_OK)
+        status = json_parse(&arena, buffer_text(&text), &given, NULL);
     model_chat chat = {.variables = &given, .no_generation_prompt = true};
     if (status == AVO_OK)
         status = model_render_chat(model, &chat, out, NULL);
+    buffer_free(&text);
     arena_free(&arena);
     return status;
 }
 
 /* NULL with AVO_OK: the template shows tools, but no call that is known. */
 static avo_status find_form(const avo_model *model, const tool_form **form) {
-    static const char *const probes[] = {PROBE("{\"what\":\"" PROBE_VALUE "\"}"),
-                                         PROBE("\"{\\\"what\\\":\\\"" PROBE_VALUE "\\\"}\"")};
+    static const char *const probes[] = {PROBE("{'what':'" PROBE_VALUE "'}"),
+                                         PROBE("'{\\'what\\':\\'" PROBE_VALUE "\\'}'")};
     const char *name = NULL;
     avo_status status = AVO_OK;
     chat_template_output rendered;

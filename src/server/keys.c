@@ -272,7 +272,8 @@ static avo_status read_list(server_keys *keys, text_view text, server_keys *befo
     avo_status status = json_parse(&tree, text, &root, error);
     const json_value *list = status == AVO_OK ? json_find(&root, "keys") : NULL;
     if (status == AVO_OK && (list == NULL || list->kind != JSON_ARRAY || root.object.count != 1))
-        status = status_fail(error, AVO_ERROR_FORMAT, "wants {\"keys\": […]} and nothing else");
+        status = status_fail(error, AVO_ERROR_FORMAT,
+                             "expected an object with the one member \"keys\", an array");
     if (status == AVO_OK && (list->array.count == 0 || list->array.count > KEYS_MAX))
         status = status_fail(error, AVO_ERROR_FORMAT, "has %zu keys; 1 to %d are possible",
                              list->array.count, KEYS_MAX);

@@ -1,7 +1,7 @@
 /* The access log's queue and its writer. */
 #include "server/log.h"
 
-#include "base/buffer.h"
+#include "base/json_writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,6 +47,15 @@ static void open_anew(access_log *log) {
     log->descriptor = fresh;
 }
 
+static avo_status write_dropped(uint64_t lines, buffer *out) {
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_u64(&w, "lines_dropped", lines);
+    json_end(&w);
+    AVO_TRY(json_writer_status(&w));
+    return buffer_append_text(out, "\n");
+}
+
 static void *write_lines(void *context) {
     access_log *log = context;
     buffer lines;
@@ -67,11 +76,9 @@ static void *write_lines(void *context) {
         if (reopen)
             open_anew(log);
         write_all(log->descriptor, buffer_text(&taken));
-        char text[64];
-        int length =
-            snprintf(text, sizeof(text), "{\"lines_dropped\":%llu}\n", (unsigned long long)dropped);
-        if (dropped > 0)
-            write_all(log->descriptor, (text_view){text, (size_t)length});
+        taken.size = 0;
+        if (dropped > 0 && write_dropped(dropped, &taken) == AVO_OK)
+            write_all(log->descriptor, buffer_text(&taken));
         taken.size = 0;
         lines = taken;
         pthread_mutex_lock(&log->lock);

@@ -358,20 +358,21 @@ static void see_scale(void *context, const avo_registry_entry *entry) {
 }
 
 static avo_status write_scales(const scale_list *list, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "["));
+    json_writer w = json_writer_of(out);
+    json_array_begin(&w);
     for (uint32_t i = 0; i < list->capacity; i++) {
         if (list->shown[i] == NULL)
             continue;
         const numbered_adapter *adapter = &list->api->adapters[i];
-        AVO_TRY(buffer_format(out, "%s{\"id\":%u,\"path\":", out->size > 1 ? "," : "", i));
-        AVO_TRY(json_write_string(out, text_from(list->shown[i])));
-        AVO_TRY(buffer_append_text(out, ",\"name\":"));
-        AVO_TRY(json_write_string(out, text_from(adapter->name)));
-        AVO_TRY(buffer_append_text(out, ",\"scale\":"));
-        AVO_TRY(json_write_number(out, adapter->scale));
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(&w);
+        json_member_u64(&w, "id", i);
+        json_member_string(&w, "path", list->shown[i]);
+        json_member_string(&w, "name", adapter->name);
+        json_member_number(&w, "scale", adapter->scale);
+        json_end(&w);
     }
-    return buffer_append_text(out, "]");
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 void endpoint_scales(api *api, exchange *exchange) {
@@ -436,10 +437,15 @@ void endpoint_set_scales(api *api, exchange *exchange) {
     api_fault fault = {0};
     arena scratch;
     json_value root = {0};
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    json_writer w = json_writer_of(&out);
+    json_quoted(&w, "{'success':true}");
     if (api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
         set_scales(api, &root, &fault))
-        exchange_send(exchange, 200, "application/json", TEXT_LITERAL("{\"success\":true}"));
+        api_send_json(exchange, 200, &w);
     else
         api_fail(exchange, &fault);
+    buffer_free(&out);
     arena_free(&scratch);
 }

@@ -121,21 +121,25 @@ typedef struct answer_usage {
     double queue_seconds, first_token_seconds, total_seconds, tokens_per_second;
 } answer_usage;
 answer_usage usage_of(const answer *a);
-AVO_MUST_USE avo_status write_usage(const answer *a, buffer *out);
+/* "usage":{…} as OpenAI's clients know it. */
+void write_usage(json_writer *w, const answer *a);
 /* "timings":{…} */
-AVO_MUST_USE avo_status write_timings(const answer_usage *usage, buffer *out);
+void write_timings(json_writer *w, const answer_usage *usage);
 /* The shortest text that is this float again; −9999 where it is −∞, null where it is none. */
-AVO_MUST_USE avo_status write_float(buffer *out, float value);
-/* A token as OpenAI's clients know it: {"token","logprob","bytes","top_logprobs"}. */
+void write_logprob(json_writer *w, float value);
+/* What precedes another item in a list of entries. */
+AVO_MUST_USE avo_status entries_begin(buffer *entries);
+/* A token as OpenAI's clients know it, as another item: {"token","logprob","bytes","top_logprobs"}.
+ */
 AVO_MUST_USE avo_status write_logprob_entry(const answer *a, const avo_token_event *token,
-                                            buffer *out);
-/* Why a choice ended, and the seed that gives it again: ,"finish_reason":… */
-AVO_MUST_USE avo_status write_choice_end(const choice *c, buffer *out);
+                                            buffer *entries);
+/* Why a choice ended, and the seed that gives it again: "finish_reason", "stop_reason", "seed". */
+void write_choice_end(json_writer *w, const choice *c);
+/* An event of a stream: what precedes its JSON (`name` may be NULL), and what follows it. */
+AVO_MUST_USE avo_status event_begin(buffer *out, const char *name);
+AVO_MUST_USE avo_status event_end(const json_writer *w);
 /* Streams of OpenAI's two older endpoints begin with nothing and tell errors as data. */
 avo_status stream_begin(answer *a, buffer *out);
 avo_status stream_error(answer *a, const api_fault *fault, buffer *out);
-/* {"error":{…}} in OpenAI's shape. */
-AVO_MUST_USE avo_status write_error(const api_fault *fault, buffer *out);
-AVO_MUST_USE avo_status write_member(buffer *out, const char *name, text_view text);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef AVO_SERVER_API_INT_H
 #define AVO_SERVER_API_INT_H
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "chat/chat.h"
 #include "server/api/api.h"
 #include "server/api/fields.h"
@@ -123,6 +123,8 @@ void adapters_forget(api *api);
 
 /* ---- routes.c ---- */
 void api_fail(exchange *exchange, const api_fault *fault);
+/* A complete document; 503 where there was no memory for it. */
+void api_send_json(exchange *exchange, unsigned status, const json_writer *w);
 /* What an error of the engine means to a client. `param` where it is about the prompt. */
 void fault_from_error(api_fault *fault, const avo_error *error, const char *param);
 /* "chatcmpl-1f…": unique for this server. */
@@ -175,6 +177,6 @@ typedef struct api_route {
 extern const api_route api_routes[];
 extern const size_t api_route_count;
 /* The document: complete, from the tables. */
-AVO_MUST_USE avo_status openapi_write(const api *api, buffer *out);
+void openapi_write(json_writer *w, const api *api);
 
 #endif

@@ -2,120 +2,156 @@
 #include "server/api/answer.h"
 #include "server/api/helpers.h"
 
-static avo_status write_head(const answer *a, const char *object, buffer *out) {
-    AVO_TRY(buffer_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,", a->id, object,
-                          (long long)a->created));
-    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
-    return buffer_append_text(out, ",\"system_fingerprint\":\"avocet-" AVO_VERSION_TEXT "\"");
+static void write_head(json_writer *w, const answer *a, const char *object) {
+    json_member_string(w, "id", a->id);
+    json_member_string(w, "object", object);
+    json_member_i64(w, "created", a->created);
+    json_member_string(w, "model", a->request->model);
+    json_member_string(w, "system_fingerprint", "avocet-" AVO_VERSION_TEXT);
 }
 
-static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) {
-    if (!a->request->logprobs)
-        return buffer_append_text(out, ",\"logprobs\":null");
-    AVO_TRY(buffer_append_text(out, ",\"logprobs\":{\"content\":["));
-    AVO_TRY(buffer_append(out, buffer_text(&c->entries[0]).data, c->entries[0].size));
-    return buffer_append_text(out, "],\"refusal\":null}");
+static void write_logprobs(json_writer *w, const answer *a, const choice *c) {
+    if (!a->request->logprobs) {
+        json_member_null(w, "logprobs");
+        return;
+    }
+    json_member_object_begin(w, "logprobs");
+    json_member_array_begin(w, "content");
+    json_raw_items(w, buffer_text(&c->entries[0]));
+    json_end(w);
+    json_member_null(w, "refusal");
+    json_end(w);
 }
 
-static avo_status write_call(const choice *c, size_t index, const tool_call *call,
-                             text_view arguments, buffer *out) {
+/* Of a call that is told whole, or with no arguments as it begins. */
+static void write_call(json_writer *w, const choice *c, size_t index, text_view name,
+                       text_view arguments) {
     char id[64];
     choice_call_id(c, index, "call_", id, sizeof(id));
-    AVO_TRY(buffer_format(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{", id));
-    AVO_TRY(write_member(out, "name", call->name));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_member(out, "arguments", arguments));
-    return buffer_append_text(out, "}}");
+    json_member_string(w, "id", id);
+    json_member_string(w, "type", "function");
+    json_member_object_begin(w, "function");
+    json_member_text(w, "name", name);
+    json_member_text(w, "arguments", arguments);
+    json_end(w);
 }
 
 /* ---- Whole ---- */
 
-static avo_status write_message(const answer *a, const choice *c, buffer *out) {
+static void write_message(json_writer *w, const answer *a, const choice *c) {
     size_t calls = choice_calls(c);
-    AVO_TRY(buffer_format(
-        out, "{\"index\":%u,\"message\":{\"role\":\"assistant\",\"content\":", c->index));
-    AVO_TRY(calls > 0 && c->text.size == 0 ? buffer_append_text(out, "null")
-                                           : json_write_string(out, buffer_text(&c->text)));
-    AVO_TRY(buffer_append_text(out, ",\"refusal\":null"));
+    json_object_begin(w);
+    json_member_u64(w, "index", c->index);
+    json_member_object_begin(w, "message");
+    json_member_string(w, "role", "assistant");
+    json_key(w, "content");
+    if (calls > 0 && c->text.size == 0)
+        json_null(w);
+    else
+        json_text(w, buffer_text(&c->text));
+    json_member_null(w, "refusal");
+    if (calls > 0)
+        json_member_array_begin(w, "tool_calls");
     for (size_t i = 0; i < calls; i++) {
-        AVO_TRY(buffer_append_text(out, i == 0 ? ",\"tool_calls\":[{" : ",{"));
         const tool_call *call = choice_call(c, i);
-        AVO_TRY(write_call(c, i, call, call->arguments, out));
+        json_object_begin(w);
+        write_call(w, c, i, call->name, call->arguments);
+        json_end(w);
     }
-    AVO_TRY(buffer_append_text(out, calls > 0 ? "]}" : "}"));
-    AVO_TRY(write_logprobs(a, c, out));
-    AVO_TRY(write_choice_end(c, out));
-    return buffer_append_text(out, "}");
+    if (calls > 0)
+        json_end(w);
+    json_end(w);
+    write_logprobs(w, a, c);
+    write_choice_end(w, c);
+    json_end(w);
 }
 
 static avo_status chat_whole(answer *a, buffer *out) {
-    AVO_TRY(write_head(a, "chat.completion", out));
-    AVO_TRY(buffer_append_text(out, ",\"choices\":["));
-    for (uint32_t i = 0; i < a->choice_count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_message(a, &a->choices[i], out));
-    }
-    AVO_TRY(buffer_append_text(out, "],\"usage\":"));
-    AVO_TRY(write_usage(a, out));
-    return buffer_append_text(out, "}");
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    write_head(&w, a, "chat.completion");
+    json_member_array_begin(&w, "choices");
+    for (uint32_t i = 0; i < a->choice_count; i++)
+        write_message(&w, a, &a->choices[i]);
+    json_end(&w);
+    write_usage(&w, a);
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 /* ---- Streams ---- */
 
 static avo_status chat_token(answer *a, choice *c, const avo_token_event *token) {
-    buffer *entries = &c->entries[0];
-    if (entries->size > 0)
-        AVO_TRY(buffer_append_text(entries, ","));
-    return write_logprob_entry(a, token, entries);
+    return write_logprob_entry(a, token, &c->entries[0]);
 }
 
-static avo_status chunk_open(answer *a, choice *c, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "data: "));
-    AVO_TRY(write_head(a, "chat.completion.chunk", out));
-    return buffer_format(out, ",\"choices\":[{\"index\":%u,\"delta\":{", c->index);
+/* Up to the members of the choice's delta; the first of a choice names the role. */
+static json_writer delta_begin(answer *a, choice *c, buffer *out) {
+    avo_status status = event_begin(out, NULL);
+    json_writer w = json_writer_of(out);
+    json_writer_note(&w, status);
+    json_object_begin(&w);
+    write_head(&w, a, "chat.completion.chunk");
+    json_member_array_begin(&w, "choices");
+    json_object_begin(&w);
+    json_member_u64(&w, "index", c->index);
+    json_member_object_begin(&w, "delta");
+    if (!c->opened)
+        json_member_string(&w, "role", "assistant");
+    return w;
 }
 
-/* The first piece of a choice names the role. */
-static avo_status chunk_role(choice *c, buffer *out) {
-    if (c->opened)
-        return AVO_OK;
+/* Behind the members of the choice. */
+static avo_status delta_end(answer *a, choice *c, json_writer *w) {
     c->opened = true;
-    return buffer_append_text(out, "\"role\":\"assistant\",");
-}
-
-static avo_status chunk_close(answer *a, const char *end, buffer *out) {
-    AVO_TRY(buffer_append_text(out, end));
-    AVO_TRY(buffer_append_text(out, "}]"));
+    json_end(w);
+    json_end(w);
     if (a->request->include_usage)
-        AVO_TRY(buffer_append_text(out, ",\"usage\":null"));
-    return buffer_append_text(out, "}\n\n");
+        json_member_null(w, "usage");
+    json_end(w);
+    return event_end(w);
 }
 
 static avo_status chat_piece(answer *a, choice *c, text_view text, buffer *out) {
-    AVO_TRY(chunk_open(a, c, out));
-    AVO_TRY(chunk_role(c, out));
-    AVO_TRY(write_member(out, "content", text));
-    AVO_TRY(buffer_append_text(out, "}"));
-    AVO_TRY(write_logprobs(a, c, out));
-    return chunk_close(a, ",\"finish_reason\":null", out);
+    json_writer w = delta_begin(a, c, out);
+    json_member_text(&w, "content", text);
+    json_end(&w);
+    write_logprobs(&w, a, c);
+    json_member_null(&w, "finish_reason");
+    return delta_end(a, c, &w);
+}
+
+static json_writer call_begin(answer *a, choice *c, size_t index, buffer *out) {
+    json_writer w = delta_begin(a, c, out);
+    json_member_array_begin(&w, "tool_calls");
+    json_object_begin(&w);
+    json_member_u64(&w, "index", index);
+    return w;
+}
+
+static avo_status call_end(answer *a, choice *c, json_writer *w) {
+    json_end(w);
+    json_end(w);
+    json_end(w);
+    json_member_null(w, "logprobs");
+    json_member_null(w, "finish_reason");
+    return delta_end(a, c, w);
 }
 
 static avo_status chat_call_begin(answer *a, choice *c, size_t index, const tool_call *call,
                                   buffer *out) {
-    AVO_TRY(chunk_open(a, c, out));
-    AVO_TRY(chunk_role(c, out));
-    AVO_TRY(buffer_format(out, "\"tool_calls\":[{\"index\":%zu,", index));
-    AVO_TRY(write_call(c, index, call, (text_view){"", 0}, out));
-    return chunk_close(a, "]},\"logprobs\":null,\"finish_reason\":null", out);
+    json_writer w = call_begin(a, c, index, out);
+    write_call(&w, c, index, call->name, (text_view){"", 0});
+    return call_end(a, c, &w);
 }
 
 static avo_status chat_call_piece(answer *a, choice *c, size_t index, text_view arguments,
                                   buffer *out) {
-    AVO_TRY(chunk_open(a, c, out));
-    AVO_TRY(buffer_format(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", index));
-    AVO_TRY(write_member(out, "arguments", arguments));
-    return chunk_close(a, "}}]},\"logprobs\":null,\"finish_reason\":null", out);
+    json_writer w = call_begin(a, c, index, out);
+    json_member_object_begin(&w, "function");
+    json_member_text(&w, "arguments", arguments);
+    json_end(&w);
+    return call_end(a, c, &w);
 }
 
 static avo_status chat_call_end(answer *a, choice *c, size_t index, const tool_call *call,
@@ -129,23 +165,26 @@ static avo_status chat_call_end(answer *a, choice *c, size_t index, const tool_c
 }
 
 static avo_status chat_finish(answer *a, choice *c, buffer *out) {
-    AVO_TRY(chunk_open(a, c, out));
+    json_writer w = delta_begin(a, c, out);
     if (!c->opened)
-        AVO_TRY(buffer_append_text(out, "\"role\":\"assistant\",\"content\":\"\""));
-    c->opened = true;
-    AVO_TRY(buffer_append_text(out, "}"));
-    AVO_TRY(write_logprobs(a, c, out));
-    AVO_TRY(write_choice_end(c, out));
-    return chunk_close(a, "", out);
+        json_member_string(&w, "content", "");
+    json_end(&w);
+    write_logprobs(&w, a, c);
+    write_choice_end(&w, c);
+    return delta_end(a, c, &w);
 }
 
 static avo_status chat_end(answer *a, buffer *out) {
     if (a->request->include_usage) {
-        AVO_TRY(buffer_append_text(out, "data: "));
-        AVO_TRY(write_head(a, "chat.completion.chunk", out));
-        AVO_TRY(buffer_append_text(out, ",\"choices\":[],\"usage\":"));
-        AVO_TRY(write_usage(a, out));
-        AVO_TRY(buffer_append_text(out, "}\n\n"));
+        AVO_TRY(event_begin(out, NULL));
+        json_writer w = json_writer_of(out);
+        json_object_begin(&w);
+        write_head(&w, a, "chat.completion.chunk");
+        json_member_array_begin(&w, "choices");
+        json_end(&w);
+        write_usage(&w, a);
+        json_end(&w);
+        AVO_TRY(event_end(&w));
     }
     return buffer_append_text(out, "data: [DONE]\n\n");
 }

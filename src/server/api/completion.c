@@ -12,47 +12,58 @@ enum { TOKENS, LOGPROBS, TOPS, OFFSETS };
 
 /* ---- Log-probabilities ---- */
 
-/* Pieces that are no text by themselves are told byte by byte, so that none looks like another. */
-static avo_status write_piece(const buffer *piece, buffer *out) {
-    text_view text = buffer_text(piece);
-    if (utf8_valid_prefix(text.data, text.size) == text.size)
-        return json_write_string(out, text);
-    AVO_TRY(buffer_append_text(out, "\"bytes:"));
-    for (size_t i = 0; i < text.size; i++)
-        AVO_TRY(buffer_format(out, "\\\\x%02x", (unsigned char)text.data[i]));
-    return buffer_append_text(out, "\"");
+/* The text of a token. One that is no text by itself is told byte by byte, so that none looks like
+ * another. */
+static avo_status token_text(const answer *a, int32_t token, buffer *piece, buffer *bytes,
+                             text_view *out) {
+    AVO_TRY(api_piece(a->api->model, token, piece));
+    *out = buffer_text(piece);
+    if (utf8_valid_prefix(out->data, out->size) == out->size)
+        return AVO_OK;
+    bytes->size = 0;
+    AVO_TRY(buffer_append_text(bytes, "bytes:"));
+    for (size_t i = 0; i < piece->size; i++)
+        AVO_TRY(buffer_format(bytes, "\\x%02x", (unsigned char)piece->data[i]));
+    *out = buffer_text(bytes);
+    return AVO_OK;
 }
 
-/* One alternative; a text that stands there already, from another token, is not told twice. `keys`
- * has all of them, a newline before and behind each: within one it is written as \n. */
-static avo_status write_top(const answer *a, int32_t token, float logprob, buffer *piece,
-                            buffer *keys, buffer *out) {
+/* Buffers that are used for one token after the other. */
+typedef struct token_room {
+    buffer piece, bytes;
+    buffer keys; /* of a token's alternatives, as JSON: a newline before and behind each */
+} token_room;
+
+/* One alternative; a text that is there already, from another token, is not told twice. */
+static avo_status write_top(json_writer *w, const answer *a, int32_t token, float logprob,
+                            token_room *room) {
+    text_view text;
+    buffer *keys = &room->keys;
     size_t at = keys->size;
-    AVO_TRY(api_piece(a->api->model, token, piece));
-    AVO_TRY(write_piece(piece, keys));
+    AVO_TRY(token_text(a, token, &room->piece, &room->bytes, &text));
+    AVO_TRY(json_write_string(keys, text)); /* where a newline is \n */
     AVO_TRY(buffer_append_text(keys, "\n"));
-    size_t bytes = keys->size - at;
-    if (memmem(keys->data, at, keys->data + at - 1, bytes + 1) != NULL)
+    if (memmem(keys->data, at, keys->data + at - 1, keys->size - at + 1) != NULL)
         return AVO_OK;
-    if (at > 1)
-        AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(buffer_append(out, keys->data + at, bytes - 1));
-    AVO_TRY(buffer_append_text(out, ":"));
-    return write_float(out, logprob);
+    json_key_text(w, text);
+    write_logprob(w, logprob);
+    return AVO_OK;
 }
 
 /* The likeliest ones and the token itself. */
 static avo_status write_tops(const answer *a, const avo_token_event *token, bool known,
-                             buffer *piece, buffer *keys, buffer *out) {
+                             token_room *room, buffer *out) {
     if (!known || token->top_count == 0)
         return buffer_append_text(out, "null");
-    keys->size = 0;
-    AVO_TRY(buffer_append_text(keys, "\n"));
-    AVO_TRY(buffer_append_text(out, "{"));
+    room->keys.size = 0;
+    AVO_TRY(buffer_append_text(&room->keys, "\n"));
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
     for (uint32_t i = 0; i < token->top_count; i++)
-        AVO_TRY(write_top(a, token->top[i].token, token->top[i].logprob, piece, keys, out));
-    AVO_TRY(write_top(a, token->token, token->logprob, piece, keys, out));
-    return buffer_append_text(out, "}");
+        AVO_TRY(write_top(&w, a, token->top[i].token, token->top[i].logprob, room));
+    AVO_TRY(write_top(&w, a, token->token, token->logprob, room));
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 static size_t characters_of(text_view text) {
@@ -62,50 +73,58 @@ static size_t characters_of(text_view text) {
     return count;
 }
 
-static avo_status write_lists(answer *a, choice *c, const avo_token_event *token, buffer *piece,
-                              buffer *keys) {
+static avo_status write_lists(answer *a, choice *c, const avo_token_event *token,
+                              token_room *room) {
     buffer *lists = c->entries;
+    text_view text;
     for (size_t i = 0; i < 4; i++)
-        if (lists[i].size > 0)
-            AVO_TRY(buffer_append_text(&lists[i], ","));
+        AVO_TRY(entries_begin(&lists[i]));
     bool known = token->logprob == token->logprob; /* the first of a prompt has none */
-    AVO_TRY(api_piece(a->api->model, token->token, piece));
-    AVO_TRY(write_piece(piece, &lists[TOKENS]));
+    AVO_TRY(token_text(a, token->token, &room->piece, &room->bytes, &text));
+    AVO_TRY(json_write_string(&lists[TOKENS], text));
     AVO_TRY(buffer_format(&lists[OFFSETS], "%llu", (unsigned long long)c->characters));
-    c->characters += characters_of(buffer_text(piece));
-    AVO_TRY(write_float(&lists[LOGPROBS], token->logprob));
-    return write_tops(a, token, known, piece, keys, &lists[TOPS]);
+    c->characters += characters_of(buffer_text(&room->piece));
+    json_writer w = json_writer_of(&lists[LOGPROBS]);
+    write_logprob(&w, token->logprob);
+    AVO_TRY(json_writer_status(&w));
+    return write_tops(a, token, known, room, &lists[TOPS]);
 }
 
 static avo_status completion_token(answer *a, choice *c, const avo_token_event *token) {
-    buffer piece, keys;
-    buffer_init(&piece, NULL, API_TEXT_BYTES_MAX);
-    buffer_init(&keys, NULL, API_ANSWER_BYTES_MAX);
-    avo_status status = write_lists(a, c, token, &piece, &keys);
-    buffer_free(&piece);
-    buffer_free(&keys);
+    token_room room;
+    buffer_init(&room.piece, NULL, API_TEXT_BYTES_MAX);
+    buffer_init(&room.bytes, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&room.keys, NULL, API_ANSWER_BYTES_MAX);
+    avo_status status = write_lists(a, c, token, &room);
+    buffer_free(&room.piece);
+    buffer_free(&room.bytes);
+    buffer_free(&room.keys);
     return status;
 }
 
-static avo_status write_logprobs(const answer *a, const choice *c, buffer *out) {
-    static const char *const names[] = {",\"logprobs\":{\"tokens\":[", "],\"token_logprobs\":[",
-                                        "],\"top_logprobs\":[", "],\"text_offset\":["};
-    if (!a->request->logprobs)
-        return buffer_append_text(out, ",\"logprobs\":null");
-    for (size_t i = 0; i < 4; i++) {
-        AVO_TRY(buffer_append_text(out, names[i]));
-        AVO_TRY(buffer_append(out, buffer_text(&c->entries[i]).data, c->entries[i].size));
+static void write_logprobs(json_writer *w, const answer *a, const choice *c) {
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    if (!a->request->logprobs) {
+        json_member_null(w, "logprobs");
+        return;
     }
-    return buffer_append_text(out, "]}");
+    json_member_object_begin(w, "logprobs");
+    for (size_t i = 0; i < 4; i++) {
+        json_member_array_begin(w, names[i]);
+        json_raw_items(w, buffer_text(&c->entries[i]));
+        json_end(w);
+    }
+    json_end(w);
 }
 
 /* ---- Whole ---- */
 
-static avo_status write_head(const answer *a, buffer *out) {
-    AVO_TRY(buffer_format(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,",
-                          a->id, (long long)a->created));
-    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
-    return buffer_append_text(out, ",\"system_fingerprint\":\"avocet-" AVO_VERSION_TEXT "\"");
+static void write_head(json_writer *w, const answer *a) {
+    json_member_string(w, "id", a->id);
+    json_member_string(w, "object", "text_completion");
+    json_member_i64(w, "created", a->created);
+    json_member_string(w, "model", a->request->model);
+    json_member_string(w, "system_fingerprint", "avocet-" AVO_VERSION_TEXT);
 }
 
 static double mean_logprob(const choice *c) {
@@ -121,7 +140,7 @@ static int by_logprob(const void *a, const void *b) {
 }
 
 /* The n best answers of a prompt. */
-static avo_status write_prompt(const answer *a, uint32_t prompt, buffer *out) {
+static void write_prompt(json_writer *w, const answer *a, uint32_t prompt) {
     const choice *best[API_CHOICES_MAX];
     uint32_t count = a->request->best_of;
     for (uint32_t i = 0; i < count; i++)
@@ -129,39 +148,50 @@ static avo_status write_prompt(const answer *a, uint32_t prompt, buffer *out) {
     if (count > a->request->n)
         qsort(best, count, sizeof(best[0]), by_logprob);
     for (uint32_t i = 0; i < a->request->n; i++) {
-        uint32_t index = prompt * a->request->n + i;
-        AVO_TRY(buffer_format(out, "%s{\"index\":%u,", index > 0 ? "," : "", index));
-        AVO_TRY(write_member(out, "text", buffer_text(&best[i]->text)));
-        AVO_TRY(write_logprobs(a, best[i], out));
-        AVO_TRY(write_choice_end(best[i], out));
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(w);
+        json_member_u64(w, "index", prompt * a->request->n + i);
+        json_member_text(w, "text", buffer_text(&best[i]->text));
+        write_logprobs(w, a, best[i]);
+        write_choice_end(w, best[i]);
+        json_end(w);
     }
-    return AVO_OK;
 }
 
 static avo_status completion_whole(answer *a, buffer *out) {
-    AVO_TRY(write_head(a, out));
-    AVO_TRY(buffer_append_text(out, ",\"choices\":["));
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    write_head(&w, a);
+    json_member_array_begin(&w, "choices");
     for (uint32_t i = 0; i < a->request->prompt_count; i++)
-        AVO_TRY(write_prompt(a, i, out));
-    AVO_TRY(buffer_append_text(out, "],\"usage\":"));
-    AVO_TRY(write_usage(a, out));
-    return buffer_append_text(out, "}");
+        write_prompt(&w, a, i);
+    json_end(&w);
+    write_usage(&w, a);
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 /* ---- Streams ---- */
 
 static avo_status write_chunk(answer *a, choice *c, text_view text, bool last, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "data: "));
-    AVO_TRY(write_head(a, out));
-    AVO_TRY(buffer_format(out, ",\"choices\":[{\"index\":%u,", c->index));
-    AVO_TRY(write_member(out, "text", text));
-    AVO_TRY(write_logprobs(a, c, out));
-    AVO_TRY(last ? write_choice_end(c, out) : buffer_append_text(out, ",\"finish_reason\":null"));
-    AVO_TRY(buffer_append_text(out, "}]"));
+    AVO_TRY(event_begin(out, NULL));
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    write_head(&w, a);
+    json_member_array_begin(&w, "choices");
+    json_object_begin(&w);
+    json_member_u64(&w, "index", c->index);
+    json_member_text(&w, "text", text);
+    write_logprobs(&w, a, c);
+    if (last)
+        write_choice_end(&w, c);
+    else
+        json_member_null(&w, "finish_reason");
+    json_end(&w);
+    json_end(&w);
     if (a->request->include_usage)
-        AVO_TRY(buffer_append_text(out, ",\"usage\":null"));
-    return buffer_append_text(out, "}\n\n");
+        json_member_null(&w, "usage");
+    json_end(&w);
+    return event_end(&w);
 }
 
 static avo_status completion_piece(answer *a, choice *c, text_view text, buffer *out) {
@@ -174,11 +204,15 @@ static avo_status completion_finish(answer *a, choice *c, buffer *out) {
 
 static avo_status completion_end(answer *a, buffer *out) {
     if (a->request->include_usage) {
-        AVO_TRY(buffer_append_text(out, "data: "));
-        AVO_TRY(write_head(a, out));
-        AVO_TRY(buffer_append_text(out, ",\"choices\":[],\"usage\":"));
-        AVO_TRY(write_usage(a, out));
-        AVO_TRY(buffer_append_text(out, "}\n\n"));
+        AVO_TRY(event_begin(out, NULL));
+        json_writer w = json_writer_of(out);
+        json_object_begin(&w);
+        write_head(&w, a);
+        json_member_array_begin(&w, "choices");
+        json_end(&w);
+        write_usage(&w, a);
+        json_end(&w);
+        AVO_TRY(event_end(&w));
     }
     return buffer_append_text(out, "data: [DONE]\n\n");
 }

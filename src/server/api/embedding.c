@@ -32,10 +32,14 @@ static avo_status write_base64(const unsigned char *bytes, size_t count, buffer 
     return buffer_append_text(out, "\"");
 }
 
+/* By the fast way to write a float: there are thousands. */
 static avo_status write_number(float number, buffer *out) {
     char text[NUMBER_TEXT_MAX];
-    return isfinite(number) ? buffer_append(out, text, number_write_float(text, number))
-                            : write_float(out, number);
+    if (isfinite(number))
+        return buffer_append(out, text, number_write_float(text, number));
+    json_writer w = json_writer_of(out);
+    write_logprob(&w, number);
+    return json_writer_status(&w);
 }
 
 static avo_status write_numbers(const float *numbers, uint32_t width, bool base64, buffer *out) {
@@ -69,26 +73,31 @@ static avo_status embedding_vector(answer *a, choice *c, const avo_result *resul
 
 /* In the delivery thread, where others' tokens wait: no piece is copied twice. */
 static avo_status embedding_whole(answer *a, buffer *out) {
+    answer_usage usage = usage_of(a);
     size_t bytes = 1024;
     for (uint32_t i = 0; i < a->choice_count; i++)
         bytes += a->choices[i].text.size + 64;
     AVO_TRY(buffer_reserve(out, bytes));
-    AVO_TRY(buffer_append_text(out, "{\"object\":\"list\",\"data\":["));
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_string(&w, "object", "list");
+    json_member_array_begin(&w, "data");
     for (uint32_t i = 0; i < a->choice_count; i++) {
-        AVO_TRY(buffer_format(
-            out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "", i));
-        text_view vector = buffer_text(&a->choices[i].text);
-        AVO_TRY(buffer_append(out, vector.data, vector.size));
-        AVO_TRY(buffer_append_text(out, "}"));
+        json_object_begin(&w);
+        json_member_string(&w, "object", "embedding");
+        json_member_u64(&w, "index", i);
+        json_member_raw(&w, "embedding", buffer_text(&a->choices[i].text));
+        json_end(&w);
     }
-    answer_usage usage = usage_of(a);
-    AVO_TRY(buffer_append_text(out, "],"));
-    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
-    AVO_TRY(buffer_format(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu,",
-                          (unsigned long long)usage.prompt_tokens,
-                          (unsigned long long)usage.prompt_tokens));
-    AVO_TRY(write_timings(&usage, out));
-    return buffer_append_text(out, "}}");
+    json_end(&w);
+    json_member_string(&w, "model", a->request->model);
+    json_member_object_begin(&w, "usage");
+    json_member_u64(&w, "prompt_tokens", usage.prompt_tokens);
+    json_member_u64(&w, "total_tokens", usage.prompt_tokens);
+    write_timings(&w, &usage);
+    json_end(&w);
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 /* Never streamed. */

@@ -1,4 +1,5 @@
-/* The rows: every field of every body. Schemas in JSON Schema as OpenAPI 3.1 has it. */
+/* The rows: every field of every body. Schemas in JSON Schema as OpenAPI 3.1 has it, with ' for ".
+ */
 #include "server/api/api_int.h"
 
 #define AT(member)     offsetof(api_request, member)
@@ -16,25 +17,23 @@
 #define NO_RANGE       0, 0
 #define REFUSED        FIELD_REFUSED, NO_RANGE, 0, NULL
 #define IGNORED        FIELD_IGNORED, NO_RANGE, 0, NULL
-#define STRINGS        "{\"type\":[\"string\",\"array\",\"null\"],\"items\":{\"type\":\"string\"}}"
-#define OBJECTS        "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"object\"}}"
-#define OBJECT         "{\"type\":[\"object\",\"null\"]}"
-#define OBJECT_OR_WORD "{\"type\":[\"object\",\"string\",\"null\"]}"
+#define STRINGS        "{'type':['string','array','null'],'items':{'type':'string'}}"
+#define OBJECTS        "{'type':['array','null'],'items':{'type':'object'}}"
+#define OBJECT         "{'type':['object','null']}"
+#define OBJECT_OR_WORD "{'type':['object','string','null']}"
 #define CONVERSATION(message)                                                                      \
-    "{\"type\":\"array\",\"minItems\":1,\"maxItems\":4096,\"items\":{\"type\":\"object\"," message \
-    "}}"
+    "{'type':'array','minItems':1,'maxItems':4096,'items':{'type':'object'," message "}}"
 #define MESSAGES                                                                                   \
-    CONVERSATION("\"required\":[\"role\"],\"properties\":{\"role\":{\"enum\":[\"system\","         \
-                 "\"developer\",\"user\",\"assistant\",\"tool\"]},\"content\":{\"type\":["         \
-                 "\"string\",\"array\",\"null\"]}}")
+    CONVERSATION("'required':['role'],'properties':{'role':{'enum':['system',"                     \
+                 "'developer','user','assistant','tool']},'content':{'type':["                     \
+                 "'string','array','null']}}")
 #define ANTHROPIC_MESSAGES                                                                         \
-    CONVERSATION(                                                                                  \
-        "\"required\":[\"role\",\"content\"],\"properties\":{\"role\":{\"enum\":[\"user\","        \
-        "\"assistant\"]},\"content\":{\"type\":[\"string\",\"array\"],\"minItems\":1,"             \
-        "\"maxItems\":4096}}")
-/* What follows from the model is written with the document (api_openapi.c). */
-#define TOKEN   "{\"$ref\":\"#/components/schemas/Token\"}"
-#define PROMPTS "{\"$ref\":\"#/components/schemas/Prompts\"}"
+    CONVERSATION("'required':['role','content'],'properties':{'role':{'enum':['user',"             \
+                 "'assistant']},'content':{'type':['string','array'],'minItems':1,"                \
+                 "'maxItems':4096}}")
+/* What follows from the model is written with the document (openapi.c). */
+#define TOKEN   "{'$ref':'#/components/schemas/Token'}"
+#define PROMPTS "{'$ref':'#/components/schemas/Prompts'}"
 
 const api_field api_field_table[] = {
     {"model", NAMED, FIELD_STRING, 0, API_NAME_BYTES_MAX, AT(model), NULL,
@@ -49,17 +48,17 @@ const api_field api_field_table[] = {
      "instead of a text: a conversation, rendered with the model's template"},
     {"prompt", COMPLETION, FIELD_VALUE, NO_RANGE, 0, PROMPTS,
      "a text, a list of texts, a list of token ids or a list of such lists"},
-    {"prompt", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, 0, "{\"type\":[\"string\",\"null\"]}",
+    {"prompt", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, 0, "{'type':['string','null']}",
      "the text, as vLLM calls it"},
     {"content", BODY_TOKENIZE, FIELD_STRING, 0, API_TOKENIZE_BYTES_MAX, AT(content), NULL,
      "the text, as llama.cpp calls it"},
     {"input", RESPONSE, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"string\",\"array\"],\"minItems\":1,\"items\":{\"type\":\"object\"}}",
+     "{'type':['string','array'],'minItems':1,'items':{'type':'object'}}",
      "a text, or items: messages, function_call, function_call_output"},
     {"input", BODY_EMBEDDING, FIELD_VALUE, NO_RANGE, 0, PROMPTS,
      "a text, a list of texts, a list of token ids or a list of such lists"},
     {"system", MESSAGE | BODY_COUNT, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"string\",\"array\",\"null\"],\"items\":{\"type\":\"object\"}}",
+     "{'type':['string','array','null'],'items':{'type':'object'}}",
      "the system message: a text, or blocks of type text"},
     {"instructions", RESPONSE, FIELD_STRING, 0, TEXT_MAX, AT(instructions), NULL,
      "a system message in front of the input"},
@@ -77,8 +76,8 @@ const api_field api_field_table[] = {
      "tokens as objects with id and piece (llama.cpp)"},
     {"return_token_strs", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(return_token_strs), NULL,
      "token_strs beside the ids (vLLM)"},
-    {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":\"array\",\"items\":" TOKEN "}", "the ids"},
+    {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, 0, "{'type':'array','items':" TOKEN "}",
+     "the ids"},
 
     /* How much, how many */
     {"max_tokens", COMPLETION, FIELD_U32, 0, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
@@ -98,10 +97,10 @@ const api_field api_field_table[] = {
     {"stop", OPENAI, FIELD_VALUE, NO_RANGE, 0, STRINGS,
      "texts that end the answer and are no part of it: one, or up to 64 of 1024 bytes"},
     {"stop_sequences", MESSAGE, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}",
+     "{'type':['array','null'],'items':{'type':'string'}}",
      "texts that end the answer and are no part of it"},
     {"stop_token_ids", OPENAI, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"array\",\"null\"],\"maxItems\":64,\"items\":" TOKEN "}",
+     "{'type':['array','null'],'maxItems':64,'items':" TOKEN "}",
      "tokens that end the answer, beside the model's own"},
     {"ignore_eos", OPENAI, FIELD_BOOLEAN, NO_RANGE, AT(submit.ignore_end), NULL,
      "go on after the model's end tokens"},
@@ -126,23 +125,23 @@ const api_field api_field_table[] = {
     {"frequency_penalty", OPENAI, FIELD_FLOAT, -1e6, 1e6, AT(sampling.frequency_penalty), NULL,
      "taken off for each time a token is in the answer"},
     {"logit_bias", OPENAI, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"object\",\"null\"],\"maxProperties\":1024,\"propertyNames\":{\"pattern\":"
-     "\"^[0-9]{1,10}$\"},\"additionalProperties\":{\"type\":\"number\",\"minimum\":-1000000000,"
-     "\"maximum\":1000000000}}",
+     "{'type':['object','null'],'maxProperties':1024,'propertyNames':{'pattern':"
+     "'^[0-9]{1,10}$'},'additionalProperties':{'type':'number','minimum':-1000000000,"
+     "'maximum':1000000000}}",
      "from token ids to what is added to their logits; -100 or less forbids the token"},
     {"seed", ANSWERS, FIELD_SEED, WHOLE, AT(sampling.seed), NULL,
      "the same seed gives the same bytes; absent or -1: one by chance, which the answer names"},
 
     /* What is told besides the text */
-    {"logprobs", CHAT, FIELD_VALUE, NO_RANGE, 0, "{\"type\":[\"boolean\",\"null\"]}",
+    {"logprobs", CHAT, FIELD_VALUE, NO_RANGE, 0, "{'type':['boolean','null']}",
      "log-probabilities of the answer's tokens"},
     {"logprobs", COMPLETION, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"integer\",\"boolean\",\"null\"],\"minimum\":0,\"maximum\":20}",
+     "{'type':['integer','boolean','null'],'minimum':0,'maximum':20}",
      "log-probabilities of the tokens and of so many of the likeliest"},
     {"top_logprobs", CHAT | RESPONSE, FIELD_U32, 0, AVO_TOP_LOGPROBS_MAX, AT(sampling.top_logprobs),
      NULL, "how many of the likeliest tokens are told with each; needs logprobs"},
     {"include", RESPONSE, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}",
+     "{'type':['array','null'],'items':{'type':'string'}}",
      "message.output_text.logprobs; others are passed over"},
     {"echo", COMPLETION, FIELD_BOOLEAN, NO_RANGE, AT(echo), NULL,
      "the prompt in front of the answer, with logprobs its tokens' as well"},
@@ -212,8 +211,7 @@ const api_field api_field_table[] = {
     {"suffix", COMPLETION, REFUSED, "the model continues texts, it does not fill gaps"},
     {"audio", CHAT, REFUSED, "answers are text"},
     {"modalities", CHAT, FIELD_VALUE, NO_RANGE, 0,
-     "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}",
-     "[\"text\"]; audio is refused"},
+     "{'type':['array','null'],'items':{'type':'string'}}", "[\"text\"]; audio is refused"},
     {"functions", CHAT, REFUSED, "use tools"},
     {"function_call", CHAT, REFUSED, "use tool_choice"},
     {"web_search_options", CHAT, REFUSED, "the server does not go out"},

@@ -9,47 +9,37 @@
 #include <stdlib.h>
 #include <time.h>
 
-static void send_json(exchange *exchange, unsigned status, bool good, buffer *out) {
-    if (good)
-        exchange_send(exchange, status, "application/json", buffer_text(out));
-    else
-        exchange_fail(exchange, 503, NULL, "out_of_memory", "there is no memory left");
-    buffer_free(out);
-}
-
 /* ---- Models ---- */
 
 typedef struct model_list {
     const api *api;
     const server_key *key;
     const char *only; /* NULL: all */
-    buffer out;
+    json_writer *out;
     uint32_t count;
-    bool good;
 } model_list;
 
-static avo_status write_model(model_list *list, const char *name, const char *path,
-                              const char *parent) {
+static void write_model(model_list *list, const char *name, const char *parent) {
     const api *api = list->api;
-    buffer *out = &list->out;
-    if (list->count++ > 0)
-        AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(buffer_append_text(out, "{\"id\":"));
-    AVO_TRY(json_write_string(out, text_from(name)));
-    AVO_TRY(buffer_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"avocet\"",
-                          (long long)api->opened_at));
-    AVO_TRY(buffer_append_text(out, ",\"root\":"));
-    AVO_TRY(json_write_string(out, text_from(path)));
-    AVO_TRY(buffer_append_text(out, ",\"parent\":"));
-    AVO_TRY(parent == NULL ? buffer_append_text(out, "null")
-                           : json_write_string(out, text_from(parent)));
-    return buffer_format(out,
-                         ",\"max_model_len\":%u,\"meta\":{\"architecture\":\"%s\",\"n_vocab\":%u,"
-                         "\"n_ctx_train\":%u,\"n_embd\":%u,\"n_params\":%llu,\"size\":%llu}}",
-                         api->context, api->info.architecture, api->info.vocabulary,
-                         api->info.context, api->info.width,
-                         (unsigned long long)api->info.parameters,
-                         (unsigned long long)api->info.weight_bytes);
+    json_writer *w = list->out;
+    list->count++;
+    json_object_begin(w);
+    json_member_string(w, "id", name);
+    json_member_string(w, "object", "model");
+    json_member_i64(w, "created", api->opened_at);
+    json_member_string(w, "owned_by", "avocet");
+    json_member_string(w, "root", name); /* paths of the server's files are nobody's business */
+    json_member_string(w, "parent", parent);
+    json_member_u64(w, "max_model_len", api->context);
+    json_member_object_begin(w, "meta");
+    json_member_string(w, "architecture", api->info.architecture);
+    json_member_u64(w, "n_vocab", api->info.vocabulary);
+    json_member_u64(w, "n_ctx_train", api->info.context);
+    json_member_u64(w, "n_embd", api->info.width);
+    json_member_u64(w, "n_params", api->info.parameters);
+    json_member_u64(w, "size", api->info.weight_bytes);
+    json_end(w);
+    json_end(w);
 }
 
 static bool wanted(const model_list *list, const char *name) {
@@ -59,113 +49,121 @@ static bool wanted(const model_list *list, const char *name) {
 static void see_adapter(void *context, const avo_registry_entry *entry) {
     model_list *list = context;
     if (wanted(list, entry->name) && server_key_allows_adapter(list->key, entry->name))
-        list->good = list->good && write_model(list, entry->name, entry->name,
-                                               list->api->options->model_name) == AVO_OK;
+        write_model(list, entry->name, list->api->options->model_name);
 }
 
-/* Paths of the server's files are nobody's business. */
 static void list_models(model_list *list) {
     const char *base = list->api->options->model_name;
-    list->good = true;
     if (wanted(list, base) && server_key_allows_adapter(list->key, NULL))
-        list->good = write_model(list, base, base, NULL) == AVO_OK;
+        write_model(list, base, NULL);
     if (list->api->registry != NULL)
         avo_registry_list(list->api->registry, see_adapter, list);
 }
 
 void endpoint_models(api *api, exchange *exchange) {
-    model_list list = {.api = api, .key = exchange_asked(exchange)->key};
-    buffer_init(&list.out, NULL, API_ANSWER_BYTES_MAX);
-    bool good = buffer_append_text(&list.out, "{\"object\":\"list\",\"data\":[") == AVO_OK;
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    json_writer w = json_writer_of(&out);
+    model_list list = {.api = api, .key = exchange_asked(exchange)->key, .out = &w};
+    json_object_begin(&w);
+    json_member_string(&w, "object", "list");
+    json_member_array_begin(&w, "data");
     list_models(&list);
-    good = good && list.good && buffer_append_text(&list.out, "]}") == AVO_OK;
-    send_json(exchange, 200, good, &list.out);
+    json_end(&w);
+    json_end(&w);
+    api_send_json(exchange, 200, &w);
+    buffer_free(&out);
 }
 
 void endpoint_model(api *api, exchange *exchange) {
     const exchange_request *asked = exchange_asked(exchange);
     const char *name = asked->path + strlen("/v1/models/");
-    model_list list = {.api = api, .key = asked->key, .only = name};
-    buffer_init(&list.out, NULL, API_ANSWER_BYTES_MAX);
+    buffer out;
+    buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
+    json_writer w = json_writer_of(&out);
+    model_list list = {.api = api, .key = asked->key, .only = name, .out = &w};
     list_models(&list);
-    if (list.count > 0) {
-        send_json(exchange, 200, list.good, &list.out);
-        return;
-    }
-    buffer_free(&list.out);
-    exchange_fail(exchange, 404, "model", "model_not_found", "there is no model \"%.100s\"", name);
+    if (list.count > 0)
+        api_send_json(exchange, 200, &w);
+    else
+        exchange_fail(exchange, 404, "model", "model_not_found", "there is no model \"%.100s\"",
+                      name);
+    buffer_free(&out);
 }
 
 /* ---- Health ---- */
 
-static avo_status write_state(const api *api, const char *status, double seconds, buffer *out) {
+static void send_state(const api *api, exchange *exchange, unsigned http, const char *status,
+                       double seconds) {
     uint32_t running = 0, waiting = 0;
     uint64_t steps = 0;
     api->host.figures(api->host.context, &running, &waiting, &steps);
-    char still[NUMBER_TEXT_MAX * 2];
-    number_to_text(still, sizeof(still), 'f', 3, seconds);
-    return buffer_format(out,
-                         "{\"status\":\"%s\",\"running\":%u,\"waiting\":%u,\"steps\":%llu,"
-                         "\"still_seconds\":%s}",
-                         status, running, waiting, (unsigned long long)steps, still);
+    buffer out;
+    buffer_init(&out, NULL, 4096);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    json_member_string(&w, "status", status);
+    json_member_u64(&w, "running", running);
+    json_member_u64(&w, "waiting", waiting);
+    json_member_u64(&w, "steps", steps);
+    json_member_fixed(&w, "still_seconds", seconds, 3);
+    json_end(&w);
+    api_send_json(exchange, http, &w);
+    buffer_free(&out);
 }
 
 void endpoint_health(api *api, exchange *exchange) {
     double seconds = 0.0;
     bool alive = api->host.alive(api->host.context, &seconds);
-    buffer out;
-    buffer_init(&out, NULL, 4096);
-    bool good = write_state(api, alive ? "ok" : "stalled", seconds, &out) == AVO_OK;
-    send_json(exchange, alive ? 200 : 503, good, &out);
+    send_state(api, exchange, alive ? 200 : 503, alive ? "ok" : "stalled", seconds);
 }
 
 void endpoint_ready(api *api, exchange *exchange) {
     bool draining = api->host.draining(api->host.context);
     bool ready = !draining && api->host.alive(api->host.context, NULL);
-    buffer out;
-    buffer_init(&out, NULL, 4096);
-    bool good = write_state(api,
-                            ready      ? "ready"
-                            : draining ? "draining"
-                                       : "stalled",
-                            0.0, &out) == AVO_OK;
-    send_json(exchange, ready ? 200 : 503, good, &out);
-}
-
-static avo_status write_version(const api *api, buffer *out) {
-    const server_options *options = api->options;
-    AVO_TRY(buffer_append_text(out, "{\"version\":"));
-    AVO_TRY(json_write_string(out, text_from(avo_version())));
-    AVO_TRY(buffer_append_text(out, ",\"model\":"));
-    AVO_TRY(json_write_string(out, text_from(options->model_name)));
-    AVO_TRY(buffer_format(out, ",\"architecture\":\"%s\",\"isa\":\"%s\",\"context\":%u,\"tools\":",
-                          api->info.architecture, avo_engine_device(options->engine),
-                          api->context));
-    const char *tools = chat_format_name(api->format);
-    AVO_TRY(tools == NULL ? buffer_append_text(out, "null")
-                          : json_write_string(out, text_from(tools)));
-    return buffer_format(out,
-                         ",\"chat\":%s,\"limits\":{\"body_bytes\":%llu,\"connections\":%u,"
-                         "\"choices\":%u,\"prompts\":%d,\"messages\":%d,\"tools\":%d,\"stops\":%d,"
-                         "\"top_logprobs\":%d,\"adapters\":%d}}",
-                         avo_chat_check(api->model, NULL) == AVO_OK ? "true" : "false",
-                         (unsigned long long)options->body_bytes_max, options->connections_max,
-                         options->choices_max, API_PROMPTS_MAX, CHAT_TURNS_MAX, CHAT_TOOLS_MAX,
-                         API_STOPS_MAX, AVO_TOP_LOGPROBS_MAX, AVO_ADAPTERS_MAX);
+    send_state(api, exchange, ready ? 200 : 503,
+               ready      ? "ready"
+               : draining ? "draining"
+                          : "stalled",
+               0.0);
 }
 
 void endpoint_version(api *api, exchange *exchange) {
+    const server_options *options = api->options;
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
-    bool good = write_version(api, &out) == AVO_OK;
-    send_json(exchange, 200, good, &out);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    json_member_string(&w, "version", avo_version());
+    json_member_string(&w, "model", options->model_name);
+    json_member_string(&w, "architecture", api->info.architecture);
+    json_member_string(&w, "isa", avo_engine_device(options->engine));
+    json_member_u64(&w, "context", api->context);
+    json_member_string(&w, "tools", chat_format_name(api->format));
+    json_member_boolean(&w, "chat", avo_chat_check(api->model, NULL) == AVO_OK);
+    json_member_object_begin(&w, "limits");
+    json_member_u64(&w, "body_bytes", options->body_bytes_max);
+    json_member_u64(&w, "connections", options->connections_max);
+    json_member_u64(&w, "choices", options->choices_max);
+    json_member_u64(&w, "prompts", API_PROMPTS_MAX);
+    json_member_u64(&w, "messages", CHAT_TURNS_MAX);
+    json_member_u64(&w, "tools", CHAT_TOOLS_MAX);
+    json_member_u64(&w, "stops", API_STOPS_MAX);
+    json_member_u64(&w, "top_logprobs", AVO_TOP_LOGPROBS_MAX);
+    json_member_u64(&w, "adapters", AVO_ADAPTERS_MAX);
+    json_end(&w);
+    json_end(&w);
+    api_send_json(exchange, 200, &w);
+    buffer_free(&out);
 }
 
 void endpoint_openapi(api *api, exchange *exchange) {
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
-    bool good = openapi_write(api, &out) == AVO_OK;
-    send_json(exchange, 200, good, &out);
+    json_writer w = json_writer_of(&out);
+    openapi_write(&w, api);
+    api_send_json(exchange, 200, &w);
+    buffer_free(&out);
 }
 
 /* ---- Telemetry ---- */

@@ -17,80 +17,101 @@ static const char *stop_reason(const choice *c) {
     }
 }
 
-static avo_status write_reason(const choice *c, buffer *out) {
-    const char *sequence = stopped_by(c);
-    AVO_TRY(buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(c)));
-    return sequence == NULL ? buffer_append_text(out, "null")
-                            : json_write_string(out, text_from(sequence));
+static void write_reason(json_writer *w, const choice *c) {
+    json_member_string(w, "stop_reason", stop_reason(c));
+    json_member_string(w, "stop_sequence", stopped_by(c));
 }
 
 /* Tokens read from the cache count beside the others there, not among them. */
-static avo_status write_message_usage(const answer *a, bool timings, buffer *out) {
+static void write_message_usage(json_writer *w, const answer *a, bool timings) {
     answer_usage usage = usage_of(a);
-    AVO_TRY(buffer_format(out,
-                          "\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,"
-                          "\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu",
-                          (unsigned long long)(usage.prompt_tokens - usage.cached_tokens),
-                          (unsigned long long)usage.cached_tokens,
-                          (unsigned long long)usage.new_tokens));
-    if (timings) {
-        AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_timings(&usage, out));
-    }
-    return buffer_append_text(out, "}");
+    json_member_object_begin(w, "usage");
+    json_member_u64(w, "input_tokens", usage.prompt_tokens - usage.cached_tokens);
+    json_member_u64(w, "cache_creation_input_tokens", 0);
+    json_member_u64(w, "cache_read_input_tokens", usage.cached_tokens);
+    json_member_u64(w, "output_tokens", usage.new_tokens);
+    if (timings)
+        write_timings(w, &usage);
+    json_end(w);
 }
 
-static avo_status write_head(const answer *a, buffer *out) {
-    AVO_TRY(
-        buffer_format(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",", a->id));
-    return write_member(out, "model", text_from(a->request->model));
+static void write_head(json_writer *w, const answer *a) {
+    json_member_string(w, "id", a->id);
+    json_member_string(w, "type", "message");
+    json_member_string(w, "role", "assistant");
+    json_member_string(w, "model", a->request->model);
 }
 
-static avo_status write_tool_use(const choice *c, size_t index, const tool_call *call, bool open,
-                                 buffer *out) {
+/* A block with the call; its input is what has come of the arguments, which may be cut. */
+static void write_tool_use(json_writer *w, const choice *c, size_t index, text_view name,
+                           text_view input) {
     char id[64];
     choice_call_id(c, index, "toolu_", id, sizeof(id));
-    AVO_TRY(buffer_format(out, "{\"type\":\"tool_use\",\"id\":\"%s\",", id));
-    AVO_TRY(write_member(out, "name", call->name));
-    AVO_TRY(buffer_append_text(out, ",\"input\":"));
-    AVO_TRY(open ? buffer_append_text(out, "{}")
-                 : buffer_append(out, call->arguments.data, call->arguments.size));
-    return buffer_append_text(out, "}");
+    json_object_begin(w);
+    json_member_string(w, "type", "tool_use");
+    json_member_string(w, "id", id);
+    json_member_text(w, "name", name);
+    json_member_raw(w, "input", input);
+    json_end(w);
+}
+
+static void write_text_block(json_writer *w, text_view text) {
+    json_object_begin(w);
+    json_member_string(w, "type", "text");
+    json_member_text(w, "text", text);
+    json_end(w);
 }
 
 static avo_status message_whole(answer *a, buffer *out) {
     const choice *c = &a->choices[0];
     size_t calls = choice_calls(c);
-    bool text = c->text.size > 0 || calls == 0;
-    AVO_TRY(write_head(a, out));
-    AVO_TRY(buffer_append_text(out, ",\"content\":["));
-    if (text) {
-        AVO_TRY(buffer_append_text(out, "{\"type\":\"text\","));
-        AVO_TRY(write_member(out, "text", buffer_text(&c->text)));
-        AVO_TRY(buffer_append_text(out, "}"));
-    }
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    write_head(&w, a);
+    json_member_array_begin(&w, "content");
+    if (c->text.size > 0 || calls == 0)
+        write_text_block(&w, buffer_text(&c->text));
     for (size_t i = 0; i < calls; i++) {
-        if (i > 0 || text)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_tool_use(c, i, choice_call(c, i), false, out));
+        const tool_call *call = choice_call(c, i);
+        write_tool_use(&w, c, i, call->name, call->arguments);
     }
-    AVO_TRY(buffer_append_text(out, "],"));
-    AVO_TRY(write_reason(c, out));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_message_usage(a, true, out));
-    return buffer_append_text(out, "}");
+    json_end(&w);
+    write_reason(&w, c);
+    write_message_usage(&w, a, true);
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 /* ---- Streams ---- */
 
+/* {"type":NAME of the event NAME, with its other members to come. */
+static json_writer begin(buffer *out, const char *name) {
+    avo_status status = event_begin(out, name);
+    json_writer w = json_writer_of(out);
+    json_writer_note(&w, status);
+    json_object_begin(&w);
+    json_member_string(&w, "type", name);
+    return w;
+}
+
+static avo_status end(json_writer *w) {
+    json_end(w);
+    return event_end(w);
+}
+
 static avo_status message_begin(answer *a, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "event: message_start\ndata: {\"type\":\"message_start\","
-                                    "\"message\":"));
-    AVO_TRY(write_head(a, out));
-    AVO_TRY(
-        buffer_append_text(out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,"));
-    AVO_TRY(write_message_usage(a, false, out));
-    return buffer_append_text(out, "}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n");
+    json_writer w = begin(out, "message_start");
+    json_member_object_begin(&w, "message");
+    write_head(&w, a);
+    json_member_array_begin(&w, "content");
+    json_end(&w);
+    json_member_null(&w, "stop_reason");
+    json_member_null(&w, "stop_sequence");
+    write_message_usage(&w, a, false);
+    json_end(&w);
+    AVO_TRY(end(&w));
+    w = begin(out, "ping");
+    return end(&w);
 }
 
 static avo_status message_token(answer *a, choice *c, const avo_token_event *token) {
@@ -100,37 +121,39 @@ static avo_status message_token(answer *a, choice *c, const avo_token_event *tok
     return AVO_OK; /* this family tells no log-probabilities */
 }
 
-static avo_status block_start(answer *a, buffer *out) {
-    return buffer_format(out,
-                         "event: content_block_start\ndata: {\"type\":\"content_block_start\","
-                         "\"index\":%u,\"content_block\":",
-                         a->segment_count++);
+/* The block itself follows. */
+static json_writer block_start(answer *a, buffer *out) {
+    json_writer w = begin(out, "content_block_start");
+    json_member_u64(&w, "index", a->segment_count++);
+    json_key(&w, "content_block");
+    return w;
 }
 
 static avo_status block_stop(answer *a, buffer *out) {
+    json_writer w = begin(out, "content_block_stop");
     a->text_open = false;
-    return buffer_format(out,
-                         "event: content_block_stop\ndata: {\"type\":\"content_block_stop\","
-                         "\"index\":%u}\n\n",
-                         a->segment_count - 1);
+    json_member_u64(&w, "index", a->segment_count - 1);
+    return end(&w);
 }
 
 static avo_status block_delta(answer *a, const char *type, const char *member, text_view text,
                               buffer *out) {
-    AVO_TRY(buffer_format(out,
-                          "event: content_block_delta\ndata: {\"type\":\"content_block_delta\","
-                          "\"index\":%u,\"delta\":{\"type\":\"%s\",",
-                          a->segment_count - 1, type));
-    AVO_TRY(write_member(out, member, text));
-    return buffer_append_text(out, "}}\n\n");
+    json_writer w = begin(out, "content_block_delta");
+    json_member_u64(&w, "index", a->segment_count - 1);
+    json_member_object_begin(&w, "delta");
+    json_member_string(&w, "type", type);
+    json_member_text(&w, member, text);
+    json_end(&w);
+    return end(&w);
 }
 
 static avo_status open_text(answer *a, buffer *out) {
     if (a->text_open)
         return AVO_OK;
     a->text_open = true;
-    AVO_TRY(block_start(a, out));
-    return buffer_append_text(out, "{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    json_writer w = block_start(a, out);
+    write_text_block(&w, (text_view){"", 0});
+    return end(&w);
 }
 
 static avo_status message_piece(answer *a, choice *c, text_view text, buffer *out) {
@@ -143,9 +166,9 @@ static avo_status message_call_begin(answer *a, choice *c, size_t index, const t
                                      buffer *out) {
     if (a->text_open)
         AVO_TRY(block_stop(a, out));
-    AVO_TRY(block_start(a, out));
-    AVO_TRY(write_tool_use(c, index, call, true, out));
-    return buffer_append_text(out, "}\n\n");
+    json_writer w = block_start(a, out);
+    write_tool_use(&w, c, index, call->name, TEXT_LITERAL("{}"));
+    return end(&w);
 }
 
 static avo_status message_call_piece(answer *a, choice *c, size_t index, text_view arguments,
@@ -171,24 +194,27 @@ static avo_status message_finish(answer *a, choice *c, buffer *out) {
 }
 
 static avo_status message_end(answer *a, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "event: message_delta\ndata: {\"type\":\"message_delta\","
-                                    "\"delta\":{"));
-    AVO_TRY(write_reason(&a->choices[0], out));
-    AVO_TRY(buffer_append_text(out, "},"));
-    AVO_TRY(write_message_usage(a, true, out));
-    return buffer_append_text(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}"
-                                   "\n\n");
+    json_writer w = begin(out, "message_delta");
+    json_member_object_begin(&w, "delta");
+    write_reason(&w, &a->choices[0]);
+    json_end(&w);
+    write_message_usage(&w, a, true);
+    AVO_TRY(end(&w));
+    w = begin(out, "message_stop");
+    return end(&w);
 }
 
 static avo_status message_error(answer *a, const api_fault *fault, buffer *out) {
     (void)a;
-    AVO_TRY(buffer_format(out,
-                          "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"%s\",",
-                          fault->status == 503   ? "overloaded_error"
-                          : fault->status >= 500 ? "api_error"
-                                                 : "invalid_request_error"));
-    AVO_TRY(write_member(out, "message", text_from(fault->text)));
-    return buffer_append_text(out, "}}\n\n");
+    json_writer w = begin(out, "error");
+    json_member_object_begin(&w, "error");
+    json_member_string(&w, "type",
+                       fault->status == 503   ? "overloaded_error"
+                       : fault->status >= 500 ? "api_error"
+                                              : "invalid_request_error");
+    json_member_string(&w, "message", fault->text);
+    json_end(&w);
+    return end(&w);
 }
 
 static const answer_writer message_writer = {.id_prefix = "msg_",
@@ -240,8 +266,11 @@ static void answer_count(api *api, exchange *exchange) {
     }
     buffer out;
     buffer_init(&out, NULL, 256);
-    (void)!buffer_format(&out, "{\"input_tokens\":%zu}", tokens);
-    exchange_send(exchange, 200, "application/json", buffer_text(&out));
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    json_member_u64(&w, "input_tokens", tokens);
+    json_end(&w);
+    api_send_json(exchange, 200, &w);
     buffer_free(&out);
 }
 

@@ -13,18 +13,20 @@ static void item_id(const answer *a, uint32_t index, const char *prefix, char *i
     snprintf(id, capacity, "%s%s%02x", prefix, own == NULL ? a->id : own + 1, index);
 }
 
-static avo_status write_logprobs(text_view entries, buffer *out) {
-    AVO_TRY(buffer_append_text(out, ",\"logprobs\":["));
-    AVO_TRY(buffer_append(out, entries.data, entries.size));
-    return buffer_append_text(out, "]");
+static void write_logprobs(json_writer *w, text_view entries) {
+    json_member_array_begin(w, "logprobs");
+    json_raw_items(w, entries);
+    json_end(w);
 }
 
-static avo_status write_part(text_view text, text_view entries, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"type\":\"output_text\","));
-    AVO_TRY(write_member(out, "text", text));
-    AVO_TRY(buffer_append_text(out, ",\"annotations\":[]"));
-    AVO_TRY(write_logprobs(entries, out));
-    return buffer_append_text(out, "}");
+static void write_part(json_writer *w, text_view text, text_view entries) {
+    json_object_begin(w);
+    json_member_string(w, "type", "output_text");
+    json_member_text(w, "text", text);
+    json_member_array_begin(w, "annotations");
+    json_end(w);
+    write_logprobs(w, entries);
+    json_end(w);
 }
 
 static text_view segment_text(const answer *a, uint32_t index) {
@@ -38,158 +40,168 @@ static text_view segment_entries(const answer *a, uint32_t index) {
                        s->entries_end - s->first_entry};
 }
 
-static avo_status write_text_item(const answer *a, uint32_t index, const char *status,
-                                  buffer *out) {
+static void write_text_item(json_writer *w, const answer *a, uint32_t index, const char *status) {
     char id[96];
     item_id(a, index, "msg_", id, sizeof(id));
-    AVO_TRY(buffer_format(out,
-                          "{\"type\":\"message\",\"id\":\"%s\",\"status\":\"%s\",\"role\":"
-                          "\"assistant\",\"content\":[",
-                          id, status));
+    json_object_begin(w);
+    json_member_string(w, "type", "message");
+    json_member_string(w, "id", id);
+    json_member_string(w, "status", status);
+    json_member_string(w, "role", "assistant");
+    json_member_array_begin(w, "content");
     if (strcmp(status, "in_progress") != 0)
-        AVO_TRY(write_part(segment_text(a, index), segment_entries(a, index), out));
-    return buffer_append_text(out, "]}");
+        write_part(w, segment_text(a, index), segment_entries(a, index));
+    json_end(w);
+    json_end(w);
 }
 
-static avo_status write_call_item(const answer *a, uint32_t index, size_t call_index,
-                                  const tool_call *call, bool open, buffer *out) {
-    const choice *c = &a->choices[0];
+static void write_call_item(json_writer *w, const answer *a, uint32_t index, size_t call_index,
+                            const tool_call *call, bool open) {
     char id[96], call_id[64];
     item_id(a, index, "fc_", id, sizeof(id));
-    choice_call_id(c, call_index, "call_", call_id, sizeof(call_id));
-    AVO_TRY(buffer_format(out,
-                          "{\"type\":\"function_call\",\"id\":\"%s\",\"call_id\":\"%s\",\"status\":"
-                          "\"%s\",",
-                          id, call_id,
-                          open        ? "in_progress"
-                          : call->cut ? "incomplete"
-                                      : "completed"));
-    AVO_TRY(write_member(out, "name", call->name));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_member(out, "arguments", open ? (text_view){"", 0} : call->arguments));
-    return buffer_append_text(out, "}");
+    choice_call_id(&a->choices[0], call_index, "call_", call_id, sizeof(call_id));
+    json_object_begin(w);
+    json_member_string(w, "type", "function_call");
+    json_member_string(w, "id", id);
+    json_member_string(w, "call_id", call_id);
+    json_member_string(w, "status", open ? "in_progress" : call->cut ? "incomplete" : "completed");
+    json_member_text(w, "name", call->name);
+    json_member_text(w, "arguments", open ? (text_view){"", 0} : call->arguments);
+    json_end(w);
 }
 
 static const char *item_status(const choice *c) {
     return strcmp(finish_name(c), "length") == 0 ? "incomplete" : "completed";
 }
 
-static avo_status write_output(const answer *a, buffer *out) {
+static void write_output(json_writer *w, const answer *a) {
     const choice *c = &a->choices[0];
     for (uint32_t i = 0; i < a->segment_count; i++) {
         const segment *segment = &a->segments[i];
         bool last = i + 1 == a->segment_count;
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(segment->is_call ? write_call_item(a, i, segment->begin,
-                                                   choice_call(c, segment->begin), false, out)
-                                 : write_text_item(a, i, last ? item_status(c) : "completed", out));
+        if (segment->is_call)
+            write_call_item(w, a, i, segment->begin, choice_call(c, segment->begin), false);
+        else
+            write_text_item(w, a, i, last ? item_status(c) : "completed");
     }
-    return AVO_OK;
 }
 
 /* ---- The response ---- */
 
-static avo_status write_or(buffer *out, const char *name, const char *json, const char *otherwise) {
-    AVO_TRY(buffer_format(out, ",\"%s\":", name));
-    return buffer_append_text(out, json == NULL ? otherwise : json);
+/* What the request has said, as JSON, or else `otherwise`. */
+static void write_said(json_writer *w, const char *name, const char *json, const char *otherwise) {
+    if (json != NULL)
+        json_member_raw(w, name, text_from(json));
+    else
+        json_member_quoted(w, name, otherwise);
 }
 
-static avo_status write_settings(const answer *a, buffer *out) {
+static void write_settings(json_writer *w, const answer *a) {
     const api_request *r = a->request;
-    AVO_TRY(buffer_append_text(out, ",\"instructions\":"));
-    AVO_TRY(r->instructions == NULL ? buffer_append_text(out, "null")
-                                    : json_write_string(out, text_from(r->instructions)));
-    AVO_TRY(write_or(out, "tools", r->tools_json, "[]"));
-    AVO_TRY(write_or(out, "tool_choice", r->tool_choice_json, "\"auto\""));
-    AVO_TRY(write_or(out, "metadata", r->metadata_json, "{}"));
-    AVO_TRY(write_or(out, "text", r->format_json, "{\"format\":{\"type\":\"text\"}}"));
-    AVO_TRY(buffer_format(
-        out, ",\"parallel_tool_calls\":%s,\"temperature\":", r->parallel_calls ? "true" : "false"));
-    AVO_TRY(write_float(out, r->sampling.temperature));
-    AVO_TRY(buffer_append_text(out, ",\"top_p\":"));
-    AVO_TRY(write_float(out, r->sampling.top_p));
+    json_member_string(w, "instructions", r->instructions);
+    write_said(w, "tools", r->tools_json, "[]");
+    write_said(w, "tool_choice", r->tool_choice_json, "'auto'");
+    write_said(w, "metadata", r->metadata_json, "{}");
+    write_said(w, "text", r->format_json, "{'format':{'type':'text'}}");
+    json_member_boolean(w, "parallel_tool_calls", r->parallel_calls);
+    json_member_float(w, "temperature", r->sampling.temperature);
+    json_member_float(w, "top_p", r->sampling.top_p);
     if (r->submit.max_new_tokens > 0)
-        AVO_TRY(buffer_format(out, ",\"max_output_tokens\":%u", r->submit.max_new_tokens));
+        json_member_u64(w, "max_output_tokens", r->submit.max_new_tokens);
     else
-        AVO_TRY(buffer_append_text(out, ",\"max_output_tokens\":null"));
-    return buffer_format(out,
-                         ",\"seed\":%lld,\"previous_response_id\":null,\"store\":false,"
-                         "\"truncation\":\"disabled\",\"background\":false",
-                         (long long)r->sampling.seed);
+        json_member_null(w, "max_output_tokens");
+    json_member_i64(w, "seed", (int64_t)r->sampling.seed);
+    json_member_null(w, "previous_response_id");
+    json_member_boolean(w, "store", false);
+    json_member_string(w, "truncation", "disabled");
+    json_member_boolean(w, "background", false);
 }
 
-static avo_status write_response_usage(const answer *a, buffer *out) {
+static void write_response_usage(json_writer *w, const answer *a) {
     answer_usage usage = usage_of(a);
-    AVO_TRY(buffer_format(out,
-                          ",\"usage\":{\"input_tokens\":%llu,\"input_tokens_details\":"
-                          "{\"cached_tokens\":%llu},\"output_tokens\":%llu,"
-                          "\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":"
-                          "%llu,",
-                          (unsigned long long)usage.prompt_tokens,
-                          (unsigned long long)usage.cached_tokens,
-                          (unsigned long long)usage.new_tokens,
-                          (unsigned long long)(usage.prompt_tokens + usage.new_tokens)));
-    AVO_TRY(write_timings(&usage, out));
-    return buffer_append_text(out, "}");
+    json_member_object_begin(w, "usage");
+    json_member_u64(w, "input_tokens", usage.prompt_tokens);
+    json_member_object_begin(w, "input_tokens_details");
+    json_member_u64(w, "cached_tokens", usage.cached_tokens);
+    json_end(w);
+    json_member_u64(w, "output_tokens", usage.new_tokens);
+    json_member_object_begin(w, "output_tokens_details");
+    json_member_u64(w, "reasoning_tokens", 0);
+    json_end(w);
+    json_member_u64(w, "total_tokens", usage.prompt_tokens + usage.new_tokens);
+    write_timings(w, &usage);
+    json_end(w);
 }
 
-static avo_status write_response(const answer *a, const char *status, const api_fault *fault,
-                                 buffer *out) {
-    bool ended = strcmp(status, "in_progress") != 0;
-    AVO_TRY(buffer_format(out,
-                          "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":"
-                          "\"%s\",",
-                          a->id, (long long)a->created, status));
-    AVO_TRY(write_member(out, "model", text_from(a->request->model)));
-    AVO_TRY(buffer_append_text(out, ",\"error\":"));
-    if (fault != NULL) {
-        AVO_TRY(buffer_append_text(out, "{\"code\":\"server_error\","));
-        AVO_TRY(write_member(out, "message", text_from(fault->text)));
-        AVO_TRY(buffer_append_text(out, "}"));
-    } else {
-        AVO_TRY(buffer_append_text(out, "null"));
+static void write_failure(json_writer *w, const api_fault *fault) {
+    if (fault == NULL) {
+        json_member_null(w, "error");
+        return;
     }
-    AVO_TRY(buffer_append_text(out, strcmp(status, "incomplete") == 0
-                                        ? ",\"incomplete_details\":{\"reason\":"
-                                          "\"max_output_tokens\"}"
-                                        : ",\"incomplete_details\":null"));
-    AVO_TRY(buffer_append_text(out, ",\"output\":["));
-    if (ended && fault == NULL)
-        AVO_TRY(write_output(a, out));
-    AVO_TRY(buffer_append_text(out, "]"));
-    AVO_TRY(write_settings(a, out));
-    if (ended && fault == NULL)
-        AVO_TRY(write_response_usage(a, out));
+    json_member_object_begin(w, "error");
+    json_member_string(w, "code", "server_error");
+    json_member_string(w, "message", fault->text);
+    json_end(w);
+}
+
+static void write_response(json_writer *w, const answer *a, const char *status,
+                           const api_fault *fault) {
+    bool told = strcmp(status, "in_progress") != 0 && fault == NULL;
+    json_object_begin(w);
+    json_member_string(w, "id", a->id);
+    json_member_string(w, "object", "response");
+    json_member_i64(w, "created_at", a->created);
+    json_member_string(w, "status", status);
+    json_member_string(w, "model", a->request->model);
+    write_failure(w, fault);
+    json_member_quoted(w, "incomplete_details",
+                       strcmp(status, "incomplete") == 0 ? "{'reason':'max_output_tokens'}"
+                                                         : "null");
+    json_member_array_begin(w, "output");
+    if (told)
+        write_output(w, a);
+    json_end(w);
+    write_settings(w, a);
+    if (told)
+        write_response_usage(w, a);
     else
-        AVO_TRY(buffer_append_text(out, ",\"usage\":null"));
-    return buffer_append_text(out, "}");
+        json_member_null(w, "usage");
+    json_end(w);
 }
 
 static avo_status response_whole(answer *a, buffer *out) {
-    return write_response(a, item_status(&a->choices[0]), NULL, out);
+    json_writer w = json_writer_of(out);
+    write_response(&w, a, item_status(&a->choices[0]), NULL);
+    return json_writer_status(&w);
 }
 
 /* ---- Streams ----
  * Of a whole answer the same functions keep its items, and say nothing. */
 
-static avo_status event_open(answer *a, const char *name, buffer *out) {
-    return buffer_format(out,
-                         "event: response.%s\ndata: {\"type\":\"response.%s\",\"sequence_number\":"
-                         "%u",
-                         name, name, a->sequence++);
+/* With its type and number; other members are to come. */
+static json_writer begin(answer *a, const char *name, buffer *out) {
+    char type[64];
+    snprintf(type, sizeof(type), "response.%s", name);
+    avo_status status = event_begin(out, type);
+    json_writer w = json_writer_of(out);
+    json_writer_note(&w, status);
+    json_object_begin(&w);
+    json_member_string(&w, "type", type);
+    json_member_u64(&w, "sequence_number", a->sequence++);
+    return w;
 }
 
-static avo_status event_close(buffer *out) {
-    return buffer_append_text(out, "}\n\n");
+static avo_status end(json_writer *w) {
+    json_end(w);
+    return event_end(w);
 }
 
 static avo_status write_state(answer *a, const char *name, const char *status,
                               const api_fault *fault, buffer *out) {
-    AVO_TRY(event_open(a, name, out));
-    AVO_TRY(buffer_append_text(out, ",\"response\":"));
-    AVO_TRY(write_response(a, status, fault, out));
-    return event_close(out);
+    json_writer w = begin(a, name, out);
+    json_key(&w, "response");
+    write_response(&w, a, status, fault);
+    return end(&w);
 }
 
 static avo_status response_begin(answer *a, buffer *out) {
@@ -198,40 +210,47 @@ static avo_status response_begin(answer *a, buffer *out) {
 }
 
 static avo_status response_token(answer *a, choice *c, const avo_token_event *token) {
-    buffer *entries = &c->entries[0];
-    if (entries->size > 0)
-        AVO_TRY(buffer_append_text(entries, ","));
-    return write_logprob_entry(a, token, entries);
+    return write_logprob_entry(a, token, &c->entries[0]);
 }
 
 /* An event about the text of the item that is open. */
-static avo_status text_event(answer *a, const char *name, buffer *out) {
+static json_writer text_event(answer *a, const char *name, buffer *out) {
     char id[96];
     uint32_t index = a->segment_count - 1;
     item_id(a, index, "msg_", id, sizeof(id));
-    AVO_TRY(event_open(a, name, out));
-    return buffer_format(out, ",\"item_id\":\"%s\",\"output_index\":%u,\"content_index\":0", id,
-                         index);
+    json_writer w = begin(a, name, out);
+    json_member_string(&w, "item_id", id);
+    json_member_u64(&w, "output_index", index);
+    json_member_u64(&w, "content_index", 0);
+    return w;
 }
 
-static avo_status item_event(answer *a, uint32_t index, const char *name, buffer *out) {
-    AVO_TRY(event_open(a, name, out));
-    return buffer_format(out, ",\"output_index\":%u,\"item\":", index);
+/* The item itself follows. */
+static json_writer item_event(answer *a, uint32_t index, const char *name, buffer *out) {
+    json_writer w = begin(a, name, out);
+    json_member_u64(&w, "output_index", index);
+    json_key(&w, "item");
+    return w;
 }
 
-static avo_status open_text(answer *a, size_t begin, buffer *out) {
+static avo_status part_event(answer *a, const char *name, text_view text, text_view entries,
+                             buffer *out) {
+    json_writer w = text_event(a, name, out);
+    json_key(&w, "part");
+    write_part(&w, text, entries);
+    return end(&w);
+}
+
+static avo_status open_text(answer *a, size_t begins, buffer *out) {
     size_t entry = a->entries.size;
-    a->segments[a->segment_count++] = (segment){false, begin, begin, entry, entry};
+    a->segments[a->segment_count++] = (segment){false, begins, begins, entry, entry};
     a->text_open = true;
     if (!a->streaming)
         return AVO_OK;
-    AVO_TRY(item_event(a, a->segment_count - 1, "output_item.added", out));
-    AVO_TRY(write_text_item(a, a->segment_count - 1, "in_progress", out));
-    AVO_TRY(event_close(out));
-    AVO_TRY(text_event(a, "content_part.added", out));
-    AVO_TRY(buffer_append_text(out, ",\"part\":"));
-    AVO_TRY(write_part((text_view){"", 0}, (text_view){"", 0}, out));
-    return event_close(out);
+    json_writer w = item_event(a, a->segment_count - 1, "output_item.added", out);
+    write_text_item(&w, a, a->segment_count - 1, "in_progress");
+    AVO_TRY(end(&w));
+    return part_event(a, "content_part.added", (text_view){"", 0}, (text_view){"", 0}, out);
 }
 
 /* What has come since the last text becomes the open one's. */
@@ -254,11 +273,10 @@ static avo_status response_piece(answer *a, choice *c, text_view text, buffer *o
     AVO_TRY(keep_entries(a, &c->entries[0]));
     if (!a->streaming)
         return AVO_OK;
-    AVO_TRY(text_event(a, "output_text.delta", out));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_member(out, "delta", text));
-    AVO_TRY(write_logprobs(buffer_text(&c->entries[0]), out));
-    return event_close(out);
+    json_writer w = text_event(a, "output_text.delta", out);
+    json_member_text(&w, "delta", text);
+    write_logprobs(&w, buffer_text(&c->entries[0]));
+    return end(&w);
 }
 
 static avo_status close_text(answer *a, const char *status, buffer *out) {
@@ -269,28 +287,32 @@ static avo_status close_text(answer *a, const char *status, buffer *out) {
     a->text_open = false;
     if (!a->streaming)
         return AVO_OK;
-    AVO_TRY(text_event(a, "output_text.done", out));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_member(out, "text", text));
-    AVO_TRY(write_logprobs(entries, out));
-    AVO_TRY(event_close(out));
-    AVO_TRY(text_event(a, "content_part.done", out));
-    AVO_TRY(buffer_append_text(out, ",\"part\":"));
-    AVO_TRY(write_part(text, entries, out));
-    AVO_TRY(event_close(out));
-    AVO_TRY(item_event(a, index, "output_item.done", out));
-    AVO_TRY(write_text_item(a, index, status, out));
-    return event_close(out);
+    json_writer w = text_event(a, "output_text.done", out);
+    json_member_text(&w, "text", text);
+    write_logprobs(&w, entries);
+    AVO_TRY(end(&w));
+    AVO_TRY(part_event(a, "content_part.done", text, entries, out));
+    w = item_event(a, index, "output_item.done", out);
+    write_text_item(&w, a, index, status);
+    return end(&w);
 }
 
 static avo_status arguments_event(answer *a, const char *name, const char *member, text_view text,
                                   buffer *out) {
     char id[96];
     item_id(a, a->call_segment, "fc_", id, sizeof(id));
-    AVO_TRY(event_open(a, name, out));
-    AVO_TRY(buffer_format(out, ",\"item_id\":\"%s\",\"output_index\":%u,", id, a->call_segment));
-    AVO_TRY(write_member(out, member, text));
-    return event_close(out);
+    json_writer w = begin(a, name, out);
+    json_member_string(&w, "item_id", id);
+    json_member_u64(&w, "output_index", a->call_segment);
+    json_member_text(&w, member, text);
+    return end(&w);
+}
+
+static avo_status call_event(answer *a, const char *name, size_t index, const tool_call *call,
+                             bool open, buffer *out) {
+    json_writer w = item_event(a, a->call_segment, name, out);
+    write_call_item(&w, a, a->call_segment, index, call, open);
+    return end(&w);
 }
 
 static avo_status response_call_begin(answer *a, choice *c, size_t index, const tool_call *call,
@@ -301,11 +323,7 @@ static avo_status response_call_begin(answer *a, choice *c, size_t index, const 
         return AVO_OK;
     a->call_segment = a->segment_count++;
     a->segments[a->call_segment] = (segment){.is_call = true, .begin = index};
-    if (!a->streaming)
-        return AVO_OK;
-    AVO_TRY(item_event(a, a->call_segment, "output_item.added", out));
-    AVO_TRY(write_call_item(a, a->call_segment, index, call, true, out));
-    return event_close(out);
+    return a->streaming ? call_event(a, "output_item.added", index, call, true, out) : AVO_OK;
 }
 
 static avo_status response_call_piece(answer *a, choice *c, size_t index, text_view arguments,
@@ -323,9 +341,7 @@ static avo_status response_call_end(answer *a, choice *c, size_t index, const to
     if (!a->streaming)
         return AVO_OK;
     AVO_TRY(arguments_event(a, "function_call_arguments.done", "arguments", call->arguments, out));
-    AVO_TRY(item_event(a, a->call_segment, "output_item.done", out));
-    AVO_TRY(write_call_item(a, a->call_segment, index, call, false, out));
-    return event_close(out);
+    return call_event(a, "output_item.done", index, call, false, out);
 }
 
 static avo_status response_finish(answer *a, choice *c, buffer *out) {

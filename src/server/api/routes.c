@@ -18,11 +18,11 @@
 #define READ_ERRORS   "401,403,429,503"
 #define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
 #define MODEL_ID                                                                                   \
-    "{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\","          \
-    "\"minLength\":1},\"description\":\"the base model or an adapter\"}"
+    "{'name':'id','in':'path','required':true,'schema':{'type':'string','minLength':1},"           \
+    "'description':'the base model or an adapter'}"
 #define TRACE_SECONDS                                                                              \
-    "{\"name\":\"seconds\",\"in\":\"query\",\"schema\":{\"type\":\"number\","                      \
-    "\"exclusiveMinimum\":0,\"maximum\":60,\"default\":5},\"description\":\"how long\"}"
+    "{'name':'seconds','in':'query','schema':{'type':'number','exclusiveMinimum':0,'maximum':60,"  \
+    "'default':5},'description':'how long'}"
 
 const api_route api_routes[] = {
     {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, false, "OpenAI",
@@ -199,6 +199,13 @@ void api_make_id(api *api, const char *prefix, char *id, size_t capacity) {
 void api_fail(exchange *exchange, const api_fault *fault) {
     exchange_fail(exchange, fault->status, fault->param[0] == '\0' ? NULL : fault->param,
                   fault->code, "%s", fault->text);
+}
+
+void api_send_json(exchange *exchange, unsigned status, const json_writer *w) {
+    if (json_writer_status(w) == AVO_OK)
+        exchange_send(exchange, status, "application/json", buffer_text(w->out));
+    else
+        exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
 }
 
 void fault_from_error(api_fault *fault, const avo_error *error, const char *param) {

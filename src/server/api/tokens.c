@@ -77,38 +77,36 @@ avo_status api_piece(const avo_model *model, int32_t token, buffer *out) {
 /* ---- /tokenize ---- */
 
 /* llama.cpp's piece: a text, or its bytes where it is none. */
-static avo_status write_with_piece(const api *api, int32_t id, buffer *piece, buffer *out) {
-    AVO_TRY(api_piece(api->model, id, piece));
-    AVO_TRY(buffer_format(out, "{\"id\":%d,\"piece\":", id));
-    AVO_TRY(json_write_string(out, buffer_text(piece)));
-    return buffer_append_text(out, "}");
-}
-
-static avo_status write_strings(const api *api, const int32_t *ids, size_t count, buffer *piece,
-                                buffer *out) {
-    AVO_TRY(buffer_append_text(out, ",\"token_strs\":["));
-    for (size_t i = 0; i < count; i++) {
-        AVO_TRY(api_piece(api->model, ids[i], piece));
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(json_write_string(out, buffer_text(piece)));
-    }
-    return buffer_append_text(out, "]");
+static void write_piece(json_writer *w, const api *api, int32_t id, buffer *piece) {
+    json_writer_note(w, api_piece(api->model, id, piece));
+    json_text(w, buffer_text(piece));
 }
 
 static avo_status write_tokens(const api *api, const api_request *r, const int32_t *ids,
                                size_t count, buffer *piece, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"tokens\":["));
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(r->with_pieces ? write_with_piece(api, ids[i], piece, out)
-                               : buffer_format(out, "%d", ids[i]));
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_array_begin(&w, "tokens");
+    for (size_t i = 0; i < count && !r->with_pieces; i++)
+        json_i64(&w, ids[i]);
+    for (size_t i = 0; i < count && r->with_pieces; i++) {
+        json_object_begin(&w);
+        json_member_i64(&w, "id", ids[i]);
+        json_key(&w, "piece");
+        write_piece(&w, api, ids[i], piece);
+        json_end(&w);
     }
-    AVO_TRY(buffer_format(out, "],\"count\":%zu,\"max_model_len\":%u", count, api->context));
-    if (r->return_token_strs)
-        AVO_TRY(write_strings(api, ids, count, piece, out));
-    return buffer_append_text(out, "}");
+    json_end(&w);
+    json_member_u64(&w, "count", count);
+    json_member_u64(&w, "max_model_len", api->context);
+    if (r->return_token_strs) {
+        json_member_array_begin(&w, "token_strs");
+        for (size_t i = 0; i < count; i++)
+            write_piece(&w, api, ids[i], piece);
+        json_end(&w);
+    }
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
@@ -177,12 +175,12 @@ static bool detokenize(api *api, const json_value *tokens, arena *scratch, buffe
         fault_from_error(fault, &error, "tokens");
         return false;
     }
-    text_view view = {text, bytes};
-    bool good = buffer_append_text(out, "{\"content\":") == AVO_OK &&
-                json_write_string(out, view) == AVO_OK &&
-                buffer_append_text(out, ",\"prompt\":") == AVO_OK &&
-                json_write_string(out, view) == AVO_OK && buffer_append_text(out, "}") == AVO_OK;
-    return good || fault_no_memory(fault);
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    json_member_text(&w, "content", (text_view){text, bytes});
+    json_member_text(&w, "prompt", (text_view){text, bytes});
+    json_end(&w);
+    return json_writer_status(&w) == AVO_OK || fault_no_memory(fault);
 }
 
 static void answer_detokenize(api *api, exchange *exchange) {

@@ -1,7 +1,6 @@
 /* What writers of all families share: ends, usage, log-probabilities. */
 #include "server/api/answer.h"
 
-#include "base/number.h"
 #include "base/random.h"
 
 #include <math.h>
@@ -55,15 +54,12 @@ const char *stopped_by(const choice *c) {
     return stopped ? c->answer->request->submit.stop[index] : NULL;
 }
 
-avo_status write_choice_end(const choice *c, buffer *out) {
+void write_choice_end(json_writer *w, const choice *c) {
+    const api_request *r = c->answer->request;
     const char *detail = finish_detail(c);
-    const char *stop = detail == NULL ? stopped_by(c) : detail;
-    AVO_TRY(buffer_format(out, ",\"finish_reason\":\"%s\",\"stop_reason\":", finish_name(c)));
-    AVO_TRY(stop == NULL ? buffer_append_text(out, "null")
-                         : json_write_string(out, text_from(stop)));
-    return buffer_format(
-        out, ",\"seed\":%lld",
-        (long long)(c->answer->request->sampling.seed + c->index % c->answer->request->best_of));
+    json_member_string(w, "finish_reason", finish_name(c));
+    json_member_string(w, "stop_reason", detail == NULL ? stopped_by(c) : detail);
+    json_member_i64(w, "seed", (int64_t)(r->sampling.seed + c->index % r->best_of));
 }
 
 /* ---- Usage ---- */
@@ -95,105 +91,85 @@ answer_usage usage_of(const answer *a) {
     return usage;
 }
 
-static avo_status write_rounded(buffer *out, const char *name, double value) {
-    char text[NUMBER_TEXT_MAX * 2];
-    number_to_text(text, sizeof(text), 'f', 3, value);
-    return buffer_format(out, "\"%s\":%s", name, text);
+void write_timings(json_writer *w, const answer_usage *usage) {
+    json_member_object_begin(w, "timings");
+    json_member_fixed(w, "queue_ms", usage->queue_seconds * 1e3, 3);
+    json_member_fixed(w, "first_token_ms", usage->first_token_seconds * 1e3, 3);
+    json_member_fixed(w, "total_ms", usage->total_seconds * 1e3, 3);
+    json_member_fixed(w, "tokens_per_second", usage->tokens_per_second, 3);
+    json_end(w);
 }
 
-avo_status write_timings(const answer_usage *usage, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "\"timings\":{"));
-    AVO_TRY(write_rounded(out, "queue_ms", usage->queue_seconds * 1e3));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_rounded(out, "first_token_ms", usage->first_token_seconds * 1e3));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_rounded(out, "total_ms", usage->total_seconds * 1e3));
-    AVO_TRY(buffer_append_text(out, ","));
-    AVO_TRY(write_rounded(out, "tokens_per_second", usage->tokens_per_second));
-    return buffer_append_text(out, "}");
-}
-
-avo_status write_usage(const answer *a, buffer *out) {
+void write_usage(json_writer *w, const answer *a) {
     answer_usage usage = usage_of(a);
-    AVO_TRY(buffer_format(out,
-                          "{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,"
-                          "\"total_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":"
-                          "%llu},\"completion_tokens_details\":{\"reasoning_tokens\":0},",
-                          (unsigned long long)usage.prompt_tokens,
-                          (unsigned long long)usage.new_tokens,
-                          (unsigned long long)(usage.prompt_tokens + usage.new_tokens),
-                          (unsigned long long)usage.cached_tokens));
-    AVO_TRY(write_timings(&usage, out));
-    return buffer_append_text(out, "}");
+    json_member_object_begin(w, "usage");
+    json_member_u64(w, "prompt_tokens", usage.prompt_tokens);
+    json_member_u64(w, "completion_tokens", usage.new_tokens);
+    json_member_u64(w, "total_tokens", usage.prompt_tokens + usage.new_tokens);
+    json_member_object_begin(w, "prompt_tokens_details");
+    json_member_u64(w, "cached_tokens", usage.cached_tokens);
+    json_end(w);
+    json_member_object_begin(w, "completion_tokens_details");
+    json_member_u64(w, "reasoning_tokens", 0);
+    json_end(w);
+    write_timings(w, &usage);
+    json_end(w);
 }
 
 /* ---- Log-probabilities ---- */
 
-avo_status write_float(buffer *out, float value) {
-    if (isnan(value))
-        return buffer_append_text(out, "null");
+void write_logprob(json_writer *w, float value) {
     if (isinf(value))
-        return buffer_append_text(out, value < 0.0f ? "-9999.0" : "9999.0");
-    char text[NUMBER_TEXT_MAX];
-    for (int precision = 6; precision <= 9; precision++) {
-        number_to_text(text, sizeof(text), 'g', precision, (double)value);
-        if ((float)number_from_text(text, NULL) == value)
-            break;
-    }
-    return buffer_append_text(out, text);
+        json_raw(w, value < 0.0f ? TEXT_LITERAL("-9999.0") : TEXT_LITERAL("9999.0"));
+    else
+        json_float(w, value);
 }
 
-static avo_status write_token(const answer *a, int32_t token, float logprob, buffer *piece,
-                              buffer *out) {
-    AVO_TRY(api_piece(a->api->model, token, piece));
-    AVO_TRY(buffer_append_text(out, "{\"token\":"));
-    AVO_TRY(json_write_string(out, buffer_text(piece)));
-    AVO_TRY(buffer_append_text(out, ",\"logprob\":"));
-    AVO_TRY(write_float(out, logprob));
-    AVO_TRY(buffer_append_text(out, ",\"bytes\":["));
+static void write_token(json_writer *w, const answer *a, int32_t token, float logprob,
+                        buffer *piece) {
+    json_writer_note(w, api_piece(a->api->model, token, piece));
+    json_member_text(w, "token", buffer_text(piece));
+    json_key(w, "logprob");
+    write_logprob(w, logprob);
+    json_member_array_begin(w, "bytes");
     for (size_t i = 0; i < piece->size; i++)
-        AVO_TRY(buffer_format(out, i > 0 ? ",%u" : "%u", (unsigned char)piece->data[i]));
-    return buffer_append_text(out, "]");
+        json_u64(w, (unsigned char)piece->data[i]);
+    json_end(w);
 }
 
-static avo_status write_entry(const answer *a, const avo_token_event *token, buffer *piece,
-                              buffer *out) {
-    AVO_TRY(write_token(a, token->token, token->logprob, piece, out));
-    AVO_TRY(buffer_append_text(out, ",\"top_logprobs\":["));
-    for (uint32_t i = 0; i < token->top_count; i++) {
-        if (i > 0)
-            AVO_TRY(buffer_append_text(out, ","));
-        AVO_TRY(write_token(a, token->top[i].token, token->top[i].logprob, piece, out));
-        AVO_TRY(buffer_append_text(out, "}"));
-    }
-    return buffer_append_text(out, "]}");
+avo_status entries_begin(buffer *entries) {
+    return entries->size > 0 ? buffer_append_text(entries, ",") : AVO_OK;
 }
 
-avo_status write_logprob_entry(const answer *a, const avo_token_event *token, buffer *out) {
+avo_status write_logprob_entry(const answer *a, const avo_token_event *token, buffer *entries) {
+    AVO_TRY(entries_begin(entries));
     buffer piece;
     buffer_init(&piece, NULL, API_TEXT_BYTES_MAX);
-    avo_status status = write_entry(a, token, &piece, out);
+    json_writer w = json_writer_of(entries);
+    json_object_begin(&w);
+    write_token(&w, a, token->token, token->logprob, &piece);
+    json_member_array_begin(&w, "top_logprobs");
+    for (uint32_t i = 0; i < token->top_count; i++) {
+        json_object_begin(&w);
+        write_token(&w, a, token->top[i].token, token->top[i].logprob, &piece);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
     buffer_free(&piece);
-    return status;
+    return json_writer_status(&w);
 }
 
-/* ---- Errors and small parts ---- */
+/* ---- Events of streams ---- */
 
-avo_status write_error(const api_fault *fault, buffer *out) {
-    AVO_TRY(buffer_append_text(out, "{\"error\":{\"message\":"));
-    AVO_TRY(json_write_string(out, text_from(fault->text)));
-    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", exchange_error_type(fault->status)));
-    AVO_TRY(fault->param[0] == '\0' ? buffer_append_text(out, "null")
-                                    : json_write_string(out, text_from(fault->param)));
-    AVO_TRY(buffer_append_text(out, ",\"code\":"));
-    AVO_TRY(fault->code == NULL ? buffer_append_text(out, "null")
-                                : json_write_string(out, text_from(fault->code)));
-    return buffer_append_text(out, "}}");
+avo_status event_begin(buffer *out, const char *name) {
+    return name == NULL ? buffer_append_text(out, "data: ")
+                        : buffer_format(out, "event: %s\ndata: ", name);
 }
 
-avo_status write_member(buffer *out, const char *name, text_view text) {
-    AVO_TRY(buffer_format(out, "\"%s\":", name));
-    return json_write_string(out, text);
+avo_status event_end(const json_writer *w) {
+    AVO_TRY(json_writer_status(w));
+    return buffer_append_text(w->out, "\n\n");
 }
 
 avo_status stream_begin(answer *a, buffer *out) {
@@ -203,8 +179,9 @@ avo_status stream_begin(answer *a, buffer *out) {
 }
 
 avo_status stream_error(answer *a, const api_fault *fault, buffer *out) {
-    (void)a;
-    AVO_TRY(buffer_append_text(out, "data: "));
-    AVO_TRY(write_error(fault, out));
+    AVO_TRY(event_begin(out, NULL));
+    AVO_TRY(exchange_write_error(out, exchange_asked(a->exchange), fault->status,
+                                 fault->param[0] == '\0' ? NULL : fault->param, fault->code,
+                                 fault->text));
     return buffer_append_text(out, "\n\n");
 }

@@ -2,55 +2,45 @@
 #include "server/server_int.h"
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json_writer.h"
 
+#include <stdio.h>
 #include <time.h>
 
-static avo_status write_member(buffer *out, const char *name, const char *text) {
-    AVO_TRY(buffer_format(out, ",\"%s\":", name));
-    return json_write_string(out, text_from(text));
-}
-
-static avo_status write_number(buffer *out, const char *name, double number) {
-    AVO_TRY(buffer_format(out, ",\"%s\":", name));
-    return json_write_number(out, number);
-}
-
-static avo_status write_usage(buffer *out, const carried *exchange) {
-    const exchange_usage *usage = &exchange->usage;
+static void write_usage(json_writer *w, const exchange_usage *usage) {
     if (usage->model != NULL)
-        AVO_TRY(write_member(out, "model", usage->model));
-    AVO_TRY(buffer_format(out,
-                          ",\"usage\":{\"prompt_tokens\":%u,\"reused_tokens\":%u,\"new_tokens\":%u",
-                          usage->prompt_tokens, usage->reused_tokens, usage->new_tokens));
-    AVO_TRY(write_number(out, "queue_seconds", usage->queue_seconds));
-    AVO_TRY(write_number(out, "first_token_seconds", usage->first_token_seconds));
-    return buffer_append_text(out, "}");
+        json_member_string(w, "model", usage->model);
+    json_member_object_begin(w, "usage");
+    json_member_u64(w, "prompt_tokens", usage->prompt_tokens);
+    json_member_u64(w, "reused_tokens", usage->reused_tokens);
+    json_member_u64(w, "new_tokens", usage->new_tokens);
+    json_member_number(w, "queue_seconds", usage->queue_seconds);
+    json_member_number(w, "first_token_seconds", usage->first_token_seconds);
+    json_end(w);
 }
 
 static double microseconds(double seconds) {
     return (double)(uint64_t)(seconds * 1e6 + 0.5) / 1e6;
 }
 
-static avo_status write_beginning(buffer *out, const access_refusal *line, const char *key) {
+static void write_beginning(json_writer *w, const access_refusal *line, const char *key) {
     struct timespec now;
     struct tm parts;
-    char time_text[40];
+    char seconds[40], time_text[64];
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &parts);
-    strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
-    AVO_TRY(buffer_format(out, "{\"time\":\"%s.%03ldZ\"", time_text, now.tv_nsec / 1000000));
-    AVO_TRY(write_member(out, "id", line->id));
-    AVO_TRY(write_member(out, "peer", line->peer));
+    strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(time_text, sizeof(time_text), "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
+    json_member_string(w, "time", time_text);
+    json_member_string(w, "id", line->id);
+    json_member_string(w, "peer", line->peer);
     if (key != NULL)
-        AVO_TRY(write_member(out, "key", key));
-    AVO_TRY(buffer_append_text(out, ",\"method\":"));
-    AVO_TRY(json_write_string(out, line->method));
-    AVO_TRY(buffer_append_text(out, ",\"path\":"));
-    AVO_TRY(json_write_string(out, line->path));
-    AVO_TRY(buffer_format(out, ",\"status\":%u,\"bytes\":%zu", line->status, line->bytes));
-    return write_number(out, "seconds",
-                        microseconds(clock_seconds(line->begun_ns, clock_now_ns())));
+        json_member_string(w, "key", key);
+    json_member_text(w, "method", line->method);
+    json_member_text(w, "path", line->path);
+    json_member_u64(w, "status", line->status);
+    json_member_u64(w, "bytes", line->bytes);
+    json_member_number(w, "seconds", microseconds(clock_seconds(line->begun_ns, clock_now_ns())));
 }
 
 static const char *end_of(const carried *exchange) {
@@ -65,7 +55,7 @@ static const char *end_of(const carried *exchange) {
     return exchange->failed ? "failed" : "complete";
 }
 
-static avo_status write_line(buffer *out, const carried *exchange) {
+static void write_line(json_writer *w, const carried *exchange) {
     const exchange_request *asked = &exchange->base.asked;
     access_refusal line = {.id = exchange->id,
                            .peer = exchange->peer,
@@ -74,25 +64,30 @@ static avo_status write_line(buffer *out, const carried *exchange) {
                            .status = exchange->status,
                            .bytes = (size_t)exchange->sent_bytes,
                            .begun_ns = exchange->begun_ns};
-    AVO_TRY(write_beginning(out, &line, asked->key == NULL ? NULL : server_key_name(asked->key)));
-    AVO_TRY(write_member(out, "end", end_of(exchange)));
+    write_beginning(w, &line, asked->key == NULL ? NULL : server_key_name(asked->key));
+    json_member_string(w, "end", end_of(exchange));
     if (exchange->has_usage)
-        AVO_TRY(write_usage(out, exchange));
-    if (exchange->prompt.size > 0) {
-        AVO_TRY(buffer_append_text(out, ",\"prompt\":"));
-        AVO_TRY(json_write_string(out, buffer_text(&exchange->prompt)));
-    }
-    return buffer_append_text(out, "}\n");
+        write_usage(w, &exchange->usage);
+    if (exchange->prompt.size > 0)
+        json_member_text(w, "prompt", buffer_text(&exchange->prompt));
+}
+
+static void log_line(access_log *log, json_writer *w) {
+    if (json_writer_status(w) == AVO_OK && buffer_append_text(w->out, "\n") == AVO_OK)
+        log_write(log, buffer_text(w->out));
+    buffer_free(w->out);
 }
 
 void access_log_exchange(carried *exchange) {
     if (exchange->server->log == NULL)
         return;
-    buffer line;
-    buffer_init(&line, NULL, LOG_QUEUE_BYTES);
-    if (write_line(&line, exchange) == AVO_OK)
-        log_write(exchange->server->log, buffer_text(&line));
-    buffer_free(&line);
+    buffer out;
+    buffer_init(&out, NULL, LOG_QUEUE_BYTES);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    write_line(&w, exchange);
+    json_end(&w);
+    log_line(exchange->server->log, &w);
 }
 
 void access_log_refusal(const server *server, const access_refusal *line) {
@@ -100,8 +95,10 @@ void access_log_refusal(const server *server, const access_refusal *line) {
         return;
     buffer out;
     buffer_init(&out, NULL, LOG_QUEUE_BYTES);
-    if (write_beginning(&out, line, NULL) == AVO_OK &&
-        buffer_append_text(&out, ",\"end\":\"refused\"}\n") == AVO_OK)
-        log_write(server->log, buffer_text(&out));
-    buffer_free(&out);
+    json_writer w = json_writer_of(&out);
+    json_object_begin(&w);
+    write_beginning(&w, line, NULL);
+    json_member_string(&w, "end", "refused");
+    json_end(&w);
+    log_line(server->log, &w);
 }

@@ -1,7 +1,7 @@
 /* Errors as clients know them: OpenAI's shape, and Anthropic's below /v1/messages. */
 #include "server/transport/exchange.h"
 
-#include "base/json.h"
+#include "base/json_writer.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -34,27 +34,27 @@ static const char *anthropic_type(unsigned status) {
     }
 }
 
-static avo_status write_optional(buffer *out, const char *text) {
-    return text == NULL ? buffer_append_text(out, "null") : json_write_string(out, text_from(text));
-}
-
 avo_status exchange_write_error(buffer *out, const exchange_request *asked, unsigned status,
                                 const char *param, const char *code, const char *text) {
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
     if (text_starts(text_from(asked->path), TEXT_LITERAL("/v1/messages"))) {
-        AVO_TRY(buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-                              anthropic_type(status)));
-        AVO_TRY(json_write_string(out, text_from(text)));
-        AVO_TRY(buffer_append_text(out, "},\"request_id\":"));
-        AVO_TRY(json_write_string(out, text_from(asked->id)));
-        return buffer_append_text(out, "}");
+        json_member_string(&w, "type", "error");
+        json_member_object_begin(&w, "error");
+        json_member_string(&w, "type", anthropic_type(status));
+        json_member_string(&w, "message", text);
+        json_end(&w);
+        json_member_string(&w, "request_id", asked->id);
+    } else {
+        json_member_object_begin(&w, "error");
+        json_member_string(&w, "message", text);
+        json_member_string(&w, "type", exchange_error_type(status));
+        json_member_string(&w, "param", param);
+        json_member_string(&w, "code", code);
+        json_end(&w);
     }
-    AVO_TRY(buffer_append_text(out, "{\"error\":{\"message\":"));
-    AVO_TRY(json_write_string(out, text_from(text)));
-    AVO_TRY(buffer_format(out, ",\"type\":\"%s\",\"param\":", exchange_error_type(status)));
-    AVO_TRY(write_optional(out, param));
-    AVO_TRY(buffer_append_text(out, ",\"code\":"));
-    AVO_TRY(write_optional(out, code));
-    return buffer_append_text(out, "}}");
+    json_end(&w);
+    return json_writer_status(&w);
 }
 
 void exchange_fail(exchange *exchange, unsigned status, const char *param, const char *code,
