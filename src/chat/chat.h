@@ -67,6 +67,9 @@ typedef struct chat_turns {
     /* Bytes of arguments that may still come as text, which is JSON within JSON: arguments of more
      * bytes than any context can hold are refused before they are parsed. */
     size_t arguments_left;
+    /* Other roles than those four are the template's business, and so is "developer"; else it is
+     * "system", and others are refused. */
+    bool any_role;
 } chat_turns;
 
 /* Whose words a request uses. */

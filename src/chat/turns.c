@@ -222,8 +222,8 @@ static bool read_calls(chat_turns *turns, const json_value *calls, const char *p
 
 /* ---- Messages ---- */
 
-static bool read_role(const json_value *message, const char *param, const char **role,
-                      chat_fault *fault) {
+static bool read_role(chat_turns *turns, const json_value *message, const char *param,
+                      const char **role, chat_fault *fault) {
     static const char *const roles[][2] = {{"system", "system"},
                                            {"developer", "system"},
                                            {"user", "user"},
@@ -234,10 +234,17 @@ static bool read_role(const json_value *message, const char *param, const char *
         return chat_fail(fault, param, "missing_required_parameter",
                          "%s: a message has a role, which is a text", param);
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-        if (text_is(value->string, roles[i][0])) {
+        if (text_is(value->string, roles[i][turns->any_role])) {
             *role = roles[i][1];
             return true;
         }
+    if (turns->any_role) {
+        text_view text;
+        if (!chat_string_read(value, param, CHAT_NAME_BYTES_MAX, &text, fault))
+            return false;
+        *role = arena_copy_text(turns->arena, text.data, text.size);
+        return *role != NULL || chat_fail_memory(fault);
+    }
     return chat_fail(fault, param, "invalid_value",
                      "%s: role \"%.*s\" is none of system, developer, user, assistant, tool", param,
                      TEXT_ARGUMENT(value->string));
@@ -260,7 +267,7 @@ static bool read_message(chat_turns *turns, const json_value *message, const cha
     const json_value *calls = json_find(message, "tool_calls");
     bool empty = content == NULL || content->kind == JSON_NULL;
     bool calling = calls != NULL && calls->kind == JSON_ARRAY && calls->array.count > 0;
-    if (!read_role(message, param, &turn.role, fault))
+    if (!read_role(turns, message, param, &turn.role, fault))
         return false;
     bool assistant = strcmp(turn.role, "assistant") == 0;
     if (empty && !(calling && assistant))

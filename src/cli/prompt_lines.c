@@ -39,7 +39,12 @@ static const char *const known_keys[] = {"id",
                                          "cache_salt",
                                          "json_schema",
                                          "grammar",
-                                         "json_object"};
+                                         "json_object",
+                                         "response_format",
+                                         "tools",
+                                         "tool_choice",
+                                         "parallel_tool_calls",
+                                         "chat_template_kwargs"};
 #define KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
 
 static avo_status check_keys(const json_value *root, avo_error *error) {
@@ -86,24 +91,6 @@ static avo_status optional_text(prompt_line *line, const json_value *root, const
     return prompt_line_text(line, value, key, out);
 }
 
-static avo_status read_messages(prompt_line *line, const json_value *messages) {
-    if (messages->kind != JSON_ARRAY || messages->array.count == 0)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT, "messages must be a non-empty array");
-    avo_message *own = arena_take_array(&line->arena, messages->array.count, sizeof(*own));
-    if (own == NULL)
-        return status_no_memory(&line->error, "messages", messages->array.count * sizeof(*own));
-    for (size_t i = 0; i < messages->array.count; i++) {
-        const json_value *message = json_item(messages, i);
-        AVO_TRY(prompt_line_text(line, json_find(message, "role"), "the role of a message",
-                                 &own[i].role));
-        AVO_TRY(prompt_line_text(line, json_find(message, "content"), "the content of a message",
-                                 &own[i].content));
-    }
-    line->request.messages = own;
-    line->request.message_count = messages->array.count;
-    return AVO_OK;
-}
-
 static avo_status read_ids(prompt_line *line, const json_value *tokens, const char *key,
                            const int32_t **out, size_t *count) {
     if (tokens->kind != JSON_ARRAY)
@@ -138,24 +125,14 @@ static avo_status read_prompt(prompt_line *line, const json_value *root,
     AVO_TRY(json_get_boolean(root, "raw", &raw, &line->error));
     AVO_TRY(optional_text(line, root, "system", &system));
     if (messages != NULL)
-        return read_messages(line, messages);
+        return prompt_line_chat(line, root, messages, NULL, NULL, defaults);
     const char *text = NULL;
     AVO_TRY(prompt_line_text(line, prompt, "prompt", &text));
-    if (raw) {
-        line->request.text = text;
-        line->request.text_flags =
-            AVO_TOKENIZE_BEGIN | (defaults->flags->special ? AVO_TOKENIZE_SPECIAL : 0u);
-        return AVO_OK;
-    }
-    avo_message *own = arena_take_array(&line->arena, 2, sizeof(*own));
-    if (own == NULL)
-        return status_no_memory(&line->error, "messages", 2 * sizeof(*own));
-    size_t count = 0;
-    if (system != NULL)
-        own[count++] = (avo_message){"system", system};
-    own[count++] = (avo_message){"user", text};
-    line->request.messages = own;
-    line->request.message_count = count;
+    if (!raw)
+        return prompt_line_chat(line, root, NULL, system, text, defaults);
+    line->request.text = text;
+    line->request.text_flags =
+        AVO_TOKENIZE_BEGIN | (defaults->flags->special ? AVO_TOKENIZE_SPECIAL : 0u);
     return AVO_OK;
 }
 
@@ -332,6 +309,17 @@ static avo_status read_id(prompt_line *line, const json_value *root) {
     return copy == NULL ? status_no_memory(&line->error, "id", 0) : AVO_OK;
 }
 
+/* Keys of a conversation say nothing about a prompt that is none. */
+static avo_status check_chat_keys(prompt_line *line, const json_value *root) {
+    static const char *const keys[] = {"tools", "tool_choice", "parallel_tool_calls",
+                                       "chat_template_kwargs"};
+    for (size_t i = 0; line->request.chat == NULL && i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (json_find(root, keys[i]) != NULL)
+            return status_fail(&line->error, AVO_ERROR_ARGUMENT,
+                               "%s needs a prompt that goes through the chat template", keys[i]);
+    return AVO_OK;
+}
+
 static avo_status read_line(prompt_line *line, text_view text, const prompt_defaults *defaults) {
     json_value root;
     avo_status status = json_parse(&line->arena, text, &root, &line->error);
@@ -340,11 +328,13 @@ static avo_status read_line(prompt_line *line, text_view text, const prompt_defa
     if (root.kind == JSON_OBJECT) /* first: whoever gave it finds the line's faults by it */
         AVO_TRY(read_id(line, &root));
     AVO_TRY(check_keys(&root, &line->error));
+    AVO_TRY(prompt_line_constraint(line, &root));
     AVO_TRY(read_prompt(line, &root, defaults));
+    AVO_TRY(check_chat_keys(line, &root));
     AVO_TRY(read_adapters(line, &root, defaults));
     AVO_TRY(read_sampling(line, &root));
     AVO_TRY(read_stops(line, &root));
-    AVO_TRY(prompt_line_grammar(line, &root, defaults));
+    AVO_TRY(prompt_line_grammar(line, defaults));
     AVO_TRY(read_scoring(line, &root));
     return read_service(line, &root);
 }
@@ -355,6 +345,7 @@ void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *
     line->sampling = *given->sampling;
     line->request = (avo_request)AVO_REQUEST_INIT;
     line->request.sampling = &line->sampling;
+    line->chat = (avo_chat_options)AVO_CHAT_OPTIONS_INIT;
     line->request.max_new_tokens = defaults->flags->max_new_tokens;
     line->request.ignore_end = defaults->flags->ignore_end;
     line->request.stop = given->stop;
@@ -367,5 +358,6 @@ void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *
 
 void prompt_line_free(prompt_line *line) {
     avo_grammar_close(line->request.grammar);
+    avo_value_close(line->chat.variables);
     arena_free(&line->arena);
 }

@@ -56,19 +56,9 @@ avo_status run_grammar_open(const run_flags *flags, const avo_model *model, avo_
 
 /* ---- Lines ---- */
 
-/* The line before often has the same. */
-static avo_status open_shared(prompt_line *line, const prompt_defaults *defaults,
-                              avo_grammar_kind kind, const char *text) {
-    run_grammar_last *last = defaults->last_grammar;
-    if (last->grammar != NULL && last->kind == kind && strcmp(last->text, text) == 0) {
-        line->request.grammar = avo_grammar_share(last->grammar);
-        return AVO_OK;
-    }
-    AVO_TRY(
-        avo_grammar_open(defaults->model, kind, text, NULL, &line->request.grammar, &line->error));
-    last->grammar = line->request.grammar; /* lines live until all have been answered */
-    last->kind = kind;
-    last->text = text;
+static avo_status take(prompt_line *line, avo_grammar_kind kind, const char *text,
+                       const char *param) {
+    line->prompt.constraint = (chat_constraint){.kind = kind, .text = text, .param = param};
     return AVO_OK;
 }
 
@@ -83,27 +73,39 @@ static avo_status copy_value(prompt_line *line, const json_value *value, const c
     return *copy == NULL ? status_no_memory(&line->error, "a grammar", bytes) : AVO_OK;
 }
 
-avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
-                               const prompt_defaults *defaults) {
+avo_status prompt_line_constraint(prompt_line *line, const json_value *root) {
     const json_value *schema = json_find(root, "json_schema");
     const json_value *text = json_find(root, "grammar");
+    const json_value *format = json_find(root, "response_format");
     bool object = false;
     AVO_TRY(json_get_boolean(root, "json_object", &object, &line->error));
-    if ((schema != NULL) + (text != NULL) + object > 1)
+    if ((schema != NULL) + (text != NULL) + (format != NULL) + object > 1)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "give one of \"json_schema\", \"grammar\" and \"json_object\"");
-    if (object)
-        return open_shared(line, defaults, AVO_GRAMMAR_JSON, "");
-    if (schema == NULL && text == NULL) {
-        line->request.grammar = avo_grammar_share(defaults->request->grammar);
-        return AVO_OK;
-    }
+                           "give one of \"json_schema\", \"grammar\", \"json_object\" and "
+                           "\"response_format\"");
     const char *copy = NULL;
-    if (schema != NULL && schema->kind != JSON_STRING)
-        AVO_TRY(copy_value(line, schema, &copy));
-    else
-        AVO_TRY(prompt_line_text(line, schema != NULL ? schema : text,
-                                 schema != NULL ? "json_schema" : "grammar", &copy));
-    return open_shared(line, defaults, schema != NULL ? AVO_GRAMMAR_JSON_SCHEMA : AVO_GRAMMAR_GBNF,
-                       copy);
+    if (object)
+        return take(line, AVO_GRAMMAR_JSON, NULL, "json_object");
+    if (text != NULL) {
+        AVO_TRY(prompt_line_text(line, text, "grammar", &copy));
+        return take(line, AVO_GRAMMAR_GBNF, copy, "grammar");
+    }
+    if (schema != NULL) {
+        AVO_TRY(schema->kind != JSON_STRING ? copy_value(line, schema, &copy)
+                                            : prompt_line_text(line, schema, "json_schema", &copy));
+        return take(line, AVO_GRAMMAR_JSON_SCHEMA, copy, "json_schema");
+    }
+    chat_fault fault = {0};
+    if (chat_constraint_read(format, "response_format", NULL, &line->arena,
+                             &line->prompt.constraint, &fault))
+        return AVO_OK;
+    return status_fail(&line->error, fault.status, "%s", fault.text);
+}
+
+avo_status prompt_line_grammar(prompt_line *line, const prompt_defaults *defaults) {
+    if (line->prompt.constraint.param != NULL)
+        return chat_constraint_open(defaults->grammars, &line->prompt.constraint,
+                                    &line->request.grammar, &line->error);
+    line->request.grammar = avo_grammar_share(defaults->request->grammar);
+    return AVO_OK;
 }

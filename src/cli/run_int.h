@@ -3,6 +3,7 @@
 #define AVO_CLI_RUN_INT_H
 
 #include "base/arena.h"
+#include "chat/chat.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
 #include "cli/trace.h"
@@ -43,6 +44,8 @@ typedef struct run_record {
     const avo_model *model;
     text_view prompt;
     bool wants_logprobs;
+    chat_parser *parser;               /* NULL: tool calls are not looked for */
+    bool parallel_calls;               /* else the first call alone counts */
     buffer text;                       /* all of the answer */
     buffer ids;                        /* int32_t each */
     buffer logprobs;                   /* JSON array items, ready */
@@ -61,6 +64,8 @@ void run_record_init(run_record *record);
 void run_record_free(run_record *record);
 /* Notes a token. */
 AVO_MUST_USE avo_status run_record_token(run_record *record, const avo_token_event *event);
+/* The answer has ended: what a parser held back. */
+AVO_MUST_USE avo_status run_record_end(run_record *record);
 /* Of the prompt: one of its tokens, and what it was pooled into. */
 AVO_MUST_USE avo_status run_record_prompt(run_record *record, const avo_token_event *event);
 AVO_MUST_USE avo_status run_record_embedding(run_record *record, const float *values,
@@ -114,13 +119,6 @@ const char *run_grammar_wrong(const run_flags *flags);
 AVO_MUST_USE avo_status run_grammar_open(const run_flags *flags, const avo_model *model,
                                          avo_grammar **grammar, avo_error *error);
 
-/* The grammar that a line opened last. */
-typedef struct run_grammar_last {
-    avo_grammar *grammar;
-    avo_grammar_kind kind;
-    const char *text;
-} run_grammar_last;
-
 extern const cli_command command_run;
 
 /* Answers every line of a file; the exit status. */
@@ -133,8 +131,10 @@ typedef struct prompt_line {
     avo_request request;
     avo_sampling sampling;
     avo_adapter_use uses[AVO_ADAPTERS_MAX];
-    text_view id;    /* as JSON; empty: none given */
-    avo_error error; /* AVO_OK, or what is wrong with the line */
+    avo_chat_options chat; /* of a conversation: its variables */
+    chat_prompt prompt;    /* of a conversation: how its answer is read */
+    text_view id;          /* as JSON; empty: none given */
+    avo_error error;       /* AVO_OK, or what is wrong with the line */
 } prompt_line;
 
 /* What lines have in common: flags that a line may override. */
@@ -144,16 +144,23 @@ typedef struct prompt_defaults {
     const run_adapters *adapters;
     const avo_request *request; /* sampling and stops */
     bool chat;                  /* prompts go through the template */
-    run_grammar_last *last_grammar;
+    const chat_format *format;
+    grammar_cache *grammars;
 } prompt_defaults;
 /* Fills line->request or line->error. */
 void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults);
 /* A copy of a string without zero bytes, or what is wrong with `what`. */
 AVO_MUST_USE avo_status prompt_line_text(prompt_line *line, const json_value *value,
                                          const char *what, const char **out);
+/* What the keys of a line ask for; nothing is compiled yet. */
+AVO_MUST_USE avo_status prompt_line_constraint(prompt_line *line, const json_value *root);
 /* The grammar of a line, or the flags' own. */
-AVO_MUST_USE avo_status prompt_line_grammar(prompt_line *line, const json_value *root,
-                                            const prompt_defaults *defaults);
+AVO_MUST_USE avo_status prompt_line_grammar(prompt_line *line, const prompt_defaults *defaults);
+/* A conversation: `messages` as over HTTP, or where that is NULL a system text (may be NULL) and
+ * what the user says; with the line's tools. */
+AVO_MUST_USE avo_status prompt_line_chat(prompt_line *line, const json_value *root,
+                                         const json_value *messages, const char *system,
+                                         const char *user, const prompt_defaults *defaults);
 void prompt_line_free(prompt_line *line);
 
 #endif

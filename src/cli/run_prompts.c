@@ -13,11 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH_DEFAULT     8u
-#define KV_TOKENS_DEFAULT 32768u
-#define ROWS_MAX          512u
-#define FULL_SECONDS_MAX  0.05 /* between two tries */
-#define WATCH_SECONDS     0.1  /* between two looks at Ctrl-C */
+#define BATCH_DEFAULT      8u
+#define KV_TOKENS_DEFAULT  32768u
+#define ROWS_MAX           512u
+#define GRAMMARS_BYTES_MAX ((uint64_t)256 << 20)
+#define FULL_SECONDS_MAX   0.05 /* between two tries */
+#define WATCH_SECONDS      0.1  /* between two looks at Ctrl-C */
 
 typedef struct prompt_request {
     struct prompt_run *run;
@@ -34,7 +35,9 @@ typedef struct prompt_run {
     avo_telemetry *telemetry; /* NULL: none */
     run_adapters adapters;
     avo_grammar *grammar; /* of the flags */
-    buffer text;          /* the file */
+    chat_format *format;
+    grammar_cache *grammars;
+    buffer text; /* the file */
     prompt_request *request;
     size_t count;
     pthread_mutex_t lock; /* what follows: the delivery thread, and who submits */
@@ -143,6 +146,8 @@ static bool on_event(void *context, const avo_event *event) {
     } else {
         if (event->kind == AVO_EVENT_FINISHED) {
             request->record.result = *event->result;
+            if (run_record_end(&request->record) != AVO_OK)
+                request->run->failure = AVO_ERROR_MEMORY;
             if (run_record_embedding(&request->record, event->result->embedding,
                                      event->result->embedding_width) != AVO_OK)
                 request->run->failure = AVO_ERROR_MEMORY;
@@ -193,6 +198,15 @@ static bool next_line(text_view *rest, size_t *number, text_view *line) {
     return false;
 }
 
+/* What is looked for in the answer. */
+static avo_status open_parser(prompt_run *run, prompt_request *job, avo_error *error) {
+    const chat_prompt *prompt = &job->line.prompt;
+    chat_parser_options options = {
+        .calls = true, .tools = prompt->tools, .only = prompt->only_opener};
+    job->record.parallel_calls = prompt->parallel_calls;
+    return chat_parser_open(run->format, &options, &job->record.parser, error);
+}
+
 static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, avo_error *error) {
     text_view rest = buffer_text(&run->text), line;
     size_t number = 0, count = 0;
@@ -217,6 +231,8 @@ static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, a
         request->record.wants_logprobs = request->line.sampling.top_logprobs > 0;
         request->record.use_count = request->line.request.adapter_count;
         memcpy(request->record.uses, request->line.uses, sizeof(request->record.uses));
+        if (request->line.error.status == AVO_OK && request->line.prompt.calls)
+            AVO_TRY(open_parser(run, request, error));
         request->ended = request->line.error.status != AVO_OK;
         run->failed += request->ended;
     }
@@ -305,12 +321,14 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
                               error));
     AVO_TRY(run_grammar_open(flags, run->model, &run->grammar, error));
     request.grammar = run->grammar;
-    run_grammar_last last = {0};
+    AVO_TRY(chat_format_open(run->model, &run->format, error));
+    AVO_TRY(grammar_cache_open(run->model, GRAMMARS_BYTES_MAX, &run->grammars, error));
     prompt_defaults defaults = {.flags = flags,
                                 .model = run->model,
                                 .adapters = &run->adapters,
                                 .request = &request,
-                                .last_grammar = &last};
+                                .format = run->format,
+                                .grammars = run->grammars};
     defaults.chat = !flags->raw && avo_chat_check(run->model, error) != AVO_ERROR_NOT_FOUND;
     AVO_TRY(read_lines(run, &defaults, error));
     AVO_TRY(open_engine(run, error));
@@ -339,6 +357,8 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     free(run.request);
     run_adapters_close(&run.adapters);
     avo_grammar_close(run.grammar);
+    grammar_cache_close(run.grammars);
+    chat_format_close(run.format);
     avo_model_close(run.model);
     buffer_free(&run.text);
     pthread_mutex_destroy(&run.lock);

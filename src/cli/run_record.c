@@ -24,6 +24,7 @@ void run_record_free(run_record *record) {
     buffer_free(&record->prompt_logprobs);
     buffer_free(&record->embedding);
     buffer_free(&record->arrivals);
+    chat_parser_close(record->parser);
 }
 
 /* Opens an object that the caller closes. */
@@ -59,12 +60,24 @@ static avo_status note_logprobs(const run_record *record, const avo_token_event 
 
 avo_status run_record_token(run_record *record, const avo_token_event *event) {
     uint64_t now = clock_now_ns();
-    AVO_TRY(buffer_append(&record->text, event->text, event->text_bytes));
+    text_view text = {event->text, event->text_bytes};
+    chat_delta delta = {.text = text};
+    if (record->parser != NULL)
+        AVO_TRY(chat_parser_push(record->parser, event->token, text, &delta, NULL));
+    AVO_TRY(buffer_append(&record->text, delta.text.data, delta.text.size));
     if (event->token < 0) /* no token, only text that had been held back */
         return AVO_OK;
     AVO_TRY(buffer_append(&record->arrivals, &now, sizeof(now)));
     AVO_TRY(buffer_append(&record->ids, &event->token, sizeof(event->token)));
     return record->wants_logprobs ? note_logprobs(record, event, &record->logprobs) : AVO_OK;
+}
+
+avo_status run_record_end(run_record *record) {
+    chat_delta rest;
+    if (record->parser == NULL)
+        return AVO_OK;
+    AVO_TRY(chat_parser_finish(record->parser, &rest, NULL));
+    return buffer_append(&record->text, rest.text.data, rest.text.size);
 }
 
 avo_status run_record_prompt(run_record *record, const avo_token_event *event) {
@@ -97,9 +110,32 @@ static void write_items(json_writer *w, const char *key, const buffer *items) {
     json_end(w);
 }
 
+/* Calls with their arguments as text, as OpenAI has them; how many. */
+static size_t write_calls(json_writer *w, const run_record *record) {
+    size_t count = record->parser == NULL ? 0 : chat_parser_count(record->parser);
+    if (count > 1 && !record->parallel_calls)
+        count = 1;
+    if (count > 0)
+        json_member_array_begin(w, "tool_calls");
+    for (size_t i = 0; i < count; i++) {
+        const tool_call *call = chat_parser_call(record->parser, i);
+        json_object_begin(w);
+        json_member_string(w, "type", "function");
+        json_member_object_begin(w, "function");
+        json_member_text(w, "name", call->name);
+        json_member_text(w, "arguments", call->arguments);
+        json_end(w);
+        json_end(w);
+    }
+    if (count > 0)
+        json_end(w);
+    return count;
+}
+
 void run_write_answer(json_writer *w, const run_record *record) {
     const avo_result *result = &record->result;
     json_member_text(w, "text", buffer_text(&record->text));
+    size_t calls = write_calls(w, record);
     json_member_array_begin(w, "ids");
     for (size_t at = 0; at < record->ids.size; at += sizeof(int32_t)) {
         int32_t id;
@@ -113,7 +149,7 @@ void run_write_answer(json_writer *w, const run_record *record) {
         write_items(w, "prompt_logprobs", &record->prompt_logprobs);
     if (record->embedding.size > 0)
         write_items(w, "embedding", &record->embedding);
-    json_member_string(w, "finish_reason", finish_text(result->finish));
+    json_member_string(w, "finish_reason", calls > 0 ? "tool_calls" : finish_text(result->finish));
     json_member_object_begin(w, "usage");
     json_member_u64(w, "prompt_tokens", result->prompt_tokens);
     json_member_u64(w, "completion_tokens", result->new_tokens);

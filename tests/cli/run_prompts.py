@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import tiny_model
+from chat_model import write_random_model
 from command import FAILED, GOOD, USAGE, call
 from tiny_model import write_adapter
 
@@ -132,6 +133,57 @@ class Prompts(unittest.TestCase):
             self.assertIn(part, answer["error"])
             self.assertIn(f"line {answer['line']}: ", answer["error"])
         self.assertEqual([len(answers[0]["ids"]), len(answers[-1]["ids"])], [2, 3])
+
+    def test_conversations_as_over_http(self):
+        """Parts of content, tool calls and their results, tools, formats."""
+        folder = self.folder / "talks"
+        folder.mkdir()
+        model = write_random_model(folder)
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {
+            "type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"],
+            "additionalProperties": False}}}]
+        said = [{"role": "user", "content": [{"type": "text", "text": "a"},
+                                             {"type": "text", "text": "b"}]}]
+        called = [{"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function",
+             "function": {"name": "look", "arguments": '{"n": 1}'}}]},
+                  {"role": "tool", "tool_call_id": "1", "content": "7"}]
+        lines = [{"messages": said}, {"messages": [{"role": "user", "content": "ab"}]},
+                 {"messages": said + called},
+                 {"messages": said, "tools": tools, "tool_choice": "required"},
+                 {"prompt": "ab", "tools": tools, "tool_choice": "required", "max_tokens": 60},
+                 {"prompt": "ab", "response_format": {"type": "json_schema", "json_schema": {
+                     "schema": {"enum": ["yes"]}}}},
+                 {"messages": [{"role": "poet", "content": "ab"}]}]
+        path = folder / "lines.jsonl"
+        path.write_text("".join(json.dumps({"max_tokens": 60, **line}) + "\n" for line in lines))
+        done = call("run", model, "--prompts", path)
+        self.assertEqual(done.returncode, GOOD, done.stdout)
+        parts, plain, after, forced, prompted, shaped, poet = map(json.loads,
+                                                                  done.stdout.splitlines())
+        self.assertEqual(parts["ids"], plain["ids"])
+        self.assertNotIn("tool_calls", parts)
+        self.assertGreater(after["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"])
+        for answer in (forced, prompted):
+            function = answer["tool_calls"][0]["function"]
+            self.assertEqual((answer["text"], answer["finish_reason"], function["name"]),
+                             ("", "tool_calls", "look"))
+            self.assertIn(json.loads(function["arguments"])["n"], (1, 2))
+        self.assertEqual(shaped["text"], '"yes"')
+        self.assertGreater(len(poet["ids"]), 0)
+        wrong = [({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
+                 ({"messages": [{"role": "user"}]}, "content is missing"),
+                 ({"prompt": "a", "tools": 3}, "tools: expected an array"),
+                 ({"prompt": "a", "tools": tools, "tool_choice": "most"}, "most"),
+                 ({"prompt": "a", "raw": True, "tools": tools}, "tools needs a prompt"),
+                 ({"prompt": "a", "parallel_tool_calls": 1}, "true or false"),
+                 ({"prompt": "a", "response_format": 3}, "response_format"),
+                 ({"prompt": "a", "json_object": True, "response_format": {}}, "one of")]
+        path.write_text("".join(json.dumps(line) + "\n" for line, _ in wrong))
+        done = call("run", model, "--prompts", path)
+        self.assertEqual(done.returncode, FAILED)
+        for answer, (_, part) in zip(map(json.loads, done.stdout.splitlines()), wrong):
+            self.assertIn(part, answer["error"])
 
     def test_adapters_of_a_line_have_one_form(self):
         for value, part in (('"adapter":["a","b"]', 'use "adapters"'),

@@ -104,7 +104,7 @@ static void refused_before_a_server_is_asked(void **state) {
     load_result result;
     load_options options = {.url = "ftp://x", .clients = 1, .requests = 1, .timeout_seconds = 1.0};
     assert_refused(load_run(&options, &result, &error), AVO_ERROR_ARGUMENT, &error,
-                   "neither http:// nor https://");
+                   "must begin with http:// or https://");
     options.url = text;
     assert_refused(load_run(&options, &result, &error), AVO_ERROR_LIMIT, &error, "too long");
     options.url = "http://127.0.0.1:1";

@@ -104,6 +104,9 @@ def _prompt(given, flags, chat: bool) -> Dict[str, Any]:
         messages = given["messages"]
         if not isinstance(messages, list) or not messages:
             raise ValueError("messages must be a non-empty array")
+        for key in ("tool_calls", "tool_call_id", "name"):
+            if any(isinstance(message, dict) and key in message for message in messages):
+                raise ValueError(f'"{key}" of a message is not supported here; use avocet run')
         return {"messages": [
             {key: _text(message.get(key) if isinstance(message, dict) else None,
                         f"the {key} of a message") for key in ("role", "content")}

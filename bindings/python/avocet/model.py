@@ -31,18 +31,28 @@ class ModelInfo:
     has_chat_template: bool
 
 
-def messages_of(messages: Sequence[Mapping[str, str]]):
-    """Messages as a C array, and what must stay alive."""
+def conversation(messages: Sequence[Mapping[str, object]],
+                 variables: Optional[Mapping[str, object]]):
+    """Messages as a C array, and the variables that go with them. Where a message has more than a
+    role and a content (tool_calls, tool_call_id, name, …), all go to the template as they are,
+    among the variables."""
     messages = items("messages", messages, "messages")
-    array = (_abi.Message * len(messages))()
-    for message, given in zip(array, messages):
+    for given in messages:
         if not isinstance(given, Mapping):
             raise TypeError(f"a message must have a role and a content, not {shown(given)}")
         for name in ("role", "content"):
             if name not in given:
                 raise ValueError(f'a message lacks "{name}": {shown(given)}')
+    if variables is not None and not isinstance(variables, Mapping):
+        raise TypeError(f"variables must be a mapping, not {shown(variables)}")
+    if any(len(given) > 2 for given in messages):
+        return (_abi.Message * 0)(), {"messages": [dict(given) for given in messages],
+                                      **(variables or {})}
+    array = (_abi.Message * len(messages))()
+    for message, given in zip(array, messages):
+        for name in ("role", "content"):
             setattr(message, name, text_of(f"the {name} of a message", given[name]))
-    return array
+    return array, variables
 
 
 class Value(Owned):
@@ -59,8 +69,6 @@ class Value(Owned):
 
 def chat_options(now: int = 0, variables: Optional[Mapping[str, object]] = None,
                  generation_prompt: bool = True) -> _abi.ChatOptions:
-    if variables is not None and not isinstance(variables, Mapping):
-        raise TypeError(f"variables must be a mapping, not {shown(variables)}")
     value = None if variables is None else Value(dict(variables))
     options = _abi.ChatOptions(now=now, no_generation_prompt=not generation_prompt,
                                variables=None if value is None else value.handle.pointer)
@@ -164,12 +172,13 @@ class Model(Owned):
             check(status, error)
             return text.raw[:size.value]
 
-    def chat_tokens(self, messages: Sequence[Mapping[str, str]], *, now: int = 0,
+    def chat_tokens(self, messages: Sequence[Mapping[str, object]], *, now: int = 0,
                     variables: Optional[Mapping[str, object]] = None,
                     generation_prompt: bool = True) -> List[int]:
         """Messages rendered with the model's own template. Text from messages can never become a
-        special token."""
-        array = messages_of(messages)
+        special token. Messages with more than a role and a content, such as tool_calls, go to the
+        template as they are."""
+        array, variables = conversation(messages, variables)
         options = chat_options(now, variables, generation_prompt)
 
         def fill(ids, capacity, count, error):

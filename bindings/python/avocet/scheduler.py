@@ -17,7 +17,7 @@ from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_o
 from .engine import Engine, Result, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
-from .model import chat_options, messages_of
+from .model import chat_options, conversation
 from .sampling import Sampling, struct_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Request:
     sampling's top_logprobs. `answer=False` computes the prompt alone; `pooling` ("mean" or "last",
     see Scheduler.embed) needs that."""
     prompt: Optional[Prompt] = None
-    messages: Optional[Sequence[Mapping[str, str]]] = None
+    messages: Optional[Sequence[Mapping[str, object]]] = None
     adapters: Sequence[Union[AdapterLike, NameLike]] = ()
     max_tokens: int = 0
     sampling: Optional[Sampling] = None
@@ -517,8 +517,8 @@ def _set_prompt(struct: _abi.Request, request: Request):
     if request.messages is not None:
         if len(items("messages", request.messages, "messages")) == 0:
             raise ValueError("messages must not be empty")
-        messages = messages_of(request.messages)
-        chat = chat_options(variables=request.chat_variables)
+        messages, variables = conversation(request.messages, request.chat_variables)
+        chat = chat_options(variables=variables)
         struct.messages, struct.message_count = messages, len(messages)
         struct.chat = ctypes.pointer(chat)
         return messages, chat

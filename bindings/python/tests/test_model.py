@@ -1,4 +1,5 @@
 import gc
+import json
 
 import pytest
 
@@ -56,3 +57,25 @@ def test_progress_can_cancel(model_path):
     with avocet.Model(model_path, progress=lambda what, done, total: seen.append(what) or True):
         pass
     assert isinstance(seen, list)
+
+
+def test_messages_with_tool_calls_reach_the_template(tmp_path):
+    import chat_model
+    folder = chat_model.write_random_model(tmp_path)
+    config = folder / "tokenizer_config.json"
+    template = "{% for m in messages %}{{ m.role }}:{{ m.content }}" \
+        "{% for c in m.tool_calls or [] %}!{{ c.function.arguments.n }}{% endfor %};{% endfor %}"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": template}))
+    called = [{"role": "user", "content": "a"},
+              {"role": "assistant", "content": "b", "tool_calls": [
+                  {"function": {"name": "f", "arguments": {"n": 7}}}]}]
+    with avocet.Model(folder) as model:
+        ids = model.chat_tokens(called)
+        assert model.detokenize(ids) == "user:a;assistant:b!7;"
+        plain = model.chat_tokens([{"role": "user", "content": "a"}])
+        assert model.detokenize(plain) == "user:a;"
+        with pytest.raises(TypeError, match="variables must be a mapping"):
+            model.chat_tokens(called, variables=3)
+        with avocet.Engine(model) as engine, avocet.Scheduler(engine) as scheduler:
+            result = scheduler.submit(avocet.Request(messages=called, max_tokens=2)).result()
+            assert result.prompt_tokens == len(ids)
