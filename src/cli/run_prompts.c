@@ -199,12 +199,12 @@ static bool next_line(text_view *rest, size_t *number, text_view *line) {
 }
 
 /* What is looked for in the answer. */
-static avo_status open_parser(prompt_run *run, prompt_request *job, avo_error *error) {
-    const chat_prompt *prompt = &job->line.prompt;
+static avo_status open_parser(prompt_run *run, prompt_request *request, avo_error *error) {
+    const chat_prompt *prompt = &request->line.prompt;
     chat_parser_options options = {
         .calls = true, .tools = prompt->tools, .only = prompt->only_opener};
-    job->record.parallel_calls = prompt->parallel_calls;
-    return chat_parser_open(run->format, &options, &job->record.parser, error);
+    request->record.parallel_calls = prompt->parallel_calls;
+    return chat_parser_open(run->format, &options, &request->record.parser, error);
 }
 
 static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, avo_error *error) {
