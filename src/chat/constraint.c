@@ -6,7 +6,7 @@
 bool constraint_fits(text_view text, const char *param, chat_fault *fault) {
     return text.size <= CHAT_GRAMMAR_BYTES_MAX ||
            chat_fail(fault, param, "invalid_grammar",
-                     "%s: the schema or grammar has %zu bytes; at most %zu are compiled", param,
+                     "%s: the schema or grammar has %zu bytes, must have at most %zu", param,
                      text.size, CHAT_GRAMMAR_BYTES_MAX);
 }
 
@@ -26,7 +26,7 @@ static bool read_schema(const json_value *schema, const char *param, arena *aren
                         chat_constraint *out, chat_fault *fault) {
     if (schema == NULL || (schema->kind != JSON_OBJECT && schema->kind != JSON_BOOLEAN))
         return chat_fail(fault, param, "missing_required_parameter",
-                         "%s: json_schema needs a schema, which is an object", param);
+                         "%s: json_schema needs a schema that is an object", param);
     buffer text;
     buffer_init(&text, arena->allocator, CHAT_GRAMMAR_BYTES_MAX);
     avo_status status = json_write_value(&text, schema);
@@ -46,7 +46,7 @@ static bool read_format(const json_value *format, const char *param, arena *aren
                         chat_constraint *out, chat_fault *fault) {
     const json_value *type = json_find(format, "type");
     if (format->kind != JSON_OBJECT || type == NULL || type->kind != JSON_STRING)
-        return chat_fail(fault, param, "invalid_type", "%s: expected an object with a type", param);
+        return chat_fail(fault, param, "invalid_type", "%s must be an object with a type", param);
     if (text_is(type->string, "text"))
         return true;
     if (text_is(type->string, "json_object")) {
@@ -57,7 +57,7 @@ static bool read_format(const json_value *format, const char *param, arena *aren
     }
     if (!text_is(type->string, "json_schema"))
         return chat_fail(fault, param, "invalid_value",
-                         "%s: type \"%.*s\" is none of text, json_object, json_schema", param,
+                         "%s: type is \"%.*s\", must be text, json_object or json_schema", param,
                          TEXT_ARGUMENT(type->string));
     const json_value *inner = json_find(format, "json_schema");
     return read_schema(json_find(inner != NULL ? inner : format, "schema"), param, arena, out,
@@ -73,7 +73,7 @@ bool chat_constraint_read(const json_value *format, const char *param, const cha
     if (grammar == NULL || grammar[0] == '\0')
         return true;
     if (out->param != NULL)
-        return chat_fail(fault, "grammar", "invalid_value", "grammar: there is a %s already",
+        return chat_fail(fault, "grammar", "invalid_value", "grammar cannot be combined with %s",
                          param);
     return take(AVO_GRAMMAR_GBNF, text_from(grammar), "grammar", arena, out, fault);
 }

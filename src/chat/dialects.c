@@ -8,7 +8,7 @@ static bool add_call(chat_turns *turns, text_view id, text_view name, const json
                      const char *param, chat_fault *fault) {
     chat_turn *last = turns->count > 0 ? &turns->items[turns->count - 1] : NULL;
     if (name.size == 0)
-        return chat_fail(fault, param, "missing_required_parameter", "%s: a call has a name",
+        return chat_fail(fault, param, "missing_required_parameter", "%s: a call lacks a name",
                          param);
     if (last == NULL || strcmp(last->role, "assistant") != 0) {
         chat_turn fresh = {.role = "assistant", .content = {"", 0}};
@@ -17,8 +17,8 @@ static bool add_call(chat_turns *turns, text_view id, text_view name, const json
         last = &turns->items[turns->count - 1];
     }
     if (last->call_count >= CHAT_CALLS_MAX)
-        return chat_fail(fault, param, "invalid_value", "%s: a turn has at most %d calls", param,
-                         CHAT_CALLS_MAX);
+        return chat_fail(fault, param, "invalid_value", "%s: a message can have at most %d calls",
+                         param, CHAT_CALLS_MAX);
     return turns_add_call(turns, last, id, name, arguments, param, fault);
 }
 
@@ -41,7 +41,7 @@ bool response_item_read(chat_turns *turns, const json_value *item, const char *p
                         chat_fault *fault) {
     text_view type = turns_text_of(item, "type");
     if (item->kind != JSON_OBJECT)
-        return chat_fail(fault, param, "invalid_type", "%s: expected an object, found %s", param,
+        return chat_fail(fault, param, "invalid_type", "%s must be an object, found %s", param,
                          json_kind_name(item->kind));
     if (text_is(type, "function_call"))
         return add_call(turns, turns_text_of(item, "call_id"), turns_text_of(item, "name"),
@@ -59,8 +59,8 @@ bool response_item_read(chat_turns *turns, const json_value *item, const char *p
     chat_turn turn = {.role = response_role(role)};
     if (turn.role == NULL)
         return chat_fail(fault, param, "invalid_value",
-                         "%s: role \"%.*s\" is none of system, developer, user, assistant", param,
-                         TEXT_ARGUMENT(role));
+                         "%s: role is \"%.*s\", must be system, developer, user or assistant",
+                         param, TEXT_ARGUMENT(role));
     const json_value *content = json_find(item, "content");
     if (content == NULL || content->kind == JSON_NULL)
         return chat_fail(fault, param, "missing_required_parameter", "%s: the content is missing",
@@ -99,7 +99,7 @@ static bool read_block(const json_value *block, block_texts *texts, chat_fault *
         const json_value *value = json_find(block, "text");
         if (value == NULL)
             return chat_fail(fault, param, "missing_required_parameter",
-                             "%s: a block of type text has no text", param);
+                             "%s: a block of type text lacks its text", param);
         return chat_string_read(value, param, CHAT_TEXT_BYTES_MAX, &texts->items[texts->count++],
                                 fault);
     }
@@ -121,7 +121,7 @@ static bool read_blocks(chat_turns *turns, const json_value *content, const char
                         const char *param, chat_fault *fault) {
     size_t count = content->array.count;
     if (count > CHAT_PARTS_MAX || count == 0)
-        return chat_fail(fault, param, "invalid_value", "%s: %zu blocks; 1 to %d are allowed",
+        return chat_fail(fault, param, "invalid_value", "%s has %zu blocks, must have 1 to %d",
                          param, count, CHAT_PARTS_MAX);
     block_texts texts = {.role = role, .param = param, .turns = turns};
     texts.items = arena_take_array(turns->arena, count, sizeof(*texts.items));
@@ -138,19 +138,19 @@ bool anthropic_message_read(chat_turns *turns, const json_value *message, const 
     text_view role = turns_text_of(message, "role");
     const json_value *content = json_find(message, "content");
     if (message->kind != JSON_OBJECT || content == NULL)
-        return chat_fail(fault, param, "invalid_type",
-                         "%s: expected an object with role and content", param);
+        return chat_fail(fault, param, "invalid_type", "%s must be an object with role and content",
+                         param);
     bool assistant = text_is(role, "assistant");
     if (!assistant && !text_is(role, "user"))
         return chat_fail(fault, param, "invalid_value",
-                         "%s: role \"%.*s\" is neither user nor assistant", param,
+                         "%s: role is \"%.*s\", must be user or assistant", param,
                          TEXT_ARGUMENT(role));
     chat_turn turn = {.role = assistant ? "assistant" : "user"};
     if (content->kind == JSON_ARRAY)
         return read_blocks(turns, content, turn.role, param, fault);
     if (content->kind != JSON_STRING)
         return chat_fail(fault, param, "invalid_type",
-                         "%s: the content is a text or a list of blocks", param);
+                         "%s: the content must be a string or a list of blocks", param);
     return chat_string_read(content, param, CHAT_TEXT_BYTES_MAX, &turn.content, fault) &&
            chat_turn_add(turns, turn, fault);
 }

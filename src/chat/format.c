@@ -231,7 +231,7 @@ avo_status chat_format_open(const avo_model *model, chat_format **out, avo_error
         }
         if (format->form == NULL)
             (void)!status_fail(&format->why_not, AVO_ERROR_UNSUPPORTED,
-                               "its template writes calls in a form that is not known here");
+                               "its template writes calls in an unknown form");
         find_markers(model, format);
     }
     *out = format;
@@ -242,8 +242,7 @@ avo_status chat_format_named(const char *name, chat_format **out, avo_error *err
     *out = NULL;
     const tool_form *form = form_named(name);
     if (form == NULL)
-        return status_fail(error, AVO_ERROR_NOT_FOUND, "no form of tool calls is named %.40s",
-                           name);
+        return status_fail(error, AVO_ERROR_NOT_FOUND, "unknown form of tool calls: %.40s", name);
     chat_format *format = take_format(NULL);
     if (format == NULL)
         return status_no_memory(error, "the form of tool calls", sizeof(*format));

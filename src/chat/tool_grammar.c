@@ -177,9 +177,9 @@ avo_status tool_grammar_write(const chat_format *format, const json_value *tools
     const tool_form *form = format->form;
     *out = (chat_constraint){.kind = AVO_GRAMMAR_JSON_SCHEMA, .param = "tools"};
     if (tools->kind != JSON_ARRAY || tools->array.count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "tools: there are none");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "there are no tools");
     if (!choice->required && !any_strict(tools))
-        return status_fail(error, AVO_ERROR_UNSUPPORTED, "calls are free");
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "calls are not constrained");
     if (!choice->required && !form->bare && !form->python)
         out->trigger = form->openers[0].text;
     out->json_or_text = !choice->required && out->trigger == NULL;
@@ -189,10 +189,10 @@ avo_status tool_grammar_write(const chat_format *format, const json_value *tools
     avo_status status = write_schema(form->key == NULL ? "arguments" : form->key, tools, choice,
                                      form->array && out->trigger != NULL, arena, &text, &written);
     if (status == AVO_OK && written == 0)
-        status = status_fail(error, AVO_ERROR_ARGUMENT, "tools: none is named %.*s",
+        status = status_fail(error, AVO_ERROR_ARGUMENT, "no tool is named %.*s",
                              TEXT_ARGUMENT(choice->function));
     else if (status == AVO_ERROR_LIMIT)
-        status = status_fail(error, status, "tools: their schemas have more than %zu bytes",
+        status = status_fail(error, status, "the schemas of the tools have more than %zu bytes",
                              CHAT_CALL_BYTES_MAX);
     if (status == AVO_OK && (out->text = arena_copy_text(arena, text.data, text.size)) == NULL)
         status = AVO_ERROR_MEMORY;

@@ -20,14 +20,16 @@ static bool check_function(const json_value *function, const char *schema_key, c
     if (name == NULL || name->kind != JSON_STRING || !tool_name_good(name->string) ||
         name->string.size > CHAT_TOOL_NAME_MAX)
         return chat_fail(fault, param, "invalid_value",
-                         "%s: a function has a name of 1 to %d letters, digits, _, - and .", param,
-                         CHAT_TOOL_NAME_MAX);
+                         "%s: a function needs a name of 1 to %d letters, digits, _, - and .",
+                         param, CHAT_TOOL_NAME_MAX);
     if (!is_absent(description) && description->kind != JSON_STRING)
-        return chat_fail(fault, param, "invalid_type", "%s: the description is a text", param);
+        return chat_fail(fault, param, "invalid_type", "%s: the description must be a string",
+                         param);
     if (!is_absent(schema) && schema->kind != JSON_OBJECT)
-        return chat_fail(fault, param, "invalid_type", "%s: %s is an object", param, schema_key);
+        return chat_fail(fault, param, "invalid_type", "%s: %s must be an object", param,
+                         schema_key);
     if (!is_absent(strict) && strict->kind != JSON_BOOLEAN)
-        return chat_fail(fault, param, "invalid_type", "%s: strict is true or false", param);
+        return chat_fail(fault, param, "invalid_type", "%s: strict must be true or false", param);
     return true;
 }
 
@@ -78,14 +80,14 @@ static bool read_tool(const json_value *tool, size_t index, chat_dialect dialect
     snprintf(param, sizeof(param), "tools[%zu]", index);
     const json_value *type = json_find(tool, "type");
     if (tool->kind != JSON_OBJECT)
-        return chat_fail(fault, param, "invalid_type", "%s: expected an object", param);
+        return chat_fail(fault, param, "invalid_type", "%s must be an object", param);
     bool function =
         type == NULL || (type->kind == JSON_STRING &&
                          (text_is(type->string, "function") ||
                           (dialect == CHAT_MESSAGES && text_is(type->string, "custom"))));
     if (!function)
         return chat_fail(fault, param, "unsupported_parameter",
-                         "%s: tools are functions; other types are not supported", param);
+                         "%s: only tools of type function are supported", param);
     if (dialect == CHAT_MESSAGES)
         return make_tool(tool, "input_schema", param, arena, out, fault);
     const json_value *inner = json_find(tool, "function");
@@ -97,12 +99,12 @@ static bool read_tool(const json_value *tool, size_t index, chat_dialect dialect
 static bool read_tools(const json_value *list, chat_dialect dialect, arena *arena,
                        const json_value **out, chat_fault *fault) {
     if (list->kind != JSON_ARRAY)
-        return chat_fail(fault, "tools", "invalid_type", "tools: expected an array, found %s",
+        return chat_fail(fault, "tools", "invalid_type", "tools must be an array, found %s",
                          json_kind_name(list->kind));
     size_t count = list->array.count;
     if (count > CHAT_TOOLS_MAX)
-        return chat_fail(fault, "tools", "invalid_value", "tools: %zu; at most %d are allowed",
-                         count, CHAT_TOOLS_MAX);
+        return chat_fail(fault, "tools", "invalid_value", "%zu tools, must be at most %d", count,
+                         CHAT_TOOLS_MAX);
     json_value *array = arena_take_array(arena, count + 1, sizeof(*array));
     if (array == NULL)
         return chat_fail_memory(fault);
@@ -128,7 +130,7 @@ static bool read_word(text_view word, choice_read *out, chat_fault *fault) {
         out->choice.required = true;
     else if (!text_is(word, "auto"))
         return chat_fail(fault, "tool_choice", "invalid_value",
-                         "tool_choice: \"%.*s\" is none of none, auto, required",
+                         "tool_choice is \"%.*s\", must be none, auto or required",
                          TEXT_ARGUMENT(word));
     return true;
 }
@@ -141,7 +143,7 @@ static bool read_choice(const json_value *value, choice_read *out, chat_fault *f
     const json_value *type = json_find(value, "type");
     if (value->kind != JSON_OBJECT || type == NULL || type->kind != JSON_STRING)
         return chat_fail(fault, "tool_choice", "invalid_type",
-                         "tool_choice: expected a word or an object with a type");
+                         "tool_choice must be a string or an object with a type");
     const json_value *single = json_find(value, "disable_parallel_tool_use");
     if (single != NULL && single->kind == JSON_BOOLEAN && single->boolean)
         out->choice.parallel = false;
@@ -151,7 +153,7 @@ static bool read_choice(const json_value *value, choice_read *out, chat_fault *f
     const json_value *name = json_find(inner != NULL ? inner : value, "name");
     if (name == NULL)
         return chat_fail(fault, "tool_choice", "missing_required_parameter",
-                         "tool_choice: the function's name is missing");
+                         "tool_choice: the name of the function is missing");
     out->choice.required = true;
     return chat_string_read(name, "tool_choice", CHAT_TOOL_NAME_MAX, &out->choice.function, fault);
 }
@@ -185,12 +187,12 @@ static bool offer(const chat_format *format, const tool_choice *choice, arena *a
                          chat_format_why_not(format));
     if (choice->function.data != NULL && !tool_known(prompt->tools, choice->function))
         return chat_fail(fault, "tool_choice", "invalid_value",
-                         "tool_choice: there is no tool \"%.*s\"", TEXT_ARGUMENT(choice->function));
+                         "tool_choice: no tool is named \"%.*s\"", TEXT_ARGUMENT(choice->function));
     bool constrained = prompt->constraint.param != NULL;
     if (constrained && choice->required)
-        return chat_fail(fault, "tool_choice", "invalid_value",
-                         "tool_choice: an answer cannot be a call and follow response_format or "
-                         "grammar, too");
+        return chat_fail(
+            fault, "tool_choice", "invalid_value",
+            "tool_choice: an answer cannot be a call and also follow response_format or grammar");
     prompt->calls = !constrained; /* the format decides, so there is no room for calls */
     return constrained || constrain(format, choice, arena, prompt, fault);
 }
@@ -204,7 +206,7 @@ static bool read_offer(const chat_format *format, const chat_settings *settings,
     prompt->parallel_calls = read.choice.parallel;
     if (list == NULL || (list->kind == JSON_ARRAY && list->array.count == 0))
         return !read.choice.required ||
-               chat_fail(fault, "tool_choice", "invalid_value", "tool_choice: there are no tools");
+               chat_fail(fault, "tool_choice", "invalid_value", "tool_choice needs tools");
     const json_value *tools = NULL;
     if (!read_tools(list, settings->dialect, arena, &tools, fault))
         return false;
@@ -273,11 +275,11 @@ bool chat_prompt_read(const chat_format *format, chat_turns *turns, const chat_s
     if (described && !turns_describe(turns, out->tools, fault))
         return false;
     if (turns->count == 0)
-        return chat_fail(fault, "messages", "invalid_value", "there is no message");
+        return chat_fail(fault, "messages", "invalid_value", "there are no messages");
     const json_value *given = settings->variables;
     if (given != NULL && given->kind != JSON_OBJECT)
         return chat_fail(fault, "chat_template_kwargs", "invalid_type",
-                         "chat_template_kwargs: expected an object, found %s",
+                         "chat_template_kwargs must be an object, found %s",
                          json_kind_name(given->kind));
     return make_variables(turns, described ? NULL : out->tools, given, arena, &out->variables,
                           fault);

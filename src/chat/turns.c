@@ -19,7 +19,7 @@ bool chat_fail(chat_fault *fault, const char *param, const char *code, const cha
 }
 
 bool chat_fail_memory(chat_fault *fault) {
-    (void)chat_fail(fault, "", "out_of_memory", "there is no memory left for this request");
+    (void)chat_fail(fault, "", "out_of_memory", "out of memory for this request");
     fault->status = AVO_ERROR_MEMORY;
     return false;
 }
@@ -31,7 +31,7 @@ bool chat_fail_kind(chat_fault *fault, const char *param, const char *wanted,
         : found->kind == JSON_ARRAY || found->kind == JSON_OBJECT || found->kind == JSON_INTEGER
             ? "an "
             : "a ";
-    return chat_fail(fault, param, "invalid_type", "%s: expected %s, found %s%s", param, wanted,
+    return chat_fail(fault, param, "invalid_type", "%s must be %s, found %s%s", param, wanted,
                      article, json_kind_name(found->kind));
 }
 
@@ -42,9 +42,9 @@ bool chat_string_read(const json_value *value, const char *param, size_t maximum
     text_view text = value->string;
     if (text.size > maximum)
         return chat_fail(fault, param, "string_above_max_length",
-                         "%s: %zu bytes; at most %zu are allowed", param, text.size, maximum);
+                         "%s has %zu bytes, must have at most %zu", param, text.size, maximum);
     if (text.size > 0 && memchr(text.data, 0, text.size) != NULL)
-        return chat_fail(fault, param, "invalid_value", "%s: the text holds a zero byte", param);
+        return chat_fail(fault, param, "invalid_value", "%s: the text contains a zero byte", param);
     *out = text;
     return true;
 }
@@ -94,16 +94,16 @@ static bool read_part(const json_value *part, const char *param, const char *typ
     const json_value *type = json_find(part, "type");
     if (part->kind != JSON_OBJECT || type == NULL || type->kind != JSON_STRING)
         return chat_fail(fault, param, "invalid_type",
-                         "%s: a part of the content is an object with a type", param);
+                         "%s: a part of the content must be an object with a type", param);
     if (!type_in(type->string, types))
         return chat_fail(fault, param, "unsupported_content",
-                         "%s: content of type \"%.*s\" is not supported; this model reads text",
-                         param, TEXT_ARGUMENT(type->string));
+                         "%s: content of type \"%.*s\" is not supported, only text", param,
+                         TEXT_ARGUMENT(type->string));
     bool refusal = text_is(type->string, "refusal");
     const json_value *value = json_find(part, refusal ? "refusal" : "text");
     if (value == NULL)
         return chat_fail(fault, param, "missing_required_parameter",
-                         "%s: a part of type text has no text", param);
+                         "%s: a part of type text lacks its text", param);
     return chat_string_read(value, param, CHAT_TEXT_BYTES_MAX, out, fault);
 }
 
@@ -136,11 +136,11 @@ bool turns_read_content(chat_turns *turns, const json_value *content, const char
         return chat_string_read(content, param, CHAT_TEXT_BYTES_MAX, out, fault);
     if (content->kind != JSON_ARRAY)
         return chat_fail(fault, param, "invalid_type",
-                         "%s: expected a text or a list of parts, found %s", param,
+                         "%s must be a string or a list of parts, found %s", param,
                          json_kind_name(content->kind));
     size_t count = content->array.count;
     if (count > CHAT_PARTS_MAX)
-        return chat_fail(fault, param, "invalid_value", "%s: %zu parts; at most %d are allowed",
+        return chat_fail(fault, param, "invalid_value", "%s has %zu parts, must have at most %d",
                          param, count, CHAT_PARTS_MAX);
     text_view *texts = arena_take_array(turns->arena, count + 1, sizeof(*texts));
     if (texts == NULL)
@@ -161,22 +161,21 @@ static bool read_arguments(chat_turns *turns, const json_value *arguments, const
         text_view text = arguments->string.size == 0 ? TEXT_LITERAL("{}") : arguments->string;
         if (text.size > turns->arguments_left)
             return chat_fail(fault, param, "context_length_exceeded",
-                             "%s: arguments of calls have more bytes than any context of this "
-                             "model can hold",
+                             "%s: the arguments of calls have more bytes than the context can hold",
                              param);
         turns->arguments_left -= text.size;
         avo_status status = json_parse(turns->arena, text, out, &error);
         if (status == AVO_ERROR_MEMORY)
             return chat_fail_memory(fault);
         if (status != AVO_OK)
-            return chat_fail(fault, param, "invalid_value", "%s: arguments are no JSON: %s", param,
-                             error.text);
+            return chat_fail(fault, param, "invalid_value", "%s: the arguments are not JSON: %s",
+                             param, error.text);
     } else if (arguments != NULL) {
         *out = *arguments;
     }
     return out->kind == JSON_OBJECT ||
-           chat_fail(fault, param, "invalid_type", "%s: the arguments of a call are a JSON object",
-                     param);
+           chat_fail(fault, param, "invalid_type",
+                     "%s: the arguments of a call must be a JSON object", param);
 }
 
 bool turns_add_call(chat_turns *turns, chat_turn *turn, text_view id, text_view name,
@@ -204,7 +203,7 @@ static bool read_calls(chat_turns *turns, const json_value *calls, const char *p
     if (calls == NULL || calls->kind == JSON_NULL)
         return true;
     if (calls->kind != JSON_ARRAY || calls->array.count > CHAT_CALLS_MAX)
-        return chat_fail(fault, param, "invalid_value", "%s: expected a list of at most %d calls",
+        return chat_fail(fault, param, "invalid_value", "%s must be a list of at most %d calls",
                          param, CHAT_CALLS_MAX);
     for (size_t i = 0; i < calls->array.count; i++) {
         const json_value *call = &calls->array.items[i];
@@ -212,7 +211,7 @@ static bool read_calls(chat_turns *turns, const json_value *calls, const char *p
         const json_value *name = json_find(function, "name");
         if (name == NULL || name->kind != JSON_STRING)
             return chat_fail(fault, param, "missing_required_parameter",
-                             "%s: a call has a function with a name", param);
+                             "%s: a call needs a function with a name", param);
         if (!turns_add_call(turns, turn, turns_text_of(call, "id"), name->string,
                             json_find(function, "arguments"), param, fault))
             return false;
@@ -232,7 +231,7 @@ static bool read_role(chat_turns *turns, const json_value *message, const char *
     const json_value *value = json_find(message, "role");
     if (value == NULL || value->kind != JSON_STRING)
         return chat_fail(fault, param, "missing_required_parameter",
-                         "%s: a message has a role, which is a text", param);
+                         "%s: the role is missing or not a string", param);
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
         if (text_is(value->string, roles[i][turns->any_role])) {
             *role = roles[i][1];
@@ -246,8 +245,8 @@ static bool read_role(chat_turns *turns, const json_value *message, const char *
         return *role != NULL || chat_fail_memory(fault);
     }
     return chat_fail(fault, param, "invalid_value",
-                     "%s: role \"%.*s\" is none of system, developer, user, assistant, tool", param,
-                     TEXT_ARGUMENT(value->string));
+                     "%s: role is \"%.*s\", must be system, developer, user, assistant or tool",
+                     param, TEXT_ARGUMENT(value->string));
 }
 
 static bool read_name(const json_value *message, const char *key, const char *param, text_view *out,
@@ -261,7 +260,7 @@ static bool read_message(chat_turns *turns, const json_value *message, const cha
                          chat_fault *fault) {
     chat_turn turn = {0};
     if (message->kind != JSON_OBJECT)
-        return chat_fail(fault, param, "invalid_type", "%s: expected an object, found %s", param,
+        return chat_fail(fault, param, "invalid_type", "%s must be an object, found %s", param,
                          json_kind_name(message->kind));
     const json_value *content = json_find(message, "content");
     const json_value *calls = json_find(message, "tool_calls");
@@ -275,7 +274,7 @@ static bool read_message(chat_turns *turns, const json_value *message, const cha
                          param);
     if (calling && !assistant)
         return chat_fail(fault, param, "invalid_value",
-                         "%s: tool_calls stand in messages of the assistant", param);
+                         "%s: only messages of the assistant can have tool_calls", param);
     return turns_read_content(turns, content, param, assistant ? "text,refusal" : "text",
                               &turn.content, fault) &&
            read_calls(turns, calls, param, &turn, fault) &&
@@ -293,8 +292,8 @@ bool chat_turns_read(chat_turns *turns, chat_dialect dialect, const json_value *
                chat_turn_add(turns, turn, fault);
     }
     if (messages->kind != JSON_ARRAY)
-        return chat_fail(fault, param, "invalid_type", "%s: expected %s, found %s", param,
-                         dialect == CHAT_RESPONSES ? "a text or a list of items" : "an array",
+        return chat_fail(fault, param, "invalid_type", "%s must be %s, found %s", param,
+                         dialect == CHAT_RESPONSES ? "a string or a list of items" : "an array",
                          json_kind_name(messages->kind));
     if (messages->array.count == 0)
         return chat_fail(fault, param, "invalid_value", "%s: the list is empty", param);

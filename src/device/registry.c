@@ -62,10 +62,9 @@ static avo_status find(const char *asked, size_t length, const device_driver **f
     names_of(false, names, sizeof(names));
     if (unusable != NULL)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "device '%.*s' does not work on this machine; these do: %s", (int)length,
-                           asked, names);
-    return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "device '%.*s' is unknown; this machine has: auto cpu %s",
+                           "device '%.*s' is not available on this machine; available: %s",
+                           (int)length, asked, names);
+    return status_fail(error, AVO_ERROR_ARGUMENT, "unknown device '%.*s'; available: auto cpu %s",
                        (int)(length < 40 ? length : 40), asked, names);
 }
 

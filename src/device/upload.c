@@ -96,7 +96,7 @@ static avo_status take_rotary(walk *w, const rotary_table *from, uint32_t count,
                               const rotary_table **to) {
     rotary_table *tables = arena_take_array(arena, count > 0 ? count : 1, sizeof(*tables));
     if (tables == NULL)
-        return status_no_memory(w->error, "rotation tables", count * sizeof(*tables));
+        return status_no_memory(w->error, "RoPE tables", count * sizeof(*tables));
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *address;
         tables[i] = from[i];

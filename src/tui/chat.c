@@ -36,7 +36,7 @@ avo_status chat_open(chat *chat, const tui_options *options, avo_error *error) {
         AVO_TRY(conversation_load(&chat->conversation, options->load, error));
     if (options->system != NULL &&
         conversation_set_system(&chat->conversation, text_from(options->system)) != AVO_OK)
-        return status_no_memory(error, "the system text", strlen(options->system));
+        return status_no_memory(error, "the system message", strlen(options->system));
     return AVO_OK;
 }
 
@@ -111,7 +111,7 @@ static void conclude(chat *chat) {
     chat->context_used = chat->result.prompt_tokens + chat->result.new_tokens;
     if (chat->retry_temperature > 0.0f)
         chat_note(chat,
-                  "Sampled with temperature %g, seed %llu: with temperature 0 every answer is the "
+                  "Sampled with temperature %g, seed %llu; with temperature 0 every answer is the "
                   "same (/set temperature).",
                   (double)chat->retry_temperature, (unsigned long long)chat->sampling.seed);
     switch (chat->result.finish) {
@@ -120,11 +120,13 @@ static void conclude(chat *chat) {
                                    : "Stopped. /retry asks again.");
         break;
     case AVO_FINISH_CONTEXT:
-        chat_note(chat, "The context of %u tokens is full. /clear begins anew, /save keeps this.",
-                  chat->options.context_max);
+        chat_note(
+            chat,
+            "The context of %u tokens is full. /clear starts over, /save keeps this conversation.",
+            chat->options.context_max);
         break;
     case AVO_FINISH_LENGTH:
-        chat_note(chat, "Ended after %u tokens (/set max_tokens).", chat->result.new_tokens);
+        chat_note(chat, "Stopped after %u tokens (/set max_tokens).", chat->result.new_tokens);
         break;
     default:
         break;
@@ -183,8 +185,8 @@ static avo_status count_tokens(const chat *chat, const avo_request *request, uin
         return status;
     if (count >= chat->options.context_max)
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "the conversation has %zu tokens, the context holds %u: /clear begins "
-                           "anew, /save keeps this",
+                           "the conversation has %zu tokens, the context holds %u; /clear starts "
+                           "over, /save keeps this conversation",
                            count, chat->options.context_max);
     *tokens = (uint32_t)count;
     return AVO_OK;
@@ -215,7 +217,7 @@ static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
     chat->answer = chat->conversation.count;
     if (conversation_add(&chat->conversation, SPEAKER_ASSISTANT) == NULL)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "no room for another message (at most %u): /clear begins anew",
+                           "the conversation is full (%u messages); /clear starts over",
                            CONVERSATION_MESSAGES_MAX);
     avo_status status =
         avo_scheduler_submit(chat->options.scheduler, request, &chat->request, NULL, error);
@@ -254,12 +256,12 @@ static avo_status ask(chat *chat, avo_error *error) {
 
 avo_status chat_ask(chat *chat, text_view text, avo_error *error) {
     if (chat->busy)
-        return status_fail(error, AVO_ERROR_FULL, "an answer is still coming: Ctrl-C stops it");
+        return status_fail(error, AVO_ERROR_FULL, "an answer is being generated; Ctrl-C stops it");
     size_t before = chat->conversation.count;
     message *said = conversation_add(&chat->conversation, SPEAKER_USER);
     if (said == NULL)
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "no room for another message (at most %u): /clear begins anew",
+                           "the conversation is full (%u messages); /clear starts over",
                            CONVERSATION_MESSAGES_MAX);
     chat->retry_temperature = 0.0f;
     avo_status status = message_append(said, text);
@@ -274,12 +276,12 @@ avo_status chat_ask(chat *chat, text_view text, avo_error *error) {
 
 avo_status chat_retry(chat *chat, avo_error *error) {
     if (chat->busy)
-        return status_fail(error, AVO_ERROR_FULL, "an answer is still coming: Ctrl-C stops it");
+        return status_fail(error, AVO_ERROR_FULL, "an answer is being generated; Ctrl-C stops it");
     size_t count = chat->conversation.count;
     while (count > 0 && chat->conversation.messages[count - 1].speaker != SPEAKER_USER)
         count--;
     if (count == 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "nothing was asked yet");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "there is no question yet");
     for (size_t i = chat->conversation.count; i > count; i--) /* notes stay */
         if (chat->conversation.messages[i - 1].speaker != SPEAKER_NOTE)
             conversation_remove(&chat->conversation, i - 1);

@@ -33,7 +33,7 @@ static text_view take_word(text_view *text) {
 /* A terminated copy, or a note that it is too long. */
 static bool copy_text(chat *chat, text_view text, char *copy, size_t capacity) {
     if (text.size >= capacity || memchr(text.data, 0, text.size) != NULL) {
-        chat_note(chat, "That is too long.");
+        chat_note(chat, "The text is too long.");
         return false;
     }
     memcpy(copy, text.data, text.size);
@@ -53,7 +53,7 @@ static bool number_parse(text_view text, double *value) {
 
 static bool idle(chat *chat) {
     if (chat->busy)
-        chat_note(chat, "An answer is still coming: Ctrl-C stops it.");
+        chat_note(chat, "An answer is being generated; Ctrl-C stops it.");
     return !chat->busy;
 }
 
@@ -110,7 +110,7 @@ static void load_adapter(chat *chat, text_view rest) {
     }
     memcpy(chat->adapter.name, name, sizeof(name));
     chat->adapter.weight = 1.0f;
-    chat_note(chat, "%s is loaded and applies from the next answer on.", name);
+    chat_note(chat, "%s is loaded and applies to the next answer.", name);
 }
 
 static void run_adapter(chat *chat, text_view rest) {
@@ -127,7 +127,7 @@ static void run_adapter(chat *chat, text_view rest) {
     }
     if (text_equal(word, text_from("none"))) {
         chat->adapter = (chat_adapter){.weight = 1.0f};
-        chat_note(chat, "The base model answers.");
+        chat_note(chat, "The base model answers, without an adapter.");
         return;
     }
     char name[128];
@@ -135,7 +135,7 @@ static void run_adapter(chat *chat, text_view rest) {
     if (!copy_text(chat, word, name, sizeof(name)))
         return;
     if (rest.size > 0 && !number_parse(rest, &weight)) {
-        chat_note(chat, "\"%.*s\" is no weight.", TEXT_ARGUMENT(rest));
+        chat_note(chat, "\"%.*s\" is not a weight.", TEXT_ARGUMENT(rest));
         return;
     }
     avo_adapter *adapter;
@@ -196,7 +196,7 @@ static void list_settings(chat *chat) {
 
 static void set_seed(chat *chat, double value) {
     if (!(value >= 0.0 && value < 9.0e15 && value == (double)(uint64_t)value)) {
-        chat_note(chat, "A seed is a whole number from 0 on.");
+        chat_note(chat, "A seed must be a non-negative integer.");
         return;
     }
     chat->sampling.seed = (uint64_t)value;
@@ -207,8 +207,7 @@ static void set_value(chat *chat, const setting *setting, double value) {
     bool fits = value >= setting->minimum && value <= setting->maximum &&
                 (setting->number != NULL || value == (double)(uint32_t)value);
     if (!fits) {
-        chat_note(chat, "%s goes from %g to %g.", setting->name, setting->minimum,
-                  setting->maximum);
+        chat_note(chat, "%s must be %g to %g.", setting->name, setting->minimum, setting->maximum);
         return;
     }
     if (setting->number != NULL)
@@ -236,9 +235,10 @@ static void run_set(chat *chat, text_view rest) {
         found++;
     double value;
     if (found == SETTINGS)
-        chat_note(chat, "There is no setting \"%.*s\". /set lists them.", TEXT_ARGUMENT(name));
+        chat_note(chat, "Unknown setting \"%.*s\". /set lists them.", TEXT_ARGUMENT(name));
     else if (!number_parse(rest, &value))
-        chat_note(chat, "%.*s: \"%.*s\" is no number.", TEXT_ARGUMENT(name), TEXT_ARGUMENT(rest));
+        chat_note(chat, "%.*s: \"%.*s\" is not a number.", TEXT_ARGUMENT(name),
+                  TEXT_ARGUMENT(rest));
     else if (seed)
         set_seed(chat, value);
     else
@@ -253,15 +253,15 @@ static void run_system(chat *chat, text_view rest) {
     conversation *said = &chat->conversation;
     if (rest.size == 0) {
         chat_note(chat,
-                  said->system.size == 0 ? "No system text. /system TEXT sets one."
-                                         : "System text: %s",
+                  said->system.size == 0 ? "No system message. /system TEXT sets one."
+                                         : "System message: %s",
                   said->system.data);
         return;
     }
     if (!idle(chat))
         return;
     if (!chat->templated) {
-        chat_note(chat, "This model has no chat template, so there is no place for a system text.");
+        chat_note(chat, "This model has no chat template and cannot have a system message.");
         return;
     }
     bool none = text_equal(rest, text_from("none"));
@@ -269,7 +269,7 @@ static void run_system(chat *chat, text_view rest) {
         chat_note(chat, "Out of memory.");
     else
         chat_note(chat,
-                  none ? "No system text any more." : "Set; it holds from the next answer on.");
+                  none ? "The system message was removed." : "Set; it applies to the next answer.");
 }
 
 static void run_save(chat *chat, text_view rest) {
@@ -323,15 +323,16 @@ static void run_quit(chat *chat, text_view rest) {
 }
 
 static const chat_command commands[] = {
-    {"/help", "", "this list", run_help},
-    {"/adapter", "[NAME [WEIGHT] | none | load NAME PATH]", "which adapter answers", run_adapter},
-    {"/system", "[TEXT | none]", "the system text", run_system},
+    {"/help", "", "list the commands", run_help},
+    {"/adapter", "[NAME [WEIGHT] | none | load NAME PATH]", "choose or load an adapter",
+     run_adapter},
+    {"/system", "[TEXT | none]", "show or set the system message", run_system},
     {"/set", "[NAME VALUE]", "temperature, top_p, top_k, min_p, seed, max_tokens …", run_set},
-    {"/save", "FILE.json", "write the conversation", run_save},
-    {"/load", "FILE.json", "go on with one", run_load},
-    {"/retry", "", "another answer: the next seed; sampled where the temperature is 0", run_retry},
-    {"/clear", "", "begin anew", run_clear},
-    {"/quit", "", "leave; exit and Ctrl-D do, too", run_quit},
+    {"/save", "FILE.json", "save the conversation", run_save},
+    {"/load", "FILE.json", "load a conversation", run_load},
+    {"/retry", "", "another answer with the next seed; sampled if the temperature is 0", run_retry},
+    {"/clear", "", "start over", run_clear},
+    {"/quit", "", "quit (also exit and Ctrl-D)", run_quit},
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -347,8 +348,8 @@ static void run_help(chat *chat, text_view rest) {
         (void)!buffer_format(&text, "%s %s\n    %s\n", commands[i].name, commands[i].arguments,
                              commands[i].help);
     chat_note(chat,
-              "%.*sEnter sends, during an answer behind it; Alt-Enter or Ctrl-J: a new line; Up: "
-              "what was sent; PgUp, PgDn scroll. Ctrl-C stops the answer, then leaves.",
+              "%.*sEnter sends or queues; Alt-Enter or Ctrl-J: new line; Up: previous message; "
+              "PgUp, PgDn: scroll. Ctrl-C stops the answer, then quits.",
               (int)text.size, text.data);
     buffer_free(&text);
 }
@@ -386,7 +387,7 @@ void chat_enter(chat *chat, text_view text) {
         text_view name = trimmed;
         name = take_word(&name);
         if (!run_command(chat, trimmed))
-            chat_note(chat, "There is no command %.*s. /help lists them.", TEXT_ARGUMENT(name));
+            chat_note(chat, "Unknown command %.*s. /help lists them.", TEXT_ARGUMENT(name));
         return;
     }
     if (chat_ask(chat, trimmed, &error) != AVO_OK)

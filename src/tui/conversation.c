@@ -132,24 +132,25 @@ static avo_status read_message(conversation *into, const json_value *value, size
                                const char *path, avo_error *error) {
     text_view role = {"", 0}, content = {"", 0};
     if (value->kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu is no object", path, index);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu is not an object", path,
+                           index);
     AVO_TRY(json_get_string(value, "role", &role, error));
     AVO_TRY(json_get_string(value, "content", &content, error));
     if (memchr(content.data, 0, content.size) != NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu holds a zero byte", path,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu contains a zero byte", path,
                            index);
     if (text_equal(role, text_from("system")) && index == 0)
         return conversation_set_system(into, content);
     bool user = text_equal(role, text_from("user"));
     if (!user && !text_equal(role, text_from("assistant")))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: message %zu has the role \"%.*s\" (user, assistant, or system in "
-                           "front)",
+                           "%s: message %zu has role \"%.*s\", must be user or assistant (system "
+                           "only as the first)",
                            path, index, TEXT_ARGUMENT(role));
     message *added = conversation_add(into, user ? SPEAKER_USER : SPEAKER_ASSISTANT);
     if (added == NULL)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %u messages, or no memory", path,
-                           CONVERSATION_MESSAGES_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %u messages, or out of memory",
+                           path, CONVERSATION_MESSAGES_MAX);
     return message_append(added, content);
 }
 
@@ -161,7 +162,7 @@ static avo_status read_json(conversation *into, text_view text, const char *path
         return status_fail(error, AVO_ERROR_FORMAT, "%s: %s", path, inner.text);
     const json_value *messages = json_find(&root, "messages");
     if (messages == NULL || messages->kind != JSON_ARRAY)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: has no array \"messages\"", path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: lacks an array \"messages\"", path);
     for (size_t i = 0; i < messages->array.count; i++)
         AVO_TRY(read_message(into, &messages->array.items[i], i, path, error));
     return AVO_OK;
@@ -175,7 +176,8 @@ avo_status conversation_load(conversation *conversation, const char *path, avo_e
     if (map.bytes.size > CONVERSATION_BYTES_MAX) {
         size_t bytes = map.bytes.size;
         file_map_close(&map);
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes (at most %zu)", path, bytes,
+        return status_fail(error, AVO_ERROR_LIMIT,
+                           "%s: the file has %zu bytes, must have at most %zu", path, bytes,
                            CONVERSATION_BYTES_MAX);
     }
     conversation_init(&read);

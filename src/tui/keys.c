@@ -63,7 +63,7 @@ static void take_back_waiting(view *view) {
     if (buffer_append(&view->taken, view->waiting.data, bytes) != AVO_OK ||
         buffer_append(&view->taken, typed.data, typed.size) != AVO_OK ||
         !editor_set(&view->editor, buffer_text(&view->taken)))
-        chat_note(&view->chat, "No room for what waited: it is gone.");
+        chat_note(&view->chat, "The queued messages did not fit and were discarded.");
     view->waiting.size = view->waiting_count = 0;
 }
 

@@ -87,7 +87,7 @@ static bool read_input(plain *plain, buffer *text) {
         more = size > 0 && line[size - 1] == '\\';
         if (buffer_append(text, line, more ? size - 1 : size) != AVO_OK ||
             (more && buffer_append_text(text, "\n") != AVO_OK)) {
-            fprintf(stderr, "a line of more than %zu bytes\n", LINE_BYTES_MAX);
+            fprintf(stderr, "a line is longer than %zu bytes\n", LINE_BYTES_MAX);
             break;
         }
     }

@@ -22,11 +22,11 @@ avo_status tui_screen_check(avo_error *error) {
     if (terminal[0] == '\0')
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "TERM is not set");
     if (setupterm(NULL, STDOUT_FILENO, &known) != OK)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "the terminal \"%s\" is not known here (TERM)", terminal);
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "unknown terminal \"%s\" (TERM)",
+                           terminal);
     bool able = has("cup") && has("clear");
     (void)del_curterm(cur_term);
     return able ? AVO_OK
                 : status_fail(error, AVO_ERROR_UNSUPPORTED,
-                              "the terminal \"%s\" has no full screen (TERM)", terminal);
+                              "terminal \"%s\" has no full screen (TERM)", terminal);
 }

@@ -306,7 +306,7 @@ static int draw_input(view *view, int rows, int columns, int *cursor_row, int *c
             put_line(view, &laid, (size_t)(first + i), top + i, 2, A_NORMAL);
     }
     if (view->editor.text.size == 0)
-        put(top, 2, columns - 3, text_from("Say something; /help lists commands"), A_DIM);
+        put(top, 2, columns - 3, text_from("Type a message; /help lists commands"), A_DIM);
     *cursor_row = top + at_row - first;
     *cursor_column = 2 + at_column < columns ? 2 + at_column : columns - 1;
     layout_free(&laid);
@@ -318,7 +318,7 @@ static void draw(view *view) {
     getmaxyx(stdscr, rows, columns);
     erase();
     if (rows < ROWS_MIN || columns < COLUMNS_MIN) {
-        put(0, 0, columns, text_from("a larger window, please"), A_NORMAL);
+        put(0, 0, columns, text_from("too small; enlarge the window"), A_NORMAL);
         refresh();
         return;
     }
@@ -364,8 +364,7 @@ static avo_status begin_screen(view *view, SCREEN **screen, avo_error *error) {
         return status_fail(error, AVO_ERROR_UNSUPPORTED, "this system has no UTF-8 locale");
     *screen = newterm(NULL, stdout, stdin);
     if (*screen == NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "the terminal \"%s\" is not known here (TERM)",
+        return status_fail(error, AVO_ERROR_UNSUPPORTED, "unknown terminal \"%s\" (TERM)",
                            getenv("TERM") == NULL ? "" : getenv("TERM"));
     set_term(*screen);
     raw(); /* Ctrl-C is a key */
@@ -397,8 +396,7 @@ avo_status tui_chat(const tui_options *options, avo_error *error) {
     buffer_init(&view.waiting, NULL, EDITOR_BYTES_MAX);
     avo_status status = chat_open(&view.chat, options, error);
     if (status == AVO_OK && !view.chat.templated)
-        chat_note(&view.chat,
-                  "This model has no chat template: it continues what was written, as it is.");
+        chat_note(&view.chat, "This model has no chat template: it continues the text as written.");
     if (status == AVO_OK)
         view_take_typed(&view);
     while (status == AVO_OK && !view.leaving) {

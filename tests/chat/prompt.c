@@ -414,12 +414,12 @@ static void what_cannot_be_a_grammar(void **state) {
     avo_error error = {0};
     arena_init(&arena, NULL, SIZE_MAX);
     assert_refused(write_grammar("hermes", TOOLS, "h", true, &arena, &grammar, &error),
-                   AVO_ERROR_ARGUMENT, &error, "none is named h");
+                   AVO_ERROR_ARGUMENT, &error, "no tool is named h");
     assert_refused(write_grammar("hermes", "[]", NULL, true, &arena, &grammar, &error),
-                   AVO_ERROR_ARGUMENT, &error, "there are none");
+                   AVO_ERROR_ARGUMENT, &error, "there are no tools");
     assert_refused(write_grammar("mistral", "[{\"function\":{\"name\":\"f\"}}]", NULL, false,
                                  &arena, &grammar, &error),
-                   AVO_ERROR_UNSUPPORTED, &error, "free");
+                   AVO_ERROR_UNSUPPORTED, &error, "not constrained");
     arena_free(&arena);
 }
 

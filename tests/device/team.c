@@ -234,7 +234,7 @@ static void refuses_bad_sizes(void **state) {
     (void)state;
     avo_error error = {0};
     team *team = (void *)1;
-    assert_refused(team_open(NULL, 0, &team, &error), AVO_ERROR_ARGUMENT, &error, "threads: 0");
+    assert_refused(team_open(NULL, 0, &team, &error), AVO_ERROR_ARGUMENT, &error, "threads is 0");
     assert_null(team);
     assert_refused(team_open(NULL, TEAM_THREADS_MAX + 1, &team, &error), AVO_ERROR_ARGUMENT, &error,
                    "257");

@@ -81,7 +81,7 @@ class FullScreen(unittest.TestCase):
 
     def open(self, *arguments, **options):
         self.screen = Screen(self.folder, *arguments, **options)
-        self.screen.wait("Say something")
+        self.screen.wait("Type a message")
         return self.screen
 
     def test_question_and_answer(self):
@@ -103,18 +103,18 @@ class FullScreen(unittest.TestCase):
         screen.keys("Tab", "Enter")
         screen.wait("/adapter", "/retry", "PgUp")
         for line, answer in (("/set temperature 0.5", "temperature = 0.5"),
-                             ("/set temperature -1", "goes from 0 to 100"),
-                             ("/set temperature hot", 'temperature: "hot" is no number'),
+                             ("/set temperature -1", "must be 0 to 100"),
+                             ("/set temperature hot", 'temperature: "hot" is not a number'),
                              ("/set seed 7", "seed = 7"),
-                             ("/set seed 0.5", "whole number"),
-                             ("/set nothing 1", "no setting"),
-                             ("/set nothing hot", "no setting"),
+                             ("/set seed 0.5", "non-negative integer"),
+                             ("/set nothing 1", "Unknown setting"),
+                             ("/set nothing hot", "Unknown setting"),
                              ("/adapter", "None is loaded"),
                              ("/adapter ghost", "ghost"),
-                             ("/system be", "holds from the next"),
-                             ("/system", "System text: be"),
-                             ("/unheard", "no command /unheard"),
-                             ("/retry", "nothing was asked"),
+                             ("/system be", "applies to the next"),
+                             ("/system", "System message: be"),
+                             ("/unheard", "Unknown command /unheard"),
+                             ("/retry", "no question yet"),
                              (f"/load {self.folder}/none.json", "none.json")):
             screen.type("/clear")
             screen.keys("Enter")
@@ -123,7 +123,7 @@ class FullScreen(unittest.TestCase):
             screen.wait(answer)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi", "Ended after 4 tokens")
+        screen.wait("> hi", "Stopped after 4 tokens")
         screen.type(f"/save {saved}")
         screen.keys("Enter")
         screen.wait("Saved to")
@@ -158,13 +158,13 @@ class FullScreen(unittest.TestCase):
         screen = self.open("-n", "2", *ON)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi", "Ended after 2 tokens")
+        screen.wait("> hi", "Stopped after 2 tokens")
         screen.type("/set top_k 7")
         screen.keys("Enter")
         screen.wait("top_k = 7")
         screen.type("/retry")
         screen.keys("Enter")
-        shown = screen.wait("top_k = 7", "temperature 0.8, seed 1", "Say something")
+        shown = screen.wait("top_k = 7", "temperature 0.8, seed 1", "Type a message")
         self.assertEqual(shown.count("> hi"), 1)
 
     def test_editing_wide_characters_and_lines(self):
@@ -177,7 +177,7 @@ class FullScreen(unittest.TestCase):
         screen.keys("BSpace", "BSpace")
         screen.wait("> ab本", "  two \n")
         screen.keys("C-u", "C-h", "C-u")
-        screen.wait("Say something")
+        screen.wait("Type a message")
         screen.type("/set x 1")
         screen.keys("Enter", "Up")
         screen.wait("> /set x 1")
@@ -185,7 +185,7 @@ class FullScreen(unittest.TestCase):
     def test_retry_is_another_answer(self):
         screen = self.open("-n", "30", *ON)
         seen = set()
-        for line, end in (("hi", "Ended after"), ("/retry", "temperature 0.8, seed 1"),
+        for line, end in (("hi", "Stopped after"), ("/retry", "temperature 0.8, seed 1"),
                           ("/retry", "temperature 0.8, seed 2")):
             screen.type(line)
             screen.keys("Enter")
@@ -200,7 +200,7 @@ class FullScreen(unittest.TestCase):
         screen = self.open("-n", "4", "--temperature", "0.5", *ON)
         screen.type("hi")
         screen.keys("Enter")
-        screen.wait("> hi", "Ended after 4 tokens")
+        screen.wait("> hi", "Stopped after 4 tokens")
         screen.keys("/retry", "Enter")
         screen.keys("/set", "Enter")
         self.assertNotIn("Sampled with", screen.wait("seed = 1"))
@@ -250,7 +250,7 @@ class FullScreen(unittest.TestCase):
         for terminal in ("dumb", "nosuchterm"):
             self.screen = Screen(self.folder, "-n", "2", columns=120,
                                  environment=(f"TERM={terminal}",))
-            self.screen.wait(f'the terminal "{terminal}"', "as with --plain", "> ")
+            self.screen.wait(f'terminal "{terminal}"', "as with --plain", "> ")
             self.screen.keys("/set top_k 7", "Enter", "exit", "Enter")
             self.screen.wait("top_k = 7", "status 0")
             self.screen.close()
@@ -266,7 +266,7 @@ class FullScreen(unittest.TestCase):
         screen.resize(40, 12)
         screen.wait("> hello")
         screen.resize(10, 3)
-        screen.wait("a larger")
+        screen.wait("too small")
         screen.resize(80, 24)
         screen.wait("> hello", "KV ")
 
@@ -274,7 +274,7 @@ class FullScreen(unittest.TestCase):
         screen = self.open("--ctx", "64")
         screen.type("typed")
         screen.keys("C-c")  # the input first
-        screen.wait("Say something")
+        screen.wait("Type a message")
         screen.keys("C-c")
         screen.wait("status 0")
 

@@ -49,12 +49,11 @@ avo_status backend_choose(const char *name, backend_choice *out, avo_error *erro
     cpu_features features = cpu_features_detect();
     isa which = name == NULL || name[0] == '\0' ? best_isa(&features) : isa_named(name);
     if (which == ISA_COUNT)
-        return status_fail(
-            error, AVO_ERROR_ARGUMENT,
-            "instruction set '%.40s' is unknown: there are ref, avx2, avx512 and amx", name);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "unknown instruction set '%.40s'; known: ref, avx2, avx512, amx", name);
     if (!isa_runs(which, &features))
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "instruction set '%s' does not run on this machine", name);
+                           "instruction set '%s' is not available on this machine", name);
     memset(out, 0, sizeof(*out));
     if (which == ISA_REFERENCE) {
         out->backend = *backend_reference();

@@ -34,8 +34,7 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "scratch for %u rows is too large: ask for fewer rows or a shorter "
-                           "context",
+                           "scratch for %u rows is too large; use fewer rows or a shorter context",
                            shape->rows_max);
     AVO_TRY(region_open(cpu->data, sizes.total, &cpu->region, "scratch", &stream->region, error));
     cpu_scratch_cut(&sizes, shape, stream->region.data, &stream->scratch);

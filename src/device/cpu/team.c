@@ -336,7 +336,7 @@ avo_status team_open_with(const avo_allocator *allocator, const team_options *op
     *out = NULL;
     uint32_t threads = options->threads;
     if (threads == 0 || threads > TEAM_THREADS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "threads: %u is not in 1…%u", threads,
+        return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be 1 to %u", threads,
                            (unsigned)TEAM_THREADS_MAX);
     size_t bytes = team_bytes(threads);
     team *team = allocator_take_array(allocator, 1, bytes);
