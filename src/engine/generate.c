@@ -7,7 +7,7 @@
 #include "base/float_mode.h"
 #include "base/options.h"
 
-typedef struct generation {
+typedef struct generate_call {
     avo_engine *engine;
     avo_session *session;
     avo_request request;
@@ -27,9 +27,9 @@ typedef struct generation {
     answer_notes notes;
     avo_status status; /* of a token's text */
     avo_error *error;
-} generation;
+} generate_call;
 
-static avo_status from_batch(const generation *g, avo_status status) {
+static avo_status from_batch(const generate_call *g, avo_status status) {
     if (status == AVO_OK)
         return status;
     return status_fail(g->error, status, "%s", avo_batch_error(g->batch)->text);
@@ -38,7 +38,7 @@ static avo_status from_batch(const generation *g, avo_status status) {
 /* ---- Prefill ---- */
 
 /* The next chunk of the prompt, behind whatever the timeline still owes. */
-static avo_status prefill_chunk(generation *g, size_t done, size_t *count) {
+static avo_status prefill_chunk(generate_call *g, size_t done, size_t *count) {
     size_t owed = g->session->count - g->session->computed;
     size_t left = g->prompt_count - done;
     size_t room = owed < g->engine->plan.rows_max ? g->engine->plan.rows_max - owed : 0;
@@ -49,14 +49,14 @@ static avo_status prefill_chunk(generation *g, size_t done, size_t *count) {
     return from_batch(g, avo_step(g->engine, g->batch));
 }
 
-static bool tell_prefill(const generation *g, uint64_t done, uint64_t total) {
+static bool tell_prefill(const generate_call *g, uint64_t done, uint64_t total) {
     avo_event event = {
         .size = sizeof(event), .kind = AVO_EVENT_PREFILL, .done = done, .total = total};
     return g->request.on_event == NULL || g->request.on_event(g->request.on_event_context, &event);
 }
 
 /* Without the tokens of the timeline that only a ring can owe: more than a step has rows. */
-static avo_status catch_up(generation *g, bool *more) {
+static avo_status catch_up(generate_call *g, bool *more) {
     const avo_session *session = g->session;
     while (*more && session->count - session->computed > g->engine->plan.rows_max) {
         AVO_TRY(session_catch_up(g->session, UINT32_MAX, g->error));
@@ -66,7 +66,7 @@ static avo_status catch_up(generation *g, bool *more) {
 }
 
 /* False in `more` when the caller wants no more. */
-static avo_status prefill(generation *g, bool *more) {
+static avo_status prefill(generate_call *g, bool *more) {
     *more = true;
     size_t done = 0;
     AVO_TRY(catch_up(g, more));
@@ -85,7 +85,7 @@ static avo_status prefill(generation *g, bool *more) {
 
 /* ---- Decoding ---- */
 
-static bool tell(const generation *g, const sample_choice *choice, text_view text) {
+static bool tell(const generate_call *g, const sample_choice *choice, text_view text) {
     if (g->request.on_event == NULL)
         return true;
     avo_token_event token = {.token = choice->token,
@@ -101,7 +101,7 @@ static bool tell(const generation *g, const sample_choice *choice, text_view tex
 
 /* A token was accepted: its text goes to the listener. */
 static bool take_token(void *context, const sample_choice *choice, uint32_t released) {
-    generation *g = context;
+    generate_call *g = context;
     text_view text;
     answer_notes_stage(&g->notes, SPAN_SAMPLE, g->stage_ns);
     answer_notes_token(&g->notes);
@@ -117,7 +117,7 @@ static bool take_token(void *context, const sample_choice *choice, uint32_t rele
 }
 
 /* Draws from the step just done, which verifies `count` drafts. */
-static avo_status accept(generation *g, const int32_t *drafts, uint32_t count, bool *finished) {
+static avo_status accept(generate_call *g, const int32_t *drafts, uint32_t count, bool *finished) {
     sequence_step step = {.batch = g->batch,
                           .drafts = drafts,
                           .draft_count = count,
@@ -143,7 +143,7 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 /* Drafts for the next step: as many as it has rows and logits for, as the timeline has places
  * before its end or before a ring turns, and as the answer may still have behind the token that is
  * drawn anyway. */
-static uint32_t propose(const generation *g, int32_t *drafts) {
+static uint32_t propose(const generate_call *g, int32_t *drafts) {
     const draft_source *source = g->engine->drafts;
     const engine_plan *plan = &g->engine->plan;
     const avo_session *session = g->session;
@@ -160,7 +160,7 @@ static uint32_t propose(const generation *g, int32_t *drafts) {
 }
 
 /* A step that lacks pages for its drafts is made without them. */
-static avo_status add_rows(generation *g, const int32_t *drafts, uint32_t *count) {
+static avo_status add_rows(generate_call *g, const int32_t *drafts, uint32_t *count) {
     avo_batch_clear(g->batch);
     avo_status status = engine_batch_add_drafts(g->batch, g->session, drafts, *count, *count);
     if (status == AVO_ERROR_FULL && *count > 0) {
@@ -170,7 +170,7 @@ static avo_status add_rows(generation *g, const int32_t *drafts, uint32_t *count
     return from_batch(g, status);
 }
 
-static avo_status decode_tokens(generation *g) {
+static avo_status decode_tokens(generate_call *g) {
     bool finished = false;
     int32_t drafts[DRAFTS_MAX];
     AVO_TRY(accept(g, NULL, 0, &finished));
@@ -192,7 +192,7 @@ static avo_status decode_tokens(generation *g) {
 /* ---- The whole ---- */
 
 /* The prompt's tokens, where there is a prompt. */
-static avo_status take_prompt(generation *g, bool has_prompt) {
+static avo_status take_prompt(generate_call *g, bool has_prompt) {
     const avo_request *request = &g->request;
     g->tokens = request->tokens;
     g->token_count = request->token_count;
@@ -206,7 +206,7 @@ static avo_status take_prompt(generation *g, bool has_prompt) {
     return AVO_OK;
 }
 
-static avo_status check_request(generation *g) {
+static avo_status check_request(generate_call *g) {
     bool has_prompt = false;
     AVO_TRY(request_check_alone(&g->request, g->error));
     AVO_TRY(request_check(&g->request, &g->sampling, g->engine->model, &has_prompt, g->error));
@@ -228,7 +228,7 @@ static avo_status check_request(generation *g) {
 
 /* A prompt for which the ring turns becomes part of the timeline at once, so that nothing is
  * computed that it will forget. */
-static avo_status turn_ring(generation *g) {
+static avo_status turn_ring(generate_call *g) {
     const avo_session *session = g->session;
     g->prompt_count = g->token_count;
     if (session->ring_window == 0 || g->prompt_count <= session->ring_window - session->count)
@@ -239,7 +239,7 @@ static avo_status turn_ring(generation *g) {
     return AVO_OK;
 }
 
-static avo_status open_sequence(generation *g) {
+static avo_status open_sequence(generate_call *g) {
     avo_engine *engine = g->engine;
     bool ring = g->session->ring_window > 0;
     sequence_options options = {.model = engine->model,
@@ -256,7 +256,7 @@ static avo_status open_sequence(generation *g) {
     return sequence_open(&g->sequence, &options, g->error);
 }
 
-static avo_status generation_open(generation *g) {
+static avo_status call_open(generate_call *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(open_sequence(g));
     AVO_TRY(sequence_begin(&g->sequence, g->session, g->session->tokens, 0, g->error));
@@ -267,15 +267,15 @@ static avo_status generation_open(generation *g) {
     return AVO_OK;
 }
 
-static avo_status generation_run(generation *g) {
-    AVO_TRY(generation_open(g));
+static avo_status call_run(generate_call *g) {
+    AVO_TRY(call_open(g));
     bool more;
     AVO_TRY(prefill(g, &more));
     g->prefill_ns = clock_now_ns();
     return more ? decode_tokens(g) : AVO_OK;
 }
 
-static void generation_close(generation *g) {
+static void call_close(generate_call *g) {
     sequence_close(&g->sequence);
     buffer_free(&g->text_buffer);
     buffer_free(&g->stop_buffer);
@@ -283,7 +283,7 @@ static void generation_close(generation *g) {
     avo_batch_close(g->batch);
 }
 
-static void measure(generation *g) {
+static void measure(generate_call *g) {
     uint64_t end_ns = clock_now_ns();
     g->result.prompt_tokens = (uint32_t)g->token_count;
     g->result.new_tokens = g->sequence.drawn;
@@ -298,11 +298,11 @@ static void measure(generation *g) {
 
 avo_status avo_generate(avo_engine *engine, avo_session *session, const avo_request *request,
                         avo_result *result, avo_error *error) {
-    generation g = {.engine = engine,
-                    .session = session,
-                    .begin_ns = clock_now_ns(),
-                    .result = AVO_RESULT_INIT,
-                    .error = error};
+    generate_call g = {.engine = engine,
+                       .session = session,
+                       .begin_ns = clock_now_ns(),
+                       .result = AVO_RESULT_INIT,
+                       .error = error};
     buffer_init(&g.text_buffer, engine->allocator, SEQUENCE_TEXT_MAX);
     buffer_init(&g.stop_buffer, engine->allocator, SEQUENCE_TEXT_MAX);
     id_list_init(&g.encoded, engine->allocator);
@@ -313,10 +313,10 @@ avo_status avo_generate(avo_engine *engine, avo_session *session, const avo_requ
         status = check_request(&g);
     answer_notes_begin(&g.notes, session, g.token_count);
     if (status == AVO_OK)
-        status = generation_run(&g);
+        status = call_run(&g);
     measure(&g);
     answer_notes_end(&g.notes, g.result.finish, status != AVO_OK);
-    generation_close(&g);
+    call_close(&g);
     float_mode_leave(&mode);
     if (result != NULL)
         options_give(result, &g.result, sizeof(g.result));

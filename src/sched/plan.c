@@ -14,7 +14,7 @@ typedef struct planning {
     sched_load load;
 } planning;
 
-/* ---- Lanes of the step ---- */
+/* ---- Groups of the step ---- */
 
 static bool group_chosen(const sched *sched, uint32_t group) {
     return sched->group[group].chosen_step == sched->step;

@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-/* ---- Lanes ---- */
+/* ---- Groups ---- */
 
 static void group_unlink(sched *sched, uint32_t index) {
     group *group = &sched->group[index];
