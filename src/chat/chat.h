@@ -191,6 +191,8 @@ AVO_MUST_USE avo_status chat_parser_push(chat_parser *parser, int32_t token, tex
 /* The answer has ended: what was held back and is no call is text after all. */
 AVO_MUST_USE avo_status chat_parser_finish(chat_parser *parser, chat_delta *delta,
                                            avo_error *error);
+/* Whether the answer is inside of its reasoning. */
+bool chat_parser_reasons(const chat_parser *parser);
 /* Calls that are complete, in order; they live as long as the parser. */
 size_t chat_parser_count(const chat_parser *parser);
 /* One of these, or behind the last, with `eager`, the one that is coming, whose arguments live

@@ -74,6 +74,10 @@ void chat_parser_close(chat_parser *p) {
     allocator_give(p->allocator, p, sizeof(*p));
 }
 
+bool chat_parser_reasons(const chat_parser *p) {
+    return p->reasoning.state == REASONING_INSIDE;
+}
+
 size_t chat_parser_count(const chat_parser *p) {
     return p->count;
 }

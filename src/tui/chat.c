@@ -32,6 +32,7 @@ avo_status chat_open(chat *chat, const tui_options *options, avo_error *error) {
     chat->templated = template == AVO_OK;
     if (template != AVO_OK && template != AVO_ERROR_NOT_FOUND)
         return status_fail(error, template, "%s", why.text);
+    AVO_TRY(chat_format_open(options->model, &chat->format, error));
     if (options->load != NULL)
         AVO_TRY(conversation_load(&chat->conversation, options->load, error));
     if (options->system != NULL &&
@@ -47,6 +48,7 @@ void chat_close(chat *chat) {
         chat_collect(chat);
     }
     conversation_free(&chat->conversation);
+    chat_format_close(chat->format);
     buffer_free(&chat->incoming);
     pthread_mutex_destroy(&chat->lock);
 }
@@ -176,9 +178,8 @@ static avo_status count_tokens(const chat *chat, const avo_request *request, uin
                                avo_error *error) {
     size_t count = 0;
     avo_status status =
-        request->messages != NULL
-            ? avo_chat_tokenize(chat->options.model, request->messages, request->message_count,
-                                NULL, NULL, 0, &count, error)
+        request->chat != NULL
+            ? avo_chat_tokenize(chat->options.model, NULL, 0, request->chat, NULL, 0, &count, error)
             : avo_tokenize(chat->options.model, request->text, strlen(request->text),
                            request->text_flags, NULL, 0, &count, error);
     if (status != AVO_OK && status != AVO_ERROR_LIMIT)
@@ -230,17 +231,14 @@ static avo_status submit(chat *chat, avo_request *request, avo_error *error) {
 /* Asks with what the conversation holds. */
 static avo_status ask(chat *chat, avo_error *error) {
     avo_request request = AVO_REQUEST_INIT;
-    avo_message *messages = NULL;
+    avo_chat_options options = AVO_CHAT_OPTIONS_INIT;
     buffer text;
     buffer_init(&text, NULL, CONVERSATION_BYTES_MAX);
     avo_status status = AVO_OK;
     if (chat->templated) {
-        messages = calloc(chat->conversation.count + 1, sizeof(*messages));
-        if (messages == NULL)
-            status = status_no_memory(error, "the messages", chat->conversation.count);
-        else
-            request.message_count = conversation_messages(&chat->conversation, messages);
-        request.messages = messages;
+        status =
+            conversation_variables(&chat->conversation, chat->format, &options.variables, error);
+        request.chat = &options;
     } else {
         if (whole_text(chat, &text) != AVO_OK)
             status = status_no_memory(error, "the text", text.size);
@@ -249,7 +247,7 @@ static avo_status ask(chat *chat, avo_error *error) {
     }
     if (status == AVO_OK)
         status = submit(chat, &request, error);
-    free(messages);
+    avo_value_close(options.variables);
     buffer_free(&text);
     return status;
 }

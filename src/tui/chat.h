@@ -25,6 +25,7 @@ typedef struct chat {
     uint32_t max_new_tokens; /* 0: until the context is full */
     chat_adapter adapter;
     bool templated; /* the model has a chat template */
+    chat_format *format;
 
     /* The answer on its way. */
     bool busy;

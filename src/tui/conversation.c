@@ -1,9 +1,9 @@
 /* Messages in memory and on disk. */
 #include "tui/conversation.h"
 
-#include "base/arena.h"
 #include "base/file.h"
 #include "base/json_writer.h"
+#include "base/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,15 @@
 void conversation_init(conversation *conversation) {
     memset(conversation, 0, sizeof(*conversation));
     buffer_init(&conversation->system, NULL, CONVERSATION_BYTES_MAX);
+    arena_init(&conversation->turns, NULL, SIZE_MAX);
 }
 
 void conversation_free(conversation *conversation) {
     conversation_cut(conversation, 0);
     free(conversation->messages);
     buffer_free(&conversation->system);
+    arena_free(&conversation->turns);
+    avo_value_close(conversation->loaded);
     conversation_init(conversation);
 }
 
@@ -73,44 +76,77 @@ avo_status conversation_set_system(conversation *conversation, text_view text) {
 }
 
 static const char *role_of(speaker speaker) {
-    return speaker == SPEAKER_USER ? "user" : "assistant";
+    return speaker == SPEAKER_USER ? "user" : speaker == SPEAKER_TOOL ? "tool" : "assistant";
 }
 
-size_t conversation_messages(const conversation *conversation, avo_message *out) {
-    size_t count = 0;
-    if (conversation->system.size > 0)
-        out[count++] = (avo_message){"system", conversation->system.data};
+/* System and all messages but notes. */
+static bool all_turns(const conversation *conversation, chat_turns *turns, chat_fault *fault) {
+    chat_turn system = {.role = "system", .content = buffer_text(&conversation->system)};
+    if (system.content.size > 0 && !chat_turn_add(turns, system, fault))
+        return false;
     for (size_t i = 0; i < conversation->count; i++) {
         const message *message = &conversation->messages[i];
-        if (message->speaker != SPEAKER_NOTE)
-            out[count++] = (avo_message){role_of(message->speaker), message->text.data};
+        chat_turn turn = {.role = role_of(message->speaker),
+                          .content = buffer_text(&message->text)};
+        if (message->turn != NULL)
+            turn = *message->turn;
+        if (message->speaker != SPEAKER_NOTE && !chat_turn_add(turns, turn, fault))
+            return false;
     }
-    return count;
+    return true;
+}
+
+avo_status conversation_variables(const conversation *conversation, const chat_format *format,
+                                  avo_value **variables, avo_error *error) {
+    arena arena;
+    arena_init(&arena, NULL, SIZE_MAX);
+    chat_fault fault = {0};
+    chat_turns turns = {.arena = &arena};
+    chat_settings settings = {.dialect = CHAT_COMPLETIONS};
+    chat_prompt prompt;
+    avo_status status;
+    if (all_turns(conversation, &turns, &fault) &&
+        chat_prompt_read(format, &turns, &settings, &arena, &prompt, &fault))
+        status = value_copy(&prompt.variables, NULL, SIZE_MAX, NULL, variables, error);
+    else
+        status = status_fail(error, fault.status, "%s", fault.text);
+    arena_free(&arena);
+    return status;
 }
 
 /* ---- Files ---- */
 
-static void write_message(json_writer *w, const char *role, const buffer *text) {
+static void write_turn(json_writer *w, const chat_turn *turn) {
     json_object_begin(w);
-    json_member_string(w, "role", role);
-    json_member_text(w, "content", buffer_text(text));
+    json_member_string(w, "role", turn->role);
+    json_member_text(w, "content", turn->content);
+    if (turn->name.data != NULL)
+        json_member_text(w, "name", turn->name);
+    if (turn->call_id.data != NULL)
+        json_member_text(w, "tool_call_id", turn->call_id);
+    if (turn->call_count > 0) {
+        json_value calls = {.kind = JSON_ARRAY, .array = {turn->calls, turn->call_count}};
+        json_member_tree(w, "tool_calls", &calls);
+    }
     json_end(w);
 }
 
 static avo_status write_json(const conversation *conversation, const char *model, buffer *out) {
+    arena arena;
+    arena_init(&arena, NULL, SIZE_MAX);
+    chat_fault fault = {0};
+    chat_turns turns = {.arena = &arena};
     json_writer w = json_writer_indented(out, 2);
+    if (!all_turns(conversation, &turns, &fault))
+        json_writer_note(&w, fault.status);
     json_object_begin(&w);
     json_member_string(&w, "model", model == NULL ? "" : model);
     json_member_array_begin(&w, "messages");
-    if (conversation->system.size > 0)
-        write_message(&w, "system", &conversation->system);
-    for (size_t i = 0; i < conversation->count; i++) {
-        const message *message = &conversation->messages[i];
-        if (message->speaker != SPEAKER_NOTE)
-            write_message(&w, role_of(message->speaker), &message->text);
-    }
+    for (size_t i = 0; i < turns.count; i++)
+        write_turn(&w, &turns.items[i]);
     json_end(&w);
     json_end(&w);
+    arena_free(&arena);
     AVO_TRY(json_writer_status(&w));
     return buffer_append(out, "\n", 1);
 }
@@ -128,50 +164,67 @@ avo_status conversation_save(const conversation *conversation, const char *path,
     return status;
 }
 
-static avo_status read_message(conversation *into, const json_value *value, size_t index,
-                               const char *path, avo_error *error) {
-    text_view role = {"", 0}, content = {"", 0};
-    if (value->kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu is not an object", path,
-                           index);
-    AVO_TRY(json_get_string(value, "role", &role, error));
-    AVO_TRY(json_get_string(value, "content", &content, error));
-    if (memchr(content.data, 0, content.size) != NULL)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: message %zu contains a zero byte", path,
-                           index);
-    if (text_equal(role, text_from("system")) && index == 0)
-        return conversation_set_system(into, content);
-    bool user = text_equal(role, text_from("user"));
-    if (!user && !text_equal(role, text_from("assistant")))
-        return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: message %zu has role \"%.*s\", must be user or assistant (system "
-                           "only as the first)",
-                           path, index, TEXT_ARGUMENT(role));
-    message *added = conversation_add(into, user ? SPEAKER_USER : SPEAKER_ASSISTANT);
+static avo_status add_text(conversation *into, speaker speaker, text_view text,
+                           const chat_turn *turn, avo_error *error) {
+    message *added = conversation_add(into, speaker);
     if (added == NULL)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: more than %u messages, or out of memory",
-                           path, CONVERSATION_MESSAGES_MAX);
-    return message_append(added, content);
+        return status_fail(error, AVO_ERROR_LIMIT, "more than %u messages, or out of memory",
+                           CONVERSATION_MESSAGES_MAX);
+    added->turn = turn;
+    return message_append(added, text);
 }
 
-static avo_status read_json(conversation *into, text_view text, const char *path, arena *arena,
-                            avo_error *error) {
-    json_value root;
-    avo_error inner = {0};
-    if (json_parse(arena, text, &root, &inner) != AVO_OK)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %s", path, inner.text);
-    const json_value *messages = json_find(&root, "messages");
+/* For the reader: what was called. */
+static avo_status add_calls(conversation *into, const chat_turn *turn, avo_error *error) {
+    for (size_t i = 0; i < turn->call_count; i++) {
+        const json_value *function = json_find(&turn->calls[i], "function");
+        buffer text;
+        buffer_init(&text, NULL, CONVERSATION_BYTES_MAX);
+        avo_status status =
+            buffer_format(&text, "Calls %.*s ", TEXT_ARGUMENT(json_find(function, "name")->string));
+        if (status == AVO_OK)
+            status = json_write_value(&text, json_find(function, "arguments"));
+        if (status == AVO_OK)
+            status = add_text(into, SPEAKER_NOTE, buffer_text(&text), NULL, error);
+        buffer_free(&text);
+        AVO_TRY(status);
+    }
+    return AVO_OK;
+}
+
+static avo_status add_turn(conversation *into, const chat_turn *turn, size_t index,
+                           avo_error *error) {
+    bool plain = turn->call_count == 0 && turn->call_id.data == NULL && turn->name.data == NULL;
+    speaker speaker = strcmp(turn->role, "user") == 0   ? SPEAKER_USER
+                      : strcmp(turn->role, "tool") == 0 ? SPEAKER_TOOL
+                                                        : SPEAKER_ASSISTANT;
+    if (strcmp(turn->role, "system") == 0) {
+        if (index == 0)
+            return conversation_set_system(into, turn->content);
+        return status_fail(error, AVO_ERROR_FORMAT,
+                           "messages[%zu]: only the first message may be the system's", index);
+    }
+    AVO_TRY(add_text(into, speaker, turn->content, plain ? NULL : turn, error));
+    return add_calls(into, turn, error);
+}
+
+static avo_status read_json(conversation *into, text_view text, avo_error *error) {
+    AVO_TRY(avo_value_open(text.data, text.size, NULL, &into->loaded, error));
+    const json_value *messages = json_find(value_tree(into->loaded), "messages");
     if (messages == NULL || messages->kind != JSON_ARRAY)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: lacks an array \"messages\"", path);
-    for (size_t i = 0; i < messages->array.count; i++)
-        AVO_TRY(read_message(into, &messages->array.items[i], i, path, error));
+        return status_fail(error, AVO_ERROR_FORMAT, "has no array \"messages\"");
+    chat_fault fault = {0};
+    chat_turns turns = {.arena = &into->turns, .arguments_left = SIZE_MAX};
+    if (messages->array.count > 0 && !chat_turns_read(&turns, CHAT_COMPLETIONS, messages, &fault))
+        return status_fail(error, AVO_ERROR_FORMAT, "%s", fault.text);
+    for (size_t i = 0; i < turns.count; i++)
+        AVO_TRY(add_turn(into, &turns.items[i], i, error));
     return AVO_OK;
 }
 
 avo_status conversation_load(conversation *conversation, const char *path, avo_error *error) {
     struct conversation read;
     file_map map;
-    arena arena;
     AVO_TRY(file_map_open(path, &map, error));
     if (map.bytes.size > CONVERSATION_BYTES_MAX) {
         size_t bytes = map.bytes.size;
@@ -181,14 +234,12 @@ avo_status conversation_load(conversation *conversation, const char *path, avo_e
                            CONVERSATION_BYTES_MAX);
     }
     conversation_init(&read);
-    arena_init(&arena, NULL, SIZE_MAX);
     text_view text = {map.bytes.size > 0 ? (const char *)map.bytes.data : "", map.bytes.size};
-    avo_status status = read_json(&read, text, path, &arena, error);
-    arena_free(&arena);
+    avo_status status = read_json(&read, text, error);
     file_map_close(&map);
     if (status != AVO_OK) {
         conversation_free(&read);
-        return status;
+        return status_prefix(error, status, "%s", path);
     }
     conversation_free(conversation);
     *conversation = read;

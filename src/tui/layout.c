@@ -138,3 +138,34 @@ avo_status layout_plain(layout *layout, text_view text, unsigned style, size_t c
     return layout_paragraph(layout, &styled, (text_view){"", 0}, (text_view){"", 0}, columns,
                             false);
 }
+
+/* ---- Answers ---- */
+
+avo_status layout_answer(layout *layout, const chat_format *format, text_view answer,
+                         size_t width) {
+    const chat_parser_options options = {.reasoning = true};
+    chat_parser *parser = NULL;
+    chat_delta delta = {{"", 0}, {"", 0}};
+    buffer reasoning, text;
+    buffer_init(&reasoning, NULL, LAYOUT_BYTES_MAX);
+    buffer_init(&text, NULL, LAYOUT_BYTES_MAX);
+    avo_status status = chat_parser_open(format, &options, &parser, NULL);
+    for (int i = 0; i < 2 && status == AVO_OK; i++) {
+        status = i == 0 ? chat_parser_push(parser, -1, answer, &delta, NULL)
+                        : chat_parser_finish(parser, &delta, NULL);
+        if (status == AVO_OK)
+            status = buffer_append(&reasoning, delta.reasoning.data, delta.reasoning.size);
+        if (status == AVO_OK)
+            status = buffer_append(&text, delta.text.data, delta.text.size);
+    }
+    if (status == AVO_OK && reasoning.size > 0)
+        status = layout_plain(layout, buffer_text(&reasoning), STYLE_DIM, width);
+    if (status == AVO_OK && reasoning.size > 0 && text.size > 0)
+        status = layout_end_line(layout);
+    if (status == AVO_OK)
+        status = layout_markdown(layout, buffer_text(&text), width);
+    chat_parser_close(parser);
+    buffer_free(&reasoning);
+    buffer_free(&text);
+    return status;
+}

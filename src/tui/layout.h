@@ -3,7 +3,7 @@
 #ifndef AVO_TUI_LAYOUT_H
 #define AVO_TUI_LAYOUT_H
 
-#include "base/buffer.h"
+#include "chat/chat.h"
 
 enum {
     STYLE_PLAIN = 0,
@@ -66,5 +66,8 @@ AVO_MUST_USE avo_status layout_plain(layout *layout, text_view text, unsigned st
                                      size_t columns);
 /* CommonMark with tables and strike-through (markdown.c). */
 AVO_MUST_USE avo_status layout_markdown(layout *layout, text_view text, size_t columns);
+/* An answer: reasoning as it is, in STYLE_DIM, and then markdown. */
+AVO_MUST_USE avo_status layout_answer(layout *layout, const chat_format *format, text_view answer,
+                                      size_t columns);
 
 #endif

@@ -87,7 +87,8 @@ static bool make_room(view *view) {
     return true;
 }
 
-static bool lay_message(laid_message *laid, const message *message, int columns) {
+static bool lay_message(laid_message *laid, const chat_format *format, const message *message,
+                        int columns) {
     if (laid->columns == columns && laid->bytes == message->text.size &&
         laid->data == message->text.data && laid->speaker == message->speaker)
         return true;
@@ -95,7 +96,7 @@ static bool lay_message(laid_message *laid, const message *message, int columns)
     text_view text = buffer_text(&message->text);
     layout_clear(&laid->layout);
     avo_status status = message->speaker == SPEAKER_ASSISTANT
-                            ? layout_markdown(&laid->layout, text, width)
+                            ? layout_answer(&laid->layout, format, text, width)
                             : layout_plain(&laid->layout, text, STYLE_PLAIN, width);
     *laid = (laid_message){laid->layout, message->text.size, message->speaker, message->text.data,
                            columns};
@@ -115,7 +116,7 @@ static void draw_message_line(const view *view, const laid_message *laid, size_t
     if (laid->speaker == SPEAKER_USER) {
         mark = text = coloured(view, COLOUR_USER, A_BOLD);
         sign = index == 0 ? "> " : "  ";
-    } else if (laid->speaker == SPEAKER_NOTE) {
+    } else if (laid->speaker != SPEAKER_ASSISTANT) {
         mark = text = coloured(view, COLOUR_NOTE, A_DIM);
         sign = index == 0 ? "· " : "  ";
     }
@@ -126,7 +127,8 @@ static void draw_message_line(const view *view, const laid_message *laid, size_t
 static void draw_transcript(view *view, int top, int rows, int columns) {
     size_t lines = 0;
     for (size_t i = 0; i < view->laid_count; i++) {
-        if (!lay_message(&view->laid[i], &view->chat.conversation.messages[i], columns)) {
+        if (!lay_message(&view->laid[i], view->chat.format, &view->chat.conversation.messages[i],
+                         columns)) {
             put(top, 0, columns, text_from("Out of memory for the transcript."), A_BOLD);
             return;
         }

@@ -195,6 +195,24 @@ static void test_long_arguments(void **state) {
     }
 }
 
+/* Interfaces that know their template may use its roles. */
+static void test_any_role(void **state) {
+    (void)state;
+    static const char text[] = "[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"poet\","
+                               "\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]";
+    arena arena;
+    json_value root;
+    chat_fault fault = {0};
+    arena_init(&arena, NULL, SIZE_MAX);
+    assert_ok(json_parse(&arena, text_from(text), &root, NULL));
+    chat_turns turns = {.arena = &arena, .any_role = true};
+    assert_true(chat_turns_read(&turns, CHAT_COMPLETIONS, &root, &fault));
+    assert_string_equal(turns.items[0].role, "developer");
+    assert_string_equal(turns.items[1].role, "poet");
+    assert_string_equal(turns.items[2].role, "user");
+    arena_free(&arena);
+}
+
 static void test_too_many_turns(void **state) {
     (void)state;
     arena arena;
@@ -213,6 +231,7 @@ int main(void) {
         cmocka_unit_test(test_chat_messages),  cmocka_unit_test(test_anthropic_messages),
         cmocka_unit_test(test_response_items), cmocka_unit_test(test_many_calls_in_one_turn),
         cmocka_unit_test(test_long_arguments), cmocka_unit_test(test_too_many_turns),
+        cmocka_unit_test(test_any_role),
     };
     return cmocka_run_group_tests_name("chat/turns", tests, NULL, NULL);
 }

@@ -301,6 +301,30 @@ class Endpoints(unittest.TestCase):
         error = self.refused("/tokenize", "messages", messages=user(endless))
         self.assertIn("must have at most 1048576", error["message"])
 
+    # ---- Reasoning ----
+
+    def test_reasoning_is_kept_apart_where_asked_for(self):
+        """The grammar makes the model think; without reasoning_format all of it is content."""
+        rules = 'root ::= "<think>" "why" "</think>" "yes"'
+        asked = {"messages": user("x"), "grammar": rules, "max_tokens": 40}
+        for given in ({}, {"reasoning_format": "none"}):
+            told = self.post(CHAT, **asked, **given)["choices"][0]["message"]
+            self.assertEqual(told["content"], "<think>why</think>yes")
+            self.assertNotIn("reasoning_content", told)
+        for form in ("deepseek", "auto"):
+            whole = self.post(CHAT, **asked, reasoning_format=form)
+            message = whole["choices"][0]["message"]
+            self.assertEqual((message["reasoning_content"], message["content"]), ("why", "yes"))
+            tokens = whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+            self.assertTrue(3 <= tokens < whole["usage"]["completion_tokens"], tokens)
+            deltas = [json.loads(data)["choices"][0]["delta"] for _, data in
+                      self.server.events(CHAT, {**asked, "reasoning_format": form})
+                      if data != "[DONE]"]
+            for key, wanted in (("reasoning_content", "why"), ("content", "yes")):
+                self.assertEqual("".join(delta.get(key) or "" for delta in deltas), wanted)
+            self.assertEqual(deltas[0]["role"], "assistant")
+        self.refused(CHAT, "reasoning_format", messages=user("x"), reasoning_format="loud")
+
     # ---- About the server ----
 
     def test_state(self):

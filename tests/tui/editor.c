@@ -96,14 +96,11 @@ static void saved_and_loaded(void **state) {
     assert_int_equal(read.count, 2);
     assert_string_equal(read.system.data, "Be \"brief\".");
     assert_string_equal(read.messages[0].text.data, "Hello\n\"there\" é");
-    avo_message messages[4];
-    assert_int_equal(conversation_messages(&said, messages), 3);
-    assert_string_equal(messages[2].role, "assistant");
     /* What is wrong is said, and nothing is lost. */
     const char *const broken[][2] = {
         {"", "json"},
         {"{}", "messages"},
-        {"{\"messages\":[1]}", "message 0"},
+        {"{\"messages\":[1]}", "messages[0]"},
         {"{\"messages\":[{\"role\":\"alien\"}]}", "alien"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":1}]}", "content"}};
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
@@ -112,7 +109,8 @@ static void saved_and_loaded(void **state) {
         fputs(broken[i][0], file);
         fclose(file);
         assert_int_not_equal(conversation_load(&read, path, &error), AVO_OK);
-        assert_non_null(strstr(error.text, broken[i][1]));
+        if (strstr(error.text, broken[i][1]) == NULL)
+            fail_msg("%s: %s", broken[i][0], error.text);
         assert_int_equal(read.count, 2);
     }
     remove(path);

@@ -169,6 +169,30 @@ static void random_texts(void **state) {
     }
 }
 
+/* Reasoning is dim and as it is; the rest is markdown. */
+static void answers(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"<think>\n*why* not\n</think>\n\n**Yes**", "{d}*why* not{}||{b}Yes{}"},
+        {"<think>still", "{d}still{}"},
+        {"**Yes** <think>", "{b}Yes{} <think>"},
+        {"", ""}};
+    chat_format *format;
+    assert_ok(chat_format_named("hermes", &format, NULL));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        layout layout;
+        buffer out;
+        layout_init(&layout);
+        buffer_init(&out, NULL, SIZE_MAX);
+        assert_ok(layout_answer(&layout, format, text_from(cases[i][0]), 40));
+        render(&layout, &out);
+        assert_string_equal(out.data, cases[i][1]);
+        buffer_free(&out);
+        layout_free(&layout);
+    }
+    chat_format_close(format);
+}
+
 int main(void) {
     if (!glyphs_locale()) {
         print_message("skipped: no UTF-8 locale\n");
@@ -176,6 +200,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(printed),  cmocka_unit_test(widths),   cmocka_unit_test(hostile_text),
-        cmocka_unit_test(wrapping), cmocka_unit_test(markdown), cmocka_unit_test(random_texts)};
+        cmocka_unit_test(wrapping), cmocka_unit_test(markdown), cmocka_unit_test(random_texts),
+        cmocka_unit_test(answers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

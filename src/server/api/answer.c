@@ -16,6 +16,7 @@
 
 static void choice_close(choice *c) {
     buffer_free(&c->text);
+    buffer_free(&c->reasoning);
     for (size_t i = 0; i < 4; i++)
         buffer_free(&c->entries[i]);
     chat_parser_close(c->parser);
@@ -342,20 +343,27 @@ static avo_status tell_calls(choice *c, bool all) {
     return AVO_OK;
 }
 
-/* Text stands behind a call that was begun before it, and before those that begin now. */
-static avo_status tell(choice *c, text_view text) {
+/* Reasoning comes first; text stands behind a call that was begun before it, and before those that
+ * begin now. */
+static avo_status tell(choice *c, chat_delta delta) {
+    answer *a = c->answer;
+    AVO_TRY(buffer_append(&c->reasoning, delta.reasoning.data, delta.reasoning.size));
+    if (delta.reasoning.size > 0 && a->streaming)
+        AVO_TRY(a->writer->reasoning(a, c, delta.reasoning, &a->out));
     AVO_TRY(tell_calls(c, false));
-    AVO_TRY(add_text(c, text));
+    AVO_TRY(add_text(c, delta.text));
     return tell_calls(c, true);
 }
 
-/* Text through the parser of calls, where there is one. */
+/* Text through the parser, where there is one. */
 static avo_status take_text(choice *c, int32_t token, text_view text) {
     if (c->parser == NULL)
         return add_text(c, text);
     chat_delta delta;
     AVO_TRY(chat_parser_push(c->parser, token, text, &delta, NULL));
-    return tell(c, delta.text);
+    c->reasoning_tokens +=
+        token >= 0 && (delta.reasoning.size > 0 || chat_parser_reasons(c->parser));
+    return tell(c, delta);
 }
 
 /* The prompt in front of the answer. */
@@ -407,7 +415,7 @@ static avo_status close_choice(choice *c) {
     if (c->parser != NULL) {
         chat_delta rest;
         AVO_TRY(chat_parser_finish(c->parser, &rest, NULL));
-        AVO_TRY(tell(c, rest.text));
+        AVO_TRY(tell(c, rest));
     }
     return in_pieces(a) ? a->writer->finish(a, c, &a->out) : AVO_OK;
 }
@@ -561,13 +569,16 @@ static bool open_choice(answer *a, uint32_t index) {
     c->prompt = index / r->best_of;
     atomic_init(&c->number, 0);
     buffer_init(&c->text, NULL, API_ANSWER_BYTES_MAX);
+    buffer_init(&c->reasoning, NULL, API_ANSWER_BYTES_MAX);
     for (size_t i = 0; i < 4; i++)
         buffer_init(&c->entries[i], NULL, API_ANSWER_BYTES_MAX);
-    chat_parser_options parsing = {.calls = true,
+    chat_parser_options parsing = {.calls = r->calls,
+                                   .reasoning = r->reasoning,
                                    .tools = r->tools == NULL ? NULL : value_tree(r->tools),
                                    .eager = r->stream || a->writer->in_order,
                                    .only = r->only_opener};
-    return !r->calls || chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;
+    return (!r->calls && !r->reasoning) ||
+           chat_parser_open(a->api->format, &parsing, &c->parser, NULL) == AVO_OK;
 }
 
 static answer *answer_open(api *api, exchange *exchange, api_request *r,

@@ -23,16 +23,17 @@ typedef struct choice {
     bool opened;          /* a stream has told its beginning */
     bool closed;          /* its end was told, or is in its text */
     buffer text;          /* for the user */
+    buffer reasoning;     /* where it is kept apart */
     /* Log-probabilities as JSON, items separated by commas, since the last that a stream told:
      * chat and responses use the first, completions all four (tokens, logprobs, tops, offsets). */
     buffer entries[4];
     uint64_t characters; /* of text that entries stand for */
     bool echoed;
-    chat_parser *parser;   /* NULL: calls are text */
+    chat_parser *parser;   /* NULL: calls and reasoning are text */
     size_t calls_told;     /* to their end */
     bool call_open;        /* the next one has begun */
     size_t arguments_told; /* bytes of its arguments */
-    uint64_t tokens_seen;
+    uint64_t tokens_seen, reasoning_tokens;
     double logprob_sum;
     avo_result result;
 } choice;
@@ -48,8 +49,10 @@ typedef struct answer_writer {
     /* One token of prompt or answer into the choice's entries, where logprobs were asked for. */
     avo_status (*token)(answer *a, choice *c, const avo_token_event *token);
     /* Of a stream: text, which may be empty while there are entries and calls are not looked for;
-     * a call (its name, pieces of its arguments, its end); a choice's end. */
+     * reasoning, where it was asked for; a call (its name, pieces of its arguments, its end); a
+     * choice's end. */
     avo_status (*piece)(answer *a, choice *c, text_view text, buffer *out);
+    avo_status (*reasoning)(answer *a, choice *c, text_view text, buffer *out);
     avo_status (*call_begin)(answer *a, choice *c, size_t index, const tool_call *call,
                              buffer *out);
     avo_status (*call_piece)(answer *a, choice *c, size_t index, text_view arguments, buffer *out);
@@ -117,7 +120,7 @@ const tool_call *choice_call(const choice *c, size_t index);
 void choice_call_id(const choice *c, size_t index, const char *prefix, char *id, size_t capacity);
 
 typedef struct answer_usage {
-    uint64_t prompt_tokens, cached_tokens, new_tokens;
+    uint64_t prompt_tokens, cached_tokens, new_tokens, reasoning_tokens;
     double queue_seconds, first_token_seconds, total_seconds, tokens_per_second;
 } answer_usage;
 answer_usage usage_of(const answer *a);

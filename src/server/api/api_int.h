@@ -76,6 +76,7 @@ struct api_request {
     chat_constraint constraint; /* compiled when there is room for the request */
     bool calls;                 /* tool calls are looked for in the answer */
     bool parallel_calls;
+    bool reasoning;          /* is kept apart from the text */
     avo_value *tools;        /* of `calls`, as templates get them */
     const char *only_opener; /* of chat_parser_options */
 
@@ -83,7 +84,7 @@ struct api_request {
     uint32_t best_of; /* that are computed */
     bool logprobs, echo, stream, include_usage, base64, normalize;
     uint32_t dimensions; /* 0: all */
-    const char *grammar, *instructions, *pooling, *encoding_format;
+    const char *grammar, *instructions, *pooling, *encoding_format, *reasoning_format;
     const char *tools_json, *tool_choice_json, *format_json, *metadata_json; /* said back */
 
     /* Of bodies that ask for no answer. */

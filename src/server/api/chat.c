@@ -49,6 +49,8 @@ static void write_message(json_writer *w, const answer *a, const choice *c) {
         json_null(w);
     else
         json_text(w, buffer_text(&c->text));
+    if (c->reasoning.size > 0)
+        json_member_text(w, "reasoning_content", buffer_text(&c->reasoning));
     json_member_null(w, "refusal");
     if (calls > 0)
         json_member_array_begin(w, "tool_calls");
@@ -117,6 +119,15 @@ static avo_status chat_piece(answer *a, choice *c, text_view text, buffer *out) 
     json_member_text(&w, "content", text);
     json_end(&w);
     write_logprobs(&w, a, c);
+    json_member_null(&w, "finish_reason");
+    return delta_end(a, c, &w);
+}
+
+static avo_status chat_reasoning(answer *a, choice *c, text_view text, buffer *out) {
+    json_writer w = delta_begin(a, c, out);
+    json_member_text(&w, "reasoning_content", text);
+    json_end(&w);
+    json_member_null(&w, "logprobs");
     json_member_null(&w, "finish_reason");
     return delta_end(a, c, &w);
 }
@@ -193,6 +204,7 @@ static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
                                           .begin = stream_begin,
                                           .token = chat_token,
                                           .piece = chat_piece,
+                                          .reasoning = chat_reasoning,
                                           .call_begin = chat_call_begin,
                                           .call_piece = chat_call_piece,
                                           .call_end = chat_call_end,

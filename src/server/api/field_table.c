@@ -150,6 +150,9 @@ const api_field api_field_table[] = {
     {"stream_options", OPENAI, FIELD_VALUE, NO_RANGE, 0, OBJECT,
      "include_usage: send a last event with the usage"},
 
+    {"reasoning_format", CHAT, FIELD_STRING, 0, 16, AT(reasoning_format), NULL,
+     "none (default): reasoning stays in the content; deepseek or auto: in reasoning_content"},
+
     /* Constraints */
     {"response_format", OPENAI, FIELD_VALUE, NO_RANGE, 0, OBJECT,
      "type: text, json_object or json_schema with its schema"},

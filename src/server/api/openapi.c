@@ -42,7 +42,8 @@ static const component components[] = {
                        ",'system_fingerprint':" STRING ",'choices':{'type':'array','items':{'type':"
                        "'object','properties':{'index':" INTEGER
                        ",'message':{'type':'object','properties':{'role':{'const':'assistant'},"
-                       "'content':{'type':['string','null']},'tool_calls':{'type':'array','items':{"
+                       "'content':{'type':['string','null']},'reasoning_content':" STRING
+                       ",'tool_calls':{'type':'array','items':{"
                        "'type':'object'}}}},'logprobs':{'type':['object','null']}," CHOICE_END
                        "}}},'usage':" USAGE "}}"},
     {"Completion", "{'type':'object','required':['id','object','created','model','choices'],"

@@ -116,6 +116,15 @@ static bool read_logprobs(api_request *r, api_fault *fault) {
     return true;
 }
 
+/* llama.cpp's words. */
+static bool read_reasoning(api_request *r, api_fault *fault) {
+    const char *format = r->reasoning_format == NULL ? "none" : r->reasoning_format;
+    r->reasoning = strcmp(format, "deepseek") == 0 || strcmp(format, "auto") == 0;
+    return r->reasoning || strcmp(format, "none") == 0 ||
+           FAULT_FIELD(fault, "reasoning_format",
+                       "reasoning_format: \"%s\" is none of none, deepseek, auto", format);
+}
+
 static bool read_stream(api_request *r, api_fault *fault) {
     const json_value *options = api_field_of(r, "stream_options");
     if (options == NULL)
@@ -377,7 +386,7 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
     if (r->body == BODY_COMPLETION && r->submit.max_new_tokens == 0)
         r->submit.no_answer = true; /* which completions alone may ask for */
     if (!adapters_read(api, key, r, fault) || (bias != NULL && !read_bias(api, bias, r, fault)) ||
-        !read_logprobs(r, fault) || !read_stream(r, fault) ||
+        !read_logprobs(r, fault) || !read_reasoning(r, fault) || !read_stream(r, fault) ||
         !read_stop(r->body == BODY_MESSAGE ? "stop_sequences" : "stop", r, fault) ||
         !read_stop_tokens(api, r, fault) || !read_choices(api, r, fault) ||
         !read_service(key, r, fault))

@@ -75,6 +75,7 @@ answer_usage usage_of(const answer *a) {
             usage.cached_tokens += result->reused_tokens;
         }
         usage.new_tokens += result->new_tokens;
+        usage.reasoning_tokens += c->reasoning_tokens;
         if (i == 0)
             usage.queue_seconds = result->queue_seconds;
         if (result->new_tokens > 0) {
@@ -110,7 +111,7 @@ void write_usage(json_writer *w, const answer *a) {
     json_member_u64(w, "cached_tokens", usage.cached_tokens);
     json_end(w);
     json_member_object_begin(w, "completion_tokens_details");
-    json_member_u64(w, "reasoning_tokens", 0);
+    json_member_u64(w, "reasoning_tokens", usage.reasoning_tokens);
     json_end(w);
     write_timings(w, &usage);
     json_end(w);
