@@ -28,8 +28,8 @@ static avo_status check_socket(int descriptor, avo_error *error) {
     if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM ||
         getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "LISTEN_FDS: descriptor %d is no listening stream socket; the .socket "
-                           "unit wants ListenStream= and Accept=no",
+                           "LISTEN_FDS: descriptor %d is not a listening stream socket; the "
+                           ".socket unit needs ListenStream= and Accept=no",
                            descriptor);
     fcntl(descriptor, F_SETFD, FD_CLOEXEC);
     fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
@@ -47,7 +47,7 @@ avo_status activation_sockets(int *sockets, uint32_t maximum, uint32_t *count, a
     if (!ours)
         return AVO_OK;
     if (wanted > maximum)
-        return status_fail(error, AVO_ERROR_LIMIT, "LISTEN_FDS: %llu sockets, %u at most",
+        return status_fail(error, AVO_ERROR_LIMIT, "LISTEN_FDS: %llu sockets, must be at most %u",
                            (unsigned long long)wanted, maximum);
     for (uint32_t i = 0; i < wanted; i++) {
         AVO_TRY(check_socket(FIRST_SOCKET + (int)i, error));

@@ -103,11 +103,11 @@ bool server_key_admit(const server_key *key, uint64_t now_ns, double *retry_seco
     bool admitted = true;
     turn_window(key, now_ns);
     if (key->token_quota > 0 && meter->tokens >= key->token_quota) {
-        *what = "this key has used up its tokens";
+        *what = "this key has used its token quota";
         *retry_seconds = key->quota_seconds - (double)(now_ns - meter->window_ns) * 1e-9;
         admitted = false;
     } else if (!admit_rate(key, now_ns, retry_seconds)) {
-        *what = "this key asks too often";
+        *what = "this key exceeds its request rate";
         admitted = false;
     }
     pthread_mutex_unlock(&meter->lock);
@@ -148,12 +148,11 @@ static avo_status check_names(const json_value *object, avo_error *error) {
         for (size_t k = 0; k < sizeof(known) / sizeof(known[0]) && !found; k++)
             found = text_is(object->object.members[i].key, known[k]);
         if (!found)
-            return status_fail(error, AVO_ERROR_FORMAT,
-                               "line %u: \"%.*s\" is none of name, key, sha256, "
-                               "requests_per_minute, token_quota, quota_seconds, adapters, "
-                               "priority, admin",
-                               object->object.members[i].value.line,
-                               TEXT_ARGUMENT(object->object.members[i].key));
+            return status_fail(
+                error, AVO_ERROR_FORMAT,
+                "line %u: unknown field \"%.*s\"; known: name, key, sha256, requests_per_minute, "
+                "token_quota, quota_seconds, adapters, priority, admin",
+                object->object.members[i].value.line, TEXT_ARGUMENT(object->object.members[i].key));
     }
     return AVO_OK;
 }
@@ -163,17 +162,17 @@ static avo_status read_secret(const json_value *object, server_key *key, avo_err
     AVO_TRY(json_get_string(object, "key", &secret, error));
     AVO_TRY(json_get_string(object, "sha256", &sum, error));
     if ((secret.data == NULL) == (sum.data == NULL))
-        return status_fail(error, AVO_ERROR_FORMAT, "line %u: wants either \"key\" or \"sha256\"",
+        return status_fail(error, AVO_ERROR_FORMAT, "line %u: give either \"key\" or \"sha256\"",
                            object->line);
     if (sum.data != NULL)
         return read_hexadecimal(sum, key->digest, sizeof(key->digest))
                    ? AVO_OK
                    : status_fail(error, AVO_ERROR_FORMAT,
-                                 "line %u: \"sha256\" wants 64 hexadecimal digits", object->line);
+                                 "line %u: \"sha256\" must be 64 hexadecimal digits", object->line);
     if (secret.size < KEY_BYTES_MIN || secret.size > KEY_BYTES_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "line %u: a key has %d to %d bytes, this one has %zu", object->line,
-                           KEY_BYTES_MIN, KEY_BYTES_MAX, secret.size);
+                           "line %u: a key must have %d to %d bytes, this one has %zu",
+                           object->line, KEY_BYTES_MIN, KEY_BYTES_MAX, secret.size);
     SHA256((const unsigned char *)secret.data, secret.size, key->digest);
     return AVO_OK;
 }
@@ -184,7 +183,7 @@ static avo_status read_adapters(server_keys *keys, const json_value *object, ser
     if (list == NULL || list->kind == JSON_NULL)
         return AVO_OK;
     if (list->kind != JSON_ARRAY)
-        return status_fail(error, AVO_ERROR_FORMAT, "line %u: \"adapters\" is a list of names",
+        return status_fail(error, AVO_ERROR_FORMAT, "line %u: \"adapters\" must be a list of names",
                            list->line);
     key->adapters = arena_take_array(&keys->arena, list->array.count + 1, sizeof(char *));
     if (key->adapters == NULL)
@@ -192,8 +191,8 @@ static avo_status read_adapters(server_keys *keys, const json_value *object, ser
     for (size_t i = 0; i < list->array.count; i++) {
         const json_value *item = &list->array.items[i];
         if (item->kind != JSON_STRING || item->string.size == 0)
-            return status_fail(error, AVO_ERROR_FORMAT, "line %u: \"adapters\" is a list of names",
-                               item->line);
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "line %u: \"adapters\" must be a list of names", item->line);
         key->adapters[i] = arena_copy_text(&keys->arena, item->string.data, item->string.size);
         if (key->adapters[i] == NULL)
             return status_no_memory(error, "keys", item->string.size);
@@ -231,14 +230,15 @@ static avo_status read_key(server_keys *keys, const json_value *object, server_k
     server_key *key = &keys->keys[keys->count];
     text_view name = {NULL, 0};
     if (object->kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_FORMAT, "line %u: a key is an object", object->line);
+        return status_fail(error, AVO_ERROR_FORMAT, "line %u: a key must be an object",
+                           object->line);
     AVO_TRY(check_names(object, error));
     AVO_TRY(json_get_string(object, "name", &name, error));
     if (!is_name(name))
         return status_fail(
             error, AVO_ERROR_FORMAT,
-            "line %u: a key wants a \"name\" of 1 to %d bytes, no control characters", object->line,
-            KEY_NAME_MAX);
+            "line %u: a key needs a \"name\" of 1 to %d bytes without control characters",
+            object->line, KEY_NAME_MAX);
     key->name = arena_copy_text(&keys->arena, name.data, name.size);
     if (key->name == NULL)
         return status_no_memory(error, "keys", name.size);
@@ -249,7 +249,7 @@ static avo_status read_key(server_keys *keys, const json_value *object, server_k
         if (strcmp(keys->keys[i].name, key->name) == 0 ||
             memcmp(keys->keys[i].digest, key->digest, sizeof(key->digest)) == 0)
             return status_fail(error, AVO_ERROR_FORMAT,
-                               "line %u: \"%s\" has the name or the key of \"%s\"", object->line,
+                               "line %u: \"%s\" has the same name or key as \"%s\"", object->line,
                                key->name, keys->keys[i].name);
     for (size_t i = 0; before != NULL && i < before->count; i++)
         if (strcmp(before->keys[i].name, key->name) == 0) {
@@ -275,7 +275,7 @@ static avo_status read_list(server_keys *keys, text_view text, server_keys *befo
         status = status_fail(error, AVO_ERROR_FORMAT,
                              "expected an object with the one member \"keys\", an array");
     if (status == AVO_OK && (list->array.count == 0 || list->array.count > KEYS_MAX))
-        status = status_fail(error, AVO_ERROR_FORMAT, "has %zu keys; 1 to %d are possible",
+        status = status_fail(error, AVO_ERROR_FORMAT, "has %zu keys, must have 1 to %d",
                              list->array.count, KEYS_MAX);
     if (status == AVO_OK) {
         keys->keys = arena_take_array(&keys->arena, list->array.count, sizeof(*keys->keys));
@@ -301,8 +301,8 @@ avo_status server_keys_read(const char *path, server_keys *before, server_keys *
     arena_init(&keys->arena, NULL, SIZE_MAX);
     avo_status status =
         map.bytes.size > FILE_BYTES_MAX
-            ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, %zu at most", map.bytes.size,
-                          FILE_BYTES_MAX)
+            ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, must have at most %zu",
+                          map.bytes.size, FILE_BYTES_MAX)
             : read_list(keys, (text_view){(const char *)map.bytes.data, map.bytes.size}, before,
                         error);
     file_map_close(&map);

@@ -116,7 +116,7 @@ avo_status log_open(const char *path, access_log **out, avo_error *error) {
     }
     if (pthread_create(&log->thread, NULL, write_lines, log) != 0) {
         free_log(log);
-        return status_fail(error, AVO_ERROR_MEMORY, "no thread for the access log");
+        return status_fail(error, AVO_ERROR_MEMORY, "cannot start a thread for the access log");
     }
     *out = log;
     return AVO_OK;

@@ -58,7 +58,7 @@ avo_status pulse_begin(server *server, avo_error *error) {
     server->pulse_runs = true;
     if (pthread_create(&server->pulse, NULL, ask, server) != 0) {
         server->pulse_runs = false;
-        return status_fail(error, AVO_ERROR_MEMORY, "no thread for the pulse");
+        return status_fail(error, AVO_ERROR_MEMORY, "cannot start the watchdog thread");
     }
     return AVO_OK;
 }

@@ -106,7 +106,7 @@ avo_status sandbox_files(const sandbox_options *options, char *report, size_t ca
                          avo_error *error) {
     long abi = syscall(LANDLOCK_CREATE, NULL, 0, LANDLOCK_ASK);
     if (abi < 1) {
-        snprintf(report, capacity, "no Landlock here (%s): files are not confined",
+        snprintf(report, capacity, "no Landlock (%s): file access is not restricted",
                  strerror(errno));
         return AVO_OK;
     }
@@ -117,13 +117,13 @@ avo_status sandbox_files(const sandbox_options *options, char *report, size_t ca
                               : sizeof(uint64_t);
     int ruleset = (int)syscall(LANDLOCK_CREATE, &attributes, bytes, 0);
     if (ruleset < 0)
-        return status_fail(error, AVO_ERROR_IO, "sandbox: no Landlock rules: %s", strerror(errno));
+        return status_fail(error, AVO_ERROR_IO, "sandbox: cannot create Landlock rules: %s",
+                           strerror(errno));
     avo_status status = allow_all(ruleset, options, attributes.files, error);
     if (status == AVO_OK &&
         (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(LANDLOCK_CONFINE, ruleset, 0) != 0))
         status = status_fail(error, AVO_ERROR_IO,
-                             "sandbox: Landlock refuses: %s; --no-sandbox "
-                             "goes on without",
+                             "sandbox: Landlock failed: %s; use --no-sandbox to run without it",
                              strerror(errno));
     close(ruleset);
     if (status == AVO_OK)

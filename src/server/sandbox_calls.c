@@ -108,7 +108,7 @@ avo_status sandbox_calls(const sandbox_options *options, char *report, size_t ca
     seccomp_release(filter);
     if (fault != 0)
         return status_fail(error, AVO_ERROR_IO,
-                           "sandbox: seccomp refuses: %s; --no-sandbox goes on without",
+                           "sandbox: seccomp failed: %s; use --no-sandbox to run without it",
                            strerror(-fault));
     snprintf(report, capacity, "seccomp%s", SANITIZED ? " (wider: a sanitizer is built in)" : "");
     return AVO_OK;

@@ -56,7 +56,9 @@ static avo_status make_table(server *server, avo_error *error) {
     uint64_t count =
         limit.rlim_cur < SERVER_DESCRIPTORS_MAX ? limit.rlim_cur : SERVER_DESCRIPTORS_MAX;
     if (count < wanted)
-        server_say(server, "only %llu descriptors may be open: fewer than %u connections fit",
+        server_say(server,
+                   "the limit of open files (%llu) allows fewer than %u connections; raise it "
+                   "(ulimit -n, LimitNOFILE=)",
                    (unsigned long long)count, server->options.connections_max);
     count = count < wanted ? count : wanted;
     server->connections = calloc(count, sizeof(*server->connections));
@@ -98,7 +100,8 @@ static avo_status open_api(server *server, avo_error *error) {
 static avo_status open_parts(server *server, avo_error *error) {
     server_options *options = &server->options;
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--tls-cert and --tls-key go together");
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--tls-cert and --tls-key must be given together");
     AVO_TRY(make_table(server, error));
     if (options->keys_path != NULL)
         AVO_TRY(server_keys_read(options->keys_path, NULL, &server->keys, error));

@@ -297,9 +297,9 @@ class Endpoints(unittest.TestCase):
         endless = "a" * ((1 << 20) + 1)
         for field in ("content", "prompt"):
             error = self.refused("/tokenize", field, **{field: endless})
-            self.assertIn("1048577 bytes; at most 1048576", error["message"])
+            self.assertIn("1048577 bytes, must have at most 1048576", error["message"])
         error = self.refused("/tokenize", "messages", messages=user(endless))
-        self.assertIn("bytes; at most 1048576", error["message"])
+        self.assertIn("must have at most 1048576", error["message"])
 
     # ---- About the server ----
 

@@ -612,7 +612,7 @@ static void test_large_bodies_are_read_elsewhere(void **state) {
     for (int size = 0; size < 2; size++)
         for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
             kept asked;
-            ask(&asked, size == 0 ? "no JSON" : large);
+            ask(&asked, size == 0 ? "not JSON" : large);
             asked.base.asked.path = paths[i];
             handle(&asked);
             finish(&asked);
@@ -668,7 +668,7 @@ static void test_arguments_that_no_context_holds(void **state) {
         finish(&asked);
         assert_int_equal(asked.status, 400);
         assert_non_null(
-            strstr(asked.body.data, i == 0 ? "are no JSON" : "context_length_exceeded"));
+            strstr(asked.body.data, i == 0 ? "are not JSON" : "context_length_exceeded"));
         done(&asked);
         buffer_free(&body);
     }

@@ -305,7 +305,7 @@ static void test_lengths(void **state) {
         for (int given = -1; given <= 1; given++) {
             char body[200], said[100];
             snprintf(body, sizeof(body), form, rows[i].name, given);
-            snprintf(said, sizeof(said), "%s: %d is not between %d and %lld", rows[i].name, given,
+            snprintf(said, sizeof(said), "%s is %d, must be %d to %lld", rows[i].name, given,
                      rows[i].lowest, (long long)API_TOKENS_MAX);
             if (given >= rows[i].lowest && rows[i].body == BODY_COMPLETION) {
                 api_request_free(good(desk, rows[i].body, body));

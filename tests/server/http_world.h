@@ -115,7 +115,7 @@ static inline void world_handle(void *context, exchange *exchange) {
     else if (strcmp(asked->path, "/admin") == 0)
         exchange_send(exchange, asked->may_administer ? 200 : 403, "text/plain", TEXT_LITERAL("x"));
     else
-        exchange_fail(exchange, 404, NULL, NULL, "there is no %s", asked->path);
+        exchange_fail(exchange, 404, NULL, NULL, "no such path: %s", asked->path);
 }
 
 /* ---- The server ---- */

@@ -35,7 +35,7 @@ static void a_minute_may_come_at_once(void **state) {
     for (int i = 0; i < 2; i++) { /* a refusal takes nothing */
         assert_false(server_key_admit(key, now, &retry, &what));
         assert_true(retry > 19.999 && retry < 20.001);
-        assert_string_equal(what, "this key asks too often");
+        assert_string_equal(what, "this key exceeds its request rate");
     }
     assert_false(server_key_admit(key, now + 19 * SECOND, &retry, &what));
     assert_true(retry > 0.999 && retry < 1.001);
@@ -61,7 +61,7 @@ static void a_quota_begins_anew_with_its_window(void **state) {
     server_key_charge(key, now + 599 * SECOND, 1);
     assert_false(server_key_admit(key, now + 600 * SECOND, &retry, &what));
     assert_true(retry > 2999.999 && retry < 3000.001);
-    assert_string_equal(what, "this key has used up its tokens");
+    assert_string_equal(what, "this key has used its token quota");
     assert_true(server_key_admit(key, now + 3600 * SECOND, &retry, &what));
     server_keys_release(keys);
 }

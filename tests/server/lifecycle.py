@@ -242,8 +242,8 @@ class Lifecycle(unittest.TestCase):
         for reason in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
             with Serving(None, command=refusing({LANDLOCK_CREATE_RULESET: reason}, AVOCET, "serve",
                                                 self.tiny, "--port", 0)) as server:
-                self.assertRegex(server.lines[-1], r"no Landlock here \(" + os.strerror(reason) +
-                                 r"\): files are not confined, seccomp")
+                self.assertRegex(server.lines[-1], r"no Landlock \(" + os.strerror(reason) +
+                                 r"\): file access is not restricted, seccomp")
                 self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)
                 self.assertEqual(server.end(), 0)
 
@@ -254,7 +254,7 @@ class Lifecycle(unittest.TestCase):
                 def command(*flags, call=call, reason=reason):
                     return refusing({call: reason}, AVOCET, "serve", self.tiny, "--port", 0, *flags)
                 with self.assertRaisesRegex(AssertionError,
-                                            f"sandbox: {name} refuses: .*; --no-sandbox"):
+                                            f"sandbox: {name} failed: .*; use --no-sandbox"):
                     Serving(None, command=command())
                 with Serving(None, command=command("--no-sandbox")) as server:
                     self.assertEqual(server.ask("POST", "/v1/completions", completion(3))[0], 200)

@@ -46,7 +46,7 @@ static bool unknown(const api *api, const char *name, const char *param, const s
         avo_registry_list(api->registry, see_name, &search);
     text_view names = buffer_text(&list);
     (void)fault_set(fault, 404, param, "model_not_found",
-                    "%s: there is no model \"%.100s\"; there is %s%.*s", param, name,
+                    "%s: no model is named \"%.100s\"; there is %s%.*s", param, name,
                     api->options->model_name, (int)names.size, names.data);
     buffer_free(&list);
     return false;
@@ -112,7 +112,7 @@ static bool add_adapter(api *api, const char *name, double weight, const char *p
         return FAULT_FIELD(fault, param, "%s: more than %d adapters", param, AVO_ADAPTERS_MAX);
     for (size_t i = 0; i < r->submit.named_adapter_count; i++)
         if (strcmp(r->adapters[i].name, name) == 0)
-            return FAULT_FIELD(fault, param, "%s: \"%s\" stands there twice", param, name);
+            return FAULT_FIELD(fault, param, "%s: \"%s\" appears twice", param, name);
     const char *copy = arena_copy_text(&r->arena, name, strlen(name));
     if (copy == NULL)
         return fault_no_memory(fault);
@@ -122,10 +122,11 @@ static bool add_adapter(api *api, const char *name, double weight, const char *p
 
 static bool is_list(const json_value *value, const char *param, api_fault *fault) {
     if (value->kind != JSON_ARRAY)
-        return fault_set(fault, 400, param, "invalid_type", "%s: expected an array, found %s",
-                         param, json_kind_name(value->kind));
+        return fault_set(fault, 400, param, "invalid_type", "%s must be an array, found %s", param,
+                         json_kind_name(value->kind));
     if (value->array.count > 1024)
-        return FAULT_FIELD(fault, param, "%s: %zu entries", param, value->array.count);
+        return FAULT_FIELD(fault, param, "%s has too many entries (%zu)", param,
+                           value->array.count);
     return true;
 }
 
@@ -141,7 +142,7 @@ static bool read_weighted(api *api, const json_value *list, const server_key *ke
         double number = 1.0;
         if (name == NULL)
             return fault_set(fault, 400, "adapters", "missing_required_parameter",
-                             "adapters: an entry is an object with a name");
+                             "adapters: an entry must be an object with a name");
         if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &r->arena, &text, fault) ||
             (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)))
             return false;
@@ -175,7 +176,7 @@ static bool read_scale(const json_value *item, const char *list, size_t index, i
     snprintf(param, sizeof(param), "%s[%zu]", list, index);
     if (number == NULL || factor == NULL)
         return fault_set(fault, 400, param, "missing_required_parameter",
-                         "%s: an entry is an object with id and scale", param);
+                         "%s: an entry must be an object with id and scale", param);
     snprintf(param, sizeof(param), "%s[%zu].id", list, index);
     if (!api_read_integer(number, param, 0, API_ADAPTERS_KNOWN, id, fault))
         return false;
@@ -186,7 +187,7 @@ static bool read_scale(const json_value *item, const char *list, size_t index, i
 static bool no_number(const char *list, size_t index, int64_t id, api_fault *fault) {
     char param[64];
     snprintf(param, sizeof(param), "%s[%zu].id", list, index);
-    return FAULT_FIELD(fault, param, "%s: there is no adapter %lld", param, (long long)id);
+    return FAULT_FIELD(fault, param, "%s: no adapter has id %lld", param, (long long)id);
 }
 
 static bool read_numbered(api *api, const json_value *list, const server_key *key, api_request *r,
@@ -241,7 +242,7 @@ bool adapters_read(api *api, const server_key *key, api_request *r, api_fault *f
         return false;
     if ((weighted != NULL || numbered != NULL) && chosen)
         return FAULT_FIELD(fault, weighted != NULL ? "adapters" : "lora",
-                           "an adapter is chosen by model already");
+                           "model already selects an adapter");
     if (weighted != NULL && !read_weighted(api, weighted, key, r, fault))
         return false;
     if (numbered != NULL && !read_numbered(api, numbered, key, r, fault))
@@ -300,12 +301,13 @@ static void load_run(api *api, void *context) {
 static bool check_load(const api *api, const api_request *r, api_fault *fault) {
     if (api->registry == NULL)
         return fault_set(fault, 400, NULL, "no_adapters",
-                         "this server was started without a folder of adapters");
+                         "this server was started without adapters (--adapter, --adapter-root)");
     if (r->lora_name[0] == '\0' || strcmp(r->lora_name, api->options->model_name) == 0 ||
         strcmp(r->lora_name, ADAPTER_BASE) == 0)
-        return FAULT_FIELD(fault, "lora_name",
-                           "lora_name: it must be neither empty nor the base model's name nor "
-                           "\"" ADAPTER_BASE "\", which means the base model");
+        return FAULT_FIELD(
+            fault, "lora_name",
+            "lora_name must not be empty, the name of the base model or \"" ADAPTER_BASE
+            "\", which means the base model");
     return true;
 }
 
@@ -419,7 +421,7 @@ static bool set_scales(api *api, const json_value *root, api_fault *fault) {
             good = no_number("", i, id, fault);
         for (size_t j = 0; good && j < i; j++)
             good = !same_id(&root->array.items[j], id) ||
-                   FAULT_FIELD(fault, "id", "id: %lld is given twice", (long long)id);
+                   FAULT_FIELD(fault, "id", "id %lld is given twice", (long long)id);
     }
     for (uint32_t i = 0; good && i < api->adapter_count; i++)
         api->adapters[i].scale = 0.0; /* those that are not named, as in llama.cpp */

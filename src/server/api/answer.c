@@ -115,7 +115,7 @@ static void finish_all(answer *a) {
     look_at_deadline(a);
     tell_usage(a);
     if (atomic_load(&a->gone) && a->fault.status == 0)
-        (void)fault_set(&a->fault, 499, NULL, "client_gone", "the client has gone");
+        (void)fault_set(&a->fault, 499, NULL, "client_gone", "the client closed the connection");
     if (a->fault.status == 0) {
         a->out.size = 0;
         avo_status status = close_all(a);
@@ -623,7 +623,7 @@ void answer_start(api *api, exchange *exchange, api_request *r, const answer_wri
     log_prompt(exchange, r);
     answer *a = answer_open(api, exchange, r, writer);
     if (a == NULL) {
-        exchange_fail(exchange, 503, NULL, "out_of_memory", "there is no memory left");
+        exchange_fail(exchange, 503, NULL, "out_of_memory", "out of memory");
         return;
     }
     exchange_on_gone(exchange, on_gone, a);

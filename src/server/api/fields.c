@@ -20,7 +20,7 @@ bool fault_set(api_fault *fault, unsigned status, const char *param, const char 
 }
 
 bool fault_no_memory(api_fault *fault) {
-    return fault_set(fault, 503, NULL, "out_of_memory", "there is no memory left for this request");
+    return fault_set(fault, 503, NULL, "out_of_memory", "out of memory for this request");
 }
 
 bool fault_from_chat(api_fault *fault, const chat_fault *wrong) {
@@ -60,7 +60,7 @@ bool api_read_integer(const json_value *value, const char *param, int64_t minimu
     else
         return wrong_kind(value, param, "an integer", fault);
     if (integer < minimum || integer > maximum)
-        return FAULT_FIELD(fault, param, "%s: %lld is not between %lld and %lld", param,
+        return FAULT_FIELD(fault, param, "%s is %lld, must be %lld to %lld", param,
                            (long long)integer, (long long)minimum, (long long)maximum);
     *out = integer;
     return true;
@@ -72,7 +72,7 @@ bool api_read_number(const json_value *value, const char *param, double minimum,
         return wrong_kind(value, param, "a number", fault);
     double number = value->kind == JSON_INTEGER ? (double)value->integer : value->number;
     if (!(number >= minimum && number <= maximum))
-        return FAULT_FIELD(fault, param, "%s: %g is not between %g and %g", param, number, minimum,
+        return FAULT_FIELD(fault, param, "%s is %g, must be %g to %g", param, number, minimum,
                            maximum);
     *out = number;
     return true;
@@ -166,8 +166,8 @@ static bool require(const json_value *object, api_body body, api_fault *fault) {
 bool api_fields_read(api_request *request, api_fault *fault) {
     const json_value *object = &request->root;
     if (object->kind != JSON_OBJECT)
-        return fault_set(fault, 400, NULL, "invalid_type", "the body is no JSON object, but %s",
-                         json_kind_name(object->kind));
+        return fault_set(fault, 400, NULL, "invalid_type",
+                         "the body must be a JSON object, found %s", json_kind_name(object->kind));
     for (size_t i = 0; i < api_field_count; i++) {
         const api_field *field = &api_field_table[i];
         if ((field->bodies & (uint32_t)request->body) == 0)

@@ -68,7 +68,7 @@ struct answer_job {
 
 static void answer_one(api *api, answer_job *job) {
     if (exchange_gone(job->exchange)) /* while it waited */
-        exchange_fail(job->exchange, 499, NULL, "client_gone", "the client has gone");
+        exchange_fail(job->exchange, 499, NULL, "client_gone", "the client closed the connection");
     else
         job->answer(api, job->exchange);
     exchange_release(job->exchange);
@@ -141,5 +141,5 @@ void helper_answer(api *api, exchange *exchange,
         exchange_release(job->exchange);
         free(job);
     }
-    exchange_refuse(exchange, 503, 1.0, "other long requests are being read");
+    exchange_refuse(exchange, 503, 1.0, "other large requests are being processed");
 }

@@ -86,7 +86,7 @@ void endpoint_model(api *api, exchange *exchange) {
     if (list.count > 0)
         api_send_json(exchange, 200, &w);
     else
-        exchange_fail(exchange, 404, "model", "model_not_found", "there is no model \"%.100s\"",
+        exchange_fail(exchange, 404, "model", "model_not_found", "no model is named \"%.100s\"",
                       name);
     buffer_free(&out);
 }
@@ -174,7 +174,7 @@ static bool write_into(void *context, const char *text, size_t bytes) {
 
 static void export(api *api, exchange *exchange, avo_telemetry_form form, const char *type) {
     if (api->options->telemetry == NULL) {
-        exchange_fail(exchange, 404, NULL, "no_telemetry", "this server keeps no telemetry");
+        exchange_fail(exchange, 404, NULL, "no_telemetry", "telemetry is disabled on this server");
         return;
     }
     buffer out;
@@ -250,11 +250,11 @@ void endpoint_trace(api *api, exchange *exchange) {
         seconds = NAN;
     if (!(seconds > 0.0 && seconds <= API_TRACE_SECONDS_MAX)) {
         exchange_fail(exchange, 400, "seconds", "invalid_value",
-                      "seconds: a number between 0 and %g", API_TRACE_SECONDS_MAX);
+                      "seconds must be a number between 0 and %g", API_TRACE_SECONDS_MAX);
         return;
     }
     if (api->options->telemetry == NULL) {
-        exchange_fail(exchange, 404, NULL, "no_telemetry", "this server keeps no telemetry");
+        exchange_fail(exchange, 404, NULL, "no_telemetry", "telemetry is disabled on this server");
         return;
     }
     if (!take_trace(api)) {
@@ -275,5 +275,5 @@ void endpoint_trace(api *api, exchange *exchange) {
     pthread_mutex_lock(&api->lock);
     api->tracing = false;
     pthread_mutex_unlock(&api->lock);
-    exchange_refuse(exchange, 503, 1.0, "there is no thread left for a trace");
+    exchange_refuse(exchange, 503, 1.0, "cannot start a thread for the trace");
 }

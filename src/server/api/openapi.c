@@ -191,19 +191,19 @@ static void write_body_schema(json_writer *w, api_body body) {
 static const char *error_text(long status) {
     switch (status) {
     case 400:
-        return "the request is wrong; param names the field";
+        return "the request is invalid; param names the field";
     case 401:
-        return "a key is needed";
+        return "an API key is required";
     case 403:
-        return "this key may not";
+        return "this key is not allowed to do this";
     case 404:
-        return "there is no such model, adapter or file";
+        return "no such model, adapter or file";
     case 413:
         return "the body is too large";
     case 429:
-        return "too many requests of this key; Retry-After says when to come again";
+        return "too many requests with this key; retry after Retry-After seconds";
     case 503:
-        return "the server is full, draining or stalled; Retry-After says when to come again";
+        return "the server is full, draining or stalled; retry after Retry-After seconds";
     default:
         return "the deadline passed before the first token";
     }
@@ -331,9 +331,8 @@ void openapi_write(json_writer *w, const api *api) {
     json_member_object_begin(w, "info");
     json_member_string(w, "title", "Avocet");
     json_member_string(w, "version", AVO_VERSION_TEXT);
-    json_member_string(
-        w, "description",
-        "An LLM inference server. Fields that are not described here are passed over.");
+    json_member_string(w, "description",
+                       "An LLM inference server. Fields that are not described here are ignored.");
     json_end(w);
     json_member_quoted(w, "servers", "[{'url':'/'}]");
     json_member_quoted(w, "security", "[{'bearer':[]},{'key':[]},{}]");

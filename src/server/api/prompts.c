@@ -6,8 +6,8 @@
 bool token_list_read(const api *api, const json_value *value, const char *param, arena *arena,
                      int32_t **tokens, size_t *count, api_fault *fault) {
     if (value->kind != JSON_ARRAY)
-        return fault_set(fault, 400, param, "invalid_type", "%s: expected an array, found %s",
-                         param, json_kind_name(value->kind));
+        return fault_set(fault, 400, param, "invalid_type", "%s must be an array, found %s", param,
+                         json_kind_name(value->kind));
     size_t length = value->array.count;
     int32_t *ids = arena_take_array(arena, length + 1, sizeof(*ids));
     if (ids == NULL)
@@ -37,8 +37,8 @@ static bool fits(const api *api, size_t tokens, const char *param, const api_req
     if (tokens + answer <= api->context)
         return true;
     return fault_set(fault, 400, param, "context_length_exceeded",
-                     "%s: the prompt has %zu tokens%s; the context has %u", param, tokens,
-                     answer > 0 ? " and the answer needs one at least" : "", api->context);
+                     "%s: the prompt has %zu tokens%s, the context holds %u", param, tokens,
+                     answer > 0 ? " and the answer needs at least one" : "", api->context);
 }
 
 static bool read_one(const api *api, const json_value *value, const char *param, api_request *r,
@@ -48,12 +48,12 @@ static bool read_one(const api *api, const json_value *value, const char *param,
             return false;
         if (prompt->text[0] != '\0' || prompt_may_be_empty(api))
             return true;
-        return FAULT_FIELD(
-            fault, param, "%s: the text is empty and the model has no token in front of it", param);
+        return FAULT_FIELD(fault, param, "%s: the text is empty and the model has no BOS token",
+                           param);
     }
     if (value->kind != JSON_ARRAY)
         return fault_set(fault, 400, param, "invalid_type",
-                         "%s: expected a text or a list of token ids, found %s", param,
+                         "%s must be a string or a list of token ids, found %s", param,
                          json_kind_name(value->kind));
     if (value->array.count == 0)
         return FAULT_FIELD(fault, param, "%s: the list of token ids is empty", param);
@@ -73,7 +73,7 @@ bool prompts_read(const api *api, const json_value *value, const char *param, ap
     if (count == 0)
         return FAULT_FIELD(fault, param, "%s: the list is empty", param);
     if (count > API_PROMPTS_MAX)
-        return FAULT_FIELD(fault, param, "%s: %zu prompts; at most %d are allowed", param, count,
+        return FAULT_FIELD(fault, param, "%s: %zu prompts, must be at most %d", param, count,
                            API_PROMPTS_MAX);
     r->prompts = arena_take_array(&r->arena, count, sizeof(*r->prompts));
     if (r->prompts == NULL)

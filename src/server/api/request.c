@@ -19,7 +19,7 @@ bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault 
     avo_error error = {0};
     text_view member = {NULL, 0};
     if (body.size == 0)
-        return fault_set(fault, 400, NULL, "invalid_json", "the body is empty; expected JSON");
+        return fault_set(fault, 400, NULL, "invalid_json", "the body is empty, must be JSON");
     if (json_parse_named(scratch, body, root, &member, &error) == AVO_OK)
         return true;
     if (error.status == AVO_ERROR_MEMORY && scratch->limit_hit)
@@ -38,10 +38,10 @@ bool api_parse_body(text_view body, arena *scratch, json_value *root, api_fault 
 static bool read_bias(const api *api, const json_value *value, api_request *r, api_fault *fault) {
     if (value->kind != JSON_OBJECT)
         return fault_set(fault, 400, "logit_bias", "invalid_type",
-                         "logit_bias: expected an object, found %s", json_kind_name(value->kind));
+                         "logit_bias must be an object, found %s", json_kind_name(value->kind));
     size_t count = value->object.count;
     if (count > API_BIAS_MAX)
-        return FAULT_FIELD(fault, "logit_bias", "logit_bias: %zu tokens; at most %d are allowed",
+        return FAULT_FIELD(fault, "logit_bias", "logit_bias has %zu tokens, must have at most %d",
                            count, API_BIAS_MAX);
     avo_logit_bias *bias = arena_take_array(&r->arena, count + 1, sizeof(*bias));
     if (bias == NULL)
@@ -56,7 +56,7 @@ static bool read_bias(const api *api, const json_value *value, api_request *r, a
         }
         if (!number || token >= api->info.vocabulary)
             return FAULT_FIELD(fault, "logit_bias",
-                               "logit_bias: \"%.*s\" is no token id; the model's go from 0 to %u",
+                               "logit_bias: \"%.*s\" is not a token id (0 to %u)",
                                TEXT_ARGUMENT(member->key), api->info.vocabulary - 1);
         double added = 0.0;
         if (!api_read_number(&member->value, "logit_bias", -1e9, 1e9, &added, fault))
@@ -75,7 +75,7 @@ static bool read_chat_logprobs(api_request *r, api_fault *fault) {
     const json_value *logprobs = api_field_of(r, "logprobs");
     if (logprobs != NULL && logprobs->kind != JSON_BOOLEAN)
         return fault_set(fault, 400, "logprobs", "invalid_type",
-                         "logprobs: expected true or false, found %s",
+                         "logprobs must be true or false, found %s",
                          json_kind_name(logprobs->kind));
     r->logprobs = logprobs != NULL && logprobs->boolean;
     return r->logprobs || r->sampling.top_logprobs == 0 ||
@@ -87,7 +87,7 @@ static bool read_response_logprobs(api_request *r, api_fault *fault) {
     if (include == NULL)
         return true;
     if (include->kind != JSON_ARRAY)
-        return fault_set(fault, 400, "include", "invalid_type", "include: expected an array");
+        return fault_set(fault, 400, "include", "invalid_type", "include must be an array");
     for (size_t i = 0; i < include->array.count; i++) {
         const json_value *item = &include->array.items[i];
         if (item->kind == JSON_STRING && text_is(item->string, "message.output_text.logprobs"))
@@ -122,12 +122,12 @@ static bool read_stream(api_request *r, api_fault *fault) {
         return true;
     if (options->kind != JSON_OBJECT)
         return fault_set(fault, 400, "stream_options", "invalid_type",
-                         "stream_options: expected an object, found %s",
+                         "stream_options must be an object, found %s",
                          json_kind_name(options->kind));
     const json_value *usage = json_find(options, "include_usage");
     if (usage != NULL && usage->kind != JSON_BOOLEAN && usage->kind != JSON_NULL)
         return fault_set(fault, 400, "stream_options.include_usage", "invalid_type",
-                         "stream_options.include_usage: expected true or false");
+                         "stream_options.include_usage must be true or false");
     r->include_usage = usage != NULL && usage->kind == JSON_BOOLEAN && usage->boolean;
     return true;
 }
@@ -141,7 +141,7 @@ static bool read_stop(const char *param, api_request *r, api_fault *fault) {
     bool list = stop->kind == JSON_ARRAY;
     size_t count = list ? stop->array.count : 1, kept = 0;
     if (count > API_STOPS_MAX)
-        return FAULT_FIELD(fault, param, "%s: %zu texts; at most %d are allowed", param, count,
+        return FAULT_FIELD(fault, param, "%s has %zu strings, must have at most %d", param, count,
                            API_STOPS_MAX);
     const char **texts = arena_take_array(&r->arena, count + 1, sizeof(*texts));
     if (texts == NULL)
@@ -169,7 +169,7 @@ static bool read_stop_tokens(const api *api, api_request *r, api_fault *fault) {
     r->submit.stop_token_count = count;
     return count <= API_STOP_TOKENS_MAX ||
            FAULT_FIELD(fault, "stop_token_ids",
-                       "stop_token_ids: %zu tokens; at most %d are allowed", count,
+                       "stop_token_ids has %zu tokens, must have at most %d", count,
                        API_STOP_TOKENS_MAX);
 }
 
@@ -182,16 +182,15 @@ static bool read_choices(const api *api, api_request *r, api_fault *fault) {
     if (r->best_of == 0)
         r->best_of = r->n;
     if (r->n > most)
-        return FAULT_FIELD(fault, "n", "n: %u; this server gives %u answers at most", r->n, most);
+        return FAULT_FIELD(fault, "n", "n is %u, this server allows at most %u", r->n, most);
     if (r->best_of > most)
-        return FAULT_FIELD(fault, "best_of", "best_of: %u; this server computes %u answers at most",
+        return FAULT_FIELD(fault, "best_of", "best_of is %u, this server allows at most %u",
                            r->best_of, most);
     if (r->best_of < r->n)
-        return FAULT_FIELD(fault, "best_of", "best_of: %u is less than n, %u", r->best_of, r->n);
+        return FAULT_FIELD(fault, "best_of", "best_of is %u, must be at least n (%u)", r->best_of,
+                           r->n);
     if (r->best_of > r->n && r->stream)
-        return FAULT_FIELD(fault, "best_of",
-                           "best_of: the best is known at the end, not in a "
-                           "stream");
+        return FAULT_FIELD(fault, "best_of", "best_of greater than n cannot be streamed");
     return true;
 }
 
@@ -232,7 +231,7 @@ static bool read_modalities(const api_request *r, api_fault *fault) {
         if (list->array.items[i].kind != JSON_STRING ||
             !text_is(list->array.items[i].string, "text"))
             return fault_set(fault, 400, "modalities", "unsupported_parameter",
-                             "modalities: answers are text; audio and images are not supported");
+                             "modalities: only text is supported");
     return true;
 }
 
@@ -302,7 +301,7 @@ static bool read_conversation(api *api, api_request *r, api_fault *fault) {
     if (avo_chat_check(api->model, &error) == AVO_OK)
         return true;
     return fault_set(fault, 400, NULL, "no_chat_template",
-                     "this model cannot chat: %s; use /v1/completions", error.text);
+                     "this model has no usable chat template: %s; use /v1/completions", error.text);
 }
 
 static bool read_constraint(api_request *r, api_fault *fault) {
@@ -312,7 +311,7 @@ static bool read_constraint(api_request *r, api_fault *fault) {
     chat_fault wrong = {0};
     if (text != NULL) {
         if (text->kind != JSON_OBJECT)
-            return fault_set(fault, 400, "text", "invalid_type", "text: expected an object");
+            return fault_set(fault, 400, "text", "invalid_type", "text must be an object");
         format = json_find(text, "format");
         param = "text.format";
     }
@@ -335,19 +334,19 @@ static bool read_pooling(const api *api, api_request *r, api_fault *fault) {
     r->base64 = strcmp(encoding, "base64") == 0;
     if (!r->base64 && strcmp(encoding, "float") != 0)
         return FAULT_FIELD(fault, "encoding_format",
-                           "encoding_format: \"%s\" is neither float nor base64", encoding);
+                           "encoding_format is \"%s\", must be float or base64", encoding);
     r->submit.pooling = strcmp(pooling, "last") == 0 ? AVO_POOLING_LAST : AVO_POOLING_MEAN;
     if (r->submit.pooling == AVO_POOLING_MEAN && strcmp(pooling, "mean") != 0)
-        return FAULT_FIELD(fault, "pooling", "pooling: \"%s\" is neither mean nor last", pooling);
+        return FAULT_FIELD(fault, "pooling", "pooling is \"%s\", must be mean or last", pooling);
     return r->dimensions <= api->info.width ||
-           FAULT_FIELD(fault, "dimensions", "dimensions: %u; the model has %u", r->dimensions,
+           FAULT_FIELD(fault, "dimensions", "dimensions is %u, the model has %u", r->dimensions,
                        api->info.width);
 }
 
 static bool check_answers(const api_request *r, api_fault *fault) {
     size_t answers = r->prompt_count * r->best_of;
     return answers <= API_ANSWERS_MAX ||
-           FAULT_FIELD(fault, "n", "%zu prompts with %u answers each; %d answers at most",
+           FAULT_FIELD(fault, "n", "%zu prompts with %u answers each, must be at most %d answers",
                        r->prompt_count, r->best_of, API_ANSWERS_MAX);
 }
 
@@ -407,8 +406,7 @@ static void set_defaults(api *api, const server_key *key, api_request *r) {
 
 static void too_complex(const api_request *r, api_fault *fault) {
     (void)fault_set(fault, 413, NULL, "too_complex",
-                    "the request needs more than %zu bytes, which is too much for its size",
-                    r->arena.limit_bytes);
+                    "the request needs more than %zu bytes to process", r->arena.limit_bytes);
 }
 
 /* What was read, or nothing and why. */

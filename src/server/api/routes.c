@@ -30,43 +30,47 @@ const api_route api_routes[] = {
     {"POST", "/v1/completions", endpoint_completion, BODY_COMPLETION, false, "OpenAI",
      "Continues texts.", JSON, "Completion", ANSWER_ERRORS, NULL},
     {"POST", "/v1/responses", endpoint_response, BODY_RESPONSE, false, "OpenAI",
-     "Answers a conversation of items; nothing is kept.", JSON, "Response", ANSWER_ERRORS, NULL},
+     "Answers a conversation given as items; nothing is stored.", JSON, "Response", ANSWER_ERRORS,
+     NULL},
     {"POST", "/v1/embeddings", endpoint_embedding, BODY_EMBEDDING, false, "OpenAI",
-     "Turns texts into vectors.", JSON, "Embeddings", ANSWER_ERRORS, NULL},
+     "Computes embeddings of texts.", JSON, "Embeddings", ANSWER_ERRORS, NULL},
     {"GET", "/v1/models", endpoint_models, BODY_NONE, false, "OpenAI",
      "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
-    {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI", "Describes one of them.",
-     JSON, "Model", "401,403,404,429,503", MODEL_ID},
+    {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI",
+     "Describes the base model or an adapter.", JSON, "Model", "401,403,404,429,503", MODEL_ID},
     {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, false, "Anthropic",
      "Answers a conversation.", JSON, "Message", ANSWER_ERRORS, NULL},
     {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, false, "Anthropic",
-     "Counts a conversation's tokens.", JSON, "Count", ANSWER_ERRORS, NULL},
+     "Counts the tokens of a conversation.", JSON, "Count", ANSWER_ERRORS, NULL},
     {"POST", "/tokenize", endpoint_tokenize, BODY_TOKENIZE, false, "Tokens",
-     "Turns a text or a conversation into token ids.", JSON, "Tokens", ADMIN_ERRORS, NULL},
+     "Converts a text or a conversation to token ids.", JSON, "Tokens", ADMIN_ERRORS, NULL},
     {"POST", "/detokenize", endpoint_detokenize, BODY_DETOKENIZE, false, "Tokens",
-     "Turns token ids into text.", JSON, "Text", ADMIN_ERRORS, NULL},
+     "Converts token ids to text.", JSON, "Text", ADMIN_ERRORS, NULL},
     {"POST", "/v1/load_lora_adapter", endpoint_load, BODY_LOAD, true, "Adapters",
-     "Loads an adapter, or replaces the one of that name.", TEXT, NULL, ADMIN_ERRORS, NULL},
+     "Loads an adapter, or replaces the one with this name.", TEXT, NULL, ADMIN_ERRORS, NULL},
     {"POST", "/v1/unload_lora_adapter", endpoint_unload, BODY_UNLOAD, true, "Adapters",
-     "Unloads an adapter; requests that use it end first.", TEXT, NULL, ADMIN_ERRORS, NULL},
+     "Unloads an adapter after the requests that use it have finished.", TEXT, NULL, ADMIN_ERRORS,
+     NULL},
     {"GET", "/lora-adapters", endpoint_scales, BODY_NONE, false, "Adapters",
-     "Lists adapters by number, with the scale that requests get which choose none.", JSON,
+     "Lists adapters by id, with the default scale for requests that select none.", JSON,
      "Adapters", READ_ERRORS, NULL},
     {"POST", "/lora-adapters", endpoint_set_scales, BODY_SCALES, true, "Adapters",
-     "Sets these scales; adapters that are not named get 0.", JSON, "Success", ADMIN_ERRORS, NULL},
+     "Sets the default scales; adapters that are not listed get 0.", JSON, "Success", ADMIN_ERRORS,
+     NULL},
     {"GET", "/health", endpoint_health, BODY_NONE, false, "Operation",
-     "Whether the server lives: its decode loop has nothing to do or has moved lately.", JSON,
-     "Health", "403,503", NULL},
+     "Reports whether the server is healthy: the decode loop is idle or has made progress lately.",
+     JSON, "Health", "403,503", NULL},
     {"GET", "/ready", endpoint_ready, BODY_NONE, false, "Operation",
-     "Whether it takes requests: 503 while it drains.", JSON, "Health", "403,503", NULL},
+     "Reports whether the server accepts requests; 503 while it drains.", JSON, "Health", "403,503",
+     NULL},
     {"GET", "/metrics", endpoint_metrics, BODY_NONE, false, "Operation",
      "Counters and histograms for Prometheus.", TEXT, NULL, "401,403,404,429,503", NULL},
     {"GET", "/telemetry", endpoint_telemetry, BODY_NONE, false, "Operation",
-     "What the dashboard shows.", JSON, "Telemetry", "401,403,404,429,503", NULL},
+     "Returns the data of the dashboard.", JSON, "Telemetry", "401,403,404,429,503", NULL},
     {"GET", "/version", endpoint_version, BODY_NONE, false, "Operation",
      "Version, model and limits.", JSON, "Version", READ_ERRORS, NULL},
-    {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation", "This document.",
-     JSON, "Document", "403,503", NULL},
+    {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation",
+     "Returns this document.", JSON, "Document", "403,503", NULL},
     {"POST", "/debug/trace", endpoint_trace, BODY_NONE, true, "Operation",
      "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS, TRACE_SECONDS},
 };
@@ -97,7 +101,7 @@ static void refuse_method(api *api, exchange *exchange, const char *path) {
     char allowed[64];
     api_allowed(api, path, allowed, sizeof(allowed));
     exchange_set_header(exchange, "Allow", allowed);
-    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%.200s takes %s", path, allowed);
+    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%.200s allows %s", path, allowed);
 }
 
 static void api_handle(void *context, exchange *exchange) {
@@ -112,7 +116,7 @@ static void api_handle(void *context, exchange *exchange) {
         if (strcmp(route->method, asked->method) != 0)
             continue;
         if (route->admin && !asked->may_administer)
-            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs the key of an administrator",
+            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs an administrator's key",
                           asked->path);
         else
             route->answer(api, exchange);
@@ -124,7 +128,7 @@ static void api_handle(void *context, exchange *exchange) {
     else if (page != NULL || known)
         refuse_method(api, exchange, asked->path);
     else
-        exchange_fail(exchange, 404, NULL, "not_found", "there is no %s", asked->path);
+        exchange_fail(exchange, 404, NULL, "not_found", "no such path: %s", asked->path);
 }
 
 /* ---- State ---- */

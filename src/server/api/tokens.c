@@ -33,7 +33,7 @@ bool api_tokenize_chat(const api *api, const api_request *r, buffer *ids, api_fa
     size_t bytes = value_text_bytes(r->chat.variables);
     if (bytes > API_TOKENIZE_BYTES_MAX)
         return fault_set(fault, 400, "messages", "string_above_max_length",
-                         "messages: %zu bytes; at most %zu are counted", bytes,
+                         "messages has %zu bytes, must have at most %zu", bytes,
                          API_TOKENIZE_BYTES_MAX);
     avo_error error = {0};
     avo_chat_options options = r->chat;
@@ -119,7 +119,7 @@ static bool tokenize(api *api, api_request *r, buffer *ids, api_fault *fault) {
         return false;
     if (text == NULL)
         return fault_set(fault, 400, "content", "missing_required_parameter",
-                         "one of content, prompt and messages is needed");
+                         "give one of content, prompt and messages");
     uint32_t flags =
         (r->add_special ? AVO_TOKENIZE_BEGIN : 0u) | (r->parse_special ? AVO_TOKENIZE_SPECIAL : 0u);
     return api_tokenize(api, text_from(text), flags, ids, fault);

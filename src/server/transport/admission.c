@@ -51,8 +51,9 @@ static void check_key(carried *exchange) {
     if (exchange->base.asked.key == NULL && !is_open_path(&exchange->base.asked)) {
         exchange_set_header(&exchange->base, "WWW-Authenticate", "Bearer");
         exchange_fail(&exchange->base, 401, NULL, "invalid_api_key",
-                      given.size > 0 ? "this key is not known here"
-                                     : "a key is needed: Authorization: Bearer KEY or x-api-key");
+                      given.size > 0
+                          ? "unknown API key"
+                          : "an API key is required: Authorization: Bearer KEY or x-api-key");
         return;
     }
     if (exchange->base.asked.key == NULL)
@@ -83,7 +84,7 @@ static void check_origin(carried *exchange) {
     const char *site = strstr(origin, "://");
     if (host == NULL || site == NULL || strcasecmp(site + 3, host) != 0)
         exchange_fail(&exchange->base, 403, NULL, "origin",
-                      "pages of %.200s may not ask here; --cors allows an origin", origin);
+                      "origin %.200s is not allowed; --cors allows one", origin);
 }
 
 static void answer_options(carried *exchange) {
@@ -111,7 +112,7 @@ static bool is_method_known(const char *method) {
 
 void admission_refuse_body(carried *exchange) {
     exchange_fail(&exchange->base, 413, NULL, "body_too_large",
-                  "the body has more than %llu bytes, the most that is read here",
+                  "the body is larger than %llu bytes",
                   (unsigned long long)exchange->server->options.body_bytes_max);
 }
 
@@ -131,8 +132,8 @@ void admission_check(carried *exchange, uint64_t announced) {
     }
     if (!is_method_known(method)) {
         exchange_set_header(&exchange->base, "Allow", "GET, HEAD, POST, OPTIONS");
-        exchange_fail(&exchange->base, 405, NULL, "method_not_allowed",
-                      "the method %.40s is not known here", method);
+        exchange_fail(&exchange->base, 405, NULL, "method_not_allowed", "unknown method %.40s",
+                      method);
         return;
     }
     if (atomic_load(&exchange->server->draining) && strcmp(method, "GET") != 0) {
@@ -146,7 +147,7 @@ void admission_check(carried *exchange, uint64_t announced) {
     const char *coding = header(exchange, "Content-Encoding");
     if (!carried_answered(exchange) && coding != NULL && strcasecmp(coding, "identity") != 0)
         exchange_fail(&exchange->base, 415, NULL, "content_encoding",
-                      "the body comes as %.40s, which is not known here: send it as it is", coding);
+                      "unsupported Content-Encoding %.40s; send the body uncompressed", coding);
     if (!carried_answered(exchange))
         check_length(exchange, announced);
 }

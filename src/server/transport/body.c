@@ -38,7 +38,7 @@ void body_discard(carried *exchange) {
 
 bool body_take(carried *exchange, const char *bytes, size_t size) {
     if (!claim_body(exchange, size)) {
-        exchange_refuse(&exchange->base, 503, 1.0, "too many large requests are being read");
+        exchange_refuse(&exchange->base, 503, 1.0, "too many large requests are being received");
         body_discard(exchange);
         return false;
     }
@@ -49,14 +49,14 @@ bool body_take(carried *exchange, const char *bytes, size_t size) {
     if (status == AVO_ERROR_LIMIT)
         admission_refuse_body(exchange);
     else
-        exchange_refuse(&exchange->base, 503, 1.0, "no memory for the body");
+        exchange_refuse(&exchange->base, 503, 1.0, "out of memory for the body");
     return false;
 }
 
 void body_complete(carried *exchange) {
     server *server = exchange->server;
     if (buffer_terminate(&exchange->body) != AVO_OK) {
-        exchange_refuse(&exchange->base, 503, 1.0, "no memory for the body");
+        exchange_refuse(&exchange->base, 503, 1.0, "out of memory for the body");
         return;
     }
     exchange->base.asked.body = buffer_text(&exchange->body);

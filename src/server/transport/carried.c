@@ -338,7 +338,7 @@ void carried_expire(carried *exchange) {
     if (waits) {
         gate_answer answer = {408,
                               "too_slow",
-                              "the request came too slowly",
+                              "the request arrived too slowly",
                               exchange->id,
                               exchange->base.asked.path,
                               false};

@@ -121,7 +121,7 @@ static head check_tls(text_view bytes) {
         seen = (head){.state = HEAD_BAD,
                       .status = 400,
                       .code = "tls",
-                      .text = "this port speaks TLS: ask with https://"};
+                      .text = "this port uses TLS; connect with https://"};
     return seen;
 }
 
@@ -156,7 +156,7 @@ void gate_read(server *server, int descriptor, bool ended) {
         seen.state = HEAD_BAD;
         seen.status = 400;
         seen.code = "bad_request";
-        seen.text = "the request ends before its head does";
+        seen.text = "the request ends before the end of its header";
     }
     if (seen.state == HEAD_BAD)
         refuse(server, descriptor, &seen);
@@ -173,7 +173,7 @@ void gate_late(server *server, int descriptor) {
     head seen = look(server, (text_view){server->gate_bytes, (size_t)got});
     seen.status = 408;
     seen.code = "too_slow";
-    seen.text = "the head of the request came too slowly";
+    seen.text = "the request header arrived too slowly";
     refuse(server, descriptor, &seen);
 }
 

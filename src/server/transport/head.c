@@ -61,7 +61,7 @@ static void check_beginning(text_view line, head *out) {
         method++;
     bool ends = method < line.size && line.data[method] == ' ';
     if (method > HEAD_METHOD_MAX || (method < line.size && (!ends || method == 0)))
-        refuse(out, 400, "bad_request", "this is no HTTP request: its first line has no method");
+        refuse(out, 400, "bad_request", "not an HTTP request: the first line has no method");
 }
 
 static void check_version(text_view version, head *out) {
@@ -70,9 +70,9 @@ static void check_version(text_view version, head *out) {
                    version.data[7] >= '0' && version.data[7] <= '9';
     if (!is_http)
         refuse(out, 400, "bad_request",
-               "this is no HTTP request: its first line does not end with a version");
+               "not an HTTP request: the first line does not end with a version");
     else if (version.data[5] != '1')
-        refuse(out, 505, "http_version", "versions 1.0 and 1.1 of HTTP are spoken here");
+        refuse(out, 505, "http_version", "only versions 1.0 and 1.1 of HTTP are supported");
 }
 
 static void check_first(text_view line, head *out, head_tally *tally) {
@@ -81,7 +81,7 @@ static void check_first(text_view line, head *out, head_tally *tally) {
     if (out->state == HEAD_BAD)
         return;
     if (end == NULL) {
-        refuse(out, 400, "bad_request", "this is no HTTP request: its first line has one word");
+        refuse(out, 400, "bad_request", "not an HTTP request: the first line has only one word");
         return;
     }
     text_view method = {line.data, (size_t)(end - line.data)};
@@ -90,11 +90,11 @@ static void check_first(text_view line, head *out, head_tally *tally) {
     text_view target = {rest.data, space == NULL ? rest.size : (size_t)(space - rest.data)};
     for (size_t i = 0; i < target.size; i++)
         if ((unsigned char)target.data[i] < 0x21 || target.data[i] == 0x7F) {
-            refuse(out, 400, "bad_request", "the target of the request has a control character");
+            refuse(out, 400, "bad_request", "the request target contains a control character");
             return;
         }
     if (target.size == 0 || space == NULL) {
-        refuse(out, 400, "bad_request", "the first line is no method, target and version");
+        refuse(out, 400, "bad_request", "the first line must be a method, a target and a version");
         return;
     }
     check_version((text_view){space + 1, rest.size - target.size - 1}, out);
@@ -109,13 +109,13 @@ static void check_first(text_view line, head *out, head_tally *tally) {
 static void check_length(text_view value, head *out) {
     for (size_t i = 0; i < value.size; i++)
         if (value.data[i] < '0' || value.data[i] > '9') {
-            refuse(out, 400, "content_length", "Content-Length is no number of bytes");
+            refuse(out, 400, "content_length", "Content-Length is not a number");
             return;
         }
     if (value.size == 0)
         refuse(out, 400, "content_length", "Content-Length is empty");
     else if (value.size > 18)
-        refuse(out, 413, "body_too_large", "Content-Length is more than anybody reads");
+        refuse(out, 413, "body_too_large", "Content-Length is too large");
 }
 
 static bool is_named(text_view name, const char *wanted) {
@@ -126,11 +126,11 @@ static void check_field(text_view line, head *out, head_tally *tally) {
     const char *colon = memchr(line.data, ':', line.size);
     text_view name = {line.data, colon == NULL ? 0 : (size_t)(colon - line.data)};
     if (line.data[0] == ' ' || line.data[0] == '\t') {
-        refuse(out, 400, "bad_header", "a line of the head begins with a space");
+        refuse(out, 400, "bad_header", "a header line begins with a space");
         return;
     }
     if (!head_name_good(name)) {
-        refuse(out, 400, "bad_header", "a line of the head is no name, colon and value");
+        refuse(out, 400, "bad_header", "a header line must be a name, a colon and a value");
         return;
     }
     text_view value = {colon + 1, line.size - name.size - 1};
@@ -141,7 +141,7 @@ static void check_field(text_view line, head *out, head_tally *tally) {
     for (size_t i = 0; i < value.size; i++)
         if (((unsigned char)value.data[i] < 0x20 && value.data[i] != '\t') ||
             value.data[i] == 0x7F) {
-            refuse(out, 400, "bad_header", "the value of a header has a control character");
+            refuse(out, 400, "bad_header", "a header value contains a control character");
             return;
         }
     tally->fields += 1;
@@ -168,7 +168,7 @@ static void check_lines(text_view bytes, size_t limit, head *out) {
         }
         if (first && line.size == 0) { /* one that some clients send behind a body is ignored */
             if (++empty > 1)
-                refuse(out, 400, "bad_request", "this is no HTTP request: it begins with nothing");
+                refuse(out, 400, "bad_request", "not an HTTP request: it begins with empty lines");
         } else if (first) {
             check_first(line, out, &tally);
             first = false;
@@ -178,9 +178,9 @@ static void check_lines(text_view bytes, size_t limit, head *out) {
             check_field(line, out, &tally);
         }
         if (out->state != HEAD_BAD && tally.fields > HEAD_FIELDS_MAX)
-            refuse(out, 431, "head_too_large", "the head has more than 128 fields");
+            refuse(out, 431, "head_too_large", "the header has more than 128 fields");
         else if (out->state != HEAD_BAD && bytes.size - left.size + tally.copied > limit)
-            refuse(out, 431, "head_too_large", "the head has too many cookies");
+            refuse(out, 431, "head_too_large", "the header has too many cookies");
     }
 }
 
@@ -191,8 +191,8 @@ head head_check(text_view bytes, size_t limit) {
     if (out.state != HEAD_PARTIAL || bytes.size < limit)
         return out;
     if (out.target.size == 0)
-        refuse(&out, 414, "target_too_long", "the first line is longer than a head may be here");
+        refuse(&out, 414, "target_too_long", "the first line is longer than --max-header allows");
     else
-        refuse(&out, 431, "head_too_large", "the head is longer than --max-header allows");
+        refuse(&out, 431, "head_too_large", "the header is longer than --max-header allows");
     return out;
 }

@@ -60,7 +60,7 @@ void host_check(carried *exchange) {
         return;
     if (!is_known(options, host))
         exchange_fail(&exchange->base, 403, NULL, "host",
-                      "this server is not known as %.200s; --allow-host NAME makes it so, and with "
-                      "--keys every name will do",
+                      "host name %.200s is not allowed; give --allow-host NAME, or use --keys, "
+                      "which allows every name",
                       host);
 }

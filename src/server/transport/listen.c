@@ -40,7 +40,7 @@ static avo_status bind_address(const char *address, uint16_t port, int *out, avo
     if (descriptor < 0)
         return status_fail(error, AVO_ERROR_IO, "cannot listen on %s port %u: %s%s", address, port,
                            strerror(reason),
-                           reason == EADDRINUSE ? "; --port chooses another one" : "");
+                           reason == EADDRINUSE ? "; choose another one with --port" : "");
     *out = descriptor;
     return AVO_OK;
 }
@@ -51,15 +51,16 @@ static avo_status remove_stale(const char *path, const struct sockaddr_un *name,
     if (lstat(path, &facts) != 0)
         return AVO_OK;
     if (!S_ISSOCK(facts.st_mode))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "--unix-socket %s: is there and no socket",
-                           path);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--unix-socket %s: exists and is not a socket", path);
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool lives = probe >= 0 &&
                  connect(probe, (const struct sockaddr *)(const void *)name, sizeof(*name)) == 0;
     if (probe >= 0)
         close(probe);
     if (lives)
-        return status_fail(error, AVO_ERROR_IO, "--unix-socket %s: a server listens there", path);
+        return status_fail(error, AVO_ERROR_IO,
+                           "--unix-socket %s: another server is listening there", path);
     return unlink(path) == 0
                ? AVO_OK
                : status_fail(error, AVO_ERROR_IO, "--unix-socket %s: %s", path, strerror(errno));

@@ -27,8 +27,8 @@ static avo_status read_text(const char *path, char **out, avo_error *error) {
     size_t size = map.bytes.size;
     file_map_close(&map);
     if (text == NULL)
-        return status_fail(error, AVO_ERROR_LIMIT, "%s: has %zu bytes, which is no PEM file", path,
-                           size);
+        return status_fail(error, AVO_ERROR_LIMIT, "%s: %zu bytes is too large for a PEM file",
+                           path, size);
     *out = text;
     return AVO_OK;
 }
@@ -83,7 +83,7 @@ static avo_status start_daemon(server *server, carrier *carrier, avo_error *erro
         MHD_OPTION_URI_LOG_CALLBACK, request_named, server, MHD_OPTION_END);
     if (carrier->daemon == NULL)
         return status_fail(error, AVO_ERROR_IO, "cannot start the HTTP threads%s",
-                           options->certificate != NULL ? ": do certificate and key fit each other?"
+                           options->certificate != NULL ? "; do the certificate and the key match?"
                                                         : "");
     return AVO_OK;
 }

@@ -156,25 +156,26 @@ static void check_form(mhd_exchange *own, const char *version) {
     for (const header_item *item = exchange->headers.first; item != NULL; item = item->next)
         if (!head_name_good(text_from(item->name))) {
             refuse_form(exchange, 400, "bad_header",
-                        "a line of the head is no name, colon and value");
+                        "a header line must be a name, a colon and a value");
             return;
         }
     if (own->hides)
-        refuse_form(exchange, 400, "bad_target", "the path has a zero byte");
+        refuse_form(exchange, 400, "bad_target", "the path contains a zero byte");
     else if (size != NULL && size->header_size > exchange->server->options.header_bytes_max)
-        refuse_form(exchange, 431, "head_too_large", "the head is longer than --max-header allows");
+        refuse_form(exchange, 431, "head_too_large",
+                    "the header is longer than --max-header allows");
     else if (lengths > 1 || (lengths > 0 && coding != NULL))
         refuse_form(exchange, 400, "ambiguous_length",
-                    "the body has one Content-Length, or comes in chunks");
+                    "the request must have one Content-Length or be chunked, not both");
     else if (coding != NULL &&
              (strcasecmp(coding, "chunked") != 0 || count(exchange, "Transfer-Encoding") > 1))
         refuse_form(exchange, 501, "transfer_coding",
-                    "the only transfer coding known here is chunked");
+                    "the only supported transfer coding is chunked");
     else if (coding != NULL && strcmp(version, "HTTP/1.0") == 0)
-        refuse_form(exchange, 400, "transfer_coding", "HTTP/1.0 knows no chunks");
+        refuse_form(exchange, 400, "transfer_coding", "HTTP/1.0 does not support chunked bodies");
     else if (hosts > 1 || (strcmp(version, "HTTP/1.0") != 0 &&
                            (hosts == 0 || header(exchange, "Host")[0] == '\0')))
-        refuse_form(exchange, 400, "host", "a request has one Host, with a name");
+        refuse_form(exchange, 400, "host", "the request must have one Host header with a name");
 }
 
 /* The first call of a request: its head is complete. */
