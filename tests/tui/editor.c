@@ -102,7 +102,7 @@ static void saved_and_loaded(void **state) {
         {"{}", "messages"},
         {"{\"messages\":[1]}", "messages[0]"},
         {"{\"messages\":[{\"role\":\"alien\"}]}", "alien"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":1}]}", "content"}};
+        {"{\"messages\":[{\"role\":\"user\",\"content\":1}]}", "a string or a list of parts"}};
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         FILE *file = fopen(path, "w");
         assert_non_null(file);
