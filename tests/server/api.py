@@ -300,7 +300,6 @@ class Endpoints(unittest.TestCase):
             self.assertIn("1048577 bytes, must have at most 1048576", error["message"])
         error = self.refused("/tokenize", "messages", messages=user(endless))
         self.assertIn("must have at most 1048576", error["message"])
-<<<<<<< HEAD
 
     # ---- Reasoning ----
 
@@ -325,8 +324,6 @@ class Endpoints(unittest.TestCase):
                 self.assertEqual("".join(delta.get(key) or "" for delta in deltas), wanted)
             self.assertEqual(deltas[0]["role"], "assistant")
         self.refused(CHAT, "reasoning_format", messages=user("x"), reasoning_format="loud")
-=======
->>>>>>> english
 
     # ---- About the server ----
 

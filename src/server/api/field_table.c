@@ -149,12 +149,9 @@ const api_field api_field_table[] = {
      "send the answer as server-sent events while it is generated"},
     {"stream_options", OPENAI, FIELD_VALUE, NO_RANGE, 0, OBJECT,
      "include_usage: send a last event with the usage"},
-<<<<<<< HEAD
 
     {"reasoning_format", CHAT, FIELD_STRING, 0, 16, AT(reasoning_format), NULL,
      "none (default): reasoning stays in the content; deepseek or auto: in reasoning_content"},
-=======
->>>>>>> english
 
     /* Constraints */
     {"response_format", OPENAI, FIELD_VALUE, NO_RANGE, 0, OBJECT,
