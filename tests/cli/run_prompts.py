@@ -173,7 +173,7 @@ class Prompts(unittest.TestCase):
         self.assertGreater(len(poet["ids"]), 0)
         wrong = [({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
                  ({"messages": [{"role": "user"}]}, "content is missing"),
-                 ({"prompt": "a", "tools": 3}, "tools: expected an array"),
+                 ({"prompt": "a", "tools": 3}, "tools must be an array"),
                  ({"prompt": "a", "tools": tools, "tool_choice": "most"}, "most"),
                  ({"prompt": "a", "raw": True, "tools": tools}, "tools needs a prompt"),
                  ({"prompt": "a", "parallel_tool_calls": 1}, "true or false"),
