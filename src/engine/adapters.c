@@ -79,13 +79,13 @@ static int compare_digests(const adapter_view *a, const adapter_view *b) {
 static avo_status check_use(const avo_session *session, const avo_adapter_use *use, size_t index,
                             avo_error *error) {
     if (use->adapter == NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu]: there is none", index);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu] is NULL", index);
     if (use->adapter->config != &session->engine->model->source->config)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "adapters[%zu]: %s was opened for another model", index,
                            use->adapter->path);
     if (!isfinite(use->weight))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu].weight: %g is no number",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "adapters[%zu].weight is %g, must be finite",
                            index, (double)use->weight);
     return AVO_OK;
 }
@@ -97,7 +97,7 @@ static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo
     while (at > 0) {
         int order = compare_digests(view, &session->adapters[at - 1].adapter->view);
         if (order == 0)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s stands there twice",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "adapter %s is given twice",
                                use->adapter->path);
         if (order > 0)
             break;
@@ -119,7 +119,7 @@ static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo
 avo_status session_adapters_take(avo_session *session, const avo_session_options *options,
                                  avo_error *error) {
     if (options->adapter_count > AVO_ADAPTERS_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "adapter_count: %zu is more than %d",
+        return status_fail(error, AVO_ERROR_LIMIT, "adapter_count is %zu, must be at most %d",
                            options->adapter_count, AVO_ADAPTERS_MAX);
     uint64_t ranks = 0;
     for (size_t i = 0; i < options->adapter_count; i++)
@@ -129,10 +129,10 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
     for (uint32_t i = 0; i < session->adapter_count; i++)
         ranks += session->adapters[i].rank;
     if (ranks > session->engine->plan.adapter_rank_max)
-        return status_fail(error, AVO_ERROR_LIMIT,
-                           "the adapters' ranks sum up to %llu, the engine has room for %u "
-                           "(adapter_rank_max)",
-                           (unsigned long long)ranks, session->engine->plan.adapter_rank_max);
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "the ranks of the adapters add up to %llu, must be at most %u (adapter_rank_max)",
+            (unsigned long long)ranks, session->engine->plan.adapter_rank_max);
     return AVO_OK;
 }
 

@@ -118,14 +118,15 @@ const avo_error *avo_batch_error(const avo_batch *batch) {
 static avo_status check_session(avo_batch *batch, const avo_session *session) {
     avo_error *error = &batch->error;
     if (batch->computed)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the batch was computed: clear it first");
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the batch has been computed; clear it first");
     if (batch->session_closed)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a session of the batch was closed: clear the batch first");
+                           "a session of the batch was closed; clear the batch first");
     if (session->engine != batch->engine)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the session belongs to another engine");
     if (session->batch != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the session waits in a batch already");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "the session is already in a batch");
     return AVO_OK;
 }
 
@@ -135,18 +136,20 @@ static avo_status check_room(avo_batch *batch, const avo_session *session, size_
     const engine_plan *plan = &batch->engine->plan;
     avo_error *error = &batch->error;
     if (rows == 0 || logits > rows)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu tokens with %zu logits", rows, logits);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%zu tokens with %zu rows of logits; there must be tokens, and at most "
+                           "one row of logits for each",
+                           rows, logits);
     if (session->ring_window == 0 && count > plan->context_max - session->count)
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "%zu tokens do not fit: the context has %u, the session holds %u", count,
+                           "%zu tokens do not fit: the context is %u, the session has %u", count,
                            plan->context_max, session->count);
     if (rows > plan->rows_max - batch->rows)
-        return status_fail(error, AVO_ERROR_FULL,
-                           "%zu rows do not fit: a step has %u, %u are taken", rows, plan->rows_max,
-                           batch->rows);
+        return status_fail(error, AVO_ERROR_FULL, "%zu rows do not fit: a step has %u, %u are used",
+                           rows, plan->rows_max, batch->rows);
     if (logits > plan->logits_max - batch->logit_rows)
         return status_fail(error, AVO_ERROR_FULL,
-                           "%zu rows of logits do not fit: a step has %u, %u are taken", logits,
+                           "%zu rows of logits do not fit: a step has %u, %u are used", logits,
                            plan->logits_max, batch->logit_rows);
     return AVO_OK;
 }
@@ -155,8 +158,9 @@ avo_status batch_check_tokens(avo_batch *batch, const int32_t *tokens, size_t co
     uint32_t vocabulary = batch->engine->view.vocabulary;
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocabulary)
-            return status_fail(&batch->error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u",
-                               i, tokens[i], vocabulary - 1);
+            return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
+                               "token %zu: id is %d, must be 0 to %u", i, tokens[i],
+                               vocabulary - 1);
     return AVO_OK;
 }
 
@@ -191,9 +195,8 @@ static void append_rows(avo_batch *batch, avo_session *session, uint32_t rows, u
 
 static avo_status fail_pages(avo_batch *batch, uint32_t length) {
     return status_fail(&batch->error, AVO_ERROR_FULL,
-                       "no KV pages left: %u tokens are needed, %u pages of %u tokens are free",
-                       length, pages_available(kv_pool_pages(batch->engine->kv)),
-                       (unsigned)KV_PAGE_TOKENS);
+                       "no KV pages left for %u tokens: %u pages of %u tokens are free", length,
+                       pages_available(kv_pool_pages(batch->engine->kv)), (unsigned)KV_PAGE_TOKENS);
 }
 
 static avo_status take_pages(avo_batch *batch, avo_session *session, uint32_t length) {
@@ -240,14 +243,13 @@ static avo_status add_to_ring(avo_batch *batch, avo_session *session, const int3
     if (turn.forgotten > 0 &&
         (logits > turn.since || logits > plan->logits_max - batch->logit_rows))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "the ring turns %zu tokens before the end, a step has %u rows of "
-                           "logits: %zu cannot have any",
+                           "the ring shifts %zu tokens before the end and a step has %u rows of "
+                           "logits; %zu rows of logits are not possible",
                            turn.since, plan->logits_max - batch->logit_rows, logits);
     size_t most = *count < turn.length ? *count : turn.length;
     if (most > room)
-        return status_fail(error, AVO_ERROR_FULL,
-                           "%zu rows do not fit: a step has %u, %u are taken", most, plan->rows_max,
-                           batch->rows);
+        return status_fail(error, AVO_ERROR_FULL, "%zu rows do not fit: a step has %u, %u are used",
+                           most, plan->rows_max, batch->rows);
     AVO_TRY(batch_check_tokens(batch, tokens, *count));
     AVO_TRY(check_turn(batch, session, &turn));
     uint32_t added = ring_lay(session, tokens, *count, &turn);

@@ -48,8 +48,8 @@ static void log_choice(const avo_engine *engine) {
     const device_info *device = &plan->device;
     device_names(names, sizeof(names));
     snprintf(line, sizeof(line), "device %s (%s%s; this machine has: %s)", device->name,
-             strcmp(plan->device_from, "best") == 0     ? "the fastest that works here"
-             : strcmp(plan->device_from, "option") == 0 ? "as asked for"
+             strcmp(plan->device_from, "best") == 0     ? "the fastest available"
+             : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                         : "chosen by ",
              plan->device_from[0] == 'A' ? plan->device_from : "", names);
     plan->log(plan->log_context, line);
@@ -65,7 +65,7 @@ static void log_choice(const avo_engine *engine) {
     if (plan->streams < 2)
         return;
     snprintf(line, sizeof(line),
-             "2 streams: prompts can be computed beside decoding, with up to %u of the threads; "
+             "2 streams: prefill can run in parallel with decode, with up to %u of the threads; "
              "scratch of the second: %llu KiB",
              plan->threads - 1, (unsigned long long)plan->stream_bytes >> 10);
     plan->log(plan->log_context, line);
@@ -80,7 +80,7 @@ avo_status avo_engine_open(const avo_model *model, const avo_engine_options *opt
     avo_engine *engine = allocator_take_array(model->allocator, 1, sizeof(*engine));
     if (engine == NULL) {
         device_close(device);
-        return status_no_memory(error, "the engine's head", sizeof(*engine));
+        return status_no_memory(error, "an engine", sizeof(*engine));
     }
     engine->device = device;
     engine->allocator = model->allocator;

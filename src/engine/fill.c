@@ -20,15 +20,17 @@ avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error 
     uint32_t from = session->count;
     if (session->batch != NULL || session->computed != from || from == 0 ||
         from % KV_PAGE_TOKENS != 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a session is filled from whole pages of %d computed tokens; it has %u",
-                           KV_PAGE_TOKENS, session->computed);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "a session must have whole pages of %d computed tokens to be filled, it has %u",
+            KV_PAGE_TOKENS, session->computed);
     if (length <= from || length > engine->plan.context_max)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is not in (%u, %u]", length, from,
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "length is %u, must be more than %u and at most %u", length, from,
                            engine->plan.context_max);
     avo_status status = pages_grow(kv_pool_pages(engine->kv), &session->table, length);
     if (status != AVO_OK)
-        return status_fail(error, status, "no pages left for %u tokens", length);
+        return status_fail(error, status, "no KV pages left for %u tokens", length);
     const uint32_t *pages = session->table.pages;
     for (uint32_t i = kv_pages_for(from); status == AVO_OK && i < session->table.count; i++)
         status = kv_pool_page_copy(engine->kv, pages[i], pages[0], error);

@@ -219,10 +219,10 @@ static avo_status check_request(generate_call *g) {
     if (g->session->ring_window > 0)
         return AVO_OK;
     if (needed > g->engine->plan.context_max)
-        return status_fail(g->error, AVO_ERROR_CONTEXT,
-                           "the prompt needs %llu tokens with one for the answer, the context has "
-                           "%u",
-                           (unsigned long long)needed, g->engine->plan.context_max);
+        return status_fail(
+            g->error, AVO_ERROR_CONTEXT,
+            "the prompt needs %llu tokens including one for the answer, the context is %u",
+            (unsigned long long)needed, g->engine->plan.context_max);
     return AVO_OK;
 }
 

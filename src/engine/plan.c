@@ -76,7 +76,7 @@ static avo_status check_range(const char *name, uint64_t value, uint64_t maximum
                               avo_error *error) {
     if (value <= maximum)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %llu is more than %llu", name,
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %llu, must be at most %llu", name,
                        (unsigned long long)value, (unsigned long long)maximum);
 }
 
@@ -89,7 +89,7 @@ static avo_status limit_positions(const avo_model *model, uint32_t asked, engine
     uint32_t longest = config->positions - config->position_offset;
     if (asked > longest)
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "context of %u tokens: the model has learned %u positions", asked,
+                           "context is %u tokens, but the model has %u learned positions", asked,
                            longest);
     if (plan->context_max > longest)
         plan->context_max = longest;
@@ -134,14 +134,14 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
 
 static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_error *error) {
     if (kv_tokens / KV_PAGE_TOKENS >= PAGES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "kv_tokens: %llu, at most %llu",
+        return status_fail(error, AVO_ERROR_LIMIT, "kv_tokens is %llu, must be at most %llu",
                            (unsigned long long)kv_tokens,
                            (unsigned long long)PAGES_MAX * KV_PAGE_TOKENS - 1);
     if (kv_tokens > 0)
         return status_fail(
             error, AVO_ERROR_MEMORY,
-            "a KV pool of %llu tokens takes %llu MiB, rows and sessions %llu MiB, weights repacked "
-            "at load %llu MiB; %llu MiB are available (%s): ask for fewer kv_tokens",
+            "a KV pool of %llu tokens needs %llu MiB, rows and sessions %llu MiB, repacked weights "
+            "%llu MiB; %llu MiB are available (%s); use fewer kv_tokens",
             (unsigned long long)kv_tokens, (unsigned long long)plan->kv_bytes >> 20,
             (unsigned long long)(plan->scratch_bytes + plan->session_bytes) >> 20,
             (unsigned long long)plan->missing_bytes >> 20,
@@ -151,8 +151,8 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
     unsigned long long available_mib = plan->available_bytes >> 20;
     if (plan->missing_bytes == 0)
         return status_fail(error, AVO_ERROR_MEMORY,
-                           "a context of %u tokens takes %llu MiB, %llu MiB are available (%s); "
-                           "ask for a shorter context or fewer rows",
+                           "a context of %u tokens needs %llu MiB, %llu MiB are available (%s); "
+                           "use a shorter context or fewer rows",
                            plan->context_max, context_mib, available_mib, plan->limit);
     return status_fail(error, AVO_ERROR_MEMORY,
                        "a context of %u tokens takes %llu MiB and weights repacked at load %llu "

@@ -39,7 +39,7 @@ static avo_status check_arrays(const avo_request *request, const avo_sampling *s
                   {"bias", sampling->bias, sampling->bias_count}};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
         if (arrays[i].items == NULL && arrays[i].count > 0)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %zu are counted, but there are none",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "%s is NULL, but its count is %zu",
                                arrays[i].name, arrays[i].count);
     for (size_t i = 0; i < request->stop_count; i++)
         if (request->stop[i] == NULL)
@@ -54,8 +54,7 @@ static avo_status check_arrays(const avo_request *request, const avo_sampling *s
 avo_status request_check(const avo_request *request, const avo_sampling *sampling,
                          const avo_model *model, bool *has_prompt, avo_error *error) {
     if (request->grammar != NULL && request->open_grammar != NULL)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a request has a grammar or opens one, not both");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "give grammar or open_grammar, not both");
     if (request->grammar != NULL)
         AVO_TRY(grammar_check(request->grammar, model, error));
     AVO_TRY(check_arrays(request, sampling, error));
@@ -66,8 +65,7 @@ avo_status request_check(const avo_request *request, const avo_sampling *samplin
                 (request->text != NULL);
     if (kinds > 1)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a request has tokens, messages or a text as its prompt; this one has "
-                           "more than one of them");
+                           "give one of tokens, messages and text as the prompt");
     *has_prompt = kinds == 1;
     return sampler_check(sampling, model->view.vocabulary, error);
 }
@@ -93,7 +91,7 @@ avo_status request_check_alone(const avo_request *request, avo_error *error) {
                   {"open_grammar", request->open_grammar != NULL, "give it an open grammar"}};
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i].set)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "%s: avo_generate cannot do this; %s",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "%s is not supported by avo_generate; %s",
                                fields[i].name, fields[i].instead);
     return AVO_OK;
 }

@@ -19,11 +19,11 @@ avo_status ring_check(const avo_engine *engine, const avo_session_options *optio
         return AVO_OK;
     if (window > engine->plan.context_max)
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "ring_window: %u is more than the context's %u tokens", window,
+                           "ring_window is %u, must be at most the context (%u tokens)", window,
                            engine->plan.context_max);
     if (options->ring_keep >= window || window - options->ring_keep < 2)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "ring_keep: %u of a window of %u leave less than two tokens to turn",
+                           "ring_keep is %u of a window of %u, must leave at least two tokens",
                            options->ring_keep, window);
     return AVO_OK;
 }

@@ -64,10 +64,9 @@ static avo_status read_row(avo_batch *batch, const logit_top *found, size_t row,
                            float *logprob, avo_logprob *tops) {
     if (!(found->log_sum <= DBL_MAX) || found->count == 0 || found->count < top ||
         !(found->logit[0] >= -FLT_MAX))
-        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
-                           "logits behind row %zu are no numbers: the weights or the computation "
-                           "are broken",
-                           row);
+        return status_fail(
+            &batch->error, AVO_ERROR_ARGUMENT,
+            "the logits of row %zu are NaN or Inf; the weights or the computation are broken", row);
     double base = (double)found->logit[0];
     *logprob = (float)((double)found->target - base - found->log_sum);
     for (uint32_t i = 0; i < top; i++)
@@ -81,9 +80,10 @@ static avo_status check_score(avo_batch *batch, size_t first, size_t count, uint
     uint32_t vocabulary = batch->engine->view.vocabulary;
     uint32_t most = vocabulary < AVO_TOP_LOGPROBS_MAX ? vocabulary : AVO_TOP_LOGPROBS_MAX;
     if (top > most || (top > 0 && tops == NULL))
-        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
-                           "%u alternatives of rows %zu to %zu: at most %u, and room for them", top,
-                           first, first + count, most);
+        return status_fail(
+            &batch->error, AVO_ERROR_ARGUMENT,
+            "%u alternatives for rows %zu to %zu; must be at most %u, with an array for them", top,
+            first, first + count, most);
     return AVO_OK;
 }
 
@@ -93,7 +93,7 @@ avo_status avo_batch_score(avo_batch *batch, const avo_session *session, size_t 
     uint32_t row;
     if (!find_rows(batch, session, first, count, &row))
         return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
-                           "the step just done has no rows %zu to %zu of the session", first,
+                           "the last step did not compute rows %zu to %zu of the session", first,
                            first + count);
     AVO_TRY(check_score(batch, first, count, top, tops));
     AVO_TRY(batch_check_tokens(batch, next, count));

@@ -31,15 +31,15 @@ engine_limits engine_limits_of(const avo_engine *engine) {
 avo_status engine_lead(avo_engine *engine, avo_error *error) {
     AVO_TRY(engine_check_free(engine, error));
     if (engine->sessions > 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%u sessions of the engine are open: close them before a scheduler "
-                           "leads it",
-                           engine->sessions);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%u sessions of the engine are open; close them before opening a scheduler",
+            engine->sessions);
     if (engine->batches > 0)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%u batches of the engine are open: close them before a scheduler leads "
-                           "it",
-                           engine->batches);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%u batches of the engine are open; close them before opening a scheduler",
+            engine->batches);
     engine->led = true;
     return AVO_OK;
 }

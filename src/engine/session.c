@@ -58,8 +58,8 @@ static avo_status session_take(avo_engine *engine, avo_session **out, avo_error 
     avo_session *session = engine->session_closed;
     if (session == NULL)
         return status_fail(error, AVO_ERROR_FULL,
-                           "%u sessions are open, the engine has room for %u: close one, or open "
-                           "the engine with more sessions_max",
+                           "%u sessions are open, the engine allows %u; close one, or open the "
+                           "engine with a larger sessions_max",
                            engine->sessions, engine->plan.sessions_max);
     engine->session_closed = session->next_closed;
     avo_session fresh = {
@@ -110,8 +110,7 @@ static prefix_root session_root(const avo_session *session, const char *salt) {
 avo_status engine_check_free(const avo_engine *engine, avo_error *error) {
     if (!engine->led)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "a scheduler has the engine to itself: close it first");
+    return status_fail(error, AVO_ERROR_ARGUMENT, "a scheduler uses the engine; close it first");
 }
 
 avo_status avo_session_open(avo_engine *engine, const avo_session_options *options,
@@ -184,7 +183,7 @@ avo_status session_check_idle(const avo_session *session, avo_error *error) {
     if (session->batch == NULL)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "the session waits in a batch: compute or clear that first");
+                       "the session is in a batch; compute or clear the batch first");
 }
 
 avo_status session_check_empty(const avo_session *session, avo_error *error) {
@@ -198,8 +197,9 @@ avo_status session_check_empty(const avo_session *session, avo_error *error) {
 avo_status avo_session_truncate(avo_session *session, uint32_t length, avo_error *error) {
     AVO_TRY(session_check_idle(session, error));
     if (length > session->count)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "length: %u is more than the session's %u",
-                           length, session->count);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "length is %u, must be at most the session's %u", length,
+                           session->count);
     session->count = length;
     if (length == 0)
         session->forgotten = 0; /* it begins anew */

@@ -116,7 +116,7 @@ avo_status avo_session_save(const avo_session *session, const char *path, avo_er
     size_t bytes = (size_t)s.header.page_bytes;
     uint8_t *page = allocator_take(allocator, bytes);
     if (page == NULL)
-        return status_no_memory(error, "a page to be saved", bytes);
+        return status_no_memory(error, "a page to save", bytes);
     avo_status status = file_writer_open(&s.writer, path, error);
     if (status == AVO_OK) {
         status = append_all(&s, page);
@@ -132,15 +132,15 @@ avo_status avo_session_save(const avo_session *session, const char *path, avo_er
 static avo_status check_form(const session_header *header, size_t bytes, const char *path,
                              avo_error *error) {
     if (memcmp(header->magic, SESSION_FILE_MAGIC, sizeof(header->magic)) != 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: no session file", path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: not a session file", path);
     if (header->version != SESSION_FILE_VERSION)
         return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "%s: version %u of session files, this library has %d", path,
-                           header->version, SESSION_FILE_VERSION);
+                           "%s: session file version is %u, must be %d", path, header->version,
+                           SESSION_FILE_VERSION);
     if (header->header_bytes != sizeof(*header) || header->header_sum != header_sum(header))
         return status_fail(error, AVO_ERROR_FORMAT, "%s: the header is damaged", path);
     if (header->file_bytes != bytes)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes of %llu", path, bytes,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: truncated: %zu of %llu bytes", path, bytes,
                            (unsigned long long)header->file_bytes);
     return AVO_OK;
 }
@@ -149,26 +149,28 @@ static avo_status check_form(const session_header *header, size_t bytes, const c
 static avo_status check_origin(const session_header *header, const session_header *own,
                                const char *path, avo_error *error) {
     if (header->model_digest != own->model_digest)
-        return status_fail(
-            error, AVO_ERROR_ARGUMENT, "%s: made with another model (%016llx, this one is %016llx)",
-            path, (unsigned long long)header->model_digest, (unsigned long long)own->model_digest);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%s: saved with another model (%016llx, this one is %016llx)", path,
+                           (unsigned long long)header->model_digest,
+                           (unsigned long long)own->model_digest);
     if (memcmp(header->kv_type, own->kv_type, sizeof(own->kv_type)) != 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: K and V are stored as %.8s, this engine has %s", path,
-                           header->kv_type, own->kv_type);
+                           "%s: K and V have type %.8s, this engine uses %s", path, header->kv_type,
+                           own->kv_type);
     if (memcmp(header->arithmetic, own->arithmetic, sizeof(own->arithmetic)) != 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: computed with the arithmetic \"%.8s\", this engine has \"%s\"",
-                           path, header->arithmetic, own->arithmetic);
+                           "%s: computed with arithmetic \"%.8s\", this engine uses \"%s\"", path,
+                           header->arithmetic, own->arithmetic);
     if (header->rope_context != own->rope_context)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: made with rope_context %u, this engine has %u", path,
+                           "%s: saved with rope_context %u, this engine has %u", path,
                            header->rope_context, own->rope_context);
     if (header->page_tokens != own->page_tokens || header->page_bytes != own->page_bytes)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: pages of %u tokens and %llu bytes, this engine's have %u and %llu",
-                           path, header->page_tokens, (unsigned long long)header->page_bytes,
-                           own->page_tokens, (unsigned long long)own->page_bytes);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "%s: KV pages have %u tokens and %llu bytes, this engine's have %u and %llu", path,
+            header->page_tokens, (unsigned long long)header->page_bytes, own->page_tokens,
+            (unsigned long long)own->page_bytes);
     return AVO_OK;
 }
 
@@ -177,10 +179,10 @@ static avo_status check_counts(const avo_session *session, const session_header 
     uint32_t most =
         session->ring_window > 0 ? session->ring_window : session->engine->plan.context_max;
     if (header->computed > header->tokens)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %u of %u tokens are computed", path,
-                           header->computed, header->tokens);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: damaged: %u of %u tokens are computed",
+                           path, header->computed, header->tokens);
     if (header->tokens > most)
-        return status_fail(error, AVO_ERROR_CONTEXT, "%s: %u tokens, this session has room for %u",
+        return status_fail(error, AVO_ERROR_CONTEXT, "%s: has %u tokens, this session can hold %u",
                            path, header->tokens, most);
     return AVO_OK;
 }
@@ -189,19 +191,19 @@ static avo_status check_adapters(const avo_session *session, const session_heade
                                  const uint8_t *data, const char *path, avo_error *error) {
     if (header->adapters != session->adapter_count)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "%s: made with %u adapters, this session has %u", path, header->adapters,
-                           session->adapter_count);
+                           "%s: saved with %u adapters, this session has %u", path,
+                           header->adapters, session->adapter_count);
     for (uint32_t i = 0; i < header->adapters; i++) {
         session_file_adapter wanted;
         session_file_adapter own = adapter_of(session, i);
         memcpy(&wanted, data + i * sizeof(wanted), sizeof(wanted));
         if (memcmp(wanted.digest, own.digest, sizeof(own.digest)) != 0)
             return status_fail(
-                error, AVO_ERROR_ARGUMENT, "%s: made with another adapter (%016llx…) than %s", path,
-                (unsigned long long)wanted.digest[1], session->adapters[i].adapter->path);
+                error, AVO_ERROR_ARGUMENT, "%s: saved with another adapter (%016llx…) than %s",
+                path, (unsigned long long)wanted.digest[1], session->adapters[i].adapter->path);
         if (memcmp(&wanted.weight, &own.weight, sizeof(own.weight)) != 0)
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "%s: made with weight %g of adapter %s, this session has %g", path,
+                               "%s: saved with weight %g of adapter %s, this session has %g", path,
                                (double)wanted.weight, session->adapters[i].adapter->path,
                                (double)own.weight);
     }
@@ -215,8 +217,8 @@ static avo_status check_tokens(const avo_session *session, const session_header 
         uint32_t token;
         memcpy(&token, data + i * sizeof(token), sizeof(token));
         if (token >= vocabulary)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s: token %u: id %d is not in 0…%u", path,
-                               i, (int32_t)token, vocabulary - 1);
+            return status_fail(error, AVO_ERROR_FORMAT, "%s: token %u: id is %d, must be 0 to %u",
+                               path, i, (int32_t)token, vocabulary - 1);
     }
     return AVO_OK;
 }
@@ -251,8 +253,8 @@ avo_status session_file_load(avo_session *session, bytes_view bytes, const char 
     AVO_TRY(session_check_empty(session, error));
     session_header header, own;
     if (bytes.size < sizeof(header))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes are no session file", path,
-                           bytes.size);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: %zu bytes is too short for a session file",
+                           path, bytes.size);
     memcpy(&header, bytes.data, sizeof(header));
     AVO_TRY(check_form(&header, bytes.size, path, error));
     describe(session, &own);
@@ -261,10 +263,11 @@ avo_status session_file_load(avo_session *session, bytes_view bytes, const char 
     file_parts parts;
     if (!measure_parts(&header, &parts) || parts.end != bytes.size)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: %zu bytes are not what %u tokens and %u adapters take", path,
-                           bytes.size, header.tokens, header.adapters);
+                           "%s: %zu bytes do not match %u tokens and %u adapters", path, bytes.size,
+                           header.tokens, header.adapters);
     if (header.body_sum != hash_bytes(bytes.data + sizeof(header), bytes.size - sizeof(header)))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s: damaged, its sum does not agree", path);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s: checksum mismatch; the file is damaged",
+                           path);
     AVO_TRY(check_adapters(session, &header, bytes.data + parts.adapters, path, error));
     AVO_TRY(check_tokens(session, &header, bytes.data + parts.tokens, path, error));
     return take(session, &header, &parts, bytes.data, path, error);

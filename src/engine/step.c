@@ -6,9 +6,11 @@
 static avo_status step_check(avo_batch *batch) {
     avo_error *error = &batch->error;
     if (batch->computed)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "the batch was computed: clear it first");
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the batch has been computed; clear it first");
     if (batch->session_closed)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a session of the batch was closed");
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "a session of the batch was closed; clear the batch first");
     if (batch->rows == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT, "the batch is empty");
     return AVO_OK;

@@ -12,28 +12,27 @@ static avo_status check_cost(const sched_cost *cost, avo_error *error) {
                 cost->scored_row >= 0;
     for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
         good = good && cost->step[i] >= 0;
-    return good ? AVO_OK
-                : status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or no number");
+    return good ? AVO_OK : status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or NaN");
 }
 
 static avo_status check_options(const sched_options *options, avo_error *error) {
     if (options->running_max == 0 || options->running_max > SCHED_RUNNING_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "running_max is %u: 1 to %u",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "running_max is %u, must be 1 to %u",
                            options->running_max, SCHED_RUNNING_MAX);
     if (options->rows_max < options->running_max)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "rows_max is %u: each of %u running sequences needs a row",
-                           options->rows_max, options->running_max);
+                           "rows_max is %u, must be at least running_max (%u)", options->rows_max,
+                           options->running_max);
     if (options->logits_max > 0 && options->logits_max < options->running_max)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "logits_max is %u: each of %u running sequences needs a row",
+                           "logits_max is %u, must be at least running_max (%u)",
                            options->logits_max, options->running_max);
     if (options->waiting_max == 0 || options->waiting_max > SCHED_REQUESTS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max is %u: 1 to %u",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max is %u, must be 1 to %u",
                            options->waiting_max, SCHED_REQUESTS_MAX);
     if (options->pages == 0 || options->context_max == 0 || options->chunk_min == 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "pages, context_max and chunk_min are %u, %u and %u: at least 1",
+                           "pages, context_max and chunk_min are %u, %u and %u, must be at least 1",
                            options->pages, options->context_max, options->chunk_min);
     if (options->ageing_ns > AGEING_MAX_NS)
         return status_fail(error, AVO_ERROR_ARGUMENT, "ageing_ns is too large");
@@ -142,37 +141,44 @@ static avo_status check_request(const sched *sched, const sched_request *given, 
     uint64_t tokens = (uint64_t)given->prompt_tokens + given->new_tokens_max;
     uint32_t page = sched->memory.page_tokens;
     if (given->prompt_tokens == 0 || (given->new_tokens_max == 0) != given->no_answer)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "a request has %u tokens and wants %u",
-                           given->prompt_tokens, given->new_tokens_max);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "the prompt has %u tokens and the answer up to %u, both must be at least 1",
+            given->prompt_tokens, given->new_tokens_max);
     if (given->priority >= SCHED_PRIORITIES)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "priority is %u: 0 to %u", given->priority,
-                           SCHED_PRIORITIES - 1);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "priority is %u, must be 0 to %u",
+                           given->priority, SCHED_PRIORITIES - 1);
     if (!(given->weight >= SCHED_WEIGHT_MIN) || !(given->weight <= SCHED_WEIGHT_MAX))
-        return status_fail(error, AVO_ERROR_ARGUMENT, "weight is %g: %g to %g",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "weight is %g, must be %g to %g",
                            (double)given->weight, (double)SCHED_WEIGHT_MIN,
                            (double)SCHED_WEIGHT_MAX);
     if (given->reusable_tokens >= given->prompt_tokens)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%u of %u tokens of a prompt are reusable",
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "%u of %u prompt tokens are reusable, must be fewer",
                            given->reusable_tokens, given->prompt_tokens);
     if (given->arrival_ns > UINT64_MAX / 2)
         return status_fail(error, AVO_ERROR_ARGUMENT, "arrival_ns is too large");
     if (keys_find(&sched->ids, given->id, 0) != KEYS_NONE)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "request %llu is here already",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "request %llu already exists",
                            (unsigned long long)given->id);
     if (tokens > options->context_max)
-        return status_fail(error, AVO_ERROR_CONTEXT, "%u tokens and %u more: the context holds %u",
+        return status_fail(error, AVO_ERROR_CONTEXT,
+                           "%u prompt tokens and up to %u new ones do not fit the context of %u",
                            given->prompt_tokens, given->new_tokens_max, options->context_max);
     if ((tokens + page - 1) / page > options->pages)
         return status_fail(error, AVO_ERROR_CONTEXT,
-                           "%u tokens and %u more: the KV pool holds %llu", given->prompt_tokens,
-                           given->new_tokens_max, (unsigned long long)options->pages * page);
-    if (tokens > options->waiting_tokens_max)
-        return status_fail(error, AVO_ERROR_LIMIT, "%u tokens and %u more: %llu may wait",
+                           "%u prompt tokens and up to %u new ones do not fit the KV pool of %llu",
                            given->prompt_tokens, given->new_tokens_max,
-                           (unsigned long long)options->waiting_tokens_max);
+                           (unsigned long long)options->pages * page);
+    if (tokens > options->waiting_tokens_max)
+        return status_fail(
+            error, AVO_ERROR_LIMIT,
+            "%u prompt tokens and up to %u new ones exceed the %llu tokens that may wait",
+            given->prompt_tokens, given->new_tokens_max,
+            (unsigned long long)options->waiting_tokens_max);
     if (options->adapters_max > 0 && given->adapters > options->adapters_max)
-        return status_fail(error, AVO_ERROR_LIMIT, "%u adapters: a step takes %u", given->adapters,
-                           options->adapters_max);
+        return status_fail(error, AVO_ERROR_LIMIT, "%u adapters, a step can have at most %u",
+                           given->adapters, options->adapters_max);
     return AVO_OK;
 }
 
@@ -190,9 +196,9 @@ static avo_status check_deadline(sched *sched, const sched_request *given, avo_e
         (needed <= (double)(deadline - sched->now_ns) || !deadline_believed(sched)))
         return AVO_OK;
     sched->refused_lately += deadline > sched->now_ns;
-    return status_fail(error, AVO_ERROR_DEADLINE,
-                       "the first token would take %.3f s, and there are %.3f s", needed * 1e-9,
-                       deadline > sched->now_ns ? (double)(deadline - sched->now_ns) * 1e-9 : 0.0);
+    return status_fail(
+        error, AVO_ERROR_DEADLINE, "the first token would take %.3f s, the deadline is in %.3f s",
+        needed * 1e-9, deadline > sched->now_ns ? (double)(deadline - sched->now_ns) * 1e-9 : 0.0);
 }
 
 avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_ns,
@@ -210,10 +216,11 @@ avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_n
     if (pair == NONE) {
         if (retry_ns != NULL)
             *retry_ns = deadline_retry_ns(sched, given);
-        return status_fail(error, AVO_ERROR_FULL,
-                           "%u requests with %llu tokens wait: %u and %llu are the most",
-                           sched->counts.waiting, (unsigned long long)sched->counts.waiting_tokens,
-                           options->waiting_max, (unsigned long long)options->waiting_tokens_max);
+        return status_fail(
+            error, AVO_ERROR_FULL,
+            "the queue is full: %u requests with %llu tokens wait, at most %u and %llu may",
+            sched->counts.waiting, (unsigned long long)sched->counts.waiting_tokens,
+            options->waiting_max, (unsigned long long)options->waiting_tokens_max);
     }
     AVO_TRY(check_deadline(sched, given, error));
     uint32_t index = sched->request_free;

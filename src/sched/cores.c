@@ -40,21 +40,19 @@ avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t 
         if (most > 0)
             return status_fail(
                 error, AVO_ERROR_ARGUMENT,
-                "prefill_threads: %u, but prompts have no threads of their own where "
-                "cores are mixed",
+                "prefill_threads is %u, but with cores \"mixed\" there are no prefill threads",
                 most);
         return AVO_OK;
     }
     if (threads < 2)
-        return status_fail(
-            error, AVO_ERROR_ARGUMENT,
-            "cores: \"%s\" needs two threads at least, one that decodes and one that "
-            "prefills; there is %u",
-            cores_mode_name(mode), threads);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "cores \"%s\" needs at least two threads, one for decode and one for "
+                           "prefill; there is %u",
+                           cores_mode_name(mode), threads);
     if (most >= threads)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "prefill_threads: %u of %u; one at least must be left for decoding",
-                           most, threads);
+                           "prefill_threads is %u of %u, must leave at least one for decode", most,
+                           threads);
     cores->most = most > 0 ? most : mode == CORES_STATIC ? threads / 2 : threads - 1;
     cores->prompts = mode == CORES_STATIC ? cores->most : (threads + 1) / 2;
     cores->prompts = cores->prompts < cores->most ? cores->prompts : cores->most;

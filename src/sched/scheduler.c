@@ -177,27 +177,27 @@ static avo_status plan_options(avo_scheduler *s, const avo_scheduler_options *gi
     }
     if (options->running_max > engine->sessions_max || options->running_max > engine->logits_max ||
         options->running_max > engine->rows_max || options->running_max > SCHED_RUNNING_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "running_max: %u requests together; the engine has %u sessions, %u rows "
-                           "and logits for %u of them",
-                           options->running_max, engine->sessions_max, engine->rows_max,
-                           engine->logits_max);
+        return status_fail(
+            error, AVO_ERROR_ARGUMENT,
+            "running_max is %u, but the engine has %u sessions, %u rows and logits for %u",
+            options->running_max, engine->sessions_max, engine->rows_max, engine->logits_max);
     if (options->waiting_max == 0)
         options->waiting_max = SCHEDULER_WAITING_DEFAULT;
     if (options->waiting_max > SCHED_REQUESTS_MAX / 2)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max: %u; at most %d",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "waiting_max is %u, must be at most %d",
                            options->waiting_max, SCHED_REQUESTS_MAX / 2);
     if (options->waiting_tokens_max == 0)
         options->waiting_tokens_max = 16 * pool;
     if (!(options->token_seconds <= 1e6) || !(options->ageing_seconds >= 0.0) ||
         !(options->ageing_seconds <= 1e6))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "token_seconds %g, ageing_seconds %g: not usable",
+                           "token_seconds is %g and ageing_seconds %g; must be at most 1e6, and "
+                           "ageing_seconds at least 0",
                            options->token_seconds, options->ageing_seconds);
     if (options->tokenizer_threads == 0)
         options->tokenizer_threads = SCHEDULER_TOKENIZERS;
     if (options->tokenizer_threads > SCHEDULER_TOKENIZERS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "tokenizer_threads: %u; at most %u",
+        return status_fail(error, AVO_ERROR_ARGUMENT, "tokenizer_threads is %u, must be at most %u",
                            options->tokenizer_threads, SCHEDULER_TOKENIZERS_MAX);
     /* Those that wait, those that run, and as many whose last events are on their way. */
     s->live_max = options->waiting_max + 2 * options->running_max;
@@ -230,7 +230,7 @@ static avo_status plan_cores(avo_scheduler *s, avo_error *error) {
     cores_mode mode;
     if (!cores_mode_named(options->cores, &mode))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "cores: \"%.40s\" is none of mixed, static, adaptive", options->cores);
+                           "cores is \"%.40s\", must be mixed, static or adaptive", options->cores);
     AVO_TRY(cores_open(&s->cores, mode, engine->threads, options->prefill_threads, target_ns(s),
                        error));
     if (mode == CORES_MIXED)
@@ -238,19 +238,19 @@ static avo_status plan_cores(avo_scheduler *s, avo_error *error) {
     if (engine->streams < 2) {
         s->cores.mode = CORES_MIXED;
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "cores: \"%s\" computes two steps at a time, and the engine was opened "
-                           "for one: ask for two (avo_engine_options.streams)",
+                           "cores \"%s\" computes two steps at a time, but the engine has one "
+                           "stream; open it with two (avo_engine_options.streams)",
                            options->cores);
     }
     if (engine->log == NULL)
         return AVO_OK;
     char line[160];
     if (mode == CORES_STATIC)
-        snprintf(line, sizeof(line), "cores: static, %u of %u threads compute prompts, %u decode",
+        snprintf(line, sizeof(line), "cores: static, %u of %u threads prefill, %u decode",
                  s->cores.most, engine->threads, engine->threads - s->cores.most);
     else
         snprintf(line, sizeof(line),
-                 "cores: adaptive, up to %u of %u threads compute prompts beside decoding",
+                 "cores: adaptive, up to %u of %u threads prefill in parallel with decode",
                  s->cores.most, engine->threads);
     engine->log(engine->log_context, line);
     return AVO_OK;

@@ -100,7 +100,7 @@ static avo_status take_grammar(request *request, avo_error *error) {
         return AVO_OK;
     AVO_TRY(given->open_grammar(given->open_grammar_context, &given->grammar, error));
     if (given->grammar == NULL) /* an answer that shall be bound is never free */
-        return status_fail(error, AVO_ERROR_ARGUMENT, "open_grammar gave no grammar");
+        return status_fail(error, AVO_ERROR_ARGUMENT, "open_grammar returned no grammar");
     return grammar_check(given->grammar, request->scheduler->engine_limits.model, error);
 }
 

@@ -32,7 +32,7 @@ avo_status request_allocate_scores(request *request, avo_error *error) {
     if ((request->given.prompt_logprobs && request->prompt_logprobs == NULL) ||
         (tops && request->prompt_tops == NULL) || (means && request->pooled == NULL) ||
         (pools && request->embedding == NULL))
-        return status_no_memory(error, "what is wanted of a prompt", count * sizeof(float));
+        return status_no_memory(error, "scores and embeddings of a prompt", count * sizeof(float));
     if (request->prompt_logprobs != NULL)
         request->prompt_logprobs[0] = NAN; /* nothing stands before it */
     return AVO_OK;

@@ -36,18 +36,19 @@ static avo_status check_bytes(const avo_scheduler *s, const avo_request *request
                take_bytes(request->messages[i].content, &left);
     if (fits)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_CONTEXT,
-                       "the prompt has more than %zu bytes, which no context of %u tokens can hold",
-                       s->text_max, s->context);
+    return status_fail(
+        error, AVO_ERROR_CONTEXT,
+        "the prompt has more than %zu bytes, which does not fit a context of %u tokens",
+        s->text_max, s->context);
 }
 
 avo_status request_check_length(const avo_scheduler *s, size_t count, bool no_answer,
                                 avo_error *error) {
     if (count < s->context || (no_answer && count == s->context))
         return AVO_OK;
-    return status_fail(
-        error, AVO_ERROR_CONTEXT, "the prompt needs %zu tokens%s, the context has %u",
-        no_answer ? count : count + 1, no_answer ? "" : " with one for the answer", s->context);
+    return status_fail(error, AVO_ERROR_CONTEXT, "the prompt needs %zu tokens%s, the context is %u",
+                       no_answer ? count : count + 1,
+                       no_answer ? "" : " including one for the answer", s->context);
 }
 
 static avo_status check_prompt(const avo_scheduler *s, const avo_request *request,
@@ -56,7 +57,7 @@ static avo_status check_prompt(const avo_scheduler *s, const avo_request *reques
         AVO_TRY(request_check_length(s, request->token_count, request->no_answer, error));
     for (size_t i = 0; i < request->token_count; i++)
         if (request->tokens[i] < 0 || (uint32_t)request->tokens[i] >= s->engine_limits.vocabulary)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id %d is not in 0…%u", i,
+            return status_fail(error, AVO_ERROR_ARGUMENT, "token %zu: id is %d, must be 0 to %u", i,
                                request->tokens[i], s->engine_limits.vocabulary - 1);
     return check_bytes(s, request, error);
 }
@@ -65,45 +66,41 @@ static avo_status check_adapters(const avo_scheduler *s, const avo_request *requ
                                  avo_error *error) {
     size_t count = request->adapter_count + request->named_adapter_count;
     if (request->adapter_count > AVO_ADAPTERS_MAX || count > AVO_ADAPTERS_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "%zu adapters; a request has %d at most", count,
-                           AVO_ADAPTERS_MAX);
+        return status_fail(error, AVO_ERROR_LIMIT, "%zu adapters, a request can have at most %d",
+                           count, AVO_ADAPTERS_MAX);
     if (request->named_adapter_count > 0 && s->options.registry == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "adapters by name need a registry; the scheduler has none");
+                           "adapters by name need a registry, the scheduler has none");
     for (size_t i = 0; i < request->adapter_count; i++)
         if (request->adapters[i].adapter == NULL || !isfinite(request->adapters[i].weight))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "adapter %zu is missing or its weight is "
-                               "no number",
-                               i + 1);
+                               "adapter %zu is NULL or its weight is not finite", i + 1);
     for (size_t i = 0; i < request->named_adapter_count; i++)
         if (request->named_adapters[i].name == NULL || !isfinite(request->named_adapters[i].weight))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "adapter %zu lacks its name or its "
-                               "weight is no number",
-                               i + 1);
+                               "adapter %zu lacks a name or its weight is not finite", i + 1);
     return AVO_OK;
 }
 
 static avo_status check_seconds(const char *name, double seconds, avo_error *error) {
     if (seconds >= 0.0 && seconds <= SCHEDULER_SECONDS_MAX)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT, "%s: %g seconds; 0 (none) to %g", name, seconds,
-                       SCHEDULER_SECONDS_MAX);
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g seconds, must be 0 (none) to %g", name,
+                       seconds, SCHEDULER_SECONDS_MAX);
 }
 
 static avo_status check_service(const avo_request *request, avo_error *error) {
     if (request->priority >= SCHED_PRIORITIES)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "priority %u; 0 to %d", request->priority,
-                           SCHED_PRIORITIES - 1);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "priority is %u, must be 0 to %d",
+                           request->priority, SCHED_PRIORITIES - 1);
     float weight = request->tenant_weight;
     if (weight != 0.0f && !(weight >= SCHED_WEIGHT_MIN && weight <= SCHED_WEIGHT_MAX))
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "tenant_weight %g; 0 (as everybody has) or %g to %g", (double)weight,
+                           "tenant_weight is %g, must be 0 (default) or %g to %g", (double)weight,
                            (double)SCHED_WEIGHT_MIN, (double)SCHED_WEIGHT_MAX);
     if (request->tenant != NULL &&
         strnlen(request->tenant, SCHEDULER_TENANT_BYTES_MAX + 1) > SCHEDULER_TENANT_BYTES_MAX)
-        return status_fail(error, AVO_ERROR_LIMIT, "the tenant's name has more than %u bytes",
+        return status_fail(error, AVO_ERROR_LIMIT, "the tenant name has more than %u bytes",
                            SCHEDULER_TENANT_BYTES_MAX);
     AVO_TRY(check_seconds("first_token_deadline", request->first_token_deadline, error));
     return check_seconds("deadline", request->deadline, error);
@@ -112,11 +109,10 @@ static avo_status check_service(const avo_request *request, avo_error *error) {
 static avo_status check_scoring(const avo_request *request, avo_error *error) {
     if (request->pooling != AVO_POOLING_NONE && request->pooling != AVO_POOLING_MEAN &&
         request->pooling != AVO_POOLING_LAST)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "pooling: %d is no way of pooling",
-                           (int)request->pooling);
+        return status_fail(error, AVO_ERROR_ARGUMENT, "unknown pooling %d", (int)request->pooling);
     if (request->pooling != AVO_POOLING_NONE && !request->no_answer)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "pooling gives an embedding of the prompt, and needs no_answer");
+                           "pooling needs no_answer, as it returns an embedding of the prompt");
     return AVO_OK;
 }
 
@@ -126,8 +122,7 @@ static avo_status check(const avo_scheduler *s, const avo_request *request,
     AVO_TRY(request_check(request, sampling, s->engine_limits.model, &has_prompt, error));
     if (!has_prompt)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "a request has tokens, messages or a text as its prompt; this one has "
-                           "none");
+                           "give one of tokens, messages and text as the prompt");
     AVO_TRY(check_prompt(s, request, error));
     AVO_TRY(check_adapters(s, request, error));
     AVO_TRY(check_service(request, error));
@@ -174,7 +169,8 @@ static avo_status take_capacity(avo_scheduler *s, uint64_t charge, bool waits,
     while (waits && !has_capacity(s, charge) && !s->draining && !s->closing)
         pthread_cond_wait(&s->gone_cond, &s->lock);
     if (s->draining || s->closing)
-        return status_fail(error, AVO_ERROR_FULL, "the scheduler takes no more requests");
+        return status_fail(error, AVO_ERROR_FULL,
+                           "the scheduler is shutting down and accepts no requests");
     if (has_capacity(s, charge)) {
         s->live++;
         s->waiting++;
@@ -185,8 +181,8 @@ static avo_status take_capacity(avo_scheduler *s, uint64_t charge, bool waits,
     if (retry_seconds != NULL)
         *retry_seconds = seconds;
     return status_fail(error, AVO_ERROR_FULL,
-                       "%u requests with %llu tokens wait (at most %u and %llu): try again in "
-                       "%.2f s",
+                       "the queue is full: %u requests with %llu tokens wait (at most %u and "
+                       "%llu); try again in %.2f s",
                        s->waiting, (unsigned long long)s->waiting_tokens, options->waiting_max,
                        (unsigned long long)options->waiting_tokens_max, seconds);
 }

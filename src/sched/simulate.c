@@ -462,16 +462,16 @@ avo_status simulate_run(const simulate_options *options, const simulate_item *it
                     .gap_context = gap_context};
     *result = (simulate_result){0};
     if (count == 0 || count > SIMULATE_REQUESTS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "%u requests: 1 to %u", count,
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%u requests, must be 1 to %u", count,
                            SIMULATE_REQUESTS_MAX);
     arena_init(&s.arena, allocator, SIZE_MAX);
     avo_status status = open(&s, allocator, error);
     if (status == AVO_OK) {
         if (!run(&s))
-            status = status_fail(error, AVO_ERROR_LIMIT,
-                                 "the work lasts longer than the clock's %.3g seconds: less of it, "
-                                 "or faster steps",
-                                 (double)SIMULATE_CLOCK_NS_MAX * 1e-9);
+            status = status_fail(
+                error, AVO_ERROR_LIMIT,
+                "the workload lasts longer than %.3g seconds; use less work or faster steps",
+                (double)SIMULATE_CLOCK_NS_MAX * 1e-9);
         result->counts = sched_count(s.sched);
     }
     sched_close(s.sched);

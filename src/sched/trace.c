@@ -83,7 +83,7 @@ static avo_status take_tokens(reader *reader, const char *field, uint32_t *token
     uint64_t value = 0;
     if (!take_letter(reader, ',') || !take_digits(reader, 1, 12, &value) ||
         value > TRACE_TOKENS_MAX)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: %s: a number up to %u is expected",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: %s must be a number up to %u",
                            reader->name, reader->line, field, TRACE_TOKENS_MAX);
     *tokens = (uint32_t)value;
     return AVO_OK;
@@ -93,16 +93,16 @@ static avo_status read_line(reader *reader, uint64_t *time, simulate_item *item,
     uint32_t prompt = 0, answer = 0;
     if (!take_time(reader, time))
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s:%u: TIMESTAMP: a time like 2023-11-16 18:17:03.97 is expected",
+                           "%s:%u: TIMESTAMP must be a time like 2023-11-16 18:17:03.97",
                            reader->name, reader->line);
     AVO_TRY(take_tokens(reader, "ContextTokens", &prompt, error));
     AVO_TRY(take_tokens(reader, "GeneratedTokens", &answer, error));
     if (reader->left.size > 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: something stands behind the last field",
+        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: unexpected text after the last field",
                            reader->name, reader->line);
     if (prompt == 0)
-        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: ContextTokens is 0", reader->name,
-                           reader->line);
+        return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: ContextTokens is 0, must be at least 1",
+                           reader->name, reader->line);
     *item = (simulate_item){.prompt_tokens = prompt,
                             .new_tokens_max = answer > 0 ? answer : 1,
                             .answer_tokens = UINT32_MAX,
@@ -124,7 +124,7 @@ avo_status trace_parse(text_view text, const char *name, simulate_item *items, u
     uint64_t first = 0, last = 0;
     *count = 0;
     if (!line_next(&reader) || !text_is(reader.left, HEADING))
-        return status_fail(error, AVO_ERROR_FORMAT, "%s:1: the heading %s is expected", name,
+        return status_fail(error, AVO_ERROR_FORMAT, "%s:1: the header line must be %s", name,
                            HEADING);
     while (*count < capacity && line_next(&reader)) {
         uint64_t time = 0;
@@ -133,8 +133,9 @@ avo_status trace_parse(text_view text, const char *name, simulate_item *items, u
         AVO_TRY(read_line(&reader, &time, &items[*count], error));
         first = *count == 0 ? time : first;
         if (time < last)
-            return status_fail(error, AVO_ERROR_FORMAT, "%s:%u: TIMESTAMP: before the line above",
-                               name, reader.line);
+            return status_fail(error, AVO_ERROR_FORMAT,
+                               "%s:%u: TIMESTAMP is before that of the previous line", name,
+                               reader.line);
         last = time;
         items[(*count)++].arrival_ns = time - first + 1;
     }

@@ -225,8 +225,8 @@ static uint32_t length_draw(dice *dice, uint32_t mean, uint32_t most) {
 avo_status simulate_arrival(double time_ns, uint32_t index, simulate_item *item, avo_error *error) {
     if (!(time_ns <= (double)SIMULATE_ARRIVAL_NS_MAX))
         return status_fail(error, AVO_ERROR_LIMIT,
-                           "request %u would come after %.3g seconds, and the clock goes to %.3g: "
-                           "fewer requests, or faster ones",
+                           "request %u would arrive after %.3g seconds, must be within %.3g; use "
+                           "fewer or faster requests",
                            index + 1, time_ns * 1e-9, (double)SIMULATE_ARRIVAL_NS_MAX * 1e-9);
     item->arrival_ns = (uint64_t)time_ns;
     return AVO_OK;

@@ -254,7 +254,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(len(json.loads(done.stdout)["results"]), 4)
         lines = done.stderr.decode().splitlines()
         self.assertEqual(len(lines), 2, lines)
-        self.assertIn("device ref (as asked for; this machine has: ref", lines[0])
+        self.assertIn("device ref (requested; this machine has: ref", lines[0])
         for word in ("1 thread,", "pinned: core", "NUMA interleave", "huge pages off"):
             self.assertIn(word, lines[1])
         for flags in (("--pin", "hard"), ("--numa", "far"), ("--huge-pages", "2M")):

@@ -73,7 +73,7 @@ class Eval(unittest.TestCase):
             done = call("eval", *words, "--file", self.text, "--ctx", "32", "--chunks", "1",
                         "--isa", "ref", *flags)
             self.assertEqual(done.returncode, GOOD, done)
-            self.assertIn(b"device ref (as asked for", done.stderr)
+            self.assertIn(b"device ref (requested", done.stderr)
         self.assertIn("none, core, node", self.refuse("eval", "logits", FIXTURE, "--ids", "1",
                                                       "-o", first, "--pin", "hard",
                                                       status=USAGE))

@@ -210,7 +210,7 @@ class Prompts(unittest.TestCase):
     def test_room_for_ranks(self):
         done = call("run", self.model, "once", "--adapter", f"x={self.one}", "--adapter-rank", "3")
         self.assertEqual(done.returncode, FAILED)
-        self.assertIn(b"ranks sum up to 4, the engine has room for 3", done.stderr)
+        self.assertIn(b"add up to 4, must be at most 3", done.stderr)
         self.alone("once", "--adapter", f"x={self.one}", "--adapter-rank", "4", "-n", "1")
 
     def test_adapters_in_the_plan(self):
@@ -305,7 +305,7 @@ class Prompts(unittest.TestCase):
         (self.folder / "line").write_text('{"prompt":"once"}')
         done = call("run", self.model, "--prompts", self.folder / "line", "--kv-tokens",
                     "1000000000000")
-        self.assertIn(b"kv_tokens: 1000000000000, at most", done.stderr)
+        self.assertIn(b"kv_tokens is 1000000000000, must be at most", done.stderr)
         (self.folder / "empty").write_text("\n\n")
         done = call("run", self.model, "--prompts", self.folder / "empty")
         self.assertIn(b"no prompts in the file", done.stderr)

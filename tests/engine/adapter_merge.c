@@ -325,10 +325,10 @@ static void test_refused(void **state) {
     own.adapters = use;
     own.adapter_count = 2;
     assert_refused(avo_session_open(engine, &own, &session, &error), AVO_ERROR_LIMIT, &error,
-                   "sum up to 400");
+                   "add up to 400");
     own.adapter_count = AVO_ADAPTERS_MAX + 1;
     assert_refused(avo_session_open(engine, &own, &session, &error), AVO_ERROR_LIMIT, &error,
-                   "more than 8");
+                   "must be at most 8");
     own.adapter_count = 2;
     use[1].adapter = first;
     assert_refused(avo_session_open(engine, &own, &session, &error), AVO_ERROR_ARGUMENT, &error,

@@ -143,9 +143,9 @@ static void the_choice_is_logged_once(void **state) {
     if (test_device_is_remote())
         unsetenv("AVO_DEVICE"); /* this is about the choice itself */
     unsetenv("AVO_ISA");
-    open_and_log(model, options, "the fastest that works here; this machine has: ref", "best");
+    open_and_log(model, options, "the fastest available; this machine has: ref", "best");
     setenv("AVO_ISA", "", 1);
-    open_and_log(model, options, "the fastest that works here", "best");
+    open_and_log(model, options, "the fastest available", "best");
     setenv("AVO_ISA", "ref", 1);
     open_and_log(model, options, "ref (chosen by AVO_ISA", "AVO_ISA");
     setenv("AVO_DEVICE", "cpu", 1); /* goes before its older name */
@@ -153,7 +153,7 @@ static void the_choice_is_logged_once(void **state) {
     unsetenv("AVO_DEVICE");
     setenv("AVO_ISA", "nonsense", 1);
     options.device = "ref";
-    open_and_log(model, options, "ref (as asked for", "option");
+    open_and_log(model, options, "ref (requested", "option");
     log_lines lines = {0};
     options = small_options();
     options.log = take_line;
@@ -232,7 +232,7 @@ static void wrong_use_is_refused(void **state) {
     assert_ok(avo_batch_add(batch, session, prompt, 2));
     assert_refused(avo_batch_add(batch, session, prompt, 2), AVO_ERROR_ARGUMENT, error, "already");
     assert_refused(avo_session_truncate(session, 0, &b.error), AVO_ERROR_ARGUMENT, &b.error,
-                   "waits");
+                   "is in a batch");
     assert_null(avo_batch_logits(batch, session, 0));
     assert_ok(avo_step(b.engine, batch));
     assert_refused(avo_step(b.engine, batch), AVO_ERROR_ARGUMENT, error, "clear");

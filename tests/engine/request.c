@@ -230,18 +230,18 @@ static void what_a_scheduler_does_is_refused(void **state) {
     bad[9].no_answer = true;
     bad[10].pooling = AVO_POOLING_LAST;
     bad[11].open_grammar = no_grammar;
-    static const char *const names[12] = {"adapters: ",
-                                          "named_adapters: ",
-                                          "cache_salt: ",
-                                          "tenant: ",
-                                          "tenant_weight: ",
-                                          "priority: ",
-                                          "first_token_deadline: ",
-                                          "deadline: ",
-                                          "prompt_logprobs: ",
-                                          "no_answer: ",
-                                          "pooling: ",
-                                          "open_grammar: "};
+    static const char *const names[12] = {"adapters is not supported",
+                                          "named_adapters is not supported",
+                                          "cache_salt is not supported",
+                                          "tenant is not supported",
+                                          "tenant_weight is not supported",
+                                          "priority is not supported",
+                                          "first_token_deadline is not supported",
+                                          "deadline is not supported",
+                                          "prompt_logprobs is not supported",
+                                          "no_answer is not supported",
+                                          "pooling is not supported",
+                                          "open_grammar is not supported"};
     for (size_t i = 0; i < 12; i++)
         refuse(&s, &bad[i], names[i]);
     stage_close(&s);
@@ -257,14 +257,14 @@ static void slips_are_refused(void **state) {
     const int32_t ids[] = {1, 2};
     avo_message message = {"user", NULL};
     bad.stop_count = 1;
-    refuse(&s, &bad, "stop: ");
+    refuse(&s, &bad, "stop is NULL, but");
     bad.stop = missing;
     bad.stop_count = 2;
     refuse(&s, &bad, "stop string 2 is missing");
     bad = request_for(&h);
     bad.tokens = ids;
     bad.token_count = 2;
-    refuse(&s, &bad, "more than one");
+    refuse(&s, &bad, "give one of tokens, messages");
     bad = request_for(&h);
     bad.text = NULL;
     refuse(&s, &bad, "empty");

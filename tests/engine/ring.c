@@ -313,14 +313,14 @@ static void wrong_rings_are_refused(void **state) {
     avo_session *session;
     options.ring_window = 49;
     assert_refused(avo_session_open(p.engine, &options, &session, &p.error), AVO_ERROR_CONTEXT,
-                   &p.error, "ring_window: 49");
+                   &p.error, "ring_window is 49");
     options.ring_window = 8;
     options.ring_keep = 7;
     assert_refused(avo_session_open(p.engine, &options, &session, &p.error), AVO_ERROR_ARGUMENT,
-                   &p.error, "ring_keep: 7");
+                   &p.error, "ring_keep is 7");
     options.ring_window = 0;
     assert_refused(avo_session_open(p.engine, &options, &session, &p.error), AVO_ERROR_ARGUMENT,
-                   &p.error, "ring_keep: 7");
+                   &p.error, "ring_keep is 7");
     /* Tokens before the turn have no logits any more, and a bad token turns nothing. */
     session = open_ring(&p, 8, 0, NULL);
     float logits[PLACE_VOCABULARY_MAX];
@@ -328,7 +328,7 @@ static void wrong_rings_are_refused(void **state) {
     extend(&p, session, tokens, 7, logits);
     avo_batch_clear(p.batch);
     assert_refused(avo_batch_add_scored(p.batch, session, tokens, 2, 2), AVO_ERROR_ARGUMENT,
-                   avo_batch_error(p.batch), "turns 1 tokens before the end");
+                   avo_batch_error(p.batch), "the ring shifts 1 tokens before");
     tokens[1] = -1;
     assert_refused(avo_batch_add(p.batch, session, tokens, 2), AVO_ERROR_ARGUMENT,
                    avo_batch_error(p.batch), "token 1");

@@ -319,22 +319,28 @@ static void what_is_not_there_is_refused(void **state) {
     assert_ok(avo_batch_open(b.engine, &batch, NULL));
     assert_ok(avo_batch_open(b.engine, &second, NULL));
     assert_ok(avo_batch_add(batch, session, ids, 6));
-    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 0, logprob, NULL), "no rows");
+    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 0, logprob, NULL),
+                   "the last step did not compute");
     assert_null(avo_batch_hidden(batch, session, 0, 1));
     assert_ok(avo_step(b.engine, batch));
-    expect_refused(batch, avo_batch_score(batch, session, 0, 7, ids, 0, logprob, NULL), "no rows");
-    expect_refused(batch, avo_batch_score(batch, session, 6, 1, ids, 0, logprob, NULL), "no rows");
-    expect_refused(batch, avo_batch_score(batch, session, 0, 0, ids, 0, logprob, NULL), "no rows");
+    expect_refused(batch, avo_batch_score(batch, session, 0, 7, ids, 0, logprob, NULL),
+                   "the last step did not compute");
+    expect_refused(batch, avo_batch_score(batch, session, 6, 1, ids, 0, logprob, NULL),
+                   "the last step did not compute");
+    expect_refused(batch, avo_batch_score(batch, session, 0, 0, ids, 0, logprob, NULL),
+                   "the last step did not compute");
     expect_refused(batch, avo_batch_score(batch, session, SIZE_MAX, 2, ids, 0, logprob, NULL),
-                   "no rows");
-    expect_refused(batch, avo_batch_score(batch, other, 0, 1, ids, 0, logprob, NULL), "no rows");
+                   "the last step did not compute");
+    expect_refused(batch, avo_batch_score(batch, other, 0, 1, ids, 0, logprob, NULL),
+                   "the last step did not compute");
     expect_refused(batch, avo_batch_score(batch, session, 0, 3, bad, 0, logprob, NULL), "token 1");
     expect_refused(batch, avo_batch_score(batch, session, 0, 1, large, 0, logprob, NULL),
                    "token 0");
     expect_refused(
         batch, avo_batch_score(batch, session, 0, 1, ids, AVO_TOP_LOGPROBS_MAX + 1, logprob, top),
         "at most 20");
-    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 3, logprob, NULL), "room");
+    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 3, logprob, NULL),
+                   "an array for them");
     assert_null(avo_batch_hidden(batch, session, 3, 4));
     assert_null(avo_batch_hidden(batch, other, 0, 1));
     assert_non_null(avo_batch_logits(batch, session, 0)); /* nothing was scored so far */
@@ -344,7 +350,8 @@ static void what_is_not_there_is_refused(void **state) {
     assert_ok(avo_batch_add(second, other, ids, 2));
     assert_ok(avo_step(b.engine, second));
     assert_null(avo_batch_hidden(batch, session, 0, 1));
-    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 0, logprob, NULL), "no rows");
+    expect_refused(batch, avo_batch_score(batch, session, 0, 1, ids, 0, logprob, NULL),
+                   "the last step did not compute");
     avo_batch_close(second);
     avo_batch_close(batch);
     avo_session_close(other);

@@ -238,15 +238,15 @@ static void lies_are_refused(void **state) {
     image i = read_image(path);
 #define FIELD(name) offsetof(session_header, name)
     const lie lies[] = {
-        {FIELD(version), 2, 4, AVO_ERROR_UNSUPPORTED, "version 2"},
+        {FIELD(version), 2, 4, AVO_ERROR_UNSUPPORTED, "session file version is 2"},
         {FIELD(header_bytes), 255, 4, AVO_ERROR_FORMAT, "header"},
-        {FIELD(file_bytes), i.size + 1, 8, AVO_ERROR_FORMAT, "bytes of"},
+        {FIELD(file_bytes), i.size + 1, 8, AVO_ERROR_FORMAT, "truncated"},
         {FIELD(model_digest), 77, 8, AVO_ERROR_ARGUMENT, "another model"},
-        {FIELD(kv_type), 'x', 1, AVO_ERROR_ARGUMENT, "stored as x16"},
+        {FIELD(kv_type), 'x', 1, AVO_ERROR_ARGUMENT, "K and V have type x16"},
         {FIELD(arithmetic), 'x', 1, AVO_ERROR_ARGUMENT, "arithmetic \"x"},
         {FIELD(rope_context), 9, 4, AVO_ERROR_ARGUMENT, "rope_context 9"},
-        {FIELD(page_tokens), 16, 4, AVO_ERROR_ARGUMENT, "pages of 16 tokens"},
-        {FIELD(page_bytes), UINT64_MAX, 8, AVO_ERROR_ARGUMENT, "pages of 32 tokens"},
+        {FIELD(page_tokens), 16, 4, AVO_ERROR_ARGUMENT, "KV pages have 16 tokens and"},
+        {FIELD(page_bytes), UINT64_MAX, 8, AVO_ERROR_ARGUMENT, "KV pages have 32 tokens and"},
         {FIELD(tokens), UINT32_MAX, 4, AVO_ERROR_CONTEXT, "4294967295 tokens"},
         {FIELD(tokens), 39, 4, AVO_ERROR_FORMAT, "40 of 39"},
         {FIELD(tokens), 80, 4, AVO_ERROR_FORMAT, "80 tokens and 0 adapters"},
@@ -254,8 +254,8 @@ static void lies_are_refused(void **state) {
         {FIELD(computed), 0, 4, AVO_ERROR_FORMAT, "40 tokens"},
         {FIELD(adapters), 1, 4, AVO_ERROR_ARGUMENT, "with 1 adapters"},
         {FIELD(adapters), UINT32_MAX, 4, AVO_ERROR_FORMAT, "4294967295 adapters"},
-        {sizeof(session_header), 1 << 20, 4, AVO_ERROR_FORMAT, "token 0: id 1048576"},
-        {sizeof(session_header) + 4, UINT32_MAX, 4, AVO_ERROR_FORMAT, "token 1: id -1"},
+        {sizeof(session_header), 1 << 20, 4, AVO_ERROR_FORMAT, "token 0: id is 1048576"},
+        {sizeof(session_header) + 4, UINT32_MAX, 4, AVO_ERROR_FORMAT, "token 1: id is -1"},
     };
 #undef FIELD
     uint8_t *kept = malloc(i.size);
@@ -297,7 +297,7 @@ static void other_adapters_are_refused(void **state) {
     assert_ok_error(avo_session_save(session, path, &p.error), &p.error);
     empty = open_session(&p);
     assert_refused(avo_session_restore(empty, path, &p.error), AVO_ERROR_ARGUMENT, &p.error,
-                   "made with 1 adapters, this session has 0");
+                   "saved with 1 adapters, this session has 0");
     avo_session_close(empty);
     use.weight = 0.25f;
     assert_ok(avo_session_open(p.engine, &with, &empty, &p.error));
@@ -342,10 +342,11 @@ static void other_origins_are_refused(void **state) {
         uint32_t context;
         avo_status status;
         const char *part;
-    } cases[] = {{"models/llama3.gguf", "ref", "f16", CONTEXT, AVO_ERROR_ARGUMENT, "another model"},
-                 {"models/llama2.gguf", "ref", "bf16", CONTEXT, AVO_ERROR_ARGUMENT, "as f16"},
-                 {"models/llama2.gguf", "ref", "f16", 39, AVO_ERROR_CONTEXT, "40 tokens"},
-                 {"models/llama2.gguf", NULL, "f16", CONTEXT, AVO_ERROR_ARGUMENT, "arithmetic"}};
+    } cases[] = {
+        {"models/llama3.gguf", "ref", "f16", CONTEXT, AVO_ERROR_ARGUMENT, "another model"},
+        {"models/llama2.gguf", "ref", "bf16", CONTEXT, AVO_ERROR_ARGUMENT, "K and V have type f16"},
+        {"models/llama2.gguf", "ref", "f16", 39, AVO_ERROR_CONTEXT, "40 tokens"},
+        {"models/llama2.gguf", NULL, "f16", CONTEXT, AVO_ERROR_ARGUMENT, "arithmetic"}};
     for (size_t n = 0; n < sizeof(cases) / sizeof(cases[0]); n++) {
         options = options_for(cases[n].isa, cases[n].kv_type);
         options.context_max = cases[n].context;
@@ -381,7 +382,7 @@ static void full_pools_and_missing_files(void **state) {
     int32_t token = 1;
     assert_ok(avo_batch_add(p.batch, session, &token, 1));
     assert_refused(avo_session_save(session, path, &p.error), AVO_ERROR_ARGUMENT, &p.error,
-                   "waits");
+                   "is in a batch");
     avo_batch_clear(p.batch);
     avo_session_close(session);
     avo_session_close(other);

@@ -368,7 +368,7 @@ static void wrong_use_is_refused(void **state) {
     avo_batch_clear(p.batch);
     assert_ok(avo_batch_add(p.batch, session, tokens, 1));
     assert_refused(avo_session_fork(session, &fork, &p.error), AVO_ERROR_ARGUMENT, &p.error,
-                   "waits");
+                   "is in a batch");
     avo_batch_clear(p.batch);
     assert_ok(avo_session_fork(session, &fork, &p.error));
     assert_refused(avo_session_fork(session, &third, &p.error), AVO_ERROR_FULL, &p.error, "2");

@@ -217,7 +217,7 @@ static void the_plan_knows_the_second_stream(void **state) {
     options.threads = 4;
     options.streams = 3;
     assert_refused(avo_engine_plan(model, &options, &two, &error), AVO_ERROR_ARGUMENT, &error,
-                   "streams: 3");
+                   "streams is 3, must be");
 }
 
 static int open_model(void **state) {

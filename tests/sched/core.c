@@ -183,7 +183,7 @@ static void a_deadline_that_cannot_be_met_is_refused_at_once(void **state) {
     sched_request request = world_request(1, 1000, 4); /* 15 steps of 64 rows, one of 40: 189 ms */
     request.first_deadline_ns = 188 * MS;
     assert_refused(world_submit(&world, request, NULL, &error), AVO_ERROR_DEADLINE, &error,
-                   "0.189 s, and there are 0.188 s");
+                   "0.189 s, the deadline is in 0.188 s");
     request.reusable_tokens = 100;
     world_add(&world, request);
     request = world_request(2, 1000, 4);
@@ -473,7 +473,7 @@ static void a_full_queue_says_when_to_come_again(void **state) {
     /* Tokens bind, too, and a request that takes more of them waits longer. */
     world_add(&world, world_request(30, 500, 400));
     assert_refused(world_submit(&world, world_request(31, 50, 100), &retry, &error), AVO_ERROR_FULL,
-                   &error, "1000 are the most");
+                   &error, "and 1000 may");
     uint64_t longer = 0;
     assert_int_equal(world_submit(&world, world_request(31, 500, 400), &longer, &error),
                      AVO_ERROR_FULL);
@@ -547,7 +547,7 @@ static void wrong_requests_are_refused(void **state) {
                    "3 adapters");
     world_add(&world, world_request(1, 1, 1));
     assert_refused(world_submit(&world, world_request(1, 1, 1), NULL, &error), AVO_ERROR_ARGUMENT,
-                   &error, "request 1 is here already");
+                   &error, "request 1 already exists");
     world_drain(&world, 10);
     world_add(&world, world_request(1, 1, 1)); /* it is over: the id is free */
     world_drain(&world, 10);

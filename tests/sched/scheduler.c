@@ -271,7 +271,7 @@ static void a_bad_request_of_a_batch_fails_alone(void **state) {
             same_answer(&e.seen[i], &e.alone[i]);
     assert_int_equal(atomic_load(&e.seen[2].ended), 1);
     assert_int_equal(e.seen[2].error.status, AVO_ERROR_ARGUMENT);
-    assert_non_null(strstr(e.seen[2].error.text, "id 364"));
+    assert_non_null(strstr(e.seen[2].error.text, "id is 364"));
     exam_free(&e);
     world_close(&w);
 }

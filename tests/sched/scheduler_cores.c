@@ -228,15 +228,15 @@ static void nobody_else_uses_the_engine(void **state) {
     avo_session *session = NULL;
     avo_batch *batch = NULL;
     assert_refused(avo_session_open(w.engine, NULL, &session, &w.error), AVO_ERROR_ARGUMENT,
-                   &w.error, "a scheduler has the engine");
+                   &w.error, "a scheduler uses the engine");
     assert_refused(avo_batch_open(w.engine, &batch, &w.error), AVO_ERROR_ARGUMENT, &w.error,
-                   "a scheduler has the engine");
+                   "a scheduler uses the engine");
     double rate = 1.0;
     assert_refused(avo_engine_measure(w.engine, &rate, &w.error), AVO_ERROR_ARGUMENT, &w.error,
-                   "a scheduler has the engine");
-    refuse(&w, w.engine, NULL, 0, "a scheduler has the engine"); /* nor does a second one */
+                   "a scheduler uses the engine");
+    refuse(&w, w.engine, NULL, 0, "a scheduler uses the engine"); /* nor does a second one */
     assert_refused(avo_session_open(w.engine, NULL, &session, &w.error), AVO_ERROR_ARGUMENT,
-                   &w.error, "a scheduler has the engine"); /* and the first one has it still */
+                   &w.error, "a scheduler uses the engine"); /* and the first one has it still */
     avo_scheduler_close(w.scheduler);
     w.scheduler = NULL;
     assert_ok(avo_batch_open(w.engine, &batch, NULL));
@@ -275,15 +275,15 @@ static void what_cannot_be_is_refused(void **state) {
     world w;
     world_options options = WORLD_OPTIONS;
     world_open(&w, &options);
-    refuse(&w, w.alone, "static", 0, "needs two threads");
-    refuse(&w, w.alone, "adaptive", 0, "needs two threads");
+    refuse(&w, w.alone, "static", 0, "at least two threads");
+    refuse(&w, w.alone, "adaptive", 0, "at least two threads");
     avo_scheduler_close(w.scheduler);
     w.scheduler = NULL;
-    refuse(&w, w.engine, "static", 0, "opened for one");
-    refuse(&w, w.engine, "many", 0, "\"many\" is none of");
-    refuse(&w, w.engine, NULL, 1, "prefill_threads: 1");
-    refuse(&w, w.engine, "mixed", 1, "prefill_threads: 1");
-    refuse(&w, w.engine, "static", 2, "prefill_threads: 2 of 2");
+    refuse(&w, w.engine, "static", 0, "the engine has one stream");
+    refuse(&w, w.engine, "many", 0, "cores is \"many\"");
+    refuse(&w, w.engine, NULL, 1, "prefill_threads is 1");
+    refuse(&w, w.engine, "mixed", 1, "prefill_threads is 1");
+    refuse(&w, w.engine, "static", 2, "prefill_threads is 2 of 2");
     world_close(&w);
 }
 

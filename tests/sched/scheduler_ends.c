@@ -97,15 +97,15 @@ static void wrong_requests_are_refused_at_once(void **state) {
     exam e = exam_make(&w, 1, 130);
     avo_request good = request_of(&e.q[0], &seen_it), bad = good;
     bad.token_count = 0;
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "none");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "give one of tokens");
     bad = good;
     bad.text = "both";
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "more than one");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "give one of tokens, messages");
     int32_t many[TINY_CONTEXT] = {5};
     bad = good;
     bad.tokens = many;
     bad.token_count = TINY_CONTEXT;
-    refuse(&w, &bad, AVO_ERROR_CONTEXT, "the context has 192");
+    refuse(&w, &bad, AVO_ERROR_CONTEXT, "the context is 192");
     bad = good;
     avo_sampling sampling = AVO_SAMPLING_INIT;
     sampling.top_p = 7.0f;
@@ -113,7 +113,7 @@ static void wrong_requests_are_refused_at_once(void **state) {
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "top_p");
     bad = good;
     bad.priority = 16;
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "priority 16");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "priority is 16");
     bad = good;
     bad.deadline = -1.0;
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "deadline");
@@ -133,11 +133,11 @@ static void wrong_requests_are_refused_at_once(void **state) {
     bad.adapters = uses;
     refuse(&w, &bad, AVO_ERROR_LIMIT, "9 adapters");
     bad.adapters = NULL;
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "adapters: 9 are counted");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "adapters is NULL, but its count is 9");
     bad = good;
     bad.tokens = NULL;
     bad.text = "a text";
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "tokens: ");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "tokens is NULL, but");
     bad = good;
     bad.size = 3;
     refuse(&w, &bad, AVO_ERROR_ARGUMENT, "avo_request");
@@ -220,7 +220,7 @@ static size_t fill_queue(void) {
     }
     assert_int_equal(info_of(&w).refused, refused);
     avo_request request = request_of(&e.q[0], &e.seen[0]);
-    refuse(&w, &request, AVO_ERROR_FULL, "no more requests");
+    refuse(&w, &request, AVO_ERROR_FULL, "accepts no requests");
     free(in);
     exam_free(&e);
     world_close(&w);

@@ -144,7 +144,7 @@ static void opened_by_tokenizer_threads(void **state) {
         if (i == 3)
             assert_non_null(strstr(e.seen[i].error.text, "nothing"));
         else if (i == 5)
-            assert_non_null(strstr(e.seen[i].error.text, "gave no grammar"));
+            assert_non_null(strstr(e.seen[i].error.text, "open_grammar returned no grammar"));
         else
             same_answer(&e.seen[i], &e.alone[i]);
     }

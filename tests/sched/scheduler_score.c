@@ -290,7 +290,7 @@ static void a_prompt_may_fill_the_context(void **state) {
     request.token_count++;
     assert_int_equal(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                      AVO_ERROR_CONTEXT);
-    assert_non_null(strstr(w.error.text, "193 tokens, the context has 192"));
+    assert_non_null(strstr(w.error.text, "193 tokens, the context is 192"));
     assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     assert_int_equal(s->error.status, AVO_OK);
     assert_int_equal(s->prompt_tokens, TINY_CONTEXT);
@@ -408,7 +408,7 @@ static void wrong_wishes_are_refused(void **state) {
     refuse(&w, &request, "needs no_answer");
     request.no_answer = true;
     request.pooling = (avo_pooling)3;
-    refuse(&w, &request, "pooling: 3");
+    refuse(&w, &request, "unknown pooling 3");
     request.pooling = AVO_POOLING_LAST;
     assert_ok(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error));
     assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));

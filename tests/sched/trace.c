@@ -49,8 +49,8 @@ static void damage_is_refused(void **state) {
     static const struct {
         const char *text, *part;
     } wrong[] = {
-        {"", "t.csv:1: the heading"},
-        {"TIMESTAMP,Context\n", "t.csv:1: the heading"},
+        {"", "t.csv:1: the header line must be"},
+        {"TIMESTAMP,Context\n", "t.csv:1: the header line must be"},
         {HEADING "\n\n2023-11-16 18:17:03,1,1\n", "t.csv:2: TIMESTAMP"},
         {HEADING "\n2023-11-16,1,1\n", "t.csv:2: TIMESTAMP"},
         {HEADING "\n2023-13-16 18:17:03,1,1\n", "t.csv:2: TIMESTAMP"},
@@ -64,7 +64,7 @@ static void damage_is_refused(void **state) {
         {HEADING "\n2023-11-16 18:17:03,16777217,1\n", "t.csv:2: ContextTokens"},
         {HEADING "\n2023-11-16 18:17:03,1\n", "t.csv:2: GeneratedTokens"},
         {HEADING "\n2023-11-16 18:17:03,1,99999999999999999999\n", "t.csv:2: GeneratedTokens"},
-        {HEADING "\n2023-11-16 18:17:03,1,1,1\n", "behind the last field"},
+        {HEADING "\n2023-11-16 18:17:03,1,1,1\n", "after the last field"},
         {HEADING "\n2023-11-16 18:17:03,1,1\n2023-11-16 18:17:02,1,1\n", "t.csv:3: TIMESTAMP"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

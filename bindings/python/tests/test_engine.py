@@ -87,7 +87,7 @@ def test_on_token_ends_and_raises(model, engine):
 
 def test_wrong_arguments(model, engine):
     with engine.session() as session, engine.batch() as batch:
-        with pytest.raises(avocet.ArgumentError, match="not in"):
+        with pytest.raises(avocet.ArgumentError, match="must be 0 to"):
             batch.add(session, [-1])
         with pytest.raises(avocet.ContextError):
             session.generate([5] * 500)

@@ -191,12 +191,12 @@ def test_one_scheduler_an_engine(engine):
         with pytest.raises(ValueError, match="a Scheduler uses"):
             engine.measure()
         handle, options = _abi.Handle(), _abi.SchedulerOptions()
-        with pytest.raises(avocet.ArgumentError, match="a scheduler has the engine"):
+        with pytest.raises(avocet.ArgumentError, match="a scheduler uses the engine"):
             call(library.avo_scheduler_open, engine.handle, ctypes.byref(options),
                  ctypes.byref(handle))
         assert not handle
         rate = ctypes.c_double()
-        with pytest.raises(avocet.ArgumentError, match="a scheduler has the engine"):
+        with pytest.raises(avocet.ArgumentError, match="a scheduler uses the engine"):
             call(library.avo_engine_measure, engine.handle, ctypes.byref(rate))
     engine.session().close()
 

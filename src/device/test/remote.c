@@ -20,7 +20,7 @@ avo_status remote_call(device *device, const char *what, avo_error *error) {
     if (!fails)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_DEVICE,
-                       "device remote: %s failed, as asked for (call %llu)", what,
+                       "device remote: %s failed, as requested (call %llu)", what,
                        (unsigned long long)number);
 }
 
