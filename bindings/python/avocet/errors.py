@@ -10,7 +10,7 @@ class AvocetError(Exception):
 
 
 class FormatError(AvocetError):
-    """A file is damaged or not what it claims to be."""
+    """A file is damaged or has another format."""
 
 
 class UnsupportedError(AvocetError):
@@ -22,7 +22,7 @@ class ArgumentError(AvocetError, ValueError):
 
 
 class LimitError(AvocetError):
-    """A stated maximum was exceeded."""
+    """A limit was exceeded."""
 
 
 class ContextError(AvocetError):
