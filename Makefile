@@ -102,7 +102,7 @@ uninstall: ## what the last install put there (the list stands in build/install_
 	while read -r folder; do rmdir -v "$(DESTDIR)$$folder" 2>/dev/null || true; done # those of our name, once empty
 
 clean: ## remove the build folders
-	rm -rf build build-asan build-tsan build-fuzz build-clang
+	rm -rf build build-asan build-tsan build-fuzz build-smoke build-clang
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile

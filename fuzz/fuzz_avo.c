@@ -12,7 +12,11 @@ static void touch(const model_source *source) {
         const source_tensor *tensor = &source->tensors[i];
         uint32_t rows = tensor->rank == 1 ? 1 : (uint32_t)tensor->shape[0];
         uint32_t k = (uint32_t)(tensor->rank == 1 ? tensor->shape[0] : tensor->shape[1]);
-        weight_view view = {tensor->type, tensor->layout, rows, k, 0, tensor->data};
+        weight_view view = {.type = tensor->type,
+                            .layout = tensor->layout,
+                            .rows = rows,
+                            .k = k,
+                            .data = tensor->data};
         float *row = malloc((size_t)k * sizeof(float));
         if (row == NULL)
             continue;
