@@ -7,10 +7,10 @@
 #include "memory/kv.h"
 #include "support/models.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PROMPT 40
@@ -89,17 +89,15 @@ static void the_same_bits_from_behind_the_wall(void **state) {
     avo_model_close(model);
 }
 
-/* Looks at one byte in a process of its own: what kills it there would kill the engine here. */
-static bool readable(const volatile uint8_t *address) {
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        uint8_t byte = *address;
-        _exit(byte == 255 ? 3 : 0);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3);
+/* Lets the kernel read the byte: it answers with an error where this process would be killed. */
+static bool readable(const void *address) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    ssize_t written = write(ends[1], address, 1);
+    assert_true(written == 1 || errno == EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+    return written == 1;
 }
 
 static void the_host_cannot_read_device_memory(void **state) {
@@ -115,8 +113,8 @@ static void the_host_cannot_read_device_memory(void **state) {
     assert_false(readable(kv_pool_view(engine_kv(engine))->memory.address));
     assert_false(readable(view->layer[0].query.weight.data));
     assert_false(readable(view->embedding.data));
-    assert_false(readable((const uint8_t *)(const void *)view->final_norm.weight));
-    assert_true(readable((const uint8_t *)(const void *)tokens));
+    assert_false(readable(view->final_norm.weight));
+    assert_true(readable(tokens));
     avo_engine_close(engine);
     avo_model_close(model);
 }

@@ -64,6 +64,7 @@ static void pool_four_times_oversubscribed(void **state) {
         options.sessions = 8;
         options.kv_tokens = 2 * TINY_CONTEXT;
         options.scheduler.no_prefix_cache = seed == 31;
+        options.crowded = true;
         same_in(&options, FEWER(60), seed, &info);
         preemptions += info.preemptions;
         if (info.preemptions > 0 && seed == 31)

@@ -255,6 +255,7 @@ static void own_tokens_are_not_reused_ones(void **state) {
         world_options options = WORLD_OPTIONS;
         options.sessions = 8;
         options.kv_tokens = 2 * TINY_CONTEXT;
+        options.crowded = true;
         world_open(&w, &options);
         exam e = exam_make(&w, 30, 600 + seed);
         for (size_t i = 0; i < e.count; i++) /* nobody begins like another */

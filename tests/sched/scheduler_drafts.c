@@ -117,6 +117,7 @@ static void after_preemption(void **state) {
         options.sessions = 8;
         options.kv_tokens = 2 * TINY_CONTEXT;
         options.scheduler.token_seconds = -1.0;
+        options.crowded = true;
         same_with(options, DRAFTS_MIXED, FEWER(60), seed, &info);
         preemptions += info.preemptions;
     }

@@ -64,6 +64,7 @@ static void after_preemption(void **state) {
         world_options options = WORLD_OPTIONS;
         options.sessions = 8;
         options.kv_tokens = 2 * TINY_CONTEXT;
+        options.crowded = true;
         same_in(&options, FEWER(60), seed, &info);
         preemptions += info.preemptions;
     }

@@ -145,6 +145,7 @@ static void same_in(const world_options *options, size_t count, uint64_t seed,
         assert_ok_error(avo_scheduler_submit(w.scheduler, &request, NULL, NULL, &w.error),
                         &w.error);
     }
+    atomic_store(&w.submitted, 1);
     assert_true(avo_scheduler_drain(w.scheduler, PATIENCE));
     for (size_t i = 0; i < count; i++)
         same_as_wished(&e.q[i], wish_of(i), &e.seen[i], &e.alone[i], &truths[i]);
@@ -192,6 +193,7 @@ static void pool_oversubscribed(void **state) {
         options.rows = 40;
         options.kv_tokens = TINY_CONTEXT + 64;
         options.scheduler.no_prefix_cache = seed % 2 == 1;
+        options.crowded = true;
         same_in(&options, FEWER(64), seed, crowding_wish_of, &info);
         preemptions += info.preemptions;
         recomputed += info.recomputed_tokens;

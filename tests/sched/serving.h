@@ -316,6 +316,10 @@ typedef struct world {
     avo_engine *engine; /* of the scheduler */
     avo_scheduler *scheduler;
     avo_error error;
+    /* Where the world is crowded: no second token before all requests of the exam are there. */
+    draft_source crowding;
+    const draft_source *drafts;
+    atomic_int submitted;
 } world;
 
 typedef struct world_options {
@@ -325,13 +329,24 @@ typedef struct world_options {
     avo_scheduler_options scheduler;
     uint32_t logits;            /* 0: one for each session */
     const draft_source *drafts; /* of the scheduler's engine; NULL: none */
+    bool crowded;               /* the requests of an exam meet, however slow their submitter is */
 } world_options;
 
 #define WORLD_OPTIONS                                                                              \
-    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL }
+    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false }
 
 /* How cores are shared where a test does not say so. */
 static const char *world_cores;
+
+static inline uint32_t propose_when_crowded(void *context, const int32_t *timeline, uint32_t count,
+                                            uint32_t most, int32_t *drafts) {
+    world *w = context;
+    while (atomic_load(&w->submitted) == 0)
+        pause_ms(1);
+    return w->drafts == NULL
+               ? 0
+               : w->drafts->propose(w->drafts->context, timeline, count, most, drafts);
+}
 
 static inline void world_open(world *w, const world_options *options) {
     memset(w, 0, sizeof(*w));
@@ -357,7 +372,10 @@ static inline void world_open(world *w, const world_options *options) {
         scheduler.cores = world_cores;
     engine.streams = scheduler.cores != NULL ? 2 : 0;
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &w->error), &w->error);
-    engine_draft_from(w->engine, options->drafts);
+    w->drafts = options->drafts;
+    w->crowding = (draft_source){propose_when_crowded, w,
+                                 options->drafts == NULL ? 1 : options->drafts->drafts_max};
+    engine_draft_from(w->engine, options->crowded ? &w->crowding : options->drafts);
     assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &w->error), &w->error);
 }
 
@@ -421,6 +439,7 @@ static inline void exam_submit(world *w, exam *e) {
             avo_scheduler_submit(w->scheduler, &request, &e->number[i], NULL, &w->error),
             &w->error);
     }
+    atomic_store(&w->submitted, 1);
 }
 
 static inline void exam_free(exam *e) {
