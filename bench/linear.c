@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/random.h"
+#include "base/team.h"
 #include "device/cpu/limits.h"
 #include "device/cpu/ops.h"
-#include "device/cpu/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>

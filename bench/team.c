@@ -3,7 +3,7 @@
  *
  *     ninja -C build bench_team && build/bench/bench_team [THREADS_MAX]
  */
-#include "device/cpu/team.h"
+#include "base/team.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 

@@ -51,7 +51,7 @@ int bench_adapters_run(const char *model_name, const adapter_flags *flags,
     if (engine->prompt.count > 1 || engine->generate.count > 1 || engine->depth.count > 1 ||
         engine->threads.count > 1 || engine->isas > 1 || engine->kv_types > 1)
         return cli_usage(&command_bench,
-                         "--adapters accepts one value of -p, -n, -d, -t, --isa and --kv-type");
+                         "--adapters accepts one value of -p, -n, -d, -t, --device and --kv-type");
     if (options.depth % KV_PAGE_TOKENS != 0)
         return cli_usage(&command_bench, "--adapters: -d must be a multiple of %d", KV_PAGE_TOKENS);
     if (!bench_parse_list("adapters", flags->adapters, 0, 4096, &options.adapters) ||

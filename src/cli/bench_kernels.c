@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "cli/tokenizer_open.h"
+#include "device/device.h"
 #include "device/kv_tile.h"
 
 #include <stdlib.h>
@@ -136,7 +137,7 @@ static bool parse_operations(const kernel_flags *flags, kernel_bench *out) {
 static bool operations_there(const kernel_bench *kernels) {
     for (size_t i = 0; has_operations(kernels) && i < kernels->isas_count; i++)
         if (kernels->isas[i] != NULL && strcmp(kernels->isas[i], "ref") == 0) {
-            cli_usage(&command_bench, "--isa: ref has no single operations to measure");
+            cli_usage(&command_bench, "--device: ref has no single operations to measure");
             return false;
         }
     return true;
@@ -226,8 +227,10 @@ avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
     bool table = has_operations(kernels);
     avo_status status = AVO_OK;
     for (size_t i = 0; table && i < kernels->isas_count && status == AVO_OK; i++) {
-        options.isa = kernels->isas[i] != NULL ? kernels->isas[i] : getenv("AVO_ISA");
-        status = bench_operations(&options, machine, results, error);
+        const char *from;
+        status = device_find(device_asked(kernels->isas[i], &from), &options.isa, error);
+        if (status == AVO_OK)
+            status = bench_operations(&options, machine, results, error);
     }
     cli_progress_end();
     if (status == AVO_OK && kernels->tokenizer)

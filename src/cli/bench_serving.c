@@ -240,7 +240,7 @@ int bench_serving_run(const char *model_name, const serving_flags *flags,
     if (engine->prompt.count > 1 || engine->generate.count > 1 || engine->batch.count > 1 ||
         engine->threads.count > 1 || engine->isas > 1 || engine->kv_types > 1)
         return cli_usage(&command_bench,
-                         "--zipf accepts one value of -p, -n, -b, -t, --isa and --kv-type");
+                         "--zipf accepts one value of -p, -n, -b, -t, --device and --kv-type");
     if (flags->rate > 0.0 && flags->concurrency > 0)
         return cli_usage(&command_bench, "give --rate or --concurrency, not both");
     char name[64];

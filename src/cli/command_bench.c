@@ -3,7 +3,7 @@
 
 #include "base/cpu.h"
 #include "cli/engine_flags.h"
-#include "device/cpu/backend.h"
+#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +51,10 @@ static bool names_known(const bench_words *words, const char *name, const char *
 /* That the machine has them all is known before any is measured. */
 static bool isas_run(const bench_words *isas) {
     for (size_t i = 0; i < isas->count; i++) {
-        backend_choice choice;
+        const char *found;
         avo_error error = {0};
-        if (isas->item[i] != NULL && backend_choose(isas->item[i], &choice, &error) != AVO_OK) {
-            cli_usage(&command_bench, "--isa: %s", error.text);
+        if (isas->item[i] != NULL && device_find(isas->item[i], &found, &error) != AVO_OK) {
+            cli_usage(&command_bench, "--device: %s", error.text);
             return false;
         }
     }
@@ -64,9 +64,9 @@ static bool isas_run(const bench_words *isas) {
 static bool parse_names(bench_flags *flags) {
     bench_engine_options *engine = &flags->engine;
     if (!bench_parse_words("kv-type", flags->kv_type, &flags->kv_types) ||
-        !bench_parse_words("isa", flags->isa, &flags->isas) ||
+        !bench_parse_words("device", flags->isa, &flags->isas) ||
         !names_known(&flags->kv_types, "kv-type", KV_TYPE_CHOICES) ||
-        !names_known(&flags->isas, "isa", ISA_CHOICES) || !isas_run(&flags->isas))
+        !names_known(&flags->isas, "device", DEVICE_CHOICES) || !isas_run(&flags->isas))
         return false;
     memcpy(engine->kv_type, flags->kv_types.item, sizeof(engine->kv_type));
     engine->kv_types = flags->kv_types.count;
@@ -167,7 +167,7 @@ static const char *useless_flag(const bench_flags *flags) {
     if (rung && flags->depth != NULL)
         return "-d (--depth)";
     if (rung && flags->isa != NULL)
-        return "--isa";
+        return "--device";
     if (rung && flags->kv_type != NULL)
         return "--kv-type";
     if (rung && flags->engine.threads.count > 1)
@@ -267,7 +267,7 @@ static bool check_flags(const bench_flags *flags, int words) {
     return useless == NULL;
 }
 
-#define OWN_OPTION_COUNT 25
+#define OWN_OPTION_COUNT 26
 #define ALL_OPTION_COUNT                                                                           \
     (OWN_OPTION_COUNT + SERVING_OPTION_COUNT + HTTP_OPTION_COUNT + PLACE_OPTION_COUNT)
 
@@ -287,8 +287,9 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
          "tokens already in each session (default 0; with --kernels: " KERNEL_DEPTHS ")", 0, 0},
         {"threads", 't', OPTION_TEXT, &flags->threads, "N,…",
          "worker threads (default 0: all that this process may use)", 0, 0},
-        {"isa", 0, OPTION_TEXT, &flags->isa, "ISA,…",
-         "ref, avx2, avx512, amx (default: AVO_ISA, else the fastest available)", 0, 0},
+        {"device", 0, OPTION_TEXT, &flags->isa, "NAME,…",
+         DEVICE_CHOICES " (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
+        {"isa", 0, OPTION_TEXT, &flags->isa, "NAME,…", "older name of --device", 0, 0},
         {"kv-type", 0, OPTION_TEXT, &flags->kv_type, "TYPE,…",
          "type of keys and values: f32, f16, bf16, int8, fp8 (default: f16; ref: f32; with "
          "--kernels: f16,int8)",
@@ -317,8 +318,7 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
          "(with --rung) shape of the random model (default ladder; see avocet pack --random)", 0,
          0},
         {"adapters", 0, OPTION_TEXT, &flags->adapter.adapters, "N,…",
-         "measure the cost of N random adapters, compared with the same batch without adapters", 0,
-         0},
+         "measure the cost of N random adapters against the same batch without them", 0, 0},
         {"rank", 0, OPTION_TEXT, &flags->adapter.rank, "N,…", "(with --adapters) rank (default 32)",
          0, 0},
         {"targets", 0, OPTION_TEXT, &flags->adapter.targets, "NAME,…",
@@ -393,7 +393,7 @@ const cli_command command_bench = {
     .examples =
         "avocet bench smollm2\n"
         "avocet bench smollm2 -p 512 -n 64 -b 1,8 -d 0,8192 -t 2 -r 5 --json\n"
-        "avocet bench a.avo b.gguf --isa avx2,avx512 --csv --plot pictures\n"
+        "avocet bench a.avo b.gguf --device avx2,avx512 --csv --plot pictures\n"
         "avocet bench --kernels --op linear --type q4r --shape 5632x2048 -b 1,8,512\n"
         "avocet bench --kernels --op attention --heads 9x3x64 -d 8192,32768 --kv-type int8\n"
         "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"

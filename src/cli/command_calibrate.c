@@ -1,8 +1,8 @@
 /* `avocet calibrate`: what a text puts into every matrix of a model, for `avocet pack`. */
 #include "base/clock.h"
+#include "base/team.h"
 #include "cli/calibrate_text.h"
 #include "cli/text_tokens.h"
-#include "device/cpu/team.h"
 
 #include <inttypes.h>
 

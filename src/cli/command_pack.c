@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/team.h"
 #include "cli/calibrate_text.h"
 #include "cli/text_tokens.h"
-#include "device/cpu/team.h"
 #include "eval/sensitivity.h"
 #include "pack/calibration.h"
 #include "pack/pack.h"

@@ -3,9 +3,7 @@
 
 #include "base/cpu.h"
 #include "base/region.h"
-#include "device/cpu/backend.h"
-
-#include <stdlib.h>
+#include "device/device.h"
 
 #ifndef AVO_BUILD_COMPILER
 #define AVO_BUILD_COMPILER "unknown"
@@ -20,8 +18,7 @@ typedef struct build_facts {
     char processor[128];
     char features[256];
     char isas[128];
-    backend_choice choice; /* by AVO_ISA, else the best */
-    bool forced;
+    const char *isa, *isa_from; /* as device_asked says */
     cpu_threads threads;
     char reason[128]; /* why so many threads */
 } build_facts;
@@ -34,7 +31,7 @@ static int print_json(const build_facts *facts) {
     json_member_string(w, "build", AVO_BUILD_TYPE);
     json_member_string(w, "compiler", AVO_BUILD_COMPILER);
     json_member_string(w, "cpu", facts->processor);
-    json_member_string(w, "isa", facts->choice.backend.name);
+    json_member_string(w, "isa", facts->isa);
     json_member_string(w, "isas", facts->isas);
     json_member_string(w, "features", facts->features);
     json_member_string(w, "threads_from", facts->reason);
@@ -53,8 +50,9 @@ static void print_facts(const build_facts *facts) {
     printf("compiler    %s\n", AVO_BUILD_COMPILER);
     printf("cpu         %s\n", facts->processor);
     printf("features    %s\n", facts->features);
-    printf("isa         %s (%s; of: %s)\n", facts->choice.backend.name,
-           facts->forced ? "forced by AVO_ISA" : "the fastest available", facts->isas);
+    bool best = strcmp(facts->isa_from, "best") == 0;
+    printf("isa         %s (%s%s; of: %s)\n", facts->isa,
+           best ? "the fastest available" : "forced by ", best ? "" : facts->isa_from, facts->isas);
     printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
     printf("NUMA nodes  %u\n", facts->threads.nodes);
     printf("huge pages  %s\n", huge_pages_name(huge_pages_under("")));
@@ -74,9 +72,7 @@ static int run(int argc, char **argv) {
     cpu_threads_text(&facts.threads, facts.reason, sizeof(facts.reason));
     device_names(facts.isas, sizeof(facts.isas));
     avo_error error = {0};
-    const char *asked = getenv("AVO_ISA");
-    facts.forced = asked != NULL && asked[0] != '\0';
-    if (backend_choose(asked, &facts.choice, &error) != AVO_OK)
+    if (device_find(device_asked(NULL, &facts.isa_from), &facts.isa, &error) != AVO_OK)
         return cli_fail(&error);
     if (json)
         return print_json(&facts);

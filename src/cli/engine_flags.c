@@ -1,7 +1,7 @@
 /* Flags of commands that open an engine. */
 #include "cli/engine_flags.h"
 
-#include "device/cpu/team.h"
+#include "base/team.h"
 
 #include <string.h>
 

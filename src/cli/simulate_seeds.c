@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "device/cpu/team.h"
+#include "base/team.h"
 
 #include <stdatomic.h>
 #include <string.h>

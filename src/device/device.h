@@ -43,6 +43,11 @@ typedef struct device_options {
  * best CPU one. A name that this machine cannot serve is an error that lists those it can. */
 AVO_MUST_USE avo_status device_open(const device_options *options, device **out, avo_error *error);
 void device_close(device *device);
+/* What is asked for: the option, else AVO_DEVICE, else its older name AVO_ISA, else "auto". *from
+ * becomes "option", the name of the variable, or "best". */
+const char *device_asked(const char *option, const char **from);
+/* The name of the device that device_open would open for `name`. */
+AVO_MUST_USE avo_status device_find(const char *name, const char **found, avo_error *error);
 /* "ref avx2 avx512": devices that work here, best last; always terminated. */
 void device_names(char *text, size_t capacity);
 

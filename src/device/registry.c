@@ -6,6 +6,7 @@
 #include "device/test/remote.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const device_driver *const *device_drivers(void) {
@@ -66,6 +67,27 @@ static avo_status find(const char *asked, size_t length, const device_driver **f
                            (int)length, asked, names);
     return status_fail(error, AVO_ERROR_ARGUMENT, "unknown device '%.*s'; available: auto cpu %s",
                        (int)(length < 40 ? length : 40), asked, names);
+}
+
+const char *device_asked(const char *option, const char **from) {
+    const char *asked = option;
+    *from = "option";
+    static const char *const variables[] = {"AVO_DEVICE", "AVO_ISA"};
+    for (size_t i = 0; i < 2 && (asked == NULL || asked[0] == '\0'); i++) {
+        asked = getenv(variables[i]);
+        *from = variables[i];
+    }
+    if (asked != NULL && asked[0] != '\0' && strcmp(asked, "auto") != 0)
+        return asked;
+    *from = "best";
+    return "auto";
+}
+
+avo_status device_find(const char *name, const char **found, avo_error *error) {
+    const device_driver *driver;
+    AVO_TRY(find(name, strcspn(name, ":"), &driver, error));
+    *found = driver->name;
+    return AVO_OK;
 }
 
 avo_status device_open(const device_options *options, device **out, avo_error *error) {

@@ -162,29 +162,9 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
                        (unsigned long long)(plan->missing_bytes >> 20), available_mib, plan->limit);
 }
 
-/* An option, else the environment, else the best there is. AVO_ISA is the older name of AVO_DEVICE.
- */
-static const char *device_asked(const avo_engine_options *options, const char **from) {
-    static const char *const variables[] = {"AVO_DEVICE", "AVO_ISA"};
-    if (options->device != NULL && options->device[0] != '\0') {
-        *from = "option";
-        return options->device;
-    }
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        const char *value = getenv(variables[i]);
-        *from = variables[i];
-        if (value != NULL && value[0] != '\0')
-            return value;
-    }
-    *from = "best";
-    return "auto";
-}
-
 static avo_status plan_device(const avo_model *model, const avo_engine_options *options,
                               device **device, engine_plan *plan, avo_error *error) {
-    const char *asked = device_asked(options, &plan->device_from);
-    if (strcmp(asked, "auto") == 0)
-        plan->device_from = "best";
+    const char *asked = device_asked(options->device, &plan->device_from);
     device_options own = {.allocator = model->allocator,
                           .name = asked,
                           .threads = options->threads,

@@ -4,7 +4,7 @@
 #include "adapters/adapters.h"
 #include "base/checked.h"
 #include "base/cpu.h"
-#include "device/cpu/team.h"
+#include "base/team.h"
 #include "pack/rounding.h"
 
 #include <float.h>

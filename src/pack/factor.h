@@ -2,7 +2,7 @@
 #ifndef AVO_PACK_FACTOR_H
 #define AVO_PACK_FACTOR_H
 
-#include "device/cpu/team.h"
+#include "base/team.h"
 #include "quant/feedback.h"
 
 typedef struct factor_room {

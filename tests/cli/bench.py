@@ -265,13 +265,13 @@ class Bench(unittest.TestCase):
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])
-        self.assertIn("--isa: \"neon\" must be one of ref, avx2, avx512, amx",
-                      self.refuse(FIXTURE, *SHORT, "--isa", "ref,neon"))
+        self.assertIn("--device: \"neon\" must be one of auto, cpu, ref, avx2, avx512, amx",
+                      self.refuse(FIXTURE, *SHORT, "--device", "ref,neon"))
         has = json.loads(call("version", "--json").stdout)["isas"].split()
         for isa in {"avx2", "avx512", "amx"} - set(has):
             for what in (FIXTURE, "--kernels"):
                 text = self.refuse(what, *SHORT, "--isa", f"{has[-1]},{isa}")
-                self.assertIn("--isa: ", text)
+                self.assertIn("--device: ", text)
                 self.assertIn(f"'{isa}'", text)
 
     def test_what_was_measured_is_printed_before_a_late_error(self):

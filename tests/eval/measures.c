@@ -302,7 +302,7 @@ static void a_failed_npy_leaves_nothing(void **state) {
     int32_t bad[] = {1, 2, -1};
     eval_options options = {.engine.threads = 1};
     assert_refused(eval_logits_npy(fixture->model, bad, 3, &options, path, &error),
-                   AVO_ERROR_ARGUMENT, &error, "id -1");
+                   AVO_ERROR_ARGUMENT, &error, "token 2: id is -1");
     assert_int_equal(file_kind_of(path), FILE_MISSING);
     options.context = 2;
     assert_refused(eval_logits_npy(fixture->model, fixture->tokens, 3, &options, path, &error),

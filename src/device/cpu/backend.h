@@ -7,8 +7,8 @@
 #ifndef AVO_DEVICE_CPU_BACKEND_H
 #define AVO_DEVICE_CPU_BACKEND_H
 
+#include "base/team.h"
 #include "device/cpu/ops.h"
-#include "device/cpu/team.h"
 #include "device/device.h"
 
 typedef struct backend backend;

@@ -10,7 +10,7 @@
 #define AVO_DEVICE_CPU_LIMITS_H
 
 #include "base/cpu.h"
-#include "device/cpu/team.h"
+#include "base/team.h"
 
 /* One peak: `run` does `rounds` × `operations` multiplications and additions and gives back a
  * number that depends on all of them. */

@@ -1,8 +1,8 @@
 /* base/team: every worker runs every task once, whatever the sizes. AVO_TEST_THREADS */
 #include "support/support.h"
 
+#include "base/team.h"
 #include "base/topology.h"
-#include "device/cpu/team.h"
 
 #include <sched.h>
 #include <string.h>

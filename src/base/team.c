@@ -9,7 +9,7 @@
  * mailbox, the lines of which travel side by side, and then raises the one word that all wait for.
  * A counter that all of them raise, for comparison, costs twice as much on 2 and on 16 processors.
  */
-#include "device/cpu/team.h"
+#include "base/team.h"
 
 #include "base/allocator.h"
 #include "base/clock.h"

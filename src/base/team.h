@@ -1,8 +1,8 @@
 /* A team of threads that walk together: the caller is worker 0, the others wait for the next task.
  * Work is cut statically (team_share); where what is written cannot depend on who writes it, those
  * who are done early take over parts of the others' shares (team_work). */
-#ifndef AVO_DEVICE_CPU_TEAM_H
-#define AVO_DEVICE_CPU_TEAM_H
+#ifndef AVO_BASE_TEAM_H
+#define AVO_BASE_TEAM_H
 
 #include "base/status.h"
 
