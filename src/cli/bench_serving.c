@@ -24,11 +24,12 @@ void serving_flags_specs(serving_flags *flags, option_spec *specs) {
          "falls with exponent S (0: uniform)",
          0, 10},
         {"requests", 0, OPTION_U32, &flags->requests, "N",
-         "(with --zipf, --http) number of requests (default 200; with --clients 8 each)", 1,
-         1000000},
+         "(with --zipf, --http) number of requests (default 200; with --clients 8 per "
+         "client, at least 16)",
+         1, 1000000},
         {"rate", 0, OPTION_NUMBER, &flags->rate, "X",
-         "(with --zipf, --http) requests per second at random times (default: --concurrency, "
-         "--clients)",
+         "(with --zipf, --http) requests per second at random times, instead of --concurrency or "
+         "--clients",
          0, 1e6},
         {"concurrency", 0, OPTION_U32, &flags->concurrency, "N",
          "(with --zipf) requests in flight (default: twice the batch)", 1, 65536},
@@ -75,7 +76,7 @@ static avo_status random_adapters(const avo_model *model, const adapter_flags *f
         bench_targets_named(flags->targets != NULL ? flags->targets : "all");
     if (targets == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--targets: with --zipf one of qv, qkvo, all");
+                           "--targets must be qv, qkvo or all (one of them, with --zipf)");
     adapter_random_options first = {.seed = seed * 1000003,
                                     .rank = (uint32_t)rank,
                                     .matrices = targets->matrices,
@@ -169,7 +170,7 @@ static avo_status open_adapters(const avo_model *model, const serving_flags *fla
                             : number_parse_u64(adapter->adapters, 0, ADAPTERS_MAX, &wanted);
     if (fault != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--adapters: with --zipf one number; \"%s\" %s", adapter->adapters,
+                           "--adapters: \"%s\" %s; --zipf takes one number", adapter->adapters,
                            fault);
     options->adapters = calloc(ADAPTERS_MAX, sizeof(*options->adapters));
     if (options->adapters == NULL)

@@ -237,7 +237,8 @@ static int run_merge(int argc, char **argv) {
     if (words < 2)
         return cli_usage(&command_adapter_merge, "needs a MODEL and at least one ADAPTER");
     if (words - 1 > AVO_ADAPTERS_MAX)
-        return cli_usage(&command_adapter_merge, "at most %d adapters", AVO_ADAPTERS_MAX);
+        return cli_usage(&command_adapter_merge, "%d adapters given, must be at most %d", words - 1,
+                         AVO_ADAPTERS_MAX);
     if (output == NULL || output[0] == '\0')
         return cli_usage(&command_adapter_merge,
                          "missing output: give -o FILE.avo, or --format safetensors -o FOLDER");
@@ -276,7 +277,10 @@ static int run_adapter(int argc, char **argv) {
 const cli_command command_adapter = {
     .name = "adapter",
     .summary = "inspect, pack and merge LoRA adapters",
-    .usage = "avocet adapter inspect|pack|merge …",
+    .usage = "avocet adapter inspect ADAPTER MODEL [options]\n"
+             "       avocet adapter pack ADAPTER MODEL -o FILE.avoa [options]\n"
+             "       avocet adapter merge MODEL ADAPTER[:WEIGHT]… -o PATH [options]\n\n"
+             "Each subcommand has its own --help.",
     .examples = "avocet adapter inspect ./my-lora smollm2\n"
                 "avocet adapter pack ./my-lora smollm2 -o my-lora.avoa\n"
                 "avocet adapter merge smollm2 ./my-lora:0.8 -o merged.avo --type q8",

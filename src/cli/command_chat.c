@@ -159,13 +159,11 @@ static int run(int argc, char **argv) {
     option_spec specs[OWN_OPTION_COUNT + SAMPLING_OPTION_COUNT + ENGINE_OPTION_COUNT + 1] = {0};
     memcpy(specs, own, sizeof(own));
     size_t count = OWN_OPTION_COUNT;
-    count += sampling_flags_specs(&flags.sampling, specs + count);
+    count += sampling_flags_specs(&flags.sampling, specs + count) - 1; /* --logprobs needs --json */
     engine_flags_specs(&flags.engine, specs + count);
     int exit_status;
     if (!options_one_model(&command_chat, specs, argc, argv, &exit_status))
         return exit_status;
-    if (flags.sampling.logprobs > 0)
-        return cli_usage(&command_chat, "--logprobs is not available in chat");
     choose_screen(&flags);
     chat_parts parts = {0};
     avo_plan plan = AVO_PLAN_INIT;
@@ -192,10 +190,11 @@ const cli_command command_chat = {
         "avocet chat MODEL [options]\n\n"
         "Enter sends, Alt-Enter starts a new line, Ctrl-C stops the answer (again: quits), /help "
         "lists\n"
-        "the commands. If standard input or output is not a terminal, if TERM has no full screen, "
-        "or\n"
-        "with --plain, the chat reads lines and prints answers; a line that ends in a backslash\n"
-        "continues on the next line.",
+        "the commands. If standard input or output is not a terminal, if the terminal (TERM) "
+        "has\n"
+        "no full-screen mode, or with --plain, the chat reads lines and prints answers; a line "
+        "that ends\n"
+        "in a backslash continues on the next line.",
     .examples =
         "avocet chat smollm2\n"
         "avocet chat model.gguf --system \"Answer in one sentence.\" --temperature 0.7\n"

@@ -115,8 +115,8 @@ static avo_status check_ids(const buffer *ids, uint32_t vocabulary, bool *wrong,
         memcpy(&id, ids->data + at, sizeof(id));
         *wrong = (uint32_t)id >= vocabulary;
         if (*wrong)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: tokens must be 0 to %u, not %d",
-                               vocabulary - 1, id);
+            return status_fail(error, AVO_ERROR_ARGUMENT, "--ids: token id is %d, must be 0 to %u",
+                               id, vocabulary - 1);
     }
     return AVO_OK;
 }
@@ -206,9 +206,9 @@ const cli_command command_eval = {
     .summary = "measure quality: perplexity, divergence from another model, logits",
     .usage = "avocet eval perplexity MODEL --file TEXT [options]\n"
              "       avocet eval kl MODEL --against REFERENCE --file TEXT [options]\n"
-             "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]",
-    .examples = "avocet eval perplexity --help\n"
-                "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
+             "       avocet eval logits MODEL (--ids 1,2,3 | --file TEXT) -o FILE.npy [options]\n\n"
+             "Each subcommand has its own --help.",
+    .examples = "avocet eval perplexity smollm2 --file wiki.test.raw --chunks 20\n"
                 "avocet eval kl small.avo --against ./original --file wiki.test.raw\n"
                 "avocet eval logits model.gguf --ids 1,15043,3186 -o logits.npy",
     .run = run,

@@ -29,12 +29,14 @@ static void make_specs(run_flags *flags, option_spec *specs) {
          0, 16777216},
         {"adapter", 'a', OPTION_TEXT_LIST, &flags->adapters, "NAME=PATH[:SCALE]",
          "apply a LoRA adapter (PEFT folder, GGUF or packed file); may be repeated: all apply "
-         "unless a line of --prompts selects",
+         "unless a line of --prompts names its own",
          0, 0},
         {"adapter-type", 0, OPTION_CHOICE, &flags->adapter_type, "q8|f16|f32",
          "how adapters are stored for computing (default q8)", 0, 0},
         {"prompts", 0, OPTION_TEXT, &flags->prompts, "FILE",
-         "answer every line of a JSON Lines file (- for standard input), many at a time", 0, 0},
+         "answer every line of a JSON Lines file (- for standard input), many at a time; --cores "
+         "needs this",
+         0, 0},
         {"stream", 0, OPTION_FLAG, &flags->stream, NULL,
          "with --prompts: print tokens and answers as they are generated, not in input order", 0,
          0},

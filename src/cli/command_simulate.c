@@ -250,7 +250,7 @@ static void specs_scheduler(simulate_flags *f, option_spec *specs) {
         {"ageing", 0, OPTION_NUMBER, &f->ageing_s, "S",
          "seconds of waiting that raise a queue by one priority (default 2; 0: never)", 0, 1e6},
         {"retry", 0, OPTION_FLAG, &f->retry, NULL,
-         "refused clients retry at the time a full queue tells them", 0, 0},
+         "when the queue is full, clients retry after the time that it suggests", 0, 0},
         {"check", 0, OPTION_FLAG, &f->check, NULL, "check every invariant at every step (slow)", 0,
          0},
     };

@@ -60,7 +60,7 @@ void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
     const option_spec cores[CORES_OPTION_COUNT] = {
         {"cores", 0, OPTION_CHOICE, &options->cores, "mixed|static|adaptive",
          "decode and prefill in one step on all threads (mixed, default), on dedicated threads "
-         "(static), or by load (adaptive); the answers are the same",
+         "(static), or switch by load (adaptive); the answers are the same",
          0, 0},
         {"prefill-threads", 0, OPTION_U32, &options->prefill_threads, "N",
          "with --cores: prefill threads (static, default: half) or their maximum (adaptive, "

@@ -43,13 +43,13 @@ size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
          "add X to the logit of token ID; -inf forbids it; may be repeated", 0, 0},
         {"seed", 0, OPTION_U64, &flags->seed, "N",
          "random seed; the same seed gives the same text (default 0)", 0, 0},
-        {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
-         "with --json: log-probabilities of each token and of the N most likely ones, 1 to 20", 1,
-         AVO_TOP_LOGPROBS_MAX},
         {"stop", 0, OPTION_TEXT_LIST, &flags->stop, "TEXT",
          "stop before this text; may be repeated", 0, 0},
         {"stop-token", 0, OPTION_TEXT_LIST, &flags->stop_token, "ID",
          "stop at this token, in addition to the model's own; may be repeated", 0, 0},
+        {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
+         "with --json: log-probabilities of each token and of the N most likely ones, 1 to 20", 1,
+         AVO_TOP_LOGPROBS_MAX},
     };
     memcpy(specs, rows, sizeof(rows));
     return SAMPLING_OPTION_COUNT;

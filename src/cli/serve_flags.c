@@ -65,7 +65,9 @@ static size_t add_engine(serve_flags *flags, option_spec *specs, size_t count) {
          "requests computed together (default 16)", 1, 4096},
         {"rows", 0, OPTION_U32, &engine->rows_max, "N", "rows per step (default 512)", 1, 65536},
         {"kv-tokens", 0, OPTION_U64, &engine->kv_tokens, "N",
-         "tokens in the KV pool (default: sessions × ctx, at most 65536 or ctx)", 0, 1e12},
+         "tokens in the KV pool (default: sessions × ctx, but at most 65536 or one context, "
+         "whichever is larger)",
+         0, 1e12},
         {"memory", 0, OPTION_U64, &flags->memory_mib, "MIB",
          "memory limit of the engine (default: the free memory of the system)", 0, 1e9},
     };
