@@ -141,7 +141,7 @@ static int run(int argc, char **argv) {
         return EXIT_GOOD;
     }
     if (words > 2)
-        return cli_usage(&command_manual, "takes one COMMAND at most");
+        return cli_usage(&command_manual, "takes at most one COMMAND");
     if (words == 0 || strcmp(argv[1], "avocet") == 0) {
         print_main();
         return EXIT_GOOD;

@@ -193,7 +193,7 @@ static int check_words(const pack_words *given, int words, pack_options *options
     if (given->shape != NULL && given->calibrate != NULL)
         return cli_usage(&command_pack, "--random cannot be combined with --calibrate");
     if (given->calibrate != NULL && options->effort != PACK_EFFORT_FEEDBACK)
-        return cli_usage(&command_pack, "--calibrate has an effect with --effort %d only",
+        return cli_usage(&command_pack, "--calibrate has an effect only with --effort %d",
                          (int)PACK_EFFORT_FEEDBACK);
     return EXIT_GOOD;
 }

@@ -63,7 +63,7 @@ static avo_status check_keys(const json_value *root, avo_error *error) {
             nearest_consider(&nearest, known_keys[n]);
         }
         if (!known)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "unknown key \"%s\" of a prompt%s%s%s",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "unknown key \"%s\" in a prompt%s%s%s",
                                wanted, nearest.best != NULL ? "; did you mean \"" : "",
                                nearest.best != NULL ? nearest.best : "",
                                nearest.best != NULL ? "\"?" : "");
@@ -155,12 +155,12 @@ static avo_status read_use(prompt_line *line, const json_value *value, text_view
         text_view key = value->object.members[i].key;
         if (!text_equal(key, TEXT_LITERAL("name")) && !text_equal(key, TEXT_LITERAL("weight")))
             return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                               "unknown key \"%.*s\" of an adapter, which must be " ADAPTER_FORM,
+                               "unknown key \"%.*s\" in an adapter, which must be " ADAPTER_FORM,
                                (int)(key.size < 64 ? key.size : 64), key.data);
     }
     if (json_find(value, "name") == NULL)
         return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "an adapter lacks \"name\"; it must be " ADAPTER_FORM);
+                           "an adapter has no \"name\"; it must be " ADAPTER_FORM);
     AVO_TRY(json_get_string(value, "name", name, &line->error));
     return json_get_number(value, "weight", -1e6, 1e6, weight, &line->error);
 }
@@ -176,7 +176,7 @@ static avo_status add_adapter(prompt_line *line, const json_value *value,
     const run_adapter *found = run_adapters_find(defaults->adapters, name);
     if (found == NULL)
         return status_fail(&line->error, AVO_ERROR_NOT_FOUND,
-                           "adapter \"%.*s\" is not given with --adapter", (int)name.size,
+                           "adapter \"%.*s\" was not given with --adapter", (int)name.size,
                            name.data);
     if (line->request.adapter_count == AVO_ADAPTERS_MAX)
         return status_fail(&line->error, AVO_ERROR_LIMIT, "more than %d adapters",

@@ -20,10 +20,11 @@ avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error 
     uint32_t from = session->count;
     if (session->batch != NULL || session->computed != from || from == 0 ||
         from % KV_PAGE_TOKENS != 0)
-        return status_fail(
-            error, AVO_ERROR_ARGUMENT,
-            "a session must have whole pages of %d computed tokens to be filled, it has %u",
-            KV_PAGE_TOKENS, session->computed);
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the session has %u computed tokens, must be a multiple of %d (a KV "
+                           "page) and at least one "
+                           "page",
+                           session->computed, KV_PAGE_TOKENS);
     if (length <= from || length > engine->plan.context_max)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "length is %u, must be more than %u and at most %u", length, from,

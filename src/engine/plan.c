@@ -156,7 +156,7 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
                            plan->context_max, context_mib, available_mib, plan->limit);
     return status_fail(error, AVO_ERROR_MEMORY,
                        "a context of %u tokens takes %llu MiB and weights repacked at load %llu "
-                       "MiB, %llu MiB are available (%s); ask for a shorter context or fewer rows, "
+                       "MiB, %llu MiB are available (%s); use a shorter context or fewer rows, "
                        "or pack the model (`avocet pack`) into a file that needs no repacking",
                        plan->context_max, context_mib,
                        (unsigned long long)(plan->missing_bytes >> 20), available_mib, plan->limit);

@@ -43,10 +43,10 @@ static avo_status check_arrays(const avo_request *request, const avo_sampling *s
                                arrays[i].name, arrays[i].count);
     for (size_t i = 0; i < request->stop_count; i++)
         if (request->stop[i] == NULL)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "stop string %zu is missing", i + 1);
+            return status_fail(error, AVO_ERROR_ARGUMENT, "stop string %zu is NULL", i + 1);
     for (size_t i = 0; i < request->message_count; i++)
         if (request->messages[i].role == NULL || request->messages[i].content == NULL)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu lacks role or content",
+            return status_fail(error, AVO_ERROR_ARGUMENT, "message %zu has no role or no content",
                                i + 1);
     return AVO_OK;
 }

@@ -409,8 +409,8 @@ static avo_status ask_model(generator *load, avo_error *error) {
                            client->curl_text[0] != '\0' ? client->curl_text
                                                         : curl_easy_strerror(code));
     if (load->options->model == NULL && status != 200)
-        return status_fail(error, AVO_ERROR_NETWORK, "%s answers %ld; name a model with --model",
-                           url, status);
+        return status_fail(error, AVO_ERROR_NETWORK,
+                           "%s returned HTTP status %ld; give a model with --model", url, status);
     text_view name = {"", 0};
     if (load->options->model != NULL)
         name = text_from(load->options->model);

@@ -218,7 +218,7 @@ avo_status sched_submit(sched *sched, const sched_request *given, uint64_t now_n
             *retry_ns = deadline_retry_ns(sched, given);
         return status_fail(
             error, AVO_ERROR_FULL,
-            "the queue is full: %u requests with %llu tokens wait, at most %u and %llu may",
+            "the queue is full: %u requests with %llu tokens wait (at most %u and %llu)",
             sched->counts.waiting, (unsigned long long)sched->counts.waiting_tokens,
             options->waiting_max, (unsigned long long)options->waiting_tokens_max);
     }

@@ -47,7 +47,7 @@ avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t 
     if (threads < 2)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "cores \"%s\" needs at least two threads, one for decode and one for "
-                           "prefill; there is %u",
+                           "prefill; threads is %u",
                            cores_mode_name(mode), threads);
     if (most >= threads)
         return status_fail(error, AVO_ERROR_ARGUMENT,

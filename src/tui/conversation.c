@@ -202,7 +202,7 @@ static avo_status add_turn(conversation *into, const chat_turn *turn, size_t ind
         if (index == 0)
             return conversation_set_system(into, turn->content);
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "messages[%zu]: only the first message may be the system's", index);
+                           "messages[%zu]: only the first message may have the role system", index);
     }
     AVO_TRY(add_text(into, speaker, turn->content, plain ? NULL : turn, error));
     return add_calls(into, turn, error);

@@ -28,5 +28,5 @@ avo_status tui_screen_check(avo_error *error) {
     (void)del_curterm(cur_term);
     return able ? AVO_OK
                 : status_fail(error, AVO_ERROR_UNSUPPORTED,
-                              "terminal \"%s\" has no full screen (TERM)", terminal);
+                              "terminal \"%s\" (TERM) has no full-screen mode", terminal);
 }

@@ -187,9 +187,9 @@ class Prompts(unittest.TestCase):
 
     def test_adapters_of_a_line_have_one_form(self):
         for value, part in (('"adapter":["a","b"]', 'use "adapters"'),
-                            ('"adapter":{"a":0.5}', 'unknown key "a" of an adapter'),
+                            ('"adapter":{"a":0.5}', 'unknown key "a" in an adapter'),
                             ('"adapter":{"name":"a","scale":2}', 'unknown key "scale"'),
-                            ('"adapter":{"weight":2}', 'an adapter lacks "name"'),
+                            ('"adapter":{"weight":2}', 'an adapter has no "name"'),
                             ('"adapter":7', '{"name"'), ('"adapters":"a"', "an array of"),
                             ('"adapters":[["a"]]', "not an array")):
             answers = self.ask(['{"prompt":"once",' + value + "}"], "--adapter", f"a={self.one}",

@@ -260,7 +260,7 @@ static void slips_are_refused(void **state) {
     refuse(&s, &bad, "stop is NULL, but");
     bad.stop = missing;
     bad.stop_count = 2;
-    refuse(&s, &bad, "stop string 2 is missing");
+    refuse(&s, &bad, "stop string 2 is NULL");
     bad = request_for(&h);
     bad.tokens = ids;
     bad.token_count = 2;
@@ -270,7 +270,7 @@ static void slips_are_refused(void **state) {
     refuse(&s, &bad, "empty");
     bad.messages = &message;
     bad.message_count = 1;
-    refuse(&s, &bad, "message 1 lacks");
+    refuse(&s, &bad, "message 1 has no role");
     bad = request_for(&h);
     bad.size = 3;
     refuse(&s, &bad, "avo_request");

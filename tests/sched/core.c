@@ -473,7 +473,7 @@ static void a_full_queue_says_when_to_come_again(void **state) {
     /* Tokens bind, too, and a request that takes more of them waits longer. */
     world_add(&world, world_request(30, 500, 400));
     assert_refused(world_submit(&world, world_request(31, 50, 100), &retry, &error), AVO_ERROR_FULL,
-                   &error, "and 1000 may");
+                   &error, "and 1000)");
     uint64_t longer = 0;
     assert_int_equal(world_submit(&world, world_request(31, 500, 400), &longer, &error),
                      AVO_ERROR_FULL);

@@ -241,7 +241,7 @@ static void arrays_that_are_missing(void **state) {
     const char *missing[2] = {"a", NULL};
     bad.stop = missing;
     bad.stop_count = 2;
-    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "stop string 2 is missing");
+    refuse(&w, &bad, AVO_ERROR_ARGUMENT, "stop string 2 is NULL");
     bad = good;
     bad.stop_tokens = NULL;
     bad.stop_token_count = 3;

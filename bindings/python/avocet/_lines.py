@@ -127,12 +127,12 @@ def _adapter(entry, adapters: Adapters) -> Tuple[Adapter, float]:
         raise ValueError(f"an adapter must be {_FORM}")
     for key in entry:
         if key not in ("name", "weight"):
-            raise ValueError(f'unknown key "{key}" of an adapter, which must be {_FORM}')
+            raise ValueError(f'unknown key "{key}" in an adapter, which must be {_FORM}')
     if "name" not in entry:
-        raise ValueError(f'an adapter lacks "name"; it must be {_FORM}')
+        raise ValueError(f'an adapter has no "name"; it must be {_FORM}')
     name = _text(entry["name"], "name")
     if name not in adapters:
-        raise ValueError(f'adapter "{name}" is not given with --adapter')
+        raise ValueError(f'adapter "{name}" was not given with --adapter')
     adapter, scale = adapters[name]
     return adapter, scale * _number(entry, "weight", -1e6, 1e6, 1.0)
 
@@ -228,7 +228,7 @@ class Lines:
         for key in given:
             if key not in _KEYS:
                 near = difflib.get_close_matches(key, _KEYS, 1)
-                raise ValueError(f'unknown key "{key}" of a prompt' +
+                raise ValueError(f'unknown key "{key}" in a prompt' +
                                  (f'; did you mean "{near[0]}"?' if near else ""))
         return Request(**_prompt(given, self._flags, self._chat),
                        adapters=adapters_of(given, self._adapters),

@@ -129,10 +129,10 @@ static avo_status count_threads(const device_options *options, device_info *info
     if (options->streams <= info->threads)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
-                       "%u streams need %u threads, there %s %u%s; use one stream (cores "
+                       "%u streams need %u threads, but threads is %u%s; use one stream (cores "
                        "\"mixed\") or more threads",
-                       options->streams, options->streams, info->threads == 1 ? "is" : "are",
-                       info->threads, options->threads == 0 ? " that this process may use" : "");
+                       options->streams, options->streams, info->threads,
+                       options->threads == 0 ? " (all that this process may use)" : "");
 }
 
 static avo_status set_up(cpu_device *cpu, const device_driver *driver,

@@ -46,7 +46,7 @@ static bool unknown(const api *api, const char *name, const char *param, const s
         avo_registry_list(api->registry, see_name, &search);
     text_view names = buffer_text(&list);
     (void)fault_set(fault, 404, param, "model_not_found",
-                    "%s: no model is named \"%.100s\"; there is %s%.*s", param, name,
+                    "%s: no model is named \"%.100s\"; available: %s%.*s", param, name,
                     api->options->model_name, (int)names.size, names.data);
     buffer_free(&list);
     return false;
@@ -304,10 +304,9 @@ static bool check_load(const api *api, const api_request *r, api_fault *fault) {
                          "this server was started without adapters (--adapter, --adapter-root)");
     if (r->lora_name[0] == '\0' || strcmp(r->lora_name, api->options->model_name) == 0 ||
         strcmp(r->lora_name, ADAPTER_BASE) == 0)
-        return FAULT_FIELD(
-            fault, "lora_name",
-            "lora_name must not be empty, the name of the base model or \"" ADAPTER_BASE
-            "\", which means the base model");
+        return FAULT_FIELD(fault, "lora_name",
+                           "lora_name must not be empty and must not name the base model (its name "
+                           "or \"" ADAPTER_BASE "\")");
     return true;
 }
 

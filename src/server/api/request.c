@@ -122,7 +122,7 @@ static bool read_reasoning(api_request *r, api_fault *fault) {
     r->reasoning = strcmp(format, "deepseek") == 0 || strcmp(format, "auto") == 0;
     return r->reasoning || strcmp(format, "none") == 0 ||
            FAULT_FIELD(fault, "reasoning_format",
-                       "reasoning_format: \"%s\" is none of none, deepseek, auto", format);
+                       "reasoning_format is \"%s\", must be none, deepseek or auto", format);
 }
 
 static bool read_stream(api_request *r, api_fault *fault) {

@@ -101,7 +101,8 @@ static void refuse_method(api *api, exchange *exchange, const char *path) {
     char allowed[64];
     api_allowed(api, path, allowed, sizeof(allowed));
     exchange_set_header(exchange, "Allow", allowed);
-    exchange_fail(exchange, 405, NULL, "method_not_allowed", "%.200s allows %s", path, allowed);
+    exchange_fail(exchange, 405, NULL, "method_not_allowed",
+                  "method not allowed for %.200s; allowed: %s", path, allowed);
 }
 
 static void api_handle(void *context, exchange *exchange) {
@@ -116,8 +117,7 @@ static void api_handle(void *context, exchange *exchange) {
         if (strcmp(route->method, asked->method) != 0)
             continue;
         if (route->admin && !asked->may_administer)
-            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs an administrator's key",
-                          asked->path);
+            exchange_fail(exchange, 403, NULL, "admin_only", "%s needs an admin key", asked->path);
         else
             route->answer(api, exchange);
         return;

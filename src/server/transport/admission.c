@@ -84,7 +84,7 @@ static void check_origin(carried *exchange) {
     const char *site = strstr(origin, "://");
     if (host == NULL || site == NULL || strcasecmp(site + 3, host) != 0)
         exchange_fail(&exchange->base, 403, NULL, "origin",
-                      "origin %.200s is not allowed; --cors allows one", origin);
+                      "origin %.200s is not allowed; --cors ORIGIN allows one", origin);
 }
 
 static void answer_options(carried *exchange) {

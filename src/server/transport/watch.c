@@ -357,7 +357,7 @@ avo_status watch_begin(server *server, avo_error *error) {
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     server->spare = server->wake < 0 ? -1 : fcntl(server->wake, F_DUPFD_CLOEXEC, 0);
     if (server->epoll < 0 || server->wake < 0 || server->spare < 0)
-        return status_fail(error, AVO_ERROR_IO, "no descriptors for the watcher: %s",
+        return status_fail(error, AVO_ERROR_IO, "cannot create epoll and eventfd: %s",
                            strerror(errno));
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = EVENT_WAKE};
     bool added = epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->wake, &event) == 0;
@@ -367,10 +367,12 @@ avo_status watch_begin(server *server, avo_error *error) {
             epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->options.listen_sockets[i], &event) == 0;
     }
     if (!added)
-        return status_fail(error, AVO_ERROR_IO, "cannot watch a socket: %s", strerror(errno));
+        return status_fail(error, AVO_ERROR_IO, "cannot add a socket to epoll: %s",
+                           strerror(errno));
     server->watcher_runs = pthread_create(&server->watcher, NULL, watch, server) == 0;
-    return server->watcher_runs ? AVO_OK
-                                : status_fail(error, AVO_ERROR_MEMORY, "no thread for the watcher");
+    return server->watcher_runs
+               ? AVO_OK
+               : status_fail(error, AVO_ERROR_MEMORY, "cannot start the watcher thread");
 }
 
 void watch_end(server *server) {
