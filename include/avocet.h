@@ -534,10 +534,10 @@ AVO_API AVO_MUST_USE avo_status avo_step(avo_engine *engine, avo_batch *batch);
 
 AVO_API const avo_error *avo_batch_error(const avo_batch *batch);
 
-/* Logits of a session's `index`-th row with logits in the last step, `vocabulary` floats; NULL if
- * there are none. Valid until the engine's next step, of any batch, or the batch is cleared. */
-AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session *session,
-                                      size_t index);
+/* Logits of a session's `index`-th row with logits in the last step, `vocabulary` floats. NULL if
+ * there are none or the device failed; avo_batch_error has the text. Valid until the engine's next
+ * step, of any batch, or the batch is cleared. */
+AVO_API const float *avo_batch_logits(avo_batch *batch, const avo_session *session, size_t index);
 
 /* Log-probabilities of tokens after rows of the last step. A session's rows are counted from 0 and
  * include tokens that were still to be computed; they need no logits. logprobs[i] is that of
@@ -547,14 +547,15 @@ AVO_API const float *avo_batch_logits(const avo_batch *batch, const avo_session 
 AVO_API AVO_MUST_USE avo_status avo_batch_score(avo_batch *batch, const avo_session *session,
                                                 size_t first, size_t count, const int32_t *next,
                                                 uint32_t top, float *logprobs, avo_logprob *tops);
-/* Hidden states after the final norm of a session's rows in the last step, [count][width]; NULL if
- * there are no such rows. Valid until the next call of this or of avo_batch_score, or until the
- * engine's next step, of any batch. */
+/* Hidden states after the final norm of a session's rows in the last step, [count][width]. NULL if
+ * there are no such rows or the device failed; avo_batch_error has the text. Valid until the next
+ * call of this or of avo_batch_score, or until the engine's next step, of any batch. */
 AVO_API const float *avo_batch_hidden(avo_batch *batch, const avo_session *session, size_t first,
                                       size_t count);
 
 /* Hidden states of a session's rows in the last step at one of the engine's `taps` (`layer`),
- * [count][width]; NULL if there are no such rows or the layer is not tapped. Valid until the next
+ * [count][width]. NULL if there are no such rows, the layer is not tapped or the device failed;
+ * avo_batch_error has the text. Valid until the next
  * call or the engine's next step, of any batch. */
 AVO_API const float *avo_batch_tap(avo_batch *batch, const avo_session *session, uint32_t layer,
                                    size_t first, size_t count);

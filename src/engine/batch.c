@@ -308,14 +308,19 @@ static bool find_logits(const avo_batch *batch, const avo_session *session, size
     return false;
 }
 
-const float *avo_batch_logits(const avo_batch *batch, const avo_session *session, size_t index) {
+static avo_status read_logits(avo_batch *batch, const avo_session *session, size_t index,
+                              const float **logits) {
     size_t row;
+    if (!batch->logits_whole || !find_logits(batch, session, index, &row))
+        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
+                           "the last step has no row %zu of logits of this session", index);
+    AVO_TRY(batch_results(batch, &batch->error));
+    return device_read_logits(batch->stream->stream, (uint32_t)row, logits, &batch->error);
+}
+
+const float *avo_batch_logits(avo_batch *batch, const avo_session *session, size_t index) {
     const float *logits;
-    avo_error error; /* why a device cannot give them; NULL is all that this call can say */
-    if (!batch->logits_whole || !find_logits(batch, session, index, &row) ||
-        device_read_logits(batch->stream->stream, (uint32_t)row, &logits, &error) != AVO_OK)
-        return NULL;
-    return logits;
+    return read_logits(batch, session, index, &logits) == AVO_OK ? logits : NULL;
 }
 
 avo_status batch_top(const avo_batch *batch, const avo_session *session, size_t index,
@@ -324,6 +329,7 @@ avo_status batch_top(const avo_batch *batch, const avo_session *session, size_t 
     bool found = find_logits(batch, session, index, &row);
     assert(found && batch->top > 0);
     (void)found;
+    AVO_TRY(batch_results(batch, error));
     AVO_TRY(device_read_top(batch->stream->stream, top, error));
     *top += row;
     return AVO_OK;
@@ -335,6 +341,7 @@ avo_status batch_logits(avo_batch *batch, const avo_session *session, size_t ind
     bool found = find_logits(batch, session, index, &row);
     assert(found);
     (void)found;
+    AVO_TRY(batch_results(batch, error));
     if (!batch->logits_whole) {
         batch->logits_whole = true;
         batch_view rows = batch_rows(batch);

@@ -231,6 +231,7 @@ struct avo_batch {
     bool whole;             /* all of them are wanted too */
     bool logits_whole;      /* the newest step wrote them all */
     bool scored;            /* rows were scored since: its own logits are gone */
+    avo_error lost;         /* work behind the step failed, and with it all of its results */
     uint32_t *score_row;    /* [rows_max] rows that are scored or looked at behind the step */
 };
 
@@ -241,9 +242,12 @@ uint64_t batch_bytes(const engine_plan *plan);
 void batch_arrange(avo_batch *batch);
 /* The rows of a step, or of work behind it; points into the batch. */
 batch_view batch_rows(const avo_batch *batch);
-/* Computes `work` with these rows and waits for it. A failure is in batch->error. */
+/* Computes `work` with these rows and waits for it. A failure is in batch->error, and no result of
+ * the step can be read any more: what a device leaves of it is not known. */
 AVO_MUST_USE avo_status batch_compute(avo_batch *batch, device_work work, const batch_view *rows,
                                       const step_observer *observer);
+/* An error if there are none to be read any more. */
+AVO_MUST_USE avo_status batch_results(const avo_batch *batch, avo_error *error);
 /* Lays the rows of an entry behind those of the entries before it. */
 void batch_lay_rows(avo_batch *batch, uint32_t entry);
 

@@ -31,33 +31,50 @@ static avo_status run_behind(avo_batch *batch, device_work work, batch_view *row
     return batch_compute(batch, work, rows, NULL);
 }
 
+static avo_status no_such_rows(avo_batch *batch, size_t first, size_t count) {
+    return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
+                       "the last step did not compute rows %zu to %zu of the session", first,
+                       first + count);
+}
+
+static avo_status read_hidden(avo_batch *batch, const avo_session *session, size_t first,
+                              size_t count, const float **hidden) {
+    uint32_t row;
+    if (!find_rows(batch, session, first, count, &row))
+        return no_such_rows(batch, first, count);
+    AVO_TRY(batch_results(batch, &batch->error));
+    batch_view rows = batch_rows(batch);
+    AVO_TRY(run_behind(batch, DEVICE_NORM, &rows, row, (uint32_t)count));
+    return device_read_normed(batch->stream->stream, (uint32_t)count, hidden, &batch->error);
+}
+
 const float *avo_batch_hidden(avo_batch *batch, const avo_session *session, size_t first,
                               size_t count) {
-    uint32_t row;
     const float *hidden;
+    return read_hidden(batch, session, first, count, &hidden) == AVO_OK ? hidden : NULL;
+}
+
+static avo_status read_tap(avo_batch *batch, const avo_session *session, uint32_t layer,
+                           size_t first, size_t count, const float **hidden) {
+    const engine_plan *plan = &batch->engine->plan;
+    uint32_t tap = 0;
+    uint32_t row;
+    while (tap < plan->taps && plan->tap[tap] != layer)
+        tap++;
+    if (tap == plan->taps)
+        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
+                           "the engine does not tap layer %u; name it in avo_engine_options.taps",
+                           layer);
     if (!find_rows(batch, session, first, count, &row))
-        return NULL;
-    batch_view rows = batch_rows(batch);
-    if (run_behind(batch, DEVICE_NORM, &rows, row, (uint32_t)count) != AVO_OK ||
-        device_read_normed(batch->stream->stream, (uint32_t)count, &hidden, &batch->error) !=
-            AVO_OK)
-        return NULL;
-    return hidden;
+        return no_such_rows(batch, first, count);
+    AVO_TRY(batch_results(batch, &batch->error));
+    return device_read_tap(batch->stream->stream, tap, row, (uint32_t)count, hidden, &batch->error);
 }
 
 const float *avo_batch_tap(avo_batch *batch, const avo_session *session, uint32_t layer,
                            size_t first, size_t count) {
-    const engine_plan *plan = &batch->engine->plan;
-    uint32_t tap = 0;
-    uint32_t row;
     const float *hidden;
-    while (tap < plan->taps && plan->tap[tap] != layer)
-        tap++;
-    if (tap == plan->taps || !find_rows(batch, session, first, count, &row) ||
-        device_read_tap(batch->stream->stream, tap, row, (uint32_t)count, &hidden, &batch->error) !=
-            AVO_OK)
-        return NULL;
-    return hidden;
+    return read_tap(batch, session, layer, first, count, &hidden) == AVO_OK ? hidden : NULL;
 }
 
 static avo_status read_row(avo_batch *batch, const logit_top *found, size_t row, uint32_t top,
@@ -92,9 +109,8 @@ avo_status avo_batch_score(avo_batch *batch, const avo_session *session, size_t 
     avo_engine *engine = batch->engine;
     uint32_t row;
     if (!find_rows(batch, session, first, count, &row))
-        return status_fail(&batch->error, AVO_ERROR_ARGUMENT,
-                           "the last step did not compute rows %zu to %zu of the session", first,
-                           first + count);
+        return no_such_rows(batch, first, count);
+    AVO_TRY(batch_results(batch, &batch->error));
     AVO_TRY(check_score(batch, first, count, top, tops));
     AVO_TRY(batch_check_tokens(batch, next, count));
     batch->scored = true;

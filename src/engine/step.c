@@ -41,12 +41,23 @@ avo_status batch_compute(avo_batch *batch, device_work work, const batch_view *r
                         .kv = kv_pool_view(engine->kv),
                         .observer = observer,
                         .tracing = telemetry_tracing(engine->plan.telemetry)};
-    AVO_TRY(device_start(stream, work, &step, &batch->error));
-    return device_wait(stream, &batch->error);
+    avo_status status = device_start(stream, work, &step, &batch->error);
+    if (status == AVO_OK)
+        status = device_wait(stream, &batch->error);
+    if (status != AVO_OK)
+        batch->lost = batch->error;
+    return status;
+}
+
+avo_status batch_results(const avo_batch *batch, avo_error *error) {
+    if (batch->lost.status == AVO_OK)
+        return AVO_OK;
+    return status_fail(error, batch->lost.status, "%s", batch->lost.text);
 }
 
 avo_status engine_step_begin(avo_batch *batch) {
     AVO_TRY(step_check(batch));
+    batch->lost.status = AVO_OK;
     batch->logits_whole = batch->top == 0 || batch->whole;
     batch_arrange(batch);
     return AVO_OK;

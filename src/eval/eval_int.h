@@ -36,7 +36,8 @@ AVO_MUST_USE avo_status scorer_begin(scorer *scorer, avo_error *error);
 AVO_MUST_USE avo_status scorer_compute(scorer *scorer, const int32_t *tokens, size_t count,
                                        bool scored, avo_error *error);
 /* Behind token `index` of what was computed last. */
-const float *scorer_logits(const scorer *scorer, size_t index);
+AVO_MUST_USE avo_status scorer_logits(const scorer *scorer, size_t index, const float **logits,
+                                      avo_error *error);
 
 /* ---- windows.c ---- */
 

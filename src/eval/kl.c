@@ -83,9 +83,12 @@ static avo_status score_window(void *context, const int32_t *tokens, size_t coun
     for (size_t at = context_end; at < count;) {
         size_t rows = size_min(count - at, run->scored_max);
         AVO_TRY(compute(run, tokens + at, rows, true, error));
-        for (size_t i = 0; i < rows; i++)
-            AVO_TRY(score(run, at + i, scorer_logits(&run->reference, i),
-                          scorer_logits(&run->model, i), tokens[at + i + 1], error));
+        for (size_t i = 0; i < rows; i++) {
+            const float *reference, *logits;
+            AVO_TRY(scorer_logits(&run->reference, i, &reference, error));
+            AVO_TRY(scorer_logits(&run->model, i, &logits, error));
+            AVO_TRY(score(run, at + i, reference, logits, tokens[at + i + 1], error));
+        }
         at += rows;
     }
     return AVO_OK;

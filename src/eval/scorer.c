@@ -57,8 +57,13 @@ avo_status scorer_compute(scorer *scorer, const int32_t *tokens, size_t count, b
     return AVO_OK;
 }
 
-const float *scorer_logits(const scorer *scorer, size_t index) {
-    return avo_batch_logits(scorer->batch, scorer->session, index);
+avo_status scorer_logits(const scorer *scorer, size_t index, const float **logits,
+                         avo_error *error) {
+    *logits = avo_batch_logits(scorer->batch, scorer->session, index);
+    if (*logits != NULL)
+        return AVO_OK;
+    const avo_error *why = avo_batch_error(scorer->batch);
+    return status_fail(error, why->status, "%s", why->text);
 }
 
 avo_status scorer_window(scorer *scorer, const int32_t *tokens, size_t count, size_t first_scored,
@@ -74,8 +79,11 @@ avo_status scorer_window(scorer *scorer, const int32_t *tokens, size_t count, si
     while (at < count) {
         size_t rows = smaller(count - at, scorer->scored_max);
         AVO_TRY(scorer_compute(scorer, tokens + at, rows, true, error));
-        for (size_t i = 0; i < rows; i++)
-            AVO_TRY(take(context, at + i, scorer_logits(scorer, i), error));
+        for (size_t i = 0; i < rows; i++) {
+            const float *logits;
+            AVO_TRY(scorer_logits(scorer, i, &logits, error));
+            AVO_TRY(take(context, at + i, logits, error));
+        }
         at += rows;
     }
     return AVO_OK;

@@ -67,26 +67,36 @@ static avo_status look_logprobs(request *request, const look *look) {
     return status;
 }
 
-static void look_mean(request *request, const look *look) {
+/* Hidden states of `count` rows, from row `first` of the step on. */
+static avo_status look_hidden(request *request, const look *look, uint32_t first, uint32_t count,
+                              const float **hidden) {
+    *hidden = avo_batch_hidden(look->batch, look->session, first, count);
+    if (*hidden != NULL)
+        return AVO_OK;
+    request->error = *avo_batch_error(look->batch);
+    return request->error.status;
+}
+
+static avo_status look_mean(request *request, const look *look) {
     size_t width = request->scheduler->engine_limits.model->view.width;
     uint32_t count = look->to - look->from;
-    const float *hidden =
-        avo_batch_hidden(look->batch, look->session, look->from - look->first, count);
+    const float *hidden;
+    AVO_TRY(look_hidden(request, look, look->from - look->first, count, &hidden));
     for (uint32_t row = 0; row < count; row++, hidden += width)
         for (size_t i = 0; i < width; i++)
             request->pooled[i] += (double)hidden[i];
-    if (look->to < request->prompt_tokens)
-        return;
-    for (size_t i = 0; i < width; i++)
+    for (size_t i = 0; look->to == request->prompt_tokens && i < width; i++)
         request->embedding[i] = (float)(request->pooled[i] / (double)request->prompt_tokens);
+    return AVO_OK;
 }
 
-static void look_last(request *request, const look *look) {
+static avo_status look_last(request *request, const look *look) {
     size_t width = request->scheduler->engine_limits.model->view.width;
-    const float *hidden =
-        avo_batch_hidden(look->batch, look->session, request->prompt_tokens - 1 - look->first, 1);
+    const float *hidden;
+    AVO_TRY(look_hidden(request, look, request->prompt_tokens - 1 - look->first, 1, &hidden));
     for (size_t i = 0; i < width; i++)
         request->embedding[i] = hidden[i];
+    return AVO_OK;
 }
 
 avo_status request_score(request *request, avo_batch *batch, const avo_session *session,
@@ -100,9 +110,9 @@ avo_status request_score(request *request, avo_batch *batch, const avo_session *
     if (look.from >= look.to)
         return AVO_OK;
     if (request->pooled != NULL)
-        look_mean(request, &look);
+        AVO_TRY(look_mean(request, &look));
     else if (request->embedding != NULL && look.to == request->prompt_tokens)
-        look_last(request, &look);
+        AVO_TRY(look_last(request, &look));
     if (request->prompt_logprobs != NULL)
         AVO_TRY(look_logprobs(request, &look));
     request->looked = look.to;

@@ -331,7 +331,8 @@ class Bench(unittest.TestCase):
         self.assertIn("no single", self.refuse("--kernels", "--isa", "ref", *SHORT))
         self.assertIn("--kv-type: \"int3\" must be one of f32, f16, bf16, int8, fp8",
                       self.refuse(FIXTURE, "--kv-type", "f32,int3"))
-        for flag, *value in (("-p", "8"), ("-n", "2"), ("-b", "2"), ("-d", "8"), ("--isa", "ref"),
+        for flag, *value in (("-p", "8"), ("-n", "2"), ("-b", "2"), ("-d", "8"),
+                             ("--device", "ref"),
                              ("--kv-type", "f16"), ("--compute-depth",), ("-t", "1,2")):
             with self.subTest(flag=flag):
                 self.assertIn(f"--rung cannot be combined with {flag}" if flag != "-t"

@@ -201,8 +201,53 @@ static void wrong_parameters_are_refused(void **state) {
     avo_model_close(model);
 }
 
+/* Work behind a step fails: nothing of the step can be read any more, the reason is told, and the
+ * next step is computed as ever. A read that fails leaves the other results alone. */
+static void results_are_lost_with_work_behind_the_step(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    unsigned lost = 0, unread = 0, unopened = 0;
+    for (unsigned n = 1; lost + unread < 3; n++) {
+        char name[32];
+        snprintf(name, sizeof(name), "remote:fail=%u", n);
+        avo_engine_options options = small_options(name);
+        avo_engine *engine;
+        avo_error error = {0};
+        avo_session *session = NULL;
+        avo_batch *batch = NULL;
+        int32_t tokens[] = {1, 2, 3};
+        assert_true(n < 1000);
+        if (avo_engine_open(model, &options, &engine, &error) != AVO_OK) {
+            unopened++;
+            continue;
+        }
+        if (avo_session_open(engine, NULL, &session, &error) == AVO_OK &&
+            avo_batch_open(engine, &batch, &error) == AVO_OK &&
+            avo_batch_add(batch, session, tokens, 3) == AVO_OK &&
+            avo_step(engine, batch) == AVO_OK && avo_batch_hidden(batch, session, 0, 3) == NULL) {
+            assert_int_equal(avo_batch_error(batch)->status, AVO_ERROR_DEVICE);
+            bool only_read = strstr(avo_batch_error(batch)->text, "reading") != NULL;
+            assert_true((avo_batch_logits(batch, session, 0) != NULL) == only_read);
+            lost += !only_read;
+            unread += only_read;
+            if (!only_read)
+                assert_int_equal(avo_batch_error(batch)->status, AVO_ERROR_DEVICE);
+            avo_batch_clear(batch);
+            assert_ok(avo_batch_add(batch, session, tokens, 1));
+            assert_ok(avo_step(engine, batch));
+            assert_non_null(avo_batch_hidden(batch, session, 0, 1));
+            assert_non_null(avo_batch_logits(batch, session, 0));
+        }
+        avo_batch_close(batch);
+        avo_session_close(session);
+        avo_engine_close(engine);
+    }
+    assert_true(unopened > 0 && lost > 0 && unread > 0);
+    avo_model_close(model);
+}
+
 /* Hidden states at every layer: equal bits on the device and behind the wall, in one chunk or in
- * many; the last one normed is what avo_batch_hidden gives. */
+ * many. */
 static void layers_are_tapped(void **state) {
     (void)state;
     avo_model *model = open_model();
@@ -279,6 +324,7 @@ int main(void) {
         cmocka_unit_test(any_call_may_fail),
         cmocka_unit_test(a_lost_device_fails_everything),
         cmocka_unit_test(wrong_parameters_are_refused),
+        cmocka_unit_test(results_are_lost_with_work_behind_the_step),
         cmocka_unit_test(layers_are_tapped),
     };
     return cmocka_run_group_tests_name("device/remote", tests, NULL, NULL);

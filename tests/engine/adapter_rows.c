@@ -127,7 +127,7 @@ static void add_piece(trial *t, avo_batch *batch, uint32_t line) {
         fail_msg("add: %s", avo_batch_error(batch)->text);
 }
 
-static void check_line(const trial *t, const avo_batch *batch, uint32_t line, const char *name) {
+static void check_line(const trial *t, avo_batch *batch, uint32_t line, const char *name) {
     uint32_t length = avo_session_length(t->session[line]);
     for (uint32_t i = 0; i < t->scored[line]; i++) {
         uint32_t position = length - t->scored[line] + i;

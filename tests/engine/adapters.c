@@ -33,7 +33,7 @@ static const float *compute(const fixture_engine *opened, avo_adapter *adapter,
     return avo_batch_logits(*batch, *session, 0);
 }
 
-static double difference(const adapter_fixture *fixture, const avo_batch *batch,
+static double difference(const adapter_fixture *fixture, avo_batch *batch,
                          const avo_session *session) {
     double largest = 0.0;
     for (uint32_t row = 0; row < fixture->kept; row++) {

@@ -1,6 +1,7 @@
 /* The scheduler on a device that fails now and then: a request whose step failed ends with the
- * device's error, every other one with the answer it has alone, and the engine goes on.
- * AVO_TEST_THREADS */
+ * device's error, every other one with the answer it has alone, and the engine goes on. Requests
+ * are of every kind that asks a device for something else: the highest logits, all of them, those
+ * of a prompt, hidden states. AVO_TEST_THREADS */
 #include "support/support.h"
 
 #include <avocet.h>
@@ -10,10 +11,17 @@
 #define REQUESTS 24
 #define ANSWER   10
 #define PROMPT   37
+#define WIDTH    256 /* at least the model's */
+
+typedef enum kind { GREEDY, FLAT, SCORED, MEAN, LAST, KINDS } kind;
 
 typedef struct outcome {
     int32_t token[ANSWER];
     uint32_t count;
+    float logprob[PROMPT];
+    uint32_t logprobs;
+    float embedding[WIDTH];
+    uint32_t width;
     unsigned ends;
     avo_status status;
     char text[AVO_ERROR_TEXT_MAX];
@@ -26,18 +34,58 @@ static bool take_event(void *context, const avo_event *event) {
         if (event->token->token >= 0 && own->count < ANSWER)
             own->token[own->count++] = event->token->token;
         break;
+    case AVO_EVENT_PROMPT:
+        assert_true(own->logprobs < PROMPT);
+        own->logprob[own->logprobs++] = event->token->index == 0 ? 0.0f : event->token->logprob;
+        break;
     case AVO_EVENT_FINISHED:
         own->ends++;
+        own->width = event->result->embedding == NULL ? 0 : event->result->embedding_width;
+        assert_true(own->width <= WIDTH);
+        memcpy(own->embedding, event->result->embedding, own->width * sizeof(float));
         break;
     case AVO_EVENT_FAILED:
         own->ends++;
         own->status = event->error->status;
         snprintf(own->text, sizeof(own->text), "%s", event->error->text);
         break;
-    default:
+    case AVO_EVENT_PREFILL:
         break;
     }
     return true;
+}
+
+/* Several that need all logits meet in a step: where this fails for one, the others learn it. */
+static kind kind_of(uint32_t i) {
+    return i % 2 == 1 ? FLAT : (kind)(i / 2 % KINDS);
+}
+
+static avo_request request_of(uint32_t i, const int32_t *prompt) {
+    /* Too flat for the highest logits to decide. */
+    static avo_sampling flat = AVO_SAMPLING_INIT;
+    flat.temperature = 50.0f;
+    avo_request request = AVO_REQUEST_INIT;
+    request.tokens = prompt;
+    request.token_count = PROMPT;
+    request.max_new_tokens = ANSWER;
+    request.ignore_end = true;
+    switch (kind_of(i)) {
+    case FLAT:
+        request.sampling = &flat;
+        break;
+    case SCORED:
+        request.prompt_logprobs = true;
+        break;
+    case MEAN:
+    case LAST:
+        request.no_answer = true;
+        request.max_new_tokens = 0;
+        request.pooling = kind_of(i) == MEAN ? AVO_POOLING_MEAN : AVO_POOLING_LAST;
+        break;
+    default:
+        break;
+    }
+    return request;
 }
 
 static void run_all(const avo_model *model, const char *device, const char *cores,
@@ -61,11 +109,7 @@ static void run_all(const avo_model *model, const char *device, const char *core
     for (uint32_t i = 0; i < REQUESTS; i++) {
         for (uint32_t j = 0; j < PROMPT; j++)
             prompts[i][j] = (int32_t)((i * 5 + j * 3) % 61);
-        requests[i] = (avo_request)AVO_REQUEST_INIT;
-        requests[i].tokens = prompts[i];
-        requests[i].token_count = PROMPT;
-        requests[i].max_new_tokens = ANSWER;
-        requests[i].ignore_end = true;
+        requests[i] = request_of(i, prompts[i]);
     }
     memset(outcomes, 0, REQUESTS * sizeof(*outcomes));
     assert_ok_error(
@@ -73,6 +117,23 @@ static void run_all(const avo_model *model, const char *device, const char *core
         &error);
     avo_scheduler_close(scheduler);
     avo_engine_close(engine);
+}
+
+/* What it told is right; true: and whole. */
+static bool answered(const outcome *got, const outcome *wanted) {
+    assert_int_equal(got->ends, 1);
+    assert_memory_equal(got->token, wanted->token, got->count * sizeof(int32_t));
+    assert_memory_equal(got->logprob, wanted->logprob, got->logprobs * sizeof(float));
+    if (got->status == AVO_OK) {
+        assert_int_equal(got->count, wanted->count);
+        assert_int_equal(got->logprobs, wanted->logprobs);
+        assert_int_equal(got->width, wanted->width);
+        assert_memory_equal(got->embedding, wanted->embedding, got->width * sizeof(float));
+        return true;
+    }
+    assert_int_equal(got->status, AVO_ERROR_DEVICE);
+    assert_non_null(strstr(got->text, "device remote: "));
+    return false;
 }
 
 static void a_failing_step_fails_its_requests_alone(void **state) {
@@ -83,28 +144,26 @@ static void a_failing_step_fails_its_requests_alone(void **state) {
     static const char *const cores[] = {NULL, "static"};
     assert_ok(avo_model_open(test_fixture_path("models/llama3.gguf"), NULL, &model, &error));
     run_all(model, "cpu", NULL, wanted);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        assert_string_equal(wanted[i].text, "");
     for (size_t c = 0; c < 2; c++) {
-        unsigned failed = 0, finished = 0;
-        for (uint32_t every = 11; every <= 61; every += 10) {
+        unsigned failed[KINDS] = {0}, finished[KINDS] = {0};
+        for (uint32_t every = 11; every <= 91; every += 4) {
             char device[32];
             snprintf(device, sizeof(device), "remote:every=%u", every);
             run_all(model, device, cores[c], got);
             for (uint32_t i = 0; i < REQUESTS; i++) {
-                assert_int_equal(got[i].ends, 1);
-                assert_memory_equal(got[i].token, wanted[i].token, got[i].count * sizeof(int32_t));
-                if (got[i].status == AVO_OK) {
-                    assert_int_equal(got[i].count, ANSWER);
-                    finished++;
-                    continue;
-                }
-                assert_int_equal(got[i].status, AVO_ERROR_DEVICE);
-                assert_non_null(strstr(got[i].text, "device remote: "));
-                failed++;
+                bool whole = answered(&got[i], &wanted[i]);
+                failed[kind_of(i)] += !whole;
+                finished[kind_of(i)] += whole;
             }
         }
-        print_message("cores %s: %u requests failed with the device, %u were answered\n",
-                      cores[c] == NULL ? "mixed" : cores[c], failed, finished);
-        assert_true(failed > 0 && finished > 0);
+        for (size_t k = 0; k < KINDS; k++) {
+            print_message("cores %s, kind %zu: %u requests failed with the device, %u were "
+                          "answered\n",
+                          cores[c] == NULL ? "mixed" : cores[c], k, failed[k], finished[k]);
+            assert_true(failed[k] > 0 && finished[k] > 0);
+        }
     }
     avo_model_close(model);
 }

@@ -97,7 +97,6 @@ static void *call_submit(void *context) {
 
 static void *call_drain(void *context) {
     lone_caller *c = context;
-    atomic_store(c->begun, 1);
     c->empty = avo_scheduler_drain(c->world->scheduler, PATIENCE);
     return NULL;
 }
@@ -132,12 +131,14 @@ static void closed_while_another_drains(void **state) {
     world_open(&w, &options);
     exam e = exam_make(&w, 40, 220);
     exam_submit(&w, &e);
-    atomic_int begun = 0;
-    lone_caller c = {.world = &w, .begun = &begun};
+    lone_caller c = {.world = &w};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, call_drain, &c), 0);
-    wait_for(&begun, 1);
-    pause_ms(3);
+    for (bool inside = false; !inside; pause_ms(1)) {
+        pthread_mutex_lock(&w.scheduler->lock);
+        inside = w.scheduler->inside > 0;
+        pthread_mutex_unlock(&w.scheduler->lock);
+    }
     avo_scheduler_close(w.scheduler);
     w.scheduler = NULL;
     pthread_join(thread, NULL);
