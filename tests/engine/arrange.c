@@ -48,7 +48,7 @@ static bool has(const avo_session *session, const adapter_run *run, float *weigh
     return false;
 }
 
-static void check(const trial *t, const avo_batch *batch) {
+static void check(const trial *t, avo_batch *batch) {
     batch_view view = batch_rows(batch);
     (void)t;
     for (uint32_t i = 1; i < view.runs; i++)
@@ -75,7 +75,7 @@ static void check(const trial *t, const avo_batch *batch) {
 }
 
 /* Sessions of the same adapters stand in the order in which they came. */
-static void check_stable(const avo_batch *batch, const int32_t *came) {
+static void check_stable(avo_batch *batch, const int32_t *came) {
     for (uint32_t i = 1; i < batch->entry_count; i++) {
         const avo_session *a = batch->entries[i - 1].session, *b = batch->entries[i].session;
         bool same = a->adapter_count == b->adapter_count;

@@ -49,7 +49,7 @@ static void compute_alone(const fixture_engine *opened, const fixture *fixture, 
     avo_session_close(session);
 }
 
-static void check_rows(const trial *trial, const timeline *line, const avo_batch *batch) {
+static void check_rows(const trial *trial, const timeline *line, avo_batch *batch) {
     size_t vocabulary = trial->fixture->vocabulary;
     uint32_t length = avo_session_length(line->session);
     for (uint32_t i = 0; i < line->scored; i++) {

@@ -140,7 +140,7 @@ static void pool_four_times_oversubscribed(void **state) {
         for (uint64_t seed = 0; seed < 2 || preemptions == 0; seed++) {
             course course = {.cores = modes[mode],
                              .threads = 2 + (uint32_t)(seed % 2),
-                             .kv_tokens = 2 * TINY_CONTEXT,
+                             .kv_tokens = TINY_CONTEXT,
                              .rows = 16,
                              .cancels = seed == 1};
             preemptions += run_course(&course, FEWER(60), 400 + seed).preemptions;
@@ -254,7 +254,7 @@ static void own_tokens_are_not_reused_ones(void **state) {
         world w;
         world_options options = WORLD_OPTIONS;
         options.sessions = 8;
-        options.kv_tokens = 2 * TINY_CONTEXT;
+        options.kv_tokens = TINY_CONTEXT;
         options.crowded = true;
         world_open(&w, &options);
         exam e = exam_make(&w, 30, 600 + seed);

@@ -115,7 +115,7 @@ static void after_preemption(void **state) {
         avo_scheduler_info info;
         world_options options = WORLD_OPTIONS;
         options.sessions = 8;
-        options.kv_tokens = 2 * TINY_CONTEXT;
+        options.kv_tokens = TINY_CONTEXT;
         options.scheduler.token_seconds = -1.0;
         options.crowded = true;
         same_with(options, DRAFTS_MIXED, FEWER(60), seed, &info);
