@@ -13,6 +13,12 @@
 
 #define EVENTS_MAX 256
 
+#ifdef __SANITIZE_THREAD__ /* whose team is the only thing that others could disturb */
+#define QUESTIONS 12
+#else
+#define QUESTIONS 100
+#endif
+
 typedef struct told {
     int32_t token;
     uint32_t index;
@@ -267,7 +273,7 @@ static void the_same_bytes_with_any_drafts(void **state) {
                                        .logits = logits[i % 4],
                                        .device = isas.name[i],
                                        .kv_type = kv_types[i % 4]});
-        answers_do_not_depend_on_drafts(&s, 100 * i, 100 * i + 100);
+        answers_do_not_depend_on_drafts(&s, 100 * i, 100 * i + QUESTIONS);
         stage_close(&s);
     }
 }
