@@ -18,8 +18,10 @@ kv_pool *engine_kv(const avo_engine *engine) {
 avo_status engine_session_fill(avo_session *session, uint32_t length, avo_error *error) {
     const avo_engine *engine = session->engine;
     uint32_t from = session->count;
-    if (session->batch != NULL || session->computed != from || from == 0 ||
-        from % KV_PAGE_TOKENS != 0)
+    if (session->batch != NULL)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "the session is in a batch that is not computed yet");
+    if (session->computed != from || from == 0 || from % KV_PAGE_TOKENS != 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "the session has %u computed tokens, must be a multiple of %d (a KV "
                            "page) and at least one "

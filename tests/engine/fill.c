@@ -63,7 +63,8 @@ static void wrong_use_is_refused(void **state) {
     assert_refused(engine_session_fill(session, 257, &error), AVO_ERROR_ARGUMENT, &error, "257");
     int32_t token = 3;
     assert_ok(avo_batch_add(batch, session, &token, 1));
-    assert_refused(engine_session_fill(session, 64, &error), AVO_ERROR_ARGUMENT, &error, "filled");
+    assert_refused(engine_session_fill(session, 64, &error), AVO_ERROR_ARGUMENT, &error,
+                   "in a batch");
     assert_int_equal(avo_session_length(session), 32);
     avo_batch_clear(batch);
     avo_session_close(session);

@@ -42,7 +42,8 @@ static bool take_event(void *context, const avo_event *event) {
         own->ends++;
         own->width = event->result->embedding == NULL ? 0 : event->result->embedding_width;
         assert_true(own->width <= WIDTH);
-        memcpy(own->embedding, event->result->embedding, own->width * sizeof(float));
+        for (uint32_t i = 0; i < own->width; i++)
+            own->embedding[i] = event->result->embedding[i];
         break;
     case AVO_EVENT_FAILED:
         own->ends++;

@@ -368,6 +368,8 @@ static inline void world_open(world *w, const world_options *options) {
     engine.kv_tokens = options->kv_tokens;
     engine.logits_max = options->logits;
     avo_scheduler_options scheduler = options->scheduler;
+    if (scheduler.waiting_tokens_max == 0) /* pools are small, and no test is refused by chance */
+        scheduler.waiting_tokens_max = 1000000;
     if (scheduler.cores == NULL && options->threads > 1)
         scheduler.cores = world_cores;
     engine.streams = scheduler.cores != NULL ? 2 : 0;

@@ -102,7 +102,7 @@ class Browser:
             raise
 
     def wait_for_driver(self):
-        for _ in range(300):
+        for _ in range(1800):
             try:
                 if self.raw("GET", "/status")["ready"]:
                     return
@@ -184,7 +184,7 @@ class Browser:
             {"type": "pointerMove", "duration": 0, "x": x, "y": y,
              "origin": {ELEMENT: element.name}}]}]})
 
-    def wait(self, script, *arguments, seconds=20, why=None):
+    def wait(self, script, *arguments, seconds=120, why=None):
         """Until a function with this body returns something true; that value."""
         end = time.monotonic() + seconds
         while True:
