@@ -1,4 +1,5 @@
-/* Avocet: an LLM inference engine. This file is the whole public interface.
+/* Avocet: an LLM inference engine. This file, with avocet/chat.h at its end, is the whole public
+ * interface.
  *
  * Types:
  *   avo_model      weights, tokenizer and chat template of one file or folder. Immutable once
@@ -11,6 +12,7 @@
  *   avo_adapter    a LoRA adapter of one model. Each session has its own; a batch can mix them.
  *   avo_registry   names for adapters that are loaded, replaced and unloaded while requests run.
  *   avo_request    a prompt with its sampling, limits and constraints.
+ *   avo_chat       requests from JSON, answers split into content, reasoning and tool calls.
  *   avo_scheduler  runs many requests on one engine: queues, fairness, deadlines, cancellation.
  *   avo_grammar    a JSON schema or a grammar that an answer must follow, compiled to token masks.
  *   avo_telemetry  counters, histograms and spans of engines and schedulers, with exporters.
@@ -989,4 +991,7 @@ AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info
 #ifdef __cplusplus
 }
 #endif
+
+#include "avocet/chat.h"
+
 #endif

@@ -5,6 +5,7 @@
  *   constraint   the grammar that response_format, grammar or tool_choice ask for
  *   format       how a model writes tool calls and reasoning, found from its template
  *   parser       the model's text, while it comes, into text, reasoning and tool calls
+ *   request      a whole request as JSON, and answer, its answer: avo_chat_… of the public header
  *
  * Input is a JSON tree that the caller has parsed. Functions that read it return false and fill a
  * chat_fault where the request is wrong; nothing here knows of HTTP. docs/tools.md has the forms of

@@ -4,6 +4,24 @@
 
 #include "chat/chat.h"
 
+/* A model's conversations, for the public interface. */
+struct avo_chat {
+    const avo_model *model;
+    chat_format *format;
+    grammar_cache *grammars;
+};
+
+/* One request. What it points to is in its arena. */
+struct avo_chat_request {
+    avo_chat *chat;
+    arena arena;
+    avo_request request;
+    avo_sampling sampling;
+    avo_adapter_use uses[AVO_ADAPTERS_MAX];
+    avo_chat_options options; /* of a conversation: its variables */
+    chat_prompt prompt;       /* of a conversation: how its answer is read */
+};
+
 /* A string member; empty where there is none. */
 static inline text_view turns_text_of(const json_value *object, const char *key) {
     const json_value *value = json_find(object, key);

@@ -5,6 +5,7 @@
 #define AVO_CLI_CLI_H
 
 #include "base/json_writer.h"
+#include "base/nearest.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -98,19 +99,6 @@ const char *number_parse_u64(const char *text, uint64_t minimum, uint64_t maximu
 const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum, uint64_t *value);
 /* The same for a decimal number; "nan" is none, "inf" and "-inf" are. */
 const char *number_parse_double(const char *text, double minimum, double maximum, double *value);
-
-/* ---- Names that are nearly right ---- */
-
-/* Edits (insert, delete, replace, swap neighbours) from one name to the other; names longer than 64
- * count as endlessly far apart. */
-size_t nearest_distance(const char *a, const char *b);
-/* Keeps the best of several candidates; *best starts as NULL. */
-typedef struct nearest {
-    const char *wanted;
-    const char *best; /* NULL: nothing is near enough to suggest */
-    size_t distance;
-} nearest;
-void nearest_consider(nearest *nearest, const char *candidate);
 
 /* ---- Output ---- */
 

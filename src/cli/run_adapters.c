@@ -56,13 +56,6 @@ avo_status run_adapters_all(const run_adapters *adapters, avo_adapter_use *uses,
     return AVO_OK;
 }
 
-const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name) {
-    for (size_t i = 0; i < adapters->count; i++)
-        if (text_equal(text_from(adapters->item[i].name), name))
-            return &adapters->item[i];
-    return NULL;
-}
-
 static const char *name_of(const run_adapters *adapters, const avo_adapter *adapter) {
     for (size_t i = 0; i < adapters->count; i++)
         if (adapters->item[i].adapter == adapter)

@@ -1,8 +1,7 @@
-/* What answers may be: the flags of `avocet run` and the keys of its lines. */
+/* What answers may be: the flags of `avocet run`. */
 #include "cli/run_int.h"
 
 #include "base/file.h"
-#include "base/json.h"
 
 #include <string.h>
 
@@ -52,60 +51,4 @@ avo_status run_grammar_open(const run_flags *flags, const avo_model *model, avo_
     }
     buffer_free(&text);
     return status;
-}
-
-/* ---- Lines ---- */
-
-static avo_status take(prompt_line *line, avo_grammar_kind kind, const char *text,
-                       const char *param) {
-    line->prompt.constraint = (chat_constraint){.kind = kind, .text = text, .param = param};
-    return AVO_OK;
-}
-
-/* A schema that is written as a value. */
-static avo_status copy_value(prompt_line *line, const json_value *value, const char **copy) {
-    buffer own;
-    buffer_init(&own, NULL, CLI_INPUT_BYTES_MAX);
-    if (json_write_value(&own, value) == AVO_OK)
-        *copy = arena_copy_text(&line->arena, own.data, own.size);
-    size_t bytes = own.size;
-    buffer_free(&own);
-    return *copy == NULL ? status_no_memory(&line->error, "a grammar", bytes) : AVO_OK;
-}
-
-avo_status prompt_line_constraint(prompt_line *line, const json_value *root) {
-    const json_value *schema = json_find(root, "json_schema");
-    const json_value *text = json_find(root, "grammar");
-    const json_value *format = json_find(root, "response_format");
-    bool object = false;
-    AVO_TRY(json_get_boolean(root, "json_object", &object, &line->error));
-    if ((schema != NULL) + (text != NULL) + (format != NULL) + object > 1)
-        return status_fail(&line->error, AVO_ERROR_ARGUMENT,
-                           "give one of \"json_schema\", \"grammar\", \"json_object\" and "
-                           "\"response_format\"");
-    const char *copy = NULL;
-    if (object)
-        return take(line, AVO_GRAMMAR_JSON, NULL, "json_object");
-    if (text != NULL) {
-        AVO_TRY(prompt_line_text(line, text, "grammar", &copy));
-        return take(line, AVO_GRAMMAR_GBNF, copy, "grammar");
-    }
-    if (schema != NULL) {
-        AVO_TRY(schema->kind != JSON_STRING ? copy_value(line, schema, &copy)
-                                            : prompt_line_text(line, schema, "json_schema", &copy));
-        return take(line, AVO_GRAMMAR_JSON_SCHEMA, copy, "json_schema");
-    }
-    chat_fault fault = {0};
-    if (chat_constraint_read(format, "response_format", NULL, &line->arena,
-                             &line->prompt.constraint, &fault))
-        return AVO_OK;
-    return status_fail(&line->error, fault.status, "%s", fault.text);
-}
-
-avo_status prompt_line_grammar(prompt_line *line, const prompt_defaults *defaults) {
-    if (line->prompt.constraint.param != NULL)
-        return chat_constraint_open(defaults->grammars, &line->prompt.constraint,
-                                    &line->request.grammar, &line->error);
-    line->request.grammar = avo_grammar_share(defaults->request->grammar);
-    return AVO_OK;
 }

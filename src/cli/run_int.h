@@ -3,7 +3,6 @@
 #define AVO_CLI_RUN_INT_H
 
 #include "base/arena.h"
-#include "chat/chat.h"
 #include "cli/cli.h"
 #include "cli/sampling_options.h"
 #include "cli/trace.h"
@@ -32,8 +31,6 @@ void run_adapters_close(run_adapters *adapters);
 /* All of them together; `uses` has room for AVO_ADAPTERS_MAX. */
 AVO_MUST_USE avo_status run_adapters_all(const run_adapters *adapters, avo_adapter_use *uses,
                                          size_t *count, avo_error *error);
-/* NULL: none of that name. */
-const run_adapter *run_adapters_find(const run_adapters *adapters, text_view name);
 /* The member "adapters": an array with what proves that they are applied. */
 void run_adapters_write(json_writer *w, const run_adapters *adapters, const avo_adapter_use *uses,
                         size_t count);
@@ -44,8 +41,7 @@ typedef struct run_record {
     const avo_model *model;
     text_view prompt;
     bool wants_logprobs;
-    chat_parser *parser;               /* NULL: tool calls are not looked for */
-    bool parallel_calls;               /* else the first call alone counts */
+    avo_chat_parser *parser;           /* NULL: tool calls are not looked for */
     buffer text;                       /* all of the answer */
     buffer ids;                        /* int32_t each */
     buffer logprobs;                   /* JSON array items, ready */
@@ -123,44 +119,5 @@ extern const cli_command command_run;
 
 /* Answers every line of a file; the exit status. */
 int run_prompts(const run_flags *flags, const char *model_name);
-
-/* One line as a request. What it points to lies in its arena. */
-typedef struct prompt_line {
-    size_t number; /* of the line in the file, from 1 */
-    arena arena;
-    avo_request request;
-    avo_sampling sampling;
-    avo_adapter_use uses[AVO_ADAPTERS_MAX];
-    avo_chat_options chat; /* of a conversation: its variables */
-    chat_prompt prompt;    /* of a conversation: how its answer is read */
-    text_view id;          /* as JSON; empty: none given */
-    avo_error error;       /* AVO_OK, or what is wrong with the line */
-} prompt_line;
-
-/* What lines have in common: flags that a line may override. */
-typedef struct prompt_defaults {
-    const run_flags *flags;
-    const avo_model *model;
-    const run_adapters *adapters;
-    const avo_request *request; /* sampling and stops */
-    bool chat;                  /* prompts go through the template */
-    const chat_format *format;
-    grammar_cache *grammars;
-} prompt_defaults;
-/* Fills line->request or line->error. */
-void prompt_line_read(prompt_line *line, text_view text, const prompt_defaults *defaults);
-/* A copy of a string without zero bytes, or what is wrong with `what`. */
-AVO_MUST_USE avo_status prompt_line_text(prompt_line *line, const json_value *value,
-                                         const char *what, const char **out);
-/* What the keys of a line ask for; nothing is compiled yet. */
-AVO_MUST_USE avo_status prompt_line_constraint(prompt_line *line, const json_value *root);
-/* The grammar of a line, or the flags' own. */
-AVO_MUST_USE avo_status prompt_line_grammar(prompt_line *line, const prompt_defaults *defaults);
-/* A conversation: `messages` as over HTTP, or where that is NULL a system text (may be NULL) and
- * what the user says; with the line's tools. */
-AVO_MUST_USE avo_status prompt_line_chat(prompt_line *line, const json_value *root,
-                                         const json_value *messages, const char *system,
-                                         const char *user, const prompt_defaults *defaults);
-void prompt_line_free(prompt_line *line);
 
 #endif

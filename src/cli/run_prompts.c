@@ -2,6 +2,7 @@
  * JSON lines, in order of the lines or, with --stream, as they come. One bad line fails alone. */
 #include "cli/run_int.h"
 
+#include "base/arena.h"
 #include "base/file.h"
 #include "cli/engine_flags.h"
 
@@ -13,16 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH_DEFAULT      8u
-#define KV_TOKENS_DEFAULT  32768u
-#define ROWS_MAX           512u
-#define GRAMMARS_BYTES_MAX ((uint64_t)256 << 20)
-#define FULL_SECONDS_MAX   0.05 /* between two tries */
-#define WATCH_SECONDS      0.1  /* between two looks at Ctrl-C */
+#define BATCH_DEFAULT     8u
+#define KV_TOKENS_DEFAULT 32768u
+#define ROWS_MAX          512u
+#define FULL_SECONDS_MAX  0.05 /* between two tries */
+#define WATCH_SECONDS     0.1  /* between two looks at Ctrl-C */
 
 typedef struct prompt_request {
     struct prompt_run *run;
-    prompt_line line;
+    size_t line; /* of the file, from 1 */
+    buffer id;   /* as JSON; empty: none given */
+    avo_chat_request *asked;
+    avo_error error; /* AVO_OK, or what is wrong with the line */
     run_record record;
     bool ended, printed;
 } prompt_request;
@@ -35,8 +38,7 @@ typedef struct prompt_run {
     avo_telemetry *telemetry; /* NULL: none */
     run_adapters adapters;
     avo_grammar *grammar; /* of the flags */
-    chat_format *format;
-    grammar_cache *grammars;
+    avo_chat *chat;
     buffer text; /* the file */
     prompt_request *request;
     size_t count;
@@ -51,14 +53,14 @@ typedef struct prompt_run {
 static void write_head(json_writer *w, const prompt_request *request, size_t index) {
     json_object_begin(w);
     json_member_u64(w, "index", index);
-    json_member_u64(w, "line", request->line.number);
-    if (request->line.id.size > 0)
-        json_member_raw(w, "id", request->line.id);
+    json_member_u64(w, "line", request->line);
+    if (request->id.size > 0)
+        json_member_raw(w, "id", buffer_text(&request->id));
 }
 
 static void write_error(json_writer *w, const prompt_request *request) {
     char text[AVO_ERROR_TEXT_MAX + 32];
-    snprintf(text, sizeof(text), "line %zu: %s", request->line.number, request->line.error.text);
+    snprintf(text, sizeof(text), "line %zu: %s", request->line, request->error.text);
     json_member_string(w, "error", text);
 }
 
@@ -80,7 +82,7 @@ static void print_request(prompt_run *run, size_t index) {
     json_writer *w = cli_json_begin(&line);
     request->printed = true;
     write_head(w, request, index);
-    if (request->line.error.status != AVO_OK)
+    if (request->error.status != AVO_OK)
         write_error(w, request);
     else
         write_result(w, request);
@@ -123,7 +125,7 @@ static bool on_request_token(prompt_request *request, const avo_token_event *eve
 static void on_request_end(prompt_request *request, const avo_error *error) {
     prompt_run *run = request->run;
     if (error != NULL) {
-        request->line.error = *error;
+        request->error = *error;
         run->failed++;
     }
     request->ended = true;
@@ -198,16 +200,44 @@ static bool next_line(text_view *rest, size_t *number, text_view *line) {
     return false;
 }
 
-/* What is looked for in the answer. */
-static avo_status open_parser(prompt_run *run, prompt_request *request, avo_error *error) {
-    const chat_prompt *prompt = &request->line.prompt;
-    chat_parser_options options = {
-        .calls = true, .tools = prompt->tools, .only = prompt->only_opener};
-    request->record.parallel_calls = prompt->parallel_calls;
-    return chat_parser_open(run->format, &options, &request->record.parser, error);
+/* The "id" of a line that is an object, to be given back with its answer. */
+static avo_status read_id(text_view line, buffer *id) {
+    arena arena;
+    json_value root;
+    avo_status status = AVO_OK;
+    arena_init(&arena, NULL, SIZE_MAX);
+    if (json_parse(&arena, line, &root, NULL) == AVO_OK && json_find(&root, "id") != NULL)
+        status = json_write_value(id, json_find(&root, "id"));
+    arena_free(&arena);
+    return status;
 }
 
-static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, avo_error *error) {
+/* A line that is wrong fails alone. */
+static avo_status read_request(prompt_run *run, prompt_request *request, text_view line,
+                               const avo_chat_request_options *options, avo_error *error) {
+    run_record *record = &request->record;
+    request->run = run;
+    run_record_init(record);
+    buffer_init(&request->id, NULL, SIZE_MAX);
+    record->model = run->model;
+    record->adapters = &run->adapters;
+    if (read_id(line, &request->id) != AVO_OK)
+        return status_no_memory(error, "id", line.size);
+    request->error.status = avo_chat_request_open(run->chat, line.data, line.size, options,
+                                                  &request->asked, &request->error);
+    request->ended = request->error.status != AVO_OK;
+    run->failed += request->ended;
+    if (request->ended)
+        return AVO_OK;
+    const avo_request *asked = avo_chat_request_get(request->asked);
+    record->wants_logprobs = asked->sampling->top_logprobs > 0;
+    record->use_count = asked->adapter_count;
+    memcpy(record->uses, asked->adapters, asked->adapter_count * sizeof(record->uses[0]));
+    return avo_chat_parser_open(request->asked, 0, &record->parser, error);
+}
+
+static avo_status read_lines(prompt_run *run, const avo_chat_request_options *options,
+                             avo_error *error) {
     text_view rest = buffer_text(&run->text), line;
     size_t number = 0, count = 0;
     while (next_line(&rest, &number, &line))
@@ -222,21 +252,31 @@ static avo_status read_lines(prompt_run *run, const prompt_defaults *defaults, a
     number = 0;
     while (next_line(&rest, &number, &line)) {
         prompt_request *request = &run->request[run->count++];
-        request->line.number = number;
-        run_record_init(&request->record);
-        prompt_line_read(&request->line, line, defaults);
-        request->run = run;
-        request->record.model = run->model;
-        request->record.adapters = &run->adapters;
-        request->record.wants_logprobs = request->line.sampling.top_logprobs > 0;
-        request->record.use_count = request->line.request.adapter_count;
-        memcpy(request->record.uses, request->line.uses, sizeof(request->record.uses));
-        if (request->line.error.status == AVO_OK && request->line.prompt.calls)
-            AVO_TRY(open_parser(run, request, error));
-        request->ended = request->line.error.status != AVO_OK;
-        run->failed += request->ended;
+        request->line = number;
+        AVO_TRY(read_request(run, request, line, options, error));
     }
     return AVO_OK;
+}
+
+/* The flags, for what a line does not say. */
+static avo_status read_with_flags(prompt_run *run, avo_request *defaults, avo_error *error) {
+    const run_flags *flags = run->flags;
+    avo_chat_adapter adapters[OPTION_LIST_MAX];
+    avo_chat_request_options options = AVO_CHAT_REQUEST_OPTIONS_INIT;
+    for (size_t i = 0; i < run->adapters.count; i++) {
+        const run_adapter *item = &run->adapters.item[i];
+        adapters[i] = (avo_chat_adapter){item->name, item->adapter, item->scale};
+    }
+    defaults->max_new_tokens = flags->max_new_tokens;
+    defaults->ignore_end = flags->ignore_end;
+    defaults->grammar = run->grammar;
+    defaults->text_flags = flags->special ? AVO_TOKENIZE_SPECIAL : 0u;
+    options.defaults = defaults;
+    options.adapters = adapters;
+    options.adapter_count = run->adapters.count;
+    options.system = flags->system;
+    options.raw = flags->raw || avo_chat_check(run->model, error) == AVO_ERROR_NOT_FOUND;
+    return read_lines(run, &options, error);
 }
 
 /* ---- The whole ---- */
@@ -266,13 +306,14 @@ static void pause_seconds(double seconds) {
 
 /* A full scheduler is waited for; a request that is refused fails alone. */
 static void submit(prompt_run *run, prompt_request *request) {
-    request->line.request.on_event = on_event;
-    request->line.request.on_event_context = request;
+    avo_request asked = *avo_chat_request_get(request->asked);
+    asked.on_event = on_event;
+    asked.on_event_context = request;
     avo_error error = {0};
     avo_status status;
     double retry;
-    while ((status = avo_scheduler_submit(run->scheduler, &request->line.request, NULL, &retry,
-                                          &error)) == AVO_ERROR_FULL &&
+    while ((status = avo_scheduler_submit(run->scheduler, &asked, NULL, &retry, &error)) ==
+               AVO_ERROR_FULL &&
            !cli_interrupted())
         pause_seconds(retry < FULL_SECONDS_MAX ? retry : FULL_SECONDS_MAX);
     if (status == AVO_OK)
@@ -291,7 +332,7 @@ static avo_status answer_all(prompt_run *run, avo_error *error) {
     print_ended(run);
     pthread_mutex_unlock(&run->lock);
     for (size_t i = 0; i < run->count && !cli_interrupted(); i++)
-        if (run->request[i].line.error.status == AVO_OK)
+        if (run->request[i].error.status == AVO_OK)
             submit(run, &run->request[i]);
     while (!cli_interrupted() && !avo_scheduler_drain(run->scheduler, WATCH_SECONDS))
         ;
@@ -320,17 +361,8 @@ static avo_status run_all(prompt_run *run, const char *model_name, bool *wrong, 
     AVO_TRY(run_adapters_open(&flags->adapters, flags->adapter_type, run->model, &run->adapters,
                               error));
     AVO_TRY(run_grammar_open(flags, run->model, &run->grammar, error));
-    request.grammar = run->grammar;
-    AVO_TRY(chat_format_open(run->model, &run->format, error));
-    AVO_TRY(grammar_cache_open(run->model, GRAMMARS_BYTES_MAX, &run->grammars, error));
-    prompt_defaults defaults = {.flags = flags,
-                                .model = run->model,
-                                .adapters = &run->adapters,
-                                .request = &request,
-                                .format = run->format,
-                                .grammars = run->grammars};
-    defaults.chat = !flags->raw && avo_chat_check(run->model, error) != AVO_ERROR_NOT_FOUND;
-    AVO_TRY(read_lines(run, &defaults, error));
+    AVO_TRY(avo_chat_open(run->model, &run->chat, error));
+    AVO_TRY(read_with_flags(run, &request, error));
     AVO_TRY(open_engine(run, error));
     AVO_TRY(answer_all(run, error));
     if (run->failure != AVO_OK)
@@ -352,13 +384,13 @@ int run_prompts(const run_flags *flags, const char *model_name) {
     avo_telemetry_close(run.telemetry);
     for (size_t i = 0; i < run.count; i++) {
         run_record_free(&run.request[i].record);
-        prompt_line_free(&run.request[i].line);
+        avo_chat_request_close(run.request[i].asked);
+        buffer_free(&run.request[i].id);
     }
     free(run.request);
     run_adapters_close(&run.adapters);
     avo_grammar_close(run.grammar);
-    grammar_cache_close(run.grammars);
-    chat_format_close(run.format);
+    avo_chat_close(run.chat);
     avo_model_close(run.model);
     buffer_free(&run.text);
     pthread_mutex_destroy(&run.lock);

@@ -24,7 +24,7 @@ void run_record_free(run_record *record) {
     buffer_free(&record->prompt_logprobs);
     buffer_free(&record->embedding);
     buffer_free(&record->arrivals);
-    chat_parser_close(record->parser);
+    avo_chat_parser_close(record->parser);
 }
 
 /* Opens an object that the caller closes. */
@@ -58,13 +58,18 @@ static avo_status note_logprobs(const run_record *record, const avo_token_event 
     return json_writer_status(&w);
 }
 
+/* The text of an event, NULL: what was held back at the end. */
+static avo_status note_content(run_record *record, const avo_token_event *event) {
+    avo_chat_delta delta = AVO_CHAT_DELTA_INIT;
+    AVO_TRY(avo_chat_parser_push(record->parser, event, &delta, NULL));
+    return buffer_append(&record->text, delta.content, delta.content_bytes);
+}
+
 avo_status run_record_token(run_record *record, const avo_token_event *event) {
     uint64_t now = clock_now_ns();
     text_view text = {event->text, event->text_bytes};
-    chat_delta delta = {.text = text};
-    if (record->parser != NULL)
-        AVO_TRY(chat_parser_push(record->parser, event->token, text, &delta, NULL));
-    AVO_TRY(buffer_append(&record->text, delta.text.data, delta.text.size));
+    AVO_TRY(record->parser != NULL ? note_content(record, event)
+                                   : buffer_append(&record->text, text.data, text.size));
     if (event->token < 0) /* no token, only text that had been held back */
         return AVO_OK;
     AVO_TRY(buffer_append(&record->arrivals, &now, sizeof(now)));
@@ -73,11 +78,7 @@ avo_status run_record_token(run_record *record, const avo_token_event *event) {
 }
 
 avo_status run_record_end(run_record *record) {
-    chat_delta rest;
-    if (record->parser == NULL)
-        return AVO_OK;
-    AVO_TRY(chat_parser_finish(record->parser, &rest, NULL));
-    return buffer_append(&record->text, rest.text.data, rest.text.size);
+    return record->parser == NULL ? AVO_OK : note_content(record, NULL);
 }
 
 avo_status run_record_prompt(run_record *record, const avo_token_event *event) {
@@ -112,18 +113,16 @@ static void write_items(json_writer *w, const char *key, const buffer *items) {
 
 /* Calls with their arguments as text, as OpenAI has them; how many. */
 static size_t write_calls(json_writer *w, const run_record *record) {
-    size_t count = record->parser == NULL ? 0 : chat_parser_count(record->parser);
-    if (count > 1 && !record->parallel_calls)
-        count = 1;
-    if (count > 0)
-        json_member_array_begin(w, "tool_calls");
-    for (size_t i = 0; i < count; i++) {
-        const tool_call *call = chat_parser_call(record->parser, i);
+    size_t count = 0;
+    avo_tool_call call = AVO_TOOL_CALL_INIT;
+    for (; record->parser != NULL && avo_chat_parser_call(record->parser, count, &call); count++) {
+        if (count == 0)
+            json_member_array_begin(w, "tool_calls");
         json_object_begin(w);
         json_member_string(w, "type", "function");
         json_member_object_begin(w, "function");
-        json_member_text(w, "name", call->name);
-        json_member_text(w, "arguments", call->arguments);
+        json_member_text(w, "name", (text_view){call.name, call.name_bytes});
+        json_member_text(w, "arguments", (text_view){call.arguments, call.arguments_bytes});
         json_end(w);
         json_end(w);
     }

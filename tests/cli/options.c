@@ -1,4 +1,4 @@
-/* cli/: options, numbers, nearest names and the small texts. */
+/* cli/: options, numbers and the small texts. */
 #include "support/support.h"
 
 #include "cli/cli.h"
@@ -245,52 +245,6 @@ static void walks_over_all_commands(void **state) {
     assert_true(wanted > 0);
 }
 
-static void distances_count_edits(void **state) {
-    (void)state;
-    static const struct {
-        const char *a, *b;
-        size_t distance;
-    } cases[] = {{"", "", 0},
-                 {"a", "", 1},
-                 {"", "abc", 3},
-                 {"run", "run", 0},
-                 {"rnu", "run", 1},
-                 {"kitten", "sitting", 3},
-                 {"ca", "abc", 3},
-                 {"temprature", "temperature", 1},
-                 {"tokneize", "tokenize", 1},
-                 {"pakc", "pack", 1},
-                 {"abcd", "badc", 2}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(nearest_distance(cases[i].a, cases[i].b), cases[i].distance);
-        assert_int_equal(nearest_distance(cases[i].b, cases[i].a), cases[i].distance);
-    }
-    char endless[100];
-    memset(endless, 'a', 99);
-    endless[99] = '\0';
-    assert_true(nearest_distance(endless, "a") == SIZE_MAX);
-}
-
-static const char *suggest(const char *wanted) {
-    static const char *const known[] = {"temperature", "top-k", "top-p",
-                                        "typical-p",   "raw",   "seed"};
-    nearest near = {.wanted = wanted};
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        nearest_consider(&near, known[i]);
-    return near.best == NULL ? "" : near.best;
-}
-
-static void suggests_only_what_is_near(void **state) {
-    (void)state;
-    assert_string_equal(suggest("temprature"), "temperature");
-    assert_string_equal(suggest("temp"), "temperature");
-    assert_string_equal(suggest("topk"), "top-k");
-    assert_string_equal(suggest("sede"), "seed");
-    assert_string_equal(suggest("banana"), "");
-    assert_string_equal(suggest("x"), "");
-    assert_string_equal(suggest(""), "");
-}
-
 static void bytes_are_readable(void **state) {
     (void)state;
     char text[16];
@@ -313,8 +267,6 @@ int main(void) {
         cmocka_unit_test(numbers_are_strict),
         cmocka_unit_test(short_names_of_models),
         cmocka_unit_test(walks_over_all_commands),
-        cmocka_unit_test(distances_count_edits),
-        cmocka_unit_test(suggests_only_what_is_near),
         cmocka_unit_test(bytes_are_readable),
     };
     return cmocka_run_group_tests_name("cli/options", tests, NULL, NULL);

@@ -127,7 +127,7 @@ class Prompts(unittest.TestCase):
         answers = self.ask(lines, "--ignore-eos", status=FAILED)
         self.assertEqual([answer["line"] for answer in answers], [1] + list(range(3, 14)))
         wanted = ["JSON", "prompt must be a string", "one of", "did you mean \"temperature\"",
-                  "expected a JSON object", "top_p", "not given with --adapter",
+                  "expected a JSON object", "top_p", "is not loaded",
                   "context", "template", "zero byte"]
         for answer, part in zip(answers[1:-1], wanted):
             self.assertIn(part, answer["error"])

@@ -20,7 +20,7 @@ def run(*command):
 
 
 def declared():
-    text = (ROOT / "include/avocet.h").read_text()
+    text = "".join(path.read_text() for path in sorted((ROOT / "include").rglob("*.h")))
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     return set(re.findall(r"^AVO_API\b[^;(]*?\b(avo_\w+)\(", text, flags=re.MULTILINE))
 

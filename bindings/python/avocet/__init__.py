@@ -2,6 +2,12 @@
 
     import avocet
 
+    with avocet.Model("model.gguf") as model:
+        answer = model.chat([{"role": "user", "content": "Which bird has a bent beak?"}])
+        print(answer.content)
+
+or with an engine of your own:
+
     with avocet.Model("model.gguf") as model, avocet.Engine(model, sessions_max=16) as engine, \\
             avocet.Scheduler(engine) as scheduler:
         for token in scheduler.submit(prompt="Once upon a time", max_tokens=64):
@@ -11,14 +17,16 @@ The same request gives the same bytes, whatever else runs beside it.
 """
 from ._library import library as _library
 from .adapters import Adapter, AdapterInfo, AdapterModule, Registry, RegistryEntry
+from .chat import ChatDelta, ChatRequest, ToolCall, ToolCallDelta
 from .engine import Batch, Engine, EngineOptions, KvInfo, Plan, Result, Session, Token, plan
 from .errors import (ArgumentError, AvocetError, CancelledError, ContextError, DeadlineError,
-                     FormatError, FullError, InputOutputError, LimitError, NotFoundError,
-                     OutOfMemoryError, TemplateError, UnsupportedError)
+                     DeviceError, FormatError, FullError, InputOutputError, LimitError,
+                     NetworkError, NotFoundError, OutOfMemoryError, TemplateError, UnsupportedError)
 from .grammar import Grammar
 from .model import Model, ModelInfo
 from .sampling import Sampling
-from .scheduler import Answer, Request, Scheduler, SchedulerInfo
+from .scheduler import (Answer, ChatResult, ChatStream, Request, Scheduler,
+                        SchedulerInfo)
 from .telemetry import Telemetry
 
 __version__ = "0.1.0"
@@ -30,9 +38,10 @@ def library_version() -> str:
 
 
 __all__ = ["Adapter", "AdapterInfo", "AdapterModule", "Answer", "ArgumentError", "AvocetError",
-           "Batch", "CancelledError", "ContextError", "DeadlineError", "Engine", "EngineOptions",
-           "FormatError", "FullError", "Grammar", "InputOutputError", "KvInfo",
-           "LimitError", "Model", "ModelInfo", "NotFoundError", "OutOfMemoryError", "Plan",
-           "Registry", "RegistryEntry", "Request", "Result", "Sampling", "Scheduler",
-           "SchedulerInfo", "Session", "Telemetry", "TemplateError", "Token", "UnsupportedError",
+           "Batch", "CancelledError", "ChatDelta", "ChatRequest", "ChatResult", "ChatStream",
+           "ContextError", "DeadlineError", "DeviceError", "Engine", "EngineOptions", "FormatError",
+           "FullError", "Grammar", "InputOutputError", "KvInfo", "LimitError", "Model", "ModelInfo",
+           "NetworkError", "NotFoundError", "OutOfMemoryError", "Plan", "Registry", "RegistryEntry",
+           "Request", "Result", "Sampling", "Scheduler", "SchedulerInfo", "Session", "Telemetry",
+           "TemplateError", "Token", "ToolCall", "ToolCallDelta", "UnsupportedError",
            "library_version", "plan"]

@@ -12,12 +12,13 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import (Adapter, AvocetError, CancelledError, ContextError, Engine, Model,
-               NotFoundError, Request, Result, Scheduler, Telemetry, Token)
+from . import (Adapter, AvocetError, CancelledError, ChatRequest, ChatResult, ContextError, Engine,
+               Model, NotFoundError, Result, Scheduler, Telemetry, Token)
 from . import __version__, library_version
 from ._flags import UsageError, engine_options, grammar_of, parse, sampling_of, stop_tokens_of
-from ._lines import Adapters, Lines
 from .telemetry import append_row, check_rows
+
+Adapters = Dict[str, Tuple[Adapter, float]]  # by name, with the scale of the flags
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 FINISH_NAMES = {"stop_token": "stop", "stop_string": "stop"}
@@ -84,23 +85,31 @@ def logprobs_of(model: Model, tokens) -> List[dict]:
             for token in tokens]
 
 
-def answer_of(model: Model, request: Request, result: Result, adapters: Adapters) -> dict:
+def answer_of(model: Model, result: Result, top_logprobs: int, adapters: Adapters,
+              uses: Sequence[Tuple[Adapter, float]]) -> dict:
     """What the command says of an answer, in its order."""
-    record: Dict[str, Any] = {"text": result.text, "ids": [token.id for token in result.tokens]}
-    if request.sampling is not None and request.sampling.top_logprobs > 0:
+    chat = result if isinstance(result, ChatResult) else None
+    record: Dict[str, Any] = {"text": result.text if chat is None else chat.content}
+    if chat is not None and chat.tool_calls:
+        record["tool_calls"] = [
+            {"type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+            for one in chat.tool_calls]
+    record["ids"] = [token.id for token in result.tokens]
+    if top_logprobs > 0:
         record["logprobs"] = logprobs_of(model, result.tokens)
     if result.prompt:
         record["prompt_logprobs"] = logprobs_of(model, result.prompt)
     if result.embedding is not None:
         record["embedding"] = [number(value) for value in result.embedding.tolist()]
-    record["finish_reason"] = FINISH_NAMES.get(result.finish, result.finish)
+    record["finish_reason"] = "tool_calls" if "tool_calls" in record else \
+        FINISH_NAMES.get(result.finish, result.finish)
     record["usage"] = {"prompt_tokens": result.prompt_tokens,
                        "completion_tokens": result.new_tokens,
                        "total_tokens": result.prompt_tokens + result.new_tokens}
-    if request.adapters:
+    if uses:
         names = {id(adapter): name for name, (adapter, _) in adapters.items()}
         record["adapters"] = []
-        for adapter, weight in request.adapters:
+        for adapter, weight in uses:
             info = adapter.info
             record["adapters"].append({
                 "name": names[id(adapter)], "weight": ctypes.c_float(weight).value,
@@ -266,10 +275,9 @@ def run_one(flags) -> int:
         except CancelledError:  # an answer too, if an empty one
             record.load_seconds = record.load_seconds or time.monotonic() - begin
         if flags.json:
-            request = Request(prompt=prompt, adapters=list(adapters.values()),
-                              sampling=sampling_of(model, flags))
             write({"model": flags.model, "prompt": prompt,
-                   **answer_of(model, request, record.result, adapters),
+                   **answer_of(model, record.result, sampling_of(model, flags).top_logprobs,
+                               adapters, list(adapters.values())),
                    "timings": record.timings()})
         if flags.telemetry is not None:
             telemetry_row(flags, record)
@@ -292,8 +300,25 @@ def read_lines(path: str) -> List[Tuple[int, bytes]]:
     return lines
 
 
-def line_record(model: Model, request: Request, result: Result, adapters: Adapters) -> dict:
-    return {**answer_of(model, request, result, adapters), "reused_tokens": result.reused_tokens,
+Line = Tuple[Dict[str, Any], Optional[ChatRequest], Optional[str]]
+
+
+def read_line(line: bytes, model: Model, **defaults) -> Line:
+    """Its "id", where it has one, to be given back; and a request or what is wrong with it."""
+    head: Dict[str, Any] = {}
+    with contextlib.suppress(ValueError, RecursionError):
+        given = json.loads(line)
+        if isinstance(given, dict) and "id" in given:
+            head["id"] = given["id"]
+    try:
+        return head, ChatRequest(model, line, reasoning=False, **defaults), None
+    except AvocetError as error:
+        return head, None, str(error)
+
+
+def line_record(model: Model, request: ChatRequest, result: Result, adapters: Adapters) -> dict:
+    return {**answer_of(model, result, request.top_logprobs, adapters, request.adapters),
+            "reused_tokens": result.reused_tokens,
             "preemptions": result.preemptions,
             "timings": {"queue_ms": round(result.queue_seconds * 1e3, 3),
                         "ttft_ms": round(result.first_token_seconds * 1e3, 3),
@@ -350,7 +375,7 @@ def submit_all(flags, scheduler: Scheduler, read, places: List[int], answers: An
         for answer in list(scheduler._answers.values()):
             answer.cancel()
 
-    def requests() -> Iterator[Request]:
+    def requests() -> Iterator[ChatRequest]:
         for place in places:
             if interrupts.came:
                 return
@@ -376,9 +401,11 @@ def run_many(flags) -> int:
         sampling = sampling_of(model, flags)
         flags.stop_tokens = stop_tokens_of(model, flags)
         adapters = open_adapters(flags, model)
-        reader = Lines(model, flags, sampling, adapters, not flags.raw and has_template(model),
-                       grammar_of(model, flags))
-        read = [reader.read(line) for _, line in numbered]
+        defaults = dict(sampling=sampling, max_tokens=flags.max_new_tokens, stop=flags.stop,
+                        stop_tokens=flags.stop_tokens, ignore_end=flags.ignore_eos,
+                        special=flags.special, grammar=grammar_of(model, flags), adapters=adapters,
+                        system=flags.system, raw=flags.raw or not has_template(model))
+        read = [read_line(line, model, **defaults) for _, line in numbered]
         answers = Answers(flags, model, adapters, numbered, read)
         places = [place for place, (_, request, _) in enumerate(read) if request is not None]
         with open_engine(flags, model, telemetry, **pool_of(flags, model, len(read))) as engine, \

@@ -268,6 +268,28 @@ class Request(Structure):
         super().__init__(**{"priority": 8, **fields})
 
 
+class ChatAdapter(Structure):
+    _fields_ = [("name", c.c_char_p), ("adapter", Handle), ("weight", c.c_float)]
+
+
+class ChatRequestOptions(Structure):
+    _fields_ = [("size", c.c_size_t), ("defaults", c.POINTER(Request)),
+                ("adapters", c.POINTER(ChatAdapter)), ("adapter_count", c.c_size_t),
+                ("system", c.c_char_p), ("raw", c.c_bool)]
+
+
+class ChatDelta(Structure):
+    _fields_ = [("size", c.c_size_t), ("content", c.c_void_p), ("content_bytes", c.c_size_t),
+                ("reasoning", c.c_void_p), ("reasoning_bytes", c.c_size_t),
+                ("calls", c.c_size_t)]
+
+
+class ToolCall(Structure):
+    _fields_ = [("size", c.c_size_t), ("name", c.c_void_p), ("name_bytes", c.c_size_t),
+                ("arguments", c.c_void_p), ("arguments_bytes", c.c_size_t),
+                ("complete", c.c_bool)]
+
+
 class SchedulerInfo(Structure):
     _fields_ = [("size", c.c_size_t), ("waiting", c.c_uint32), ("running", c.c_uint32),
                 ("waiting_tokens", c.c_uint64), ("submitted", c.c_uint64),
@@ -298,6 +320,8 @@ STRUCTURES = {
     "avo_scheduler_info": SchedulerInfo, "avo_telemetry_options": TelemetryOptions,
     "avo_answer_times": AnswerTimes, "avo_trace_reader": TraceReader,
     "avo_grammar_options": GrammarOptions, "avo_grammar_info": GrammarInfo,
+    "avo_chat_adapter": ChatAdapter, "avo_chat_request_options": ChatRequestOptions,
+    "avo_chat_delta": ChatDelta, "avo_tool_call": ToolCall,
 }
 
 _ERROR = c.POINTER(Error)
@@ -365,6 +389,17 @@ FUNCTIONS = {
     "avo_registry_take": (STATUS, [Handle, c.c_char_p, _OUT, _ERROR]),
     "avo_registry_list": (None, [Handle, REGISTRY_SEE, c.c_void_p]),
     "avo_generate": (STATUS, [Handle, Handle, c.POINTER(Request), c.POINTER(Result), _ERROR]),
+    "avo_chat_open": (STATUS, [Handle, _OUT, _ERROR]),
+    "avo_chat_close": (None, [Handle]),
+    "avo_chat_request_open": (STATUS, [Handle, c.c_char_p, c.c_size_t,
+                                       c.POINTER(ChatRequestOptions), _OUT, _ERROR]),
+    "avo_chat_request_close": (None, [Handle]),
+    "avo_chat_request_get": (c.POINTER(Request), [Handle]),
+    "avo_chat_parser_open": (STATUS, [Handle, c.c_uint32, _OUT, _ERROR]),
+    "avo_chat_parser_close": (None, [Handle]),
+    "avo_chat_parser_push": (STATUS, [Handle, c.POINTER(TokenEvent), c.POINTER(ChatDelta),
+                                      _ERROR]),
+    "avo_chat_parser_call": (c.c_bool, [Handle, c.c_size_t, c.POINTER(ToolCall)]),
     "avo_scheduler_open": (STATUS, [Handle, c.POINTER(SchedulerOptions), _OUT, _ERROR]),
     "avo_scheduler_close": (None, [Handle]),
     "avo_scheduler_drain": (c.c_bool, [Handle, c.c_double]),

@@ -146,6 +146,11 @@ class Turn:
             close(pointer)
 
 
+_take, _give = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
+_take.argtypes = _give.argtypes = [ctypes.py_object]
+_take.restype = _give.restype = None
+
+
 class Native:
     """What the library opened, closed when nobody holds it any more: neither its Owned, nor a call
     that got it as its argument (ctypes takes what `_as_parameter_` says, and the caller's frame
@@ -158,6 +163,9 @@ class Native:
         self._close = getattr(library, close)
         self._parents = parents
         self._turn = turn
+        # The garbage collector finalises what it finds together in any order. A reference that it
+        # cannot see keeps the parents out of that until this one is closed.
+        _take(parents)
 
     @property
     def pointer(self):
@@ -165,12 +173,11 @@ class Native:
         return self._as_parameter_
 
     def __del__(self):
-        if not self._as_parameter_:
-            return
-        if self._turn is None:
+        if self._as_parameter_ and self._turn is None:
             self._close(self._as_parameter_)
-        else:
+        elif self._as_parameter_:
             self._turn.close(self._close, self._as_parameter_, self._parents)
+        _give(self._parents)
 
 
 class Owned:

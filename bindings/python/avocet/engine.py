@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
-from ._arguments import must_be, path_of, texts_of
+from ._arguments import items, must_be, path_of, texts_of
 from ._ending import calling
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from ._signals import Guard
@@ -19,24 +19,27 @@ from .telemetry import Telemetry
 if TYPE_CHECKING:
     import numpy
 
+    from .chat import ChatDelta
+
 FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadline")
 
 
 @dataclass(frozen=True)
 class Token:
     """One token of an answer. `text` holds whole characters and may be empty; text that was held
-    back comes at the end with id −1."""
+    back comes at the end with id −1. `delta`: what it adds to the answer to a chat request."""
     id: int
     text: str
     index: int
     logprob: float
     top: Tuple[Tuple[int, float], ...] = ()
+    delta: Optional["ChatDelta"] = field(default=None, repr=False)
 
     @classmethod
-    def _of(cls, event: _abi.TokenEvent) -> "Token":
+    def _of(cls, event: _abi.TokenEvent, delta: Optional["ChatDelta"] = None) -> "Token":
         text = ctypes.string_at(event.text, event.text_bytes).decode("utf-8", "replace")
         top = tuple((entry.token, entry.logprob) for entry in event.top[:event.top_count])
-        return cls(event.token, text, event.index, event.logprob, top)
+        return cls(event.token, text, event.index, event.logprob, top, delta)
 
 
 @dataclass
@@ -121,7 +124,8 @@ class KvInfo:
 class EngineOptions:
     """Zero and None leave the choice to the library; include/avocet.h says what each means. But for
     sessions_max, which is 8 then, as `avocet run --prompts` has it, with a KV pool for as many full
-    contexts, or for 32768 tokens where that is less (one context at least)."""
+    contexts, or for 32768 tokens where that is less (one context at least). `taps` are the layers
+    whose hidden states Batch.tap gives."""
     threads: int = 0
     context_max: int = 0
     sessions_max: int = 0
@@ -138,9 +142,13 @@ class EngineOptions:
     lock: bool = False
     adapter_rank_max: int = 0
     streams: int = 0
+    taps: Sequence[int] = ()
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
+        taps = [_abi.in_range(ctypes.c_uint32, "taps", layer)
+                for layer in items("taps", values["taps"], "layers")]
+        values.update(taps=(ctypes.c_uint32 * len(taps))(*taps), tap_count=len(taps))
         return _abi.EngineOptions(**{name: encoded(value) if isinstance(value, str) else value
                                      for name, value in values.items()})
 
@@ -212,7 +220,7 @@ class Engine(Owned):
         self.telemetry = telemetry
         self._turn = Turn()
         self._scheduler = None
-        self._vocabulary = model.info.vocabulary
+        self._vocabulary, self._width = model.info.vocabulary, model.info.width
         handle = _abi.Handle()
         with model._telling():
             call(library.avo_engine_open, natives[0], ctypes.byref(struct), ctypes.byref(handle))
@@ -375,7 +383,7 @@ class Batch(Owned):
     def __init__(self, engine: Engine):
         must_be(Engine, engine=engine)
         self.engine = engine
-        self._scored = {}
+        self._scored, self._added = {}, {}
         handle = _abi.Handle()
         with engine._mine():
             natives = natives_of(engine)
@@ -389,7 +397,7 @@ class Batch(Owned):
     def clear(self) -> None:
         with self.engine._mine():
             library.avo_batch_clear(self.handle)
-        self._scored = {}
+        self._scored, self._added = {}, {}
 
     def add(self, session: Session, tokens: Sequence[int], logits: Optional[int] = None) -> None:
         """Appends tokens to a session's timeline; the last `logits` of them (one by default) get
@@ -401,6 +409,7 @@ class Batch(Owned):
             self._check(library.avo_batch_add_scored(self.handle, session.handle, array, count,
                                                      wanted))
             self._scored[session.handle.pointer.value] = wanted
+            self._added[session.handle.pointer.value] = count
 
     def logits(self, session: Session):
         """Logits of the session's scored tokens in the step just done, as a read-only NumPy array
@@ -418,3 +427,32 @@ class Batch(Owned):
         array = numpy.frombuffer(memory, dtype=numpy.float32).reshape(count, -1)
         array.flags.writeable = False
         return array
+
+    def hidden(self, session: Session, first: int = 0, count: Optional[int] = None):
+        """Hidden states after the final norm of the session's rows in the step just done, as a
+        NumPy array [count, width]. Rows are counted from 0, one for each token that was added (and
+        before them one for a token that was still to be computed). Default: as many as were added.
+        """
+        return self._rows(library.avo_batch_hidden, session, (), first, count)
+
+    def tap(self, session: Session, layer: int, first: int = 0, count: Optional[int] = None):
+        """The same at one of the engine's `taps`: the residual stream before that layer, or with
+        the number of layers the one after the last, before the final norm."""
+        return self._rows(library.avo_batch_tap, session,
+                          (_abi.in_range(ctypes.c_uint32, "layer", layer),), first, count)
+
+    def _rows(self, function, session: Session, layer: tuple, first: int, count: Optional[int]):
+        """A copy: the library's own lives until the next call."""
+        import numpy
+        must_be(Session, session=session)
+        added = self._added.get(session.handle.pointer.value, 0)
+        first = _abi.in_range(ctypes.c_size_t, "first", first)
+        count = _abi.in_range(ctypes.c_size_t, "count", max(added - first, 0) if count is None
+                              else count)
+        with self.engine._mine():
+            found = function(self.handle, session.handle, *layer, first, count) if count else None
+            if not found:
+                raise LookupError("the last step computed no such rows of this session" +
+                                  (f", or layer {layer[0]} is not in taps" if layer else ""))
+            data = ctypes.string_at(found, 4 * count * self.engine._width)
+        return numpy.frombuffer(data, numpy.float32).reshape(count, -1).copy()

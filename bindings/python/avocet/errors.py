@@ -51,6 +51,14 @@ class DeadlineError(AvocetError, TimeoutError):
     """The deadline cannot be met."""
 
 
+class DeviceError(AvocetError):
+    """The device failed. The request that was computed is lost; the engine can be used again."""
+
+
+class NetworkError(AvocetError):
+    """The network transfer failed."""
+
+
 class OutOfMemoryError(AvocetError, MemoryError):
     """Out of memory."""
 
@@ -61,7 +69,8 @@ class InputOutputError(AvocetError):
 
 _BY_STATUS = {1: OutOfMemoryError, 2: InputOutputError, 3: FormatError, 4: UnsupportedError,
               5: ArgumentError, 6: LimitError, 7: ContextError, 8: FullError, 9: CancelledError,
-              10: NotFoundError, 12: TemplateError, 13: DeadlineError}
+              10: NotFoundError, 11: NetworkError, 12: TemplateError, 13: DeadlineError,
+              14: DeviceError}
 
 
 def exception_of(status: int):

@@ -2,14 +2,22 @@
 import contextlib
 import ctypes
 import json
+import threading
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, Optional, Sequence, Union
+from typing import (TYPE_CHECKING, Callable, Iterable, List, Literal, Mapping, Optional, Sequence,
+                    Union, overload)
 
 from . import _abi
 from ._arguments import items, path_of, shown, text_of
 from ._ending import calling, ending
 from ._library import Owned, call, check, ids_of, library
 from .errors import CancelledError
+
+if TYPE_CHECKING:
+    from .adapters import AdapterLike
+    from .chat import Chat, Messages
+    from .sampling import Sampling
+    from .scheduler import ChatResult, ChatStream, Scheduler
 
 PathLike = Union[str, bytes, "os.PathLike[str]"]  # noqa: F821
 
@@ -105,6 +113,9 @@ class Model(Owned):
                  ctypes.byref(handle))
         super().__init__(handle)
         self.path = path
+        self._lock = threading.Lock()
+        self._conversations: Optional["Chat"] = None
+        self._service: Optional["Scheduler"] = None
 
     @contextlib.contextmanager
     def _telling(self):
@@ -189,6 +200,47 @@ class Model(Owned):
     def check_chat(self) -> None:
         """Raises where chat_tokens cannot work, saying why."""
         call(library.avo_chat_check, self.handle)
+
+    # ---- Chat ----
+
+    def _chat(self) -> "Chat":
+        """What all chat requests of this model share."""
+        from .chat import Chat
+        with self._lock:
+            if self._conversations is None or self._conversations.closed:
+                self._conversations = Chat(self)
+            return self._conversations
+
+    def _scheduler(self) -> "Scheduler":
+        from .engine import Engine
+        from .scheduler import Scheduler
+        with self._lock:
+            if self._service is None or self._service.closed:
+                self._service = Scheduler(Engine(self))
+            return self._service
+
+    @overload
+    def chat(self, messages: "Messages", *, tools: Optional[Sequence[Mapping[str, object]]] = ...,
+             tool_choice: Union[str, Mapping[str, object], None] = ...,
+             response_format: Optional[Mapping[str, object]] = ...,
+             stream: Literal[False] = ..., sampling: "Optional[Sampling]" = ...,
+             adapters: "Iterable[AdapterLike]" = ..., **keys: object) -> "ChatResult": ...
+
+    @overload
+    def chat(self, messages: "Messages", *, tools: Optional[Sequence[Mapping[str, object]]] = ...,
+             tool_choice: Union[str, Mapping[str, object], None] = ...,
+             response_format: Optional[Mapping[str, object]] = ...,
+             stream: Literal[True], sampling: "Optional[Sampling]" = ...,
+             adapters: "Iterable[AdapterLike]" = ..., **keys: object) -> "ChatStream": ...
+
+    def chat(self, messages, *, tools=None, tool_choice=None, response_format=None, stream=False,
+             sampling=None, adapters=(), **keys):
+        """Answers a conversation; see Scheduler.chat. The first call opens an Engine and a
+        Scheduler with default options, which are closed with the model: close it, or use `with`.
+        For other options, open them and use Scheduler.chat."""
+        return self._scheduler().chat(messages, tools=tools, tool_choice=tool_choice,
+                                      response_format=response_format, stream=stream,
+                                      sampling=sampling, adapters=adapters, **keys)
 
 
 def _ids(fill, capacity: int) -> List[int]:

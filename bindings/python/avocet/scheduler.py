@@ -6,14 +6,15 @@ import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional,
-                    Sequence, Tuple, Union)
+from dataclasses import dataclass, field, replace
+from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Literal, Mapping,
+                    Optional, Sequence, Tuple, Union, overload)
 
 from . import _abi
 from ._arguments import items, must_be, shown, text_of, texts_of
 from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
+from .chat import ChatDelta, ChatRequest, Messages, Parser, ToolCall, body_of
 from .engine import Engine, Result, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
@@ -56,6 +57,28 @@ class Request:
     prompt_logprobs: bool = False
     answer: bool = True
     pooling: Optional[str] = None
+
+
+@dataclass
+class ChatResult(Result):
+    """The answer to a chat request; `text` is all that the model wrote."""
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: List[ToolCall] = field(default_factory=list)
+
+    @property
+    def finish_reason(self) -> str:
+        """As OpenAI's clients know it: "tool_calls", "stop", "length", …"""
+        if self.tool_calls:
+            return "tool_calls"
+        return "stop" if self.finish in ("stop_token", "stop_string") else self.finish
+
+    @property
+    def message(self) -> Dict[str, object]:
+        """To be appended to the conversation."""
+        calls = [call.as_dict() for call in self.tool_calls]
+        return {"role": "assistant", "content": self.content,
+                **({"tool_calls": calls} if calls else {})}
 
 
 _POOLING = {None: 0, "mean": 1, "last": 2}
@@ -107,8 +130,10 @@ def _close_all() -> None:
 class Answer:
     """A request on its way: iterate for tokens as they come, or ask for the result."""
 
-    def __init__(self, scheduler: "Scheduler", request: Request):
+    def __init__(self, scheduler: "Scheduler", request: Union[Request, ChatRequest]):
         self._scheduler = scheduler
+        self._parser = Parser(request) if isinstance(request, ChatRequest) else None
+        self._rest = ChatDelta()  # what the parser held back until the end
         self.request = request
         self.number = 0
         self._events: "queue.SimpleQueue" = queue.SimpleQueue()
@@ -120,7 +145,8 @@ class Answer:
 
     def _see(self, event: _abi.Event) -> None:
         if event.kind == _abi.EVENT_TOKEN:
-            token = Token._of(event.token.contents)
+            delta = None if self._parser is None else self._parser.push(event.token)
+            token = Token._of(event.token.contents, delta)
             self._tokens.append(token)
             self._events.put(token)
             self._watch(token)
@@ -129,12 +155,23 @@ class Answer:
             self._prompt.append(Token._of(event.token.contents))
             return
         if event.kind == _abi.EVENT_FINISHED:
-            self._outcome = Result._of(event.result.contents, self._tokens, self._prompt)
+            self._outcome = self._result(event)
         else:
             error = event.error.contents
             self._outcome = exception_of(error.status)(error.text.decode("utf-8", "replace"),
                                                        error.status)
         self._end()
+
+    def _result(self, event: _abi.Event) -> Result:
+        found = event.result.contents
+        if self._parser is None:
+            return Result._of(found, self._tokens, self._prompt)
+        self._rest = self._parser.push()
+        result = ChatResult._of(found, self._tokens, self._prompt)
+        result.content = "".join(self._parser.content)
+        result.reasoning = "".join(self._parser.reasoning)
+        result.tool_calls = self._parser.tool_calls(event.request)
+        return result
 
     def _break(self, error: Exception) -> None:
         self._outcome = AvocetError(f"unknown event: {error!r}", 0)
@@ -208,6 +245,44 @@ class Tokens:
             answer.cancel()
 
     def __del__(self):
+        self.close()
+
+
+class ChatStream:
+    """An answer to a conversation as it comes: iterate for each ChatDelta, then ask for result().
+    Closed or dropped before its end, it cancels the request."""
+
+    def __init__(self, answer: Answer):
+        self._answer = answer
+        self._tokens = iter(answer)
+        self._over = False
+
+    def __iter__(self) -> "ChatStream":
+        return self
+
+    def __next__(self) -> ChatDelta:
+        while not self._over:
+            token = next(self._tokens, None)
+            self._over = token is None
+            delta = self._answer._rest if token is None else token.delta
+            if delta:
+                return delta
+        raise StopIteration
+
+    def result(self, timeout: Optional[float] = None) -> ChatResult:
+        """Waits for the end; raises where the request failed."""
+        result = self._answer.result(timeout)
+        assert isinstance(result, ChatResult)
+        return result
+
+    def close(self) -> None:
+        self._over = True
+        self._tokens.close()
+
+    def __enter__(self) -> "ChatStream":
+        return self
+
+    def __exit__(self, *_) -> None:
         self.close()
 
 
@@ -299,21 +374,22 @@ class Scheduler(Owned):
             self.engine._scheduler = None
         _OPEN.discard(self)
 
-    def submit(self, request: Optional[Request] = None, **fields) -> Answer:
+    def submit(self, request: Union[Request, ChatRequest, None] = None, **fields) -> Answer:
         """Queues a request, given whole or by its fields. FullError says when to try again."""
+        if isinstance(request, ChatRequest):
+            if fields:
+                raise TypeError(f"a ChatRequest has all of its fields; found {shown(fields)}")
+            return self._submit(request, Answer(self, request))
         if request is not None and not isinstance(request, Request):
             raise TypeError("request must be a Request (a prompt is given as prompt=…), not "
                             f"{shown(request)}")
         request = Request(**fields) if request is None else replace(request, **fields)
         return self._submit(request, Answer(self, request))
 
-    def _submit(self, request: Request, answer: Answer) -> Answer:
+    def _submit(self, request: Union[Request, ChatRequest], answer: Answer) -> Answer:
         key = next(self._keys)
-        struct, held = _struct_of(request)
-        bound = grammar_of(self.engine.model, request.grammar, request.schema)
-        if bound is not None:
-            held.append(bound.handle)
-            struct.grammar = held[-1].pointer
+        struct, held = request._struct() if isinstance(request, ChatRequest) else \
+            _struct_of(self.engine.model, request)
         struct.on_event = self._on_event
         struct.on_event_context = key
         number = ctypes.c_uint64()
@@ -348,7 +424,42 @@ class Scheduler(Owned):
         with self.submit(request, **fields) as answer:
             return answer.result()
 
-    def batch(self, requests: Iterable[Union[Request, Prompt]],
+    @overload
+    def chat(self, messages: Messages, *, tools: Optional[Sequence[Mapping[str, object]]] = ...,
+             tool_choice: Union[str, Mapping[str, object], None] = ...,
+             response_format: Optional[Mapping[str, object]] = ...,
+             stream: Literal[False] = ..., sampling: Optional[Sampling] = ...,
+             adapters: Iterable[AdapterLike] = ..., **keys: object) -> ChatResult: ...
+
+    @overload
+    def chat(self, messages: Messages, *, tools: Optional[Sequence[Mapping[str, object]]] = ...,
+             tool_choice: Union[str, Mapping[str, object], None] = ...,
+             response_format: Optional[Mapping[str, object]] = ...,
+             stream: Literal[True], sampling: Optional[Sampling] = ...,
+             adapters: Iterable[AdapterLike] = ..., **keys: object) -> ChatStream: ...
+
+    def chat(self, messages, *, tools=None, tool_choice=None, response_format=None, stream=False,
+             sampling=None, adapters=(), **keys):
+        """Answers a conversation, whole or with `stream` as it comes. Messages, tools, tool_choice
+        and response_format are those of OpenAI's chat completions; `keys` are further ones
+        (max_tokens, temperature, stop, seed, chat_template_kwargs, …: avo_chat_request in
+        include/avocet.h lists them), an unknown one raises. Without `sampling`, the model's
+        recommended values apply. `adapters` are Adapter objects, plain or as (adapter, weight)."""
+        uses = [given if isinstance(given, tuple) else (given, 1.0)
+                for given in items("adapters", adapters, "adapters")]
+        body = body_of(messages, {"tools": tools, "tool_choice": tool_choice,
+                                  "response_format": response_format, **keys})
+        answer = self.submit(ChatRequest(
+            self.engine.model, body, sampling=sampling, early_calls=bool(stream),
+            adapters={str(number): use for number, use in enumerate(uses)}))
+        if stream:
+            return ChatStream(answer)
+        with answer:
+            result = answer.result()
+        assert isinstance(result, ChatResult)
+        return result
+
+    def batch(self, requests: Iterable[Union[Request, ChatRequest, Prompt]],
               sampling: Optional[Sampling] = None,
               **shared) -> List[Union[Result, AvocetError]]:
         """Many requests, results in their order. `sampling` and other fields are defaults for those
@@ -360,7 +471,7 @@ class Scheduler(Owned):
             results[index] = outcome
         return results
 
-    def stream(self, requests: Iterable[Union[Request, Prompt]],
+    def stream(self, requests: Iterable[Union[Request, ChatRequest, Prompt]],
                sampling: Optional[Sampling] = None, *, tokens: bool = False,
                **shared) -> Iterator[Tuple[int, Union[Result, AvocetError, Token]]]:
         """The same, as (index, result) in the order in which they end; with `tokens` each Token,
@@ -473,7 +584,9 @@ def _arrivals(waiting, arrived, seconds: float):
         yield index, waiting.pop(index)._outcome if token is None else token
 
 
-def _with_defaults(given, sampling: Optional[Sampling], shared) -> Request:
+def _with_defaults(given, sampling: Optional[Sampling], shared) -> Union[Request, ChatRequest]:
+    if isinstance(given, ChatRequest):
+        return given
     request = given if isinstance(given, Request) else Request(prompt=given)
     defaults = dict(shared)
     if sampling is not None:
@@ -487,7 +600,7 @@ def _named(name: str, text: Optional[str]) -> Optional[bytes]:
     return None if text is None else text_of(name, text)
 
 
-def _struct_of(request: Request):
+def _struct_of(model, request: Request):
     """The C structure, and a list of what must stay alive until it was submitted."""
     struct = _abi.Request(
         max_new_tokens=request.max_tokens, ignore_end=request.ignore_end,
@@ -508,7 +621,12 @@ def _struct_of(request: Request):
     sampling = struct_of(request.sampling)
     if sampling is not None:
         struct.sampling = ctypes.pointer(sampling)
-    return struct, [keep, stops, alive, sampling]
+    held = [keep, stops, alive, sampling]
+    bound = grammar_of(model, request.grammar, request.schema)
+    if bound is not None:
+        held.append(bound.handle)
+        struct.grammar = held[-1].pointer
+    return struct, held
 
 
 def _set_prompt(struct: _abi.Request, request: Request):

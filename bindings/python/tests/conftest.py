@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 
 import avocet  # noqa: E402
+import chat_model  # noqa: E402
 import tiny_model  # noqa: E402
 
 
@@ -53,6 +54,11 @@ def write_adapter(folder, seed, rank=4, alpha=16.0, size=0.5):
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory):
     return tiny_model.write(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def chat_model_path(tmp_path_factory):
+    return chat_model.write_random_model(tmp_path_factory.mktemp("chat"))
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,21 @@ TAKES = {
     "step": ("Batch", False, lambda t, x: t["Engine"].step(x)),
     "add": ("Session", False, lambda t, x: t["Batch"].add(x, [1])),
     "logits": ("Session", False, lambda t, x: t["Batch"].logits(x)),
+    "hidden": ("Session", False, lambda t, x: t["Batch"].hidden(x)),
+    "tap": ("Session", False, lambda t, x: t["Batch"].tap(x, 0)),
+    "ChatRequest(model)": ("Model", False, lambda t, x: avocet.ChatRequest(x, "{}")),
+    "ChatRequest(sampling)": ("Sampling", True,
+                              lambda t, x: avocet.ChatRequest(t["Model"], '{"prompt": "a"}',
+                                                              sampling=x)),
+    "ChatRequest(grammar)": ("Grammar", True,
+                             lambda t, x: avocet.ChatRequest(t["Model"], '{"prompt": "a"}',
+                                                             grammar=x)),
+    "chat(sampling)": ("Sampling", True,
+                       lambda t, x: t["Scheduler"].chat([{"role": "user", "content": "a"}],
+                                                        sampling=x)),
+    "chat(adapters)": ("Adapter", False,
+                       lambda t, x: t["Scheduler"].chat([{"role": "user", "content": "a"}],
+                                                        adapters=[x])),
     "generate(sampling)": ("Sampling", True,
                            lambda t, x: t["Session"].generate([5], max_tokens=1, sampling=x)),
     "submit(sampling)": ("Sampling", True,
@@ -90,7 +105,8 @@ def test_every_constructor_and_method_is_in_the_list(things):
              ("Grammar", "__init__"), ("Session", "__init__"), ("Batch", "__init__"),
              ("Scheduler", "__init__"), ("Engine", "step"), ("Batch", "add"), ("Batch", "logits"),
              ("Session", "generate"), ("Scheduler", "submit"), ("Scheduler", "generate"),
-             ("Scheduler", "batch"), ("Scheduler", "stream"), ("Answer", "__init__")}
+             ("Scheduler", "batch"), ("Scheduler", "stream"), ("Answer", "__init__"),
+             ("Batch", "hidden"), ("Batch", "tap"), ("ChatRequest", "__init__")}
     assert set(found) <= known and listed <= names
 
 

@@ -1,6 +1,7 @@
 /* Which known name a mistyped one was probably meant to be. */
-#include "cli/cli.h"
+#include "base/nearest.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #define NEAREST_LENGTH_MAX 64
