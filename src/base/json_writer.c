@@ -132,29 +132,6 @@ void json_raw(json_writer *w, text_view json) {
     append(w, json.data, json.size);
 }
 
-static void append_quoted(json_writer *w, const char *json, size_t bytes) {
-    for (size_t at = 0; at < bytes;) {
-        const char *quote = memchr(json + at, '\'', bytes - at);
-        size_t plain = quote == NULL ? bytes - at : (size_t)(quote - json) - at;
-        append(w, json + at, plain);
-        if (quote != NULL)
-            append(w, "\"", 1);
-        at += plain + (quote != NULL);
-    }
-}
-
-void json_quoted(json_writer *w, const char *json) {
-    value_begins(w);
-    append_quoted(w, json, strlen(json));
-}
-
-void json_quoted_members(json_writer *w, const char *object) {
-    size_t bytes = strlen(object);
-    assert(in_object(w) && !w->has_key && bytes > 2);
-    separate(w);
-    append_quoted(w, object + 1, bytes - 2);
-}
-
 void json_raw_items(json_writer *w, text_view json) {
     assert(w->depth > 0 && !w->has_key);
     if (json.size == 0)

@@ -81,10 +81,6 @@ void json_tree(json_writer *w, const json_value *value);
 /* One value that is JSON already. */
 void json_raw(json_writer *w, text_view json);
 void json_raw_format(json_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* One value that is JSON already, with ' in the place of ", as C source can hold it. */
-void json_quoted(json_writer *w, const char *json);
-/* The members of an object that is written like that, {'a':1,…}, into the one that is open. */
-void json_quoted_members(json_writer *w, const char *object);
 /* Any number of an array's items, or of an object's members, with commas between them; may be
  * empty. */
 void json_raw_items(json_writer *w, text_view json);
@@ -155,11 +151,6 @@ static inline void json_member_text(json_writer *w, const char *key, text_view v
 static inline void json_member_tree(json_writer *w, const char *key, const json_value *value) {
     json_key(w, key);
     json_tree(w, value);
-}
-
-static inline void json_member_quoted(json_writer *w, const char *key, const char *json) {
-    json_key(w, key);
-    json_quoted(w, json);
 }
 
 static inline void json_member_raw(json_writer *w, const char *key, text_view json) {

@@ -106,31 +106,87 @@ const char *tool_form_seen(text_view rendered, const char *value, const avo_allo
     return form;
 }
 
-/* A conversation in which a function was called, with ' for ". `arguments` as an object, or as
- * text.
- */
 #define PROBE_VALUE "oXq7Zk2"
-#define PROBE(arguments)                                                                           \
-    "{'tools':[{'type':'function','function':{'name':'" PROBE_NAME "','description':'Looks up.',"  \
-    "'parameters':{'type':'object','properties':{'what':{'type':'string','description':'What.'}}," \
-    "'required':['what']}}}],'messages':[{'role':'user','content':'Look.'},{'role':'assistant',"   \
-    "'content':'','tool_calls':[{'id':'abcdefghi','type':'function','function':{'name':"           \
-    "'" PROBE_NAME "','arguments':" arguments "}}]}]}"
 
-static avo_status render(const avo_model *model, const char *probe, chat_template_output *out) {
+/* {"type":"function","function":{"name":…}}, up to where the function has more members. */
+static void function_begin(json_writer *w) {
+    json_member_string(w, "type", "function");
+    json_member_object_begin(w, "function");
+    json_member_string(w, "name", PROBE_NAME);
+}
+
+static void write_tools(json_writer *w) {
+    json_member_array_begin(w, "tools");
+    json_object_begin(w);
+    function_begin(w);
+    json_member_string(w, "description", "Looks up.");
+    json_member_object_begin(w, "parameters");
+    json_member_string(w, "type", "object");
+    json_member_object_begin(w, "properties");
+    json_member_object_begin(w, "what");
+    json_member_string(w, "type", "string");
+    json_member_string(w, "description", "What.");
+    json_end(w);
+    json_end(w);
+    json_member_array_begin(w, "required");
+    json_string(w, "what");
+    for (int open = 0; open < 5; open++)
+        json_end(w);
+}
+
+static void write_arguments(json_writer *w) {
+    json_object_begin(w);
+    json_member_string(w, "what", PROBE_VALUE);
+    json_end(w);
+}
+
+static void message_begin(json_writer *w, const char *role, const char *content) {
+    json_object_begin(w);
+    json_member_string(w, "role", role);
+    json_member_string(w, "content", content);
+}
+
+/* A conversation in which a function was called, with its arguments as an object or as text. */
+static avo_status write_probe(buffer *out, const buffer *arguments) {
+    json_writer w = json_writer_of(out);
+    json_object_begin(&w);
+    write_tools(&w);
+    json_member_array_begin(&w, "messages");
+    message_begin(&w, "user", "Look.");
+    json_end(&w);
+    message_begin(&w, "assistant", "");
+    json_member_array_begin(&w, "tool_calls");
+    json_object_begin(&w);
+    json_member_string(&w, "id", "abcdefghi");
+    function_begin(&w);
+    json_key(&w, "arguments");
+    if (arguments != NULL)
+        json_text(&w, buffer_text(arguments));
+    else
+        write_arguments(&w);
+    for (int open = 0; open < 6; open++)
+        json_end(&w);
+    return json_writer_status(&w);
+}
+
+static avo_status render(const avo_model *model, bool as_text, chat_template_output *out) {
     arena arena;
-    buffer text;
+    buffer text, arguments;
     json_value given;
     arena_init(&arena, model->allocator, SIZE_MAX);
     buffer_init(&text, model->allocator, SIZE_MAX);
-    json_writer w = json_writer_of(&text);
-    json_quoted(&w, probe);
+    buffer_init(&arguments, model->allocator, SIZE_MAX);
+    json_writer w = json_writer_of(&arguments);
+    write_arguments(&w);
     avo_status status = json_writer_status(&w);
+    if (status == AVO_OK)
+        status = write_probe(&text, as_text ? &arguments : NULL);
     if (status == AVO_OK)
         status = json_parse(&arena, buffer_text(&text), &given, NULL);
     model_chat chat = {.variables = &given, .no_generation_prompt = true};
     if (status == AVO_OK)
         status = model_render_chat(model, &chat, out, NULL);
+    buffer_free(&arguments);
     buffer_free(&text);
     arena_free(&arena);
     return status;
@@ -138,15 +194,13 @@ static avo_status render(const avo_model *model, const char *probe, chat_templat
 
 /* NULL with AVO_OK: the template shows tools, but no call that is known. */
 static avo_status find_form(const avo_model *model, const tool_form **form) {
-    static const char *const probes[] = {PROBE("{'what':'" PROBE_VALUE "'}"),
-                                         PROBE("'{\\'what\\':\\'" PROBE_VALUE "\\'}'")};
     const char *name = NULL;
     avo_status status = AVO_OK;
     chat_template_output rendered;
     chat_template_output_init(&rendered, model->allocator);
     bool listed = false;
-    for (size_t i = 0; i < 2 && name == NULL && status != AVO_ERROR_MEMORY; i++) {
-        status = render(model, probes[i], &rendered);
+    for (int i = 0; i < 2 && name == NULL && status != AVO_ERROR_MEMORY; i++) {
+        status = render(model, i == 1, &rendered);
         text_view text = buffer_text(&rendered.text);
         if (status != AVO_OK || text.size == 0)
             continue;

@@ -179,21 +179,6 @@ static void takes_what_is_json_already(void **state) {
     arena_free(&arena);
 }
 
-/* JSON as C source can hold it. */
-static void takes_single_quotes(void **state) {
-    (void)state;
-    buffer out;
-    buffer_init(&out, NULL, SIZE_MAX);
-    json_writer w = json_writer_of(&out);
-    json_object_begin(&w);
-    json_member_quoted(&w, "a", "{'x':['y',1]}");
-    json_quoted_members(&w, "{'b':'','c':null}");
-    json_member_quoted(&w, "d", "7");
-    json_end(&w);
-    assert_ok(json_writer_status(&w));
-    assert_text(&out, "{\"a\":{\"x\":[\"y\",1]},\"b\":\"\",\"c\":null,\"d\":7}");
-}
-
 /* The state is the writer's own: the buffer may be emptied between two calls. */
 static void a_flushed_buffer_goes_on(void **state) {
     (void)state;
@@ -372,7 +357,6 @@ int main(void) {
         cmocka_unit_test(breaks_lines_where_asked),
         cmocka_unit_test(writes_numbers_in_every_form),
         cmocka_unit_test(takes_what_is_json_already),
-        cmocka_unit_test(takes_single_quotes),
         cmocka_unit_test(a_flushed_buffer_goes_on),
         cmocka_unit_test(the_first_failure_stays),
         cmocka_unit_test(no_memory_is_a_failure),

@@ -152,9 +152,11 @@ class Tidy(unittest.TestCase):
         self.assertIn(("src/base/a.c", "file-length"), found)
 
     def test_json_by_hand(self):
-        for literal in (r'"{\"key\":1}"', r'",\"a_b\": "', r'"\"%s\":%u"', r'"\"$ref\":"'):
+        for literal in (r'"{\"key\":1}"', r'",\"a_b\": "', r'"\"%s\":%u"', r'"\"$ref\":"',
+                        '"{\'key\':1}"', '"[{\'a_b\' : 2}]"', '",\'$ref\':"'):
             self.assertEqual(self.source(f"const char *x = {literal};\n"), {"json"}, literal)
-        for literal in (r'"adapter \"%s\": no such file"', r'"say \"key\""', r'"key:"'):
+        for literal in (r'"adapter \"%s\": no such file"', r'"say \"key\""', r'"key:"',
+                        '"the key\'s: name"', '"say \'key\'"'):
             self.assertEqual(self.source(f"const char *x = {literal};\n"), set(), literal)
         self.assertEqual(self.source('/* "{\\"key\\":1}" */\n'), set())
         two = HEAD + 'const char *x = "\\"a\\":"\n                "\\"b\\":";\n'

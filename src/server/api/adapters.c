@@ -441,7 +441,9 @@ void endpoint_set_scales(api *api, exchange *exchange) {
     buffer out;
     buffer_init(&out, NULL, API_ANSWER_BYTES_MAX);
     json_writer w = json_writer_of(&out);
-    json_quoted(&w, "{'success':true}");
+    json_object_begin(&w);
+    json_member_boolean(&w, "success", true);
+    json_end(&w);
     if (api_parse_body(exchange_asked(exchange)->body, &scratch, &root, &fault) &&
         set_scales(api, &root, &fault))
         api_send_json(exchange, 200, &w);

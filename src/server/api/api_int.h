@@ -169,14 +169,17 @@ typedef struct api_route {
     void (*answer)(api *api, exchange *exchange);
     api_body body;
     bool admin;
-    const char *tag, *text; /* what it does */
-    const char *type;       /* of a good answer */
-    const char *schema;     /* its name among the document's components; NULL: a text */
-    const char *errors;     /* statuses besides 200, comma separated */
-    const char *parameters; /* as JSON of OpenAPI; NULL: none */
+    const char *tag, *text;             /* what it does */
+    const char *type;                   /* of a good answer */
+    const char *schema;                 /* its name among the document's components; NULL: a text */
+    const char *errors;                 /* statuses besides 200, comma separated */
+    void (*parameters)(json_writer *w); /* for the document; NULL: none */
 } api_route;
 extern const api_route api_routes[];
 extern const size_t api_route_count;
+/* Parameters of routes. */
+void openapi_model_id(json_writer *w);
+void openapi_trace_seconds(json_writer *w);
 /* The document: complete, from the tables. */
 void openapi_write(json_writer *w, const api *api);
 

@@ -1,5 +1,4 @@
-/* The rows: every field of every body. Schemas in JSON Schema as OpenAPI 3.1 has it, with ' for ".
- */
+/* The rows: every field of every body. */
 #include "server/api/api_int.h"
 
 #define AT(member)     offsetof(api_request, member)
@@ -17,23 +16,24 @@
 #define NO_RANGE       0, 0
 #define REFUSED        FIELD_REFUSED, NO_RANGE, 0, NULL
 #define IGNORED        FIELD_IGNORED, NO_RANGE, 0, NULL
-#define STRINGS        "{'type':['string','array','null'],'items':{'type':'string'}}"
-#define OBJECTS        "{'type':['array','null'],'items':{'type':'object'}}"
-#define OBJECT         "{'type':['object','null']}"
-#define OBJECT_OR_WORD "{'type':['object','string','null']}"
-#define CONVERSATION(message)                                                                      \
-    "{'type':'array','minItems':1,'maxItems':4096,'items':{'type':'object'," message "}}"
+#define TOKEN          SCHEMA_REF("Token") /* what follows from the model: openapi.c */
+#define PROMPTS        SCHEMA_REF("Prompts")
+#define STRING         SCHEMA_OF("string")
+#define STRINGS        SCHEMA(.types = "string,array,null", .items = STRING)
+#define STRING_LIST    SCHEMA(.types = "array,null", .items = STRING)
+#define OBJECTS        SCHEMA(.types = "array,null", .items = SCHEMA_OF("object"))
+#define OBJECT         SCHEMA_OF("object,null")
+#define OBJECT_OR_WORD SCHEMA_OF("object,string,null")
+#define CONVERSATION(required_, roles, content)                                                    \
+    SCHEMA(.types = "array", .items_min = 1, .items_max = 4096,                                    \
+           .items = SCHEMA(.types = "object", .required = required_,                               \
+                           .members = SCHEMA_MEMBERS({"role", SCHEMA(.values = roles)},            \
+                                                     {"content", content})))
 #define MESSAGES                                                                                   \
-    CONVERSATION("'required':['role'],'properties':{'role':{'enum':['system',"                     \
-                 "'developer','user','assistant','tool']},'content':{'type':["                     \
-                 "'string','array','null']}}")
+    CONVERSATION("role", "system,developer,user,assistant,tool", SCHEMA_OF("string,array,null"))
 #define ANTHROPIC_MESSAGES                                                                         \
-    CONVERSATION("'required':['role','content'],'properties':{'role':{'enum':['user',"             \
-                 "'assistant']},'content':{'type':['string','array'],'minItems':1,"                \
-                 "'maxItems':4096}}")
-/* What follows from the model is written with the document (openapi.c). */
-#define TOKEN   "{'$ref':'#/components/schemas/Token'}"
-#define PROMPTS "{'$ref':'#/components/schemas/Prompts'}"
+    CONVERSATION("role,content", "user,assistant",                                                 \
+                 SCHEMA(.types = "string,array", .items_min = 1, .items_max = 4096))
 
 const api_field api_field_table[] = {
     {"model", NAMED, FIELD_STRING, 0, API_NAME_BYTES_MAX, AT(model), NULL,
@@ -48,17 +48,17 @@ const api_field api_field_table[] = {
      "conversation instead of a text, rendered with the chat template"},
     {"prompt", COMPLETION, FIELD_VALUE, NO_RANGE, 0, PROMPTS,
      "string, list of strings, list of token ids or list of such lists"},
-    {"prompt", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, 0, "{'type':['string','null']}",
+    {"prompt", BODY_TOKENIZE, FIELD_VALUE, NO_RANGE, 0, SCHEMA_OF("string,null"),
      "text (name used by vLLM)"},
     {"content", BODY_TOKENIZE, FIELD_STRING, 0, API_TOKENIZE_BYTES_MAX, AT(content), NULL,
      "text (name used by llama.cpp)"},
     {"input", RESPONSE, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['string','array'],'minItems':1,'items':{'type':'object'}}",
+     SCHEMA(.types = "string,array", .items_min = 1, .items = SCHEMA_OF("object")),
      "string, or items: messages, function_call, function_call_output"},
     {"input", BODY_EMBEDDING, FIELD_VALUE, NO_RANGE, 0, PROMPTS,
      "string, list of strings, list of token ids or list of such lists"},
     {"system", MESSAGE | BODY_COUNT, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['string','array','null'],'items':{'type':'object'}}",
+     SCHEMA(.types = "string,array,null", .items = SCHEMA_OF("object")),
      "system message: string, or blocks of type text"},
     {"instructions", RESPONSE, FIELD_STRING, 0, TEXT_MAX, AT(instructions), NULL,
      "system message before the input"},
@@ -76,8 +76,7 @@ const api_field api_field_table[] = {
      "return tokens as objects with id and piece (llama.cpp)"},
     {"return_token_strs", BODY_TOKENIZE, FIELD_BOOLEAN, NO_RANGE, AT(return_token_strs), NULL,
      "also return token_strs (vLLM)"},
-    {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, 0, "{'type':'array','items':" TOKEN "}",
-     "token ids"},
+    {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, 0, SCHEMA_LIST(TOKEN), "token ids"},
 
     /* How much, how many */
     {"max_tokens", COMPLETION, FIELD_U32, 0, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
@@ -96,11 +95,10 @@ const api_field api_field_table[] = {
      "number of answers to compute; the n with the highest mean log-probability are returned"},
     {"stop", OPENAI, FIELD_VALUE, NO_RANGE, 0, STRINGS,
      "string or up to 64 strings of at most 1024 bytes that end the answer and are not part of it"},
-    {"stop_sequences", MESSAGE, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['array','null'],'items':{'type':'string'}}",
+    {"stop_sequences", MESSAGE, FIELD_VALUE, NO_RANGE, 0, STRING_LIST,
      "strings that end the answer and are not part of it"},
     {"stop_token_ids", OPENAI, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['array','null'],'maxItems':64,'items':" TOKEN "}",
+     SCHEMA(.types = "array,null", .items_max = 64, .items = TOKEN),
      "tokens that end the answer, in addition to the model's own"},
     {"ignore_eos", OPENAI, FIELD_BOOLEAN, NO_RANGE, AT(submit.ignore_end), NULL,
      "continue after EOS tokens"},
@@ -125,23 +123,23 @@ const api_field api_field_table[] = {
     {"frequency_penalty", OPENAI, FIELD_FLOAT, -1e6, 1e6, AT(sampling.frequency_penalty), NULL,
      "subtracted for each time a token is in the answer"},
     {"logit_bias", OPENAI, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['object','null'],'maxProperties':1024,'propertyNames':{'pattern':"
-     "'^[0-9]{1,10}$'},'additionalProperties':{'type':'number','minimum':-1000000000,"
-     "'maximum':1000000000}}",
-     "map of token ids to numbers added to their logits; -100 or less forbids the token"},
+     SCHEMA(.types = "object,null", .members_max = 1024, .name_pattern = "^[0-9]{1,10}$",
+            .others = SCHEMA(.types = "number", .bounded = true, .minimum = -1000000000,
+                             .maximum = 1000000000)),
+     "map of token ids to numbers added to their "
+     "logits; -100 or less forbids the token"},
     {"seed", ANSWERS, FIELD_SEED, WHOLE, AT(sampling.seed), NULL,
      "the same seed gives the same bytes; absent or -1: a random one, which the answer contains"},
 
     /* What is told besides the text */
-    {"logprobs", CHAT, FIELD_VALUE, NO_RANGE, 0, "{'type':['boolean','null']}",
+    {"logprobs", CHAT, FIELD_VALUE, NO_RANGE, 0, SCHEMA_OF("boolean,null"),
      "return log-probabilities of the answer's tokens"},
     {"logprobs", COMPLETION, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['integer','boolean','null'],'minimum':0,'maximum':20}",
+     SCHEMA(.types = "integer,boolean,null", .bounded = true, .maximum = 20),
      "return log-probabilities of the tokens and of this many most likely ones"},
     {"top_logprobs", CHAT | RESPONSE, FIELD_U32, 0, AVO_TOP_LOGPROBS_MAX, AT(sampling.top_logprobs),
      NULL, "number of most likely tokens to return with each; needs logprobs"},
-    {"include", RESPONSE, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['array','null'],'items':{'type':'string'}}",
+    {"include", RESPONSE, FIELD_VALUE, NO_RANGE, 0, STRING_LIST,
      "message.output_text.logprobs; others are ignored"},
     {"echo", COMPLETION, FIELD_BOOLEAN, NO_RANGE, AT(echo), NULL,
      "return the prompt before the answer; with logprobs also those of its tokens"},
@@ -213,8 +211,7 @@ const api_field api_field_table[] = {
     /* Not there */
     {"suffix", COMPLETION, REFUSED, "the model cannot fill in the middle"},
     {"audio", CHAT, REFUSED, "answers are text only"},
-    {"modalities", CHAT, FIELD_VALUE, NO_RANGE, 0,
-     "{'type':['array','null'],'items':{'type':'string'}}", "[\"text\"]; audio is refused"},
+    {"modalities", CHAT, FIELD_VALUE, NO_RANGE, 0, STRING_LIST, "[\"text\"]; audio is refused"},
     {"functions", CHAT, REFUSED, "use tools"},
     {"function_call", CHAT, REFUSED, "use tool_choice"},
     {"web_search_options", CHAT, REFUSED, "the server has no web access"},

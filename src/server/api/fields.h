@@ -5,6 +5,7 @@
 #define AVO_SERVER_API_FIELDS_H
 
 #include "chat/chat.h"
+#include "server/api/schema.h"
 
 /* ---- What is wrong with a request ---- */
 
@@ -59,9 +60,9 @@ typedef struct api_field {
     uint32_t bodies; /* api_body, together */
     api_kind kind;
     double minimum, maximum;
-    size_t offset; /* in api_request */
-    const char *schema;
-    const char *text; /* what it means */
+    size_t offset;        /* in api_request */
+    const schema *schema; /* of FIELD_VALUE; else NULL */
+    const char *text;     /* what it means */
 } api_field;
 
 typedef struct api_request api_request; /* api_int.h */

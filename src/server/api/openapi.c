@@ -4,131 +4,171 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- What answers look like: schemas with ' for " ---- */
+/* ---- What answers look like ---- */
 
-#define STRING  "{'type':'string'}"
-#define INTEGER "{'type':'integer'}"
-#define NUMBER  "{'type':'number'}"
+#define STRING         SCHEMA_OF("string")
+#define STRING_OR_NULL SCHEMA_OF("string,null")
+#define INTEGER        SCHEMA_OF("integer")
+#define NUMBER         SCHEMA_OF("number")
+#define OBJECT         SCHEMA_OF("object")
 #define USAGE                                                                                      \
-    "{'type':['object','null'],'properties':{'prompt_tokens':" INTEGER                             \
-    ",'completion_tokens':" INTEGER ",'total_tokens':" INTEGER                                     \
-    ",'prompt_tokens_details':{'type':'object','properties':{'cached_tokens':" INTEGER             \
-    "}},'timings':{'$ref':'#/components/schemas/Timings'}}}"
+    SCHEMA(.members = SCHEMA_MEMBERS(                                                              \
+               {"completion_tokens", INTEGER}, {"prompt_tokens", INTEGER},                         \
+               {"prompt_tokens_details",                                                           \
+                SCHEMA(.members = SCHEMA_MEMBERS({"cached_tokens", INTEGER}), .types = "object")}, \
+               {"timings", SCHEMA_REF("Timings")}, {"total_tokens", INTEGER}),                     \
+           .types = "object,null")
 #define ANTHROPIC_USAGE                                                                            \
-    "{'type':'object','properties':{'input_tokens':" INTEGER ",'output_tokens':" INTEGER           \
-    ",'cache_read_input_tokens':" INTEGER ",'timings':{'$ref':'#/components/schemas/Timings'}}}"
+    SCHEMA(.members =                                                                              \
+               SCHEMA_MEMBERS({"cache_read_input_tokens", INTEGER}, {"input_tokens", INTEGER},     \
+                              {"output_tokens", INTEGER}, {"timings", SCHEMA_REF("Timings")}),     \
+           .types = "object")
 #define CHOICE_END                                                                                 \
-    "'finish_reason':{'enum':['stop','length','tool_calls',null]},'stop_reason':{"                 \
-    "'type':['string','null'],'description':'the stop text, or deadline, or context'},"            \
-    "'seed':" INTEGER
+    {"finish_reason", SCHEMA(.values = "stop,length,tool_calls,null")},                            \
+        {"stop_reason",                                                                            \
+         SCHEMA(.description = "the stop text, or deadline, or context", .types = "string,null")}, \
+    {                                                                                              \
+        "seed", INTEGER                                                                            \
+    }
 
-typedef struct component {
-    const char *name, *schema;
-} component;
-
-static const component components[] = {
-    {"Error", "{'type':'object','required':['error'],'properties':{'error':{'type':"
-              "'object','required':['message','type'],'properties':{'message':" STRING
-              ",'type':" STRING ",'param':{'type':['string','null']},'code':{"
-              "'type':['string','null']}}}}}"},
-    {"AnthropicError", "{'type':'object','required':['type','error'],'properties':{'type':{'const':"
-                       "'error'},'error':{'type':'object','properties':{'type':" STRING
-                       ",'message':" STRING "}},'request_id':" STRING "}}"},
-    {"Timings", "{'type':'object','properties':{'queue_ms':" NUMBER ",'first_token_ms':" NUMBER
-                ",'total_ms':" NUMBER ",'tokens_per_second':" NUMBER "}}"},
-    {"ChatCompletion", "{'type':'object','required':['id','object','created','model','choices'],"
-                       "'properties':{'id':" STRING
-                       ",'object':{'const':'chat.completion'},'created':" INTEGER ",'model':" STRING
-                       ",'system_fingerprint':" STRING ",'choices':{'type':'array','items':{'type':"
-                       "'object','properties':{'index':" INTEGER
-                       ",'message':{'type':'object','properties':{'role':{'const':'assistant'},"
-                       "'content':{'type':['string','null']},'reasoning_content':" STRING
-                       ",'tool_calls':{'type':'array','items':{"
-                       "'type':'object'}}}},'logprobs':{'type':['object','null']}," CHOICE_END
-                       "}}},'usage':" USAGE "}}"},
-    {"Completion", "{'type':'object','required':['id','object','created','model','choices'],"
-                   "'properties':{'id':" STRING
-                   ",'object':{'const':'text_completion'},'created':" INTEGER ",'model':" STRING
-                   ",'system_fingerprint':" STRING ",'choices':{'type':'array','items':{'type':"
-                   "'object','properties':{'index':" INTEGER ",'text':" STRING
-                   ",'logprobs':{'type':['object','null']}," CHOICE_END "}}},'usage':" USAGE "}}"},
-    {"Response", "{'type':'object','required':['id','object','created_at','model','status',"
-                 "'output'],'properties':{'id':" STRING ",'object':{'const':'response'},"
-                 "'created_at':" INTEGER ",'model':" STRING
-                 ",'status':{'enum':['completed','incomplete','in_progress','failed']},'output':{"
-                 "'type':'array','items':{'type':'object'}},'usage':{'type':['object',"
-                 "'null']}}}"},
-    {"Message", "{'type':'object','required':['id','type','role','content','model'],"
-                "'properties':{'id':" STRING ",'type':{'const':'message'},'role':{'const':"
-                "'assistant'},'model':" STRING ",'content':{'type':'array','items':{'type':"
-                "'object'}},'stop_reason':{'enum':['end_turn','max_tokens','stop_sequence',"
-                "'tool_use',null]},'stop_sequence':{'type':['string','null']},"
-                "'usage':" ANTHROPIC_USAGE "}}"},
-    {"Count", "{'type':'object','required':['input_tokens'],'properties':{"
-              "'input_tokens':" INTEGER "}}"},
-    {"Embeddings", "{'type':'object','required':['object','data','model'],'properties':{'object':"
-                   "{'const':'list'},'model':" STRING ",'data':{'type':'array','items':{'type':"
-                   "'object','properties':{'index':" INTEGER ",'embedding':{'type':['array',"
-                   "'string'],'items':" NUMBER "}}}},'usage':" USAGE "}}"},
-    {"Model",
-     "{'type':'object','required':['id','object','created','owned_by'],"
-     "'properties':{'id':" STRING ",'object':{'const':'model'},'created':" INTEGER
-     ",'owned_by':" STRING ",'root':" STRING
-     ",'parent':{'type':['string','null']},'max_model_len':" INTEGER ",'meta':{'type':'object'}}}"},
-    {"Models", "{'type':'object','required':['object','data'],'properties':{'object':"
-               "{'const':'list'},'data':{'type':'array','items':{'$ref':"
-               "'#/components/schemas/Model'}}}}"},
-    {"Tokens", "{'type':'object','required':['tokens','count'],'properties':{"
-               "'tokens':{'type':'array','items':{'type':['integer','object']}},"
-               "'count':" INTEGER ",'max_model_len':" INTEGER
-               ",'token_strs':{'type':'array','items':" STRING "}}}"},
-    {"Text", "{'type':'object','required':['content','prompt'],'properties':{"
-             "'content':" STRING ",'prompt':" STRING "}}"},
-    {"Adapters", "{'type':'array','items':{'type':'object','properties':{'id':" INTEGER
-                 ",'name':" STRING ",'path':" STRING ",'scale':" NUMBER "}}}"},
-    {"Success", "{'type':'object','properties':{'success':{'const':true}}}"},
-    {"Health", "{'type':'object','required':['status'],'properties':{'status':{"
-               "'enum':['ok','ready','draining','stalled']},'running':" INTEGER
-               ",'waiting':" INTEGER ",'steps':" INTEGER ",'still_seconds':" NUMBER "}}"},
-    {"Version",
-     "{'type':'object','required':['version','model'],'properties':{"
-     "'version':" STRING ",'model':" STRING ",'architecture':" STRING ",'isa':" STRING
-     ",'context':" INTEGER ",'tools':{'type':['string','null']},'chat':{'type':'boolean'},"
-     "'limits':{'type':'object'}}}"},
-    {"Telemetry", "{'type':'object'}"},
-    {"Trace", "{'type':['object','array']}"},
-    {"Document", "{'type':'object'}"},
+static const schema_member components[] = {
+    {"Error", SCHEMA(.members = SCHEMA_MEMBERS(
+                         {"error", SCHEMA(.members = SCHEMA_MEMBERS(
+                                              {"code", STRING_OR_NULL}, {"message", STRING},
+                                              {"param", STRING_OR_NULL}, {"type", STRING}),
+                                          .required = "message,type", .types = "object")}),
+                     .required = "error", .types = "object")},
+    {"AnthropicError",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"error", SCHEMA(.members = SCHEMA_MEMBERS({"message", STRING}, {"type", STRING}),
+                                 .types = "object")},
+                {"request_id", STRING}, {"type", SCHEMA_IS("error")}),
+            .required = "type,error", .types = "object")},
+    {"Timings",
+     SCHEMA(.members = SCHEMA_MEMBERS({"first_token_ms", NUMBER}, {"queue_ms", NUMBER},
+                                      {"tokens_per_second", NUMBER}, {"total_ms", NUMBER}),
+            .types = "object")},
+    {"ChatCompletion",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"choices",
+                 SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS(
+                                        {"index", INTEGER}, {"logprobs", SCHEMA_OF("object,null")},
+                                        {"message", SCHEMA(.members = SCHEMA_MEMBERS(
+                                                               {"content", STRING_OR_NULL},
+                                                               {"reasoning_content", STRING},
+                                                               {"role", SCHEMA_IS("assistant")},
+                                                               {"tool_calls", SCHEMA_LIST(OBJECT)}),
+                                                           .types = "object")},
+                                        CHOICE_END),
+                                    .types = "object"))},
+                {"created", INTEGER}, {"id", STRING}, {"model", STRING},
+                {"object", SCHEMA_IS("chat.completion")}, {"system_fingerprint", STRING},
+                {"usage", USAGE}),
+            .required = "id,object,created,model,choices", .types = "object")},
+    {"Completion",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"choices",
+                 SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS(
+                                        {"index", INTEGER}, {"logprobs", SCHEMA_OF("object,null")},
+                                        {"text", STRING}, CHOICE_END),
+                                    .types = "object"))},
+                {"created", INTEGER}, {"id", STRING}, {"model", STRING},
+                {"object", SCHEMA_IS("text_completion")}, {"system_fingerprint", STRING},
+                {"usage", USAGE}),
+            .required = "id,object,created,model,choices", .types = "object")},
+    {"Response", SCHEMA(.members = SCHEMA_MEMBERS(
+                            {"created_at", INTEGER}, {"id", STRING}, {"model", STRING},
+                            {"object", SCHEMA_IS("response")}, {"output", SCHEMA_LIST(OBJECT)},
+                            {"status", SCHEMA(.values = "completed,incomplete,in_progress,failed")},
+                            {"usage", SCHEMA_OF("object,null")}),
+                        .required = "id,object,created_at,model,status,output", .types = "object")},
+    {"Message", SCHEMA(.members = SCHEMA_MEMBERS(
+                           {"content", SCHEMA_LIST(OBJECT)}, {"id", STRING}, {"model", STRING},
+                           {"role", SCHEMA_IS("assistant")},
+                           {"stop_reason",
+                            SCHEMA(.values = "end_turn,max_tokens,stop_sequence,tool_use,null")},
+                           {"stop_sequence", STRING_OR_NULL}, {"type", SCHEMA_IS("message")},
+                           {"usage", ANTHROPIC_USAGE}),
+                       .required = "id,type,role,content,model", .types = "object")},
+    {"Count", SCHEMA(.members = SCHEMA_MEMBERS({"input_tokens", INTEGER}),
+                     .required = "input_tokens", .types = "object")},
+    {"Embeddings",
+     SCHEMA(.members = SCHEMA_MEMBERS(
+                {"data", SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS(
+                                                {"embedding",
+                                                 SCHEMA(.items = NUMBER, .types = "array,string")},
+                                                {"index", INTEGER}),
+                                            .types = "object"))},
+                {"model", STRING}, {"object", SCHEMA_IS("list")}, {"usage", USAGE}),
+            .required = "object,data,model", .types = "object")},
+    {"Model", SCHEMA(.members = SCHEMA_MEMBERS({"created", INTEGER}, {"id", STRING},
+                                               {"max_model_len", INTEGER}, {"meta", OBJECT},
+                                               {"object", SCHEMA_IS("model")}, {"owned_by", STRING},
+                                               {"parent", STRING_OR_NULL}, {"root", STRING}),
+                     .required = "id,object,created,owned_by", .types = "object")},
+    {"Models", SCHEMA(.members = SCHEMA_MEMBERS({"data", SCHEMA_LIST(SCHEMA_REF("Model"))},
+                                                {"object", SCHEMA_IS("list")}),
+                      .required = "object,data", .types = "object")},
+    {"Tokens",
+     SCHEMA(.members = SCHEMA_MEMBERS({"count", INTEGER}, {"max_model_len", INTEGER},
+                                      {"token_strs", SCHEMA_LIST(STRING)},
+                                      {"tokens", SCHEMA_LIST(SCHEMA_OF("integer,object"))}),
+            .required = "tokens,count", .types = "object")},
+    {"Text", SCHEMA(.members = SCHEMA_MEMBERS({"content", STRING}, {"prompt", STRING}),
+                    .required = "content,prompt", .types = "object")},
+    {"Adapters", SCHEMA_LIST(SCHEMA(.members = SCHEMA_MEMBERS({"id", INTEGER}, {"name", STRING},
+                                                              {"path", STRING}, {"scale", NUMBER}),
+                                    .types = "object"))},
+    {"Success",
+     SCHEMA(.members = SCHEMA_MEMBERS({"success", SCHEMA(.is_true = true)}), .types = "object")},
+    {"Health", SCHEMA(.members = SCHEMA_MEMBERS(
+                          {"running", INTEGER},
+                          {"status", SCHEMA(.values = "ok,ready,draining,stalled")},
+                          {"steps", INTEGER}, {"still_seconds", NUMBER}, {"waiting", INTEGER}),
+                      .required = "status", .types = "object")},
+    {"Version", SCHEMA(.members = SCHEMA_MEMBERS(
+                           {"architecture", STRING}, {"chat", SCHEMA_OF("boolean")},
+                           {"context", INTEGER}, {"isa", STRING}, {"limits", OBJECT},
+                           {"model", STRING}, {"tools", STRING_OR_NULL}, {"version", STRING}),
+                       .required = "version,model", .types = "object")},
+    {"Telemetry", OBJECT},
+    {"Trace", SCHEMA_OF("object,array")},
+    {"Document", OBJECT},
 };
 
 /* ---- Fields ---- */
 
+static void write_types(json_writer *w, const char *types) {
+    schema_write_keywords(w, &(const schema){.types = types});
+}
+
 static void write_schema(json_writer *w, const api_field *field) {
     switch (field->kind) {
     case FIELD_BOOLEAN:
-        json_member_quoted(w, "type", "['boolean','null']");
+        write_types(w, "boolean,null");
         break;
     case FIELD_SEED:
-        json_member_quoted(w, "type", "['integer','null']");
+        write_types(w, "integer,null");
         json_member_i64(w, "minimum", -INT64_MAX);
         json_member_i64(w, "maximum", INT64_MAX);
         break;
     case FIELD_U32:
-        json_member_quoted(w, "type", "['integer','null']");
+        write_types(w, "integer,null");
         json_member_fixed(w, "minimum", field->minimum, 0);
         json_member_fixed(w, "maximum", field->maximum, 0);
         break;
     case FIELD_FLOAT:
     case FIELD_MILLISECONDS:
-        json_member_quoted(w, "type", "['number','null']");
+        write_types(w, "number,null");
         json_member_number(w, "minimum", field->minimum);
         json_member_number(w, "maximum", field->maximum);
         break;
     case FIELD_STRING:
-        json_member_quoted(w, "type", "['string','null']");
+        write_types(w, "string,null");
         json_member_fixed(w, "maxLength", field->maximum, 0);
         break;
     case FIELD_VALUE:
-        json_quoted_members(w, field->schema);
+        schema_write_keywords(w, field->schema);
         break;
     case FIELD_IGNORED:
         json_member_boolean(w, "x-ignored", true);
@@ -152,38 +192,73 @@ static void write_fields(json_writer *w, api_body body) {
     }
 }
 
-/* A comma separated list. */
-static void write_words(json_writer *w, const char *words) {
-    while (*words != '\0') {
-        size_t length = strcspn(words, ",");
-        json_text(w, (text_view){words, length});
-        words += length + (words[length] == ',');
-    }
-}
+/* /lora-adapters: an array, not an object. */
+static const schema scales = {
+    .types = "array",
+    .items_max = 1024,
+    .items =
+        SCHEMA(.types = "object", .required = "id,scale",
+               .members = SCHEMA_MEMBERS({"id", SCHEMA(.types = "integer", .bounded_below = true)},
+                                         {"scale", SCHEMA(.types = "number", .bounded = true,
+                                                          .minimum = -10000, .maximum = 10000)}))};
 
-#define NEEDS(field, type)                                                                         \
-    "{'required':['" field "'],'properties':{'" field "':{'type':'" type "'}}}"
+/* One of the fields that a text may come in. */
+static void write_alternative(json_writer *w, const char *field, const char *type) {
+    const schema of_type = {.types = type};
+    const schema_member members[] = {{field, &of_type}, {NULL, NULL}};
+    schema_write(w, &(const schema){.required = field, .members = members});
+}
 
 static void write_body_schema(json_writer *w, api_body body) {
     if (body == BODY_SCALES) {
-        json_member_quoted(w, "schema",
-                           "{'type':'array','maxItems':1024,'items':{'type':'object','required':["
-                           "'id','scale'],'properties':{'id':{'type':'integer','minimum':0},"
-                           "'scale':{'type':'number','minimum':-10000,'maximum':10000}}}}");
+        json_key(w, "schema");
+        schema_write(w, &scales);
         return;
     }
     json_member_object_begin(w, "schema");
     json_member_string(w, "type", "object");
     json_member_array_begin(w, "required");
-    write_words(w, api_required(body));
+    schema_write_words(w, api_required(body));
     json_end(w);
     json_member_object_begin(w, "properties");
     write_fields(w, body);
     json_end(w);
-    if (body == BODY_TOKENIZE)
-        json_member_quoted(w, "anyOf",
-                           "[" NEEDS("content", "string") "," NEEDS("prompt", "string") "," NEEDS(
-                               "messages", "array") "]");
+    if (body == BODY_TOKENIZE) {
+        json_member_array_begin(w, "anyOf");
+        write_alternative(w, "content", "string");
+        write_alternative(w, "prompt", "string");
+        write_alternative(w, "messages", "array");
+        json_end(w);
+    }
+    json_end(w);
+}
+
+/* ---- Parameters ---- */
+
+static void parameter_begin(json_writer *w, const char *name, const char *in, const char *text) {
+    json_object_begin(w);
+    json_member_string(w, "name", name);
+    json_member_string(w, "in", in);
+    json_member_string(w, "description", text);
+}
+
+void openapi_model_id(json_writer *w) {
+    const schema id = {.types = "string", .length_min = 1};
+    parameter_begin(w, "id", "path", "the base model or an adapter");
+    json_member_boolean(w, "required", true);
+    json_key(w, "schema");
+    schema_write(w, &id);
+    json_end(w);
+}
+
+void openapi_trace_seconds(json_writer *w) {
+    parameter_begin(w, "seconds", "query", "how long");
+    json_member_object_begin(w, "schema");
+    json_member_string(w, "type", "number");
+    json_member_u64(w, "exclusiveMinimum", 0);
+    json_member_u64(w, "maximum", 60);
+    json_member_u64(w, "default", 5);
+    json_end(w);
     json_end(w);
 }
 
@@ -210,12 +285,11 @@ static const char *error_text(long status) {
     }
 }
 
+/* The member "schema": a component, or where that is NULL a text. */
 static void write_reference(json_writer *w, const char *component) {
-    char path[64];
-    snprintf(path, sizeof(path), "#/components/schemas/%s", component);
-    json_member_object_begin(w, "schema");
-    json_member_string(w, "$ref", path);
-    json_end(w);
+    const schema schema = {.types = component == NULL ? "string" : NULL, .component = component};
+    json_key(w, "schema");
+    schema_write(w, &schema);
 }
 
 static void write_errors(json_writer *w, const api_route *route) {
@@ -243,13 +317,13 @@ static void write_reply(json_writer *w, const api_route *route) {
     json_member_string(w, "description", "good");
     json_member_object_begin(w, "content");
     json_member_object_begin(w, route->type);
-    if (route->schema == NULL)
-        json_member_quoted(w, "schema", STRING);
-    else
-        write_reference(w, route->schema);
+    write_reference(w, route->schema);
     json_end(w);
-    if (((uint32_t)route->body & BODY_ANSWERS) != 0)
-        json_member_quoted(w, "text/event-stream", "{'schema':" STRING "}");
+    if (((uint32_t)route->body & BODY_ANSWERS) != 0) {
+        json_member_object_begin(w, "text/event-stream");
+        write_reference(w, NULL);
+        json_end(w);
+    }
     json_end(w);
     json_end(w);
 }
@@ -264,7 +338,7 @@ static void write_operation(json_writer *w, const api_route *route) {
         json_member_string(w, "description", "Needs the key of an administrator.");
     if (route->parameters != NULL) {
         json_member_array_begin(w, "parameters");
-        json_quoted(w, route->parameters);
+        route->parameters(w);
         json_end(w);
     }
     if (route->body != BODY_NONE) {
@@ -300,8 +374,9 @@ static void write_paths(json_writer *w) {
 
 /* What follows from the model: its tokens, and whether a text may be empty. */
 static void write_model_schemas(json_writer *w, const api *api) {
-    const char *text = prompt_may_be_empty(api) ? STRING : "{'type':'string','minLength':1}";
-    const char *ids = "{'type':'array','minItems':1,'items':{'$ref':'#/components/schemas/Token'}}";
+    const schema token = {.component = "Token"};
+    const schema ids = {.types = "array", .items_min = 1, .items = &token};
+    const schema text = {.types = "string", .length_min = prompt_may_be_empty(api) ? 0 : 1};
     json_member_object_begin(w, "Token");
     json_member_string(w, "type", "integer");
     json_member_u64(w, "minimum", 0);
@@ -309,19 +384,48 @@ static void write_model_schemas(json_writer *w, const api *api) {
     json_end(w);
     json_member_object_begin(w, "Prompts");
     json_member_array_begin(w, "anyOf");
-    json_quoted(w, text);
-    json_quoted(w, ids);
+    schema_write(w, &text);
+    schema_write(w, &ids);
     json_object_begin(w);
     json_member_string(w, "type", "array");
     json_member_u64(w, "minItems", 1);
     json_member_u64(w, "maxItems", API_PROMPTS_MAX);
     json_member_object_begin(w, "items");
     json_member_array_begin(w, "anyOf");
-    json_quoted(w, text);
-    json_quoted(w, ids);
+    schema_write(w, &text);
+    schema_write(w, &ids);
     json_end(w);
     json_end(w);
     json_end(w);
+    json_end(w);
+    json_end(w);
+}
+
+/* Either kind of key, or none where the server asks for none. */
+static void write_security(json_writer *w) {
+    static const char *const schemes[] = {"bearer", "key"};
+    json_member_array_begin(w, "security");
+    for (size_t i = 0; i < 2; i++) {
+        json_object_begin(w);
+        json_member_array_begin(w, schemes[i]);
+        json_end(w);
+        json_end(w);
+    }
+    json_object_begin(w);
+    json_end(w);
+    json_end(w);
+}
+
+static void write_security_schemes(json_writer *w) {
+    json_member_object_begin(w, "securitySchemes");
+    json_member_object_begin(w, "bearer");
+    json_member_string(w, "type", "http");
+    json_member_string(w, "scheme", "bearer");
+    json_end(w);
+    json_member_object_begin(w, "key");
+    json_member_string(w, "type", "apiKey");
+    json_member_string(w, "in", "header");
+    json_member_string(w, "name", "x-api-key");
     json_end(w);
     json_end(w);
 }
@@ -335,16 +439,20 @@ void openapi_write(json_writer *w, const api *api) {
     json_member_string(w, "description",
                        "An LLM inference server. Fields that are not described here are ignored.");
     json_end(w);
-    json_member_quoted(w, "servers", "[{'url':'/'}]");
-    json_member_quoted(w, "security", "[{'bearer':[]},{'key':[]},{}]");
+    json_member_array_begin(w, "servers");
+    json_object_begin(w);
+    json_member_string(w, "url", "/");
+    json_end(w);
+    json_end(w);
+    write_security(w);
     write_paths(w);
     json_member_object_begin(w, "components");
-    json_member_quoted(w, "securitySchemes",
-                       "{'bearer':{'type':'http','scheme':'bearer'},'key':{'type':'apiKey','in':"
-                       "'header','name':'x-api-key'}}");
+    write_security_schemes(w);
     json_member_object_begin(w, "schemas");
-    for (size_t i = 0; i < sizeof(components) / sizeof(components[0]); i++)
-        json_member_quoted(w, components[i].name, components[i].schema);
+    for (size_t i = 0; i < sizeof(components) / sizeof(components[0]); i++) {
+        json_key(w, components[i].name);
+        schema_write(w, components[i].schema);
+    }
     write_model_schemas(w, api);
     json_end(w);
     json_end(w);

@@ -88,21 +88,38 @@ static void write_output(json_writer *w, const answer *a) {
 
 /* ---- The response ---- */
 
-/* What the request has said, as JSON, or else `otherwise`. */
-static void write_said(json_writer *w, const char *name, const char *json, const char *otherwise) {
+/* What the request has said, as JSON; false: nothing, and the value is still to be written. */
+static bool write_said(json_writer *w, const char *name, const char *json) {
+    json_key(w, name);
     if (json != NULL)
-        json_member_raw(w, name, text_from(json));
-    else
-        json_member_quoted(w, name, otherwise);
+        json_raw(w, text_from(json));
+    return json != NULL;
+}
+
+/* The format of a request that asks for none. */
+static void write_text_format(json_writer *w) {
+    json_object_begin(w);
+    json_member_object_begin(w, "format");
+    json_member_string(w, "type", "text");
+    json_end(w);
+    json_end(w);
 }
 
 static void write_settings(json_writer *w, const answer *a) {
     const api_request *r = a->request;
     json_member_string(w, "instructions", r->instructions);
-    write_said(w, "tools", r->tools_json, "[]");
-    write_said(w, "tool_choice", r->tool_choice_json, "'auto'");
-    write_said(w, "metadata", r->metadata_json, "{}");
-    write_said(w, "text", r->format_json, "{'format':{'type':'text'}}");
+    if (!write_said(w, "tools", r->tools_json)) {
+        json_array_begin(w);
+        json_end(w);
+    }
+    if (!write_said(w, "tool_choice", r->tool_choice_json))
+        json_string(w, "auto");
+    if (!write_said(w, "metadata", r->metadata_json)) {
+        json_object_begin(w);
+        json_end(w);
+    }
+    if (!write_said(w, "text", r->format_json))
+        write_text_format(w);
     json_member_boolean(w, "parallel_tool_calls", r->parallel_calls);
     json_member_float(w, "temperature", r->sampling.temperature);
     json_member_float(w, "top_p", r->sampling.top_p);
@@ -154,9 +171,13 @@ static void write_response(json_writer *w, const answer *a, const char *status,
     json_member_string(w, "status", status);
     json_member_string(w, "model", a->request->model);
     write_failure(w, fault);
-    json_member_quoted(w, "incomplete_details",
-                       strcmp(status, "incomplete") == 0 ? "{'reason':'max_output_tokens'}"
-                                                         : "null");
+    if (strcmp(status, "incomplete") == 0) {
+        json_member_object_begin(w, "incomplete_details");
+        json_member_string(w, "reason", "max_output_tokens");
+        json_end(w);
+    } else {
+        json_member_null(w, "incomplete_details");
+    }
     json_member_array_begin(w, "output");
     if (told)
         write_output(w, a);

@@ -17,13 +17,6 @@
 #define ANSWER_ERRORS "400,401,403,404,408,413,415,429,503,504"
 #define READ_ERRORS   "401,403,429,503"
 #define ADMIN_ERRORS  "400,401,403,404,408,413,415,429,503"
-#define MODEL_ID                                                                                   \
-    "{'name':'id','in':'path','required':true,'schema':{'type':'string','minLength':1},"           \
-    "'description':'the base model or an adapter'}"
-#define TRACE_SECONDS                                                                              \
-    "{'name':'seconds','in':'query','schema':{'type':'number','exclusiveMinimum':0,'maximum':60,"  \
-    "'default':5},'description':'how long'}"
-
 const api_route api_routes[] = {
     {"POST", "/v1/chat/completions", endpoint_chat, BODY_CHAT, false, "OpenAI",
      "Answers a conversation.", JSON, "ChatCompletion", ANSWER_ERRORS, NULL},
@@ -37,7 +30,8 @@ const api_route api_routes[] = {
     {"GET", "/v1/models", endpoint_models, BODY_NONE, false, "OpenAI",
      "Lists the base model and adapters.", JSON, "Models", READ_ERRORS, NULL},
     {"GET", "/v1/models/{id}", endpoint_model, BODY_NONE, false, "OpenAI",
-     "Describes the base model or an adapter.", JSON, "Model", "401,403,404,429,503", MODEL_ID},
+     "Describes the base model or an adapter.", JSON, "Model", "401,403,404,429,503",
+     openapi_model_id},
     {"POST", "/v1/messages", endpoint_message, BODY_MESSAGE, false, "Anthropic",
      "Answers a conversation.", JSON, "Message", ANSWER_ERRORS, NULL},
     {"POST", "/v1/messages/count_tokens", endpoint_count, BODY_COUNT, false, "Anthropic",
@@ -72,7 +66,8 @@ const api_route api_routes[] = {
     {"GET", "/openapi.json", endpoint_openapi, BODY_NONE, false, "Operation",
      "Returns this document.", JSON, "Document", "403,503", NULL},
     {"POST", "/debug/trace", endpoint_trace, BODY_NONE, true, "Operation",
-     "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS, TRACE_SECONDS},
+     "Records a Chrome trace for some seconds.", JSON, "Trace", ADMIN_ERRORS,
+     openapi_trace_seconds},
 };
 const size_t api_route_count = sizeof(api_routes) / sizeof(api_routes[0]);
 
