@@ -97,6 +97,16 @@ static avo_status open_api(server *server, avo_error *error) {
     return AVO_OK;
 }
 
+static avo_status open_carriers(server *server, avo_error *error) {
+    static const carrier_driver *const drivers[] = {&carrier_http1};
+    _Static_assert(sizeof(drivers) / sizeof(drivers[0]) <= CARRIERS_MAX, "carriers");
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
+        AVO_TRY(drivers[i]->open(server, &server->carriers[i], error));
+        server->carrier_count++;
+    }
+    return AVO_OK;
+}
+
 static avo_status open_parts(server *server, avo_error *error) {
     server_options *options = &server->options;
     if ((options->certificate == NULL) != (options->certificate_key == NULL))
@@ -113,7 +123,7 @@ static avo_status open_parts(server *server, avo_error *error) {
     if (server->handler.handle == NULL)
         AVO_TRY(open_api(server, error));
     AVO_TRY(pulse_begin(server, error));
-    AVO_TRY(carrier_open(server, &server->carrier, error));
+    AVO_TRY(open_carriers(server, error));
     return watch_begin(server, error);
 }
 
@@ -161,7 +171,10 @@ void server_close(server *server) {
     atomic_store(&server->closing, true); /* from here on nothing is suspended */
     watch_end(server);
     watch_tell_all(server, carried_lose);
-    carrier_close(server->carrier);
+    while (server->carrier_count > 0) {
+        carrier *last = server->carriers[--server->carrier_count];
+        last->driver->close(last);
+    }
     /* Whoever still answers was told that the clients are gone, and lets go within a step. */
     pthread_mutex_lock(&server->live_lock);
     while (server->live_exchanges > 0)

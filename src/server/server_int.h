@@ -85,7 +85,8 @@ struct server {
     uint64_t begun_ns;
     server_handler handler;
     api *api; /* NULL: the handler is another one */
-    carrier *carrier;
+    carrier *carriers[CARRIERS_MAX];
+    size_t carrier_count;
     access_log *log;
     char url[160];
     uint16_t port;
@@ -134,17 +135,6 @@ void gate_read(server *server, int descriptor, bool ended);
 void gate_late(server *server, int descriptor);
 /* Ends it without a word. */
 void gate_close(server *server, int descriptor);
-/* An answer in one breath, written past the carrier: JSON, X-Request-Id, Connection: close. Never
- * into a connection that has begun to speak TLS. */
-typedef struct gate_answer {
-    unsigned status;
-    const char *code, *text;
-    const char *id;   /* NULL: one is made */
-    const char *path; /* decides the error's shape */
-    bool retry;       /* Retry-After */
-} gate_answer;
-/* `id` has room for EXCHANGE_ID_MAX + 1; the bytes of the body. */
-size_t gate_send(int descriptor, const gate_answer *answer, char *id);
 
 /* ---- transport/watch.c ---- */
 /* The table's entry is free again; the lock is held. */

@@ -149,8 +149,6 @@ void carried_each_header(const carried *exchange, header_function see, void *con
     see(context, "X-Request-Id", exchange->id);
     if (headers_find(&exchange->answer_headers, "X-Content-Type-Options") == NULL)
         see(context, "X-Content-Type-Options", "nosniff");
-    if (atomic_load(&exchange->server->draining))
-        see(context, "Connection", "close");
     add_cors(exchange, see, context);
     for (const header_item *item = exchange->answer_headers.first; item != NULL; item = item->next)
         see(context, item->name, item->value);
@@ -332,20 +330,11 @@ void carried_expire(carried *exchange) {
         pthread_mutex_unlock(&exchange->lock);
         return;
     }
-    bool waits = exchange->phase == CARRIED_WAITING;
-    int descriptor = exchange->descriptor;
-    char id[EXCHANGE_ID_MAX + 1];
-    if (waits) {
-        gate_answer answer = {408,
-                              "too_slow",
-                              "the request arrived too slowly",
-                              exchange->id,
-                              exchange->base.asked.path,
-                              false};
+    if (exchange->phase == CARRIED_WAITING) {
         exchange->late = true;
         exchange->status = 408;
-        if (descriptor >= 0 && exchange->server->options.certificate == NULL)
-            exchange->sent_bytes = gate_send(descriptor, &answer, id);
+        exchange->sent_bytes =
+            exchange->carrier->refuse(exchange, 408, "too_slow", "the request arrived too slowly");
     }
     exchange->carrier->cut(exchange);
     pthread_mutex_unlock(&exchange->lock);
@@ -422,7 +411,7 @@ static const exchange_methods methods = {.header = carried_header,
                                          .set_failed = carried_set_failed,
                                          .set_prompt = carried_set_prompt};
 
-bool carried_open(carried *exchange, const carrier_methods *carrier, server *server,
+bool carried_open(carried *exchange, const carrier_driver *carrier, server *server,
                   const char *target) {
     exchange_request *asked = &exchange->base.asked;
     exchange->base.methods = &methods;

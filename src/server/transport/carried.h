@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "server/keys.h"
 #include "server/transport/addresses.h"
+#include "server/transport/carrier.h"
 #include "server/transport/exchange.h"
 
 #include <pthread.h>
@@ -18,19 +19,6 @@
 
 #define EXCHANGE_ID_MAX     128
 #define EXCHANGE_PROMPT_MAX ((size_t)16 << 10)
-
-typedef struct server server;
-typedef struct carried carried;
-
-/* What a carrier does for its exchanges. */
-typedef struct carrier_methods {
-    /* There is more to send, or nothing more will come. The exchange's lock is held. */
-    void (*wake)(carried *exchange);
-    /* The connection, or what of it is this exchange's, ends now. The lock is held. */
-    void (*cut)(carried *exchange);
-    /* The last reference has gone; the memory is the carrier's. */
-    void (*free)(carried *exchange);
-} carrier_methods;
 
 typedef struct header_item {
     const char *name, *value;
@@ -48,7 +36,7 @@ typedef enum carried_phase {
 
 struct carried {
     exchange base; /* first: an exchange * of this transport is a carried * */
-    const carrier_methods *carrier;
+    const carrier_driver *carrier;
     atomic_uint references;
     server *server;
     server_keys *keys; /* the reading that asked.key is of */
@@ -104,7 +92,7 @@ static inline carried *carried_of(exchange *exchange) {
 
 /* Zeroed memory becomes an exchange with one reference, for the target of a first line. False
  * without memory: nothing is kept. */
-AVO_MUST_USE bool carried_open(carried *exchange, const carrier_methods *carrier, server *server,
+AVO_MUST_USE bool carried_open(carried *exchange, const carrier_driver *carrier, server *server,
                                const char *target);
 void carried_make_id(char id[static 25]);
 void headers_add(carried *exchange, header_list *list, const char *name, const char *value);
@@ -117,7 +105,8 @@ AVO_MUST_USE bool carried_take(carried *exchange);
 /* The carrier has nothing of it any more. */
 void carried_over(carried *exchange);
 
-/* The headers that every answer has, besides those that the endpoint has set. */
+/* The headers that every answer has, besides those that the endpoint has set. What concerns the
+ * connection is the carrier's to add. */
 typedef void (*header_function)(void *context, const char *name, const char *value);
 void carried_each_header(const carried *exchange, header_function see, void *context);
 

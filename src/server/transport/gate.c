@@ -1,7 +1,7 @@
-/* The gate: a connection's first head is looked at, without taking it from the kernel, before
- * the carrier gets the connection. What is no request is refused here, at once, in the shape of
+/* The gate: a connection's first bytes are looked at, without taking them from the kernel, before
+ * a carrier gets the connection. What no carrier takes is refused here, at once, in the shape of
  * all other errors and with a line in the access log; a client that says nothing costs one entry of
- * a table. With TLS the first byte alone can be read: a plain request is told where it went. */
+ * a table. */
 #include "server/server_int.h"
 
 #include "base/clock.h"
@@ -12,38 +12,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define TLS_HANDSHAKE 0x16
-
-/* ---- Answers past the carrier ---- */
-
-size_t gate_send(int descriptor, const gate_answer *answer, char *id) {
-    if (answer->id != NULL)
-        snprintf(id, EXCHANGE_ID_MAX + 1, "%s", answer->id);
-    else
-        carried_make_id(id);
-    exchange_request asked = {.path = answer->path, .id = id};
-    buffer body, out;
-    buffer_init(&body, NULL, 4096);
-    buffer_init(&out, NULL, 8192);
-    bool written =
-        exchange_write_error(&body, &asked, answer->status, NULL, answer->code, answer->text) ==
-            AVO_OK &&
-        buffer_format(&out,
-                      "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\n%s"
-                      "Connection: close\r\nX-Request-Id: %s\r\n"
-                      "X-Content-Type-Options: nosniff\r\nContent-Length: %zu\r\n\r\n",
-                      answer->status, carrier_reason(answer->status),
-                      answer->retry ? "Retry-After: 1\r\n" : "", id, body.size) == AVO_OK &&
-        buffer_append(&out, body.data, body.size) == AVO_OK;
-    size_t sent = 0;
-    if (written &&
-        send(descriptor, out.data, out.size, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)out.size)
-        sent = body.size;
-    buffer_free(&body);
-    buffer_free(&out);
-    return sent;
-}
 
 /* ---- Ends ---- */
 
@@ -71,19 +39,19 @@ static text_view path_of(text_view target) {
     return (text_view){target.data, query == NULL ? target.size : (size_t)(query - target.data)};
 }
 
-static void refuse(server *server, int descriptor, const head *seen) {
+static void refuse(server *server, const carrier *carrier, int descriptor, const head *seen) {
     char id[EXCHANGE_ID_MAX + 1], peer[64], path[32];
     text_view asked = path_of(seen->target);
     snprintf(path, sizeof(path), "%.*s", (int)(asked.size < 31 ? asked.size : 31),
              asked.size == 0 ? "" : asked.data);
-    gate_answer answer = {seen->status, seen->code, seen->text, NULL, path, false};
+    carrier_refusal answer = {seen->status, seen->code, seen->text, NULL, path, false};
     access_refusal line = {.id = id,
                            .peer = peer,
                            .method = seen->method,
                            .path = {asked.data, asked.size < 1024 ? asked.size : 1024},
                            .status = seen->status};
     leave(server, descriptor, peer, &line.begun_ns);
-    line.bytes = gate_send(descriptor, &answer, id);
+    line.bytes = carrier->driver->turn_away(descriptor, &answer, id);
     access_log_refusal(server, &line);
     watch_take(server, descriptor);
 }
@@ -91,7 +59,7 @@ static void refuse(server *server, int descriptor, const head *seen) {
 /* ---- From here to the carrier ---- */
 
 /* From now on hang-ups alone are news. Changing what is waited for brings one that came before. */
-static void pass(server *server, int descriptor) {
+static void pass(server *server, carrier *carrier, int descriptor) {
     struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof(address);
     connection *entry = &server->connections[descriptor];
@@ -106,33 +74,12 @@ static void pass(server *server, int descriptor) {
     pthread_mutex_lock(&server->table_lock);
     entry->state = CONNECTION_HEAD;
     pthread_mutex_unlock(&server->table_lock);
-    if (carrier_add(server->carrier, descriptor, (struct sockaddr *)&address, bytes))
+    if (carrier->driver->add(carrier, descriptor, (struct sockaddr *)&address, bytes))
         return;
     pthread_mutex_lock(&server->table_lock); /* the carrier has closed it */
     if (entry->state != CONNECTION_NONE)
         watch_leave(server, entry);
     pthread_mutex_unlock(&server->table_lock);
-}
-
-/* What has come so far, for a server that speaks TLS. */
-static head check_tls(text_view bytes) {
-    head seen = {.state = HEAD_GOOD};
-    if (bytes.size > 0 && bytes.data[0] != TLS_HANDSHAKE)
-        seen = (head){.state = HEAD_BAD,
-                      .status = 400,
-                      .code = "tls",
-                      .text = "this port uses TLS; connect with https://"};
-    return seen;
-}
-
-static head look(const server *server, text_view bytes) {
-    if (server->options.certificate != NULL)
-        return check_tls(bytes);
-    head seen = head_check(bytes, server->options.header_bytes_max);
-    /* Of a head that may be longer the kernel need not keep more. */
-    if (seen.state == HEAD_PARTIAL && bytes.size == SERVER_GATE_BYTES)
-        seen.state = HEAD_GOOD;
-    return seen;
 }
 
 static ssize_t peek(const server *server, int descriptor) {
@@ -143,6 +90,18 @@ static ssize_t peek(const server *server, int descriptor) {
     return got;
 }
 
+/* The first carrier that takes what has come so far; where none does, the last one refuses it. */
+static carrier *choose(const server *server, text_view bytes, head *seen) {
+    carrier *chosen = NULL;
+    for (size_t i = 0; i < server->carrier_count; i++) {
+        chosen = server->carriers[i];
+        *seen = chosen->driver->look(server, bytes);
+        if (seen->state != HEAD_BAD)
+            break;
+    }
+    return chosen;
+}
+
 void gate_read(server *server, int descriptor, bool ended) {
     ssize_t got = peek(server, descriptor);
     if (got < 0 && errno == EAGAIN && !ended)
@@ -151,7 +110,8 @@ void gate_read(server *server, int descriptor, bool ended) {
         gate_close(server, descriptor);
         return;
     }
-    head seen = look(server, (text_view){server->gate_bytes, (size_t)got});
+    head seen = {.state = HEAD_BAD};
+    carrier *chosen = choose(server, (text_view){server->gate_bytes, (size_t)got}, &seen);
     if (seen.state == HEAD_PARTIAL && ended) {
         seen.state = HEAD_BAD;
         seen.status = 400;
@@ -159,9 +119,9 @@ void gate_read(server *server, int descriptor, bool ended) {
         seen.text = "the request ends before the end of its header";
     }
     if (seen.state == HEAD_BAD)
-        refuse(server, descriptor, &seen);
+        refuse(server, chosen, descriptor, &seen);
     else if (seen.state == HEAD_GOOD)
-        pass(server, descriptor);
+        pass(server, chosen, descriptor);
 }
 
 void gate_late(server *server, int descriptor) {
@@ -170,11 +130,12 @@ void gate_late(server *server, int descriptor) {
         gate_close(server, descriptor);
         return;
     }
-    head seen = look(server, (text_view){server->gate_bytes, (size_t)got});
+    head seen = {.state = HEAD_BAD};
+    carrier *chosen = choose(server, (text_view){server->gate_bytes, (size_t)got}, &seen);
     seen.status = 408;
     seen.code = "too_slow";
     seen.text = "the request header arrived too slowly";
-    refuse(server, descriptor, &seen);
+    refuse(server, chosen, descriptor, &seen);
 }
 
 void gate_enter(server *server, int descriptor, uint64_t key) {

@@ -163,11 +163,11 @@ void watch_leave(server *server, connection *entry) {
 static void refuse(server *server, int descriptor, const struct sockaddr *address, unsigned status,
                    const char *text) {
     char id[EXCHANGE_ID_MAX + 1], peer[64];
-    gate_answer answer = {status, "connections", text, NULL, "", true};
+    carrier_refusal answer = {status, "connections", text, NULL, "", true};
     access_refusal line = {.id = id, .peer = peer, .status = status, .begun_ns = clock_now_ns()};
     listen_peer(descriptor, address, peer, sizeof(peer));
     if (server->options.certificate == NULL)
-        line.bytes = gate_send(descriptor, &answer, id);
+        line.bytes = server->carriers[0]->driver->turn_away(descriptor, &answer, id);
     else
         carried_make_id(id);
     access_log_refusal(server, &line);

@@ -19,6 +19,11 @@ typedef struct mhd_exchange {
     uint64_t discarded; /* bytes of it */
 } mhd_exchange;
 
+/* For the exchange: carrier_driver. */
+void mhd_exchange_wake(carried *exchange);
+void mhd_exchange_cut(carried *exchange);
+void mhd_exchange_free(carried *exchange);
+
 /* A request's first line has come. */
 void *request_named(void *context, const char *uri, struct MHD_Connection *connection);
 enum MHD_Result request_handle(void *context, struct MHD_Connection *connection, const char *url,

@@ -17,7 +17,7 @@ static const char *header(const carried *exchange, const char *name) {
 
 /* ---- For the exchange ---- */
 
-static void wake(carried *exchange) {
+void mhd_exchange_wake(carried *exchange) {
     mhd_exchange *own = mhd_of(exchange);
     if (!own->suspended || own->connection == NULL)
         return;
@@ -25,16 +25,14 @@ static void wake(carried *exchange) {
     MHD_resume_connection(own->connection);
 }
 
-static void cut(carried *exchange) {
+void mhd_exchange_cut(carried *exchange) {
     if (exchange->descriptor >= 0)
         shutdown(exchange->descriptor, SHUT_RDWR);
 }
 
-static void release(carried *exchange) {
+void mhd_exchange_free(carried *exchange) {
     free(exchange);
 }
-
-static const carrier_methods by_microhttpd = {wake, cut, release};
 
 /* ---- Answers ---- */
 
@@ -79,8 +77,11 @@ static struct MHD_Response *make_response(carried *exchange) {
         response = MHD_create_response_from_buffer(whole.size, (void *)(uintptr_t)whole.data,
                                                    MHD_RESPMEM_PERSISTENT);
     }
-    if (response != NULL)
-        carried_each_header(exchange, add_header, response);
+    if (response == NULL)
+        return NULL;
+    carried_each_header(exchange, add_header, response);
+    if (atomic_load(&exchange->server->draining))
+        add_header(response, "Connection", "close");
     return response;
 }
 
@@ -253,7 +254,7 @@ void *request_named(void *context, const char *uri, struct MHD_Connection *conne
     if (own == NULL)
         return NULL;
     carried *exchange = &own->http;
-    if (!carried_open(exchange, &by_microhttpd, context, uri == NULL ? "" : uri)) {
+    if (!carried_open(exchange, &carrier_http1, context, uri == NULL ? "" : uri)) {
         free(own);
         return NULL;
     }
