@@ -1,270 +1,9 @@
 /* Answers on exchanges of the test's own (AVO_TEST_THREADS): clients that go and that read too
  * slowly, a scheduler that is full or is closed in the middle, lists that are longer than its
  * queue. Whatever happens, there is exactly one end. */
-#include "support/support.h"
+#include "api_fixture.h"
 
 #include "base/clock.h"
-#include "server/api/api_int.h"
-#include "server/keys.h"
-#include "support/tiny_model.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-/* ---- Exchanges that only keep what they are given ---- */
-
-typedef struct kept {
-    exchange base;
-    atomic_int references;
-    pthread_mutex_t lock;
-    unsigned status;
-    int sends, streams, ends;
-    pthread_t sender;
-    uint32_t writes, writes_max; /* then the reader is too slow; 0: never */
-    buffer body;
-    bool retry_after;
-    bool gone_already; /* before anybody wants to know */
-    atomic_bool left;  /* the client has gone, and does not only have to hear of an end */
-    exchange_usage usage;
-    exchange_gone_function gone;
-    void *gone_context;
-} kept;
-
-static server_options settings;
-static struct api *the_api;
-static atomic_bool readers_held; /* whoever reads bodies waits before it refuses one */
-
-static void pause_shortly(void) {
-    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-}
-
-static kept *kept_of(exchange *exchange) {
-    return (kept *)(void *)exchange;
-}
-
-static const char *kept_header(exchange *exchange, const char *name) {
-    (void)exchange;
-    (void)name;
-    return NULL;
-}
-
-static bool kept_gone(exchange *exchange) {
-    return kept_of(exchange)->gone_already || atomic_load(&kept_of(exchange)->left);
-}
-
-static void kept_share(exchange *exchange) {
-    atomic_fetch_add(&kept_of(exchange)->references, 1);
-}
-
-static void kept_release(exchange *exchange) {
-    atomic_fetch_sub(&kept_of(exchange)->references, 1);
-}
-
-static void kept_set_header(exchange *exchange, const char *name, const char *value) {
-    (void)value;
-    kept *k = kept_of(exchange);
-    k->retry_after = k->retry_after || strcmp(name, "Retry-After") == 0;
-}
-
-static void kept_send(exchange *exchange, unsigned status, const char *content_type,
-                      text_view body) {
-    (void)content_type;
-    while (status == 400 && atomic_load(&readers_held))
-        pause_shortly();
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->status = status;
-    k->sends++;
-    k->sender = pthread_self();
-    k->gone = NULL;
-    assert_ok(buffer_append(&k->body, body.data, body.size));
-    pthread_mutex_unlock(&k->lock);
-}
-
-static void kept_stream(exchange *exchange, unsigned status, const char *content_type) {
-    (void)content_type;
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->status = status;
-    k->streams++;
-    pthread_mutex_unlock(&k->lock);
-}
-
-static bool kept_write(exchange *exchange, text_view bytes) {
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->writes++;
-    bool works = k->writes_max == 0 || k->writes <= k->writes_max;
-    if (works)
-        assert_ok(buffer_append(&k->body, bytes.data, bytes.size));
-    pthread_mutex_unlock(&k->lock);
-    return works;
-}
-
-static void kept_end(exchange *exchange) {
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->ends++;
-    k->gone = NULL;
-    pthread_mutex_unlock(&k->lock);
-}
-
-static void kept_on_gone(exchange *exchange, exchange_gone_function gone, void *context) {
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->gone = gone;
-    k->gone_context = context;
-    pthread_mutex_unlock(&k->lock);
-    if (k->gone_already)
-        gone(context);
-}
-
-static void kept_set_usage(exchange *exchange, const exchange_usage *usage) {
-    kept *k = kept_of(exchange);
-    pthread_mutex_lock(&k->lock);
-    k->usage = *usage;
-    pthread_mutex_unlock(&k->lock);
-}
-
-static void kept_set_failed(exchange *exchange) {
-    (void)exchange;
-}
-
-static void kept_set_prompt(exchange *exchange, text_view prompt) {
-    (void)exchange;
-    (void)prompt;
-}
-
-static const exchange_methods keeping = {.header = kept_header,
-                                         .query = kept_header,
-                                         .share = kept_share,
-                                         .release = kept_release,
-                                         .set_header = kept_set_header,
-                                         .send = kept_send,
-                                         .stream = kept_stream,
-                                         .write = kept_write,
-                                         .end = kept_end,
-                                         .on_gone = kept_on_gone,
-                                         .gone = kept_gone,
-                                         .set_usage = kept_set_usage,
-                                         .set_failed = kept_set_failed,
-                                         .set_prompt = kept_set_prompt};
-
-/* ---- A server around the endpoints ---- */
-
-static bool host_draining(const void *context) {
-    (void)context;
-    return false;
-}
-
-static bool host_alive(const void *context, double *seconds) {
-    (void)context;
-    if (seconds != NULL)
-        *seconds = 0.0;
-    return true;
-}
-
-static void host_figures(const void *context, uint32_t *running, uint32_t *waiting,
-                         uint64_t *steps) {
-    (void)context;
-    *running = 3;
-    *waiting = 4;
-    *steps = 5;
-}
-
-static void host_say(const void *context, const char *line) {
-    (void)context;
-    (void)line;
-}
-
-static const api_host host = {NULL, host_draining, host_alive, host_figures, host_say};
-
-/* ---- The world ---- */
-
-typedef struct world {
-    avo_model *model;
-    avo_engine *engine;
-    avo_scheduler *scheduler;
-} world;
-
-static void open_world(world *w, uint32_t sessions, uint32_t waiting) {
-    avo_error error;
-    const char *path = tiny_model_write(test_scratch_folder(), 1);
-    assert_ok_error(avo_model_open(path, NULL, &w->model, &error), &error);
-    avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
-    engine.threads = 1;
-    engine.sessions_max = sessions;
-    assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &error), &error);
-    avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
-    scheduler.waiting_max = waiting;
-    assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &error), &error);
-    settings = (server_options){.model = w->model,
-                                .engine = w->engine,
-                                .scheduler = w->scheduler,
-                                .model_name = "tiny",
-                                .choices_max = 16};
-    assert_ok_error(api_open(&settings, &host, &the_api, &error), &error);
-}
-
-static void close_scheduler(world *w) {
-    avo_scheduler_close(w->scheduler);
-    w->scheduler = NULL;
-}
-
-static void close_world(world *w) {
-    if (w->scheduler != NULL)
-        close_scheduler(w);
-    api_close(the_api);
-    avo_engine_close(w->engine);
-    avo_model_close(w->model);
-}
-
-static void ask(kept *exchange, const char *body) {
-    memset(exchange, 0, sizeof(*exchange));
-    atomic_init(&exchange->references, 1);
-    pthread_mutex_init(&exchange->lock, NULL);
-    buffer_init(&exchange->body, NULL, SIZE_MAX);
-    exchange->base.methods = &keeping;
-    exchange->base.asked = (exchange_request){
-        .method = "POST", .path = "/v1/completions", .body = text_from(body), .id = "test"};
-}
-
-static void handle(kept *exchange) {
-    server_handler handler = api_handler(the_api);
-    handler.handle(handler.context, &exchange->base);
-}
-
-static bool ended(kept *exchange) {
-    pthread_mutex_lock(&exchange->lock);
-    bool over = exchange->sends + exchange->ends > 0;
-    pthread_mutex_unlock(&exchange->lock);
-    return over && atomic_load(&exchange->references) == 1;
-}
-
-/* Waits for the end, of which there must be one. */
-static void finish(kept *exchange) {
-    while (!ended(exchange))
-        pause_shortly();
-    assert_int_equal(exchange->sends + exchange->ends, 1);
-    assert_int_equal(exchange->ends, exchange->streams);
-    assert_ok(buffer_terminate(&exchange->body));
-}
-
-static void done(kept *exchange) {
-    buffer_free(&exchange->body);
-    pthread_mutex_destroy(&exchange->lock);
-}
-
-static void nothing_left(world *w) {
-    avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
-    avo_scheduler_describe(w->scheduler, &info);
-    while (info.running > 0 || info.waiting > 0) {
-        pause_shortly();
-        avo_scheduler_describe(w->scheduler, &info);
-    }
-}
 
 #define LONG "\"prompt\":\"hello\",\"ignore_eos\":true,\"max_tokens\":150"
 
@@ -273,8 +12,8 @@ static void nothing_left(world *w) {
 /* What the pulse heard; the scheduler, which may hang, is not asked (it would say 0). */
 static void test_health_asks_nobody(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 4, 64);
+    fixture w;
+    fixture_open(&w, 4, 64);
     static const char *const paths[] = {"/health", "/ready"};
     for (int i = 0; i < 2; i++) {
         kept asked;
@@ -287,13 +26,13 @@ static void test_health_asks_nobody(void **state) {
         assert_non_null(strstr(asked.body.data, "\"running\":3,\"waiting\":4,\"steps\":5,"));
         done(&asked);
     }
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_closed_in_the_middle(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 4, 64);
+    fixture w;
+    fixture_open(&w, 4, 64);
     kept streamed[3], whole;
     for (int i = 0; i < 3; i++) {
         ask(&streamed[i], "{" LONG ",\"stream\":true,\"n\":4}");
@@ -321,13 +60,13 @@ static void test_closed_in_the_middle(void **state) {
     finish(&whole);
     assert_true(whole.status == 503 || whole.status == 200);
     done(&whole);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_slow_reader_is_cancelled(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     kept slow;
     ask(&slow, "{" LONG ",\"stream\":true,\"n\":8}");
     slow.writes_max = 3;
@@ -340,13 +79,13 @@ static void test_slow_reader_is_cancelled(void **state) {
     avo_scheduler_describe(w.scheduler, &info);
     assert_true(info.new_tokens < 8 * 150);
     done(&slow);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_client_goes(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     for (int round = 0; round < 20; round++) {
         kept gone;
         ask(&gone, round % 2 == 0 ? "{" LONG ",\"n\":6}" : "{" LONG ",\"n\":6,\"stream\":true}");
@@ -362,14 +101,14 @@ static void test_client_goes(void **state) {
         done(&gone);
     }
     nothing_left(&w);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* The server ends it, and its client is there to hear why. */
 static void test_called_off(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     for (int round = 0; round < 20; round++) {
         kept asked;
         bool stream = round % 2 == 1;
@@ -394,14 +133,14 @@ static void test_called_off(void **state) {
         done(&asked);
     }
     nothing_left(&w);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* Before anything was submitted: choices that wait for the first one have their end, too. */
 static void test_client_has_gone(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     const char *const bodies[] = {"{" LONG "}", "{" LONG ",\"n\":2}",
                                   "{" LONG ",\"n\":6,\"stream\":true}",
                                   "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":3}"};
@@ -417,13 +156,13 @@ static void test_client_has_gone(void **state) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(w.scheduler, &info);
     assert_int_equal(info.submitted, 0);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_full(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 1, 2);
+    fixture w;
+    fixture_open(&w, 1, 2);
     int refused = 0;
     while (refused == 0) { /* the engine may have been faster than this thread */
         kept many[12];
@@ -440,13 +179,13 @@ static void test_full(void **state) {
         }
         assert_true(refused < 12);
     }
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_list_longer_than_the_queue(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 2);
+    fixture w;
+    fixture_open(&w, 2, 2);
     char body[1024] = "{\"max_tokens\":3,\"n\":2,\"seed\":1,\"prompt\":[\"p\"";
     for (int i = 0; i < 40; i++)
         memcpy(body + strlen(body), ",\"p\"", 5);
@@ -459,7 +198,7 @@ static void test_list_longer_than_the_queue(void **state) {
     assert_non_null(strstr(long_list.body.data, "\"index\":81,"));
     assert_null(strstr(long_list.body.data, "\"index\":82,"));
     done(&long_list);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* ---- Deadlines ---- */
@@ -471,11 +210,37 @@ static size_t count_of(const char *text, const char *part) {
     return count;
 }
 
+/* A step that fails fails its request alone, whole and in a stream, and says so. */
+static void test_device_that_fails(void **state) {
+    (void)state;
+    static const char *const bodies[] = {"{\"prompt\":\"once\",\"max_tokens\":3}",
+                                         "{\"prompt\":\"once\",\"max_tokens\":3,\"stream\":true}"};
+    fixture w;
+    fixture_open_on(&w, "remote:every=97", 2, 64);
+    unsigned failed[2] = {0}, answered[2] = {0};
+    for (size_t i = 0; i < 200 && (failed[0] * answered[0] * failed[1] * answered[1] == 0); i++) {
+        kept asked;
+        ask(&asked, bodies[i % 2]);
+        handle(&asked);
+        finish(&asked);
+        bool good = strstr(asked.body.data, "device_failed") == NULL;
+        if (!good && asked.streams == 0)
+            assert_int_equal(asked.status, 500);
+        if (!good)
+            assert_non_null(strstr(asked.body.data, "send it again: device remote: "));
+        assert_null(strstr(asked.body.data, "internal_error"));
+        (good ? answered : failed)[i % 2]++;
+        done(&asked);
+    }
+    assert_true(failed[0] > 0 && answered[0] > 0 && failed[1] > 0 && answered[1] > 0);
+    fixture_close(&w);
+}
+
 /* They count from when the request came, not from when a choice is submitted. */
 static void test_deadline_that_has_passed(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     static const char *const bodies[] = {"{" LONG ",\"n\":3,\"deadline_ms\":5000}",
                                          "{" LONG ",\"n\":3,\"deadline_ms\":5000,\"stream\":true}",
                                          "{" LONG ",\"first_token_deadline_ms\":5000}"};
@@ -492,14 +257,14 @@ static void test_deadline_that_has_passed(void **state) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(w.scheduler, &info);
     assert_int_equal(info.submitted, 0);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* Whenever it passes, every choice has one end, or the whole is 504. */
 static void test_deadline_in_the_middle(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 1, 64);
+    fixture w;
+    fixture_open(&w, 1, 64);
     for (int round = 0; round < 26; round++) {
         kept asked;
         bool stream = round % 2 == 1;
@@ -518,7 +283,7 @@ static void test_deadline_in_the_middle(void **state) {
         }
         done(&asked);
     }
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* ---- Room ---- */
@@ -553,8 +318,8 @@ static void *crowd_main(void *context) {
 /* Where a choice has been computed, the others wait for room: nothing is thrown away. */
 static void test_choices_wait_for_room(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 1, 1);
+    fixture w;
+    fixture_open(&w, 1, 1);
     crowd crowd = {.scheduler = w.scheduler};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, crowd_main, &crowd), 0);
@@ -581,7 +346,7 @@ static void test_choices_wait_for_room(void **state) {
     atomic_store(&crowd.over, true);
     pthread_join(thread, NULL);
     nothing_left(&w);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* ---- Large bodies ---- */
@@ -604,8 +369,8 @@ static void test_large_bodies_are_read_elsewhere(void **state) {
     (void)state;
     static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
                                         "/v1/messages", "/v1/embeddings"};
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     char *large = malloc(20001);
     memset(large, 'x', 20000);
     large[20000] = '\0';
@@ -621,15 +386,15 @@ static void test_large_bodies_are_read_elsewhere(void **state) {
             done(&asked);
         }
     free(large);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 /* More than can wait: refused at once, and everybody has one answer. */
 static void test_too_many_large_bodies(void **state) {
     (void)state;
     enum { MANY = API_UNREAD_MAX + 200 };
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     buffer body;
     write_arguments(&body, 40000, "}"); /* which is no JSON, as is seen at the end */
     kept *many = calloc(MANY, sizeof(*many));
@@ -651,13 +416,13 @@ static void test_too_many_large_bodies(void **state) {
     assert_true(refused > 0 && refused <= MANY - API_UNREAD_MAX);
     free(many);
     buffer_free(&body);
-    close_world(&w);
+    fixture_close(&w);
 }
 
 static void test_arguments_that_no_context_holds(void **state) {
     (void)state;
-    world w;
-    open_world(&w, 2, 64);
+    fixture w;
+    fixture_open(&w, 2, 64);
     for (int i = 0; i < 2; i++) {
         buffer body; /* no JSON at its end, which is told where the end is read */
         write_arguments(&body, i == 0 ? 1000 : API_ARGUMENTS_BYTES_MIN + 1000, "}");
@@ -672,7 +437,7 @@ static void test_arguments_that_no_context_holds(void **state) {
         done(&asked);
         buffer_free(&body);
     }
-    close_world(&w);
+    fixture_close(&w);
 }
 
 int main(void) {
@@ -685,6 +450,7 @@ int main(void) {
         cmocka_unit_test(test_client_has_gone),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_list_longer_than_the_queue),
+        cmocka_unit_test(test_device_that_fails),
         cmocka_unit_test(test_deadline_that_has_passed),
         cmocka_unit_test(test_deadline_in_the_middle),
         cmocka_unit_test(test_choices_wait_for_room),

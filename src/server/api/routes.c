@@ -232,6 +232,11 @@ void fault_from_error(api_fault *fault, const avo_error *error, const char *para
     case AVO_ERROR_MEMORY:
         (void)fault_no_memory(fault);
         return;
+    case AVO_ERROR_DEVICE: /* of this step alone: the engine goes on */
+        (void)fault_set(fault, 500, NULL, "device_failed",
+                        "the device failed while it computed this request; send it again: %s",
+                        error->text);
+        return;
     default:
         (void)fault_set(fault, 500, NULL, "internal_error", "%s", error->text);
     }
