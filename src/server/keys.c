@@ -328,10 +328,6 @@ void server_keys_release(server_keys *keys) {
     free(keys);
 }
 
-size_t server_keys_count(const server_keys *keys) {
-    return keys->count;
-}
-
 /* ---- Asking ---- */
 
 const server_key *server_keys_find(const server_keys *keys, text_view key) {

@@ -27,7 +27,6 @@ AVO_MUST_USE avo_status server_keys_read(const char *path, server_keys *before, 
                                          avo_error *error);
 server_keys *server_keys_share(server_keys *keys);
 void server_keys_release(server_keys *keys);
-size_t server_keys_count(const server_keys *keys);
 
 /* NULL: no such key. */
 const server_key *server_keys_find(const server_keys *keys, text_view key);

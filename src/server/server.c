@@ -139,7 +139,6 @@ avo_status server_open_with(const server_options *options, const server_handler 
     server->options = *options;
     if (handler != NULL)
         server->handler = *handler;
-    server->begun_ns = clock_now_ns();
     server->epoll = server->wake = server->spare = -1;
     set_defaults(&server->options);
     pthread_mutex_init(&server->keys_lock, NULL);
@@ -207,10 +206,6 @@ const char *server_url(const server *server) {
 
 const server_options *server_settings(const server *server) {
     return &server->options;
-}
-
-double server_uptime(const server *server) {
-    return clock_seconds(server->begun_ns, clock_now_ns());
 }
 
 void server_drain(server *server) {

@@ -117,7 +117,6 @@ bool server_alive(const server *server, double *seconds);
 /* Requests and steps as the scheduler said within the last tenth of a second, or, where it hangs,
  * before that: never waits for it. */
 void server_figures(const server *server, uint32_t *running, uint32_t *waiting, uint64_t *steps);
-double server_uptime(const server *server);
 
 /* Exchanges not yet answered. */
 uint32_t server_open_exchanges(server *server);

@@ -82,7 +82,6 @@ typedef struct connection {
 
 struct server {
     server_options options;
-    uint64_t begun_ns;
     server_handler handler;
     api *api; /* NULL: the handler is another one */
     carrier *carriers[CARRIERS_MAX];

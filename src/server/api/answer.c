@@ -630,7 +630,8 @@ static void log_prompt(exchange *exchange, const api_request *r) {
         exchange_set_prompt(exchange, text_from(text));
 }
 
-void answer_start(api *api, exchange *exchange, api_request *r, const answer_writer *writer) {
+static void answer_start(api *api, exchange *exchange, api_request *r,
+                         const answer_writer *writer) {
     log_prompt(exchange, r);
     answer *a = answer_open(api, exchange, r, writer);
     if (a == NULL) {
@@ -647,4 +648,14 @@ void answer_start(api *api, exchange *exchange, api_request *r, const answer_wri
     if (finished)
         answer_release(a);
     answer_release(a);
+}
+
+void answer_body(api *api, exchange *exchange, api_body body, const answer_writer *writer) {
+    const exchange_request *asked = exchange_asked(exchange);
+    api_request *r = NULL;
+    api_fault fault = {0};
+    if (api_request_read(api, body, asked->key, asked->body, &r, &fault))
+        answer_start(api, exchange, r, writer);
+    else
+        api_fail(exchange, &fault);
 }

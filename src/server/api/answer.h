@@ -41,6 +41,7 @@ typedef struct choice {
 /* How a family of endpoints writes. `out` gets text to be sent at once. */
 typedef struct answer_writer {
     const char *id_prefix;
+    const char *chunk; /* of OpenAI's two older endpoints: "object" of what a stream sends */
     /* `piece` to `finish` are called for whole answers, too, and write nothing then: the parts of
      * their output stand in the order in which they came. */
     bool in_order;
@@ -105,8 +106,8 @@ struct answer {
     buffer entries;        /* log-probabilities of all segments of text */
 };
 
-/* Takes the request; answers now or later. */
-void answer_start(api *api, exchange *exchange, api_request *r, const answer_writer *writer);
+/* Reads the exchange's body and answers now or later; refuses one that is wrong. */
+void answer_body(api *api, exchange *exchange, api_body body, const answer_writer *writer);
 
 /* ---- For writers ---- */
 
@@ -141,8 +142,11 @@ void write_choice_end(json_writer *w, const choice *c);
 /* An event of a stream: what precedes its JSON (`name` may be NULL), and what follows it. */
 AVO_MUST_USE avo_status event_begin(buffer *out, const char *name);
 AVO_MUST_USE avo_status event_end(const json_writer *w);
-/* Streams of OpenAI's two older endpoints begin with nothing and tell errors as data. */
+/* The members that every object of OpenAI's two older endpoints begins with. */
+void write_openai_head(json_writer *w, const answer *a, const char *object);
+/* Their streams begin with nothing, tell errors as data, and end with the usage and [DONE]. */
 avo_status stream_begin(answer *a, buffer *out);
 avo_status stream_error(answer *a, const api_fault *fault, buffer *out);
+avo_status stream_end(answer *a, buffer *out);
 
 #endif

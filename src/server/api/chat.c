@@ -2,14 +2,6 @@
 #include "server/api/answer.h"
 #include "server/api/helpers.h"
 
-static void write_head(json_writer *w, const answer *a, const char *object) {
-    json_member_string(w, "id", a->id);
-    json_member_string(w, "object", object);
-    json_member_i64(w, "created", a->created);
-    json_member_string(w, "model", a->request->model);
-    json_member_string(w, "system_fingerprint", "avocet-" AVO_VERSION_TEXT);
-}
-
 static void write_logprobs(json_writer *w, const answer *a, const choice *c) {
     if (!a->request->logprobs) {
         json_member_null(w, "logprobs");
@@ -71,7 +63,7 @@ static void write_message(json_writer *w, const answer *a, const choice *c) {
 static avo_status chat_whole(answer *a, buffer *out) {
     json_writer w = json_writer_of(out);
     json_object_begin(&w);
-    write_head(&w, a, "chat.completion");
+    write_openai_head(&w, a, "chat.completion");
     json_member_array_begin(&w, "choices");
     for (uint32_t i = 0; i < a->choice_count; i++)
         write_message(&w, a, &a->choices[i]);
@@ -93,7 +85,7 @@ static json_writer delta_begin(answer *a, choice *c, buffer *out) {
     json_writer w = json_writer_of(out);
     json_writer_note(&w, status);
     json_object_begin(&w);
-    write_head(&w, a, "chat.completion.chunk");
+    write_openai_head(&w, a, a->writer->chunk);
     json_member_array_begin(&w, "choices");
     json_object_begin(&w);
     json_member_u64(&w, "index", c->index);
@@ -185,22 +177,8 @@ static avo_status chat_finish(answer *a, choice *c, buffer *out) {
     return delta_end(a, c, &w);
 }
 
-static avo_status chat_end(answer *a, buffer *out) {
-    if (a->request->include_usage) {
-        AVO_TRY(event_begin(out, NULL));
-        json_writer w = json_writer_of(out);
-        json_object_begin(&w);
-        write_head(&w, a, "chat.completion.chunk");
-        json_member_array_begin(&w, "choices");
-        json_end(&w);
-        write_usage(&w, a);
-        json_end(&w);
-        AVO_TRY(event_end(&w));
-    }
-    return buffer_append_text(out, "data: [DONE]\n\n");
-}
-
 static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
+                                          .chunk = "chat.completion.chunk",
                                           .begin = stream_begin,
                                           .token = chat_token,
                                           .piece = chat_piece,
@@ -209,18 +187,12 @@ static const answer_writer chat_writer = {.id_prefix = "chatcmpl-",
                                           .call_piece = chat_call_piece,
                                           .call_end = chat_call_end,
                                           .finish = chat_finish,
-                                          .end = chat_end,
+                                          .end = stream_end,
                                           .error = stream_error,
                                           .whole = chat_whole};
 
 static void answer_chat(api *api, exchange *exchange) {
-    const exchange_request *asked = exchange_asked(exchange);
-    api_request *r = NULL;
-    api_fault fault = {0};
-    if (api_request_read(api, BODY_CHAT, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, &chat_writer);
-    else
-        api_fail(exchange, &fault);
+    answer_body(api, exchange, BODY_CHAT, &chat_writer);
 }
 
 void endpoint_chat(api *api, exchange *exchange) {

@@ -119,14 +119,6 @@ static void write_logprobs(json_writer *w, const answer *a, const choice *c) {
 
 /* ---- Whole ---- */
 
-static void write_head(json_writer *w, const answer *a) {
-    json_member_string(w, "id", a->id);
-    json_member_string(w, "object", "text_completion");
-    json_member_i64(w, "created", a->created);
-    json_member_string(w, "model", a->request->model);
-    json_member_string(w, "system_fingerprint", "avocet-" AVO_VERSION_TEXT);
-}
-
 static double mean_logprob(const choice *c) {
     return c->tokens_seen == 0 ? 0.0 : c->logprob_sum / (double)c->tokens_seen;
 }
@@ -160,7 +152,7 @@ static void write_prompt(json_writer *w, const answer *a, uint32_t prompt) {
 static avo_status completion_whole(answer *a, buffer *out) {
     json_writer w = json_writer_of(out);
     json_object_begin(&w);
-    write_head(&w, a);
+    write_openai_head(&w, a, a->writer->chunk);
     json_member_array_begin(&w, "choices");
     for (uint32_t i = 0; i < a->request->prompt_count; i++)
         write_prompt(&w, a, i);
@@ -176,7 +168,7 @@ static avo_status write_chunk(answer *a, choice *c, text_view text, bool last, b
     AVO_TRY(event_begin(out, NULL));
     json_writer w = json_writer_of(out);
     json_object_begin(&w);
-    write_head(&w, a);
+    write_openai_head(&w, a, a->writer->chunk);
     json_member_array_begin(&w, "choices");
     json_object_begin(&w);
     json_member_u64(&w, "index", c->index);
@@ -202,38 +194,18 @@ static avo_status completion_finish(answer *a, choice *c, buffer *out) {
     return write_chunk(a, c, (text_view){"", 0}, true, out);
 }
 
-static avo_status completion_end(answer *a, buffer *out) {
-    if (a->request->include_usage) {
-        AVO_TRY(event_begin(out, NULL));
-        json_writer w = json_writer_of(out);
-        json_object_begin(&w);
-        write_head(&w, a);
-        json_member_array_begin(&w, "choices");
-        json_end(&w);
-        write_usage(&w, a);
-        json_end(&w);
-        AVO_TRY(event_end(&w));
-    }
-    return buffer_append_text(out, "data: [DONE]\n\n");
-}
-
 static const answer_writer completion_writer = {.id_prefix = "cmpl-",
+                                                .chunk = "text_completion",
                                                 .begin = stream_begin,
                                                 .token = completion_token,
                                                 .piece = completion_piece,
                                                 .finish = completion_finish,
-                                                .end = completion_end,
+                                                .end = stream_end,
                                                 .error = stream_error,
                                                 .whole = completion_whole};
 
 static void answer_completion(api *api, exchange *exchange) {
-    const exchange_request *asked = exchange_asked(exchange);
-    api_request *r = NULL;
-    api_fault fault = {0};
-    if (api_request_read(api, BODY_COMPLETION, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, &completion_writer);
-    else
-        api_fail(exchange, &fault);
+    answer_body(api, exchange, BODY_COMPLETION, &completion_writer);
 }
 
 void endpoint_completion(api *api, exchange *exchange) {

@@ -105,13 +105,7 @@ static const answer_writer embedding_writer = {
     .id_prefix = "emb-", .whole = embedding_whole, .vector = embedding_vector};
 
 static void answer_embedding(api *api, exchange *exchange) {
-    const exchange_request *asked = exchange_asked(exchange);
-    api_request *r = NULL;
-    api_fault fault = {0};
-    if (api_request_read(api, BODY_EMBEDDING, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, &embedding_writer);
-    else
-        api_fail(exchange, &fault);
+    answer_body(api, exchange, BODY_EMBEDDING, &embedding_writer);
 }
 
 void endpoint_embedding(api *api, exchange *exchange) {

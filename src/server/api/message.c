@@ -230,13 +230,7 @@ static const answer_writer message_writer = {.id_prefix = "msg_",
                                              .whole = message_whole};
 
 static void answer_message(api *api, exchange *exchange) {
-    const exchange_request *asked = exchange_asked(exchange);
-    api_request *r = NULL;
-    api_fault fault = {0};
-    if (api_request_read(api, BODY_MESSAGE, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, &message_writer);
-    else
-        api_fail(exchange, &fault);
+    answer_body(api, exchange, BODY_MESSAGE, &message_writer);
 }
 
 void endpoint_message(api *api, exchange *exchange) {

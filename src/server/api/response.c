@@ -396,13 +396,7 @@ static const answer_writer response_writer = {.id_prefix = "resp_",
                                               .whole = response_whole};
 
 static void answer_response(api *api, exchange *exchange) {
-    const exchange_request *asked = exchange_asked(exchange);
-    api_request *r = NULL;
-    api_fault fault = {0};
-    if (api_request_read(api, BODY_RESPONSE, asked->key, asked->body, &r, &fault))
-        answer_start(api, exchange, r, &response_writer);
-    else
-        api_fail(exchange, &fault);
+    answer_body(api, exchange, BODY_RESPONSE, &response_writer);
 }
 
 void endpoint_response(api *api, exchange *exchange) {

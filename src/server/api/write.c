@@ -179,6 +179,29 @@ avo_status stream_begin(answer *a, buffer *out) {
     return AVO_OK;
 }
 
+void write_openai_head(json_writer *w, const answer *a, const char *object) {
+    json_member_string(w, "id", a->id);
+    json_member_string(w, "object", object);
+    json_member_i64(w, "created", a->created);
+    json_member_string(w, "model", a->request->model);
+    json_member_string(w, "system_fingerprint", "avocet-" AVO_VERSION_TEXT);
+}
+
+avo_status stream_end(answer *a, buffer *out) {
+    if (a->request->include_usage) {
+        AVO_TRY(event_begin(out, NULL));
+        json_writer w = json_writer_of(out);
+        json_object_begin(&w);
+        write_openai_head(&w, a, a->writer->chunk);
+        json_member_array_begin(&w, "choices");
+        json_end(&w);
+        write_usage(&w, a);
+        json_end(&w);
+        AVO_TRY(event_end(&w));
+    }
+    return buffer_append_text(out, "data: [DONE]\n\n");
+}
+
 avo_status stream_error(answer *a, const api_fault *fault, buffer *out) {
     AVO_TRY(event_begin(out, NULL));
     AVO_TRY(exchange_write_error(out, exchange_asked(a->exchange), fault->status,
