@@ -14,6 +14,8 @@ import time
 import urllib.error
 import urllib.request
 
+from command import PATIENCE, wait_until
+
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 ENTER, ESCAPE, TAB, BACKSPACE = "\ue007", "\ue00c", "\ue004", "\ue003"
 SHIFT, CONTROL, UP, DOWN, LEFT, RIGHT, SPACE = ("\ue008", "\ue009", "\ue013", "\ue015", "\ue012",
@@ -102,13 +104,12 @@ class Browser:
             raise
 
     def wait_for_driver(self):
-        for _ in range(1800):
+        def ready():
             try:
-                if self.raw("GET", "/status")["ready"]:
-                    return
+                return self.raw("GET", "/status")["ready"]
             except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        raise AssertionError("chromedriver never became ready")
+                return False
+        wait_until(ready, "chromedriver")
 
     def close(self):
         if self.session is not None:
@@ -184,9 +185,9 @@ class Browser:
             {"type": "pointerMove", "duration": 0, "x": x, "y": y,
              "origin": {ELEMENT: element.name}}]}]})
 
-    def wait(self, script, *arguments, seconds=120, why=None):
+    def wait(self, script, *arguments, why=None):
         """Until a function with this body returns something true; that value."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while True:
             value = self.run(script, *arguments)
             if value:

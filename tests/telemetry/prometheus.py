@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import tiny_model
+from command import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ["AVO_BINARY_FOLDER"])
@@ -142,17 +142,14 @@ class Prometheus(unittest.TestCase):
             return json.load(answer)
 
     def ask_until_it_answers(self, port):
-        for _ in range(60):
-            time.sleep(0.5)
+        def scraped():
             wanted = len(re.findall(r"^[^#\n]", self.telemetry.prometheus(), re.M))
             try:
                 found = self.query(port, "scrape_samples_scraped{job='avocet'}")["data"]["result"]
             except OSError:
-                continue
-            if found and int(found[0]["value"][1]) >= wanted:
-                break
-        else:
-            self.fail("Prometheus has scraped nothing, or not all of it")
+                return False
+            return found and int(found[0]["value"][1]) >= wanted
+        wait_until(scraped, "Prometheus to scrape all of it")
         tokens = self.query(port, "sum(vllm:generation_tokens_total)")["data"]["result"]
         self.assertEqual(int(tokens[0]["value"][1]), 2 * 8 * 6)
         median = self.query(port, "histogram_quantile(0.5, sum by (le) "

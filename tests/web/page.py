@@ -2,10 +2,10 @@
 stopping, branches, adapters, failures, what is kept, and everything by keyboard alone."""
 import json
 import threading
-import time
 import unittest
 
 import webdriver
+from command import wait_until
 from page_mock import Answer
 from webdriver import CONTROL, ENTER, ESCAPE, SHIFT, TAB, UP
 
@@ -59,11 +59,8 @@ class Asking(World):
         self.finish()
         self.assertIn("stopped", self.browser.find(".assistant .stats").text)
         self.assertTrue(self.texts(".assistant .body")[0].startswith("word word"))
-        for _ in range(200):
-            if self.mock.gone > gone:
-                break
-            time.sleep(0.02)
-        self.assertEqual(self.mock.gone, gone + 1, "the server never saw the client leave")
+        wait_until(lambda: self.mock.gone > gone, "the server to see the client leave")
+        self.assertEqual(self.mock.gone, gone + 1)
 
     def test_regenerate_makes_a_second_version(self):
         self.say("roll", Answer("one"), Answer("two"))

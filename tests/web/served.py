@@ -75,7 +75,7 @@ class Served(unittest.TestCase):
     def say(self, text, wait=True):
         self.browser.find("#prompt").type(text + ENTER)
         if wait:
-            self.browser.wait(FINISHED, seconds=60)
+            self.browser.wait(FINISHED)
 
     def limit(self, tokens):
         self.browser.find("#settings-open").click()
@@ -180,7 +180,7 @@ class Open(Served):
         self.assertEqual(len(self.browser.all(".card")), 11)
         self.browser.wait("return document.querySelectorAll('.bars tbody tr').length > 3")
         self.browser.wait("return /[1-9]\\d* finished/.test("
-                          "document.querySelector('.about').textContent)", seconds=60)
+                          "document.querySelector('.about').textContent)")
         self.browser.wait("return document.querySelector('.line.s1').getAttribute('d').length > 60")
         shown = self.browser.run("return [...document.querySelectorAll('.tile b')]"
                                  ".map((node) => node.textContent)")
