@@ -1,6 +1,6 @@
-/* What a back end is given: the description of a layer with its weights, the batch, the KV pages
- * and the scratch. Kernels see nothing of files, names or architectures; model/ fills these
- * structures once, engine/ fills the batch every step.
+/* What a device is given to compute: the model's description with the weights of every layer, and
+ * the batch of a step. KV pages and scratch are the device's own. Devices see nothing of files,
+ * names or architectures: model/ fills these structures once, engine/ fills the batch every step.
  */
 #ifndef AVO_DEVICE_LAYER_H
 #define AVO_DEVICE_LAYER_H

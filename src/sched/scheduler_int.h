@@ -1,7 +1,10 @@
 /* Inside the scheduler's driver: its threads, its requests, and which thread may touch what.
  *
- *   caller ──submit──▶ pending ──tokenizer threads──▶ inbox ──engine thread──▶ ready ──delivery──▶
- * events            resumed ◀──opener threads──┘ parked
+ *   caller ─submit─▶ pending ─tokenizer threads─▶ inbox ─engine thread─▶ ready ─delivery─▶ events
+ *                                  ▲        │
+ *                               resumed   parked      (those whose adapter must be opened first)
+ *                                  ▲        │
+ *                                 opener threads
  *
  * A request lives from submission to its last event. There are a few lists of requests and one
  * lock, which no thread holds while it works. Tokens do not travel through a queue: the engine
@@ -231,7 +234,7 @@ struct avo_scheduler {
     sched_pace pace; /* of first steps */
     prefill_state prefill;
     uint64_t prefill_ns; /* that the last one took */
-    bool prefill_failed; /* the device did; the batch\'s error says why */
+    bool prefill_failed; /* the device did; the batch's error says why */
 
     /* Of the engine thread. */
     sched *core;
