@@ -1,6 +1,6 @@
 /* Exchanges: answers now, later and in pieces; clients that go, read slowly or pipeline; closing
  * while answers wait. AVO_TEST_THREADS */
-#include "http_world.h"
+#include "http_fixture.h"
 
 #include "server/server_int.h"
 
@@ -10,9 +10,9 @@ static char text[1 << 20];
 
 static void answers_come_now_and_later(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){0});
-    int client = client_open(&world);
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
+    int client = client_open(&fixture);
     client_send(client, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
                         "X-Request-Id: mine-1\r\n\r\nhello");
     client_read(client, text, sizeof(text), "\r\n\r\nhello");
@@ -27,14 +27,14 @@ static void answers_come_now_and_later(void **state) {
     assert_non_null(strstr(text, "HTTP/1.1 404"));
     assert_non_null(strstr(text, "\"type\":\"not_found_error\""));
     close(client);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void a_stream_comes_as_it_is_written(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){0});
-    int client = client_open(&world);
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
+    int client = client_open(&fixture);
     client_send(client, GET("/stream?pieces=3&waits=1&bytes=7"));
     for (unsigned piece = 1; piece <= 2; piece++) { /* the next one is not written before */
         atomic_store(&permits, piece);
@@ -49,55 +49,55 @@ static void a_stream_comes_as_it_is_written(void **state) {
     close(client);
     wait_until(atomic_load(&answers_ended) == 2);
     assert_int_equal(atomic_load(&gone_calls), 0);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void a_client_that_goes_is_seen_while_it_waits(void **state) {
     (void)state;
     static const char *const asked[] = {GET("/later?ms=5&pieces=100000"),
                                         GET("/stream?pieces=100000&ms=5&bytes=0")};
-    world world = {0};
-    world_open(&world, (server_options){0});
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
     for (unsigned i = 0; i < 2; i++) {
-        int client = client_open(&world);
+        int client = client_open(&fixture);
         client_send(client, asked[i]);
         wait_until(atomic_load(&handled) == i + 1);
-        assert_int_equal(server_open_exchanges(world.server), 1);
+        assert_int_equal(server_open_exchanges(fixture.server), 1);
         close(client);
         wait_until(atomic_load(&gone_calls) == i + 1);
-        wait_until(server_open_exchanges(world.server) == 0);
+        wait_until(server_open_exchanges(fixture.server) == 0);
     }
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void a_slow_reader_is_cut_off(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){.unread_bytes_max = 64 << 10});
-    int client = client_open(&world);
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){.unread_bytes_max = 64 << 10});
+    int client = client_open(&fixture);
     int small = 4096;
     setsockopt(client, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     client_send(client, GET("/stream?pieces=100000&bytes=9999"));
     wait_until(atomic_load(&writes_refused) == 1);
     wait_until(atomic_load(&answers_ended) == 1);
-    wait_until(server_open_exchanges(world.server) == 0);
+    wait_until(server_open_exchanges(fixture.server) == 0);
     close(client);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 /* One event may be larger than what may be unread: its reader is not slow. */
 static void a_large_event_is_no_slow_reader(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){.unread_bytes_max = 64 << 10});
-    int client = client_open(&world);
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){.unread_bytes_max = 64 << 10});
+    int client = client_open(&fixture);
     client_send(client, GET("/stream?pieces=3&ms=100&bytes=200000"));
     size_t got = client_read(client, text, sizeof(text), "\r\n0\r\n\r\n");
     assert_true(got > 600000);
     assert_int_equal(atomic_load(&writes_refused), 0);
     assert_int_equal(atomic_load(&gone_calls), 0);
     close(client);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 /* ---- Bodies ---- */
@@ -105,10 +105,10 @@ static void a_large_event_is_no_slow_reader(void **state) {
 #define BODY_MAX "65536"
 
 /* From an address of this machine, so many bytes of a body of the largest size. */
-static int client_begin_body(const world *world, const char *from, size_t bytes) {
+static int client_begin_body(const http_fixture *fixture, const char *from, size_t bytes) {
     static char body[65536];
     memset(body, 'b', sizeof(body));
-    int client = client_open_from(world, from);
+    int client = client_open_from(fixture, from);
     client_send(client,
                 "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: " BODY_MAX "\r\n\r\n");
     for (size_t at = 0; at < bytes;) {
@@ -119,8 +119,8 @@ static int client_begin_body(const world *world, const char *from, size_t bytes)
     return client;
 }
 
-static bool body_is_taken(const world *world, const char *from) {
-    int client = client_begin_body(world, from, 65536);
+static bool body_is_taken(const http_fixture *fixture, const char *from) {
+    int client = client_begin_body(fixture, from, 65536);
     client_read(client, text, sizeof(text), "\r\n\r\n");
     bool good = strstr(text, "HTTP/1.1 200") != NULL;
     if (!good) {
@@ -133,43 +133,43 @@ static bool body_is_taken(const world *world, const char *from) {
 
 static void announced_bodies_hold_nothing(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){.body_bytes_max = 65536});
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){.body_bytes_max = 65536});
     int clients[64];
     for (int i = 0; i < 64; i++)
-        clients[i] = client_begin_body(&world, "127.0.0.1", i % 2 == 0 ? 0 : 100);
-    wait_until(atomic_load(&world.server->body_bytes) == 32 * 100);
-    assert_true(body_is_taken(&world, "127.0.0.1"));
+        clients[i] = client_begin_body(&fixture, "127.0.0.1", i % 2 == 0 ? 0 : 100);
+    wait_until(atomic_load(&fixture.server->body_bytes) == 32 * 100);
+    assert_true(body_is_taken(&fixture, "127.0.0.1"));
     for (int i = 0; i < 64; i++)
         close(clients[i]);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 /* One address sends nearly all of as many bodies as fit, and waits: the others have their part. */
 static void bodies_of_one_address_leave_room(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world,
-               (server_options){.body_bytes_max = 65536, .connections_per_address_max = 100});
+    http_fixture fixture = {0};
+    fixture_open(&fixture,
+                 (server_options){.body_bytes_max = 65536, .connections_per_address_max = 100});
     int clients[8]; /* half of what all share is one address's part: 524,288 bytes */
     for (unsigned i = 0; i < 8; i++) {
-        clients[i] = client_begin_body(&world, "127.0.0.1", 60000);
-        wait_until(atomic_load(&world.server->body_bytes) == (i + 1) * 60000);
+        clients[i] = client_begin_body(&fixture, "127.0.0.1", 60000);
+        wait_until(atomic_load(&fixture.server->body_bytes) == (i + 1) * 60000);
     }
-    assert_false(body_is_taken(&world, "127.0.0.1"));
+    assert_false(body_is_taken(&fixture, "127.0.0.1"));
     for (int i = 0; i < 3; i++)
-        assert_true(body_is_taken(&world, "127.0.0.2"));
+        assert_true(body_is_taken(&fixture, "127.0.0.2"));
     for (int i = 0; i < 8; i++)
         close(clients[i]);
-    wait_until(body_is_taken(&world, "127.0.0.1")); /* what they held is there again */
-    world_close(&world);
+    wait_until(body_is_taken(&fixture, "127.0.0.1")); /* what they held is there again */
+    fixture_close(&fixture);
 }
 
 static void pipelined_requests_are_answered_in_order(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){0});
-    int client = client_open(&world);
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
+    int client = client_open(&fixture);
     client_send(
         client,
         GET("/later?ms=50&bytes=11")
@@ -185,29 +185,29 @@ static void pipelined_requests_are_answered_in_order(void **state) {
     assert_true(first < second && second < third);
     assert_int_equal(atomic_load(&gone_calls), 0);
     close(client);
-    world_close(&world);
+    fixture_close(&fixture);
 }
 
 static void closing_ends_answers_that_wait(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){0});
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
     int clients[20];
     for (int i = 0; i < 20; i++) {
-        clients[i] = client_open(&world);
+        clients[i] = client_open(&fixture);
         client_send(clients[i], i % 2 == 0 ? GET("/later?ms=5&pieces=100000")
                                            : GET("/stream?ms=5&pieces=100000&bytes=3"));
     }
     wait_until(atomic_load(&handled) == 20);
-    server_drain(world.server);
-    assert_true(server_draining(world.server));
-    int late = client_open(&world);
+    server_drain(fixture.server);
+    assert_true(server_draining(fixture.server));
+    int late = client_open(&fixture);
     client_send(late, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab");
     client_read(late, text, sizeof(text), "}}");
     assert_non_null(strstr(text, "HTTP/1.1 503"));
     assert_non_null(strstr(text, "Retry-After: "));
     close(late);
-    world_close(&world);
+    fixture_close(&fixture);
     assert_int_equal(atomic_load(&gone_calls), 20);
     assert_int_equal(atomic_load(&answers_ended), 20);
     for (int i = 0; i < 20; i++)
@@ -216,7 +216,7 @@ static void closing_ends_answers_that_wait(void **state) {
 
 /* Many clients that come, ask and leave at any moment; nothing is lost and nothing is left. */
 typedef struct visitor {
-    const world *world;
+    const http_fixture *fixture;
     unsigned seed;
     unsigned answered;
 } visitor;
@@ -225,7 +225,7 @@ static void *visit(void *context) {
     visitor *visitor = context;
     char answer[4096];
     for (unsigned i = 0; i < 40; i++) {
-        int client = client_open(visitor->world);
+        int client = client_open(visitor->fixture);
         unsigned kind = (visitor->seed + i * 7) % 5;
         client_send(client, kind == 0   ? GET("/later?ms=3")
                             : kind == 1 ? GET("/stream?pieces=5&ms=1&bytes=20")
@@ -243,20 +243,20 @@ static void *visit(void *context) {
 
 static void clients_may_leave_at_any_moment(void **state) {
     (void)state;
-    world world = {0};
-    world_open(&world, (server_options){0});
+    http_fixture fixture = {0};
+    fixture_open(&fixture, (server_options){0});
     visitor visitors[8];
     pthread_t threads[8];
     for (unsigned i = 0; i < 8; i++) {
-        visitors[i] = (visitor){&world, i, 0};
+        visitors[i] = (visitor){&fixture, i, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, visit, &visitors[i]), 0);
     }
     for (unsigned i = 0; i < 8; i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(visitors[i].answered, 24); /* 3 of 5 kinds wait for their answer */
     }
-    wait_until(server_open_exchanges(world.server) == 0);
-    world_close(&world);
+    wait_until(server_open_exchanges(fixture.server) == 0);
+    fixture_close(&fixture);
 }
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* A server over a tiny model with a handler of the test's own, and clients on plain sockets: the
  * transport is what is tested. */
-#ifndef AVO_TESTS_SERVER_HTTP_WORLD_H
-#define AVO_TESTS_SERVER_HTTP_WORLD_H
+#ifndef AVO_TESTS_SERVER_HTTP_FIXTURE_H
+#define AVO_TESTS_SERVER_HTTP_FIXTURE_H
 
 #include "support/support.h"
 
@@ -96,13 +96,13 @@ static inline void begin_later(exchange *exchange, bool stream) {
     pthread_attr_destroy(&attributes);
 }
 
-static inline void world_allowed(void *context, const char *path, char *text, size_t capacity) {
+static inline void fixture_allowed(void *context, const char *path, char *text, size_t capacity) {
     (void)context;
     (void)path;
     snprintf(text, capacity, "GET, POST, OPTIONS");
 }
 
-static inline void world_handle(void *context, exchange *exchange) {
+static inline void fixture_handle(void *context, exchange *exchange) {
     (void)context;
     const exchange_request *asked = exchange_asked(exchange);
     atomic_fetch_add(&handled, 1);
@@ -120,47 +120,47 @@ static inline void world_handle(void *context, exchange *exchange) {
 
 /* ---- The server ---- */
 
-typedef struct world {
+typedef struct http_fixture {
     avo_model *model;
     avo_engine *engine;
     avo_scheduler *scheduler;
     server *server;
-} world;
+} http_fixture;
 
-static inline void world_open(world *world, server_options options) {
+static inline void fixture_open(http_fixture *fixture, server_options options) {
     avo_error error = {0};
     avo_engine_options engine = AVO_ENGINE_OPTIONS_INIT;
     engine.threads = 1;
     const char *path = tiny_model_write(test_scratch_folder(), 7);
-    assert_ok_error(avo_model_open(path, NULL, &world->model, &error), &error);
-    assert_ok_error(avo_engine_open(world->model, &engine, &world->engine, &error), &error);
-    assert_ok_error(avo_scheduler_open(world->engine, NULL, &world->scheduler, &error), &error);
-    options.model = world->model;
-    options.engine = world->engine;
-    options.scheduler = world->scheduler;
+    assert_ok_error(avo_model_open(path, NULL, &fixture->model, &error), &error);
+    assert_ok_error(avo_engine_open(fixture->model, &engine, &fixture->engine, &error), &error);
+    assert_ok_error(avo_scheduler_open(fixture->engine, NULL, &fixture->scheduler, &error), &error);
+    options.model = fixture->model;
+    options.engine = fixture->engine;
+    options.scheduler = fixture->scheduler;
     options.model_name = "tiny";
     atomic_store(&gone_calls, 0);
     atomic_store(&writes_refused, 0);
     atomic_store(&answers_ended, 0);
     atomic_store(&handled, 0);
     atomic_store(&permits, 0);
-    const server_handler handler = {NULL, world_handle, world_allowed};
-    assert_ok_error(server_open_with(&options, &handler, &world->server, &error), &error);
+    const server_handler handler = {NULL, fixture_handle, fixture_allowed};
+    assert_ok_error(server_open_with(&options, &handler, &fixture->server, &error), &error);
 }
 
-static inline void world_close(world *world) {
-    server_close(world->server);
-    avo_scheduler_close(world->scheduler);
-    avo_engine_close(world->engine);
-    avo_model_close(world->model);
+static inline void fixture_close(http_fixture *fixture) {
+    server_close(fixture->server);
+    avo_scheduler_close(fixture->scheduler);
+    avo_engine_close(fixture->engine);
+    avo_model_close(fixture->model);
 }
 
 /* ---- Clients ---- */
 
 /* From an address of this machine; NULL: any. */
-static inline int client_open_from(const world *world, const char *from) {
+static inline int client_open_from(const http_fixture *fixture, const char *from) {
     struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(server_port(world->server)),
+                                  .sin_port = htons(server_port(fixture->server)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(client >= 0);
@@ -172,8 +172,8 @@ static inline int client_open_from(const world *world, const char *from) {
     return client;
 }
 
-static inline int client_open(const world *world) {
-    return client_open_from(world, NULL);
+static inline int client_open(const http_fixture *fixture) {
+    return client_open_from(fixture, NULL);
 }
 
 static inline void client_send(int client, const char *text) {
