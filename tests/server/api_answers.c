@@ -49,6 +49,8 @@ static void test_closed_in_the_middle(void **state) {
     for (int i = 0; i < 3; i++) {
         finish(&streamed[i]);
         const char *error = strstr(streamed[i].body.data, "shutting_down");
+        if (error == NULL) /* a choice that had still to be submitted */
+            error = strstr(streamed[i].body.data, "overloaded");
         if (streamed[i].streams > 0 && error == NULL) /* it was faster */
             assert_non_null(strstr(streamed[i].body.data, "[DONE]"));
         if (streamed[i].streams > 0 && error != NULL)
