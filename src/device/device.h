@@ -37,16 +37,24 @@ typedef struct device_options {
     /* CPU: where memory lies and workers run, as in avo_engine_options. */
     const char *huge_pages, *numa, *pin;
     bool lock;
+    /* Asked about each device that was opened; one that is refused is closed. NULL: any will do. */
+    avo_status (*accept)(void *context, const device *device, avo_error *error);
+    void *accept_context;
+    avo_log_function log; /* which devices were passed over, and why; NULL: nobody listens */
+    void *log_context;
 } device_options;
 
-/* Opens the device that `name` asks for: "auto" takes the best of all that work here, "cpu" the
- * best CPU one. A name that this machine cannot serve is an error that lists those it can. */
+/* Opens the device that `name` asks for. "auto" tries all drivers from the highest priority down,
+ * "cpu" all of that kind: a device that does not work here, fails to open or is not accepted is
+ * passed over. Wrong options and a lack of host memory end the search, because the next device
+ * would fail as well. A device asked for by its own name is never replaced by another one. A name
+ * that this machine cannot serve is an error that lists those it can. */
 AVO_MUST_USE avo_status device_open(const device_options *options, device **out, avo_error *error);
 void device_close(device *device);
 /* What is asked for: the option, else AVO_DEVICE, else its older name AVO_ISA, else "auto". *from
  * becomes "option", the name of the variable, or "best". */
 const char *device_asked(const char *option, const char **from);
-/* The name of the device that device_open would open for `name`. */
+/* The name of the device that device_open would try first for `name`; opens nothing. */
 AVO_MUST_USE avo_status device_find(const char *name, const char **found, avo_error *error);
 /* "ref avx2 avx512": devices that work here, best last; always terminated. */
 void device_names(char *text, size_t capacity);

@@ -70,15 +70,25 @@ struct device_weights {
 struct device_driver {
     const char *name;
     const char *kind; /* "cpu": may be asked for by that name, too */
-    /* "auto" takes the working driver with the highest priority; below 0: only by name. */
+    /* "auto" and kinds try drivers from the highest priority down; below 0: only by name. */
     int priority;
-    bool (*works)(void);
+    /* Whether `parameters` (as in open) could be opened here, found out without opening anything.
+     * AVO_ERROR_UNSUPPORTED: this machine lacks what the error's text names, AVO_ERROR_ARGUMENT:
+     * the parameters are wrong. */
+    avo_status (*probe)(const device_driver *driver, const char *parameters, avo_error *error);
     /* `parameters`: what follows the colon in "NAME:PARAMETERS"; NULL: nothing does. */
     avo_status (*open)(const device_driver *driver, const device_options *options,
                        const char *parameters, device **out, avo_error *error);
 };
 
-/* All of this build, ascending by priority; the last one has no name. */
+/* All of this build, in no particular order; NULL ends them. */
 const device_driver *const *device_drivers(void);
+#define DEVICE_DRIVERS_MAX 16
+/* device_open and device_find among these: tests have drivers of their own. */
+AVO_MUST_USE avo_status device_open_among(const device_driver *const *drivers,
+                                          const device_options *options, device **out,
+                                          avo_error *error);
+AVO_MUST_USE avo_status device_find_among(const device_driver *const *drivers, const char *name,
+                                          const device_driver **found, avo_error *error);
 
 #endif

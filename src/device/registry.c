@@ -1,10 +1,12 @@
 /* The drivers of this build and the choice among them. A driver that does not work on this machine
- * is never opened; where nothing else works, the reference device does. */
+ * is never opened; where no device was named and the best one fails, the next one is tried. The
+ * reference device always works. */
 #include "device/driver.h"
 
 #include "device/cpu/cpu.h"
 #include "device/test/remote.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +19,47 @@ const device_driver *const *device_drivers(void) {
     return drivers;
 }
 
-static void names_of(bool automatic, char *text, size_t capacity) {
+/* ---- Names ---- */
+
+/* What a name asks for: the drivers to be tried, the best one first. */
+typedef struct device_wish {
+    const char *name;       /* as asked for, without parameters */
+    int length;             /* of it */
+    const char *parameters; /* behind the colon; NULL: none */
+    bool exact;             /* a driver's own name: nothing else will do */
+    const device_driver *driver[DEVICE_DRIVERS_MAX];
+    size_t count;
+} device_wish;
+
+static bool named(const device_wish *wish, const char *name) {
+    return strlen(name) == (size_t)wish->length &&
+           strncmp(wish->name, name, (size_t)wish->length) == 0;
+}
+
+/* Into its place by priority; of equals the first of the table stays first. */
+static void add(device_wish *wish, const device_driver *driver) {
+    assert(wish->count < DEVICE_DRIVERS_MAX);
+    size_t at = wish->count++;
+    for (; at > 0 && wish->driver[at - 1]->priority < driver->priority; at--)
+        wish->driver[at] = wish->driver[at - 1];
+    wish->driver[at] = driver;
+}
+
+/* "ref avx2": what works here, the best one last. */
+static void names_of(const device_driver *const *drivers, bool automatic, char *text,
+                     size_t capacity) {
+    device_wish all = {0};
+    for (; *drivers != NULL; drivers++)
+        if (!automatic || (*drivers)->priority >= 0)
+            add(&all, *drivers);
     size_t used = 0;
     text[0] = '\0';
-    for (const device_driver *const *driver = device_drivers(); *driver != NULL; driver++) {
-        if (!(*driver)->works() || (automatic && (*driver)->priority < 0))
+    for (size_t i = all.count; i-- > 0;) {
+        const device_driver *driver = all.driver[i];
+        if (driver->probe(driver, NULL, NULL) != AVO_OK)
             continue;
         int wrote =
-            snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", (*driver)->name);
+            snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", driver->name);
         if (wrote < 0 || (size_t)wrote >= capacity - used)
             return;
         used += (size_t)wrote;
@@ -32,41 +67,120 @@ static void names_of(bool automatic, char *text, size_t capacity) {
 }
 
 void device_names(char *text, size_t capacity) {
-    names_of(true, text, capacity);
+    names_of(device_drivers(), true, text, capacity);
 }
 
-static bool named(const char *asked, size_t length, const char *name) {
-    return strlen(name) == length && strncmp(asked, name, length) == 0;
-}
-
-/* The driver that a name without its parameters means; "auto" and kinds mean the best that works.
- */
-static avo_status find(const char *asked, size_t length, const device_driver **found,
-                       avo_error *error) {
-    const device_driver *unusable = NULL;
-    bool automatic = length == 0 || named(asked, length, "auto");
-    *found = NULL;
-    for (const device_driver *const *driver = device_drivers(); *driver != NULL; driver++) {
-        bool exact = named(asked, length, (*driver)->name);
-        bool best =
-            (automatic || named(asked, length, (*driver)->kind)) && (*driver)->priority >= 0;
-        if (!exact && !best)
-            continue;
-        if ((*driver)->works())
-            *found = *driver;
-        else if (exact)
-            unusable = *driver;
+static avo_status read_wish(const device_driver *const *drivers, const char *name,
+                            device_wish *wish, avo_error *error) {
+    size_t length = strcspn(name, ":");
+    *wish = (device_wish){.name = name,
+                          .length = (int)length,
+                          .parameters = name[length] == ':' ? name + length + 1 : NULL};
+    bool automatic = length == 0 || named(wish, "auto");
+    for (size_t i = 0; drivers[i] != NULL && !wish->exact; i++) {
+        if (named(wish, drivers[i]->name)) {
+            wish->exact = true;
+            wish->driver[0] = drivers[i];
+            wish->count = 1;
+        } else if (drivers[i]->priority >= 0 && (automatic || named(wish, drivers[i]->kind))) {
+            add(wish, drivers[i]);
+        }
     }
-    if (*found != NULL && (unusable == NULL || automatic))
+    if (wish->count > 0 && (wish->exact || wish->parameters == NULL))
         return AVO_OK;
     char names[128];
-    names_of(false, names, sizeof(names));
-    if (unusable != NULL)
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "device '%.*s' is not available on this machine; available: %s",
-                           (int)length, asked, names);
+    names_of(drivers, false, names, sizeof(names));
+    if (wish->count > 0)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device '%.60s': '%.*s' takes no parameters, a device does; available: "
+                           "%s",
+                           name, wish->length, name, names);
     return status_fail(error, AVO_ERROR_ARGUMENT, "unknown device '%.*s'; available: auto cpu %s",
-                       (int)(length < 40 ? length : 40), asked, names);
+                       (int)(length < 40 ? length : 40), name, names);
+}
+
+/* ---- The choice ---- */
+
+/* None of those that were asked for is here. */
+static avo_status unavailable(const device_driver *const *drivers, const device_wish *wish,
+                              const char *reason, avo_error *error) {
+    char names[128];
+    names_of(drivers, false, names, sizeof(names));
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "device '%.*s' is not available on this machine: %.300s; available: %s",
+                       wish->length, wish->name, reason, names);
+}
+
+/* One driver; *there: it works here, and opening or accepting its device may have failed. */
+static avo_status try_driver(const device_driver *driver, const device_wish *wish,
+                             const device_options *options, bool *there, device **out,
+                             avo_error *error) {
+    avo_status status = driver->probe(driver, wish->parameters, error);
+    *there = status != AVO_ERROR_UNSUPPORTED;
+    if (status == AVO_OK)
+        status = driver->open(driver, options, wish->parameters, out, error);
+    if (status != AVO_OK || options->accept == NULL)
+        return status;
+    status = options->accept(options->accept_context, *out, error);
+    if (status == AVO_OK)
+        return AVO_OK;
+    device_close(*out);
+    *out = NULL;
+    /* The host had the memory to open it: this is about the device. */
+    return status == AVO_ERROR_MEMORY && !wish->exact ? AVO_ERROR_DEVICE : status;
+}
+
+static void log_passed_over(const device_options *options, const char *name, const char *reason) {
+    char line[512];
+    if (options->log == NULL)
+        return;
+    snprintf(line, sizeof(line), "passed over %s: %.400s", name, reason);
+    options->log(options->log_context, line);
+}
+
+avo_status device_open_among(const device_driver *const *drivers, const device_options *options,
+                             device **out, avo_error *error) {
+    device_wish wish;
+    *out = NULL;
+    AVO_TRY(read_wish(drivers, options->name == NULL ? "auto" : options->name, &wish, error));
+    avo_error lacking = {0}, failed = {0}; /* of the best driver that is not here, and of the best
+                                              one that is here and failed */
+    for (size_t i = 0; i < wish.count; i++) {
+        avo_error reason = {0};
+        bool there;
+        avo_status status = try_driver(wish.driver[i], &wish, options, &there, out, &reason);
+        if (status == AVO_OK)
+            return AVO_OK;
+        avo_error *kept = there ? &failed : &lacking;
+        if (kept->status == AVO_OK)
+            *kept = reason;
+        if (wish.exact || status == AVO_ERROR_ARGUMENT || status == AVO_ERROR_MEMORY)
+            break;
+        log_passed_over(options, wish.driver[i]->name, reason.text);
+    }
+    if (failed.status == AVO_OK)
+        return unavailable(drivers, &wish, lacking.text, error);
+    return status_fail(error, failed.status, "%s", failed.text);
+}
+
+avo_status device_find_among(const device_driver *const *drivers, const char *name,
+                             const device_driver **found, avo_error *error) {
+    device_wish wish;
+    avo_error first = {0};
+    *found = NULL;
+    AVO_TRY(read_wish(drivers, name, &wish, error));
+    for (size_t i = 0; i < wish.count; i++) {
+        avo_error reason = {0};
+        avo_status status = wish.driver[i]->probe(wish.driver[i], wish.parameters, &reason);
+        if (status == AVO_ERROR_ARGUMENT)
+            return status_fail(error, status, "%s", reason.text);
+        if (status == AVO_OK) {
+            *found = wish.driver[i];
+            return AVO_OK;
+        }
+        first = i == 0 ? reason : first;
+    }
+    return unavailable(drivers, &wish, first.text, error);
 }
 
 const char *device_asked(const char *option, const char **from) {
@@ -85,19 +199,13 @@ const char *device_asked(const char *option, const char **from) {
 
 avo_status device_find(const char *name, const char **found, avo_error *error) {
     const device_driver *driver;
-    AVO_TRY(find(name, strcspn(name, ":"), &driver, error));
+    AVO_TRY(device_find_among(device_drivers(), name, &driver, error));
     *found = driver->name;
     return AVO_OK;
 }
 
 avo_status device_open(const device_options *options, device **out, avo_error *error) {
-    const char *asked = options->name == NULL ? "auto" : options->name;
-    size_t length = strcspn(asked, ":");
-    const device_driver *driver;
-    *out = NULL;
-    AVO_TRY(find(asked, length, &driver, error));
-    return driver->open(driver, options, asked[length] == ':' ? asked + length + 1 : NULL, out,
-                        error);
+    return device_open_among(device_drivers(), options, out, error);
 }
 
 void device_close(device *device) {

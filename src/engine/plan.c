@@ -162,9 +162,33 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
                        (unsigned long long)(plan->missing_bytes >> 20), available_mib, plan->limit);
 }
 
+typedef struct plan_model {
+    const avo_model *model;
+    engine_plan *plan;
+} plan_model;
+
+/* A device will do if it can compute the model's weights and hold them. */
+static avo_status accept_device(void *context, const device *device, avo_error *error) {
+    plan_model *p = context;
+    const device_info *info = device_describe(device);
+    weights_source source = model_weights(p->model, &p->model->view);
+    weights_plan weights;
+    AVO_TRY(device_weights_plan(device, &source, &weights, error));
+    if (!info->host && weights.missing_bytes > info->memory_available)
+        return status_fail(error, AVO_ERROR_MEMORY,
+                           "%s: the weights need %llu MiB, device %s has %llu MiB (%s)",
+                           source.path, (unsigned long long)weights.missing_bytes >> 20, info->name,
+                           (unsigned long long)info->memory_available >> 20, info->memory_limit);
+    p->plan->mapped_bytes = weights.mapped_bytes;
+    p->plan->repack_bytes = p->model->repack_bytes + weights.copied_bytes;
+    p->plan->missing_bytes = weights.missing_bytes;
+    return AVO_OK;
+}
+
 static avo_status plan_device(const avo_model *model, const avo_engine_options *options,
                               device **device, engine_plan *plan, avo_error *error) {
     const char *asked = device_asked(options->device, &plan->device_from);
+    plan_model accepted = {model, plan};
     device_options own = {.allocator = model->allocator,
                           .name = asked,
                           .threads = options->threads,
@@ -172,22 +196,15 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
                           .huge_pages = options->huge_pages,
                           .numa = options->numa,
                           .pin = options->pin,
-                          .lock = options->lock};
+                          .lock = options->lock,
+                          .accept = accept_device,
+                          .accept_context = &accepted,
+                          .log = options->log,
+                          .log_context = options->log_context};
     AVO_TRY(device_open(&own, device, error));
     plan->device = *device_describe(*device);
     plan->threads = plan->device.threads;
     return plan_kv_type(options->kv_type, plan, error);
-}
-
-static avo_status plan_weights(const avo_model *model, const device *device, engine_plan *plan,
-                               avo_error *error) {
-    weights_source source = model_weights(model, &model->view);
-    weights_plan weights;
-    AVO_TRY(device_weights_plan(device, &source, &weights, error));
-    plan->mapped_bytes = weights.mapped_bytes;
-    plan->repack_bytes = model->repack_bytes + weights.copied_bytes;
-    plan->missing_bytes = weights.missing_bytes;
-    return AVO_OK;
 }
 
 static avo_status plan_taps(const avo_model *model, const avo_engine_options *options,
@@ -225,7 +242,6 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan->log_context = options->log_context;
     plan->telemetry = options->telemetry;
     AVO_TRY(plan_device(model, options, device, plan, error));
-    AVO_TRY(plan_weights(model, *device, plan, error));
     plan_limits(options, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */

@@ -105,7 +105,7 @@ typedef struct backend_choice {
 /* Of "ref", "avx2", "avx512" or "amx", NULL: the best that works; an error where CPU or operating
  * system lack it. */
 AVO_MUST_USE avo_status backend_choose(const char *name, backend_choice *out, avo_error *error);
-/* CPU and operating system have what it needs. */
-bool backend_works(const char *name);
+/* What one of these names needs and CPU or operating system lack; NULL: nothing. */
+const char *backend_lacks(const char *name);
 
 #endif

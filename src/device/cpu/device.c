@@ -171,32 +171,25 @@ avo_status cpu_open_with_data(const device_driver *driver, const device_options 
     return AVO_OK;
 }
 
-static avo_status open(const device_driver *driver, const device_options *options,
-                       const char *parameters, device **out, avo_error *error) {
+static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
     if (parameters != NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "device '%s:%.40s': CPU devices take no parameters", driver->name,
                            parameters);
+    const char *lacks = backend_lacks(driver->name);
+    if (lacks == NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "the processor or the operating system lacks %s", lacks);
+}
+
+static avo_status open(const device_driver *driver, const device_options *options,
+                       const char *parameters, device **out, avo_error *error) {
+    (void)parameters; /* none, as probed */
     return cpu_open_with_data(driver, options, NULL, out, error);
 }
 
-static bool works_reference(void) {
-    return backend_works("ref");
-}
-
-static bool works_avx2(void) {
-    return backend_works("avx2");
-}
-
-static bool works_avx512(void) {
-    return backend_works("avx512");
-}
-
-static bool works_amx(void) {
-    return backend_works("amx");
-}
-
-const device_driver cpu_driver_reference = {"ref", "cpu", 0, works_reference, open};
-const device_driver cpu_driver_avx2 = {"avx2", "cpu", 10, works_avx2, open};
-const device_driver cpu_driver_avx512 = {"avx512", "cpu", 20, works_avx512, open};
-const device_driver cpu_driver_amx = {"amx", "cpu", 30, works_amx, open};
+const device_driver cpu_driver_reference = {"ref", "cpu", 0, probe, open};
+const device_driver cpu_driver_avx2 = {"avx2", "cpu", 10, probe, open};
+const device_driver cpu_driver_avx512 = {"avx512", "cpu", 20, probe, open};
+const device_driver cpu_driver_amx = {"amx", "cpu", 30, probe, open};

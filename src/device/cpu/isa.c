@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "device/cpu/phases/fast.h"
 
+#include <assert.h>
 #include <string.h>
 
 typedef enum isa { ISA_REFERENCE, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT } isa;
@@ -39,10 +40,12 @@ static isa isa_named(const char *name) {
     return which;
 }
 
-bool backend_works(const char *name) {
+const char *backend_lacks(const char *name) {
+    static const char *const needs[ISA_COUNT] = {"", "AVX2", "AVX-512 with VNNI", "AMX-INT8"};
     cpu_features features = cpu_features_detect();
     isa which = isa_named(name);
-    return which < ISA_COUNT && isa_runs(which, &features);
+    assert(which < ISA_COUNT);
+    return isa_runs(which, &features) ? NULL : needs[which];
 }
 
 avo_status backend_choose(const char *name, backend_choice *out, avo_error *error) {

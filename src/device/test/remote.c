@@ -265,15 +265,17 @@ typedef struct remote_wish {
     uint64_t delay, fail, every, lost, memory;
 } remote_wish;
 
-/* A CPU driver by name, or the best one. */
+/* A CPU driver by name; NULL: there is none, or it does not work here. */
 static const device_driver *inner_driver(const char *name, size_t length) {
-    const device_driver *found = NULL;
-    for (const device_driver *const *driver = device_drivers(); *driver != NULL; driver++)
-        if (strcmp((*driver)->kind, "cpu") == 0 && (*driver)->works() &&
-            (name == NULL ||
-             (strlen((*driver)->name) == length && strncmp(name, (*driver)->name, length) == 0)))
-            found = *driver;
-    return found;
+    char copy[16];
+    const device_driver *found;
+    if (length >= sizeof(copy))
+        return NULL;
+    memcpy(copy, name, length);
+    copy[length] = '\0';
+    bool is_cpu = device_find_among(device_drivers(), copy, &found, NULL) == AVO_OK &&
+                  strcmp(found->kind, "cpu") == 0;
+    return is_cpu ? found : NULL;
 }
 
 /* One parameter; false: nobody knows it. */
@@ -299,7 +301,7 @@ static bool read_wish(const char *text, size_t length, remote_wish *wish) {
 }
 
 static avo_status read_wishes(const char *parameters, remote_wish *wish, avo_error *error) {
-    *wish = (remote_wish){.inner = inner_driver(NULL, 0), .memory = (uint64_t)1 << 20};
+    *wish = (remote_wish){.inner = inner_driver("cpu", 3), .memory = (uint64_t)1 << 20};
     for (const char *at = parameters; at != NULL && *at != '\0';) {
         size_t length = strcspn(at, ",");
         if (!read_wish(at, length, wish))
@@ -351,8 +353,10 @@ static avo_status open(const device_driver *driver, const device_options *option
     return AVO_OK;
 }
 
-static bool works(void) {
-    return true;
+static avo_status probe(const device_driver *driver, const char *parameters, avo_error *error) {
+    (void)driver;
+    remote_wish wish;
+    return read_wishes(parameters, &wish, error);
 }
 
-const device_driver device_remote = {"remote", "test", -1, works, open};
+const device_driver device_remote = {"remote", "test", -1, probe, open};
