@@ -40,6 +40,8 @@ typedef enum option_kind {
     OPTION_FLAG,          /* bool: set to true */
     OPTION_TEXT,          /* const char * */
     OPTION_CHOICE,        /* const char *: one of the words in `value`, "auto|on|off" */
+    OPTION_DEVICE,        /* const char *: what device_find finds on this machine, such as "cpu" or
+                             "NAME:PARAMETERS"; completion offers the words in `value` */
     OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE;
                              so does the next word where it ends as `value` does (".csv") */
     OPTION_U32,           /* uint32_t in [minimum, maximum] */
@@ -82,6 +84,9 @@ void options_see(const cli_command *command, options_function see, void *context
  * that lists them. For options that take several; options_parse asks it of OPTION_CHOICE. */
 bool option_choice(const cli_command *command, const char *name, const char *choices,
                    const char *text);
+/* Whether `text` names a device of this machine; nothing is opened. False after an error was
+ * printed that lists those there are. */
+bool option_device(const cli_command *command, const char *name, const char *text);
 
 /* The exit status when options_parse did not give OPTIONS_OK. */
 static inline int options_exit(options_result result) {

@@ -3,7 +3,6 @@
 
 #include "base/cpu.h"
 #include "cli/engine_flags.h"
-#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,15 +48,10 @@ static bool names_known(const bench_words *words, const char *name, const char *
 }
 
 /* That the machine has them all is known before any is measured. */
-static bool isas_run(const bench_words *isas) {
-    for (size_t i = 0; i < isas->count; i++) {
-        const char *found;
-        avo_error error = {0};
-        if (isas->item[i] != NULL && device_find(isas->item[i], &found, &error) != AVO_OK) {
-            cli_usage(&command_bench, "--device: %s", error.text);
+static bool devices_known(const bench_words *devices) {
+    for (size_t i = 0; i < devices->count; i++)
+        if (devices->item[i] != NULL && !option_device(&command_bench, "device", devices->item[i]))
             return false;
-        }
-    }
     return true;
 }
 
@@ -65,8 +59,7 @@ static bool parse_names(bench_flags *flags) {
     bench_engine_options *engine = &flags->engine;
     if (!bench_parse_words("kv-type", flags->kv_type, &flags->kv_types) ||
         !bench_parse_words("device", flags->isa, &flags->isas) ||
-        !names_known(&flags->kv_types, "kv-type", KV_TYPE_CHOICES) ||
-        !names_known(&flags->isas, "device", DEVICE_CHOICES) || !isas_run(&flags->isas))
+        !names_known(&flags->kv_types, "kv-type", KV_TYPE_CHOICES) || !devices_known(&flags->isas))
         return false;
     memcpy(engine->kv_type, flags->kv_types.item, sizeof(engine->kv_type));
     engine->kv_types = flags->kv_types.count;
@@ -288,7 +281,7 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
         {"threads", 't', OPTION_TEXT, &flags->threads, "N,…",
          "worker threads (default 0: all that this process may use)", 0, 0},
         {"device", 0, OPTION_TEXT, &flags->isa, "NAME,…",
-         DEVICE_CHOICES " (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
+         DEVICE_NAMES " (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
         {"isa", 0, OPTION_TEXT, &flags->isa, "NAME,…", "older name of --device", 0, 0},
         {"kv-type", 0, OPTION_TEXT, &flags->kv_type, "TYPE,…",
          "type of keys and values: f32, f16, bf16, int8, fp8 (default: f16; ref: f32; with "

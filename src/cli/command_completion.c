@@ -19,6 +19,10 @@ static void print_choices(const char *choices) {
         putchar(*choices == '|' ? ' ' : *choices);
 }
 
+static bool has_words(const option_spec *spec) {
+    return spec->kind == OPTION_CHOICE || spec->kind == OPTION_DEVICE;
+}
+
 static bool takes_path(const option_spec *spec) {
     static const char *const names[] = {"FILE", "FOLDER", "PATH", "TEXT|FILE", "FILE|TEXT"};
     for (size_t i = 0; spec->value != NULL && i < sizeof(names) / sizeof(names[0]); i++)
@@ -50,7 +54,7 @@ static void bash_values(void *context, const cli_command *command, const option_
         printf("    \"%s --%s\"", command->name, specs->name);
         if (specs->letter != 0)
             printf(" | \"%s -%c\"", command->name, specs->letter);
-        if (specs->kind == OPTION_CHOICE) {
+        if (has_words(specs)) {
             printf(") COMPREPLY=($(compgen -W \"");
             print_choices(specs->value);
             printf("\" -- \"$word\")); return ;;\n");
@@ -127,7 +131,7 @@ static void zsh_value(const option_spec *spec) {
     printf(":");
     zsh_text(spec->value != NULL ? spec->value : "value");
     printf(":");
-    if (spec->kind == OPTION_CHOICE) {
+    if (has_words(spec)) {
         printf("(");
         print_choices(spec->value);
         printf(")");
@@ -220,7 +224,7 @@ static void fish_flags(void *context, const cli_command *command, const option_s
         printf(" -d '");
         fish_text(specs->help);
         printf("'");
-        if (specs->kind == OPTION_CHOICE) {
+        if (has_words(specs)) {
             printf(" -x -a '");
             print_choices(specs->value);
             printf("'");

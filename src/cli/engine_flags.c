@@ -48,9 +48,10 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
          "worker threads (default: all that this process may use)", 0, TEAM_THREADS_MAX},
         {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
          "type of keys and values (default: f16; ref: f32)", 0, 0},
-        {"device", 0, OPTION_CHOICE, &options->device, DEVICE_CHOICES,
-         "device (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
-        {"isa", 0, OPTION_CHOICE, &options->device, ISA_CHOICES, "older name of --device", 0, 0},
+        {"device", 0, OPTION_DEVICE, &options->device, DEVICE_NAMES,
+         "device, or DEVICE:PARAMETERS (default: AVO_DEVICE, else auto: the fastest available)", 0,
+         0},
+        {"isa", 0, OPTION_DEVICE, &options->device, DEVICE_NAMES, "older name of --device", 0, 0},
     };
     memcpy(specs, own, sizeof(own));
     place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);

@@ -5,10 +5,9 @@
 
 #include "cli/cli.h"
 
-/* As OPTION_CHOICE has them. */
+/* As OPTION_CHOICE and OPTION_DEVICE have them. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
-#define ISA_CHOICES     "ref|avx2|avx512|amx"
-#define DEVICE_CHOICES  "auto|cpu|" ISA_CHOICES
+#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx"
 
 #define ENGINE_OPTION_COUNT 10
 #define PLACE_OPTION_COUNT  6

@@ -1,6 +1,8 @@
 /* Options of a command: a table in, values out, and the help that the same table gives. */
 #include "cli/cli.h"
 
+#include "device/device.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -207,6 +209,15 @@ bool option_choice(const cli_command *command, const char *name, const char *cho
     return false;
 }
 
+bool option_device(const cli_command *command, const char *name, const char *text) {
+    const char *found;
+    avo_error error = {0};
+    if (device_find(text, &found, &error) == AVO_OK)
+        return true;
+    cli_usage(command, "--%s: %s", name, error.text);
+    return false;
+}
+
 static options_result set_value(const cli_command *command, const option_spec *spec,
                                 const char *value) {
     switch (spec->kind) {
@@ -215,6 +226,11 @@ static options_result set_value(const cli_command *command, const option_spec *s
         return OPTIONS_OK;
     case OPTION_CHOICE:
         if (!option_choice(command, spec->name, spec->value, value))
+            return OPTIONS_WRONG;
+        *(const char **)spec->target = value;
+        return OPTIONS_OK;
+    case OPTION_DEVICE:
+        if (!option_device(command, spec->name, value))
             return OPTIONS_WRONG;
         *(const char **)spec->target = value;
         return OPTIONS_OK;

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "device/device.h"
 
 #include <math.h>
 #include <string.h>
@@ -98,7 +99,7 @@ static avo_status set_list(const option_spec *spec, const json_value *value, are
 
 static avo_status set_value(const option_spec *spec, const json_value *value, arena *arena,
                             avo_error *error) {
-    const char *text = NULL;
+    const char *text = NULL, *found;
     switch (spec->kind) {
     case OPTION_FLAG:
         if (value->kind != JSON_BOOLEAN)
@@ -120,11 +121,14 @@ static avo_status set_value(const option_spec *spec, const json_value *value, ar
         return set_list(spec, value, arena, error);
     case OPTION_TEXT:
     case OPTION_CHOICE:
+    case OPTION_DEVICE:
     case OPTION_OPTIONAL_TEXT:
         AVO_TRY(copy_text(value, arena, &text, error));
         if (spec->kind == OPTION_CHOICE && !is_choice(spec->value, text))
             return status_fail(error, AVO_ERROR_ARGUMENT, "is \"%.40s\", must be one of %s", text,
                                spec->value);
+        if (spec->kind == OPTION_DEVICE)
+            AVO_TRY(device_find(text, &found, error));
         *(const char **)spec->target = text;
         return AVO_OK;
     }
@@ -221,8 +225,8 @@ void serve_config_lists_end(const serve_config_lists *lists, const option_spec *
 
 /* ---- The schema ---- */
 
-static void write_choices(json_writer *w, const char *choices) {
-    json_member_array_begin(w, "enum");
+static void write_words(json_writer *w, const char *keyword, const char *choices) {
+    json_member_array_begin(w, keyword);
     for (const char *at = choices; *at != '\0';) {
         size_t length = strcspn(at, "|");
         json_text(w, (text_view){at, length});
@@ -233,16 +237,20 @@ static void write_choices(json_writer *w, const char *choices) {
 
 static void write_option(json_writer *w, const option_spec *spec) {
     static const char *const types[] = {
-        [OPTION_FLAG] = "boolean",  [OPTION_TEXT] = "string",    [OPTION_CHOICE] = "string",
-        [OPTION_U32] = "integer",   [OPTION_U64] = "integer",    [OPTION_OPTIONAL_TEXT] = "string",
-        [OPTION_NUMBER] = "number", [OPTION_TEXT_LIST] = "array"};
+        [OPTION_FLAG] = "boolean",         [OPTION_TEXT] = "string",
+        [OPTION_CHOICE] = "string",        [OPTION_DEVICE] = "string",
+        [OPTION_U32] = "integer",          [OPTION_U64] = "integer",
+        [OPTION_OPTIONAL_TEXT] = "string", [OPTION_NUMBER] = "number",
+        [OPTION_TEXT_LIST] = "array"};
     char key[64];
     key_of(spec->name, key, sizeof(key));
     json_line_break(w, 2);
     json_member_object_begin(w, key);
     json_member_string(w, "type", types[spec->kind]);
     if (spec->kind == OPTION_CHOICE)
-        write_choices(w, spec->value);
+        write_words(w, "enum", spec->value);
+    if (spec->kind == OPTION_DEVICE)
+        write_words(w, "examples", spec->value);
     if (spec->kind == OPTION_TEXT_LIST) {
         json_member_object_begin(w, "items");
         json_member_string(w, "type", "string");

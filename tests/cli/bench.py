@@ -265,8 +265,12 @@ class Bench(unittest.TestCase):
     def test_instruction_sets(self):
         results = self.measure("-p", "8", "-n", "0", "--isa", "ref")["results"]
         self.assertEqual([r["backend"] for r in results], ["ref"])
-        self.assertIn("--device: \"neon\" must be one of auto, cpu, ref, avx2, avx512, amx",
-                      self.refuse(FIXTURE, *SHORT, "--device", "ref,neon"))
+        self.assertRegex(self.refuse(FIXTURE, *SHORT, "--device", "ref,neon"),
+                         "--device: unknown device 'neon'; available: auto cpu .*ref")
+        self.assertIn("take no parameters", self.refuse(FIXTURE, *SHORT, "--device", "ref:1"))
+        # Taken by name; only CPU devices have limits to measure with.
+        self.assertIn('limits of "remote"', self.refuse(FIXTURE, *SHORT, "--device", "remote:ref",
+                                                         status=FAILED))
         has = json.loads(call("version", "--json").stdout)["isas"].split()
         for isa in {"avx2", "avx512", "amx"} - set(has):
             for what in (FIXTURE, "--kernels"):

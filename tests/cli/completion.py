@@ -55,6 +55,9 @@ class Bash(unittest.TestCase):
         self.assertIn("--temperature", self.complete("run", "m", "--te"))
         self.assertIn("--against", self.complete("eval", "kl", "--ag"))
         self.assertEqual(self.complete("run", "--kv-type", "in"), ["int8"])
+        self.assertEqual(self.complete("run", "--device", "avx"), ["avx2", "avx512"])
+        self.assertEqual(self.complete("plan", "--device", "a"),
+                         ["auto", "avx2", "avx512", "amx"])
         self.assertEqual(self.complete("run", "--seed", ""), [])
         self.assertIn("avocet.bash", self.complete("inspect", "avo"))
 
@@ -72,6 +75,7 @@ class Others(unittest.TestCase):
             script = text_of("completion", shell)
             self.assertIn("temperature", script)
             self.assertIn("perplexity", script)
+            self.assertIn("auto cpu ref avx2 avx512 amx", script)
             if shutil.which(shell) is None:
                 print(f"{shell} is not here: its script is not read")
                 continue

@@ -60,9 +60,22 @@ class Run(TinyModel):
         for flag, names in (("--kv-type", "f32, f16, bf16, int8, fp8"),
                             ("--pin", "none, core, node"),
                             ("--numa", "first-touch, interleave, off"),
-                            ("--huge-pages", "auto, on, off"), ("--isa", "ref, avx2, avx512, amx")):
+                            ("--huge-pages", "auto, on, off")):
             self.assertIn(f'{flag}: "x" must be one of {names}',
                           self.refuse(flag, "x", status=USAGE))
+        for flag in ("--isa", "--device"):
+            self.assertRegex(self.refuse(flag, "x", status=USAGE),
+                             f"{flag}: unknown device 'x'; available: auto cpu .*ref")
+
+    def test_devices_take_parameters(self):
+        plain = self.ask("-n", "7", "--device", "ref")
+        for flag in ("--device", "--isa"):
+            remote = self.ask("-n", "7", flag, "remote:ref,delay=100")
+            self.assertEqual(remote["ids"], plain["ids"])
+        for name, fault in (("remote:neon", "must be a CPU device"),
+                            ("ref:1", "take no parameters"), ("auto:1", "takes no parameters"),
+                            ("cuda:1", "unknown device 'cuda'"), (":1", "takes no parameters")):
+            self.assertIn(fault, self.refuse("--device", name, status=USAGE))
 
     def test_json_shape(self):
         answer = self.ask("-n", "7", "--ignore-eos")

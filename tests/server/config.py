@@ -57,7 +57,7 @@ class Config(unittest.TestCase):
         config = {}
         for name, facts in schema()["properties"].items():
             value = samples.get(facts["type"], facts.get("minimum", 0) + 1)
-            config[name] = facts["enum"][0] if "enum" in facts else value
+            config[name] = facts.get("enum", facts.get("examples", [value]))[0]
             if facts["type"] == "number":
                 config[name] = facts["minimum"] + 0.5
         for name in ("tls_cert", "tls_key", "unix_socket", "host"):
@@ -76,6 +76,7 @@ class Config(unittest.TestCase):
         self.assert_wrong({"port": -1}, "\"port\"")
         self.assert_wrong({"port": 1.5}, "\"port\"")
         self.assert_wrong({"kv_type": "f8"}, "\"kv_type\"", "f32|f16")
+        self.assert_wrong({"device": "neon"}, "\"device\"", "unknown device 'neon'", "available:")
         self.assert_wrong({"lock": 1}, "\"lock\"", "true or false")
         self.assert_wrong({"adapter": "a=b"}, "\"adapter\"", "list")
         self.assert_wrong({"adapter": [1]}, "\"adapter\"", "a string")
