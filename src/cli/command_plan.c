@@ -5,7 +5,7 @@
 #include "base/cpu.h"
 #include "base/region.h"
 #include "device/device.h"
-#include "model/model.h"
+#include "engine/engine.h"
 #include "sched/cores.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ extern const cli_command command_plan;
 /* What is shown: the engine's plan, and what stands behind its numbers. */
 typedef struct plan_facts {
     avo_plan plan;
-    weights_plan panels; /* no groups where weights are used as they are */
+    engine_plan_details details; /* no groups where weights are used as they are */
     cpu_threads processors;
     char reason[128]; /* why so many threads */
     avo_scheduler_options scheduler;
@@ -23,6 +23,17 @@ typedef struct plan_facts {
     uint64_t adapter_bytes; /* of every --adapter, packed files that are mapped included */
     bool fits;
 } plan_facts;
+
+/* Of the memory that the device uses: its own, or the host's. A device with memory of its own has
+ * copies of adapters there. */
+static uint64_t device_total(const plan_facts *facts) {
+    return facts->adapter_bytes +
+           (facts->plan.host_memory ? facts->details.host_bytes : facts->details.device_bytes);
+}
+
+static uint64_t host_total(const plan_facts *facts) {
+    return facts->adapter_bytes + facts->details.host_bytes;
+}
 
 static void write_groups(json_writer *w, const weights_plan *panels) {
     json_member_array_begin(w, "matrices");
@@ -47,6 +58,10 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     json_member_string(w, "arithmetic", plan->arithmetic);
     json_member_boolean(w, "host_memory", plan->host_memory);
     json_member_u64(w, "host_available_bytes", plan->host_available_bytes);
+    if (!plan->host_memory) {
+        json_member_u64(w, "host_total_bytes", host_total(facts));
+        json_member_string(w, "host_limit", facts->details.host_limit);
+    }
     json_member_u64(w, "processors", facts->processors.affinity);
     json_member_u64(w, "physical_cores", facts->processors.cores);
     json_member_string(w, "threads_from", facts->reason);
@@ -56,12 +71,6 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     json_member_string(w, "huge_pages", plan->huge_pages);
     json_member_string(w, "huge_pages_kernel", huge_pages_name(huge_pages_under("")));
     json_member_boolean(w, "lock", plan->lock);
-}
-
-static uint64_t plan_total(const plan_facts *facts) {
-    const avo_plan *plan = &facts->plan;
-    return facts->adapter_bytes + plan->weight_bytes + plan->repack_bytes + plan->kv_bytes +
-           plan->scratch_bytes + plan->session_bytes;
 }
 
 static int print_json(const plan_facts *facts) {
@@ -75,7 +84,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
     json_member_u64(w, "adapter_bytes", facts->adapter_bytes);
-    json_member_u64(w, "total_bytes", plan_total(facts));
+    json_member_u64(w, "total_bytes", device_total(facts));
     json_member_u64(w, "available_bytes", plan->available_bytes);
     json_member_string(w, "limit", plan->limit);
     json_member_boolean(w, "fits", facts->fits);
@@ -89,7 +98,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "streams", plan->streams);
     json_member_u64(w, "stream_bytes", plan->stream_bytes);
     write_place(w, facts);
-    write_groups(w, &facts->panels);
+    write_groups(w, &facts->details.weights);
     json_end(w);
     return cli_json_print(&json);
 }
@@ -108,9 +117,6 @@ static void print_place(const plan_facts *facts) {
            : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                       : "chosen by ",
            plan->device_from[0] == 'A' ? plan->device_from : "", plan->arithmetic, devices);
-    if (!plan->host_memory)
-        print_row("host", plan->host_available_bytes,
-                  "available to sessions; the device reserves the rest");
     printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     const cores *cores = &facts->cores;
     printf("%-10s %12s  ", "cores", cores_mode_name(cores->mode));
@@ -125,8 +131,8 @@ static void print_place(const plan_facts *facts) {
            plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
     printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
            huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
-    for (uint32_t i = 0; i < facts->panels.groups; i++) {
-        const weights_group *group = &facts->panels.group[i];
+    for (uint32_t i = 0; i < facts->details.weights.groups; i++) {
+        const weights_group *group = &facts->details.weights.group[i];
         char bytes[16];
         char how[64];
         if (group->repacked)
@@ -137,6 +143,26 @@ static void print_place(const plan_facts *facts) {
         printf("%-10s %12s  %u of %s, %s\n", i == 0 ? "matrices" : "",
                cli_bytes_text(group->bytes, bytes), group->matrices, quant_name(group->to), how);
     }
+}
+
+static void print_totals(const plan_facts *facts) {
+    const avo_plan *plan = &facts->plan;
+    bool apart = !plan->host_memory;
+    bool lacking = device_total(facts) > plan->available_bytes;
+    char note[128];
+    print_row("total", device_total(facts), apart ? "of the device's memory" : "");
+    snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
+             !lacking ? ""
+             : apart  ? "; the device has too little memory"
+                      : "; weights will be read from the file repeatedly");
+    print_row("available", plan->available_bytes, note);
+    if (!apart)
+        return;
+    lacking = host_total(facts) > plan->host_available_bytes;
+    print_row("host total", host_total(facts), "of the host's memory");
+    snprintf(note, sizeof(note), "limit from: %s%s", facts->details.host_limit,
+             lacking ? "; the host has too little memory" : "");
+    print_row("available", plan->host_available_bytes, note);
 }
 
 static void print_table(const plan_facts *facts) {
@@ -156,25 +182,8 @@ static void print_table(const plan_facts *facts) {
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
-    print_row("total", plan_total(facts), "");
-    snprintf(note, sizeof(note), "limit from: %s%s", plan->limit,
-             facts->fits ? "" : "; weights will be read from the file repeatedly");
-    print_row("available", plan->available_bytes, note);
+    print_totals(facts);
     print_place(facts);
-}
-
-/* What becomes of the weights, as the engine plans it. */
-static avo_status find_groups(const avo_model *model, const avo_engine_options *options,
-                              plan_facts *facts, avo_error *error) {
-    device_options own = {.name = facts->plan.device,
-                          .threads = facts->plan.threads,
-                          .huge_pages = options->huge_pages};
-    device *device;
-    AVO_TRY(device_open(&own, &device, error));
-    weights_source source = model_weights(model, &model->view);
-    avo_status status = device_weights_plan(device, &source, &facts->panels, error);
-    device_close(device);
-    return status;
 }
 
 static avo_status add_adapters(const avo_model *model, const option_list *paths, plan_facts *facts,
@@ -197,9 +206,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     avo_model *model = NULL;
     facts->plan = (avo_plan)AVO_PLAN_INIT;
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = avo_engine_plan(model, options, &facts->plan, error);
-    if (status == AVO_OK)
-        status = find_groups(model, options, facts, error);
+    avo_status status = engine_plan_describe(model, options, &facts->plan, &facts->details, error);
     if (status == AVO_OK)
         status = add_adapters(model, adapters, facts, error);
     avo_model_close(model);
@@ -215,7 +222,9 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
                  facts->processors.usable);
     else
         cpu_threads_text(&facts->processors, facts->reason, sizeof(facts->reason));
-    facts->fits = plan_total(facts) <= facts->plan.available_bytes;
+    facts->fits =
+        device_total(facts) <= facts->plan.available_bytes &&
+        (facts->plan.host_memory || host_total(facts) <= facts->plan.host_available_bytes);
     return AVO_OK;
 }
 

@@ -11,6 +11,18 @@ const model_view *engine_model_view(const avo_engine *engine);
 const device_info *engine_device(const avo_engine *engine);
 kv_pool *engine_kv(const avo_engine *engine);
 
+/* avo_engine_plan with its reasons. */
+typedef struct engine_plan_details {
+    weights_plan weights; /* what becomes of the matrices */
+    /* What the plan takes, mapped files included: of the host's memory, and of the device's where
+     * it has memory of its own, else 0. */
+    uint64_t host_bytes, device_bytes;
+    const char *host_limit; /* where avo_plan.host_available_bytes comes from */
+} engine_plan_details;
+AVO_MUST_USE avo_status engine_plan_describe(const avo_model *model,
+                                             const avo_engine_options *options, avo_plan *plan,
+                                             engine_plan_details *details, avo_error *error);
+
 /* Extends a timeline of computed tokens, whole pages of them, to `length` tokens: tokens and pages
  * are copies of the first page, so that memory is really taken and written and a step has as much
  * to read as after a prompt of that length, without the time that this would take. What is computed

@@ -27,15 +27,16 @@ typedef struct engine_plan {
     device_info device;      /* what it says about itself; names are constant strings */
     const char *device_from; /* constant, as in avo_plan */
     uint32_t taps, tap[DEVICE_TAPS_MAX];
-    uint64_t mapped_bytes, repack_bytes; /* of weights */
-    uint64_t missing_bytes;              /* weights still to be repacked or uploaded */
-    uint64_t kv_bytes, scratch_bytes;    /* of the device */
-    uint64_t stream_bytes;               /* of the scratch, for a second stream */
-    uint64_t session_bytes;              /* of the host */
-    uint64_t available_bytes;            /* for what is not there yet; host and device together
-                                            where they share memory, else of the device */
-    uint64_t host_bytes;                 /* available to the host */
-    const char *limit;
+    weights_plan weights;
+    uint64_t converted_bytes;         /* of weights, by the host when the model was opened */
+    uint64_t kv_bytes, scratch_bytes; /* of the device */
+    uint64_t stream_bytes;            /* of the scratch, for a second stream */
+    uint64_t session_bytes;           /* of the host */
+    uint64_t available_bytes;         /* for what is not there yet; host and device together
+                                         where they share memory, else of the device */
+    const char *limit;                /* where that number comes from */
+    uint64_t host_available_bytes;
+    const char *host_limit;
     avo_log_function log; /* NULL: nobody listens */
     void *log_context;
     avo_telemetry *telemetry; /* NULL: none */

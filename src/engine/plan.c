@@ -1,4 +1,5 @@
 /* The memory plan: what an engine takes, computed before anything is allocated. */
+#include "engine/engine.h"
 #include "engine/engine_int.h"
 
 #include "base/checked.h"
@@ -59,17 +60,20 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const devic
            u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes);
 }
 
-/* Host and device memory must each be enough; where they are the same, for both together. */
+/* What is still to be taken: of the device, and of the host, which is 0 where both share memory.
+ * False when it wraps. */
+static bool plan_needs(const engine_plan *plan, uint64_t *device, uint64_t *host) {
+    *host = plan->device.host ? 0 : plan->session_bytes;
+    return u64_add(plan->kv_bytes, plan->scratch_bytes, device) &&
+           u64_add(*device, plan->weights.missing_bytes, device) &&
+           (!plan->device.host || u64_add(*device, plan->session_bytes, device));
+}
+
 static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const device *device,
                       engine_plan *plan) {
-    uint64_t total;
-    if (!plan_measure(model, kv_tokens, device, plan) ||
-        !u64_add(plan->kv_bytes, plan->scratch_bytes, &total) ||
-        !u64_add(total, plan->missing_bytes, &total))
-        return false;
-    if (!plan->device.host)
-        return total <= plan->available_bytes && plan->session_bytes <= plan->host_bytes;
-    return u64_add(total, plan->session_bytes, &total) && total <= plan->available_bytes;
+    uint64_t needed, host;
+    return plan_measure(model, kv_tokens, device, plan) && plan_needs(plan, &needed, &host) &&
+           needed <= plan->available_bytes && host <= plan->host_available_bytes;
 }
 
 static avo_status check_range(const char *name, uint64_t value, uint64_t maximum,
@@ -132,11 +136,33 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     return limit_positions(model, options->context_max, plan, error);
 }
 
+/* Where host and device have memory of their own: names the one that lacks it. */
+static avo_status too_large_apart(const engine_plan *plan, avo_error *error) {
+    if (plan->session_bytes > plan->host_available_bytes)
+        return status_fail(error, AVO_ERROR_MEMORY,
+                           "%u sessions of %u tokens need %llu MiB of the host's memory, %llu MiB "
+                           "are available (%s); use fewer sessions or a shorter context",
+                           plan->sessions_max, plan->context_max,
+                           (unsigned long long)plan->session_bytes >> 20,
+                           (unsigned long long)plan->host_available_bytes >> 20, plan->host_limit);
+    return status_fail(error, AVO_ERROR_MEMORY,
+                       "device %s: KV pages of %u tokens need %llu MiB, scratch %llu MiB, weights "
+                       "%llu MiB; the device has %llu MiB (%s); use a shorter context, fewer "
+                       "kv_tokens or fewer rows",
+                       plan->device.name, plan->kv_pages * (unsigned)KV_PAGE_TOKENS,
+                       (unsigned long long)plan->kv_bytes >> 20,
+                       (unsigned long long)plan->scratch_bytes >> 20,
+                       (unsigned long long)plan->weights.missing_bytes >> 20,
+                       (unsigned long long)plan->available_bytes >> 20, plan->limit);
+}
+
 static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_error *error) {
     if (kv_tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "kv_tokens is %llu, must be at most %llu",
                            (unsigned long long)kv_tokens,
                            (unsigned long long)PAGES_MAX * KV_PAGE_TOKENS - 1);
+    if (!plan->device.host)
+        return too_large_apart(plan, error);
     if (kv_tokens > 0)
         return status_fail(
             error, AVO_ERROR_MEMORY,
@@ -144,12 +170,12 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
             "%llu MiB; %llu MiB are available (%s); use fewer kv_tokens",
             (unsigned long long)kv_tokens, (unsigned long long)plan->kv_bytes >> 20,
             (unsigned long long)(plan->scratch_bytes + plan->session_bytes) >> 20,
-            (unsigned long long)plan->missing_bytes >> 20,
+            (unsigned long long)plan->weights.missing_bytes >> 20,
             (unsigned long long)plan->available_bytes >> 20, plan->limit);
     unsigned long long context_mib =
         (plan->kv_bytes + plan->scratch_bytes + plan->session_bytes) >> 20;
     unsigned long long available_mib = plan->available_bytes >> 20;
-    if (plan->missing_bytes == 0)
+    if (plan->weights.missing_bytes == 0)
         return status_fail(error, AVO_ERROR_MEMORY,
                            "a context of %u tokens needs %llu MiB, %llu MiB are available (%s); "
                            "use a shorter context or fewer rows",
@@ -159,7 +185,8 @@ static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_err
                        "MiB, %llu MiB are available (%s); use a shorter context or fewer rows, "
                        "or pack the model (`avocet pack`) into a file that needs no repacking",
                        plan->context_max, context_mib,
-                       (unsigned long long)(plan->missing_bytes >> 20), available_mib, plan->limit);
+                       (unsigned long long)(plan->weights.missing_bytes >> 20), available_mib,
+                       plan->limit);
 }
 
 typedef struct plan_model {
@@ -179,9 +206,7 @@ static avo_status accept_device(void *context, const device *device, avo_error *
                            "%s: the weights need %llu MiB, device %s has %llu MiB (%s)",
                            source.path, (unsigned long long)weights.missing_bytes >> 20, info->name,
                            (unsigned long long)info->memory_available >> 20, info->memory_limit);
-    p->plan->mapped_bytes = weights.mapped_bytes;
-    p->plan->repack_bytes = p->model->repack_bytes + weights.copied_bytes;
-    p->plan->missing_bytes = weights.missing_bytes;
+    p->plan->weights = weights;
     return AVO_OK;
 }
 
@@ -227,7 +252,9 @@ static avo_status plan_taps(const avo_model *model, const avo_engine_options *op
 static void plan_limits(const avo_engine_options *options, engine_plan *plan) {
     plan->available_bytes = plan->device.memory_available;
     plan->limit = plan->device.memory_limit;
-    plan->host_bytes = memory_limit_detect().available_bytes;
+    memory_limit host = memory_limit_detect();
+    plan->host_available_bytes = host.available_bytes;
+    plan->host_limit = host.source;
     if (options->memory_max > 0 && options->memory_max < plan->available_bytes) {
         plan->available_bytes = options->memory_max;
         plan->limit = "memory_max";
@@ -241,6 +268,7 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan->log = options->log;
     plan->log_context = options->log_context;
     plan->telemetry = options->telemetry;
+    plan->converted_bytes = model->repack_bytes;
     AVO_TRY(plan_device(model, options, device, plan, error));
     plan_limits(options, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
@@ -267,14 +295,24 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
     return status;
 }
 
-avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *options, avo_plan *out,
-                           avo_error *error) {
+/* Of the host and of the device, all that an engine uses, whether it is there already or not. */
+static void add_up(const engine_plan *plan, engine_plan_details *details) {
+    uint64_t device = plan->weights.copied_bytes + plan->kv_bytes + plan->scratch_bytes;
+    details->host_bytes = plan->weights.mapped_bytes + plan->converted_bytes + plan->session_bytes;
+    if (plan->device.host)
+        details->host_bytes += device;
+    else
+        details->device_bytes = device;
+}
+
+avo_status engine_plan_describe(const avo_model *model, const avo_engine_options *options,
+                                avo_plan *out, engine_plan_details *details, avo_error *error) {
     engine_plan plan;
     device *device;
     AVO_TRY(engine_plan_make(model, options, &device, &plan, error));
     device_close(device);
-    avo_plan full = {.weight_bytes = plan.mapped_bytes,
-                     .repack_bytes = plan.repack_bytes,
+    avo_plan full = {.weight_bytes = plan.weights.mapped_bytes,
+                     .repack_bytes = plan.converted_bytes + plan.weights.copied_bytes,
                      .kv_bytes = plan.kv_bytes,
                      .scratch_bytes = plan.scratch_bytes,
                      .available_bytes = plan.available_bytes,
@@ -288,7 +326,7 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .device_kind = plan.device.kind,
                      .arithmetic = plan.device.arithmetic,
                      .host_memory = plan.device.host,
-                     .host_available_bytes = plan.host_bytes,
+                     .host_available_bytes = plan.host_available_bytes,
                      .huge_pages = plan.device.huge_pages,
                      .numa = plan.device.numa,
                      .pin = plan.device.pin,
@@ -299,5 +337,13 @@ avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *opt
                      .streams = plan.streams,
                      .stream_bytes = plan.stream_bytes};
     options_give(out, &full, sizeof(full));
+    *details = (engine_plan_details){.weights = plan.weights, .host_limit = plan.host_limit};
+    add_up(&plan, details);
     return AVO_OK;
+}
+
+avo_status avo_engine_plan(const avo_model *model, const avo_engine_options *options, avo_plan *out,
+                           avo_error *error) {
+    engine_plan_details details;
+    return engine_plan_describe(model, options, out, &details, error);
 }

@@ -54,7 +54,8 @@ static telemetry_facts facts_of(const avo_engine *engine, uint32_t stream) {
         facts.threads = plan->threads;
         facts.pages = plan->kv_pages;
         facts.page_tokens = KV_PAGE_TOKENS;
-        facts.weight_bytes = plan->mapped_bytes + plan->repack_bytes;
+        facts.weight_bytes =
+            plan->weights.mapped_bytes + plan->converted_bytes + plan->weights.copied_bytes;
         facts.kv_bytes = plan->kv_bytes;
         facts.scratch_bytes = plan->scratch_bytes;
     }

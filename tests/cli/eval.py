@@ -273,6 +273,24 @@ class Eval(unittest.TestCase):
                       self.refuse("plan", FIXTURE, "--kv-type", "int3", status=USAGE))
         self.assertIn("MiB", self.refuse("plan", FIXTURE, "--ctx", "1000000", "--memory", "1"))
 
+    def test_plan_of_two_memories(self):
+        """A device with memory of its own: parameters count, two totals and two limits."""
+        flags = ("plan", FIXTURE, "--ctx", "64", "--device", "remote:ref,memory=77")
+        plan = json.loads(call(*flags, "--json").stdout)
+        self.assertEqual((plan["device"], plan["host_memory"], plan["available_bytes"]),
+                         ("remote", False, 77 << 20))
+        self.assertEqual(plan["matrices"], [])  # those of ref, not of the best device
+        self.assertEqual(plan["total_bytes"],
+                         plan["repack_bytes"] + plan["kv_bytes"] + plan["scratch_bytes"])
+        self.assertEqual(plan["host_total_bytes"], plan["weight_bytes"] + plan["session_bytes"])
+        self.assertIn(plan["host_limit"], ("system", "cgroup"))
+        table = call(*flags).stdout.decode()
+        for words in ("of the device's memory", "limit from: memory= of the remote device",
+                      "host total", "of the host's memory"):
+            self.assertIn(words, table)
+        self.assertNotIn("host_total_bytes", json.loads(call("plan", FIXTURE, "--json").stdout))
+        self.assertIn("the device has 1 MiB", self.refuse(*flags[:-1], "remote:memory=1"))
+
     def test_plan_of_places(self):
         def plan(*flags):
             return json.loads(call("plan", FIXTURE, "--ctx", "64", "--json", *flags).stdout)

@@ -246,6 +246,41 @@ static void results_are_lost_with_work_behind_the_step(void **state) {
     avo_model_close(model);
 }
 
+/* Two memories, two limits: the error names the one that is too small. */
+static void the_memory_that_lacks_is_named(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    avo_plan plan = AVO_PLAN_INIT;
+    avo_engine_options options = small_options("remote:memory=64");
+    assert_ok_error(avo_engine_plan(model, &options, &plan, &error), &error);
+    assert_false(plan.host_memory);
+    assert_int_equal(plan.available_bytes, (uint64_t)64 << 20);
+    engine_plan_details details;
+    assert_ok_error(engine_plan_describe(model, &options, &plan, &details, &error), &error);
+    assert_int_equal(details.device_bytes,
+                     details.weights.copied_bytes + plan.kv_bytes + plan.scratch_bytes);
+    assert_true(details.device_bytes > 0 && details.device_bytes <= plan.available_bytes);
+    assert_true(details.host_bytes >= plan.session_bytes);
+    options.rows_max = 65536;
+    assert_refused(avo_engine_plan(model, &options, &plan, &error), AVO_ERROR_MEMORY, &error,
+                   "device remote: KV pages");
+    assert_null(strstr(error.text, "the host"));
+    options = small_options("remote:memory=1000000000000");
+    options.kv_tokens = 64;
+    options.sessions_max = 65536;
+    options.context_max = 16777216; /* timelines of 4 TiB */
+    assert_refused(avo_engine_plan(model, &options, &plan, &error), AVO_ERROR_MEMORY, &error,
+                   "of the host's memory");
+    /* Where both share memory there is one total. */
+    options = small_options("ref");
+    assert_ok_error(engine_plan_describe(model, &options, &plan, &details, &error), &error);
+    assert_int_equal(details.device_bytes, 0);
+    assert_int_equal(details.host_bytes, plan.weight_bytes + plan.repack_bytes + plan.kv_bytes +
+                                             plan.scratch_bytes + plan.session_bytes);
+    avo_model_close(model);
+}
+
 /* Hidden states at every layer: equal bits on the device and behind the wall, in one chunk or in
  * many. */
 static void layers_are_tapped(void **state) {
@@ -325,6 +360,7 @@ int main(void) {
         cmocka_unit_test(a_lost_device_fails_everything),
         cmocka_unit_test(wrong_parameters_are_refused),
         cmocka_unit_test(results_are_lost_with_work_behind_the_step),
+        cmocka_unit_test(the_memory_that_lacks_is_named),
         cmocka_unit_test(layers_are_tapped),
     };
     return cmocka_run_group_tests_name("device/remote", tests, NULL, NULL);
