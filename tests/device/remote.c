@@ -246,6 +246,29 @@ static void results_are_lost_with_work_behind_the_step(void **state) {
     avo_model_close(model);
 }
 
+/* Engines of one model, opened and closed in any order: what one has prepared lies in the memory of
+ * its own device, and is given back before the device closes (closing it asserts that). */
+static void weights_leave_with_their_device(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    avo_engine *first, *second;
+    int32_t one[ANSWER], two[ANSWER];
+    avo_engine_options options = small_options("remote");
+    assert_ok_error(avo_engine_open(model, &options, &first, &error), &error);
+    assert_ok_error(avo_engine_open(model, &options, &second, &error), &error);
+    assert_ok_error(answer(first, one, &error), &error);
+    avo_engine_close(first);
+    assert_ok_error(answer(second, two, &error), &error);
+    assert_memory_equal(one, two, sizeof(one));
+    assert_ok_error(avo_engine_open(model, &options, &first, &error), &error);
+    avo_engine_close(second);
+    assert_ok_error(answer(first, two, &error), &error);
+    assert_memory_equal(one, two, sizeof(one));
+    avo_engine_close(first);
+    avo_model_close(model);
+}
+
 /* Two memories, two limits: the error names the one that is too small. */
 static void the_memory_that_lacks_is_named(void **state) {
     (void)state;
@@ -360,6 +383,7 @@ int main(void) {
         cmocka_unit_test(a_lost_device_fails_everything),
         cmocka_unit_test(wrong_parameters_are_refused),
         cmocka_unit_test(results_are_lost_with_work_behind_the_step),
+        cmocka_unit_test(weights_leave_with_their_device),
         cmocka_unit_test(the_memory_that_lacks_is_named),
         cmocka_unit_test(layers_are_tapped),
     };

@@ -1,7 +1,8 @@
 /* Weights of CPU devices. Kernels read every matrix in PANELS; the reference reads any layout and
  * uses the file in place. What a file holds in PANELS stays where it is; the rest is repacked,
  * exact in value, into one region of huge pages. Built once per model by the first engine that
- * needs it, shared by all through the model's store, and dropped with the model.
+ * needs it, shared by all through the model's store. Panels in the host's own memory are kept until
+ * the model closes; those of a device that keeps its data apart leave with the device.
  *
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
  * the order of the forward pass. A step of few rows cuts its products in the same way, so that a
@@ -16,16 +17,16 @@
 #include "quant/panels.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MATRIX_ALIGNMENT REGION_PAGE_BYTES
 #define PROGRESS_BYTES   ((uint64_t)4 << 20)  /* between two reports: about 1 ms of work */
 #define FORGET_BYTES     ((uint64_t)64 << 20) /* of the file that lie in memory twice, at most */
 
-static const char panels_key[] = "cpu panels"; /* in the model's store */
+#define PANELS_KEY "cpu panels" /* in the model's store */
 
 typedef struct panels {
-    const avo_allocator *allocator;
     model_view view; /* rotation tables are those of whoever built it: each engine has its own */
     layer_view *layers;
     region region;
@@ -154,6 +155,18 @@ static avo_status measure(const cpu_device *cpu, const weights_source *source, w
     return AVO_OK;
 }
 
+/* Data apart from the host's is nobody else's. */
+static bool has_data_apart(const cpu_device *cpu) {
+    return cpu->data != cpu->base.allocator;
+}
+
+static void panels_key(const cpu_device *cpu, char key[STORE_KEY_MAX]) {
+    if (has_data_apart(cpu))
+        snprintf(key, STORE_KEY_MAX, PANELS_KEY " %p", (const void *)cpu->data);
+    else
+        snprintf(key, STORE_KEY_MAX, PANELS_KEY);
+}
+
 avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
                             avo_error *error) {
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
@@ -162,11 +175,15 @@ avo_status cpu_weights_plan(const device *device, const weights_source *source, 
         return AVO_OK;
     size_t region_bytes;
     AVO_TRY(measure(cpu, source, plan, &region_bytes, error));
-    const panels *built = weights_store_find(source->store, panels_key);
-    if (built != NULL) {
+    char key[STORE_KEY_MAX];
+    panels_key(cpu, key);
+    weights_entry *entry = weights_store_find(source->store, key);
+    if (entry != NULL) {
+        const panels *built = weights_entry_value(entry);
         plan->missing_bytes = 0;
         plan->copied_bytes = built->region.bytes; /* as its builder wanted it */
     }
+    weights_store_give(source->store, entry);
     return AVO_OK;
 }
 
@@ -288,7 +305,7 @@ static avo_status lay_out(const building *b, repack *list, walk *walk, avo_error
 }
 
 static avo_status fill(const building *b, avo_error *error) {
-    const avo_allocator *allocator = b->panels->allocator;
+    const avo_allocator *allocator = b->cpu->base.allocator;
     size_t count = linear_count(b->source->model);
     repack *list = allocator_take_array(allocator, count, sizeof(*list));
     if (list == NULL)
@@ -301,11 +318,13 @@ static avo_status fill(const building *b, avo_error *error) {
     return status;
 }
 
-static void panels_drop(void *value) {
+/* The owner is the allocator: the model's, which lives as long as its store. */
+static void panels_release(void *owner, void *value) {
+    const avo_allocator *allocator = owner;
     panels *panels = value;
     region_close(&panels->region);
-    allocator_give(panels->allocator, panels->layers, panels->view.layers * sizeof(layer_view));
-    allocator_give(panels->allocator, panels, sizeof(*panels));
+    allocator_give(allocator, panels->layers, panels->view.layers * sizeof(layer_view));
+    allocator_give(allocator, panels, sizeof(*panels));
 }
 
 static avo_status take_memory(const building *b, avo_error *error) {
@@ -315,7 +334,7 @@ static avo_status take_memory(const building *b, avo_error *error) {
     size_t bytes;
     AVO_TRY(measure(b->cpu, source, &plan, &bytes, error));
     size_t layers = source->model->layers;
-    panels->layers = allocator_take_array(panels->allocator, layers, sizeof(layer_view));
+    panels->layers = allocator_take_array(b->cpu->base.allocator, layers, sizeof(layer_view));
     if (panels->layers == NULL)
         return status_no_memory(error, "layers", layers * sizeof(layer_view));
     memcpy(panels->layers, source->model->layer, layers * sizeof(layer_view));
@@ -365,43 +384,71 @@ static avo_status panels_build(void *context, void **value, avo_error *error) {
     b->panels = allocator_take_array(allocator, 1, sizeof(*b->panels));
     if (b->panels == NULL)
         return status_no_memory(error, "the model's panels", sizeof(*b->panels));
-    b->panels->allocator = allocator;
     avo_status status = panels_fill(b, error);
     if (status != AVO_OK) {
-        panels_drop(b->panels);
+        panels_release((void *)(uintptr_t)allocator, b->panels);
         return status;
     }
     *value = b->panels;
     return AVO_OK;
 }
 
-avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
-                            device_weights **out, avo_error *error) {
+typedef struct cpu_weights {
+    device_weights base;
+    weights_store *store;
+    weights_entry *panels; /* NULL: the file is used in place */
+} cpu_weights;
+
+static avo_status take_panels(device_stream *stream, const weights_source *source,
+                              cpu_weights *weights, avo_error *error) {
     cpu_device *cpu = cpu_of(stream->device);
-    model_view view = *source->model;
-    if (cpu->choice.backend.panels) {
-        void *built;
-        building b = {.cpu = cpu, .source = source, .team = cpu_stream_of(stream)->team};
-        AVO_TRY(weights_store_take(source->store, panels_key, panels_build, &b, panels_drop, &built,
-                                   error));
-        view = ((const panels *)built)->view;
-        view.rotary = source->model->rotary;
-        view.rotary_tables = source->model->rotary_tables;
-    }
-    device_weights *weights =
-        allocator_take_array(stream->device->allocator, 1, sizeof(device_weights));
-    if (weights == NULL)
-        return status_no_memory(error, "the model's weights", sizeof(*weights));
-    *weights = (device_weights){.device = stream->device, .view = view};
-    *out = weights;
+    const avo_allocator *allocator = cpu->base.allocator;
+    building b = {.cpu = cpu, .source = source, .team = cpu_stream_of(stream)->team};
+    char key[STORE_KEY_MAX];
+    panels_key(cpu, key);
+    weights_form form = {.allocator = allocator,
+                         .key = key,
+                         .build = panels_build,
+                         .context = &b,
+                         .release = panels_release,
+                         .owner = (void *)(uintptr_t)allocator,
+                         .kept = !has_data_apart(cpu)};
+    AVO_TRY(weights_store_take(source->store, &form, &weights->panels, error));
+    const panels *built = weights_entry_value(weights->panels);
+    weights->base.view = built->view;
+    weights->base.view.rotary = source->model->rotary;
+    weights->base.view.rotary_tables = source->model->rotary_tables;
     return AVO_OK;
 }
 
-void cpu_weights_close(device_weights *weights) {
-    allocator_give(weights->device->allocator, weights, sizeof(*weights));
+avo_status cpu_weights_open(device_stream *stream, const weights_source *source,
+                            device_weights **out, avo_error *error) {
+    device *device = stream->device;
+    cpu_weights *weights = allocator_take_array(device->allocator, 1, sizeof(*weights));
+    if (weights == NULL)
+        return status_no_memory(error, "the model's weights", sizeof(*weights));
+    weights->base = (device_weights){.device = device, .view = *source->model};
+    weights->store = source->store;
+    avo_status status = AVO_OK;
+    if (cpu_of(device)->choice.backend.panels)
+        status = take_panels(stream, source, weights, error);
+    if (status != AVO_OK) {
+        cpu_weights_close(&weights->base);
+        return status;
+    }
+    *out = &weights->base;
+    return AVO_OK;
+}
+
+void cpu_weights_close(device_weights *base) {
+    cpu_weights *weights = (cpu_weights *)(void *)base;
+    weights_store_give(weights->store, weights->panels);
+    allocator_give(base->device->allocator, weights, sizeof(*weights));
 }
 
 const region *cpu_weights_region(weights_store *store) {
-    const panels *built = weights_store_find(store, panels_key);
+    weights_entry *entry = weights_store_find(store, PANELS_KEY);
+    const panels *built = entry != NULL ? weights_entry_value(entry) : NULL;
+    weights_store_give(store, entry); /* it is kept */
     return built != NULL && built->region.data != NULL ? &built->region : NULL;
 }

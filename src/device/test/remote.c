@@ -116,9 +116,7 @@ static avo_status weights_plan_remote(const device *device, const weights_source
     const remote_device *remote = (const remote_device *)(const void *)device;
     size_t bytes;
     uint64_t rounded;
-    weights_source inner = *source;
-    inner.store = remote->store;
-    AVO_TRY(device_weights_plan(remote->inner, &inner, plan, error));
+    AVO_TRY(device_weights_plan(remote->inner, source, plan, error));
     AVO_TRY(count_upload(remote, source->model, &bytes, error));
     if (!device_memory_round(remote->inner, bytes, &rounded))
         return status_fail(error, AVO_ERROR_LIMIT, "%s: the weights are too large", source->path);
@@ -149,7 +147,6 @@ static avo_status weights_fill(device_stream *stream, const weights_source *sour
     AVO_TRY(upload_model(source->model, fill, &f, &weights->arena, &uploaded, error));
     weights_source inner = *source;
     inner.model = &uploaded;
-    inner.store = remote->store;
     inner.forget = inner.ask_huge = NULL;
     wall_open(&remote->wall);
     avo_status status =
@@ -224,7 +221,6 @@ static avo_status adapter_open_remote(device *device, const adapter_view *view,
 static void close_remote(device *device) {
     remote_device *remote = remote_of(device);
     wall_open(&remote->wall);
-    weights_store_close(remote->store);
     device_close(remote->inner);
     wall_close(&remote->wall);
     wall_end(&remote->wall);
@@ -316,7 +312,6 @@ static avo_status read_wishes(const char *parameters, remote_wish *wish, avo_err
 
 static avo_status set_up(remote_device *remote, const remote_wish *wish,
                          const device_options *options, avo_error *error) {
-    AVO_TRY(weights_store_open(options->allocator, &remote->store, error));
     AVO_TRY(
         cpu_open_with_data(wish->inner, options, &remote->wall.allocator, &remote->inner, error));
     remote->delay_us = (uint32_t)(wish->delay < 1000000 ? wish->delay : 1000000);

@@ -3,7 +3,6 @@
 #define AVO_DEVICE_REMOTE_INT_H
 
 #include "base/arena.h"
-#include "device/store.h"
 #include "device/test/remote.h"
 #include "device/test/wall.h"
 
@@ -13,7 +12,6 @@ typedef struct remote_device {
     device base;
     device *inner; /* the CPU device; its data is behind the wall */
     wall wall;
-    weights_store *store; /* of the inner device's repacked weights */
     uint32_t delay_us;
     uint64_t fail, every, lost;
     _Atomic uint64_t calls;
