@@ -107,14 +107,15 @@ const char *avo_engine_device(const avo_engine *engine) {
 void avo_engine_close(avo_engine *engine) {
     if (engine == NULL)
         return;
-    for (uint32_t i = 0; i < DEVICE_STREAMS_MAX; i++)
-        device_stream_close(engine->stream[i].stream);
+    /* In reverse order of opening, as devices may expect. */
     engine_telemetry_close(engine);
     avo_batch_close(engine->ring_batch);
-    sessions_close(engine);
-    engine_adapters_close(engine);
     kv_pool_close(engine->kv);
+    engine_adapters_close(engine);
+    sessions_close(engine);
     device_weights_close(engine->weights);
+    for (uint32_t i = DEVICE_STREAMS_MAX; i-- > 0;)
+        device_stream_close(engine->stream[i].stream);
     device_close(engine->device);
     arena_free(&engine->arena);
     allocator_give(engine->allocator, engine, sizeof(*engine));

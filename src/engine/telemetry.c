@@ -75,8 +75,12 @@ avo_status engine_telemetry_open(avo_engine *engine, avo_error *error) {
 }
 
 void engine_telemetry_close(avo_engine *engine) {
-    for (uint32_t i = 0; i < DEVICE_STREAMS_MAX; i++)
+    for (uint32_t i = DEVICE_STREAMS_MAX; i-- > 0;) {
+        if (engine->stream[i].telemetry == NULL)
+            continue;
+        device_stream_report(engine->stream[i].stream, NULL);
         telemetry_engine_close(engine->stream[i].telemetry);
+    }
 }
 
 void engine_telemetry_pages(avo_engine *engine) {

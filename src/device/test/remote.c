@@ -5,6 +5,7 @@
 #include "device/cpu/cpu.h"
 #include "device/upload.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,10 +35,13 @@ static bool memory_round(const device *device, size_t bytes, uint64_t *rounded) 
 static avo_status memory_take(device *device, size_t bytes, const char *what, device_memory *out,
                               avo_error *error) {
     AVO_TRY(remote_call(device, "taking memory", error));
-    return device_memory_take(remote_of(device)->inner, bytes, what, out, error);
+    AVO_TRY(device_memory_take(remote_of(device)->inner, bytes, what, out, error));
+    remote_of(device)->blocks++;
+    return AVO_OK;
 }
 
 static void memory_give(device *device, device_memory *memory) {
+    remote_of(device)->blocks--;
     device_memory_give(remote_of(device)->inner, memory);
 }
 
@@ -129,6 +133,8 @@ static avo_status weights_plan_remote(const device *device, const weights_source
 static void weights_close_remote(device_weights *base) {
     remote_weights *weights = (remote_weights *)(void *)base;
     remote_device *remote = remote_of(base->device);
+    assert(remote->blocks == 0 && remote->adapters == 0);
+    remote->weights--;
     device_weights_close(weights->inner);
     device_memory_give(remote->inner, &weights->memory);
     arena_free(&weights->arena);
@@ -163,6 +169,7 @@ static avo_status weights_open_remote(device_stream *stream, const weights_sourc
     if (weights == NULL)
         return status_no_memory(error, "the model's weights", sizeof(*weights));
     weights->base.device = stream->device;
+    remote_of(stream->device)->weights++;
     arena_init(&weights->arena, stream->device->allocator, SIZE_MAX);
     avo_status status = weights_fill(stream, source, weights, error);
     if (status != AVO_OK) {
@@ -183,6 +190,7 @@ typedef struct remote_adapter {
 
 static void adapter_close_remote(device *device, device_adapter *adapter) {
     remote_adapter *own = adapter->own;
+    remote_of(device)->adapters--;
     device_memory_give(remote_of(device)->inner, &own->memory);
     arena_free(&own->arena);
     allocator_give(device->allocator, own, sizeof(*own));
@@ -206,6 +214,7 @@ static avo_status adapter_open_remote(device *device, const adapter_view *view,
     remote_adapter *own = allocator_take_array(device->allocator, 1, sizeof(*own));
     if (own == NULL)
         return status_no_memory(error, "an adapter", sizeof(*own));
+    remote_of(device)->adapters++;
     arena_init(&own->arena, device->allocator, SIZE_MAX);
     *out = (device_adapter){.view = &own->view, .own = own};
     avo_status status = adapter_fill(device, view, model, own, error);
@@ -220,6 +229,7 @@ static avo_status adapter_open_remote(device *device, const adapter_view *view,
 
 static void close_remote(device *device) {
     remote_device *remote = remote_of(device);
+    assert(remote->streams == 0);
     wall_open(&remote->wall);
     device_close(remote->inner);
     wall_close(&remote->wall);

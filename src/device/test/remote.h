@@ -4,7 +4,8 @@
  *     pages are protected except while the device itself works;
  *   - work goes on behind device_start, on a thread of the device; results hold NaN until
  *     device_wait has returned;
- *   - any call that may fail can be made to.
+ *   - any call that may fail can be made to;
+ *   - it asserts that what was opened last is closed first.
  * An engine that works on it dereferences no device memory and reads no result too early.
  *
  * Name: "remote" or "remote:PARAMETER,…" with

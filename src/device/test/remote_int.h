@@ -15,6 +15,8 @@ typedef struct remote_device {
     uint32_t delay_us;
     uint64_t fail, every, lost;
     _Atomic uint64_t calls;
+    /* Open now. What was opened last must be closed first. */
+    _Atomic uint32_t streams, weights, blocks, adapters;
 } remote_device;
 
 static inline remote_device *remote_of(device *device) {

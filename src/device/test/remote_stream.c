@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "device/test/remote_int.h"
 
+#include <assert.h>
 #include <string.h>
 #include <time.h>
 
@@ -93,6 +94,9 @@ bool remote_stream_bytes(const device *device, const stream_shape *shape, uint64
 
 void remote_stream_close(device_stream *base) {
     remote_stream *stream = of(base);
+    remote_device *remote = device_of(base);
+    assert(remote->weights == 0 && stream->shape.index == remote->streams - 1);
+    remote->streams--;
     const avo_allocator *allocator = base->device->allocator;
     if (stream->running) {
         set_state(stream, STREAM_ENDS);
@@ -143,6 +147,7 @@ avo_status remote_stream_open(device *device, const stream_shape *shape, device_
     if (stream == NULL)
         return status_no_memory(error, "a stream", sizeof(*stream));
     stream->base.device = device;
+    remote_of(device)->streams++;
     stream->shape = *shape;
     stream->width = shape->model->width;
     stream->vocabulary = shape->model->vocabulary;
