@@ -411,7 +411,8 @@ typedef struct avo_plan {
     uint64_t scratch_bytes;
     uint64_t available_bytes; /* the limit that everything must fit */
     const char *limit;        /* source of the limit: "memory_max", "cgroup", "system" */
-    uint32_t threads;
+    uint32_t threads;         /* of the host; 0: the device has none, and huge_pages, numa and pin
+                                 are NULL */
     uint32_t context_max;
     uint32_t kv_pages;
     uint32_t kv_page_tokens;

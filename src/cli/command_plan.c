@@ -62,6 +62,8 @@ static void write_place(json_writer *w, const plan_facts *facts) {
         json_member_u64(w, "host_total_bytes", host_total(facts));
         json_member_string(w, "host_limit", facts->details.host_limit);
     }
+    if (plan->threads == 0)
+        return;
     json_member_u64(w, "processors", facts->processors.affinity);
     json_member_u64(w, "physical_cores", facts->processors.cores);
     json_member_string(w, "threads_from", facts->reason);
@@ -88,13 +90,15 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "available_bytes", plan->available_bytes);
     json_member_string(w, "limit", plan->limit);
     json_member_boolean(w, "fits", facts->fits);
-    json_member_u64(w, "threads", plan->threads);
+    if (plan->threads > 0)
+        json_member_u64(w, "threads", plan->threads);
     json_member_u64(w, "context", plan->context_max);
     json_member_u64(w, "kv_pages", plan->kv_pages);
     json_member_u64(w, "kv_page_tokens", plan->kv_page_tokens);
     json_member_string(w, "kv_type", plan->kv_type);
     json_member_string(w, "cores", cores_mode_name(facts->cores.mode));
-    json_member_u64(w, "prefill_threads", facts->cores.most);
+    if (plan->threads > 0)
+        json_member_u64(w, "prefill_threads", facts->cores.most);
     json_member_u64(w, "streams", plan->streams);
     json_member_u64(w, "stream_bytes", plan->stream_bytes);
     write_place(w, facts);
@@ -108,6 +112,13 @@ static void print_row(const char *what, uint64_t bytes, const char *note) {
     printf("%-10s %12s%s%s\n", what, cli_bytes_text(bytes, text), *note != '\0' ? "  " : "", note);
 }
 
+static void print_cpu(const avo_plan *plan) {
+    printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
+           plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
+    printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
+           huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
+}
+
 static void print_place(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     char devices[128];
@@ -117,20 +128,21 @@ static void print_place(const plan_facts *facts) {
            : strcmp(plan->device_from, "option") == 0 ? "requested"
                                                       : "chosen by ",
            plan->device_from[0] == 'A' ? plan->device_from : "", plan->arithmetic, devices);
-    printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
+    if (plan->threads > 0)
+        printf("%-10s %12u  %s\n", "threads", plan->threads, facts->reason);
     const cores *cores = &facts->cores;
     printf("%-10s %12s  ", "cores", cores_mode_name(cores->mode));
     if (cores->mode == CORES_MIXED)
         printf("decode and prefill in one step\n");
+    else if (plan->threads == 0)
+        printf("prefill and decode each on a stream of the device\n");
     else
         printf("%s%u of %u threads for prefill, the others decode%s\n",
                cores->mode == CORES_ADAPTIVE ? "up to " : "", cores->most, cores->threads,
                cores->mode == CORES_ADAPTIVE ? "; all threads when only one kind of work is waiting"
                                              : "");
-    printf("%-10s %12u  %s%s; threads pinned: %s\n", "NUMA nodes", plan->numa_nodes, plan->numa,
-           plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
-    printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
-           huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
+    if (plan->threads > 0)
+        print_cpu(plan);
     for (uint32_t i = 0; i < facts->details.weights.groups; i++) {
         const weights_group *group = &facts->details.weights.group[i];
         char bytes[16];
@@ -174,8 +186,10 @@ static void print_table(const plan_facts *facts) {
              plan->kv_pages, plan->kv_page_tokens, plan->context_max);
     print_row("KV", plan->kv_bytes, note);
     char lane[16];
-    snprintf(note, sizeof(note), "for %u threads%s%s%s", plan->threads,
-             plan->streams > 1 ? "; of these " : "",
+    char threads[32] = "of the device";
+    if (plan->threads > 0)
+        snprintf(threads, sizeof(threads), "for %u threads", plan->threads);
+    snprintf(note, sizeof(note), "%s%s%s%s", threads, plan->streams > 1 ? "; of these " : "",
              plan->streams > 1 ? cli_bytes_text(plan->stream_bytes, lane) : "",
              plan->streams > 1 ? " for prefill in parallel" : "");
     print_row("scratch", plan->scratch_bytes, note);

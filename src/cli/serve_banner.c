@@ -23,10 +23,13 @@ static void model_row(const serve_facts *facts) {
 
 static void engine_rows(const serve_flags *flags, const avo_plan *plan) {
     char text[512], weights[16], kv[16], scratch[16], available[16];
+    char threads[32] = "";
+    if (plan->threads > 0)
+        snprintf(threads, sizeof(threads), ", %u threads", plan->threads);
     snprintf(text, sizeof(text),
-             "%s, %u threads, %u concurrent requests, contexts of %u tokens, %llu tokens of %s in "
+             "%s%s, %u concurrent requests, contexts of %u tokens, %llu tokens of %s in "
              "the KV pool",
-             plan->device, plan->threads, flags->engine.sessions_max, plan->context_max,
+             plan->device, threads, flags->engine.sessions_max, plan->context_max,
              (unsigned long long)plan->kv_pages * plan->kv_page_tokens, plan->kv_type);
     row("engine", text);
     cli_bytes_text(plan->weight_bytes + plan->repack_bytes, weights);

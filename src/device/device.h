@@ -6,7 +6,8 @@
  * take memory for KV pages · steps · close everything in reverse order. Opening a device takes no
  * memory worth mentioning and starts no thread, so that a memory plan can be made with it.
  *
- * One thread uses a stream at a time. Two streams of one device may compute at the same time.
+ * One thread uses a stream at a time. Two streams of one device may compute at the same time where
+ * device_info.parallel says so.
  * Every call that can fail returns a status with a text; a call that failed has changed nothing
  * that the caller can see, and the device stays usable.
  */
@@ -59,6 +60,14 @@ AVO_MUST_USE avo_status device_find(const char *name, const char **found, avo_er
 /* "ref avx2 avx512": devices that work here, best last; always terminated. */
 void device_names(char *text, size_t capacity);
 
+/* Threads of the host that compute, and where they and their memory are placed. */
+typedef struct device_cpu {
+    uint32_t threads; /* workers of a step; 0: the device has none, and nothing below is set */
+    uint32_t numa_nodes;
+    const char *huge_pages, *numa, *pin; /* what options and system come to; constant strings */
+    bool huge, lock;
+} device_cpu;
+
 typedef struct device_info {
     const char *name; /* "avx512" */
     const char *kind; /* "cpu" */
@@ -67,10 +76,9 @@ typedef struct device_info {
     const char *arithmetic;
     kv_type kv_default; /* how K and V are stored where nobody asks for a type */
     bool observes;      /* shows the inputs of matrices to an observer */
-    uint32_t threads;   /* CPU: workers of a step */
-    uint32_t numa_nodes;
-    const char *huge_pages, *numa, *pin; /* what options and system come to; constant strings */
-    bool huge, lock;
+    bool parallel;      /* two streams compute at the same time; else it computes one step at a time
+                           and is opened with one stream */
+    device_cpu cpu;
     /* Memory: `host` devices share the host's, and both plans must fit it together. */
     bool host;
     uint64_t memory_available;

@@ -53,10 +53,14 @@ static void log_choice(const avo_engine *engine) {
                                                         : "chosen by ",
              plan->device_from[0] == 'A' ? plan->device_from : "", names);
     plan->log(plan->log_context, line);
-    snprintf(line, sizeof(line),
-             "%u thread%s, pinned: %s; NUMA %s; huge pages %s; locked: %s; K and V in %s",
-             plan->threads, plan->threads == 1 ? "" : "s", device->pin, device->numa,
-             device->huge_pages, device->lock ? "yes" : "no", kv_type_name(plan->kv_type));
+    const device_cpu *cpu = &device->cpu;
+    if (cpu->threads > 0)
+        snprintf(line, sizeof(line),
+                 "%u thread%s, pinned: %s; NUMA %s; huge pages %s; locked: %s; K and V in %s",
+                 cpu->threads, cpu->threads == 1 ? "" : "s", cpu->pin, cpu->numa, cpu->huge_pages,
+                 cpu->lock ? "yes" : "no", kv_type_name(plan->kv_type));
+    else
+        snprintf(line, sizeof(line), "K and V in %s", kv_type_name(plan->kv_type));
     plan->log(plan->log_context, line);
     if (engine->stream[0].telemetry != NULL) {
         telemetry_engine_hardware(engine->stream[0].telemetry, line, sizeof(line));
@@ -64,10 +68,13 @@ static void log_choice(const avo_engine *engine) {
     }
     if (plan->streams < 2)
         return;
-    snprintf(line, sizeof(line),
-             "2 streams: prefill can run in parallel with decode, with up to %u of the threads; "
-             "scratch of the second: %llu KiB",
-             plan->threads - 1, (unsigned long long)plan->stream_bytes >> 10);
+    char share[48] = "";
+    if (cpu->threads > 0)
+        snprintf(share, sizeof(share), ", with up to %u of the threads", cpu->threads - 1);
+    snprintf(
+        line, sizeof(line),
+        "2 streams: prefill can run in parallel with decode%s; scratch of the second: %llu KiB",
+        share, (unsigned long long)plan->stream_bytes >> 10);
     plan->log(plan->log_context, line);
 }
 

@@ -57,7 +57,8 @@ typedef struct engine_limits {
     uint32_t vocabulary;
     uint32_t context_max, sessions_max, rows_max, logits_max;
     uint32_t kv_pages;
-    uint32_t threads, streams;
+    uint32_t threads; /* of the host that compute; 0: the device has none */
+    uint32_t streams;
     avo_telemetry *telemetry; /* NULL: none */
     telemetry_track *track;   /* of the thread that leads; NULL: none */
     avo_log_function log;     /* NULL: nobody listens */

@@ -19,7 +19,8 @@
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
-    uint32_t threads, context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
+    uint32_t threads; /* of the host; 0: the device has none */
+    uint32_t context_max, sessions_max, rows_max, logits_max, kv_pages, rope_context;
     uint32_t adapter_rank_max;
     uint32_t streams;   /* steps that are computed at the same time */
     uint32_t head_rows; /* rows that the head computes together: logits_max or, scoring, more */

@@ -228,7 +228,12 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
                           .log_context = options->log_context};
     AVO_TRY(device_open(&own, device, error));
     plan->device = *device_describe(*device);
-    plan->threads = plan->device.threads;
+    plan->threads = plan->device.cpu.threads;
+    if (plan->streams > 1 && !plan->device.parallel)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "device %s computes one step at a time, streams is %u; use one stream "
+                           "(cores \"mixed\")",
+                           plan->device.name, plan->streams);
     return plan_kv_type(options->kv_type, plan, error);
 }
 
@@ -327,11 +332,11 @@ avo_status engine_plan_describe(const avo_model *model, const avo_engine_options
                      .arithmetic = plan.device.arithmetic,
                      .host_memory = plan.device.host,
                      .host_available_bytes = plan.host_available_bytes,
-                     .huge_pages = plan.device.huge_pages,
-                     .numa = plan.device.numa,
-                     .pin = plan.device.pin,
-                     .numa_nodes = plan.device.numa_nodes,
-                     .lock = plan.device.lock,
+                     .huge_pages = plan.device.cpu.huge_pages,
+                     .numa = plan.device.cpu.numa,
+                     .pin = plan.device.cpu.pin,
+                     .numa_nodes = plan.device.cpu.numa_nodes,
+                     .lock = plan.device.cpu.lock,
                      .device_from = plan.device_from,
                      .session_bytes = plan.session_bytes,
                      .streams = plan.streams,

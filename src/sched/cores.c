@@ -44,6 +44,12 @@ avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t 
                 most);
         return AVO_OK;
     }
+    if (threads == 0) {
+        if (most > 0)
+            return status_fail(error, AVO_ERROR_ARGUMENT,
+                               "prefill_threads is %u, but the device has no threads", most);
+        cores->threads = threads = 2;
+    }
     if (threads < 2)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "cores \"%s\" needs at least two threads, one for decode and one for "

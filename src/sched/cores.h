@@ -29,7 +29,8 @@ typedef struct cores {
 } cores;
 
 /* `most` 0: half of the threads where static, all but one where adaptive. Mixed takes any number of
- * threads, the others at least two. */
+ * threads, the others at least two. `threads` 0: the device has none and divides itself between two
+ * steps; each is taken to have half of it. */
 AVO_MUST_USE avo_status cores_open(cores *cores, cores_mode mode, uint32_t threads, uint32_t most,
                                    uint64_t target_ns, avo_error *error);
 /* The costs of both sides, guessed from that of steps by all. */

@@ -245,7 +245,10 @@ static avo_status plan_cores(avo_scheduler *s, avo_error *error) {
     if (engine->log == NULL)
         return AVO_OK;
     char line[160];
-    if (mode == CORES_STATIC)
+    if (engine->threads == 0)
+        snprintf(line, sizeof(line), "cores: %s, prefill and decode each on a stream of the device",
+                 cores_mode_name(mode));
+    else if (mode == CORES_STATIC)
         snprintf(line, sizeof(line), "cores: static, %u of %u threads prefill, %u decode",
                  s->cores.most, engine->threads, engine->threads - s->cores.most);
     else

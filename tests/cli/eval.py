@@ -288,6 +288,11 @@ class Eval(unittest.TestCase):
         for words in ("of the device's memory", "limit from: memory= of the remote device",
                       "host total", "of the host's memory"):
             self.assertIn(words, table)
+        table = call(*flags[:-1], "remote:opaque", "--cores", "static").stdout.decode()
+        for words in ("threads", "NUMA", "huge pages", "(null)"):
+            self.assertNotIn(words, table)
+        plan = json.loads(call(*flags[:-1], "remote:opaque", "--json").stdout)
+        self.assertFalse({"threads", "pin", "numa", "huge_pages"} & set(plan))
         self.assertNotIn("host_total_bytes", json.loads(call("plan", FIXTURE, "--json").stdout))
         self.assertIn("the device has 1 MiB", self.refuse(*flags[:-1], "remote:memory=1"))
 

@@ -269,6 +269,46 @@ static void weights_leave_with_their_device(void **state) {
     avo_model_close(model);
 }
 
+typedef struct log_text {
+    char text[1024];
+} log_text;
+
+static void take_line(void *context, const char *line) {
+    log_text *log = context;
+    size_t used = strlen(log->text);
+    snprintf(log->text + used, sizeof(log->text) - used, "%s\n", line);
+}
+
+/* What is true of CPUs alone is said of CPUs alone. */
+static void a_device_without_threads_names_none(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    static const char *const names[] = {"remote:opaque", "ref"};
+    for (int cpu = 0; cpu < 2; cpu++) {
+        avo_plan plan = AVO_PLAN_INIT;
+        log_text log = {0};
+        avo_engine *engine;
+        avo_engine_options options = small_options(names[cpu]);
+        options.streams = 2;
+        options.log = take_line;
+        options.log_context = &log;
+        assert_ok_error(avo_engine_plan(model, &options, &plan, &error), &error);
+        assert_int_equal(plan.threads, cpu ? 2 : 0);
+        assert_int_equal(plan.pin != NULL, cpu);
+        assert_int_equal(plan.numa != NULL, cpu);
+        assert_int_equal(plan.huge_pages != NULL, cpu);
+        assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+        assert_non_null(strstr(log.text, "K and V in f"));
+        assert_non_null(strstr(log.text, "2 streams: prefill can run in parallel with decode"));
+        assert_null(strstr(log.text, "(null)"));
+        assert_int_equal(strstr(log.text, "thread") != NULL, cpu);
+        assert_int_equal(strstr(log.text, "NUMA") != NULL, cpu);
+        avo_engine_close(engine);
+    }
+    avo_model_close(model);
+}
+
 /* Two memories, two limits: the error names the one that is too small. */
 static void the_memory_that_lacks_is_named(void **state) {
     (void)state;
@@ -384,6 +424,7 @@ int main(void) {
         cmocka_unit_test(wrong_parameters_are_refused),
         cmocka_unit_test(results_are_lost_with_work_behind_the_step),
         cmocka_unit_test(weights_leave_with_their_device),
+        cmocka_unit_test(a_device_without_threads_names_none),
         cmocka_unit_test(the_memory_that_lacks_is_named),
         cmocka_unit_test(layers_are_tapped),
     };

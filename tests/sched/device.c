@@ -169,9 +169,46 @@ static void a_failing_step_fails_its_requests_alone(void **state) {
     avo_model_close(model);
 }
 
+/* A device without threads of the host: streams run beside each other all the same. */
+static void cores_need_no_threads(void **state) {
+    (void)state;
+    avo_error error = {0};
+    avo_model *model;
+    avo_engine *engine;
+    avo_scheduler *scheduler;
+    static outcome wanted[REQUESTS], got[REQUESTS];
+    static const char *const cores[] = {NULL, "static", "adaptive"};
+    assert_ok(avo_model_open(test_fixture_path("models/llama3.gguf"), NULL, &model, &error));
+    run_all(model, "cpu", NULL, wanted);
+    for (size_t c = 0; c < 3; c++) {
+        run_all(model, "remote:opaque", cores[c], got);
+        for (uint32_t i = 0; i < REQUESTS; i++)
+            assert_memory_equal(got[i].token, wanted[i].token, sizeof(got[i].token));
+    }
+    avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.device = "remote:opaque";
+    options.threads = 2;
+    options.streams = 2;
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    avo_scheduler_options own = AVO_SCHEDULER_OPTIONS_INIT;
+    own.cores = "static";
+    own.prefill_threads = 1;
+    assert_refused(avo_scheduler_open(engine, &own, &scheduler, &error), AVO_ERROR_ARGUMENT, &error,
+                   "prefill_threads is 1, but the device has no threads");
+    avo_engine_close(engine);
+    options.device = "remote:single";
+    assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_ARGUMENT, &error,
+                   "device remote computes one step at a time, streams is 2");
+    options.streams = 1;
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    avo_engine_close(engine);
+    avo_model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failing_step_fails_its_requests_alone),
+        cmocka_unit_test(cores_need_no_threads),
     };
     return cmocka_run_group_tests_name("sched/device", tests, NULL, NULL);
 }

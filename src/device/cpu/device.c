@@ -10,7 +10,7 @@
 
 static bool memory_round(const device *device, size_t bytes, uint64_t *rounded) {
     size_t size;
-    if (!region_round(bytes, device->info.huge, &size))
+    if (!region_round(bytes, device->info.cpu.huge, &size))
         return false;
     *rounded = size;
     return true;
@@ -121,17 +121,17 @@ static avo_status count_threads(const device_options *options, device_info *info
     if (options->threads > TEAM_THREADS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be at most %u",
                            options->threads, (unsigned)TEAM_THREADS_MAX);
-    info->threads = options->threads;
-    if (info->threads == 0) {
+    info->cpu.threads = options->threads;
+    if (info->cpu.threads == 0) {
         uint32_t usable = cpu_usable_threads();
-        info->threads = usable < TEAM_THREADS_MAX ? usable : TEAM_THREADS_MAX;
+        info->cpu.threads = usable < TEAM_THREADS_MAX ? usable : TEAM_THREADS_MAX;
     }
-    if (options->streams <= info->threads)
+    if (options->streams <= info->cpu.threads)
         return AVO_OK;
     return status_fail(error, AVO_ERROR_ARGUMENT,
                        "%u streams need %u threads, but threads is %u%s; use one stream (cores "
                        "\"mixed\") or more threads",
-                       options->streams, options->streams, info->threads,
+                       options->streams, options->streams, info->cpu.threads,
                        options->threads == 0 ? " (all that this process may use)" : "");
 }
 
@@ -148,6 +148,7 @@ static avo_status set_up(cpu_device *cpu, const device_driver *driver,
     info->arithmetic = reference ? "ref" : "fast";
     info->kv_default = cpu->choice.backend.kv_default;
     info->observes = reference;
+    info->parallel = info->cpu.threads > 1;
     info->host = true;
     info->memory_available = limit.available_bytes;
     info->memory_limit = limit.source;

@@ -23,7 +23,7 @@ avo_status cpu_place(const device_options *options, cpu_device *cpu, avo_error *
     static const char *const huge[] = {"auto", "on", "off"};
     static const char *const numa[] = {"first-touch", "interleave", "off"};
     static const char *const pin[] = {"none", "core", "node"};
-    device_info *info = &cpu->base.info;
+    device_cpu *info = &cpu->base.info.cpu;
     AVO_TRY(choose("huge_pages", options->huge_pages, huge, 3, &info->huge_pages, error));
     AVO_TRY(choose("numa", options->numa, numa, 3, &info->numa, error));
     AVO_TRY(choose("pin", options->pin, pin, 3, &info->pin, error));

@@ -12,7 +12,7 @@
 /* Threads of a stream's team: all of them in the first, all but one in the second, since the first
  * always keeps one. */
 static uint32_t stream_threads(const device *device, uint32_t index) {
-    return index == 0 ? device->info.threads : device->info.threads - 1;
+    return index == 0 ? device->info.cpu.threads : device->info.cpu.threads - 1;
 }
 
 bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
@@ -29,7 +29,7 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
     /* The second stream's workers take their places from the other end. */
     team_options options = {.threads = stream_threads(device, shape->index),
                             .pin = cpu->pin,
-                            .places = shape->index > 0 ? device->info.threads : 0};
+                            .places = shape->index > 0 ? device->info.cpu.threads : 0};
     AVO_TRY(team_open_with(device->allocator, &options, &stream->team, error));
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, &sizes))

@@ -269,6 +269,7 @@ static const device_operations operations = {
 typedef struct remote_wish {
     const device_driver *inner;
     uint64_t delay, fail, every, lost, memory;
+    bool opaque, single;
 } remote_wish;
 
 /* A CPU driver by name; NULL: there is none, or it does not work here. */
@@ -302,6 +303,10 @@ static bool read_wish(const char *text, size_t length, remote_wish *wish) {
             return end == text + length;
         }
     }
+    if (length == 6 && strncmp(text, "opaque", 6) == 0)
+        return wish->opaque = true;
+    if (length == 6 && strncmp(text, "single", 6) == 0)
+        return wish->single = true;
     wish->inner = inner_driver(text, length);
     return wish->inner != NULL;
 }
@@ -312,8 +317,9 @@ static avo_status read_wishes(const char *parameters, remote_wish *wish, avo_err
         size_t length = strcspn(at, ",");
         if (!read_wish(at, length, wish))
             return status_fail(error, AVO_ERROR_ARGUMENT,
-                               "device 'remote:%.*s': must be a CPU device that works here, or "
-                               "delay=, fail=, every=, lost=, memory= and a number",
+                               "device 'remote:%.*s': must be a CPU device that works here, "
+                               "opaque, single, or delay=, fail=, every=, lost=, memory= and a "
+                               "number",
                                (int)(length < 40 ? length : 40), at);
         at += length + (at[length] == ',');
     }
@@ -333,6 +339,10 @@ static avo_status set_up(remote_device *remote, const remote_wish *wish,
     info->name = device_remote.name;
     info->kind = device_remote.kind;
     info->host = false;
+    if (wish->opaque)
+        info->cpu = (device_cpu){0};
+    if (wish->single)
+        info->parallel = false;
     info->memory_available = wish->memory << 20;
     info->memory_limit = "memory= of the remote device";
     return AVO_OK;

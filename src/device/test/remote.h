@@ -15,6 +15,8 @@
  *   every=N      so does every N-th call
  *   lost=N       so do all calls from number N on
  *   memory=MIB   how much memory it says it has
+ *   opaque       it says nothing about threads, as a device without any
+ *   single       it computes one step at a time
  * It is never chosen by "auto". */
 #ifndef AVO_DEVICE_TEST_REMOTE_H
 #define AVO_DEVICE_TEST_REMOTE_H

@@ -163,7 +163,8 @@ avo_status remote_stream_open(device *device, const stream_shape *shape, device_
 }
 
 void remote_stream_resize(device_stream *stream, uint32_t threads) {
-    device_stream_resize(of(stream)->inner, threads);
+    if (stream->device->info.cpu.threads > 0)
+        device_stream_resize(of(stream)->inner, threads);
 }
 
 uint32_t remote_stream_workers(const device_stream *stream) {
