@@ -270,6 +270,7 @@ void adapter_sum_up(avo_adapter *adapter, uint32_t layer_count) {
     adapter_layer *layers = adapter->storage->layers;
     view->layer = layers;
     view->gains = view->norms = false;
+    view->rank = adapter_rank(view, layer_count);
     adapter->bytes = 0;
     adapter->idle = true;
     const uint8_t *last = NULL; /* shared matrices stand side by side */

@@ -219,6 +219,7 @@ static avo_status make_view(random_maker *maker) {
         AVO_TRY(make_norm(maker, &model->final_norm, model->width, &view->final_norm));
     view->gains = (maker->options->parts & ADAPTER_RANDOM_GAINS) != 0;
     view->norms = (maker->options->parts & ADAPTER_RANDOM_NORMS) != 0;
+    view->rank = adapter_rank(view, model->layers);
     return AVO_OK;
 }
 

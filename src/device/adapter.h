@@ -14,6 +14,13 @@
  * outside of all runs stand before all others and are computed as if there were no adapters, bit
  * for bit. A row's last run is the last that begins at or before it, its others are that one's
  * parents.
+ *
+ * Exchange form, which adapters/ makes and device_adapter_open is given: structures and numbers lie
+ * in host memory, a mapped file's among them. `down` and `up` are in PANELS of any type that has
+ * panels (quant/panels.h), [rank][k] and [rows][rank], padded to whole panels with zeros; `look` is
+ * in ROWS; gains, offsets and norms are F32. Shapes are those of the base's matrices, and were
+ * checked against them. Matrices that read the same x may share one `down`: equal data pointers say
+ * so. A device that reads another form converts when the adapter is opened, never in a step.
  */
 #ifndef AVO_DEVICE_ADAPTER_H
 #define AVO_DEVICE_ADAPTER_H
@@ -62,14 +69,13 @@ typedef struct adapter_view {
     adapter_norm final_norm;
     /* What to be prepared for. */
     bool gains, norms; /* some delta has a gain; some norm changes */
+    uint32_t rank;     /* adapter_rank */
 } adapter_view;
 
 typedef struct adapter_run {
     const adapter_view *adapter;
     uint32_t first, rows; /* of the batch */
     const float *factor;  /* [rows] the requests' weight of this adapter */
-    size_t room;          /* numbers of scratch_view.adapted that runs before it take */
-    size_t row_room;      /* adapter_room of its adapter: what each of its rows takes there */
     uint32_t parent; /* the run of the adapter before this one of the same rows, which holds all
                         of them; ADAPTER_RUN_NONE: it is their first */
 } adapter_run;
@@ -123,20 +129,5 @@ static inline uint32_t adapter_delta_rank(const adapter_delta *delta) {
 
 /* Largest rank of any matrix, the embedding among them. */
 uint32_t adapter_rank(const adapter_view *adapter, uint32_t layers);
-
-/* What one row takes of scratch_view.adapted under an adapter whose largest rank is `rank`: the
- * products of A with one input, of up to ADAPTER_INPUT_MATRICES matrices, in whole panels. */
-#define ADAPTER_INPUT_MATRICES 3
-static inline size_t adapter_rank_room(uint32_t rank) {
-    return ((size_t)rank + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS * QUANT_PANEL_ROWS;
-}
-static inline size_t adapter_room(uint32_t rank) {
-    return (size_t)ADAPTER_INPUT_MATRICES * adapter_rank_room(rank);
-}
-/* At most of all adapters of a row, whose ranks sum up to `rank_sum`. */
-static inline size_t adapter_row_room(uint32_t rank_sum) {
-    return (size_t)ADAPTER_INPUT_MATRICES *
-           adapter_rank_room(rank_sum + ADAPTERS_OF_ROW * (QUANT_PANEL_ROWS - 1));
-}
 
 #endif

@@ -107,11 +107,8 @@ static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo
     AVO_TRY(prepare(session->engine, use->adapter, &prepared, error));
     memmove(session->adapters + at + 1, session->adapters + at,
             (session->adapter_count - at) * sizeof(*session->adapters));
-    session->adapters[at] =
-        (session_adapter){.adapter = adapter_share(use->adapter),
-                          .view = prepared,
-                          .weight = use->weight,
-                          .rank = adapter_rank(view, session->engine->view.layers)};
+    session->adapters[at] = (session_adapter){
+        .adapter = adapter_share(use->adapter), .view = prepared, .weight = use->weight};
     session->adapter_count++;
     return AVO_OK;
 }
@@ -127,7 +124,7 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
     for (size_t i = 0; i < options->adapter_count; i++)
         AVO_TRY(take_one(session, &options->adapters[i], error));
     for (uint32_t i = 0; i < session->adapter_count; i++)
-        ranks += session->adapters[i].rank;
+        ranks += session->adapters[i].adapter->view.rank;
     if (ranks > session->engine->plan.adapter_rank_max)
         return status_fail(
             error, AVO_ERROR_LIMIT,
@@ -226,16 +223,14 @@ static void sort_entries(avo_batch *batch) {
 /* The run of the entry's adapter number `depth`, over all entries behind it that begin with the
  * same adapters up to that one. */
 static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, uint32_t parent,
-                     size_t *factors, size_t *room) {
+                     size_t *factors) {
     const avo_session *session = batch->entries[entry].session;
     const session_adapter *own = &session->adapters[depth];
     adapter_run *run = &batch->run[batch->runs++];
     *run = (adapter_run){.adapter = own->view,
                          .first = batch->segments[entry].first,
                          .factor = batch->factor + *factors,
-                         .room = *room,
-                         .parent = parent,
-                         .row_room = adapter_room(own->rank)};
+                         .parent = parent};
     for (uint32_t i = entry; i < batch->entry_count; i++) {
         const avo_session *other = batch->entries[i].session;
         if (common_adapters(session, other) <= depth)
@@ -245,7 +240,6 @@ static void make_run(avo_batch *batch, uint32_t entry, uint32_t depth, uint32_t 
         run->rows += batch->entries[i].rows;
     }
     batch->adapter_bytes += own->adapter->bytes;
-    *room += run->rows * run->row_room;
 }
 
 void batch_arrange(avo_batch *batch) {
@@ -263,15 +257,13 @@ void batch_arrange(avo_batch *batch) {
     for (uint32_t i = 0; i < batch->entry_count; i++)
         batch_lay_rows(batch, i);
     size_t factors = 0;
-    size_t room = 0;
     uint32_t open[AVO_ADAPTERS_MAX]; /* runs of the entry's adapters, by depth */
     for (uint32_t i = 0; i < batch->entry_count; i++) {
         const avo_session *session = batch->entries[i].session;
         uint32_t depth = i == 0 ? 0 : common_adapters(batch->entries[i - 1].session, session);
         for (; depth < session->adapter_count; depth++) {
             open[depth] = batch->runs;
-            make_run(batch, i, depth, depth == 0 ? ADAPTER_RUN_NONE : open[depth - 1], &factors,
-                     &room);
+            make_run(batch, i, depth, depth == 0 ? ADAPTER_RUN_NONE : open[depth - 1], &factors);
             batch->gains = batch->gains || session->adapters[depth].adapter->view.gains;
         }
     }

@@ -94,7 +94,6 @@ typedef struct session_adapter {
     avo_adapter *adapter;
     const adapter_view *view; /* as the device reads it */
     float weight;
-    uint32_t rank; /* largest of any matrix */
 } session_adapter;
 
 struct avo_session {

@@ -51,6 +51,7 @@ static void expect_equal(const avo_adapter *a, const avo_adapter *b) {
     assert_int_equal(x.rank_max, y.rank_max);
     assert_int_equal(x.bytes, y.bytes);
     assert_int_equal(a->view.gains, b->view.gains);
+    assert_int_equal(a->view.rank, b->view.rank);
     assert_int_equal(a->view.norms, b->view.norms);
     avo_adapter_module m = AVO_ADAPTER_MODULE_INIT, n = AVO_ADAPTER_MODULE_INIT;
     for (size_t i = 0; avo_adapter_module_at(a, i, &m); i++) {

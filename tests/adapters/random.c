@@ -47,6 +47,7 @@ static void test_strength(void **state) {
         assert_true(share > 0.03 && share < 0.08);
     }
     assert_int_equal(adapter_rank(&adapter->view, model->view.layers), 8);
+    assert_int_equal(adapter->view.rank, 8);
     adapter_release(adapter);
     avo_model_close(model);
 }

@@ -13,6 +13,29 @@
 
 typedef struct backend backend;
 
+/* ---- Scratch ---- */
+
+/* What one row takes of scratch_view.adapted under an adapter whose largest rank is `rank`: the
+ * products of A with one input, of up to ADAPTER_INPUT_MATRICES matrices, in whole panels. */
+#define ADAPTER_INPUT_MATRICES 3
+static inline size_t adapter_rank_room(uint32_t rank) {
+    return ((size_t)rank + QUANT_PANEL_ROWS - 1) / QUANT_PANEL_ROWS * QUANT_PANEL_ROWS;
+}
+static inline size_t adapter_room(uint32_t rank) {
+    return (size_t)ADAPTER_INPUT_MATRICES * adapter_rank_room(rank);
+}
+/* At most of all adapters of a row, whose ranks sum up to `rank_sum`. */
+static inline size_t adapter_row_room(uint32_t rank_sum) {
+    return (size_t)ADAPTER_INPUT_MATRICES *
+           adapter_rank_room(rank_sum + ADAPTERS_OF_ROW * (QUANT_PANEL_ROWS - 1));
+}
+
+/* Where a run's products lie in scratch_view.adapted, in numbers. */
+typedef struct run_place {
+    size_t first; /* behind those of the runs before it */
+    size_t row;   /* adapter_room of its adapter: what each of its rows takes */
+} run_place;
+
 /* Buffers of a step, allocated with the engine for rows_max rows. */
 typedef struct scratch_view {
     float *hidden;    /* [rows][width] the residual stream */
@@ -24,8 +47,9 @@ typedef struct scratch_view {
     float *gated;     /* [rows][feed forward], for back ends without panels */
     float *up;        /* [rows][feed forward] */
     float *projected; /* [rows][width] a projection before it joins the residual */
-    float *adapted;   /* A·x of the batch's runs, each at its `room`; a run's
+    float *adapted;   /* A·x of the batch's runs, each at its place; a run's
                          matrices behind one another, each [rows][rank in whole panels] */
+    run_place *place; /* [rows_max · ADAPTERS_OF_ROW] of the batch's runs */
     float *cosine;    /* [rotary tables][rows][pairs] */
     float *sine;
     float *logits;   /* [logit rows][vocabulary]; of this step only where logits_whole */
@@ -88,6 +112,10 @@ struct backend {
      * [logit_rows][width]. Not part of a step; what it left in `hidden` must still be there. */
     void (*hidden)(const step_view *step, uint32_t worker);
 };
+
+static inline const run_place *run_place_of(const step_view *step, const adapter_run *run) {
+    return &step->scratch->place[run - step->batch->run];
+}
 
 const backend *backend_reference(void);
 

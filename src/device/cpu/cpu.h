@@ -38,7 +38,7 @@ AVO_MUST_USE avo_status cpu_place(const device_options *options, cpu_device *cpu
 /* ---- Scratch ---- */
 
 /* Bytes of the parts of one stream's scratch, in the order in which they lie in one block. */
-#define SCRATCH_PARTS 16
+#define SCRATCH_PARTS 17
 typedef struct scratch_sizes {
     size_t part[SCRATCH_PARTS];
     size_t total;

@@ -47,7 +47,8 @@ bool cpu_scratch_measure(const stream_shape *shape, uint32_t workers, const back
            measure_part(sizes, 11, shape->head_rows, sizeof(logit_top)) &&
            measure_part(sizes, 12, workers, sizes->worker_bytes) &&
            measure_part(sizes, 13, 1, shared) && measure_part(sizes, 14, rows, adapted * number) &&
-           measure_part(sizes, 15, rows * shape->taps, view->width * number);
+           measure_part(sizes, 15, rows * shape->taps, view->width * number) &&
+           measure_part(sizes, 16, rows * ADAPTERS_OF_ROW, sizeof(run_place));
 }
 
 void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint8_t *block,
@@ -75,6 +76,7 @@ void cpu_scratch_cut(const scratch_sizes *sizes, const stream_shape *shape, uint
                               .shared = part[13],
                               .adapted = part[14],
                               .tap = part[15],
+                              .place = part[16],
                               .pairs_max = shape->pairs_max,
                               .rows_max = shape->rows_max,
                               .logits_max = shape->head_rows,

@@ -5,6 +5,8 @@
 #include "device/cpu/cpu.h"
 #include "device/cpu/limits.h"
 
+#include <assert.h>
+
 #define READ_SECONDS 0.06 /* with the first passes; a pass that has begun is not cut */
 
 /* ---- Opening ---- */
@@ -120,6 +122,17 @@ static void phase_worker(void *context, uint32_t worker, uint32_t workers) {
     task->phase(task->step, worker);
 }
 
+/* Where each run's products with A go. */
+static void place_runs(const batch_view *batch, const scratch_view *scratch) {
+    size_t at = 0;
+    assert(batch->runs <= scratch->rows_max * (size_t)ADAPTERS_OF_ROW);
+    for (uint32_t i = 0; i < batch->runs; i++) {
+        const adapter_run *run = &batch->run[i];
+        scratch->place[i] = (run_place){at, adapter_room(run->adapter->rank)};
+        at += run->rows * scratch->place[i].row;
+    }
+}
+
 avo_status cpu_start(device_stream *base, device_work work, const device_step *given,
                      avo_error *error) {
     (void)error;
@@ -139,6 +152,7 @@ avo_status cpu_start(device_stream *base, device_work work, const device_step *g
                       .observer = given->observer,
                       .telemetry = stream->telemetry,
                       .tracing = given->tracing};
+    place_runs(given->batch, &stream->scratch);
     float_mode mode;
     float_mode_enter(&mode);
     if (work == DEVICE_FORWARD) {

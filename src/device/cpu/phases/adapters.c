@@ -97,14 +97,15 @@ static bool low_rank_of(const step_view *step, const fast_input *input, const ad
         return false;
     uint32_t source = first_sharer(run, input->site, slot, false);
     uint32_t formed = first_sharer(run, input->site, slot, true);
-    size_t matrix = run->rows * (run->row_room / ADAPTER_INPUT_MATRICES);
+    const run_place *place = run_place_of(step, run);
+    size_t matrix = run->rows * (place->row / ADAPTER_INPUT_MATRICES);
     out->same_down = source < slot;
     out->same_form = formed < slot;
     out->stride = adapter_rank_room(delta->down.rows);
-    out->h = step->scratch->adapted + run->room + source * matrix;
+    out->h = step->scratch->adapted + place->first + source * matrix;
     out->form =
         activation_lay(panels_form(delta->up.type), out->rows.rows, delta->up.k,
-                       input->adapted + (run->room + formed * matrix) * FAST_ADAPTED_NUMBER);
+                       input->adapted + (place->first + formed * matrix) * FAST_ADAPTED_NUMBER);
     return true;
 }
 
@@ -174,8 +175,9 @@ static void share_blocks(const step_view *step, const fast_worker *own, const fa
         for (uint32_t slot = 0; slot < input->site->count; slot++) {
             if (!low_rank_of(step, input, &step->batch->run[i], slot, &low) || low.same_form)
                 continue;
-            low.h = step->scratch->adapted + low.run->room +
-                    slot * low.run->rows * (low.run->row_room / ADAPTER_INPUT_MATRICES);
+            const run_place *place = run_place_of(step, low.run);
+            low.h = step->scratch->adapted + place->first +
+                    slot * low.run->rows * (place->row / ADAPTER_INPUT_MATRICES);
             for (uint32_t row = 0; row < low.rows.rows; row += BLOCK_ROWS, at++) {
                 uint32_t last = (uint32_t)size_min(row + BLOCK_ROWS, low.rows.rows);
                 if (at < begin || at >= end)
@@ -188,9 +190,10 @@ static void share_blocks(const step_view *step, const fast_worker *own, const fa
 }
 
 /* Few enough rows that every worker takes h into B's form for itself. */
-static bool few_rows(const batch_view *batch) {
-    const adapter_run *last = &batch->run[batch->runs - 1];
-    size_t numbers = last->room + last->rows * last->row_room;
+static bool few_rows(const step_view *step) {
+    const adapter_run *last = &step->batch->run[step->batch->runs - 1];
+    const run_place *place = run_place_of(step, last);
+    size_t numbers = place->first + last->rows * place->row;
     return numbers * FAST_ADAPTED_NUMBER <= FAST_ADAPTED_ALONE;
 }
 
@@ -205,7 +208,7 @@ void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *s
     size_t panels = 0;
     size_t begin;
     size_t end;
-    if (!few_rows(batch) || at_head(site))
+    if (!few_rows(step) || at_head(site))
         return;
     for (uint32_t i = 0; i < batch->runs; i++)
         for (uint32_t slot = 0; slot < site->count; slot++) {
@@ -238,7 +241,7 @@ void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *s
 void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input) {
     const batch_view *batch = step->batch;
     const fast_worker own = fast_worker_of(step, worker);
-    bool alone = few_rows(batch);
+    bool alone = few_rows(step);
     input->adapted = alone ? own.adapted : fast_shared_adapted(step);
     size_t panels = 0;
     size_t blocks = 0;
@@ -265,7 +268,7 @@ void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input)
 /* What the others have of A·x is there behind this, and in the form that B reads. */
 static void await_input(const step_view *step, const fast_worker *own, fast_input *input) {
     team_await(step->team, own->index);
-    if (few_rows(step->batch))
+    if (few_rows(step))
         form_all(step, own, input);
     input->awaited = false;
 }

@@ -54,7 +54,7 @@ static void adapt_run(const step_view *step, uint32_t worker, const reference_si
     size_t stride = site->x_stride;
     if (delta->up.data != NULL && delta->down.data != NULL) {
         linear_view down = {.weight = delta->down};
-        float *h = step->scratch->adapted + run->room;
+        float *h = step->scratch->adapted + run_place_of(step, run)->first;
         size_t room = adapter_rank_room(delta->down.rows);
         reference_linear(step, worker, &down, x, stride, rows.rows, h, room);
         x = h;
@@ -123,7 +123,7 @@ void reference_adapt_embedding(const step_view *step, uint32_t worker, float *ou
             reference_run(step, worker, look_worker, &task);
             continue;
         }
-        look_task task = {step, run, step->scratch->adapted + run->room,
+        look_task task = {step, run, step->scratch->adapted + run_place_of(step, run)->first,
                           adapter_rank_room(own->up.k)};
         reference_run(step, worker, look_worker, &task);
         reference_addition add = {
