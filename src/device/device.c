@@ -78,14 +78,21 @@ const model_view *device_weights_view(const device_weights *weights) {
     return &weights->view;
 }
 
+bool device_adapters_in_place(const device *device) {
+    return device->operations->adapter_open == NULL;
+}
+
 avo_status device_adapter_open(device *device, const adapter_view *view, const model_view *model,
                                device_adapter *out, avo_error *error) {
     *out = (device_adapter){0};
-    return device->operations->adapter_open(device, view, model, out, error);
+    if (!device_adapters_in_place(device))
+        return device->operations->adapter_open(device, view, model, out, error);
+    out->view = view;
+    return AVO_OK;
 }
 
 void device_adapter_close(device *device, device_adapter *adapter) {
-    if (adapter->view != NULL)
+    if (adapter->view != NULL && !device_adapters_in_place(device))
         device->operations->adapter_close(device, adapter);
     *adapter = (device_adapter){0};
 }

@@ -161,18 +161,19 @@ void device_weights_close(device_weights *weights);
 /* Shapes, types and numbers of the prepared model; what `data` points at is the device's. */
 const model_view *device_weights_view(const device_weights *weights);
 
-/* An adapter as the device reads it. A host device uses the caller's view in place and takes no
- * memory. */
+/* An adapter as the device reads it. */
 typedef struct device_adapter {
     const adapter_view *view; /* what a batch's runs point at; its data is the device's */
     void *own;
 } device_adapter;
 
-/* `view` must live until the adapter is closed. While no step runs that uses it. */
+/* The device uses adapters where they are: opening one takes no memory and no time, and its view
+ * must live until it is closed. Else opening copies everything out of `view`. */
+bool device_adapters_in_place(const device *device);
 AVO_MUST_USE avo_status device_adapter_open(device *device, const adapter_view *view,
                                             const model_view *model, device_adapter *out,
                                             avo_error *error);
-/* An adapter of {0} is closed, too. */
+/* While no step runs that uses it. An adapter of {0} is closed, too. */
 void device_adapter_close(device *device, device_adapter *adapter);
 
 /* ---- Streams ---- */

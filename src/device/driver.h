@@ -25,6 +25,7 @@ typedef struct device_operations {
     avo_status (*weights_open)(device_stream *stream, const weights_source *source,
                                device_weights **out, avo_error *error);
     void (*weights_close)(device_weights *weights);
+    /* NULL, both of them: adapters are used in place. */
     avo_status (*adapter_open)(device *device, const adapter_view *view, const model_view *model,
                                device_adapter *out, avo_error *error);
     void (*adapter_close)(device *device, device_adapter *adapter);

@@ -10,7 +10,7 @@ _Static_assert(AVO_ADAPTERS_MAX == ADAPTERS_OF_ROW, "one limit under two names")
 /* ---- As the device reads them ---- */
 
 avo_status engine_adapters_open(avo_engine *engine, avo_error *error) {
-    if (engine->plan.device.host)
+    if (device_adapters_in_place(engine->device))
         return AVO_OK;
     engine->adapters_max = (engine->plan.sessions_max + 1) * AVO_ADAPTERS_MAX; /* and a peek */
     engine->adapters =
@@ -28,8 +28,8 @@ void engine_adapters_close(avo_engine *engine) {
                    engine->adapters_max * sizeof(*engine->adapters));
 }
 
-/* The view that steps use: the adapter's own on a host device, else a copy on the device that all
- * sessions with the adapter share. */
+/* The view that steps use: the adapter's own where the device uses it in place, else a copy on the
+ * device that all sessions with the adapter share. */
 static avo_status prepare(avo_engine *engine, const avo_adapter *adapter, const adapter_view **view,
                           avo_error *error) {
     engine_adapter *free_entry = NULL;
@@ -45,7 +45,7 @@ static avo_status prepare(avo_engine *engine, const avo_adapter *adapter, const 
             free_entry = entry;
     }
     if (free_entry == NULL)
-        return AVO_OK; /* a host device: there are as many entries as sessions can have adapters */
+        return AVO_OK; /* in place: else there are as many entries as sessions can have adapters */
     AVO_TRY(device_adapter_open(engine->device, &adapter->view, &engine->view,
                                 &free_entry->prepared, error));
     free_entry->adapter = adapter;

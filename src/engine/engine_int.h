@@ -75,7 +75,7 @@ struct avo_engine {
     const step_observer *observer; /* observe.h; NULL: nobody looks */
     const draft_source *drafts;    /* engine.h; NULL: none */
     engine_stream stream[DEVICE_STREAMS_MAX];
-    engine_adapter *adapters; /* [adapters_max]; NULL on host devices, which use them in place */
+    engine_adapter *adapters; /* [adapters_max]; NULL where the device uses them in place */
     uint32_t adapters_max;
     kv_pool *kv;
     uint32_t sessions;           /* open now */
@@ -180,7 +180,7 @@ uint32_t ring_lay(avo_session *session, const int32_t *tokens, size_t count, con
 
 /* ---- Adapters ---- */
 
-/* The engine's list of prepared adapters; host devices need none. */
+/* The engine's list of prepared adapters; none where the device uses them in place. */
 AVO_MUST_USE avo_status engine_adapters_open(avo_engine *engine, avo_error *error);
 void engine_adapters_close(avo_engine *engine);
 

@@ -65,22 +65,6 @@ static avo_status zero(device *device, uint8_t *to, size_t bytes, avo_error *err
     return AVO_OK;
 }
 
-/* ---- Adapters: used in place ---- */
-
-static avo_status adapter_open(device *device, const adapter_view *view, const model_view *model,
-                               device_adapter *out, avo_error *error) {
-    (void)device;
-    (void)model;
-    (void)error;
-    out->view = view;
-    return AVO_OK;
-}
-
-static void adapter_close(device *device, device_adapter *adapter) {
-    (void)device;
-    (void)adapter;
-}
-
 /* ---- Opening ---- */
 
 static void close_device(device *device) {
@@ -99,8 +83,6 @@ const device_operations cpu_operations = {
     .weights_plan = cpu_weights_plan,
     .weights_open = cpu_weights_open,
     .weights_close = cpu_weights_close,
-    .adapter_open = adapter_open,
-    .adapter_close = adapter_close,
     .stream_bytes = cpu_stream_bytes,
     .stream_open = cpu_stream_open,
     .stream_close = cpu_stream_close,
