@@ -24,11 +24,13 @@ typedef struct plan_facts {
     bool fits;
 } plan_facts;
 
-/* Of the memory that the device uses: its own, or the host's. A device with memory of its own has
- * copies of adapters there. */
+/* Of the memory that the device uses: its own, or the host's. The plan has a part for adapters that
+ * the device copies. */
 static uint64_t device_total(const plan_facts *facts) {
-    return facts->adapter_bytes +
-           (facts->plan.host_memory ? facts->details.host_bytes : facts->details.device_bytes);
+    const engine_plan_details *details = &facts->details;
+    uint64_t bytes = facts->plan.host_memory ? details->host_bytes : details->device_bytes;
+    uint64_t planned = details->adapter_bytes;
+    return bytes + (facts->adapter_bytes > planned ? facts->adapter_bytes - planned : 0);
 }
 
 static uint64_t host_total(const plan_facts *facts) {
@@ -61,6 +63,7 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     if (!plan->host_memory) {
         json_member_u64(w, "host_total_bytes", host_total(facts));
         json_member_string(w, "host_limit", facts->details.host_limit);
+        json_member_u64(w, "adapter_prepared_bytes", facts->details.adapter_bytes);
     }
     if (plan->threads == 0)
         return;
@@ -196,6 +199,8 @@ static void print_table(const plan_facts *facts) {
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
+    if (facts->details.adapter_bytes > 0)
+        print_row("prepared", facts->details.adapter_bytes, "for adapters on the device");
     print_totals(facts);
     print_place(facts);
 }

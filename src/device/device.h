@@ -164,6 +164,7 @@ const model_view *device_weights_view(const device_weights *weights);
 /* An adapter as the device reads it. */
 typedef struct device_adapter {
     const adapter_view *view; /* what a batch's runs point at; its data is the device's */
+    uint64_t bytes;           /* of device memory; 0: used in place */
     void *own;
 } device_adapter;
 

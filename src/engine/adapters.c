@@ -12,7 +12,7 @@ _Static_assert(AVO_ADAPTERS_MAX == ADAPTERS_OF_ROW, "one limit under two names")
 avo_status engine_adapters_open(avo_engine *engine, avo_error *error) {
     if (device_adapters_in_place(engine->device))
         return AVO_OK;
-    engine->adapters_max = (engine->plan.sessions_max + 1) * AVO_ADAPTERS_MAX; /* and a peek */
+    engine->adapters_max = engine->plan.sessions_max * AVO_ADAPTERS_MAX + ENGINE_ADAPTERS_IDLE + 1;
     engine->adapters =
         allocator_take_array(engine->allocator, engine->adapters_max, sizeof(*engine->adapters));
     if (engine->adapters == NULL)
@@ -28,43 +28,79 @@ void engine_adapters_close(avo_engine *engine) {
                    engine->adapters_max * sizeof(*engine->adapters));
 }
 
+/* The adapter's entry, else a free one; NULL: in place. There are as many entries as sessions can
+ * have adapters, and those that may be idle. */
+static engine_adapter *entry_of(avo_engine *engine, const avo_adapter *adapter) {
+    engine_adapter *free_entry = NULL;
+    for (uint32_t i = 0; i < engine->adapters_max; i++) {
+        engine_adapter *entry = &engine->adapters[i];
+        if (entry->prepared.view == NULL)
+            free_entry = free_entry == NULL ? entry : free_entry;
+        else if (memcmp(entry->digest, adapter->view.digest, sizeof(entry->digest)) == 0 &&
+                 entry->map_key == adapter->map_key)
+            return entry;
+    }
+    assert(free_entry != NULL || engine->adapters_max == 0);
+    return free_entry;
+}
+
+/* Closes idle adapters, the one that was used longest ago first, until at most `most` are left and
+ * all prepared ones together take at most `bytes`. False: there was none to close. */
+static bool close_idle(avo_engine *engine, uint32_t most, uint64_t bytes) {
+    for (bool closed = false;; closed = true) {
+        engine_adapter *oldest = NULL;
+        uint32_t idle = 0;
+        uint64_t taken = 0;
+        for (uint32_t i = 0; i < engine->adapters_max; i++) {
+            engine_adapter *entry = &engine->adapters[i];
+            taken += entry->prepared.bytes;
+            if (entry->prepared.view == NULL || entry->sessions > 0)
+                continue;
+            idle++;
+            if (oldest == NULL || entry->idle_since < oldest->idle_since)
+                oldest = entry;
+        }
+        if (oldest == NULL || (idle <= most && taken <= bytes))
+            return closed;
+        device_adapter_close(engine->device, &oldest->prepared);
+    }
+}
+
 /* The view that steps use: the adapter's own where the device uses it in place, else a copy on the
  * device that all sessions with the adapter share. */
 static avo_status prepare(avo_engine *engine, const avo_adapter *adapter, const adapter_view **view,
                           avo_error *error) {
-    engine_adapter *free_entry = NULL;
+    engine_adapter *entry = entry_of(engine, adapter);
     *view = &adapter->view;
-    for (uint32_t i = 0; i < engine->adapters_max; i++) {
-        engine_adapter *entry = &engine->adapters[i];
-        if (entry->adapter == adapter) {
-            entry->sessions++;
-            *view = entry->prepared.view;
-            return AVO_OK;
-        }
-        if (entry->adapter == NULL && free_entry == NULL)
-            free_entry = entry;
+    if (entry == NULL)
+        return AVO_OK;
+    if (entry->prepared.view == NULL) {
+        avo_status status = device_adapter_open(engine->device, &adapter->view, &engine->view,
+                                                &entry->prepared, error);
+        if (status == AVO_ERROR_MEMORY && close_idle(engine, 0, 0))
+            status = device_adapter_open(engine->device, &adapter->view, &engine->view,
+                                         &entry->prepared, error);
+        if (status != AVO_OK)
+            return status;
+        memcpy(entry->digest, adapter->view.digest, sizeof(entry->digest));
+        entry->map_key = adapter->map_key;
+        entry->sessions = 0;
     }
-    if (free_entry == NULL)
-        return AVO_OK; /* in place: else there are as many entries as sessions can have adapters */
-    AVO_TRY(device_adapter_open(engine->device, &adapter->view, &engine->view,
-                                &free_entry->prepared, error));
-    free_entry->adapter = adapter;
-    free_entry->sessions = 1;
-    *view = free_entry->prepared.view;
+    entry->sessions++;
+    *view = entry->prepared.view;
+    close_idle(engine, ENGINE_ADAPTERS_IDLE, engine->plan.adapter_bytes);
     return AVO_OK;
 }
 
 static void release(avo_engine *engine, const avo_adapter *adapter) {
-    for (uint32_t i = 0; i < engine->adapters_max; i++) {
-        engine_adapter *entry = &engine->adapters[i];
-        if (entry->adapter != adapter)
-            continue;
-        if (--entry->sessions > 0)
-            return;
-        entry->adapter = NULL;
-        device_adapter_close(engine->device, &entry->prepared);
+    engine_adapter *entry = entry_of(engine, adapter);
+    if (entry == NULL)
         return;
-    }
+    assert(entry->prepared.view != NULL && entry->sessions > 0);
+    if (--entry->sessions > 0)
+        return;
+    entry->idle_since = ++engine->adapter_releases;
+    close_idle(engine, ENGINE_ADAPTERS_IDLE, engine->plan.adapter_bytes);
 }
 
 /* ---- Of a session ---- */
@@ -91,7 +127,7 @@ static avo_status check_use(const avo_session *session, const avo_adapter_use *u
 }
 
 /* Into its place by digest. */
-static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo_error *error) {
+static avo_status list_one(avo_session *session, const avo_adapter_use *use, avo_error *error) {
     uint32_t at = session->adapter_count;
     const adapter_view *view = &use->adapter->view;
     while (at > 0) {
@@ -103,17 +139,14 @@ static avo_status take_one(avo_session *session, const avo_adapter_use *use, avo
             break;
         at--;
     }
-    const adapter_view *prepared;
-    AVO_TRY(prepare(session->engine, use->adapter, &prepared, error));
     memmove(session->adapters + at + 1, session->adapters + at,
             (session->adapter_count - at) * sizeof(*session->adapters));
-    session->adapters[at] = (session_adapter){
-        .adapter = adapter_share(use->adapter), .view = prepared, .weight = use->weight};
+    session->adapters[at] = (session_adapter){.adapter = use->adapter, .weight = use->weight};
     session->adapter_count++;
     return AVO_OK;
 }
 
-avo_status session_adapters_take(avo_session *session, const avo_session_options *options,
+avo_status session_adapters_list(avo_session *session, const avo_session_options *options,
                                  avo_error *error) {
     if (options->adapter_count > AVO_ADAPTERS_MAX)
         return status_fail(error, AVO_ERROR_LIMIT, "adapter_count is %zu, must be at most %d",
@@ -122,7 +155,7 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
     for (size_t i = 0; i < options->adapter_count; i++)
         AVO_TRY(check_use(session, &options->adapters[i], i, error));
     for (size_t i = 0; i < options->adapter_count; i++)
-        AVO_TRY(take_one(session, &options->adapters[i], error));
+        AVO_TRY(list_one(session, &options->adapters[i], error));
     for (uint32_t i = 0; i < session->adapter_count; i++)
         ranks += session->adapters[i].adapter->view.rank;
     if (ranks > session->engine->plan.adapter_rank_max)
@@ -131,6 +164,22 @@ avo_status session_adapters_take(avo_session *session, const avo_session_options
             "the ranks of the adapters add up to %llu, must be at most %u (adapter_rank_max)",
             (unsigned long long)ranks, session->engine->plan.adapter_rank_max);
     return AVO_OK;
+}
+
+avo_status session_adapters_take(avo_session *session, const avo_session_options *options,
+                                 avo_error *error) {
+    avo_status status = session_adapters_list(session, options, error);
+    uint32_t count = session->adapter_count;
+    session->adapter_count = 0; /* that it holds */
+    for (uint32_t i = 0; i < count && status == AVO_OK; i++) {
+        session_adapter *own = &session->adapters[i];
+        status = prepare(session->engine, own->adapter, &own->view, error);
+        if (status != AVO_OK)
+            break;
+        adapter_share(own->adapter);
+        session->adapter_count++;
+    }
+    return status;
 }
 
 void session_adapters_share(const avo_session *from, avo_session *to) {

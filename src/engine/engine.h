@@ -17,6 +17,7 @@ typedef struct engine_plan_details {
     /* What the plan takes, mapped files included: of the host's memory, and of the device's where
      * it has memory of its own, else 0. */
     uint64_t host_bytes, device_bytes;
+    uint64_t adapter_bytes; /* part of device_bytes for prepared adapters; 0: used in place */
     const char *host_limit; /* where avo_plan.host_available_bytes comes from */
 } engine_plan_details;
 AVO_MUST_USE avo_status engine_plan_describe(const avo_model *model,

@@ -10,12 +10,15 @@
 #include "telemetry/telemetry.h"
 
 /* ---- Limits ---- */
-#define ENGINE_SESSIONS_MAX 65536
-#define ENGINE_ROWS_MAX     65536
-#define ENGINE_ROWS_DEFAULT 512
-#define ENGINE_RANK_DEFAULT 256 /* sum of the ranks of one session's adapters */
-#define ENGINE_RANK_MAX     (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
-#define ENGINE_HEAD_ROWS    64 /* that are scored together: one look at the head for all of them */
+#define ENGINE_SESSIONS_MAX   65536
+#define ENGINE_ROWS_MAX       65536
+#define ENGINE_ROWS_DEFAULT   512
+#define ENGINE_RANK_DEFAULT   256 /* sum of the ranks of one session's adapters */
+#define ENGINE_RANK_MAX       (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
+#define ENGINE_HEAD_ROWS      64 /* that are scored together: one look at the head for all of them */
+#define ENGINE_ADAPTERS_IDLE  8  /* that stay prepared though no session uses them */
+#define ENGINE_ADAPTERS_PART  16 /* of the device's memory, for prepared adapters, at most … */
+#define ENGINE_ADAPTERS_BYTES ((uint64_t)256 << 20)
 
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
@@ -32,10 +35,11 @@ typedef struct engine_plan {
     uint64_t converted_bytes;         /* of weights, by the host when the model was opened */
     uint64_t kv_bytes, scratch_bytes; /* of the device */
     uint64_t stream_bytes;            /* of the scratch, for a second stream */
-    uint64_t session_bytes;           /* of the host */
-    uint64_t available_bytes;         /* for what is not there yet; host and device together
-                                         where they share memory, else of the device */
-    const char *limit;                /* where that number comes from */
+    uint64_t adapter_bytes; /* of the device: adapters stay prepared within it; 0: used in place */
+    uint64_t session_bytes; /* of the host */
+    uint64_t available_bytes; /* for what is not there yet; host and device together
+                                 where they share memory, else of the device */
+    const char *limit;        /* where that number comes from */
     uint64_t host_available_bytes;
     const char *host_limit;
     avo_log_function log; /* NULL: nobody listens */
@@ -57,11 +61,13 @@ typedef struct engine_stream {
     telemetry_engine *telemetry; /* NULL: none */
 } engine_stream;
 
-/* An adapter that open sessions use, as the device reads it. */
+/* An adapter as the device reads it. It is known by its contents, as in session_adapters_key: the
+ * avo_adapter that it was made of may be closed, and opened again. */
 typedef struct engine_adapter {
-    const avo_adapter *adapter; /* NULL: this entry is free */
-    device_adapter prepared;
-    uint32_t sessions;
+    uint64_t digest[2], map_key;
+    device_adapter prepared; /* view NULL: this entry is free */
+    uint32_t sessions;       /* that use it; 0: idle, the next session may want it */
+    uint64_t idle_since;     /* avo_engine.adapter_releases then */
 } engine_adapter;
 
 struct avo_engine {
@@ -77,6 +83,7 @@ struct avo_engine {
     engine_stream stream[DEVICE_STREAMS_MAX];
     engine_adapter *adapters; /* [adapters_max]; NULL where the device uses them in place */
     uint32_t adapters_max;
+    uint64_t adapter_releases;
     kv_pool *kv;
     uint32_t sessions;           /* open now */
     uint32_t batches;            /* of callers, open now */
@@ -184,7 +191,12 @@ uint32_t ring_lay(avo_session *session, const int32_t *tokens, size_t count, con
 AVO_MUST_USE avo_status engine_adapters_open(avo_engine *engine, avo_error *error);
 void engine_adapters_close(avo_engine *engine);
 
-/* Takes references of the adapters that the options name, or says why it cannot. */
+/* Lists the adapters that the options name in the session, in their order, or says why it cannot.
+ * Enough for session_adapters_key; holds and prepares nothing. */
+AVO_MUST_USE avo_status session_adapters_list(avo_session *session,
+                                              const avo_session_options *options, avo_error *error);
+/* The same, prepared for the device and with references of them; after a failure, too,
+ * session_adapters_give gives back what was taken. */
 AVO_MUST_USE avo_status session_adapters_take(avo_session *session,
                                               const avo_session_options *options, avo_error *error);
 /* The same adapters for another session of the engine: a fork. */

@@ -66,6 +66,7 @@ static bool plan_needs(const engine_plan *plan, uint64_t *device, uint64_t *host
     *host = plan->device.host ? 0 : plan->session_bytes;
     return u64_add(plan->kv_bytes, plan->scratch_bytes, device) &&
            u64_add(*device, plan->weights.missing_bytes, device) &&
+           u64_add(*device, plan->adapter_bytes, device) &&
            (!plan->device.host || u64_add(*device, plan->session_bytes, device));
 }
 
@@ -145,15 +146,16 @@ static avo_status too_large_apart(const engine_plan *plan, avo_error *error) {
                            plan->sessions_max, plan->context_max,
                            (unsigned long long)plan->session_bytes >> 20,
                            (unsigned long long)plan->host_available_bytes >> 20, plan->host_limit);
-    return status_fail(error, AVO_ERROR_MEMORY,
-                       "device %s: KV pages of %u tokens need %llu MiB, scratch %llu MiB, weights "
-                       "%llu MiB; the device has %llu MiB (%s); use a shorter context, fewer "
-                       "kv_tokens or fewer rows",
-                       plan->device.name, plan->kv_pages * (unsigned)KV_PAGE_TOKENS,
-                       (unsigned long long)plan->kv_bytes >> 20,
-                       (unsigned long long)plan->scratch_bytes >> 20,
-                       (unsigned long long)plan->weights.missing_bytes >> 20,
-                       (unsigned long long)plan->available_bytes >> 20, plan->limit);
+    return status_fail(
+        error, AVO_ERROR_MEMORY,
+        "device %s: KV pages of %u tokens need %llu MiB, scratch %llu MiB, weights "
+        "%llu MiB, adapters %llu MiB; the device has %llu MiB (%s); use a shorter context, fewer "
+        "kv_tokens or fewer rows",
+        plan->device.name, plan->kv_pages * (unsigned)KV_PAGE_TOKENS,
+        (unsigned long long)plan->kv_bytes >> 20, (unsigned long long)plan->scratch_bytes >> 20,
+        (unsigned long long)plan->weights.missing_bytes >> 20,
+        (unsigned long long)plan->adapter_bytes >> 20,
+        (unsigned long long)plan->available_bytes >> 20, plan->limit);
 }
 
 static avo_status too_large(const engine_plan *plan, uint64_t kv_tokens, avo_error *error) {
@@ -254,7 +256,8 @@ static avo_status plan_taps(const avo_model *model, const avo_engine_options *op
     return AVO_OK;
 }
 
-static void plan_limits(const avo_engine_options *options, engine_plan *plan) {
+static void plan_limits(const avo_engine_options *options, const device *device,
+                        engine_plan *plan) {
     plan->available_bytes = plan->device.memory_available;
     plan->limit = plan->device.memory_limit;
     memory_limit host = memory_limit_detect();
@@ -264,6 +267,11 @@ static void plan_limits(const avo_engine_options *options, engine_plan *plan) {
         plan->available_bytes = options->memory_max;
         plan->limit = "memory_max";
     }
+    if (device_adapters_in_place(device))
+        return;
+    plan->adapter_bytes = plan->available_bytes / ENGINE_ADAPTERS_PART;
+    if (plan->adapter_bytes > ENGINE_ADAPTERS_BYTES)
+        plan->adapter_bytes = ENGINE_ADAPTERS_BYTES;
 }
 
 static avo_status plan_all(const avo_model *model, const avo_engine_options *options,
@@ -275,7 +283,7 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan->telemetry = options->telemetry;
     plan->converted_bytes = model->repack_bytes;
     AVO_TRY(plan_device(model, options, device, plan, error));
-    plan_limits(options, plan);
+    plan_limits(options, *device, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */
     while (!plan_fits(model, options->kv_tokens, *device, plan)) {
@@ -302,7 +310,9 @@ avo_status engine_plan_make(const avo_model *model, const avo_engine_options *gi
 
 /* Of the host and of the device, all that an engine uses, whether it is there already or not. */
 static void add_up(const engine_plan *plan, engine_plan_details *details) {
-    uint64_t device = plan->weights.copied_bytes + plan->kv_bytes + plan->scratch_bytes;
+    uint64_t device =
+        plan->weights.copied_bytes + plan->kv_bytes + plan->scratch_bytes + plan->adapter_bytes;
+    details->adapter_bytes = plan->adapter_bytes;
     details->host_bytes = plan->weights.mapped_bytes + plan->converted_bytes + plan->session_bytes;
     if (plan->device.host)
         details->host_bytes += device;

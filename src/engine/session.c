@@ -254,10 +254,9 @@ uint32_t engine_prefix_peek(avo_engine *engine, const avo_session_options *optio
                             const int32_t *tokens, uint32_t count) {
     avo_session ghost = {.engine = engine}; /* none of those that the engine has room for */
     uint32_t found = 0;
-    if (session_adapters_take(&ghost, options, NULL) == AVO_OK)
+    if (session_adapters_list(&ghost, options, NULL) == AVO_OK)
         found = pages_peek(kv_pool_pages(engine->kv), session_root(&ghost, options->cache_salt),
                            tokens, count);
-    session_adapters_give(&ghost);
     return found;
 }
 

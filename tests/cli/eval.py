@@ -281,7 +281,9 @@ class Eval(unittest.TestCase):
                          ("remote", False, 77 << 20))
         self.assertEqual(plan["matrices"], [])  # those of ref, not of the best device
         self.assertEqual(plan["total_bytes"],
-                         plan["repack_bytes"] + plan["kv_bytes"] + plan["scratch_bytes"])
+                         plan["repack_bytes"] + plan["kv_bytes"] + plan["scratch_bytes"] +
+                         plan["adapter_prepared_bytes"])
+        self.assertEqual(plan["adapter_prepared_bytes"], (77 << 20) // 16)
         self.assertEqual(plan["host_total_bytes"], plan["weight_bytes"] + plan["session_bytes"])
         self.assertIn(plan["host_limit"], ("system", "cgroup"))
         table = call(*flags).stdout.decode()

@@ -321,8 +321,8 @@ static void the_memory_that_lacks_is_named(void **state) {
     assert_int_equal(plan.available_bytes, (uint64_t)64 << 20);
     engine_plan_details details;
     assert_ok_error(engine_plan_describe(model, &options, &plan, &details, &error), &error);
-    assert_int_equal(details.device_bytes,
-                     details.weights.copied_bytes + plan.kv_bytes + plan.scratch_bytes);
+    assert_int_equal(details.device_bytes, details.weights.copied_bytes + plan.kv_bytes +
+                                               plan.scratch_bytes + details.adapter_bytes);
     assert_true(details.device_bytes > 0 && details.device_bytes <= plan.available_bytes);
     assert_true(details.host_bytes >= plan.session_bytes);
     options.rows_max = 65536;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t remote_calls(const device *device) {
-    return atomic_load(&((const remote_device *)(const void *)device)->calls);
+uint64_t remote_uploads(const device *device) {
+    return atomic_load(&((const remote_device *)(const void *)device)->uploads);
 }
 
 avo_status remote_call(device *device, const char *what, avo_error *error) {
@@ -204,6 +204,7 @@ static avo_status adapter_fill(device *device, const adapter_view *view, const m
     size_t bytes = count.bytes > 0 ? count.bytes : 64;
     AVO_TRY(device_memory_take(remote->inner, bytes, "an adapter", &own->memory, error));
     block_fill f = {.remote = remote, .at = own->memory.address};
+    remote->uploads++;
     return upload_adapter(view, model, fill, &f, &own->arena, &own->view, error);
 }
 
@@ -218,6 +219,7 @@ static avo_status adapter_open_remote(device *device, const adapter_view *view,
     arena_init(&own->arena, device->allocator, SIZE_MAX);
     *out = (device_adapter){.view = &own->view, .own = own};
     avo_status status = adapter_fill(device, view, model, own, error);
+    out->bytes = own->memory.bytes;
     if (status != AVO_OK) {
         adapter_close_remote(device, out);
         *out = (device_adapter){0};

@@ -25,7 +25,7 @@
 
 extern const device_driver device_remote;
 
-/* Calls that may fail, so far. */
-uint64_t remote_calls(const device *device);
+/* Adapters that were uploaded so far. */
+uint64_t remote_uploads(const device *device);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct remote_device {
     wall wall;
     uint32_t delay_us;
     uint64_t fail, every, lost;
-    _Atomic uint64_t calls;
+    _Atomic uint64_t calls, uploads;
     /* Open now. What was opened last must be closed first. */
     _Atomic uint32_t streams, weights, blocks, adapters;
 } remote_device;
