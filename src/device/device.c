@@ -22,32 +22,37 @@ void device_memory_give(device *device, device_memory *memory) {
 }
 
 /* Callers compute offsets from plans that were checked: one that is wrong is a fault of ours. */
-static uint8_t *at(const device_memory *memory, size_t offset, size_t bytes) {
+static void check_range(const device_memory *memory, size_t offset, size_t bytes) {
     assert(offset <= memory->bytes && bytes <= memory->bytes - offset);
+    (void)memory;
+    (void)offset;
     (void)bytes;
-    return memory->address + offset;
 }
 
 avo_status device_copy_in(device *device, const device_memory *to, size_t offset, const void *from,
                           size_t bytes, avo_error *error) {
-    return device->operations->copy_in(device, at(to, offset, bytes), from, bytes, error);
+    check_range(to, offset, bytes);
+    return device->operations->copy_in(device, to, offset, from, bytes, error);
 }
 
 avo_status device_copy_out(device *device, void *to, const device_memory *from, size_t offset,
                            size_t bytes, avo_error *error) {
-    return device->operations->copy_out(device, to, at(from, offset, bytes), bytes, error);
+    check_range(from, offset, bytes);
+    return device->operations->copy_out(device, to, from, offset, bytes, error);
 }
 
 avo_status device_copy_across(device *device, const device_memory *to, size_t to_offset,
                               const device_memory *from, size_t from_offset, size_t bytes,
                               avo_error *error) {
-    return device->operations->copy_across(device, at(to, to_offset, bytes),
-                                           at(from, from_offset, bytes), bytes, error);
+    check_range(to, to_offset, bytes);
+    check_range(from, from_offset, bytes);
+    return device->operations->copy_across(device, to, to_offset, from, from_offset, bytes, error);
 }
 
 avo_status device_zero(device *device, const device_memory *memory, size_t offset, size_t bytes,
                        avo_error *error) {
-    return device->operations->zero(device, at(memory, offset, bytes), bytes, error);
+    check_range(memory, offset, bytes);
+    return device->operations->zero(device, memory, offset, bytes, error);
 }
 
 /* ---- Weights and adapters ---- */

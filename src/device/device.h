@@ -74,6 +74,9 @@ typedef struct device_info {
     /* Devices of one arithmetic compute the same bits: pages and saved sessions move between
      * them. "ref" or "fast", as session files spell it. */
     const char *arithmetic;
+    /* Steps read whole KV pages and mask positions that were not written: NaN in them would spread,
+     * so that a page must be zeroed before its first step. */
+    bool whole_pages;
     kv_type kv_default; /* how K and V are stored where nobody asks for a type */
     bool observes;      /* shows the inputs of matrices to an observer */
     bool parallel;      /* two streams compute at the same time; else it computes one step at a time
@@ -90,7 +93,8 @@ const avo_allocator *device_allocator(const device *device);
 
 /* ---- Memory ---- */
 
-/* A block of device memory. `address` means something to the device alone. */
+/* A block of device memory. `address` means something to the device alone; a place in a block is
+ * the block and an offset. */
 typedef struct device_memory {
     uint8_t *address;
     size_t bytes;
@@ -104,6 +108,10 @@ AVO_MUST_USE avo_status device_memory_take(device *device, size_t bytes, const c
                                            device_memory *out, avo_error *error);
 /* A block of {0} may be given, too. */
 void device_memory_give(device *device, device_memory *memory);
+/* Copies and zeroing are complete when the call returns, and work that is started afterwards on any
+ * stream sees them. They do not wait for work that was started before: the caller waits for it
+ * first (device_wait) where that work touches the same bytes; other bytes of the block may be in
+ * use. */
 AVO_MUST_USE avo_status device_copy_in(device *device, const device_memory *to, size_t offset,
                                        const void *from, size_t bytes, avo_error *error);
 AVO_MUST_USE avo_status device_copy_out(device *device, void *to, const device_memory *from,

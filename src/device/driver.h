@@ -12,13 +12,16 @@ typedef struct device_operations {
     avo_status (*memory_take)(device *device, size_t bytes, const char *what, device_memory *out,
                               avo_error *error);
     void (*memory_give)(device *device, device_memory *memory);
-    avo_status (*copy_in)(device *device, uint8_t *to, const void *from, size_t bytes,
-                          avo_error *error);
-    avo_status (*copy_out)(device *device, void *to, const uint8_t *from, size_t bytes,
-                           avo_error *error);
-    avo_status (*copy_across)(device *device, uint8_t *to, const uint8_t *from, size_t bytes,
+    /* Offsets and lengths lie within the blocks: the caller has checked them. */
+    avo_status (*copy_in)(device *device, const device_memory *to, size_t offset, const void *from,
+                          size_t bytes, avo_error *error);
+    avo_status (*copy_out)(device *device, void *to, const device_memory *from, size_t offset,
+                           size_t bytes, avo_error *error);
+    avo_status (*copy_across)(device *device, const device_memory *to, size_t to_offset,
+                              const device_memory *from, size_t from_offset, size_t bytes,
                               avo_error *error);
-    avo_status (*zero)(device *device, uint8_t *to, size_t bytes, avo_error *error);
+    avo_status (*zero)(device *device, const device_memory *memory, size_t offset, size_t bytes,
+                       avo_error *error);
 
     avo_status (*weights_plan)(const device *device, const weights_source *source,
                                weights_plan *plan, avo_error *error);

@@ -103,16 +103,34 @@ avo_status kv_pool_page_write(kv_pool *pool, uint32_t page, const uint8_t *conte
     return device_copy_in(pool->device, &pool->view.memory, page * bytes, contents, bytes, error);
 }
 
+/* Pages from number `first` of the table on, neighbours in one call. */
+static avo_status zero_pages(kv_pool *pool, const kv_table *table, uint32_t first,
+                             avo_error *error) {
+    size_t bytes = pool->view.page_bytes;
+    for (uint32_t i = first, count; i < table->count; i += count) {
+        count = 1;
+        while (i + count < table->count && table->pages[i + count] == table->pages[i] + count)
+            count++;
+        AVO_TRY(device_zero(pool->device, &pool->view.memory, table->pages[i] * bytes,
+                            count * bytes, error));
+    }
+    return AVO_OK;
+}
+
 avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from, uint32_t length,
                          avo_error *error) {
-    uint32_t copy_from;
+    uint32_t copy_from, held = table->count;
     AVO_TRY(pages_write(pool->pages, table, from, length, &copy_from));
-    if (copy_from == PAGE_NONE)
-        return AVO_OK;
-    uint32_t page = from / KV_PAGE_TOKENS;
-    avo_status status = kv_pool_page_copy(pool, table->pages[page], copy_from, error);
+    avo_status status = AVO_OK;
+    if (copy_from != PAGE_NONE) {
+        uint32_t page = from / KV_PAGE_TOKENS;
+        status = kv_pool_page_copy(pool, table->pages[page], copy_from, error);
+        held = status == AVO_OK ? held : page;
+    }
+    if (status == AVO_OK && device_describe(pool->device)->whole_pages)
+        status = zero_pages(pool, table, held, error);
     if (status != AVO_OK)
-        pages_shrink(pool->pages, table, page * KV_PAGE_TOKENS);
+        pages_shrink(pool->pages, table, held * KV_PAGE_TOKENS);
     return status;
 }
 

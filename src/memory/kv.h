@@ -25,8 +25,9 @@ kv_pages *kv_pool_pages(kv_pool *pool);
 /* Before a step writes positions from … length − 1 of a table that holds `from` computed ones:
  * pages_write, and the copy it asks for. AVO_ERROR_FULL without text when there are too few pages;
  * nothing has changed then. Where the device fails to copy a page, the table has lost that page and
- * holds whole pages only. New pages are not cleared: they hold what their last owner left, or
- * nothing yet. No attention reads a position before its token is written, and memory is touched
+ * holds whole pages only; where it fails to zero a new one, the table is as it was. New pages are
+ * zeroed where the device reads whole pages. Elsewhere they hold what their last owner left, or
+ * nothing yet: no attention reads a position before its token is written, and memory is touched
  * first by the workers of the step that writes it. */
 AVO_MUST_USE avo_status kv_pool_write(kv_pool *pool, kv_table *table, uint32_t from,
                                       uint32_t length, avo_error *error);

@@ -142,6 +142,76 @@ static void shared_pages_are_copied(void **state) {
     kv_pool_close(pool);
 }
 
+/* Writes NaN into every page, as other timelines may leave them. */
+static void soil(kv_pool *pool, uint32_t pages) {
+    uint8_t contents[65536];
+    assert_true(kv_pool_view(pool)->page_bytes <= sizeof(contents));
+    memset(contents, 0xff, sizeof(contents));
+    for (uint32_t i = 0; i < pages; i++)
+        assert_ok(kv_pool_page_write(pool, i, contents, NULL));
+}
+
+static bool is_filled(kv_pool *pool, uint32_t page, uint8_t byte) {
+    uint8_t contents[65536];
+    size_t bytes = kv_pool_view(pool)->page_bytes, same = 0;
+    assert_ok(kv_pool_page_read(pool, page, KV_PAGE_TOKENS, contents, NULL));
+    while (same < bytes && contents[same] == byte)
+        same++;
+    return same == bytes;
+}
+
+/* A device that reads whole pages finds zeros where no token was written; what a table held stays.
+ */
+static void new_pages_are_zeroed(void **state) {
+    (void)state;
+    static const char *const names[] = {"remote:ref", "ref"};
+    for (int host = 0; host < 2; host++) {
+        device_options options = {.name = names[host], .huge_pages = "off"};
+        device *device;
+        kv_pool *pool;
+        assert_ok(device_open(&options, &device, NULL));
+        assert_int_equal(device_describe(device)->whole_pages, !host);
+        assert_ok(kv_pool_open(device, &model, KV_F16, 6, &pool, NULL));
+        uint32_t a_pages[4], b_pages[4];
+        kv_table a = {a_pages, 0, 4, 0}, b = {b_pages, 0, 4, 0};
+        soil(pool, 6);
+        assert_ok(kv_pool_write(pool, &a, 0, KV_PAGE_TOKENS + 5, NULL));
+        assert_int_equal(is_filled(pool, a.pages[0], 0), !host);
+        assert_int_equal(is_filled(pool, a.pages[1], 0), !host);
+        soil(pool, 6);
+        pages_fork(kv_pool_pages(pool), &a, KV_PAGE_TOKENS + 5, &b);
+        /* A copy of the shared page, and a new one. */
+        assert_ok(kv_pool_write(pool, &b, KV_PAGE_TOKENS + 5, 2 * KV_PAGE_TOKENS + 1, NULL));
+        assert_int_not_equal(a.pages[1], b.pages[1]);
+        assert_true(is_filled(pool, b.pages[0], 0xff) && is_filled(pool, b.pages[1], 0xff));
+        assert_int_equal(is_filled(pool, b.pages[2], 0), !host);
+        kv_pool_close(pool);
+        device_close(device);
+    }
+}
+
+/* Where zeroing fails, the table is as it was. */
+static void a_page_that_cannot_be_zeroed_is_not_taken(void **state) {
+    (void)state;
+    device_options options = {.name = "remote:ref,fail=3", .huge_pages = "off"};
+    device *device;
+    kv_pool *pool;
+    avo_error error = {0};
+    assert_ok(device_open(&options, &device, NULL));
+    assert_ok(kv_pool_open(device, &model, KV_F16, 6, &pool, NULL));
+    uint32_t pages[4];
+    kv_table table = {pages, 0, 4, 0};
+    assert_ok(kv_pool_write(pool, &table, 0, 5, NULL));
+    assert_refused(kv_pool_write(pool, &table, 5, 3 * KV_PAGE_TOKENS, &error), AVO_ERROR_DEVICE,
+                   &error, "clearing memory failed");
+    assert_int_equal(table.count, 1);
+    assert_int_equal(pages_available(kv_pool_pages(pool)), 5);
+    assert_ok(kv_pool_write(pool, &table, 5, 3 * KV_PAGE_TOKENS, &error));
+    assert_int_equal(table.count, 3);
+    kv_pool_close(pool);
+    device_close(device);
+}
+
 static void survives_allocation_failure(void **state) {
     (void)state;
     avo_status status = AVO_ERROR_MEMORY;
@@ -167,6 +237,8 @@ int main(void) {
         cmocka_unit_test(growth_touches_no_page),
         cmocka_unit_test(pages_are_conserved),
         cmocka_unit_test(shared_pages_are_copied),
+        cmocka_unit_test(new_pages_are_zeroed),
+        cmocka_unit_test(a_page_that_cannot_be_zeroed_is_not_taken),
         cmocka_unit_test(survives_allocation_failure),
     };
     return cmocka_run_group_tests_name("memory/kv", tests, open_shared, close_shared);

@@ -37,31 +37,33 @@ static void memory_give(device *device, device_memory *memory) {
     allocator_give(device->allocator, block, sizeof(*block));
 }
 
-static avo_status copy_in(device *device, uint8_t *to, const void *from, size_t bytes,
-                          avo_error *error) {
+static avo_status copy_in(device *device, const device_memory *to, size_t offset, const void *from,
+                          size_t bytes, avo_error *error) {
     (void)device;
     (void)error;
-    memcpy(to, from, bytes);
+    memcpy(to->address + offset, from, bytes);
     return AVO_OK;
 }
 
-static avo_status copy_out(device *device, void *to, const uint8_t *from, size_t bytes,
-                           avo_error *error) {
+static avo_status copy_out(device *device, void *to, const device_memory *from, size_t offset,
+                           size_t bytes, avo_error *error) {
     (void)device;
     (void)error;
-    memcpy(to, from, bytes);
+    memcpy(to, from->address + offset, bytes);
     return AVO_OK;
 }
 
-static avo_status copy_across(device *device, uint8_t *to, const uint8_t *from, size_t bytes,
+static avo_status copy_across(device *device, const device_memory *to, size_t to_offset,
+                              const device_memory *from, size_t from_offset, size_t bytes,
                               avo_error *error) {
-    return copy_in(device, to, from, bytes, error);
+    return copy_in(device, to, to_offset, from->address + from_offset, bytes, error);
 }
 
-static avo_status zero(device *device, uint8_t *to, size_t bytes, avo_error *error) {
+static avo_status zero(device *device, const device_memory *memory, size_t offset, size_t bytes,
+                       avo_error *error) {
     (void)device;
     (void)error;
-    memset(to, 0, bytes);
+    memset(memory->address + offset, 0, bytes);
     return AVO_OK;
 }
 

@@ -51,32 +51,34 @@ static void copy(remote_device *remote, void *to, const void *from, size_t bytes
     wall_close(&remote->wall);
 }
 
-static avo_status copy_in(device *device, uint8_t *to, const void *from, size_t bytes,
-                          avo_error *error) {
+static avo_status copy_in(device *device, const device_memory *to, size_t offset, const void *from,
+                          size_t bytes, avo_error *error) {
     AVO_TRY(remote_call(device, "a copy to the device", error));
-    copy(remote_of(device), to, from, bytes);
+    copy(remote_of(device), to->address + offset, from, bytes);
     return AVO_OK;
 }
 
-static avo_status copy_out(device *device, void *to, const uint8_t *from, size_t bytes,
-                           avo_error *error) {
+static avo_status copy_out(device *device, void *to, const device_memory *from, size_t offset,
+                           size_t bytes, avo_error *error) {
     AVO_TRY(remote_call(device, "a copy from the device", error));
-    copy(remote_of(device), to, from, bytes);
+    copy(remote_of(device), to, from->address + offset, bytes);
     return AVO_OK;
 }
 
-static avo_status copy_across(device *device, uint8_t *to, const uint8_t *from, size_t bytes,
+static avo_status copy_across(device *device, const device_memory *to, size_t to_offset,
+                              const device_memory *from, size_t from_offset, size_t bytes,
                               avo_error *error) {
     AVO_TRY(remote_call(device, "a copy on the device", error));
-    copy(remote_of(device), to, from, bytes);
+    copy(remote_of(device), to->address + to_offset, from->address + from_offset, bytes);
     return AVO_OK;
 }
 
-static avo_status zero(device *device, uint8_t *to, size_t bytes, avo_error *error) {
+static avo_status zero(device *device, const device_memory *memory, size_t offset, size_t bytes,
+                       avo_error *error) {
     AVO_TRY(remote_call(device, "clearing memory", error));
     remote_device *remote = remote_of(device);
     wall_open(&remote->wall);
-    memset(to, 0, bytes);
+    memset(memory->address + offset, 0, bytes);
     wall_close(&remote->wall);
     return AVO_OK;
 }
@@ -341,6 +343,7 @@ static avo_status set_up(remote_device *remote, const remote_wish *wish,
     info->name = device_remote.name;
     info->kind = device_remote.kind;
     info->host = false;
+    info->whole_pages = true;
     if (wish->opaque)
         info->cpu = (device_cpu){0};
     if (wish->single)

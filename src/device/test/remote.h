@@ -5,6 +5,7 @@
  *   - work goes on behind device_start, on a thread of the device; results hold NaN until
  *     device_wait has returned;
  *   - any call that may fail can be made to;
+ *   - it wants new KV pages zeroed;
  *   - it asserts that what was opened last is closed first.
  * An engine that works on it dereferences no device memory and reads no result too early.
  *
