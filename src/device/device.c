@@ -59,12 +59,6 @@ avo_status device_zero(device *device, const device_memory *memory, size_t offse
 
 avo_status device_weights_plan(const device *device, const weights_source *source,
                                weights_plan *plan, avo_error *error) {
-    for (uint32_t i = 0; i < source->model->layers; i++)
-        if (source->model->layer[i].experts.count > 0)
-            return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                               "%s: layer %u has %u experts, device %s computes dense layers only",
-                               source->path, i, source->model->layer[i].experts.count,
-                               device->info.name);
     return device->operations->weights_plan(device, source, plan, error);
 }
 

@@ -76,7 +76,29 @@ static avo_status take_norm(walk *w, norm_view *norm, size_t width) {
 
 /* ---- A model ---- */
 
-static avo_status take_layer(walk *w, layer_view *layer, uint32_t width) {
+static avo_status take_expert(walk *w, expert_view *expert) {
+    AVO_TRY(take_linear(w, &expert->gate));
+    AVO_TRY(take_linear(w, &expert->up));
+    return take_linear(w, &expert->down);
+}
+
+static avo_status take_experts(walk *w, experts_view *experts, arena *arena) {
+    if (experts->count == 0)
+        return AVO_OK;
+    size_t count = experts->count;
+    expert_view *list = arena_take_array(arena, count, sizeof(*list));
+    if (list == NULL)
+        return status_no_memory(w->error, "experts", count * sizeof(*list));
+    AVO_TRY(take_linear(w, &experts->router));
+    for (size_t i = 0; i < count; i++) {
+        list[i] = experts->expert[i];
+        AVO_TRY(take_expert(w, &list[i]));
+    }
+    experts->expert = list;
+    return take_expert(w, &experts->shared);
+}
+
+static avo_status take_layer(walk *w, layer_view *layer, uint32_t width, arena *arena) {
     AVO_TRY(take_norm(w, &layer->attention_norm, width));
     AVO_TRY(take_linear(w, &layer->query));
     AVO_TRY(take_linear(w, &layer->key));
@@ -89,6 +111,7 @@ static avo_status take_layer(walk *w, layer_view *layer, uint32_t width) {
     AVO_TRY(take_linear(w, &layer->gate));
     AVO_TRY(take_linear(w, &layer->up));
     AVO_TRY(take_linear(w, &layer->down));
+    AVO_TRY(take_experts(w, &layer->experts, arena));
     return take_norm(w, &layer->feed_forward_post_norm, width);
 }
 
@@ -122,7 +145,7 @@ avo_status upload_model(const model_view *from, upload_function upload, void *co
     AVO_TRY(take_rotary(&w, from->rotary, from->rotary_tables, arena, &to->rotary));
     for (uint32_t i = 0; i < from->layers; i++) {
         layers[i] = from->layer[i];
-        AVO_TRY(take_layer(&w, &layers[i], from->width));
+        AVO_TRY(take_layer(&w, &layers[i], from->width, arena));
     }
     AVO_TRY(take_norm(&w, &to->final_norm, from->width));
     AVO_TRY(take_linear(&w, &to->head_project));

@@ -167,10 +167,22 @@ static void panels_key(const cpu_device *cpu, char key[STORE_KEY_MAX]) {
         snprintf(key, STORE_KEY_MAX, PANELS_KEY);
 }
 
+static avo_status check_dense(const device *device, const weights_source *source,
+                              avo_error *error) {
+    for (uint32_t i = 0; i < source->model->layers; i++)
+        if (source->model->layer[i].experts.count > 0)
+            return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                               "%s: layer %u has %u experts, device %s computes dense layers only",
+                               source->path, i, source->model->layer[i].experts.count,
+                               device->info.name);
+    return AVO_OK;
+}
+
 avo_status cpu_weights_plan(const device *device, const weights_source *source, weights_plan *plan,
                             avo_error *error) {
     const cpu_device *cpu = (const cpu_device *)(const void *)device;
     *plan = (weights_plan){.mapped_bytes = source->file_bytes};
+    AVO_TRY(check_dense(device, source, error));
     if (!cpu->choice.backend.panels)
         return AVO_OK;
     size_t region_bytes;
