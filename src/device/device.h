@@ -270,7 +270,15 @@ AVO_MUST_USE avo_status device_start(device_stream *stream, device_work work,
                                      const device_step *step, avo_error *error);
 AVO_MUST_USE avo_status device_wait(device_stream *stream, avo_error *error);
 
-/* Results of what was waited for last, in host memory that lives until the stream's next start. */
+/* Results, in host memory that lives until the stream's next start; hidden states (normed and
+ * tapped rows) only until they are read again. What survives which work:
+ *
+ *   taps                   until the next DEVICE_FORWARD
+ *   top and whole logits   until the next DEVICE_FORWARD or DEVICE_HEAD, whose rows they then are
+ *   normed rows            until the next start of any work
+ *
+ * So logits of a forward pass can be read behind DEVICE_NORM, and taps behind both. Results that
+ * the batch did not ask for, or whose work failed, are undefined. */
 /* The highest logits of all rows that want logits, where the batch asks for some (`top`). */
 AVO_MUST_USE avo_status device_read_top(device_stream *stream, const logit_top **top,
                                         avo_error *error);

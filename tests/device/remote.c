@@ -3,11 +3,12 @@
 #include "support/support.h"
 
 #include "device/test/remote.h"
-#include "engine/engine.h"
+#include "engine/engine_int.h"
 #include "memory/kv.h"
 #include "support/models.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,6 +345,64 @@ static void the_memory_that_lacks_is_named(void **state) {
     avo_model_close(model);
 }
 
+/* Results behind the work that they survive, and NaN behind that which they do not. */
+static void results_survive_as_promised(void **state) {
+    (void)state;
+    avo_model *model = open_model();
+    avo_error error = {0};
+    static const uint32_t tapped = 1;
+    avo_engine *engine;
+    avo_session *session;
+    avo_batch *batch;
+    avo_engine_options options = small_options("remote");
+    options.taps = &tapped;
+    options.tap_count = 1;
+    assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
+    assert_ok(avo_session_open(engine, NULL, &session, &error));
+    assert_ok(avo_batch_open(engine, &batch, &error));
+    static const int32_t tokens[5] = {5, 4, 3, 2, 1};
+    assert_ok(avo_batch_add(batch, session, tokens, 5));
+    assert_ok(avo_step(engine, batch));
+    uint32_t vocabulary = engine_model_view(engine)->vocabulary;
+    size_t width = engine_model_view(engine)->width;
+    float *logits = malloc(vocabulary * sizeof(float)), *tap = malloc(width * sizeof(float));
+    assert_true(logits != NULL && tap != NULL);
+    memcpy(logits, avo_batch_logits(batch, session, 0), vocabulary * sizeof(float));
+    memcpy(tap, avo_batch_tap(batch, session, 1, 4, 1), width * sizeof(float));
+    assert_true(!isnan(logits[0]) && !isnan(tap[0]));
+    device_stream *stream = engine->stream[0].stream;
+    const float *rows;
+    const logit_top *top;
+    assert_ok(device_read_normed(stream, 1, &rows, &error));
+    assert_true(isnan(rows[0])); /* nothing was normed */
+    assert_ok(device_read_top(stream, &top, &error));
+    assert_true(isnan(top[0].logit[0])); /* nobody asked for them */
+    /* NORM: logits and taps survive. */
+    assert_non_null(avo_batch_hidden(batch, session, 0, 5));
+    assert_ok(device_read_normed(stream, 5, &rows, &error));
+    assert_true(!isnan(rows[0]));
+    assert_memory_equal(avo_batch_logits(batch, session, 0), logits, vocabulary * sizeof(float));
+    assert_memory_equal(avo_batch_tap(batch, session, 1, 4, 1), tap, width * sizeof(float));
+    /* HEAD of other rows: taps survive, logits and normed rows do not. */
+    float logprob;
+    static const int32_t next = 7;
+    assert_ok(avo_batch_score(batch, session, 2, 1, &next, 0, &logprob, NULL));
+    assert_memory_equal(avo_batch_tap(batch, session, 1, 4, 1), tap, width * sizeof(float));
+    assert_ok(device_read_normed(stream, 1, &rows, &error));
+    assert_true(isnan(rows[0]));
+    assert_ok(device_read_logits(stream, 0, &rows, &error));
+    assert_true(isnan(rows[0]));
+    assert_ok(device_read_top(stream, &top, &error));
+    assert_true(!isnan(top[0].logit[0]));
+    assert_null(avo_batch_logits(batch, session, 0)); /* the engine knows */
+    free(logits);
+    free(tap);
+    avo_batch_close(batch);
+    avo_session_close(session);
+    avo_engine_close(engine);
+    avo_model_close(model);
+}
+
 /* Hidden states at every layer: equal bits on the device and behind the wall, in one chunk or in
  * many. */
 static void layers_are_tapped(void **state) {
@@ -426,6 +485,7 @@ int main(void) {
         cmocka_unit_test(weights_leave_with_their_device),
         cmocka_unit_test(a_device_without_threads_names_none),
         cmocka_unit_test(the_memory_that_lacks_is_named),
+        cmocka_unit_test(results_survive_as_promised),
         cmocka_unit_test(layers_are_tapped),
     };
     return cmocka_run_group_tests_name("device/remote", tests, NULL, NULL);

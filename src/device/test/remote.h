@@ -3,7 +3,7 @@
  *   - its memory (weights, adapters, KV pages, scratch) cannot be read or written by the host: the
  *     pages are protected except while the device itself works;
  *   - work goes on behind device_start, on a thread of the device; results hold NaN until
- *     device_wait has returned;
+ *     device_wait has returned, and again when they need not survive the next work;
  *   - any call that may fail can be made to;
  *   - it wants new KV pages zeroed;
  *   - it asserts that what was opened last is closed first.

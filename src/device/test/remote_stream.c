@@ -22,6 +22,8 @@ typedef struct remote_stream {
     device_work work;
     device_step step; /* of the inner device */
     uint32_t logit_rows;
+    /* Results that can be read: all others are NaN, whatever the inner device still has. */
+    bool has_top, has_logits, has_normed, has_taps;
     avo_status status; /* of the work */
     avo_error error;
     /* Host copies of results. */
@@ -191,7 +193,13 @@ avo_status remote_start(device_stream *base, device_work work, const device_step
     stream->work = work;
     stream->step = *step;
     stream->step.weights = weights->inner;
-    stream->logit_rows = step->batch->logit_rows;
+    if (work != DEVICE_NORM)
+        stream->logit_rows = step->batch->logit_rows;
+    stream->has_normed = false;
+    if (work != DEVICE_NORM)
+        stream->has_top = stream->has_logits = false;
+    if (work == DEVICE_FORWARD)
+        stream->has_taps = false;
     /* Results that somebody reads too early are NaN. */
     memset(stream->top, 0xff, stream->top_bytes);
     memset(stream->logits, 0xff, stream->logits_bytes);
@@ -209,9 +217,20 @@ avo_status remote_wait(device_stream *base, avo_error *error) {
     avo_status status = stream->status;
     pthread_mutex_unlock(&stream->mutex);
     AVO_TRY(remote_call(base->device, "work", error));
-    if (status != AVO_OK && error != NULL)
-        *error = stream->error;
-    return status;
+    if (status != AVO_OK) {
+        if (error != NULL)
+            *error = stream->error;
+        return status;
+    }
+    const batch_view *batch = stream->step.batch;
+    if (stream->work == DEVICE_NORM) {
+        stream->has_normed = true;
+        return AVO_OK;
+    }
+    stream->has_top = batch->top > 0;
+    stream->has_logits = batch->logits_whole;
+    stream->has_taps = stream->has_taps || stream->work == DEVICE_FORWARD;
+    return AVO_OK;
 }
 
 /* ---- Results ---- */
@@ -222,7 +241,8 @@ avo_status remote_read_top(device_stream *base, const logit_top **top, avo_error
     wall_open(&device_of(base)->wall);
     const logit_top *inner;
     avo_status status = device_read_top(stream->inner, &inner, error);
-    if (status == AVO_OK)
+    memset(stream->top, 0xff, stream->top_bytes);
+    if (status == AVO_OK && stream->has_top)
         memcpy(stream->top, inner, stream->logit_rows * sizeof(logit_top));
     wall_close(&device_of(base)->wall);
     *top = stream->top;
@@ -237,19 +257,20 @@ avo_status remote_read_logits(device_stream *base, uint32_t row, const float **l
     wall_open(&device_of(base)->wall);
     const float *inner;
     avo_status status = device_read_logits(stream->inner, row, &inner, error);
-    if (status == AVO_OK)
+    memset(own, 0xff, stream->vocabulary * sizeof(float));
+    if (status == AVO_OK && stream->has_logits && row < stream->logit_rows)
         memcpy(own, inner, stream->vocabulary * sizeof(float));
     wall_close(&device_of(base)->wall);
     *logits = own;
     return status;
 }
 
-static avo_status read_rows(device_stream *base, const float *inner, uint32_t count,
-                            const float **rows) {
-    remote_stream *stream = of(base);
-    memcpy(stream->rows, inner, (size_t)count * stream->width * sizeof(float));
-    *rows = stream->rows;
-    return AVO_OK;
+static const float *read_rows(remote_stream *stream, const float *inner, uint32_t count,
+                              bool there) {
+    memset(stream->rows, 0xff, stream->rows_bytes);
+    if (there)
+        memcpy(stream->rows, inner, (size_t)count * stream->width * sizeof(float));
+    return stream->rows;
 }
 
 avo_status remote_read_normed(device_stream *base, uint32_t count, const float **rows,
@@ -259,7 +280,7 @@ avo_status remote_read_normed(device_stream *base, uint32_t count, const float *
     const float *inner;
     avo_status status = device_read_normed(of(base)->inner, count, &inner, error);
     if (status == AVO_OK)
-        status = read_rows(base, inner, count, rows);
+        *rows = read_rows(of(base), inner, count, of(base)->has_normed);
     wall_close(&device_of(base)->wall);
     return status;
 }
@@ -271,7 +292,7 @@ avo_status remote_read_tap(device_stream *base, uint32_t tap, uint32_t first, ui
     const float *inner;
     avo_status status = device_read_tap(of(base)->inner, tap, first, count, &inner, error);
     if (status == AVO_OK)
-        status = read_rows(base, inner, count, rows);
+        *rows = read_rows(of(base), inner, count, of(base)->has_taps);
     wall_close(&device_of(base)->wall);
     return status;
 }
