@@ -27,6 +27,7 @@ typedef struct weights_store weights_store;   /* store.h */
 /* ---- Limits ---- */
 #define DEVICE_STREAMS_MAX 2
 #define DEVICE_TAPS_MAX    16 /* layers whose hidden states a step can keep */
+#define DEVICE_ARITHMETIC_MAX 8 /* bytes of an arithmetic's name, its zero included */
 
 /* ---- Choice ---- */
 
@@ -72,7 +73,8 @@ typedef struct device_info {
     const char *name; /* "avx512" */
     const char *kind; /* "cpu" */
     /* Devices of one arithmetic compute the same bits: pages and saved sessions move between
-     * them. "ref" or "fast", as session files spell it. */
+     * them. "ref" or "fast", as session files spell it: at most DEVICE_ARITHMETIC_MAX bytes, which
+     * opening checks. */
     const char *arithmetic;
     /* Steps read whole KV pages and mask positions that were not written: NaN in them would spread,
      * so that a page must be zeroed before its first step. */

@@ -111,6 +111,18 @@ static avo_status unavailable(const device_driver *const *drivers, const device_
                        wish->length, wish->name, reason, names);
 }
 
+/* What others store of it must fit there. */
+static avo_status check_info(const device *device, avo_error *error) {
+    const device_info *info = device_describe(device);
+    size_t length = strlen(info->arithmetic);
+    if (length > 0 && length < DEVICE_ARITHMETIC_MAX)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_LIMIT,
+                       "device %s: the name of its arithmetic is '%.40s', must have 1 to %d "
+                       "characters to be stored in session files",
+                       info->name, info->arithmetic, DEVICE_ARITHMETIC_MAX - 1);
+}
+
 /* One driver; *there: it works here, and opening or accepting its device may have failed. */
 static avo_status try_driver(const device_driver *driver, const device_wish *wish,
                              const device_options *options, bool *there, device **out,
@@ -119,9 +131,11 @@ static avo_status try_driver(const device_driver *driver, const device_wish *wis
     *there = status != AVO_ERROR_UNSUPPORTED;
     if (status == AVO_OK)
         status = driver->open(driver, options, wish->parameters, out, error);
-    if (status != AVO_OK || options->accept == NULL)
+    if (status != AVO_OK)
         return status;
-    status = options->accept(options->accept_context, *out, error);
+    status = check_info(*out, error);
+    if (status == AVO_OK && options->accept != NULL)
+        status = options->accept(options->accept_context, *out, error);
     if (status == AVO_OK)
         return AVO_OK;
     device_close(*out);

@@ -34,6 +34,9 @@ static uint64_t header_sum(const session_header *header) {
     return hash_bytes(header, offsetof(session_header, header_sum));
 }
 
+_Static_assert(sizeof(((session_header *)NULL)->arithmetic) == DEVICE_ARITHMETIC_MAX,
+               "every device's arithmetic can be stored");
+
 /* What a file of this session says about everything but its contents. */
 static void describe(const avo_session *session, session_header *header) {
     const avo_engine *engine = session->engine;

@@ -214,6 +214,30 @@ static void parameters_belong_to_a_device(void **state) {
                    "unknown device 'numbers'");
 }
 
+static avo_status open_wordy(const device_driver *driver, const device_options *options,
+                             const char *parameters, device **out, avo_error *error) {
+    AVO_TRY(open_fake(driver, options, NULL, out, error));
+    (*out)->info.arithmetic = parameters != NULL ? parameters : "eight888";
+    return AVO_OK;
+}
+
+/* Session files have 8 bytes for it. */
+static void the_name_of_an_arithmetic_is_short(void **state) {
+    (void)state;
+    static const device_driver wordy = {"wordy", "card", 40, works, open_wordy};
+    static const device_driver *const table[] = {&slow, &wordy, NULL};
+    avo_error error;
+    const char *found;
+    search s = {0};
+    assert_ok_error(open_one(table, "wordy:seven77", &s, &found, &error), &error);
+    assert_refused(open_one(table, "wordy:eight888", &s, &found, &error), AVO_ERROR_LIMIT, &error,
+                   "device wordy: the name of its arithmetic is 'eight888', must have 1 to 7");
+    assert_refused(open_one(table, "wordy:", &s, &found, &error), AVO_ERROR_LIMIT, &error,
+                   "must have 1 to 7");
+    assert_ok_error(open_one(table, "auto", &s, &found, &error), &error);
+    assert_string_equal(found, "slow");
+}
+
 static void finding_opens_nothing(void **state) {
     (void)state;
     avo_error error = {0};
@@ -251,6 +275,7 @@ int main(void) {
         cmocka_unit_test(some_failures_end_the_search),
         cmocka_unit_test(the_best_failure_is_reported),
         cmocka_unit_test(parameters_belong_to_a_device),
+        cmocka_unit_test(the_name_of_an_arithmetic_is_short),
         cmocka_unit_test(finding_opens_nothing),
         cmocka_unit_test(the_best_is_last),
     };
