@@ -114,10 +114,6 @@ void device_stream_close(device_stream *stream) {
         stream->device->operations->stream_close(stream);
 }
 
-device *device_stream_device(device_stream *stream) {
-    return stream->device;
-}
-
 void device_stream_resize(device_stream *stream, uint32_t threads) {
     stream->device->operations->stream_resize(stream, threads);
 }

@@ -208,7 +208,6 @@ bool device_stream_bytes(const device *device, const stream_shape *shape, uint64
 AVO_MUST_USE avo_status device_stream_open(device *device, const stream_shape *shape,
                                            device_stream **out, avo_error *error);
 void device_stream_close(device_stream *stream);
-device *device_stream_device(device_stream *stream);
 /* Workers of the next steps; for devices without threads this does nothing. While nobody computes
  * on the stream. */
 void device_stream_resize(device_stream *stream, uint32_t threads);

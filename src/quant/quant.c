@@ -140,10 +140,6 @@ float quant_f8_e4m3_to_f32(uint8_t byte) {
     return e4m3_to_float(byte);
 }
 
-float quant_f8_e5m2_to_f32(uint8_t byte) {
-    return half_to_float((uint16_t)(byte << 8));
-}
-
 uint16_t quant_f32_to_f16(float number) {
     uint32_t bits = float_bits(number);
     uint32_t sign = bits >> 16 & 0x8000u;
