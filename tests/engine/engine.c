@@ -168,7 +168,7 @@ static void the_choice_is_logged_once(void **state) {
     else
         unsetenv("AVO_ISA");
     if (test_device_is_remote())
-        setenv("AVO_DEVICE", "remote", 1);
+        setenv("AVO_DEVICE", test_device(NULL), 1);
     avo_model_close(model);
 }
 

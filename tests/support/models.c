@@ -78,16 +78,16 @@ bool test_device_is_remote(void) {
 }
 
 const char *test_device(const char *isa) {
-    static const char *const names[][2] = {{"ref", "remote:ref"},
-                                           {"avx2", "remote:avx2"},
-                                           {"avx512", "remote:avx512"},
-                                           {"amx", "remote:amx"}};
+    static const char *const names[][2] = {{"ref", "remote:ref,delay=50"},
+                                           {"avx2", "remote:avx2,delay=50"},
+                                           {"avx512", "remote:avx512,delay=50"},
+                                           {"amx", "remote:amx,delay=50"}};
     if (!test_device_is_remote())
         return isa;
     for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(isa, names[i][0]) == 0)
             return names[i][1];
-    return isa == NULL ? "remote" : isa;
+    return isa == NULL ? "remote:delay=50" : isa;
 }
 
 void fixture_isas_find(fixture_isas *isas) {
