@@ -367,8 +367,8 @@ typedef struct avo_engine_options {
      * the caller's own thread only during steps. "none" (NULL): left to the system and `numa`. */
     const char *pin;
     bool lock; /* keep everything in memory (mlock); fails if RLIMIT_MEMLOCK is too low */
-    /* Called for each device that was passed over, with the reason; when the engine has opened, with
-     * the device and the reason for it, then with threads and placement. NULL: none. */
+    /* Called for each device that was passed over, with the reason; when the engine has opened,
+     * with the device and the reason for it, then with threads and placement. NULL: none. */
     avo_log_function log;
     void *log_context;
     /* Largest sum of adapter ranks of one session, which scratch is planned for. 0: 256. */

@@ -15,7 +15,7 @@
 #define ENGINE_ROWS_DEFAULT   512
 #define ENGINE_RANK_DEFAULT   256 /* sum of the ranks of one session's adapters */
 #define ENGINE_RANK_MAX       (AVO_ADAPTERS_MAX * ADAPTER_RANK_MAX)
-#define ENGINE_HEAD_ROWS      64 /* that are scored together: one look at the head for all of them */
+#define ENGINE_HEAD_ROWS      64 /* that are scored together: the head is read once for all */
 #define ENGINE_ADAPTERS_IDLE  8  /* that stay prepared though no session uses them */
 #define ENGINE_ADAPTERS_PART  16 /* of the device's memory, for prepared adapters, at most … */
 #define ENGINE_ADAPTERS_BYTES ((uint64_t)256 << 20)

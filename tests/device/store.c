@@ -45,7 +45,7 @@ static void the_last_user_releases(void **state) {
     weights_form form = form_of(&one, key, false);
     assert_null(weights_store_find(store, "card:0"));
     assert_ok_error(weights_store_take(store, &form, &a, &error), &error);
-    strcpy(key, "card:1"); /* keys are copied: this is another device */
+    memcpy(key, "card:1", 7); /* keys are copied: this is another device */
     form = form_of(&two, key, false);
     assert_ok_error(weights_store_take(store, &form, &c, &error), &error);
     assert_ptr_not_equal(weights_entry_value(a), weights_entry_value(c));
