@@ -101,40 +101,8 @@ AVX512_INLINE void a8_tile(const a8_kind *kind, const int count, const uint8_t *
 
 /* One panel times one tile. */
 AVX512_INLINE void a8_run(const a8_kind *kind, int compiled, const uint8_t *panel, size_t units,
-                          const a8_rows *rows, __m512 *sum) {
-    switch (compiled) {
-    case 1:
-        a8_tile(kind, 1, panel, units, rows, sum);
-        break;
-    case 2:
-        a8_tile(kind, 2, panel, units, rows, sum);
-        break;
-    case 3:
-        a8_tile(kind, 3, panel, units, rows, sum);
-        break;
-    case 4:
-        a8_tile(kind, 4, panel, units, rows, sum);
-        break;
-    case 6:
-        a8_tile(kind, 6, panel, units, rows, sum);
-        break;
-    case 8:
-        a8_tile(kind, 8, panel, units, rows, sum);
-        break;
-    case 10:
-        a8_tile(kind, 10, panel, units, rows, sum);
-        break;
-    case 12:
-        a8_tile(kind, 12, panel, units, rows, sum);
-        break;
-    case 14:
-        a8_tile(kind, 14, panel, units, rows, sum);
-        break;
-    default:
-        a8_tile(kind, 16, panel, units, rows, sum);
-        break;
-    }
-}
+                          const a8_rows *rows, __m512 *sum){
+    WITH_COUNT_TILE(compiled, count, a8_tile(kind, count, panel, units, rows, sum))}
 
 /* ---- Parts of product_kind ---- */
 

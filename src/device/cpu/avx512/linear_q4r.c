@@ -18,20 +18,7 @@
 
 static void tile_few(size_t count, const uint8_t *panel, size_t k, const q4r_rows *rows,
                      __m512 *sum) {
-    switch (count) {
-    case 1:
-        q4r_tile(1, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    case 2:
-        q4r_tile(2, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    case 3:
-        q4r_tile(3, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    default:
-        q4r_tile(4, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    }
+    WITH_COUNT_4(count, constant, q4r_tile(constant, Q4R_FEW, panel, NULL, k, rows, sum))
 }
 
 static void tile_fused(int compiled, const uint8_t *panel, size_t k, const q4r_rows *rows,

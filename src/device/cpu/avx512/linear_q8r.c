@@ -114,38 +114,7 @@ static void product_tile_q8r(const product *product, const uint8_t *panel, const
         tile.begin[i] =
             (const int32_t *)product->table + (source - product->chunk) * product->table_stride;
     }
-    switch (compiled) {
-    case 1:
-        q8r_tile(1, panel, x->k, &tile, sum);
-        break;
-    case 2:
-        q8r_tile(2, panel, x->k, &tile, sum);
-        break;
-    case 3:
-        q8r_tile(3, panel, x->k, &tile, sum);
-        break;
-    case 4:
-        q8r_tile(4, panel, x->k, &tile, sum);
-        break;
-    case 6:
-        q8r_tile(6, panel, x->k, &tile, sum);
-        break;
-    case 8:
-        q8r_tile(8, panel, x->k, &tile, sum);
-        break;
-    case 10:
-        q8r_tile(10, panel, x->k, &tile, sum);
-        break;
-    case 12:
-        q8r_tile(12, panel, x->k, &tile, sum);
-        break;
-    case 14:
-        q8r_tile(14, panel, x->k, &tile, sum);
-        break;
-    default:
-        q8r_tile(16, panel, x->k, &tile, sum);
-        break;
-    }
+    WITH_COUNT_TILE(compiled, count, q8r_tile(count, panel, x->k, &tile, sum))
 }
 
 static size_t table_stride(const product *product) {
