@@ -251,10 +251,8 @@ int bench_serving_run(const char *model_name, const serving_flags *flags,
     serving_options options = plan_options(flags, engine);
     cli_short_name(model_name, name, sizeof(name));
     avo_status status = cli_model_open(model_name, &model, &error);
-    if (status == AVO_OK)
-        status = open_adapters(model, flags, adapter, &options, &error);
-    if (status == AVO_OK)
-        status = bench_serving(model, &options, &result, &error);
+    AVO_THEN(status, open_adapters(model, flags, adapter, &options, &error));
+    AVO_THEN(status, bench_serving(model, &options, &result, &error));
     cli_progress_end();
     int exit_status = EXIT_GOOD;
     if (status == AVO_OK)

@@ -132,9 +132,8 @@ static avo_status write_logits(const char *name, const char *path, const char *o
     *vocabulary = info.vocabulary;
     avo_status status = path != NULL ? cli_text_tokens(model, path, ids, error)
                                      : check_ids(ids, info.vocabulary, wrong, error);
-    if (status == AVO_OK)
-        status = eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
-                                 ids->size / sizeof(int32_t), options, out_path, error);
+    AVO_THEN(status, eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
+                                     ids->size / sizeof(int32_t), options, out_path, error));
     cli_progress_end();
     avo_model_close(model);
     return status;
@@ -171,8 +170,8 @@ static int run_logits(int argc, char **argv) {
     uint32_t vocabulary = 0;
     avo_status status = ids_text != NULL ? parse_ids(ids_text, &ids, &error) : AVO_OK;
     bool wrong = status == AVO_ERROR_ARGUMENT;
-    if (status == AVO_OK)
-        status = write_logits(argv[1], path, out_path, &options, &ids, &vocabulary, &wrong, &error);
+    AVO_THEN(status,
+             write_logits(argv[1], path, out_path, &options, &ids, &vocabulary, &wrong, &error));
     size_t count = ids.size / sizeof(int32_t);
     buffer_free(&ids);
     if (wrong)

@@ -198,10 +198,8 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     facts->plan = (avo_plan)AVO_PLAN_INIT;
     AVO_TRY(cli_model_open(name, &model, error));
     avo_status status = avo_engine_plan(model, options, &facts->plan, error);
-    if (status == AVO_OK)
-        status = find_groups(model, options, facts, error);
-    if (status == AVO_OK)
-        status = add_adapters(model, adapters, facts, error);
+    AVO_THEN(status, find_groups(model, options, facts, error));
+    AVO_THEN(status, add_adapters(model, adapters, facts, error));
     avo_model_close(model);
     if (status != AVO_OK)
         return status;

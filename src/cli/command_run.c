@@ -208,8 +208,7 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
     request->on_event_context = &stream;
     record->begin_ns = clock_now_ns();
     avo_status status = run_grammar_open(flags, record->model, &request->grammar, error);
-    if (status == AVO_OK)
-        status = avo_generate(engine, session, request, &record->result, error);
+    AVO_THEN(status, avo_generate(engine, session, request, &record->result, error));
     avo_grammar_close(request->grammar);
     avo_session_close(session);
     if (!flags->json && !stream.at_line_begin)
@@ -294,8 +293,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     avo_status status = AVO_OK;
     if (flags->telemetry != NULL)
         status = run_telemetry_check(flags->telemetry, &error);
-    if (status == AVO_OK)
-        status = read_prompt(argument, &prompt, &error);
+    AVO_THEN(status, read_prompt(argument, &prompt, &error));
     record.prompt = buffer_text(&prompt);
     if (status == AVO_OK) {
         cli_interrupt_catch();
@@ -308,10 +306,8 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
                 record.load_seconds = clock_seconds(begin, clock_now_ns());
             status = AVO_OK;
         }
-        if (status == AVO_OK)
-            status = write_results(flags, &record, &error);
-        if (status == AVO_OK)
-            status = cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error);
+        AVO_THEN(status, write_results(flags, &record, &error));
+        AVO_THEN(status, cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error));
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);

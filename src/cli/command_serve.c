@@ -338,8 +338,7 @@ static int run_server(serve_flags *flags, serving *serving) {
     avo_error error = {0};
     cli_interrupt_catch();
     avo_status status = open_all(flags, serving, &error);
-    if (status == AVO_OK)
-        status = catch_signals(&error);
+    AVO_THEN(status, catch_signals(&error));
     if (status == AVO_OK && !cli_interrupted())
         serve(flags, serving);
     close_all(flags, serving);

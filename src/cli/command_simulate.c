@@ -68,8 +68,7 @@ static avo_status read_trace(const simulate_flags *flags, simulate_item **items,
     if (*capacity == 0)
         *capacity = 1; /* so that the parser says what is wrong */
     status = take_items(*capacity, items, error);
-    if (status == AVO_OK)
-        status = trace_parse(text, flags->trace, *items, *capacity, count, error);
+    AVO_THEN(status, trace_parse(text, flags->trace, *items, *capacity, count, error));
     if (status == AVO_OK && *count == 0)
         status = status_fail(error, AVO_ERROR_FORMAT, "%s: no requests", flags->trace);
     file_map_close(&map);
@@ -177,8 +176,7 @@ static int simulate(const simulate_flags *flags) {
     arena arena;
     arena_init(&arena, NULL, SIZE_MAX);
     avo_status status = make_items(flags, &items, &capacity, &count, &error);
-    if (status == AVO_OK)
-        status = run_items(flags, items, count, &arena, &report, &result, &error);
+    AVO_THEN(status, run_items(flags, items, count, &arena, &report, &result, &error));
     int exit_status = EXIT_GOOD;
     if (status != AVO_OK)
         exit_status = cli_fail_status(status, &error);

@@ -33,10 +33,8 @@ static avo_status measure(const char *name, const char *against, const char *pat
     buffer ids;
     buffer_init(&ids, NULL, SIZE_MAX);
     avo_status status = cli_model_open(name, &model, error);
-    if (status == AVO_OK)
-        status = cli_model_open(against, &reference, error);
-    if (status == AVO_OK)
-        status = read_tokens(model, reference, path, &ids, error);
+    AVO_THEN(status, cli_model_open(against, &reference, error));
+    AVO_THEN(status, read_tokens(model, reference, path, &ids, error));
     if (status == AVO_OK) {
         const int32_t *tokens = (const int32_t *)(const void *)ids.data;
         size_t count = ids.size / sizeof(int32_t);

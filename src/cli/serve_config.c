@@ -192,8 +192,7 @@ avo_status serve_config_read(const char *path, const option_spec *specs, const c
             ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, must have at most %zu", text.size,
                           CONFIG_BYTES_MAX)
             : json_parse(arena, text, &root, error);
-    if (status == AVO_OK)
-        status = set_all(specs, &root, model, arena, error);
+    AVO_THEN(status, set_all(specs, &root, model, arena, error));
     file_map_close(&map);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
 }
