@@ -223,9 +223,9 @@ static int run(int argc, char **argv) {
     uint64_t memory_mib = 0;
     option_list adapters = {0};
     avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
-    option_spec specs[ENGINE_OPTION_COUNT + CORES_OPTION_COUNT + 7];
-    engine_flags_specs(&options, specs);
-    cores_flags_specs(&scheduler, specs + ENGINE_OPTION_COUNT);
+    option_table table = {0};
+    engine_flags_specs(&options, &table);
+    cores_flags_specs(&scheduler, &table);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
          "context in tokens (default: the model's own, fitted to memory)", 0, 16777216},
@@ -239,12 +239,9 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
-    _Static_assert(sizeof(own) + (ENGINE_OPTION_COUNT + CORES_OPTION_COUNT) * sizeof(own[0]) <=
-                       sizeof(specs),
-                   "room");
-    memcpy(specs + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT, own, sizeof(own));
+    options_add(&table, own);
     int exit_status;
-    if (!options_one_model(&command_plan, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_plan, table.specs, argc, argv, &exit_status))
         return exit_status;
     options.memory_max = memory_mib << 20;
     cores_flags_apply(&scheduler, &options);

@@ -9,13 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_OPTION_COUNT 19
-#define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
+#define ROWS_MAX 128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
-static void make_specs(run_flags *flags, option_spec *specs) {
-    const option_spec own[OWN_OPTION_COUNT] = {
+static void make_specs(run_flags *flags, option_table *table) {
+    const option_spec first[] = {
         {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
          "at most N new tokens; 0 (default): until the model ends or the context is full", 0, 0},
+        {0},
+    };
+    const option_spec own[] = {
         {"system", 0, OPTION_TEXT, &flags->system, "TEXT", "system message before the prompt", 0,
          0},
         {"raw", 0, OPTION_FLAG, &flags->raw, NULL,
@@ -59,13 +61,11 @@ static void make_specs(run_flags *flags, option_spec *specs) {
          "write a trace of the computation to FILE, for Perfetto and chrome://tracing", 0, 0},
         {0},
     };
-    size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
-    specs[0] = own[0];
-    engine_flags_specs(&flags->engine, specs + 1 + count);
-    count += ENGINE_OPTION_COUNT;
-    cores_flags_specs(&flags->scheduler, specs + 1 + count);
-    count += CORES_OPTION_COUNT;
-    memcpy(specs + 1 + count, own + 1, (OWN_OPTION_COUNT - 1) * sizeof(own[0]));
+    options_add(table, first);
+    sampling_flags_specs(&flags->sampling, true, table);
+    engine_flags_specs(&flags->engine, table);
+    cores_flags_specs(&flags->scheduler, table);
+    options_add(table, own);
 }
 
 /* ---- The prompt ---- */
@@ -330,11 +330,10 @@ static int run(int argc, char **argv) {
     flags.engine = (avo_engine_options)AVO_ENGINE_OPTIONS_INIT;
     flags.scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
     sampling_flags_init(&flags.sampling);
-    option_spec
-        specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT];
-    make_specs(&flags, specs);
+    option_table table = {0};
+    make_specs(&flags, &table);
     int words = 0;
-    options_result result = options_parse(&command_run, specs, argc, argv, &words);
+    options_result result = options_parse(&command_run, table.specs, argc, argv, &words);
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words < 1)

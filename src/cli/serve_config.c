@@ -137,7 +137,7 @@ static avo_status unknown_key(const option_spec *specs, text_view key, avo_error
     char wanted[65], name[64];
     snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
     nearest near = {.wanted = wanted};
-    char names[SERVE_OPTION_MAX + 1][64];
+    char names[OPTIONS_MAX + 1][64];
     size_t count = 0;
     for (const option_spec *spec = specs; spec->name != NULL; spec++)
         if (is_key(spec))
