@@ -111,7 +111,6 @@ uint16_t quant_f32_to_bf16(float number);
 float quant_f8_e4m3_to_f32(uint8_t byte);
 /* Nearest, ties to even; at most ±448. */
 uint8_t quant_f32_to_f8_e4m3(float number);
-float quant_f8_e5m2_to_f32(uint8_t byte);
 
 /* Rotates x[k][lanes] along k, in place: blocks of 256, then of 128, 64, 32 and 16 for the rest; k
  * is a multiple of 16. Orthonormal and its own inverse (up to rounding). */
