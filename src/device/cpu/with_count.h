@@ -10,13 +10,23 @@
         break;                                                                                     \
     }
 
-/* 1 … 4; the default is the last of them. */
-#define WITH_COUNT_4(count, name, call)                                                            \
+/* a, b, c or, by default, d */
+#define WITH_COUNT_OF_4(count, a, b, c, d, name, call)                                             \
     switch (count) {                                                                               \
-        COUNT_CASE(case 1, 1, name, call)                                                          \
-        COUNT_CASE(case 2, 2, name, call)                                                          \
-        COUNT_CASE(case 3, 3, name, call)                                                          \
-        COUNT_CASE(default, 4, name, call)                                                         \
+        COUNT_CASE(case a, a, name, call)                                                          \
+        COUNT_CASE(case b, b, name, call)                                                          \
+        COUNT_CASE(case c, c, name, call)                                                          \
+        COUNT_CASE(default, d, name, call)                                                         \
+    }
+#define WITH_COUNT_4(count, name, call) WITH_COUNT_OF_4(count, 1, 2, 3, 4, name, call)
+
+#define WITH_COUNT_OF_5(count, a, b, c, d, e, name, call)                                          \
+    switch (count) {                                                                               \
+        COUNT_CASE(case a, a, name, call)                                                          \
+        COUNT_CASE(case b, b, name, call)                                                          \
+        COUNT_CASE(case c, c, name, call)                                                          \
+        COUNT_CASE(case d, d, name, call)                                                          \
+        COUNT_CASE(default, e, name, call)                                                         \
     }
 
 /* 1 … 6 */

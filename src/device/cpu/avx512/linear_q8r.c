@@ -196,20 +196,8 @@ static void run_short(const linear_call *call, size_t first, size_t last, int32_
         short_call own = {call, begin, row, left < CHUNK_ROWS ? left : CHUNK_ROWS};
         for (size_t i = 0; i < own.rows; i++)
             begin_of(call->x, row + i, begin + i);
-        switch (lines_of(call->weight->k)) {
-        case 4:
-            short_ends(4, &own, first, last);
-            break;
-        case 8:
-            short_ends(8, &own, first, last);
-            break;
-        case 12:
-            short_ends(12, &own, first, last);
-            break;
-        default:
-            short_ends(16, &own, first, last);
-            break;
-        }
+        WITH_COUNT_OF_4(lines_of(call->weight->k), 4, 8, 12, 16, count,
+                        short_ends(count, &own, first, last))
     }
 }
 
