@@ -111,10 +111,6 @@ telemetry_track *telemetry_engine_track(telemetry_engine *engine) {
     return engine == NULL ? NULL : engine->leader;
 }
 
-avo_telemetry *telemetry_engine_of(telemetry_engine *engine) {
-    return engine == NULL ? NULL : engine->telemetry;
-}
-
 /* ---- Counters of the processor ---- */
 
 void telemetry_engine_count(telemetry_engine *engine, uint32_t worker) {

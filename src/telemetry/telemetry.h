@@ -159,7 +159,6 @@ AVO_MUST_USE avo_status telemetry_engine_open(avo_telemetry *t, const telemetry_
 void telemetry_engine_close(telemetry_engine *engine);
 /* For spans of the thread that leads the engine. */
 telemetry_track *telemetry_engine_track(telemetry_engine *engine);
-avo_telemetry *telemetry_engine_of(telemetry_engine *engine);
 /* Cycles and the like of the calling thread count as those of a worker from now on; nothing where
  * they do not count anyway. What counts, or why nothing does, in words; always terminated. */
 void telemetry_engine_count(telemetry_engine *engine, uint32_t worker);

@@ -4,7 +4,6 @@
 
 #include "device/cpu/ops.h"
 
-void avx2_elementwise(op_table *table);
 void avx2_quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
 
 /* The products: linear_float.c, linear_word.c (8 bit and the codebook of IQ4), linear_block.c,

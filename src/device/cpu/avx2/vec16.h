@@ -105,6 +105,11 @@ static inline void iv_store_bytes(uint8_t *p, ivec16 a) {
         return (type){operation(a.low, b.low), operation(a.high, b.high)};                         \
     }
 
+#define LANEWISE(name, result, type, operation)                                                    \
+    static inline result name(type a) {                                                            \
+        return (result){operation(a.low), operation(a.high)};                                      \
+    }
+
 static inline vec16 v_set(float x) {
     return (vec16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
@@ -131,18 +136,10 @@ static inline vec16 v_abs(vec16 a) {
     return (vec16){_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
 }
 /* To the nearest integer, ties to even. */
-static inline ivec16 v_to_int(vec16 a) {
-    return (ivec16){_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
-}
-static inline vec16 v_from_int(ivec16 a) {
-    return (vec16){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
-}
-static inline ivec16 v_bits(vec16 a) {
-    return (ivec16){_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
-}
-static inline vec16 v_from_bits(ivec16 a) {
-    return (vec16){_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
-}
+LANEWISE(v_to_int, ivec16, vec16, _mm256_cvtps_epi32)
+LANEWISE(v_from_int, vec16, ivec16, _mm256_cvtepi32_ps)
+LANEWISE(v_bits, ivec16, vec16, _mm256_castps_si256)
+LANEWISE(v_from_bits, vec16, ivec16, _mm256_castsi256_ps)
 static inline ivec16 iv_set(int32_t x) {
     return (ivec16){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }

@@ -74,6 +74,11 @@ static inline void iv_store_halves(uint16_t *p, ivec16 a) {
         return operation(a, b);                                                                    \
     }
 
+#define LANEWISE(name, result, type, operation)                                                    \
+    static inline result name(type a) {                                                            \
+        return operation(a);                                                                       \
+    }
+
 static inline vec16 v_set(float x) {
     return _mm512_set1_ps(x);
 }
@@ -95,22 +100,12 @@ static inline vec16 v_fnma(vec16 a, vec16 b, vec16 c) {
 /* a > b ? a : b, so b where either is NaN */
 PAIRWISE(v_max, vec16, _mm512_max_ps)
 PAIRWISE(v_min, vec16, _mm512_min_ps)
-static inline vec16 v_abs(vec16 a) {
-    return _mm512_abs_ps(a);
-}
+LANEWISE(v_abs, vec16, vec16, _mm512_abs_ps)
 /* To the nearest integer, ties to even. */
-static inline ivec16 v_to_int(vec16 a) {
-    return _mm512_cvtps_epi32(a);
-}
-static inline vec16 v_from_int(ivec16 a) {
-    return _mm512_cvtepi32_ps(a);
-}
-static inline ivec16 v_bits(vec16 a) {
-    return _mm512_castps_si512(a);
-}
-static inline vec16 v_from_bits(ivec16 a) {
-    return _mm512_castsi512_ps(a);
-}
+LANEWISE(v_to_int, ivec16, vec16, _mm512_cvtps_epi32)
+LANEWISE(v_from_int, vec16, ivec16, _mm512_cvtepi32_ps)
+LANEWISE(v_bits, ivec16, vec16, _mm512_castps_si512)
+LANEWISE(v_from_bits, vec16, ivec16, _mm512_castsi512_ps)
 static inline ivec16 iv_set(int32_t x) {
     return _mm512_set1_epi32(x);
 }
