@@ -60,48 +60,34 @@ uint32_t array_count(uint32_t layers) {
     return (uint32_t)(FIRST_ARRAYS + layers * LAYER_ARRAYS + LAST_ARRAYS);
 }
 
+/* The members of adapter_layer and layer_view that are sites. */
+#define LAYER_MATRICES(X)                                                                          \
+    X(SITE_QUERY, query)                                                                           \
+    X(SITE_KEY, key)                                                                               \
+    X(SITE_VALUE, value)                                                                           \
+    X(SITE_OUTPUT, output)                                                                         \
+    X(SITE_GATE, gate)                                                                             \
+    X(SITE_UP, up)                                                                                 \
+    X(SITE_DOWN, down)
+#define LAYER_NORMS(X)                                                                             \
+    X(SITE_ATTENTION_NORM, attention_norm)                                                         \
+    X(SITE_QUERY_NORM, query_norm)                                                                 \
+    X(SITE_KEY_NORM, key_norm)                                                                     \
+    X(SITE_ATTENTION_POST_NORM, attention_post_norm)                                               \
+    X(SITE_FEED_FORWARD_NORM, feed_forward_norm)                                                   \
+    X(SITE_FEED_FORWARD_POST_NORM, feed_forward_post_norm)
+#define MEMBER_OF_SITE(name, member)                                                               \
+    if (site == name)                                                                              \
+        return &layer->member;
+
 adapter_delta *site_delta(adapter_view *view, adapter_layer *layer, adapter_site site) {
-    switch (site) {
-    case SITE_QUERY:
-        return &layer->query;
-    case SITE_KEY:
-        return &layer->key;
-    case SITE_VALUE:
-        return &layer->value;
-    case SITE_OUTPUT:
-        return &layer->output;
-    case SITE_GATE:
-        return &layer->gate;
-    case SITE_UP:
-        return &layer->up;
-    case SITE_DOWN:
-        return &layer->down;
-    case SITE_HEAD:
-        return &view->head;
-    default:
-        return NULL;
-    }
+    LAYER_MATRICES(MEMBER_OF_SITE)
+    return site == SITE_HEAD ? &view->head : NULL;
 }
 
 adapter_norm *site_adapter_norm(adapter_view *view, adapter_layer *layer, adapter_site site) {
-    switch (site) {
-    case SITE_ATTENTION_NORM:
-        return &layer->attention_norm;
-    case SITE_QUERY_NORM:
-        return &layer->query_norm;
-    case SITE_KEY_NORM:
-        return &layer->key_norm;
-    case SITE_ATTENTION_POST_NORM:
-        return &layer->attention_post_norm;
-    case SITE_FEED_FORWARD_NORM:
-        return &layer->feed_forward_norm;
-    case SITE_FEED_FORWARD_POST_NORM:
-        return &layer->feed_forward_post_norm;
-    case SITE_FINAL_NORM:
-        return &view->final_norm;
-    default:
-        return NULL;
-    }
+    LAYER_NORMS(MEMBER_OF_SITE)
+    return site == SITE_FINAL_NORM ? &view->final_norm : NULL;
 }
 
 adapter_array array_at(adapter_view *view, adapter_layer *layers, uint32_t layer_count,
@@ -152,39 +138,30 @@ adapter_array array_at(adapter_view *view, adapter_layer *layers, uint32_t layer
 
 /* ---- The base's side ---- */
 
+static const linear_view *layer_linear(const layer_view *layer, adapter_site site) {
+    LAYER_MATRICES(MEMBER_OF_SITE)
+    return NULL;
+}
+
+static const norm_view *layer_norm(const layer_view *layer, adapter_site site) {
+    LAYER_NORMS(MEMBER_OF_SITE)
+    return NULL;
+}
+
 const linear_view *site_linear(const model_view *base, uint32_t layer, adapter_site site) {
-    const layer_view *l = layer == UINT32_MAX ? NULL : &base->layer[layer];
-    const linear_view *linear = NULL;
-    if (site == SITE_HEAD)
-        linear = &base->head;
-    else if (l != NULL)
-        linear = site == SITE_QUERY    ? &l->query
-                 : site == SITE_KEY    ? &l->key
-                 : site == SITE_VALUE  ? &l->value
-                 : site == SITE_OUTPUT ? &l->output
-                 : site == SITE_GATE   ? &l->gate
-                 : site == SITE_UP     ? &l->up
-                 : site == SITE_DOWN   ? &l->down
-                                       : NULL;
+    const linear_view *linear = site == SITE_HEAD     ? &base->head
+                                : layer == UINT32_MAX ? NULL
+                                                      : layer_linear(&base->layer[layer], site);
     return linear == NULL || linear->weight.data == NULL ? NULL : linear;
 }
 
 const norm_view *site_norm(const model_view *base, uint32_t layer, adapter_site site,
                            uint32_t *width) {
-    const layer_view *l = layer == UINT32_MAX ? NULL : &base->layer[layer];
-    const norm_view *norm = NULL;
-    *width = base->width;
-    if (site == SITE_FINAL_NORM)
-        norm = &base->final_norm;
-    else if (l != NULL && (site == SITE_QUERY_NORM || site == SITE_KEY_NORM)) {
-        *width = l->head_size;
-        norm = site == SITE_QUERY_NORM ? &l->query_norm : &l->key_norm;
-    } else if (l != NULL)
-        norm = site == SITE_ATTENTION_NORM           ? &l->attention_norm
-               : site == SITE_FEED_FORWARD_NORM      ? &l->feed_forward_norm
-               : site == SITE_ATTENTION_POST_NORM    ? &l->attention_post_norm
-               : site == SITE_FEED_FORWARD_POST_NORM ? &l->feed_forward_post_norm
-                                                     : NULL;
+    const norm_view *norm = site == SITE_FINAL_NORM ? &base->final_norm
+                            : layer == UINT32_MAX   ? NULL
+                                                    : layer_norm(&base->layer[layer], site);
+    bool of_heads = layer != UINT32_MAX && (site == SITE_QUERY_NORM || site == SITE_KEY_NORM);
+    *width = of_heads ? base->layer[layer].head_size : base->width;
     return norm == NULL || norm->kind == NORM_NONE ? NULL : norm;
 }
 

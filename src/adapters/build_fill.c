@@ -208,8 +208,7 @@ static avo_status fill_gain(builder *b, const site_fill *fill, float *gain, avo_
         for (size_t i = 0; i < k; i++)
             a[i * rank + r] = b->rows[i];
     }
-    if (status == AVO_OK)
-        status = gain_panels(b, fill, a, magnitude, gain, error);
+    AVO_THEN(status, gain_panels(b, fill, a, magnitude, gain, error));
     allocator_give(b->allocator, a, count * sizeof(float));
     return status;
 }
@@ -365,8 +364,7 @@ avo_status build_fill(builder *b, avo_error *error) {
         return status_no_memory(error, "rows of an adapter", bytes);
     b->lanes = b->rows + b->k_max * QUANT_PANEL_ROWS;
     avo_status status = check_copies(b, error);
-    if (status == AVO_OK)
-        status = fill_all(b, error);
+    AVO_THEN(status, fill_all(b, error));
     allocator_give(b->allocator, b->rows, bytes);
     return status;
 }

@@ -237,9 +237,8 @@ avo_status adapter_open_files(const adapter_base *base, adapter_files *files,
     if (status == AVO_OK && weights.bytes.size == 0)
         status =
             status_fail(error, AVO_ERROR_FORMAT, "%s: the weights file is empty", files->shown);
-    if (status == AVO_OK)
-        status = adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
-                                     allocator, out, error);
+    AVO_THEN(status, adapter_open_memory(base, config.bytes, weights.bytes, files->shown, options,
+                                         allocator, out, error));
     files->changed = weights.bytes.size > 0 && files_changed(files, &config, &weights);
     if (files->changed) /* whatever came of it */
         status = status_fail(error, AVO_ERROR_FORMAT,

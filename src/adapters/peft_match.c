@@ -70,10 +70,8 @@ static avo_status compile(peft_matcher *matcher, const char *before, text_view p
     buffer text;
     buffer_init(&text, matcher->allocator, PATTERN_MAX + 64);
     avo_status status = buffer_append_text(&text, before);
-    if (status == AVO_OK)
-        status = buffer_append(&text, pattern.data, pattern.size);
-    if (status == AVO_OK)
-        status = buffer_append_text(&text, behind);
+    AVO_THEN(status, buffer_append(&text, pattern.data, pattern.size));
+    AVO_THEN(status, buffer_append_text(&text, behind));
     pcre2_compile_context *context =
         status == AVO_OK ? pcre2_compile_context_create(matcher->memory) : NULL;
     if (context == NULL) {

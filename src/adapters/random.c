@@ -274,9 +274,8 @@ avo_status adapter_random(const adapter_base *base, const adapter_random_options
                           .error = error};
     avo_status status = make_view(&maker);
     const region_options huge = {.huge = true};
-    if (status == AVO_OK)
-        status = region_open(allocator, maker.panels_bytes + PANEL_LINE_BYTES, &huge,
-                             "a random adapter", &own->region, error);
+    AVO_THEN(status, region_open(allocator, maker.panels_bytes + PANEL_LINE_BYTES, &huge,
+                                 "a random adapter", &own->region, error));
     if (status == AVO_OK) {
         maker.panels = own->region.data;
         maker.panels_bytes = 0;

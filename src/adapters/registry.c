@@ -420,8 +420,7 @@ avo_status registry_load(adapter_registry *registry, const char *name, const cha
     reservation own = {.registry = registry, .name = name};
     avo_status status = lazy ? AVO_OK : open_files(&own, path, &adapter, error);
     (void)pthread_mutex_lock(&registry->mutex);
-    if (status == AVO_OK)
-        status = load_locked(registry, fresh, adapter, &own, &before, &closed, error);
+    AVO_THEN(status, load_locked(registry, fresh, adapter, &own, &before, &closed, error));
     unreserve(&own);
     (void)pthread_mutex_unlock(&registry->mutex);
     release_all(closed);

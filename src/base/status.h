@@ -12,12 +12,11 @@
             return avo_try_status_;                                                                \
     } while (0)
 
-/* The same with clean-up: jumps to `label` with the status in `variable`. */
-#define AVO_TRY_OR(variable, call, label)                                                          \
+/* For functions that clean up behind their calls: the call, unless an earlier one failed. */
+#define AVO_THEN(status, call)                                                                     \
     do {                                                                                           \
-        (variable) = (call);                                                                       \
-        if ((variable) != AVO_OK)                                                                  \
-            goto label;                                                                            \
+        if ((status) == AVO_OK)                                                                    \
+            (status) = (call);                                                                     \
     } while (0)
 
 /* Writes the text (printf format, one line) into `error`, which may be NULL, and returns `status`,

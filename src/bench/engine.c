@@ -232,8 +232,7 @@ static avo_status measure_threads(const avo_model *model, uint32_t threads, cons
     r->sessions = allocator_take_array(NULL, r->sessions_max, sizeof(*r->sessions));
     if (status == AVO_OK && r->sessions == NULL)
         status = status_no_memory(error, "sessions", r->sessions_max * sizeof(*r->sessions));
-    if (status == AVO_OK)
-        status = measure_cases(r, error);
+    AVO_THEN(status, measure_cases(r, error));
     avo_batch_close(r->batch);
     r->batch = NULL;
     allocator_give(NULL, r->sessions, r->sessions_max * sizeof(*r->sessions));

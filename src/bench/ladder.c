@@ -206,8 +206,7 @@ avo_status bench_unfused(const avo_model *model, const bench_unfused_options *op
     AVO_TRY(avo_engine_open(model, &engine_options, &engine, error));
     unfused u = {.ops = &choice.ops, .model = engine_model_view(engine), .rows = options->rows};
     avo_status status = team_open(NULL, options->threads, &u.team, error);
-    if (status == AVO_OK)
-        status = unfused_measure(&u, options, &choice, engine, machine, results, error);
+    AVO_THEN(status, unfused_measure(&u, options, &choice, engine, machine, results, error));
     region_close(&u.memory);
     region_close(&u.scratch);
     team_close(u.team);

@@ -235,8 +235,7 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
     avo_status status = open_memory(&bench, error);
     for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++) {
         status = team_open(NULL, options->threads.item[i], &bench.team, error);
-        if (status == AVO_OK)
-            status = measure_all(&bench, error);
+        AVO_THEN(status, measure_all(&bench, error));
         team_close(bench.team);
         bench.team = NULL;
     }

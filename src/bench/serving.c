@@ -440,10 +440,8 @@ avo_status bench_serving(const avo_model *model, const serving_options *options,
     pthread_mutex_init(&run.lock, NULL);
     pthread_cond_init(&run.ended_cond, NULL);
     avo_status status = plan(&run, error);
-    if (status == AVO_OK)
-        status = serve(&run, result, error);
-    if (status == AVO_OK)
-        status = sum_up(&run, result, error);
+    AVO_THEN(status, serve(&run, result, error));
+    AVO_THEN(status, sum_up(&run, result, error));
     if (status == AVO_OK && options->check)
         status = check_all(&run, result, error);
     if (status == AVO_OK && run.failure.status != AVO_OK)

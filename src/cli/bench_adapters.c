@@ -65,10 +65,8 @@ int bench_adapters_run(const char *model_name, const adapter_flags *flags,
     size_t count = 0;
     cli_short_name(model_name, name, sizeof(name));
     avo_status status = model_adapter_type(flags->type, &options.type, &error);
-    if (status == AVO_OK)
-        status = cli_model_open(model_name, &model, &error);
-    if (status == AVO_OK)
-        status = bench_adapters(model, &options, results, RESULTS_MAX, &count, &error);
+    AVO_THEN(status, cli_model_open(model_name, &model, &error));
+    AVO_THEN(status, bench_adapters(model, &options, results, RESULTS_MAX, &count, &error));
     cli_progress_end();
     avo_model_close(model);
     int exit_status = EXIT_GOOD;

@@ -10,8 +10,8 @@
 #define OPEN_CLIENTS    1024u
 #define TIMEOUT_DEFAULT 300.0
 
-void http_flags_specs(http_flags *flags, option_spec *specs) {
-    const option_spec rows[HTTP_OPTION_COUNT] = {
+void http_flags_specs(http_flags *flags, option_table *table) {
+    const option_spec own[] = {
         {"http", 0, OPTION_TEXT, &flags->url, "URL", "measure an OpenAI-compatible server", 0, 0},
         {"clients", 0, OPTION_TEXT, &flags->clients, "N,…",
          "(with --http) clients that send the next request as soon as they have an answer "
@@ -28,8 +28,9 @@ void http_flags_specs(http_flags *flags, option_spec *specs) {
          "(with --http) allow answers shorter than -n tokens (no ignore_eos)", 0, 0},
         {"timeout", 0, OPTION_NUMBER, &flags->timeout, "SECONDS",
          "(with --http) timeout of a request (default 300)", 0.001, 86400},
+        {0},
     };
-    memcpy(specs, rows, sizeof(rows));
+    options_add(table, own);
 }
 
 bool http_flags_given(const http_flags *flags) {

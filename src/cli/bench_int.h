@@ -93,8 +93,7 @@ typedef struct serving_flags {
     bool no_prefix_cache, check;
     avo_scheduler_options scheduler; /* cores and prefill_threads alone */
 } serving_flags;
-#define SERVING_OPTION_COUNT 13
-void serving_flags_specs(serving_flags *flags, option_spec *specs);
+void serving_flags_specs(serving_flags *flags, option_table *table);
 /* Some of them besides --zipf were given. */
 bool serving_flags_given(const serving_flags *flags);
 /* Measures and prints; the exit status. */
@@ -110,8 +109,7 @@ typedef struct http_flags {
     double timeout;
     bool chat, whole, any_length;
 } http_flags;
-#define HTTP_OPTION_COUNT 8
-void http_flags_specs(http_flags *flags, option_spec *specs);
+void http_flags_specs(http_flags *flags, option_table *table);
 /* Some of them besides --http were given. */
 bool http_flags_given(const http_flags *flags);
 /* Measures and prints; the exit status. `serving` has requests, rate and seed. */

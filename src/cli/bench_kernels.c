@@ -229,8 +229,7 @@ avo_status bench_kernels(const kernel_bench *kernels, bench_machine *machine,
     for (size_t i = 0; table && i < kernels->isas_count && status == AVO_OK; i++) {
         const char *from;
         status = device_find(device_asked(kernels->isas[i], &from), &options.isa, error);
-        if (status == AVO_OK)
-            status = bench_operations(&options, machine, results, error);
+        AVO_THEN(status, bench_operations(&options, machine, results, error));
     }
     cli_progress_end();
     if (status == AVO_OK && kernels->tokenizer)

@@ -17,8 +17,8 @@
 #define CONTEXT_SLACK   8u
 #define RANDOM_STRENGTH 0.1f
 
-void serving_flags_specs(serving_flags *flags, option_spec *specs) {
-    const option_spec rows[SERVING_OPTION_COUNT - CORES_OPTION_COUNT] = {
+void serving_flags_specs(serving_flags *flags, option_table *table) {
+    const option_spec own[] = {
         {"zipf", 0, OPTION_NUMBER, &flags->zipf, "S",
          "measure a stream of requests instead of a fixed batch; the popularity of --adapters "
          "falls with exponent S (0: uniform)",
@@ -49,11 +49,12 @@ void serving_flags_specs(serving_flags *flags, option_spec *specs) {
          "(with --zipf) use the adapters in this folder instead of random ones", 0, 0},
         {"check", 0, OPTION_FLAG, &flags->check, NULL,
          "(with --zipf) repeat every request alone and compare the bytes", 0, 0},
+        {0},
     };
     flags->zipf = -1.0;
-    memcpy(specs, rows, sizeof(rows));
+    options_add(table, own);
     flags->scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
-    cores_flags_specs(&flags->scheduler, specs + SERVING_OPTION_COUNT - CORES_OPTION_COUNT);
+    cores_flags_specs(&flags->scheduler, table);
 }
 
 bool serving_flags_given(const serving_flags *flags) {
@@ -251,10 +252,8 @@ int bench_serving_run(const char *model_name, const serving_flags *flags,
     serving_options options = plan_options(flags, engine);
     cli_short_name(model_name, name, sizeof(name));
     avo_status status = cli_model_open(model_name, &model, &error);
-    if (status == AVO_OK)
-        status = open_adapters(model, flags, adapter, &options, &error);
-    if (status == AVO_OK)
-        status = bench_serving(model, &options, &result, &error);
+    AVO_THEN(status, open_adapters(model, flags, adapter, &options, &error));
+    AVO_THEN(status, bench_serving(model, &options, &result, &error));
     cli_progress_end();
     int exit_status = EXIT_GOOD;
     if (status == AVO_OK)

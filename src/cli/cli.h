@@ -66,6 +66,15 @@ typedef struct option_spec {
     double minimum, maximum; /* of numbers; both 0: anything the type holds */
 } option_spec;
 
+/* A table of several parts. Begins as {0}. */
+#define OPTIONS_MAX 80
+typedef struct option_table {
+    option_spec specs[OPTIONS_MAX + 1];
+    size_t count;
+} option_table;
+/* Appends the rows of `specs` up to the empty one. */
+void options_add(option_table *table, const option_spec *specs);
+
 /* Reads `--name value`, `--name=value`, `-x value`, `-xvalue`, `--`; leaves the other arguments, in
  * order, in argv[1…*positional]. `--help` (and -h, unless a spec takes that letter) prints the
  * command's help and gives OPTIONS_HELP. An unknown flag is an error that suggests the nearest one;

@@ -106,8 +106,7 @@ static int run_one(const cli_command *command, bool packs, int argc, char **argv
     avo_model *model = NULL;
     avo_adapter *adapter = NULL;
     avo_status status = cli_model_open(argv[2], &model, &error);
-    if (status == AVO_OK)
-        status = cli_adapter_open(model, argv[1], type, &adapter, &error);
+    AVO_THEN(status, cli_adapter_open(model, argv[1], type, &adapter, &error));
     if (status == AVO_OK && packs)
         status = avo_adapter_pack(adapter, output, &error);
     int exit_status = EXIT_GOOD;
@@ -165,11 +164,9 @@ static avo_status merge(const char *model_name, char **adapters, int count, cons
     for (int i = 0; i < count && status == AVO_OK; i++) {
         char path[CLI_PATH_MAX];
         status = cli_adapter_path(adapters[i], path, sizeof(path), &uses[i].weight, error);
-        if (status == AVO_OK)
-            status = avo_adapter_open(model, path, &adapter_options, &uses[i].adapter, error);
+        AVO_THEN(status, avo_adapter_open(model, path, &adapter_options, &uses[i].adapter, error));
     }
-    if (status == AVO_OK)
-        status = pack_merge(model, uses, (size_t)count, output, options, report, error);
+    AVO_THEN(status, pack_merge(model, uses, (size_t)count, output, options, report, error));
     cli_progress_end();
     for (int i = 0; i < count; i++)
         avo_adapter_close(uses[i].adapter);

@@ -260,12 +260,8 @@ static bool check_flags(const bench_flags *flags, int words) {
     return useless == NULL;
 }
 
-#define OWN_OPTION_COUNT 26
-#define ALL_OPTION_COUNT                                                                           \
-    (OWN_OPTION_COUNT + SERVING_OPTION_COUNT + HTTP_OPTION_COUNT + PLACE_OPTION_COUNT)
-
-static void make_specs(bench_flags *flags, option_spec *specs) {
-    const option_spec own[OWN_OPTION_COUNT] = {
+static void make_specs(bench_flags *flags, option_table *table) {
+    const option_spec own[] = {
         {"prompt", 'p', OPTION_TEXT, &flags->prompt, "N,…",
          "prompt tokens (default 128; 0: no prefill); with --kernels: rows per attention call "
          "(default " KERNEL_PROMPT ")",
@@ -326,24 +322,23 @@ static void make_specs(bench_flags *flags, option_spec *specs) {
         {"csv", 0, OPTION_FLAG, &flags->csv, NULL, "print comma-separated values", 0, 0},
         {"plot", 0, OPTION_TEXT, &flags->plot, "FOLDER", "write plots to this folder, with gnuplot",
          0, 0},
+        {0},
     };
-    memcpy(specs, own, sizeof(own));
-    serving_flags_specs(&flags->serving, specs + OWN_OPTION_COUNT);
-    http_flags_specs(&flags->http, specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT);
-    place_flags_specs(&flags->engine.place,
-                      specs + OWN_OPTION_COUNT + SERVING_OPTION_COUNT + HTTP_OPTION_COUNT);
-    specs[ALL_OPTION_COUNT] = (option_spec){0};
+    options_add(table, own);
+    serving_flags_specs(&flags->serving, table);
+    http_flags_specs(&flags->http, table);
+    place_flags_specs(&flags->engine.place, table);
 }
 
 static int run(int argc, char **argv) {
     static bench_flags flags = {.threads = "0",
                                 .limits_mib = LIMITS_READ_BYTES >> 20,
                                 .engine = {.repeats = 5, .progress = cli_progress}};
-    option_spec specs[ALL_OPTION_COUNT + 1];
-    make_specs(&flags, specs);
+    option_table table = {0};
+    make_specs(&flags, &table);
     int words = 0;
     kernel_bench kernels = {0};
-    options_result parsed = options_parse(&command_bench, specs, argc, argv, &words);
+    options_result parsed = options_parse(&command_bench, table.specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     if (!parse_lists(&flags) || !parse_names(&flags) || !check_flags(&flags, words))

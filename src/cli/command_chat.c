@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROWS_MAX         512u
-#define OWN_OPTION_COUNT 7
+#define ROWS_MAX 512u
 
 typedef struct chat_flags {
     sampling_flags sampling;
@@ -140,7 +139,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
 static int run(int argc, char **argv) {
     chat_flags flags = {.engine = AVO_ENGINE_OPTIONS_INIT};
     sampling_flags_init(&flags.sampling);
-    const option_spec own[OWN_OPTION_COUNT] = {
+    const option_spec own[] = {
         {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system message of the conversation", 0,
          0},
         {"max-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
@@ -155,14 +154,14 @@ static int run(int argc, char **argv) {
          0},
         {"plain", 0, OPTION_FLAG, &flags.plain, NULL, "plain lines instead of the full screen", 0,
          0},
+        {0},
     };
-    option_spec specs[OWN_OPTION_COUNT + SAMPLING_OPTION_COUNT + ENGINE_OPTION_COUNT + 1] = {0};
-    memcpy(specs, own, sizeof(own));
-    size_t count = OWN_OPTION_COUNT;
-    count += sampling_flags_specs(&flags.sampling, specs + count) - 1; /* --logprobs needs --json */
-    engine_flags_specs(&flags.engine, specs + count);
+    option_table table = {0};
+    options_add(&table, own);
+    sampling_flags_specs(&flags.sampling, false, &table);
+    engine_flags_specs(&flags.engine, &table);
     int exit_status;
-    if (!options_one_model(&command_chat, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_chat, table.specs, argc, argv, &exit_status))
         return exit_status;
     choose_screen(&flags);
     chat_parts parts = {0};

@@ -74,13 +74,16 @@ static int run_perplexity(int argc, char **argv) {
     eval_options options = {.progress = cli_progress};
     const char *path = NULL;
     bool json = false;
-    option_spec specs[2 + EVAL_WINDOW_OPTIONS + 1] = {
+    const option_spec own[] = {
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "text to measure with", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print {\"perplexity\",\"error\",\"tokens\"}", 0, 0},
+        {0},
     };
-    eval_window_options(&options, specs + 2);
+    option_table table = {0};
+    options_add(&table, own);
+    eval_window_options(&options, &table);
     int exit_status;
-    if (!options_one_model(&command_eval_perplexity, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_eval_perplexity, table.specs, argc, argv, &exit_status))
         return exit_status;
     if (path == NULL)
         return cli_usage(&command_eval_perplexity, "missing text: give --file TEXT");
@@ -132,9 +135,8 @@ static avo_status write_logits(const char *name, const char *path, const char *o
     *vocabulary = info.vocabulary;
     avo_status status = path != NULL ? cli_text_tokens(model, path, ids, error)
                                      : check_ids(ids, info.vocabulary, wrong, error);
-    if (status == AVO_OK)
-        status = eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
-                                 ids->size / sizeof(int32_t), options, out_path, error);
+    AVO_THEN(status, eval_logits_npy(model, (const int32_t *)(const void *)ids->data,
+                                     ids->size / sizeof(int32_t), options, out_path, error));
     cli_progress_end();
     avo_model_close(model);
     return status;
@@ -145,7 +147,7 @@ static int run_logits(int argc, char **argv) {
     const char *ids_text = NULL;
     const char *path = NULL;
     const char *out_path = NULL;
-    option_spec specs[5 + ENGINE_OPTION_COUNT + 1] = {
+    const option_spec own[] = {
         {"ids", 0, OPTION_TEXT, &ids_text, "1,2,3", "token ids", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT",
          "text instead of ids; tokenized with a BOS token if the model uses one", 0, 0},
@@ -155,10 +157,13 @@ static int run_logits(int argc, char **argv) {
          "context in tokens (default: the number of tokens given)", 0, 16777216},
         {"chunk", 0, OPTION_U32, &options.chunk, "N",
          "rows per step (default 256); changes speed, not results", 0, 65536},
+        {0},
     };
-    engine_flags_specs(&options.engine, specs + 5);
+    option_table table = {0};
+    options_add(&table, own);
+    engine_flags_specs(&options.engine, &table);
     int exit_status;
-    if (!options_one_model(&command_eval_logits, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_eval_logits, table.specs, argc, argv, &exit_status))
         return exit_status;
     if ((ids_text == NULL) == (path == NULL))
         return cli_usage(&command_eval_logits, "give either --ids 1,2,3 or --file TEXT");
@@ -171,8 +176,8 @@ static int run_logits(int argc, char **argv) {
     uint32_t vocabulary = 0;
     avo_status status = ids_text != NULL ? parse_ids(ids_text, &ids, &error) : AVO_OK;
     bool wrong = status == AVO_ERROR_ARGUMENT;
-    if (status == AVO_OK)
-        status = write_logits(argv[1], path, out_path, &options, &ids, &vocabulary, &wrong, &error);
+    AVO_THEN(status,
+             write_logits(argv[1], path, out_path, &options, &ids, &vocabulary, &wrong, &error));
     size_t count = ids.size / sizeof(int32_t);
     buffer_free(&ids);
     if (wrong)

@@ -178,8 +178,7 @@ static int inspect(const char *name, bool json, bool tensors, bool verified) {
     avo_error error = {0};
     model_source *source = NULL;
     avo_status status = cli_model_path(name, path, sizeof(path), &error);
-    if (status == AVO_OK)
-        status = source_open(path, NULL, &source, &error);
+    AVO_THEN(status, source_open(path, NULL, &source, &error));
     if (status != AVO_OK)
         return cli_fail(&error);
     inspect_facts facts = {.source = source, .list_tensors = tensors};

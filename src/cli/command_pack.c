@@ -149,8 +149,7 @@ static avo_status pack_calibrated(const pack_words *given, const char *path, pac
     options.calibration = temporary;
     avo_status status =
         cli_calibrate(path, given->calibrate, temporary, &calibration, &calibrated, error);
-    if (status == AVO_OK)
-        status = pack_measured(given, path, options, report, error);
+    AVO_THEN(status, pack_measured(given, path, options, report, error));
     unlink(temporary);
     return status;
 }

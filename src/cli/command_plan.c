@@ -226,8 +226,7 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
     facts->plan = (avo_plan)AVO_PLAN_INIT;
     AVO_TRY(cli_model_open(name, &model, error));
     avo_status status = engine_plan_describe(model, options, &facts->plan, &facts->details, error);
-    if (status == AVO_OK)
-        status = add_adapters(model, adapters, facts, error);
+    AVO_THEN(status, add_adapters(model, adapters, facts, error));
     avo_model_close(model);
     if (status != AVO_OK)
         return status;
@@ -253,9 +252,9 @@ static int run(int argc, char **argv) {
     uint64_t memory_mib = 0;
     option_list adapters = {0};
     avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
-    option_spec specs[ENGINE_OPTION_COUNT + CORES_OPTION_COUNT + 7];
-    engine_flags_specs(&options, specs);
-    cores_flags_specs(&scheduler, specs + ENGINE_OPTION_COUNT);
+    option_table table = {0};
+    engine_flags_specs(&options, &table);
+    cores_flags_specs(&scheduler, &table);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",
          "context in tokens (default: the model's own, fitted to memory)", 0, 16777216},
@@ -269,12 +268,9 @@ static int run(int argc, char **argv) {
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object, in bytes", 0, 0},
         {0},
     };
-    _Static_assert(sizeof(own) + (ENGINE_OPTION_COUNT + CORES_OPTION_COUNT) * sizeof(own[0]) <=
-                       sizeof(specs),
-                   "room");
-    memcpy(specs + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT, own, sizeof(own));
+    options_add(&table, own);
     int exit_status;
-    if (!options_one_model(&command_plan, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_plan, table.specs, argc, argv, &exit_status))
         return exit_status;
     options.memory_max = memory_mib << 20;
     cores_flags_apply(&scheduler, &options);

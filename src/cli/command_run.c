@@ -9,13 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_OPTION_COUNT 19
-#define ROWS_MAX         128 /* of the prompt in one step: between steps Ctrl-C is looked at */
+#define ROWS_MAX 128 /* of the prompt in one step: between steps Ctrl-C is looked at */
 
-static void make_specs(run_flags *flags, option_spec *specs) {
-    const option_spec own[OWN_OPTION_COUNT] = {
+static void make_specs(run_flags *flags, option_table *table) {
+    const option_spec first[] = {
         {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
          "at most N new tokens; 0 (default): until the model ends or the context is full", 0, 0},
+        {0},
+    };
+    const option_spec own[] = {
         {"system", 0, OPTION_TEXT, &flags->system, "TEXT", "system message before the prompt", 0,
          0},
         {"raw", 0, OPTION_FLAG, &flags->raw, NULL,
@@ -59,13 +61,11 @@ static void make_specs(run_flags *flags, option_spec *specs) {
          "write a trace of the computation to FILE, for Perfetto and chrome://tracing", 0, 0},
         {0},
     };
-    size_t count = sampling_flags_specs(&flags->sampling, specs + 1);
-    specs[0] = own[0];
-    engine_flags_specs(&flags->engine, specs + 1 + count);
-    count += ENGINE_OPTION_COUNT;
-    cores_flags_specs(&flags->scheduler, specs + 1 + count);
-    count += CORES_OPTION_COUNT;
-    memcpy(specs + 1 + count, own + 1, (OWN_OPTION_COUNT - 1) * sizeof(own[0]));
+    options_add(table, first);
+    sampling_flags_specs(&flags->sampling, true, table);
+    engine_flags_specs(&flags->engine, table);
+    cores_flags_specs(&flags->scheduler, table);
+    options_add(table, own);
 }
 
 /* ---- The prompt ---- */
@@ -208,8 +208,7 @@ static avo_status generate(const run_flags *flags, avo_engine *engine, run_recor
     request->on_event_context = &stream;
     record->begin_ns = clock_now_ns();
     avo_status status = run_grammar_open(flags, record->model, &request->grammar, error);
-    if (status == AVO_OK)
-        status = avo_generate(engine, session, request, &record->result, error);
+    AVO_THEN(status, avo_generate(engine, session, request, &record->result, error));
     avo_grammar_close(request->grammar);
     avo_session_close(session);
     if (!flags->json && !stream.at_line_begin)
@@ -294,8 +293,7 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
     avo_status status = AVO_OK;
     if (flags->telemetry != NULL)
         status = run_telemetry_check(flags->telemetry, &error);
-    if (status == AVO_OK)
-        status = read_prompt(argument, &prompt, &error);
+    AVO_THEN(status, read_prompt(argument, &prompt, &error));
     record.prompt = buffer_text(&prompt);
     if (status == AVO_OK) {
         cli_interrupt_catch();
@@ -308,10 +306,8 @@ static int run_request(const run_flags *flags, const char *model_name, const cha
                 record.load_seconds = clock_seconds(begin, clock_now_ns());
             status = AVO_OK;
         }
-        if (status == AVO_OK)
-            status = write_results(flags, &record, &error);
-        if (status == AVO_OK)
-            status = cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error);
+        AVO_THEN(status, write_results(flags, &record, &error));
+        AVO_THEN(status, cli_trace_write(flags->trace, telemetry, CLI_TRACE_ALL, &error));
     }
     bool cancelled = record.result.finish == AVO_FINISH_CANCELLED && cli_interrupted();
     avo_engine_close(engine);
@@ -334,11 +330,10 @@ static int run(int argc, char **argv) {
     flags.engine = (avo_engine_options)AVO_ENGINE_OPTIONS_INIT;
     flags.scheduler = (avo_scheduler_options)AVO_SCHEDULER_OPTIONS_INIT;
     sampling_flags_init(&flags.sampling);
-    option_spec
-        specs[SAMPLING_OPTION_COUNT + OWN_OPTION_COUNT + ENGINE_OPTION_COUNT + CORES_OPTION_COUNT];
-    make_specs(&flags, specs);
+    option_table table = {0};
+    make_specs(&flags, &table);
     int words = 0;
-    options_result result = options_parse(&command_run, specs, argc, argv, &words);
+    options_result result = options_parse(&command_run, table.specs, argc, argv, &words);
     if (result != OPTIONS_OK)
         return options_exit(result);
     if (words < 1)

@@ -338,8 +338,7 @@ static int run_server(serve_flags *flags, serving *serving) {
     avo_error error = {0};
     cli_interrupt_catch();
     avo_status status = open_all(flags, serving, &error);
-    if (status == AVO_OK)
-        status = catch_signals(&error);
+    AVO_THEN(status, catch_signals(&error));
     if (status == AVO_OK && !cli_interrupted())
         serve(flags, serving);
     close_all(flags, serving);
@@ -371,19 +370,19 @@ static int print_schema(const option_spec *specs) {
 
 static int run(int argc, char **argv) {
     serve_flags flags;
-    option_spec specs[SERVE_OPTION_MAX];
+    option_table table = {0};
     static serving serving; /* paths and reports: large */
     serve_flags_init(&flags);
-    serve_flags_specs(&flags, specs);
+    serve_flags_specs(&flags, &table);
     serving.plan = (avo_plan)AVO_PLAN_INIT;
     serving.notifier = -1;
     arena_init(&serving.texts, NULL, SIZE_MAX);
     int words = 0, exit_status = EXIT_USAGE;
-    options_result parsed = read_options(&flags, specs, &serving.texts, argc, argv, &words);
+    options_result parsed = read_options(&flags, table.specs, &serving.texts, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         exit_status = options_exit(parsed);
     else if (flags.print_schema)
-        exit_status = print_schema(specs);
+        exit_status = print_schema(table.specs);
     else if (words > 1 || (words == 0 && flags.model == NULL))
         cli_usage(&command_serve, words == 0 ? "missing MODEL" : "only one MODEL is allowed");
     else if (serve_flags_settle(&flags)) {

@@ -68,8 +68,7 @@ static avo_status read_trace(const simulate_flags *flags, simulate_item **items,
     if (*capacity == 0)
         *capacity = 1; /* so that the parser says what is wrong */
     status = take_items(*capacity, items, error);
-    if (status == AVO_OK)
-        status = trace_parse(text, flags->trace, *items, *capacity, count, error);
+    AVO_THEN(status, trace_parse(text, flags->trace, *items, *capacity, count, error));
     if (status == AVO_OK && *count == 0)
         status = status_fail(error, AVO_ERROR_FORMAT, "%s: no requests", flags->trace);
     file_map_close(&map);
@@ -177,8 +176,7 @@ static int simulate(const simulate_flags *flags) {
     arena arena;
     arena_init(&arena, NULL, SIZE_MAX);
     avo_status status = make_items(flags, &items, &capacity, &count, &error);
-    if (status == AVO_OK)
-        status = run_items(flags, items, count, &arena, &report, &result, &error);
+    AVO_THEN(status, run_items(flags, items, count, &arena, &report, &result, &error));
     int exit_status = EXIT_GOOD;
     if (status != AVO_OK)
         exit_status = cli_fail_status(status, &error);
@@ -200,9 +198,7 @@ static int simulate(const simulate_flags *flags) {
 
 /* ---- The command ---- */
 
-#define OPTION_COUNT 38
-
-static void specs_what(simulate_flags *f, option_spec *specs) {
+static void specs_what(simulate_flags *f, option_table *table) {
     const option_spec own[] = {
         {"seeds", 0, OPTION_U64, &f->seeds, "N",
          "run N small random scenarios and check every invariant at every step", 1, 1e12},
@@ -225,12 +221,12 @@ static void specs_what(simulate_flags *f, option_spec *specs) {
          "(with --zipf) mean prompt length in tokens (default 256)", 1, 1048576},
         {"generate", 'n', OPTION_U32, &f->answer, "N",
          "(with --zipf) mean answer length in tokens (default 64)", 1, 1048576},
+        {0},
     };
-    memcpy(specs, own, sizeof(own));
+    options_add(table, own);
 }
-#define WHAT_COUNT 12
 
-static void specs_scheduler(simulate_flags *f, option_spec *specs) {
+static void specs_scheduler(simulate_flags *f, option_table *table) {
     const option_spec own[] = {
         {"running", 0, OPTION_U32, &f->running, "N", "sequences running at a time (default 8)", 1,
          SCHED_RUNNING_MAX},
@@ -253,12 +249,12 @@ static void specs_scheduler(simulate_flags *f, option_spec *specs) {
          "when the queue is full, clients retry after the time that it suggests", 0, 0},
         {"check", 0, OPTION_FLAG, &f->check, NULL, "check every invariant at every step (slow)", 0,
          0},
+        {0},
     };
-    memcpy(specs, own, sizeof(own));
+    options_add(table, own);
 }
-#define SCHEDULER_COUNT 11
 
-static void specs_machine(simulate_flags *f, option_spec *specs) {
+static void specs_machine(simulate_flags *f, option_table *table) {
     const option_spec own[] = {
         {"cost", 0, OPTION_TEXT, &f->cost, "FILE",
          "cost of steps, from the output of avocet bench --json", 0, 0},
@@ -289,7 +285,7 @@ static void specs_machine(simulate_flags *f, option_spec *specs) {
          "plot the distribution of latencies with gnuplot (.svg or .png)", 0, 0},
         {0},
     };
-    memcpy(specs, own, sizeof(own));
+    options_add(table, own);
 }
 
 /* What is wrong with flags that each are right; NULL: nothing. */
@@ -345,12 +341,12 @@ static int run(int argc, char **argv) {
                             .cores = 2,
                             .decode_cores = 1,
                             .core_bandwidth = 0.65};
-    option_spec specs[OPTION_COUNT];
-    specs_what(&flags, specs);
-    specs_scheduler(&flags, specs + WHAT_COUNT);
-    specs_machine(&flags, specs + WHAT_COUNT + SCHEDULER_COUNT);
+    option_table table = {0};
+    specs_what(&flags, &table);
+    specs_scheduler(&flags, &table);
+    specs_machine(&flags, &table);
     int words = 0;
-    options_result parsed = options_parse(&command_simulate, specs, argc, argv, &words);
+    options_result parsed = options_parse(&command_simulate, table.specs, argc, argv, &words);
     if (parsed != OPTIONS_OK)
         return options_exit(parsed);
     const char *wrong = check_flags(&flags, words);

@@ -54,9 +54,8 @@ static avo_status one_text(const tokenizer *tokenizer, const tokenize_options *o
         status = tokenize_decode(tokenizer, options, text, &ids, out, error);
     } else {
         status = tokenize_encode(tokenizer, options, text, &ids, error);
-        if (status == AVO_OK)
-            status = options->json ? write_object(out, tokenizer, &ids)
-                                   : write_lines(out, tokenizer, &ids);
+        AVO_THEN(status, options->json ? write_object(out, tokenizer, &ids)
+                                       : write_lines(out, tokenizer, &ids));
     }
     id_list_free(&ids);
     return status;
@@ -72,9 +71,8 @@ static int whole_text(const tokenizer *tokenizer, const tokenize_options *option
     bool input = given == NULL || strcmp(given, "-") == 0;
     avo_status status =
         input ? cli_read_input(STDIN_FILENO, "standard input", &text, &error) : AVO_OK;
-    if (status == AVO_OK)
-        status = one_text(tokenizer, options, input ? buffer_text(&text) : text_from(given), &out,
-                          &error);
+    AVO_THEN(status, one_text(tokenizer, options, input ? buffer_text(&text) : text_from(given),
+                              &out, &error));
     int exit_status = EXIT_GOOD;
     if (status == AVO_OK && options->decode && options->json) {
         exit_status = print_text(buffer_text(&out));

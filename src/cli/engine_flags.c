@@ -19,8 +19,8 @@ static void log_line(void *context, const char *line) {
     cli_note(line);
 }
 
-void place_flags_specs(avo_engine_options *options, option_spec *specs) {
-    const option_spec place[PLACE_OPTION_COUNT] = {
+void place_flags_specs(avo_engine_options *options, option_table *table) {
+    const option_spec own[] = {
         {"huge-pages", 0, OPTION_CHOICE, &options->huge_pages, "auto|on|off",
          "auto (default): for repacked weights, and for files if the file system supports it; on: "
          "also copy mapped weights; off",
@@ -37,13 +37,14 @@ void place_flags_specs(avo_engine_options *options, option_spec *specs) {
          "print to standard error which device was chosen and why, and where memory and threads "
          "are placed",
          0, 0},
+        {0},
     };
     options->log = log_line;
-    memcpy(specs, place, sizeof(place));
+    options_add(table, own);
 }
 
-void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
-    const option_spec own[ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT] = {
+void engine_flags_specs(avo_engine_options *options, option_table *table) {
+    const option_spec own[] = {
         {"threads", 't', OPTION_U32, &options->threads, "N",
          "worker threads (default: all that this process may use)", 0, TEAM_THREADS_MAX},
         {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
@@ -52,13 +53,14 @@ void engine_flags_specs(avo_engine_options *options, option_spec *specs) {
          "device, or DEVICE:PARAMETERS (default: AVO_DEVICE, else auto: the fastest available)", 0,
          0},
         {"isa", 0, OPTION_DEVICE, &options->device, DEVICE_NAMES, "older name of --device", 0, 0},
+        {0},
     };
-    memcpy(specs, own, sizeof(own));
-    place_flags_specs(options, specs + ENGINE_OPTION_COUNT - PLACE_OPTION_COUNT);
+    options_add(table, own);
+    place_flags_specs(options, table);
 }
 
-void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
-    const option_spec cores[CORES_OPTION_COUNT] = {
+void cores_flags_specs(avo_scheduler_options *options, option_table *table) {
+    const option_spec own[] = {
         {"cores", 0, OPTION_CHOICE, &options->cores, "mixed|static|adaptive",
          "decode and prefill in one step on all threads (mixed, default), on dedicated threads "
          "(static), or switch by load (adaptive); the answers are the same",
@@ -67,8 +69,9 @@ void cores_flags_specs(avo_scheduler_options *options, option_spec *specs) {
          "with --cores: prefill threads (static, default: half) or their maximum (adaptive, "
          "default: all but one)",
          1, TEAM_THREADS_MAX},
+        {0},
     };
-    memcpy(specs, cores, sizeof(cores));
+    options_add(table, own);
 }
 
 void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine) {

@@ -9,19 +9,14 @@
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
 #define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx"
 
-#define ENGINE_OPTION_COUNT 10
-#define PLACE_OPTION_COUNT  6
-#define CORES_OPTION_COUNT  2
+/* Adds the options whose targets are `options`' fields; their strings are not copied. */
+void engine_flags_specs(avo_engine_options *options, option_table *table);
+/* Those of them that say where things lie: for commands that try several instruction sets, KV types
+ * and numbers of threads. */
+void place_flags_specs(avo_engine_options *options, option_table *table);
 
-/* Writes ENGINE_OPTION_COUNT specs whose targets are `options`' fields; its strings are not
- * copied. */
-void engine_flags_specs(avo_engine_options *options, option_spec *specs);
-/* Those of them that say where things lie, PLACE_OPTION_COUNT: for commands that try several
- * instruction sets, KV types and numbers of threads. */
-void place_flags_specs(avo_engine_options *options, option_spec *specs);
-
-/* How a scheduler shares threads between decoding and prompts: CORES_OPTION_COUNT. */
-void cores_flags_specs(avo_scheduler_options *options, option_spec *specs);
+/* How a scheduler shares threads between decoding and prompts. */
+void cores_flags_specs(avo_scheduler_options *options, option_table *table);
 /* What the engine of such a scheduler needs. */
 void cores_flags_apply(const avo_scheduler_options *scheduler, avo_engine_options *engine);
 

@@ -33,10 +33,8 @@ static avo_status measure(const char *name, const char *against, const char *pat
     buffer ids;
     buffer_init(&ids, NULL, SIZE_MAX);
     avo_status status = cli_model_open(name, &model, error);
-    if (status == AVO_OK)
-        status = cli_model_open(against, &reference, error);
-    if (status == AVO_OK)
-        status = read_tokens(model, reference, path, &ids, error);
+    AVO_THEN(status, cli_model_open(against, &reference, error));
+    AVO_THEN(status, read_tokens(model, reference, path, &ids, error));
     if (status == AVO_OK) {
         const int32_t *tokens = (const int32_t *)(const void *)ids.data;
         size_t count = ids.size / sizeof(int32_t);
@@ -91,16 +89,19 @@ static int run(int argc, char **argv) {
     eval_options options = {.progress = cli_progress};
     const char *path = NULL, *against = NULL;
     bool json = false;
-    option_spec specs[4 + EVAL_WINDOW_OPTIONS + 1] = {
+    const option_spec own[] = {
         {"against", 'a', OPTION_TEXT, &against, "REFERENCE", "model to compare with", 0, 0},
         {"file", 'f', OPTION_TEXT, &path, "TEXT", "text to measure with", 0, 0},
         {"against-kv-type", 0, OPTION_CHOICE, &options.reference_kv_type, KV_TYPE_CHOICES,
          "type of keys and values of the reference (default: --kv-type)", 0, 0},
         {"json", 0, OPTION_FLAG, &json, NULL, "print a JSON object", 0, 0},
+        {0},
     };
-    eval_window_options(&options, specs + 4);
+    option_table table = {0};
+    options_add(&table, own);
+    eval_window_options(&options, &table);
     int exit_status;
-    if (!options_one_model(&command_eval_kl, specs, argc, argv, &exit_status))
+    if (!options_one_model(&command_eval_kl, table.specs, argc, argv, &exit_status))
         return exit_status;
     if (against == NULL)
         return cli_usage(&command_eval_kl, "missing reference: give --against REFERENCE");

@@ -3,10 +3,8 @@
 
 #include "cli/text_tokens.h"
 
-#include <string.h>
-
-void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]) {
-    const option_spec shared[EVAL_WINDOW_OPTIONS - ENGINE_OPTION_COUNT] = {
+void eval_window_options(eval_options *options, option_table *table) {
+    const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options->context, "N",
          "tokens per window (default: 512, or the model's context if smaller)", 4, 16777216},
         {"chunks", 0, OPTION_U32, &options->windows_max, "N",
@@ -18,10 +16,10 @@ void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OP
          0, 0},
         {"chunk", 0, OPTION_U32, &options->chunk, "N",
          "rows per step (default 256); changes speed, not results", 0, 65536},
+        {0},
     };
-    memcpy(specs, shared, sizeof(shared));
-    engine_flags_specs(&options->engine, specs + EVAL_WINDOW_OPTIONS - ENGINE_OPTION_COUNT);
-    specs[EVAL_WINDOW_OPTIONS] = (option_spec){0};
+    options_add(table, own);
+    engine_flags_specs(&options->engine, table);
 }
 
 bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status) {

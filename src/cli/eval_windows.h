@@ -5,10 +5,8 @@
 #include "cli/engine_flags.h"
 #include "eval/eval.h"
 
-#define EVAL_WINDOW_OPTIONS (4 + ENGINE_OPTION_COUNT)
-
-/* Writes the options of windows and of the engine, and the table's end. */
-void eval_window_options(eval_options *options, option_spec specs[EVAL_WINDOW_OPTIONS + 1]);
+/* Adds the options of windows and of the engine. */
+void eval_window_options(eval_options *options, option_table *table);
 /* False, with the usage told, when windows would leave gaps. */
 bool eval_windows_fit(const cli_command *command, const eval_options *options, int *exit_status);
 

@@ -3,6 +3,7 @@
 
 #include "device/device.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -127,6 +128,13 @@ static void print_help(const cli_command *command, const option_spec *specs) {
 }
 
 /* ---- Parsing ---- */
+
+void options_add(option_table *table, const option_spec *specs) {
+    for (; specs->name != NULL; specs++) {
+        assert(table->count < OPTIONS_MAX);
+        table->specs[table->count++] = *specs;
+    }
+}
 
 static const option_spec *find_name(const option_spec *specs, const char *name, size_t length) {
     for (const option_spec *spec = specs; spec->name != NULL; spec++)

@@ -17,8 +17,7 @@ static avo_status read_whole(const char *path, buffer *text, avo_error *error) {
     file_map_close(&map);
     if (status == AVO_OK && text->size > 0 && memchr(text->data, 0, text->size) != NULL)
         return status_fail(error, AVO_ERROR_FORMAT, "%s: contains a zero byte", path);
-    if (status == AVO_OK)
-        status = buffer_terminate(text);
+    AVO_THEN(status, buffer_terminate(text));
     return status == AVO_OK ? AVO_OK : status_no_memory(error, path, text->size);
 }
 

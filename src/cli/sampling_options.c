@@ -11,8 +11,8 @@ void sampling_flags_init(sampling_flags *flags) {
     flags->top_k = UINT32_MAX;
 }
 
-size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
-    const option_spec rows[SAMPLING_OPTION_COUNT] = {
+void sampling_flags_specs(sampling_flags *flags, bool logprobs, option_table *table) {
+    option_spec own[] = {
         {"temperature", 0, OPTION_NUMBER, &flags->temperature, "X",
          "sampling temperature; 0: always the most likely token (default: the model's own, else 0)",
          0, 1e6},
@@ -50,9 +50,11 @@ size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs) {
         {"logprobs", 0, OPTION_U32, &flags->logprobs, "N",
          "with --json: log-probabilities of each token and of the N most likely ones, 1 to 20", 1,
          AVO_TOP_LOGPROBS_MAX},
+        {0},
     };
-    memcpy(specs, rows, sizeof(rows));
-    return SAMPLING_OPTION_COUNT;
+    if (!logprobs)
+        own[sizeof(own) / sizeof(own[0]) - 2] = (option_spec){0};
+    options_add(table, own);
 }
 
 /* The flag, where it was given. */

@@ -18,10 +18,8 @@ typedef struct sampling_flags {
 
 void sampling_flags_init(sampling_flags *flags);
 
-/* Writes the rows of the option table, --logprobs last; returns how many (SAMPLING_OPTION_COUNT).
- */
-#define SAMPLING_OPTION_COUNT 13
-size_t sampling_flags_specs(sampling_flags *flags, option_spec *specs);
+/* Adds the options; --logprobs, which needs --json, only with `logprobs`. */
+void sampling_flags_specs(sampling_flags *flags, bool logprobs, option_table *table);
 
 /* What an avo_sampling and a request point to. */
 typedef struct sampling_values {

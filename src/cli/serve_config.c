@@ -141,7 +141,7 @@ static avo_status unknown_key(const option_spec *specs, text_view key, avo_error
     char wanted[65], name[64];
     snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
     nearest near = {.wanted = wanted};
-    char names[SERVE_OPTION_MAX + 1][64];
+    char names[OPTIONS_MAX + 1][64];
     size_t count = 0;
     for (const option_spec *spec = specs; spec->name != NULL; spec++)
         if (is_key(spec))
@@ -196,8 +196,7 @@ avo_status serve_config_read(const char *path, const option_spec *specs, const c
             ? status_fail(error, AVO_ERROR_LIMIT, "has %zu bytes, must have at most %zu", text.size,
                           CONFIG_BYTES_MAX)
             : json_parse(arena, text, &root, error);
-    if (status == AVO_OK)
-        status = set_all(specs, &root, model, arena, error);
+    AVO_THEN(status, set_all(specs, &root, model, arena, error));
     file_map_close(&map);
     return status == AVO_OK ? AVO_OK : status_prefix(error, status, "%s", path);
 }

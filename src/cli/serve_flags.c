@@ -1,7 +1,6 @@
 /* The options of `avocet serve`: one table, which the command line and --config read. */
 #include "cli/serve_int.h"
 
-#include <assert.h>
 #include <string.h>
 
 void serve_flags_init(serve_flags *flags) {
@@ -15,14 +14,8 @@ void serve_flags_init(serve_flags *flags) {
     flags->trace_seconds = 60.0;
 }
 
-static size_t add(option_spec *specs, size_t count, const option_spec *more, size_t more_count) {
-    assert(count + more_count < SERVE_OPTION_MAX);
-    memcpy(specs + count, more, more_count * sizeof(*more));
-    return count + more_count;
-}
-
 /* Where and for whom. */
-static size_t add_place(serve_flags *flags, option_spec *specs, size_t count) {
+static void add_place(serve_flags *flags, option_table *table) {
     server_options *server = &flags->server;
     const option_spec own[] = {
         {"host", 0, OPTION_TEXT, &server->address, "ADDRESS",
@@ -51,11 +44,12 @@ static size_t add_place(serve_flags *flags, option_spec *specs, size_t count) {
          "include prompts in the access log", 0, 0},
         {"no-sandbox", 0, OPTION_FLAG, &flags->no_sandbox, NULL, "disable Landlock and seccomp", 0,
          0},
+        {0},
     };
-    return add(specs, count, own, sizeof(own) / sizeof(own[0]));
+    options_add(table, own);
 }
 
-static size_t add_engine(serve_flags *flags, option_spec *specs, size_t count) {
+static void add_engine(serve_flags *flags, option_table *table) {
     avo_engine_options *engine = &flags->engine;
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &engine->context_max, "N",
@@ -70,13 +64,13 @@ static size_t add_engine(serve_flags *flags, option_spec *specs, size_t count) {
          0, 1e12},
         {"memory", 0, OPTION_U64, &flags->memory_mib, "MIB",
          "memory limit of the engine (default: the free memory of the system)", 0, 1e9},
+        {0},
     };
-    count = add(specs, count, own, sizeof(own) / sizeof(own[0]));
-    engine_flags_specs(engine, specs + count);
-    return count + ENGINE_OPTION_COUNT;
+    options_add(table, own);
+    engine_flags_specs(engine, table);
 }
 
-static size_t add_scheduler(serve_flags *flags, option_spec *specs, size_t count) {
+static void add_scheduler(serve_flags *flags, option_table *table) {
     avo_scheduler_options *scheduler = &flags->scheduler;
     const option_spec own[] = {
         {"waiting", 0, OPTION_U32, &scheduler->waiting_max, "N",
@@ -105,13 +99,13 @@ static size_t add_scheduler(serve_flags *flags, option_spec *specs, size_t count
          "distinct adapters per step (default: no limit)", 0, 4096},
         {"allow-adapter-loading", 0, OPTION_FLAG, &flags->server.allow_adapter_loading, NULL,
          "without keys: clients on this machine may load adapters from --adapter-root", 0, 0},
+        {0},
     };
-    count = add(specs, count, own, sizeof(own) / sizeof(own[0]));
-    cores_flags_specs(scheduler, specs + count);
-    return count + CORES_OPTION_COUNT;
+    options_add(table, own);
+    cores_flags_specs(scheduler, table);
 }
 
-static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
+static void add_limits(serve_flags *flags, option_table *table) {
     server_options *server = &flags->server;
     const option_spec own[] = {
         {"http-threads", 0, OPTION_U32, &server->threads, "N",
@@ -138,11 +132,12 @@ static size_t add_limits(serve_flags *flags, option_spec *specs, size_t count) {
          "report unhealthy after this time without a step (default 60)", 1, 86400},
         {"drain-seconds", 0, OPTION_NUMBER, &server->drain_seconds, "S",
          "time for running requests to finish after SIGTERM (default 30)", 0.001, 86400},
+        {0},
     };
-    return add(specs, count, own, sizeof(own) / sizeof(own[0]));
+    options_add(table, own);
 }
 
-static size_t add_telemetry(serve_flags *flags, option_spec *specs, size_t count) {
+static void add_telemetry(serve_flags *flags, option_table *table) {
     const option_spec own[] = {
         {"telemetry", 0, OPTION_TEXT, &flags->telemetry, "FILE",
          "append a row of all metrics to a CSV file at intervals", 0, 0},
@@ -161,17 +156,17 @@ static size_t add_telemetry(serve_flags *flags, option_spec *specs, size_t count
          0, 0},
         {"config-schema", 0, OPTION_FLAG, &flags->print_schema, NULL,
          "print the JSON schema of --config and exit", 0, 0},
+        {0},
     };
-    return add(specs, count, own, sizeof(own) / sizeof(own[0]));
+    options_add(table, own);
 }
 
-void serve_flags_specs(serve_flags *flags, option_spec *specs) {
-    size_t count = add_place(flags, specs, 0);
-    count = add_limits(flags, specs, count);
-    count = add_scheduler(flags, specs, count);
-    count = add_engine(flags, specs, count);
-    count = add_telemetry(flags, specs, count);
-    specs[count] = (option_spec){0};
+void serve_flags_specs(serve_flags *flags, option_table *table) {
+    add_place(flags, table);
+    add_limits(flags, table);
+    add_scheduler(flags, table);
+    add_engine(flags, table);
+    add_telemetry(flags, table);
 }
 
 bool serve_flags_settle(serve_flags *flags) {

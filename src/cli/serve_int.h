@@ -6,8 +6,6 @@
 #include "cli/engine_flags.h"
 #include "server/server.h"
 
-#define SERVE_OPTION_MAX 80
-
 typedef struct serve_flags {
     const char *model; /* argument, or "model" of the configuration */
     const char *model_name;
@@ -36,9 +34,9 @@ extern const cli_command command_serve;
 
 /* ---- serve_flags.c ---- */
 
-/* Defaults, and the table of options over `flags`: SERVE_OPTION_MAX at most, with the end. */
+/* Defaults, and the table of options over `flags`. */
 void serve_flags_init(serve_flags *flags);
-void serve_flags_specs(serve_flags *flags, option_spec *specs);
+void serve_flags_specs(serve_flags *flags, option_table *table);
 /* Whether they go together; prints what does not. Puts what is given in other units where it
  * belongs. */
 bool serve_flags_settle(serve_flags *flags);
@@ -53,7 +51,7 @@ AVO_MUST_USE avo_status serve_config_read(const char *path, const option_spec *s
                                           const char **model, arena *arena, avo_error *error);
 /* Options that were given on the command line replace lists of the file, not add to them. */
 typedef struct serve_config_lists {
-    size_t before[SERVE_OPTION_MAX];
+    size_t before[OPTIONS_MAX];
 } serve_config_lists;
 void serve_config_lists_begin(serve_config_lists *lists, const option_spec *specs);
 void serve_config_lists_end(const serve_config_lists *lists, const option_spec *specs);

@@ -105,8 +105,7 @@ static avo_status all_lines(line_work *work, avo_error *error) {
             return AVO_OK;
         size_t written = work->out.size;
         avo_status status = one_line(work, line, error);
-        if (status == AVO_OK)
-            status = buffer_append(&work->out, "\n", 1);
+        AVO_THEN(status, buffer_append(&work->out, "\n", 1));
         if (status != AVO_OK) {
             work->out.size = written;
             return status;
@@ -125,8 +124,7 @@ int tokenize_lines(const tokenizer *tokenizer, const tokenize_options *options) 
     buffer_init(&work.text, NULL, SIZE_MAX);
     buffer_init(&work.out, NULL, SIZE_MAX);
     avo_status status = encoder_open(tokenizer, &work.encoder, &error);
-    if (status == AVO_OK)
-        status = all_lines(&work, &error);
+    AVO_THEN(status, all_lines(&work, &error));
     if (work.out.size > 0)
         flush_lines(&work);
     encoder_close(work.encoder);

@@ -166,8 +166,8 @@ avo_status eval_kl(const avo_model *model, const avo_model *reference, const int
     kl_run run = {0};
     uint64_t windows = 0;
     avo_status status = open_run(&run, model, reference, count, options, error);
-    if (status == AVO_OK)
-        status = windows_walk(tokens, count, options, "kl", score_window, &run, &windows, error);
+    AVO_THEN(status,
+             windows_walk(tokens, count, options, "kl", score_window, &run, &windows, error));
     if (status == AVO_OK)
         conclude(&run, windows, result);
     scorer_close(&run.model);

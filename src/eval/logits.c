@@ -77,8 +77,7 @@ avo_status eval_logits_npy(const avo_model *model, const int32_t *tokens, size_t
     char header[NPY_HEADER_BYTES];
     make_header(count, info.vocabulary, header);
     avo_status status = file_writer_append(&writer, header, sizeof(header), error);
-    if (status == AVO_OK)
-        status = eval_logits(model, tokens, count, options, write_row, &writer, error);
+    AVO_THEN(status, eval_logits(model, tokens, count, options, write_row, &writer, error));
     if (status == AVO_OK)
         return file_writer_commit(&writer, error);
     file_writer_abort(&writer);

@@ -26,8 +26,7 @@ avo_status scorer_open(scorer *scorer, const avo_model *model, const eval_option
     engine.logits_max = scorer->scored_max;
     AVO_TRY(avo_engine_open(model, &engine, &scorer->engine, error));
     avo_status status = avo_session_open(scorer->engine, NULL, &scorer->session, error);
-    if (status == AVO_OK)
-        status = avo_batch_open(scorer->engine, &scorer->batch, error);
+    AVO_THEN(status, avo_batch_open(scorer->engine, &scorer->batch, error));
     if (status != AVO_OK)
         scorer_close(scorer);
     return status;
@@ -50,8 +49,7 @@ avo_status scorer_compute(scorer *scorer, const int32_t *tokens, size_t count, b
     avo_batch_clear(scorer->batch);
     avo_status status =
         avo_batch_add_scored(scorer->batch, scorer->session, tokens, count, scored ? count : 0);
-    if (status == AVO_OK)
-        status = avo_step(scorer->engine, scorer->batch);
+    AVO_THEN(status, avo_step(scorer->engine, scorer->batch));
     if (status != AVO_OK)
         return status_fail(error, status, "%s", avo_batch_error(scorer->batch)->text);
     return AVO_OK;

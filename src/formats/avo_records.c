@@ -8,96 +8,48 @@
 
 /* ---- Configuration ---- */
 
+/* Fields with the same name in the record and in the configuration, those that the record has with
+ * "rope_" before the name they have in rope_scaling, and the flags. */
+/* clang-format off */
+#define SAME_FIELDS(X)                                                                             \
+    X(layers) X(width) X(feed_forward) X(heads) X(kv_heads) X(head_size) X(vocabulary) X(context)  \
+    X(embedding_width) X(rotary_dims) X(position_offset) X(positions) X(window) X(norm_epsilon)    \
+    X(rope_base) X(rope_base_local) X(attention_scale) X(embedding_scale) X(residual_scale)        \
+    X(logit_scale) X(attention_softcap) X(logit_softcap)
+#define ROPE_FIELDS(X)                                                                             \
+    X(original_context) X(factor) X(low_frequency_factor) X(high_frequency_factor) X(beta_fast)    \
+    X(beta_slow) X(attention_factor) X(mscale) X(mscale_all_dim)
+#define FLAG_FIELDS(X)                                                                             \
+    X(TIED_HEAD, tied_head) X(NORM_AFTER, norm_after) X(NO_FINAL_NORM, no_final_norm)              \
+    X(ROPE_INTERLEAVED, rope_interleaved) X(ROPE_TRUNCATE, rope.truncate)
+/* clang-format on */
+
 static void config_from_record(const avo_config_record *record, model_config *config) {
+#define READ_FIELD(name)      config->name = record->name;
+#define READ_ROPE(name)       config->rope.name = record->rope_##name;
+#define READ_FLAG(flag, name) config->name = (record->flags & AVO_FLAG_##flag) != 0;
     config->architecture = (source_architecture)record->architecture;
-    config->layers = record->layers;
-    config->width = record->width;
-    config->feed_forward = record->feed_forward;
-    config->heads = record->heads;
-    config->kv_heads = record->kv_heads;
-    config->head_size = record->head_size;
-    config->vocabulary = record->vocabulary;
-    config->context = record->context;
-    config->embedding_width = record->embedding_width;
     config->activation = (source_activation)record->activation;
-    config->tied_head = (record->flags & AVO_FLAG_TIED_HEAD) != 0;
-    config->norm_after = (record->flags & AVO_FLAG_NORM_AFTER) != 0;
-    config->no_final_norm = (record->flags & AVO_FLAG_NO_FINAL_NORM) != 0;
-    config->rope_interleaved = (record->flags & AVO_FLAG_ROPE_INTERLEAVED) != 0;
-    config->rotary_dims = record->rotary_dims;
-    config->position_offset = record->position_offset;
-    config->positions = record->positions;
-    config->window = record->window;
-    config->norm_epsilon = record->norm_epsilon;
-    config->rope_base = record->rope_base;
-    config->rope_base_local = record->rope_base_local;
-    config->rope = (rope_scaling){
-        .kind = (rope_scaling_kind)record->rope_kind,
-        .factor = record->rope_factor,
-        .original_context = record->rope_original_context,
-        .low_frequency_factor = record->rope_low_frequency_factor,
-        .high_frequency_factor = record->rope_high_frequency_factor,
-        .beta_fast = record->rope_beta_fast,
-        .beta_slow = record->rope_beta_slow,
-        .attention_factor = record->rope_attention_factor,
-        .mscale = record->rope_mscale,
-        .mscale_all_dim = record->rope_mscale_all_dim,
-        .truncate = (record->flags & AVO_FLAG_ROPE_TRUNCATE) != 0,
-        .factor_count = record->factor_count,
-    };
-    config->attention_scale = record->attention_scale;
-    config->embedding_scale = record->embedding_scale;
-    config->residual_scale = record->residual_scale;
-    config->logit_scale = record->logit_scale;
-    config->attention_softcap = record->attention_softcap;
-    config->logit_softcap = record->logit_softcap;
+    config->rope = (rope_scaling){.kind = (rope_scaling_kind)record->rope_kind,
+                                  .factor_count = record->factor_count};
+    SAME_FIELDS(READ_FIELD)
+    ROPE_FIELDS(READ_ROPE)
+    FLAG_FIELDS(READ_FLAG)
 }
 
 static avo_config_record record_from_config(const model_config *config) {
-    const rope_scaling *rope = &config->rope;
-    return (avo_config_record){
-        .record_bytes = sizeof(avo_config_record),
-        .architecture = config->architecture,
-        .layers = config->layers,
-        .width = config->width,
-        .feed_forward = config->feed_forward,
-        .heads = config->heads,
-        .kv_heads = config->kv_heads,
-        .head_size = config->head_size,
-        .vocabulary = config->vocabulary,
-        .context = config->context,
-        .embedding_width = config->embedding_width,
-        .activation = config->activation,
-        .flags = (config->tied_head ? AVO_FLAG_TIED_HEAD : 0u) |
-                 (config->norm_after ? AVO_FLAG_NORM_AFTER : 0u) |
-                 (config->no_final_norm ? AVO_FLAG_NO_FINAL_NORM : 0u) |
-                 (config->rope_interleaved ? AVO_FLAG_ROPE_INTERLEAVED : 0u) |
-                 (rope->truncate ? AVO_FLAG_ROPE_TRUNCATE : 0u),
-        .rotary_dims = config->rotary_dims,
-        .rope_kind = rope->kind,
-        .rope_original_context = rope->original_context,
-        .factor_count = rope->factor_count,
-        .position_offset = config->position_offset,
-        .positions = config->positions,
-        .window = config->window,
-        .norm_epsilon = config->norm_epsilon,
-        .rope_base = config->rope_base,
-        .rope_base_local = config->rope_base_local,
-        .rope_factor = rope->factor,
-        .rope_low_frequency_factor = rope->low_frequency_factor,
-        .rope_high_frequency_factor = rope->high_frequency_factor,
-        .rope_beta_fast = rope->beta_fast,
-        .rope_beta_slow = rope->beta_slow,
-        .rope_attention_factor = rope->attention_factor,
-        .rope_mscale = rope->mscale,
-        .rope_mscale_all_dim = rope->mscale_all_dim,
-        .attention_scale = config->attention_scale,
-        .embedding_scale = config->embedding_scale,
-        .residual_scale = config->residual_scale,
-        .logit_scale = config->logit_scale,
-        .attention_softcap = config->attention_softcap,
-        .logit_softcap = config->logit_softcap,
-    };
+#define WRITE_FIELD(name)      record.name = config->name;
+#define WRITE_ROPE(name)       record.rope_##name = config->rope.name;
+#define WRITE_FLAG(flag, name) record.flags |= config->name ? AVO_FLAG_##flag : 0u;
+    avo_config_record record = {.record_bytes = sizeof(record),
+                                .architecture = config->architecture,
+                                .activation = config->activation,
+                                .rope_kind = config->rope.kind,
+                                .factor_count = config->rope.factor_count};
+    SAME_FIELDS(WRITE_FIELD)
+    ROPE_FIELDS(WRITE_ROPE)
+    FLAG_FIELDS(WRITE_FLAG)
+    return record;
 }
 
 /* The fixed part, with the rule for fields that this reader does not know. */

@@ -158,10 +158,8 @@ static avo_status write_front(avo_writer *writer, avo_error *error) {
     }
     writer->header.data_offset = data_offset;
     writer->header.file_bytes = end;
-    if (status == AVO_OK)
-        status = file_writer_append(&writer->file, &writer->header, sizeof(avo_header), error);
-    if (status == AVO_OK)
-        status = file_writer_append(&writer->file, sections.data, sections.size, error);
+    AVO_THEN(status, file_writer_append(&writer->file, &writer->header, sizeof(avo_header), error));
+    AVO_THEN(status, file_writer_append(&writer->file, sections.data, sections.size, error));
     buffer_free(&sections);
     return status;
 }
@@ -181,10 +179,9 @@ avo_status avo_writer_open(const avo_allocator *allocator, const char *path, avo
     }
     fill_header(writer);
     status = config_check(content->config, path, error);
-    if (status == AVO_OK)
-        status = generation_check(content->generation, content->config->vocabulary, path, error);
-    if (status == AVO_OK)
-        status = write_front(writer, error);
+    AVO_THEN(status,
+             generation_check(content->generation, content->config->vocabulary, path, error));
+    AVO_THEN(status, write_front(writer, error));
     if (status != AVO_OK) {
         avo_writer_abort(writer);
         return status;

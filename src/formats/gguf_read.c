@@ -280,10 +280,8 @@ static avo_status read_part(source_loader *loader, int64_t number, int64_t count
     arena_init(&temporary, source->arena.allocator, SIZE_MAX);
     avo_status status = read_file(source, &file, &temporary, error);
     int64_t no = -1, of = -1;
-    if (status == AVO_OK)
-        status = split_number(&metadata, path, "split.no", SOURCE_FILES_MAX, &no, error);
-    if (status == AVO_OK)
-        status = split_number(&metadata, path, "split.count", SOURCE_FILES_MAX, &of, error);
+    AVO_THEN(status, split_number(&metadata, path, "split.no", SOURCE_FILES_MAX, &no, error));
+    AVO_THEN(status, split_number(&metadata, path, "split.count", SOURCE_FILES_MAX, &of, error));
     if (status == AVO_OK && (no != number || of != count))
         status = status_fail(error, AVO_ERROR_FORMAT,
                              "%s: split.no is %lld of %lld, must be %lld of %lld", path,

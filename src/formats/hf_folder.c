@@ -114,8 +114,7 @@ static avo_status apply_json(model_source *source, uint32_t file, size_t maximum
     arena_init(&tree, source->arena.allocator, SOURCE_OTHER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, file), path, &root, error);
-    if (status == AVO_OK)
-        status = apply(source, &root, path, error);
+    AVO_THEN(status, apply(source, &root, path, error));
     arena_free(&tree);
     return status;
 }

@@ -190,8 +190,7 @@ static avo_status read_file(model_source *source, uint32_t file, avo_error *erro
     arena_init(&tree, source->arena.allocator, SOURCE_HEADER_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, (bytes_view){text, (size_t)header}, path, &root, error);
-    if (status == AVO_OK)
-        status = read_entries(&reader, &root);
+    AVO_THEN(status, read_entries(&reader, &root));
     arena_free(&tree);
     return status;
 }
@@ -285,8 +284,7 @@ static avo_status read_sharded(source_loader *loader, uint32_t index, avo_error 
     arena_init(&tree, allocator, SOURCE_INDEX_TREE_MAX);
     json_value root;
     avo_status status = source_json(&tree, source_file_bytes(source, index), path, &root, error);
-    if (status == AVO_OK)
-        status = read_weight_map(loader, &root, path, shards, error);
+    AVO_THEN(status, read_weight_map(loader, &root, path, shards, error));
     arena_free(&tree);
     allocator_give(allocator, shards, sizeof(*shards));
     return status;

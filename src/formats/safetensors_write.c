@@ -202,8 +202,7 @@ avo_status safetensors_writer_open(const avo_allocator *allocator, const char *p
     arena_init(&header.arena, allocator, SIZE_MAX);
     buffer_init(&header.text, allocator, SAFETENSORS_HEADER_BYTES_MAX);
     avo_status status = build_header(&header);
-    if (status == AVO_OK)
-        status = open_file(writer, &header, error);
+    AVO_THEN(status, open_file(writer, &header, error));
     buffer_free(&header.text);
     arena_free(&header.arena);
     if (status != AVO_OK)

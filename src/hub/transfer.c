@@ -110,8 +110,7 @@ static avo_status sum_part(slot *slot, uint64_t bytes, avo_error *error) {
         }
         done += (uint64_t)got;
         status = hub_digest_add(&slot->digest, block, (size_t)got, error);
-        if (status == AVO_OK)
-            status = pull_report(slot->client->pull, "pulling", 0, error);
+        AVO_THEN(status, pull_report(slot->client->pull, "pulling", 0, error));
     }
     allocator_give(NULL, block, READ_BYTES);
     slot->bytes = done;
@@ -469,8 +468,7 @@ avo_status transfer_files(http_client *client, avo_error *error) {
             status =
                 http_exchange_open(&all.slots[i].exchange, client, on_data, &all.slots[i], error);
     }
-    if (status == AVO_OK)
-        status = run(&all, error);
+    AVO_THEN(status, run(&all, error));
     for (size_t i = 0; i < all.slot_count; i++) {
         close_slot(&all.slots[i]);
         http_exchange_close(&all.slots[i].exchange);

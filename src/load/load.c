@@ -494,10 +494,8 @@ avo_status load_run(const load_options *options, load_result *result, avo_error 
     buffer_init(&load.refusal, NULL, SIZE_MAX);
     result->requests = options->requests;
     avo_status status = open_load(&load, error);
-    if (status == AVO_OK)
-        status = run_load(&load, error);
-    if (status == AVO_OK)
-        status = conclude_all(&load, error);
+    AVO_THEN(status, run_load(&load, error));
+    AVO_THEN(status, conclude_all(&load, error));
     close_load(&load);
     if (status != AVO_OK)
         load_free(result);

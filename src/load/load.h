@@ -11,8 +11,7 @@
 #include "base/buffer.h"
 #include "bench/serving.h"
 
-#define LOAD_CLIENTS_MAX  4096u
-#define LOAD_REQUESTS_MAX 1000000u
+#define LOAD_CLIENTS_MAX 4096u
 
 typedef struct load_options {
     const char *url;   /* of the server, with or without /v1 */

@@ -194,10 +194,6 @@ static uint32_t make_own(kv_pages *pages, kv_table *table, uint32_t position, ui
     return shared;
 }
 
-avo_status pages_own(kv_pages *pages, kv_table *table, uint32_t position, uint32_t *copy_from) {
-    return pages_write(pages, table, position, position, copy_from);
-}
-
 avo_status pages_write(kv_pages *pages, kv_table *table, uint32_t from, uint32_t length,
                        uint32_t *copy_from) {
     *copy_from = PAGE_NONE;

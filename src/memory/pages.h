@@ -61,15 +61,11 @@ void pages_shrink(kv_pages *pages, kv_table *table, uint32_t length);
 /* `to` (empty, with room) becomes a copy of the first `length` positions of `from`, sharing its
  * pages, the last, partial one too. */
 void pages_fork(kv_pages *pages, const kv_table *from, uint32_t length, kv_table *to);
-/* Before position `position` is written: where its page is shared or known to the index, a page of
- * its own takes its place in the table, and *copy_from is the page whose contents must be copied
- * into it before anything else happens (else PAGE_NONE). AVO_ERROR_FULL as in pages_grow; a page
- * that only the index shares is then taken from it instead. Pages behind `position` must not be
- * shared: shrink first. */
-AVO_MUST_USE avo_status pages_own(kv_pages *pages, kv_table *table, uint32_t position,
-                                  uint32_t *copy_from);
-/* Room to write positions from … length − 1, the table being shrunk to `from`: pages_own and
- * pages_grow together, all or nothing. */
+/* Room to write positions from … length − 1, the table being shrunk to `from`. Where the page of
+ * `from` is shared or known to the index, a page of its own takes its place in the table, and
+ * *copy_from is the page whose contents must be copied into it before anything else happens (else
+ * PAGE_NONE). AVO_ERROR_FULL as in pages_grow, all or nothing; a page that only the index shares is
+ * then taken from it instead. */
 AVO_MUST_USE avo_status pages_write(kv_pages *pages, kv_table *table, uint32_t from,
                                     uint32_t length, uint32_t *copy_from);
 /* Whether pages_write would find its pages, were the table shrunk to `from` before. */

@@ -51,8 +51,7 @@ avo_status avo_tokenize(const avo_model *model, const char *text, size_t bytes, 
     id_list_init(&list, model->allocator);
     avo_status status =
         model_encode_text(model, NULL, (text_view){text, bytes}, flags, &list, error);
-    if (status == AVO_OK)
-        status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
+    AVO_THEN(status, hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error));
     id_list_free(&list);
     return status;
 }
@@ -71,10 +70,8 @@ avo_status avo_detokenize(const avo_model *model, const int32_t *ids, size_t cou
     avo_status status = AVO_OK;
     for (size_t i = 0; i < count && status == AVO_OK; i++)
         status = decode_stream_push(&stream, ids[i], &out, error);
-    if (status == AVO_OK)
-        status = decode_stream_finish(&stream, &out, error);
-    if (status == AVO_OK)
-        status = hand_out(out.data, out.size, 1, text, capacity, bytes, error);
+    AVO_THEN(status, decode_stream_finish(&stream, &out, error));
+    AVO_THEN(status, hand_out(out.data, out.size, 1, text, capacity, bytes, error));
     buffer_free(&out);
     return status;
 }
@@ -151,10 +148,8 @@ avo_status model_render_chat(const avo_model *model, const model_chat *chat,
     arena_init(&arena, model->allocator, TEMPLATE_MEMORY_MAX);
     avo_status status = chat_template_messages(&arena, chat->messages, chat->message_count,
                                                !chat->no_generation_prompt, &variables, error);
-    if (status == AVO_OK)
-        status = merge_variables(&arena, chat->variables, &variables, error);
-    if (status == AVO_OK)
-        status = render_chat(model, &variables, chat->now, rendered, error);
+    AVO_THEN(status, merge_variables(&arena, chat->variables, &variables, error));
+    AVO_THEN(status, render_chat(model, &variables, chat->now, rendered, error));
     arena_free(&arena);
     return status;
 }
@@ -172,8 +167,7 @@ avo_status model_encode_chat(const avo_model *model, encoder *encoder, const avo
                        .no_generation_prompt = own.no_generation_prompt,
                        .now = own.now};
     avo_status status = model_render_chat(model, &chat, &rendered, error);
-    if (status == AVO_OK)
-        status = encode_chat(model, encoder, &rendered, ids, error);
+    AVO_THEN(status, encode_chat(model, encoder, &rendered, ids, error));
     chat_template_output_free(&rendered);
     return status;
 }
@@ -190,8 +184,7 @@ avo_status avo_chat_tokenize(const avo_model *model, const avo_message *messages
     id_list_init(&list, model->allocator);
     avo_status status =
         model_encode_chat(model, NULL, messages, message_count, options, &list, error);
-    if (status == AVO_OK)
-        status = hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error);
+    AVO_THEN(status, hand_out(list.ids, list.count, sizeof(int32_t), ids, capacity, count, error));
     id_list_free(&list);
     return status;
 }

@@ -290,10 +290,8 @@ avo_status pack_budget(pack_list *list, const char *name, const pack_options *op
     if (b.options_of == NULL || chosen == NULL)
         return status_no_memory(error, "measured errors", list->count * CANDIDATES);
     avo_status status = open_budget(&b, threads, error);
-    if (status == AVO_OK)
-        status = measure_all(&b, error);
-    if (status == AVO_OK)
-        status = choose(&b, chosen, error);
+    AVO_THEN(status, measure_all(&b, error));
+    AVO_THEN(status, choose(&b, chosen, error));
     team_close(b.team);
     rounding_close(&b.rounding);
     allocator_give(NULL, b.scratch, threads * b.scratch_floats * sizeof(float));

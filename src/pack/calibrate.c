@@ -120,8 +120,7 @@ static avo_status compute(calibrator *c, const int32_t *tokens, size_t rows) {
     avo_batch_clear(c->batch);
     size_t logits = (rows + LOGIT_SHARE - 1) / LOGIT_SHARE;
     avo_status status = avo_batch_add_scored(c->batch, c->session, tokens, rows, logits);
-    if (status == AVO_OK)
-        status = avo_step(c->engine, c->batch);
+    AVO_THEN(status, avo_step(c->engine, c->batch));
     if (status != AVO_OK)
         return status_fail(c->error, status, "%s", avo_batch_error(c->batch)->text);
     c->done += rows;
@@ -189,8 +188,7 @@ static avo_status run_pass(calibrator *c, uint32_t first, uint32_t end,
         if (m->sums == NULL)
             status = status_no_memory(c->error, "second moments", (size_t)m->k * m->k * 4);
     }
-    if (status == AVO_OK)
-        status = walk_text(c);
+    AVO_THEN(status, walk_text(c));
     for (uint32_t i = first; i < end && status == AVO_OK; i++)
         status = add_moments(c, i, writer);
     for (uint32_t i = first; i < end; i++) {
@@ -251,10 +249,8 @@ avo_status calibrate_model(const avo_model *model, const int32_t *tokens, size_t
     arena arena;
     arena_init(&arena, NULL, SIZE_MAX);
     avo_status status = list_inputs(&c, &arena);
-    if (status == AVO_OK)
-        status = open_engine(&c, &observer);
-    if (status == AVO_OK)
-        status = run(&c, path, report);
+    AVO_THEN(status, open_engine(&c, &observer));
+    AVO_THEN(status, run(&c, path, report));
     avo_batch_close(c.batch);
     avo_session_close(c.session);
     avo_engine_close(c.engine);

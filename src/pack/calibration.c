@@ -130,8 +130,7 @@ avo_status calibration_writer_open(calibration_writer *writer, const char *path,
     AVO_TRY(file_writer_open(&writer->file, path, error));
     calibration_header header = {0};
     avo_status status = file_writer_append(&writer->file, &header, sizeof(header), error);
-    if (status == AVO_OK)
-        status = file_writer_append(&writer->file, entries, count * sizeof(*entries), error);
+    AVO_THEN(status, file_writer_append(&writer->file, entries, count * sizeof(*entries), error));
     if (status != AVO_OK)
         file_writer_abort(&writer->file);
     return status;

@@ -254,10 +254,8 @@ avo_status pack_convert(pack_list *list, const char *name, const pack_options *o
         status = status_no_memory(error, "conversion buffers", c.out_bytes + scratch_bytes);
     else
         c.batch.energies = c.batch.errors + BATCH_UNITS;
-    if (status == AVO_OK)
-        status = rounding_open(&c.rounding, options->calibration, list, error);
-    if (status == AVO_OK)
-        status = team_open(allocator, threads, &c.team, error);
+    AVO_THEN(status, rounding_open(&c.rounding, options->calibration, list, error));
+    AVO_THEN(status, team_open(allocator, threads, &c.team, error));
     for (uint32_t i = 0; i < list->count && status == AVO_OK; i++)
         status = convert_item(&c, &list->items[i]);
     team_close(c.team);

@@ -296,8 +296,7 @@ static avo_status write_config(const folder_output *o) {
     json_writer w = json_writer_indented(&text, 1);
     write_keys(o, o->source->config_json, true, &w);
     avo_status status = json_writer_status(&w);
-    if (status == AVO_OK)
-        status = buffer_append_text(&text, "\n");
+    AVO_THEN(status, buffer_append_text(&text, "\n"));
     if (status != AVO_OK)
         status = status_fail(o->error, status, "%s: config.json: %s", o->folder.path,
                              avo_status_text(status));

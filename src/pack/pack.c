@@ -193,8 +193,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
                            .note_count = fill_notes(source, notes)};
     avo_status status =
         pack_list_source(source, options->type, options->look_up, &list, &config.tied_head, error);
-    if (status == AVO_OK)
-        status = pack_choose_named(options->tensors, &list, error);
+    AVO_THEN(status, pack_choose_named(options->tensors, &list, error));
     if (status == AVO_OK)
         pack_mark_changes(&list, options->change);
     if (status == AVO_OK && source->tokenizer.kind != TOKENIZER_SOURCE_NONE) {
@@ -202,8 +201,7 @@ avo_status pack_source(const model_source *source, const char *path, const pack_
         if (status == AVO_OK)
             content.tokenizer = tokenizer_image(tokenizer);
     }
-    if (status == AVO_OK)
-        status = write_file(&list, &content, source->path, path, options, report, error);
+    AVO_THEN(status, write_file(&list, &content, source->path, path, options, report, error));
     tokenizer_close(tokenizer);
     arena_free(&arena);
     return status;
@@ -269,10 +267,8 @@ avo_status pack_random(const char *shape, uint64_t seed, const char *path,
     avo_content content = {
         .config = &config, .generation = &generation, .notes = notes, .note_count = count};
     avo_status status = pack_list_random(shape, seed, options->type, &list, &config, error);
-    if (status == AVO_OK)
-        status = pack_choose_named(options->tensors, &list, error);
-    if (status == AVO_OK)
-        status = write_file(&list, &content, shape, path, options, report, error);
+    AVO_THEN(status, pack_choose_named(options->tensors, &list, error));
+    AVO_THEN(status, write_file(&list, &content, shape, path, options, report, error));
     arena_free(&arena);
     return status;
 }

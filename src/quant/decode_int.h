@@ -6,7 +6,8 @@
 
 #include "quant/quant.h"
 
-typedef void (*quant_decoder)(const uint8_t *source, size_t elements, float *out);
+typedef void quant_decode_function(const uint8_t *source, size_t elements, float *out);
+typedef quant_decode_function *quant_decoder;
 
 /* NULL for types without blocks. */
 quant_decoder quant_decoder_of(quant_type type);
@@ -63,36 +64,14 @@ static inline float e4m3_to_float(uint8_t byte) {
 }
 
 /* decode_plain.c */
-void decode_f32(const uint8_t *source, size_t elements, float *out);
-void decode_f16(const uint8_t *source, size_t elements, float *out);
-void decode_bf16(const uint8_t *source, size_t elements, float *out);
-void decode_f64(const uint8_t *source, size_t elements, float *out);
-void decode_f8_e4m3(const uint8_t *source, size_t elements, float *out);
-void decode_f8_e5m2(const uint8_t *source, size_t elements, float *out);
-void decode_i8(const uint8_t *source, size_t elements, float *out);
-void decode_u8(const uint8_t *source, size_t elements, float *out);
-void decode_i16(const uint8_t *source, size_t elements, float *out);
-void decode_u16(const uint8_t *source, size_t elements, float *out);
-void decode_i32(const uint8_t *source, size_t elements, float *out);
-void decode_u32(const uint8_t *source, size_t elements, float *out);
-void decode_i64(const uint8_t *source, size_t elements, float *out);
-void decode_u64(const uint8_t *source, size_t elements, float *out);
-void decode_bool(const uint8_t *source, size_t elements, float *out);
+quant_decode_function decode_f32, decode_f16, decode_bf16, decode_f64, decode_f8_e4m3;
+quant_decode_function decode_f8_e5m2, decode_i8, decode_u8, decode_i16, decode_u16, decode_i32;
+quant_decode_function decode_u32, decode_i64, decode_u64, decode_bool;
 /* decode_block32.c */
-void decode_q4_0(const uint8_t *source, size_t elements, float *out);
-void decode_q4_1(const uint8_t *source, size_t elements, float *out);
-void decode_q5_0(const uint8_t *source, size_t elements, float *out);
-void decode_q5_1(const uint8_t *source, size_t elements, float *out);
-void decode_q8_0(const uint8_t *source, size_t elements, float *out);
+quant_decode_function decode_q4_0, decode_q4_1, decode_q5_0, decode_q5_1, decode_q8_0;
 /* decode_k.c */
-void decode_q2_k(const uint8_t *source, size_t elements, float *out);
-void decode_q3_k(const uint8_t *source, size_t elements, float *out);
-void decode_q4_k(const uint8_t *source, size_t elements, float *out);
-void decode_q5_k(const uint8_t *source, size_t elements, float *out);
-void decode_q6_k(const uint8_t *source, size_t elements, float *out);
+quant_decode_function decode_q2_k, decode_q3_k, decode_q4_k, decode_q5_k, decode_q6_k;
 /* decode_codebook.c */
-void decode_iq4_nl(const uint8_t *source, size_t elements, float *out);
-void decode_iq4_xs(const uint8_t *source, size_t elements, float *out);
-void decode_mxfp4(const uint8_t *source, size_t elements, float *out);
+quant_decode_function decode_iq4_nl, decode_iq4_xs, decode_mxfp4;
 
 #endif

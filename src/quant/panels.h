@@ -70,7 +70,6 @@
 #define PANEL_UNIT       32 /* k that integer kernels take together */
 
 #define Q8B_BLOCK 32
-#define Q8B_GROUP 64
 
 #define Q4R_SUPER         256
 #define Q4R_SUB           16

@@ -24,6 +24,9 @@ typedef enum panel_lines {
     LINES_PAIR_BIT     /* 2 two-bit lines, 1 bit line */
 } panel_lines;
 
+/* Scales and minima of unit `unit` of the group behind `head`. */
+typedef void panel_scales(const uint8_t *head, size_t unit, panel_unit *out);
+
 typedef struct panel_shape {
     quant_type type;
     uint16_t group;     /* k behind one head */
@@ -35,8 +38,7 @@ typedef struct panel_shape {
     bool sub_blocks;
     bool minimum;
     bool whole; /* k is a multiple of the group, not padded to units */
-    /* Scales and minima of unit `unit` of the group behind `head`. */
-    void (*scales)(const uint8_t *head, size_t unit, panel_unit *out);
+    panel_scales *scales;
 } panel_shape;
 
 /* NULL for types without groups. */
@@ -66,15 +68,8 @@ void panels_group_decode_row(const panel_shape *shape, const uint8_t *panel, siz
                              float *out);
 
 /* Scales and minima, for the table of shapes: panels_block.c, panels_k.c. */
-void scales_block(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_block_minimum(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_block_brain(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_block64(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_block64_minimum(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_k32(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_k32_minimum(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_k16(const uint8_t *head, size_t unit, panel_unit *out);
-void scales_k16_minimum(const uint8_t *head, size_t unit, panel_unit *out);
+panel_scales scales_block, scales_block_minimum, scales_block_brain, scales_block64;
+panel_scales scales_block64_minimum, scales_k32, scales_k32_minimum, scales_k16, scales_k16_minimum;
 
 /* ---- Others ---- */
 

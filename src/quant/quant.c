@@ -38,73 +38,23 @@ bool quant_run_bytes(quant_type type, uint64_t elements, uint64_t *bytes) {
 }
 
 quant_decoder quant_decoder_of(quant_type type) {
-    switch (type) {
-    case QUANT_F32:
-        return decode_f32;
-    case QUANT_F16:
-        return decode_f16;
-    case QUANT_BF16:
-        return decode_bf16;
-    case QUANT_F64:
-        return decode_f64;
-    case QUANT_F8_E4M3:
-        return decode_f8_e4m3;
-    case QUANT_F8_E5M2:
-        return decode_f8_e5m2;
-    case QUANT_I8:
-        return decode_i8;
-    case QUANT_U8:
-        return decode_u8;
-    case QUANT_I16:
-        return decode_i16;
-    case QUANT_U16:
-        return decode_u16;
-    case QUANT_I32:
-        return decode_i32;
-    case QUANT_U32:
-        return decode_u32;
-    case QUANT_I64:
-        return decode_i64;
-    case QUANT_U64:
-        return decode_u64;
-    case QUANT_BOOL:
-        return decode_bool;
-    case QUANT_Q4_0:
-        return decode_q4_0;
-    case QUANT_Q4_1:
-        return decode_q4_1;
-    case QUANT_Q5_0:
-        return decode_q5_0;
-    case QUANT_Q5_1:
-        return decode_q5_1;
-    case QUANT_Q8_0:
-        return decode_q8_0;
-    case QUANT_Q2_K:
-        return decode_q2_k;
-    case QUANT_Q3_K:
-        return decode_q3_k;
-    case QUANT_Q4_K:
-        return decode_q4_k;
-    case QUANT_Q5_K:
-        return decode_q5_k;
-    case QUANT_Q6_K:
-        return decode_q6_k;
-    case QUANT_IQ4_NL:
-        return decode_iq4_nl;
-    case QUANT_IQ4_XS:
-        return decode_iq4_xs;
-    case QUANT_MXFP4:
-        return decode_mxfp4;
-    case QUANT_Q8C:
-    case QUANT_Q8B:
-    case QUANT_Q4B64:
-    case QUANT_Q4M64:
-    case QUANT_Q4R:
-    case QUANT_F8C:
-    case QUANT_Q8R:
-        return NULL;
-    }
-    return NULL;
+    static const quant_decoder decoders[] = {
+        [QUANT_F32] = decode_f32,         [QUANT_F16] = decode_f16,
+        [QUANT_BF16] = decode_bf16,       [QUANT_F64] = decode_f64,
+        [QUANT_F8_E4M3] = decode_f8_e4m3, [QUANT_F8_E5M2] = decode_f8_e5m2,
+        [QUANT_I8] = decode_i8,           [QUANT_U8] = decode_u8,
+        [QUANT_I16] = decode_i16,         [QUANT_U16] = decode_u16,
+        [QUANT_I32] = decode_i32,         [QUANT_U32] = decode_u32,
+        [QUANT_I64] = decode_i64,         [QUANT_U64] = decode_u64,
+        [QUANT_BOOL] = decode_bool,       [QUANT_Q4_0] = decode_q4_0,
+        [QUANT_Q4_1] = decode_q4_1,       [QUANT_Q5_0] = decode_q5_0,
+        [QUANT_Q5_1] = decode_q5_1,       [QUANT_Q8_0] = decode_q8_0,
+        [QUANT_Q2_K] = decode_q2_k,       [QUANT_Q3_K] = decode_q3_k,
+        [QUANT_Q4_K] = decode_q4_k,       [QUANT_Q5_K] = decode_q5_k,
+        [QUANT_Q6_K] = decode_q6_k,       [QUANT_IQ4_NL] = decode_iq4_nl,
+        [QUANT_IQ4_XS] = decode_iq4_xs,   [QUANT_MXFP4] = decode_mxfp4,
+    };
+    return (size_t)type < sizeof(decoders) / sizeof(decoders[0]) ? decoders[type] : NULL;
 }
 
 void quant_decode(quant_type type, const uint8_t *source, size_t elements, float *out) {

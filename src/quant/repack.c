@@ -10,35 +10,14 @@
 #include <assert.h>
 
 static repack_group repacker_of(quant_type type) {
-    switch ((int)type) {
-    case QUANT_Q4_0:
-    case QUANT_IQ4_NL:
-        return repack_q4_0;
-    case QUANT_Q4_1:
-        return repack_q4_1;
-    case QUANT_Q5_0:
-        return repack_q5_0;
-    case QUANT_Q5_1:
-        return repack_q5_1;
-    case QUANT_Q8_0:
-        return repack_q8_0;
-    case QUANT_MXFP4:
-        return repack_mxfp4;
-    case QUANT_Q2_K:
-        return repack_q2_k;
-    case QUANT_Q3_K:
-        return repack_q3_k;
-    case QUANT_Q4_K:
-        return repack_q4_k;
-    case QUANT_Q5_K:
-        return repack_q5_k;
-    case QUANT_Q6_K:
-        return repack_q6_k;
-    case QUANT_IQ4_XS:
-        return repack_iq4_xs;
-    default:
-        return NULL;
-    }
+    static const repack_group repackers[] = {
+        [QUANT_IQ4_NL] = repack_q4_0, [QUANT_Q4_1] = repack_q4_1, [QUANT_Q5_0] = repack_q5_0,
+        [QUANT_Q5_1] = repack_q5_1,   [QUANT_Q8_0] = repack_q8_0, [QUANT_MXFP4] = repack_mxfp4,
+        [QUANT_Q2_K] = repack_q2_k,   [QUANT_Q3_K] = repack_q3_k, [QUANT_Q4_K] = repack_q4_k,
+        [QUANT_Q5_K] = repack_q5_k,   [QUANT_Q6_K] = repack_q6_k, [QUANT_IQ4_XS] = repack_iq4_xs,
+        [QUANT_Q4_0] = repack_q4_0,
+    };
+    return (size_t)type < sizeof(repackers) / sizeof(repackers[0]) ? repackers[type] : NULL;
 }
 
 quant_type weight_repack_type(const weight_view *weight) {

@@ -8,7 +8,8 @@
 
 /* `blocks` blocks at `source` (fewer than a group has in the last one) into the group at `group`,
  * whose lines of row `row` are zero so far. */
-typedef void (*repack_group)(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+typedef void repack_function(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+typedef repack_function *repack_group;
 
 static inline void store_u32(uint8_t *out, uint32_t word) {
     memcpy(out, &word, sizeof(word));
@@ -42,19 +43,9 @@ static inline void add_bit_line(uint32_t bits, size_t row, uint8_t *line) {
 }
 
 /* repack_block.c */
-void repack_q4_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q4_1(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q5_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q5_1(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q8_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_mxfp4(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+repack_function repack_q4_0, repack_q4_1, repack_q5_0, repack_q5_1, repack_q8_0, repack_mxfp4;
 /* repack_k.c */
-void repack_q2_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q3_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q4_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q5_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_q6_k(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
-void repack_iq4_xs(const uint8_t *source, size_t blocks, size_t row, uint8_t *group);
+repack_function repack_q2_k, repack_q3_k, repack_q4_k, repack_q5_k, repack_q6_k, repack_iq4_xs;
 /* repack_plain.c: whole panels of lines, from ROWS and from COLUMNS */
 void repack_plain_rows(const weight_view *weight, size_t first, size_t rows, quant_type target,
                        uint8_t *out);

@@ -119,11 +119,9 @@ static avo_status compile(avo_grammar *g, avo_grammar_kind kind, const char *tex
     grammar_rules rules;
     arena_init(&scratch, g->allocator, GRAMMAR_ARENA_MAX);
     avo_status status = grammar_rules_init(&rules, &scratch, error);
-    if (status == AVO_OK)
-        status = read_text(&rules, kind, text, error);
-    if (status == AVO_OK)
-        status = network_build(&rules, &g->arena, g->trie->depth_max, text_from(options->trigger),
-                               options->json_or_text, &g->net);
+    AVO_THEN(status, read_text(&rules, kind, text, error));
+    AVO_THEN(status, network_build(&rules, &g->arena, g->trie->depth_max,
+                                   text_from(options->trigger), options->json_or_text, &g->net));
     arena_free(&scratch);
     return status;
 }

@@ -6,32 +6,16 @@
  * A rule ends with its line, unless inside of a group or where the next line begins with '|'.
  * Rules may be named before they are defined. Everything else is refused with its line.
  */
-#include "sample/grammar_int.h"
+#include "sample/grammar_reader_int.h"
 
 #include "base/utf8.h"
 
-typedef struct gbnf {
-    grammar_rules *rules;
-    text_view text;
-    size_t at;
-    uint32_t line;
-    uint32_t depth;
-} gbnf;
-
-static avo_status fail(const gbnf *g, const char *what) {
+static avo_status fail(const grammar_reader *g, const char *what) {
     return status_fail(g->rules->error, AVO_ERROR_FORMAT, "grammar, line %u: %s", g->line, what);
 }
 
-static avo_status made(const gbnf *g, const expression *e) {
-    return e == NULL ? g->rules->error->status : AVO_OK;
-}
-
-static int peek(const gbnf *g) {
-    return g->at < g->text.size ? (unsigned char)g->text.data[g->at] : -1;
-}
-
 /* White space and comments; line ends only where `lines`. */
-static void skip(gbnf *g, bool lines) {
+static void skip(grammar_reader *g, bool lines) {
     for (; g->at < g->text.size; g->at++) {
         char c = g->text.data[g->at];
         if (c == '#') {
@@ -54,31 +38,19 @@ static bool is_name(int c) {
            c == '_';
 }
 
-static text_view take_name(gbnf *g) {
+static text_view take_name(grammar_reader *g) {
     size_t begin = g->at;
     while (is_name(peek(g)))
         g->at++;
     return (text_view){g->text.data + begin, g->at - begin};
 }
 
-static bool take(gbnf *g, const char *wanted) {
-    text_view rest = {g->text.data + g->at, g->text.size - g->at};
-    if (!text_take(&rest, wanted))
-        return false;
-    g->at = g->text.size - rest.size;
-    return true;
-}
-
 /* ---- Characters ---- */
 
-static avo_status take_hex(gbnf *g, uint32_t digits, uint32_t *code) {
+static avo_status take_hex(grammar_reader *g, uint32_t digits, uint32_t *code) {
     *code = 0;
     for (uint32_t i = 0; i < digits; i++) {
-        int c = peek(g);
-        int value = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int value = hex_value(peek(g));
         if (value < 0)
             return fail(g, "an escape lacks hexadecimal digits");
         *code = *code * 16 + (uint32_t)value;
@@ -89,7 +61,7 @@ static avo_status take_hex(gbnf *g, uint32_t digits, uint32_t *code) {
     return AVO_OK;
 }
 
-static avo_status take_escape(gbnf *g, uint32_t *code) {
+static avo_status take_escape(grammar_reader *g, uint32_t *code) {
     int c = peek(g);
     g->at += c >= 0;
     switch (c) {
@@ -123,7 +95,7 @@ static avo_status take_escape(gbnf *g, uint32_t *code) {
     }
 }
 
-static avo_status take_character(gbnf *g, uint32_t *code) {
+static avo_status take_character(grammar_reader *g, uint32_t *code) {
     if (take(g, "\\"))
         return take_escape(g, code);
     size_t bytes = utf8_decode(g->text.data + g->at, g->text.size - g->at, code);
@@ -134,7 +106,7 @@ static avo_status take_character(gbnf *g, uint32_t *code) {
     return AVO_OK;
 }
 
-static avo_status take_literal(gbnf *g, const expression **out) {
+static avo_status take_literal(grammar_reader *g, const expression **out) {
     buffer text;
     buffer_init(&text, g->rules->arena->allocator, GRAMMAR_TEXT_MAX);
     avo_status status = AVO_OK;
@@ -157,7 +129,7 @@ static avo_status take_literal(gbnf *g, const expression **out) {
     return status;
 }
 
-static avo_status take_class(gbnf *g, const expression **out) {
+static avo_status take_class(grammar_reader *g, const expression **out) {
     code_set set = {NULL, 0, 0};
     bool negated = take(g, "^");
     while (!take(g, "]")) {
@@ -182,7 +154,7 @@ static avo_status take_class(gbnf *g, const expression **out) {
 
 /* ---- Rules ---- */
 
-static avo_status find_rule(gbnf *g, text_view name, uint32_t *index) {
+static avo_status find_rule(grammar_reader *g, text_view name, uint32_t *index) {
     for (uint32_t i = 0; i < g->rules->count; i++)
         if (text_equal(g->rules->rules[i].name, name)) {
             *index = i;
@@ -191,7 +163,7 @@ static avo_status find_rule(gbnf *g, text_view name, uint32_t *index) {
     return grammar_rule_add(g->rules, name, index);
 }
 
-static avo_status take_number(gbnf *g, uint32_t *number) {
+static avo_status take_number(grammar_reader *g, uint32_t *number) {
     uint64_t value = 0;
     if (peek(g) < '0' || peek(g) > '9')
         return fail(g, "a repetition lacks its count: {m}, {m,} or {m,n}");
@@ -207,7 +179,7 @@ static avo_status take_number(gbnf *g, uint32_t *number) {
     return AVO_OK;
 }
 
-static avo_status take_braces(gbnf *g, uint32_t *least, uint32_t *most) {
+static avo_status take_braces(grammar_reader *g, uint32_t *least, uint32_t *most) {
     skip(g, false);
     AVO_TRY(take_number(g, least));
     *most = *least;
@@ -226,7 +198,7 @@ static avo_status take_braces(gbnf *g, uint32_t *least, uint32_t *most) {
     return AVO_OK;
 }
 
-static avo_status take_repetition(gbnf *g, const expression **item, bool *found) {
+static avo_status take_repetition(grammar_reader *g, const expression **item, bool *found) {
     uint32_t least = 0;
     uint32_t most = GRAMMAR_UNBOUNDED;
     *found = true;
@@ -244,9 +216,9 @@ static avo_status take_repetition(gbnf *g, const expression **item, bool *found)
     return made(g, *item);
 }
 
-static avo_status take_choice(gbnf *g, bool nested, const expression **out);
+static avo_status take_choice(grammar_reader *g, bool nested, const expression **out);
 
-static avo_status take_group(gbnf *g, const expression **out) {
+static avo_status take_group(grammar_reader *g, const expression **out) {
     if (++g->depth > GRAMMAR_NESTING_MAX)
         return status_fail(g->rules->error, AVO_ERROR_LIMIT,
                            "grammar, line %u: groups are nested more than %u levels deep", g->line,
@@ -257,7 +229,7 @@ static avo_status take_group(gbnf *g, const expression **out) {
     return take(g, ")") ? AVO_OK : fail(g, "a group lacks its ')'");
 }
 
-static avo_status take_any(gbnf *g, const expression **out) {
+static avo_status take_any(grammar_reader *g, const expression **out) {
     code_set all = {NULL, 0, 0};
     AVO_TRY(code_set_add(g->rules, &all, 0, 0x10FFFF));
     *out = expression_class(g->rules, &all, false);
@@ -265,7 +237,7 @@ static avo_status take_any(gbnf *g, const expression **out) {
 }
 
 /* NULL in *out: nothing that belongs to a sequence stands here. */
-static avo_status take_item(gbnf *g, const expression **out) {
+static avo_status take_item(grammar_reader *g, const expression **out) {
     *out = NULL;
     if (take(g, "\""))
         return take_literal(g, out);
@@ -293,7 +265,7 @@ static avo_status take_item(gbnf *g, const expression **out) {
     return made(g, *out);
 }
 
-static avo_status take_sequence(gbnf *g, bool nested, const expression **out) {
+static avo_status take_sequence(grammar_reader *g, bool nested, const expression **out) {
     expression_items items = {NULL, 0, 0};
     for (;;) {
         const expression *item = NULL;
@@ -313,7 +285,7 @@ static avo_status take_sequence(gbnf *g, bool nested, const expression **out) {
 }
 
 /* The next line goes on with this rule where it begins with '|'. */
-static bool goes_on(gbnf *g) {
+static bool goes_on(grammar_reader *g) {
     size_t at = g->at;
     uint32_t line = g->line;
     skip(g, true);
@@ -324,7 +296,7 @@ static bool goes_on(gbnf *g) {
     return false;
 }
 
-static avo_status take_choice(gbnf *g, bool nested, const expression **out) {
+static avo_status take_choice(grammar_reader *g, bool nested, const expression **out) {
     expression_items items = {NULL, 0, 0};
     do {
         const expression *sequence = NULL;
@@ -337,7 +309,7 @@ static avo_status take_choice(gbnf *g, bool nested, const expression **out) {
     return made(g, *out);
 }
 
-static avo_status take_rule(gbnf *g) {
+static avo_status take_rule(grammar_reader *g) {
     text_view name = take_name(g);
     uint32_t line = g->line;
     if (name.size == 0)
@@ -363,7 +335,7 @@ static avo_status take_rule(gbnf *g) {
 }
 
 avo_status grammar_read_gbnf(grammar_rules *rules, text_view text) {
-    gbnf g = {.rules = rules, .text = text, .line = 1};
+    grammar_reader g = {.rules = rules, .text = text, .line = 1};
     if (utf8_valid_prefix(text.data, text.size) != text.size)
         return status_fail(rules->error, AVO_ERROR_FORMAT, "the grammar is not valid UTF-8");
     for (skip(&g, true); g.at < text.size; skip(&g, true))

@@ -7,48 +7,21 @@
  * The result is what stands between the quotes of a JSON string, in one form for each character:
  * escaped where it must be, and nowhere else.
  */
-#include "sample/grammar_int.h"
+#include "sample/grammar_reader_int.h"
 
 #include "base/utf8.h"
 
-typedef struct pattern {
-    grammar_rules *rules;
-    text_view text;
-    size_t at;
-    uint32_t depth;
-} pattern;
-
-static avo_status refuse(const pattern *p, const char *what) {
+static avo_status refuse(const grammar_reader *p, const char *what) {
     return status_fail(p->rules->error, AVO_ERROR_UNSUPPORTED, "pattern \"%.*s\", byte %zu: %s",
                        TEXT_ARGUMENT(p->text), p->at, what);
 }
 
-static avo_status made(const pattern *p, const expression *e) {
-    return e == NULL ? p->rules->error->status : AVO_OK;
-}
-
-static int peek(const pattern *p) {
-    return p->at < p->text.size ? (unsigned char)p->text.data[p->at] : -1;
-}
-
-static bool take(pattern *p, const char *wanted) {
-    text_view rest = {p->text.data + p->at, p->text.size - p->at};
-    if (!text_take(&rest, wanted))
-        return false;
-    p->at = p->text.size - rest.size;
-    return true;
-}
-
 /* ---- Characters ---- */
 
-static avo_status take_hex(pattern *p, uint32_t digits, uint32_t *code) {
+static avo_status take_hex(grammar_reader *p, uint32_t digits, uint32_t *code) {
     *code = 0;
     for (uint32_t i = 0; i < digits; i++, p->at++) {
-        int c = peek(p);
-        int value = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int value = hex_value(peek(p));
         if (value < 0)
             return refuse(p, "an escape lacks hexadecimal digits");
         *code = *code * 16 + (uint32_t)value;
@@ -57,7 +30,7 @@ static avo_status take_hex(pattern *p, uint32_t digits, uint32_t *code) {
 }
 
 /* \d, \w, \s and their opposites: `set` is filled and *found is true. */
-static avo_status take_shorthand(pattern *p, code_set *set, bool *found) {
+static avo_status take_shorthand(grammar_reader *p, code_set *set, bool *found) {
     static const code_range digits[] = {{'0', '9'}};
     static const code_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     static const code_range spaces[] = {
@@ -80,7 +53,7 @@ static avo_status take_shorthand(pattern *p, code_set *set, bool *found) {
     return AVO_OK;
 }
 
-static avo_status take_escape(pattern *p, uint32_t *code) {
+static avo_status take_escape(grammar_reader *p, uint32_t *code) {
     static const char letters[] = "nrtfv0";
     static const char values[] = "\n\r\t\f\v";
     int c = peek(p);
@@ -110,7 +83,7 @@ static avo_status take_escape(pattern *p, uint32_t *code) {
     return AVO_OK;
 }
 
-static avo_status take_plain(pattern *p, uint32_t *code) {
+static avo_status take_plain(grammar_reader *p, uint32_t *code) {
     size_t bytes = utf8_decode(p->text.data + p->at, p->text.size - p->at, code);
     if (bytes == 0)
         return refuse(p, "invalid UTF-8");
@@ -119,7 +92,7 @@ static avo_status take_plain(pattern *p, uint32_t *code) {
 }
 
 /* One end of a range in a class; *whole: a shorthand, which is in the set already. */
-static avo_status take_class_item(pattern *p, code_set *set, uint32_t *code, bool *whole) {
+static avo_status take_class_item(grammar_reader *p, code_set *set, uint32_t *code, bool *whole) {
     *whole = false;
     if (!take(p, "\\"))
         return take_plain(p, code);
@@ -133,7 +106,7 @@ static avo_status take_class_item(pattern *p, code_set *set, uint32_t *code, boo
     return take_escape(p, code);
 }
 
-static avo_status take_class(pattern *p, const expression **out) {
+static avo_status take_class(grammar_reader *p, const expression **out) {
     code_set set = {NULL, 0, 0};
     bool negated = take(p, "^");
     while (!take(p, "]")) {
@@ -160,7 +133,7 @@ static avo_status take_class(pattern *p, const expression **out) {
     return made(p, *out);
 }
 
-static avo_status one_character(pattern *p, uint32_t code, const expression **out) {
+static avo_status one_character(grammar_reader *p, uint32_t code, const expression **out) {
     code_range range = {code, code};
     code_set set = {&range, 1, 1};
     *out = expression_class(p->rules, &set, true);
@@ -168,7 +141,7 @@ static avo_status one_character(pattern *p, uint32_t code, const expression **ou
 }
 
 /* Any but line ends, or any at all. */
-static avo_status any_character(pattern *p, bool lines, const expression **out) {
+static avo_status any_character(grammar_reader *p, bool lines, const expression **out) {
     code_set set = {NULL, 0, 0};
     if (!lines) {
         AVO_TRY(code_set_add(p->rules, &set, '\n', '\n'));
@@ -182,9 +155,9 @@ static avo_status any_character(pattern *p, bool lines, const expression **out) 
 
 /* ---- Structure ---- */
 
-static avo_status take_choice(pattern *p, const expression **out);
+static avo_status take_choice(grammar_reader *p, const expression **out);
 
-static avo_status take_group(pattern *p, const expression **out) {
+static avo_status take_group(grammar_reader *p, const expression **out) {
     if (++p->depth > GRAMMAR_NESTING_MAX)
         return refuse(p, "groups are nested too deep");
     if (take(p, "?")) {
@@ -202,7 +175,7 @@ static avo_status take_group(pattern *p, const expression **out) {
     return take(p, ")") ? AVO_OK : refuse(p, "a group lacks its ')'");
 }
 
-static avo_status take_atom(pattern *p, const expression **out) {
+static avo_status take_atom(grammar_reader *p, const expression **out) {
     uint32_t code = 0;
     switch (peek(p)) {
     case '(':
@@ -241,7 +214,7 @@ static avo_status take_atom(pattern *p, const expression **out) {
     }
 }
 
-static bool take_number(pattern *p, uint32_t *number) {
+static bool take_number(grammar_reader *p, uint32_t *number) {
     bool any = false;
     *number = 0;
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++, any = true)
@@ -249,7 +222,7 @@ static bool take_number(pattern *p, uint32_t *number) {
     return any;
 }
 
-static avo_status take_braces(pattern *p, uint32_t *least, uint32_t *most) {
+static avo_status take_braces(grammar_reader *p, uint32_t *least, uint32_t *most) {
     if (!take_number(p, least))
         return refuse(p, "a repetition lacks its count");
     *most = *least;
@@ -264,7 +237,7 @@ static avo_status take_braces(pattern *p, uint32_t *least, uint32_t *most) {
     return *most < *least ? refuse(p, "a repetition range is reversed") : AVO_OK;
 }
 
-static avo_status take_repeated(pattern *p, const expression **out) {
+static avo_status take_repeated(grammar_reader *p, const expression **out) {
     AVO_TRY(take_atom(p, out));
     uint32_t least = 0;
     uint32_t most = GRAMMAR_UNBOUNDED;
@@ -282,7 +255,7 @@ static avo_status take_repeated(pattern *p, const expression **out) {
 }
 
 /* Up to '|', ')' or a '$' that ends the outermost alternative. */
-static avo_status take_sequence(pattern *p, expression_items *items) {
+static avo_status take_sequence(grammar_reader *p, expression_items *items) {
     while (peek(p) >= 0 && peek(p) != '|' && peek(p) != ')') {
         const expression *item = NULL;
         if (peek(p) == '$' && p->depth == 0 &&
@@ -294,14 +267,14 @@ static avo_status take_sequence(pattern *p, expression_items *items) {
     return AVO_OK;
 }
 
-static avo_status add_anything(pattern *p, expression_items *items) {
+static avo_status add_anything(grammar_reader *p, expression_items *items) {
     const expression *any = NULL;
     AVO_TRY(any_character(p, true, &any));
     return expression_items_add(p->rules, items,
                                 expression_repeat(p->rules, any, 0, GRAMMAR_UNBOUNDED));
 }
 
-static avo_status take_branch(pattern *p, const expression **out) {
+static avo_status take_branch(grammar_reader *p, const expression **out) {
     expression_items items = {NULL, 0, 0};
     bool outermost = p->depth == 0;
     if (outermost && !take(p, "^"))
@@ -315,7 +288,7 @@ static avo_status take_branch(pattern *p, const expression **out) {
     return made(p, *out);
 }
 
-static avo_status take_choice(pattern *p, const expression **out) {
+static avo_status take_choice(grammar_reader *p, const expression **out) {
     expression_items items = {NULL, 0, 0};
     do {
         const expression *branch = NULL;
@@ -327,7 +300,7 @@ static avo_status take_choice(pattern *p, const expression **out) {
 }
 
 avo_status grammar_read_pattern(grammar_rules *rules, text_view text, const expression **out) {
-    pattern p = {.rules = rules, .text = text};
+    grammar_reader p = {.rules = rules, .text = text};
     AVO_TRY(take_choice(&p, out));
     return p.at == text.size ? AVO_OK : refuse(&p, "a ')' has no matching '('");
 }

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define WHOLE_DIGITS 16u /* of numbers without a bound on that side */
-
 /* A bound without its sign: 12.5 is "12" and "5"; no zeros at the end of the fraction. */
 typedef struct decimal {
     char whole[24];
@@ -247,7 +245,7 @@ static avo_status take_bound(const schema *s, const keywords *k, schema_key key,
 /* Exact; no "-0". */
 static avo_status integers(schema *s, const bound *low, const bound *high, const expression **out) {
     range r = {.rules = s->rules};
-    const int64_t largest = 9999999999999999; /* WHOLE_DIGITS */
+    const int64_t largest = 9999999999999999; /* of numbers without a bound on that side */
     int64_t from = -largest;
     int64_t to = largest;
     if (low->given)

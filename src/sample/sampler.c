@@ -154,8 +154,7 @@ static avo_status open_with(const candidate_set *set, const avo_sampling *option
         sampler->set = *set;
     else
         status = take_set(&sampler->arena, vocabulary, &sampler->set, error);
-    if (status == AVO_OK)
-        status = allocate(sampler, error);
+    AVO_THEN(status, allocate(sampler, error));
     if (status != AVO_OK) {
         sampler_close(sampler);
         return status;

@@ -86,8 +86,7 @@ static avo_status write_row(const avo_answer_times *given, buffer *row, avo_erro
     AVO_TRY(options_take(&times, sizeof(times), given, "avo_answer_times", error));
     double *sorted = allocator_take(NULL, (times.token_count + 1) * sizeof(double));
     avo_status status = sorted == NULL ? AVO_ERROR_MEMORY : write_begin(&times, row);
-    if (status == AVO_OK)
-        status = write_tokens(&times, sorted, row);
+    AVO_THEN(status, write_tokens(&times, sorted, row));
     allocator_give(NULL, sorted, (times.token_count + 1) * sizeof(double));
     return status == AVO_OK ? AVO_OK
                             : status_fail(error, status, "telemetry: %s", avo_status_text(status));

@@ -115,13 +115,11 @@ avo_status table_append(const table_file *table, text_view lines, avo_error *err
     if (status == AVO_OK && is_full(table, &facts, lines.size)) {
         status = put_away(table, error);
         close(file); /* whoever waits for its lock finds that it has moved */
-        if (status == AVO_OK)
-            status = open_locked(table, &file, &facts, error);
+        AVO_THEN(status, open_locked(table, &file, &facts, error));
         if (status != AVO_OK)
             return status;
     }
-    if (status == AVO_OK)
-        status = write_lines(table, file, &facts, lines, error);
+    AVO_THEN(status, write_lines(table, file, &facts, lines, error));
     close(file);
     return status;
 }

@@ -169,8 +169,7 @@ static avo_status push_piece(decode_stream *stream, uint32_t id, buffer *out, av
     buffer_init(&piece.buffers[1], tokenizer->allocator, limit);
     avo_status status = run_steps(stream, &piece, error);
     stream->begun = true;
-    if (status == AVO_OK)
-        status = fail(put_bytes(stream, piece.text.data, piece.text.size, out), error);
+    AVO_THEN(status, fail(put_bytes(stream, piece.text.data, piece.text.size, out), error));
     buffer_free(&piece.buffers[0]);
     buffer_free(&piece.buffers[1]);
     return status;

@@ -182,8 +182,7 @@ static avo_status prefix_space(encoder *encoder, uint32_t step, const image_step
         return pretokenise(encoder, step + 1, piece);
     begin_change(encoder, out, piece.text);
     avo_status status = buffer_append(out, " ", 1);
-    if (status == AVO_OK)
-        status = buffer_append(out, piece.text.data, piece.text.size);
+    AVO_THEN(status, buffer_append(out, piece.text.data, piece.text.size));
     AVO_TRY(end_change(encoder, record, status, out, &piece));
     return pretokenise(encoder, step + 1, piece);
 }

@@ -49,10 +49,8 @@ avo_status draft_config(draft *draft, bytes_view config, bool *add_begin, bool *
         return AVO_OK;
     avo_status status = json_parse(
         draft->arena, (text_view){(const char *)config.data, config.size}, &root, draft->error);
-    if (status == AVO_OK)
-        status = json_get_boolean(&root, "add_bos_token", add_begin, draft->error);
-    if (status == AVO_OK)
-        status = json_get_boolean(&root, "add_eos_token", add_end, draft->error);
+    AVO_THEN(status, json_get_boolean(&root, "add_bos_token", add_begin, draft->error));
+    AVO_THEN(status, json_get_boolean(&root, "add_eos_token", add_end, draft->error));
     return status == AVO_OK
                ? AVO_OK
                : status_prefix(draft->error, status, "%s: tokenizer_config.json", draft->name);

@@ -119,10 +119,8 @@ avo_status tokenizer_open(const tokenizer_source *source, const avo_allocator *a
         status = compile(fresh, source, name, error);
         bytes = (bytes_view){fresh->owned, fresh->owned_bytes};
     }
-    if (status == AVO_OK)
-        status = image_open(&fresh->image, bytes, name, error);
-    if (status == AVO_OK)
-        status = compile_patterns(fresh, name, error);
+    AVO_THEN(status, image_open(&fresh->image, bytes, name, error));
+    AVO_THEN(status, compile_patterns(fresh, name, error));
     if (status != AVO_OK) {
         tokenizer_close(fresh);
         return status;
@@ -185,8 +183,7 @@ avo_status tokenizer_open_file(const char *path, const avo_allocator *allocator,
     if (source.kind == TOKENIZER_SOURCE_IMAGE)
         status = status_fail(error, AVO_ERROR_UNSUPPORTED,
                              "%s: a compiled tokenizer cannot be opened by itself", path);
-    if (status == AVO_OK)
-        status = tokenizer_open(&source, allocator, out, error);
+    AVO_THEN(status, tokenizer_open(&source, allocator, out, error));
     file_map_close(&config);
     file_map_close(&map);
     return status;

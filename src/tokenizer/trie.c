@@ -195,8 +195,7 @@ static avo_status build(const tokenizer *tokenizer, arena *arena, token_trie *tr
     avo_status status = AVO_OK;
     if (work.order == NULL || room == NULL || parts == NULL)
         status = status_no_memory(error, "the trie of tokens", most * sizeof(*parts));
-    if (status == AVO_OK)
-        status = decode_all(tokenizer, arena, &work, error);
+    AVO_THEN(status, decode_all(tokenizer, arena, &work, error));
     if (status == AVO_OK) {
         sort_ids(trie, work.order, work.count, room, parts);
         status = make_nodes(arena, &work, error);

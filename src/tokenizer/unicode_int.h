@@ -18,7 +18,7 @@ enum {
     UNICODE_NFC_ACTIVE = 1 << 9   /* changes by NFC, or may change what stands before it */
 };
 
-/* Three levels: 4096 code points, 32 code points, one. */
+/* Three levels: 512 code points, 8 code points, one. */
 extern const uint16_t unicode_kinds[];
 extern const uint8_t unicode_top[];
 extern const uint16_t unicode_groups[];
@@ -26,9 +26,9 @@ extern const uint8_t unicode_leaves[];
 
 /* `code_point` ≤ 0x10FFFF. */
 static inline uint32_t unicode_class(uint32_t code_point) {
-    uint32_t group = unicode_top[code_point >> 12];
-    uint32_t leaf = unicode_groups[group * 128 + (code_point >> 5 & 127)];
-    return unicode_kinds[unicode_leaves[leaf * 32 + (code_point & 31)]];
+    uint32_t group = unicode_top[code_point >> 9];
+    uint32_t leaf = unicode_groups[group * 64 + (code_point >> 3 & 63)];
+    return unicode_kinds[unicode_leaves[leaf * 8 + (code_point & 7)]];
 }
 
 /* The code point of a character in valid UTF-8, and its bytes. */

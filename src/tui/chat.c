@@ -245,8 +245,7 @@ static avo_status ask(chat *chat, avo_error *error) {
         request.text = text.data;
         request.text_flags = AVO_TOKENIZE_BEGIN;
     }
-    if (status == AVO_OK)
-        status = submit(chat, &request, error);
+    AVO_THEN(status, submit(chat, &request, error));
     avo_value_close(options.variables);
     buffer_free(&text);
     return status;

@@ -64,8 +64,7 @@ avo_status conversation_set_system(conversation *conversation, text_view text) {
     buffer replaced;
     buffer_init(&replaced, NULL, CONVERSATION_BYTES_MAX);
     avo_status status = buffer_append(&replaced, text.data, text.size);
-    if (status == AVO_OK)
-        status = buffer_terminate(&replaced);
+    AVO_THEN(status, buffer_terminate(&replaced));
     if (status != AVO_OK) {
         buffer_free(&replaced);
         return status;
@@ -182,10 +181,8 @@ static avo_status add_calls(conversation *into, const chat_turn *turn, avo_error
         buffer_init(&text, NULL, CONVERSATION_BYTES_MAX);
         avo_status status =
             buffer_format(&text, "Calls %.*s ", TEXT_ARGUMENT(json_find(function, "name")->string));
-        if (status == AVO_OK)
-            status = json_write_value(&text, json_find(function, "arguments"));
-        if (status == AVO_OK)
-            status = add_text(into, SPEAKER_NOTE, buffer_text(&text), NULL, error);
+        AVO_THEN(status, json_write_value(&text, json_find(function, "arguments")));
+        AVO_THEN(status, add_text(into, SPEAKER_NOTE, buffer_text(&text), NULL, error));
         buffer_free(&text);
         AVO_TRY(status);
     }

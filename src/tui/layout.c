@@ -153,17 +153,14 @@ avo_status layout_answer(layout *layout, const chat_format *format, text_view an
     for (int i = 0; i < 2 && status == AVO_OK; i++) {
         status = i == 0 ? chat_parser_push(parser, -1, answer, &delta, NULL)
                         : chat_parser_finish(parser, &delta, NULL);
-        if (status == AVO_OK)
-            status = buffer_append(&reasoning, delta.reasoning.data, delta.reasoning.size);
-        if (status == AVO_OK)
-            status = buffer_append(&text, delta.text.data, delta.text.size);
+        AVO_THEN(status, buffer_append(&reasoning, delta.reasoning.data, delta.reasoning.size));
+        AVO_THEN(status, buffer_append(&text, delta.text.data, delta.text.size));
     }
     if (status == AVO_OK && reasoning.size > 0)
         status = layout_plain(layout, buffer_text(&reasoning), STYLE_DIM, width);
     if (status == AVO_OK && reasoning.size > 0 && text.size > 0)
         status = layout_end_line(layout);
-    if (status == AVO_OK)
-        status = layout_markdown(layout, buffer_text(&text), width);
+    AVO_THEN(status, layout_markdown(layout, buffer_text(&text), width));
     chat_parser_close(parser);
     buffer_free(&reasoning);
     buffer_free(&text);

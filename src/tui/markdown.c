@@ -77,12 +77,9 @@ static avo_status flush_with(writer *w, bool verbatim, text_view behind) {
     buffer_init(&first, NULL, LAYOUT_BYTES_MAX);
     buffer_init(&next, NULL, LAYOUT_BYTES_MAX);
     avo_status status = write_prefix(w, &first, true);
-    if (status == AVO_OK)
-        status = buffer_append(&first, behind.data, behind.size);
-    if (status == AVO_OK)
-        status = write_prefix(w, &next, false);
-    if (status == AVO_OK)
-        status = buffer_append(&next, behind.data, behind.size);
+    AVO_THEN(status, buffer_append(&first, behind.data, behind.size));
+    AVO_THEN(status, write_prefix(w, &next, false));
+    AVO_THEN(status, buffer_append(&next, behind.data, behind.size));
     if (status == AVO_OK) {
         styled_text styled = {buffer_text(&w->text), (const styled_span *)(void *)w->spans.data,
                               w->spans.size / sizeof(styled_span)};
@@ -112,8 +109,7 @@ static avo_status separate(writer *w) {
     for (size_t i = 0; i < w->depth && i < DEPTH_MAX && status == AVO_OK; i++)
         if (w->stack[i].quote)
             status = buffer_append_text(&prefix, "│ ");
-    if (status == AVO_OK)
-        status = layout_add(w->out, buffer_text(&prefix), STYLE_DIM);
+    AVO_THEN(status, layout_add(w->out, buffer_text(&prefix), STYLE_DIM));
     buffer_free(&prefix);
     AVO_TRY(status);
     return layout_end_line(w->out);
@@ -423,8 +419,7 @@ avo_status layout_markdown(layout *layout, text_view text, size_t columns) {
     buffer_init(&w->cells, NULL, LAYOUT_BYTES_MAX);
     int result = md_parse(text.data, (MD_SIZE)text.size, &parser, w);
     avo_status status = w->status != AVO_OK ? w->status : result != 0 ? AVO_ERROR_MEMORY : AVO_OK;
-    if (status == AVO_OK)
-        status = flush(w);
+    AVO_THEN(status, flush(w));
     buffer_free(&w->text);
     buffer_free(&w->spans);
     buffer_free(&w->cells);

@@ -15,7 +15,7 @@ import tokenizers
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 TEXT = "".join(map(chr, ALL))
-BLOCK, GROUP = 32, 128
+BLOCK, GROUP = 8, 64
 
 
 def matching(pattern):

@@ -30,7 +30,8 @@ typedef struct linear_call {
  * AVX-512 reads 8 bits as they lie, for one tile of rows after the other. Writes nothing past the
  * weight's last row and reads nothing past its last byte. `scratch` is linear_scratch_bytes(k)
  * bytes of this worker's own, at a multiple of 64. */
-typedef void (*linear_op)(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+typedef void linear_function(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+typedef linear_function *linear_op;
 
 /* A decoded panel, whatever form, and as many more as the second cache holds. */
 static inline size_t linear_scratch_bytes(size_t k) {

@@ -29,7 +29,14 @@ avo_status jinja_filter(jinja_render *render, int number, jinja_value subject,
     if (render->depth >= JINJA_EVALUATION_DEPTH_MAX)
         return jinja_limit(render, "evaluations nested too deeply");
     render->depth++;
-    jinja_filter_call call = {.subject = subject, .arguments = arguments, .name = entry->name};
+    jinja_filter_call call = {
+        .subject = subject, .arguments = arguments, .name = entry->name, .option = entry->option};
+    size_t count = 0;
+    while (count < JINJA_FILTER_PARAMETERS && entry->parameters[count] != NULL)
+        count++;
+    if (entry->required != JINJA_OWN_ARGUMENTS)
+        AVO_TRY(jinja_parameters(render, entry->name, arguments, entry->parameters, count,
+                                 (size_t)entry->required, call.values));
     AVO_TRY(entry->function(render, &call, out));
     render->depth--;
     return AVO_OK;
@@ -37,9 +44,7 @@ avo_status jinja_filter(jinja_render *render, int number, jinja_value subject,
 
 static avo_status filter_default(jinja_render *render, const jinja_filter_call *call,
                                  jinja_value *out) {
-    static const char *const names[] = {"default_value", "boolean"};
-    jinja_value values[2];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
+    const jinja_value *values = call->values;
     bool boolean = false;
     bool truth = true;
     if (jinja_given(values[1]))
@@ -56,7 +61,6 @@ static avo_status filter_default(jinja_render *render, const jinja_filter_call *
 
 static avo_status filter_length(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     size_t length;
     AVO_TRY(jinja_length(render, call->subject, &length));
     *out = jinja_integer((int64_t)length);
@@ -65,7 +69,6 @@ static avo_status filter_length(jinja_render *render, const jinja_filter_call *c
 
 static avo_status filter_abs(jinja_render *render, const jinja_filter_call *call,
                              jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_value value = call->subject;
     if (!jinja_is_number(value))
         return jinja_fail(render, "abs does not work on %s", jinja_type_name(value));
@@ -180,10 +183,8 @@ static avo_status float_to_integer(jinja_render *render, double number, jinja_va
 
 static avo_status filter_int(jinja_render *render, const jinja_filter_call *call,
                              jinja_value *out) {
-    static const char *const names[] = {"default", "base"};
-    jinja_value values[2];
+    const jinja_value *values = call->values;
     jinja_value subject = call->subject;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
     jinja_value fallback = jinja_given(values[0]) ? values[0] : jinja_integer(0);
     int64_t base;
     AVO_TRY(jinja_want_integer(render, values[1], 10, &base));
@@ -222,10 +223,8 @@ static avo_status filter_int(jinja_render *render, const jinja_filter_call *call
 
 static avo_status filter_float(jinja_render *render, const jinja_filter_call *call,
                                jinja_value *out) {
-    static const char *const names[] = {"default"};
-    jinja_value fallback;
+    jinja_value fallback = call->values[0];
     jinja_value subject = call->subject;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 1, 0, &fallback));
     *out = jinja_given(fallback) ? fallback : jinja_number(0);
     double number;
     if (jinja_is_number(subject)) {
@@ -281,10 +280,8 @@ static avo_status round_integer(jinja_render *render, int64_t integer, int64_t p
 
 static avo_status filter_round(jinja_render *render, const jinja_filter_call *call,
                                jinja_value *out) {
-    static const char *const names[] = {"precision", "method"};
-    jinja_value values[2];
+    const jinja_value *values = call->values;
     jinja_value subject = call->subject;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
     int64_t precision = 0;
     if (jinja_given(values[0]) && !jinja_is_integer(values[0]))
         return jinja_fail(render, "round: precision must be an integer");
@@ -352,9 +349,7 @@ static avo_status json_separators(jinja_render *render, jinja_value separators,
 
 static avo_status filter_tojson(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-    jinja_value values[4];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 4, 0, values));
+    const jinja_value *values = call->values;
     jinja_json_style style = {0};
     if (jinja_given(values[0]))
         AVO_TRY(jinja_truth(render, values[0], &style.ensure_ascii));
@@ -370,10 +365,8 @@ static avo_status filter_tojson(jinja_render *render, const jinja_filter_call *c
 
 static avo_status filter_attr(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    static const char *const names[] = {"name"};
-    jinja_value name;
+    jinja_value name = call->values[0];
     const jinja_text *text;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 1, 1, &name));
     AVO_TRY(jinja_want_text(render, name, "attr's name", &text));
     /* Only attributes, no items: a dict shows its methods here, not its keys. */
     if (call->subject.kind == JINJA_DICT &&
@@ -383,21 +376,21 @@ static avo_status filter_attr(jinja_render *render, const jinja_filter_call *cal
 }
 
 const jinja_filter_entry jinja_value_filters[] = {
-    {"abs", filter_abs},
-    {"attr", filter_attr},
-    {"count", filter_length},
-    {"d", filter_default},
-    {"default", filter_default},
-    {"filesizeformat", NULL},
-    {"float", filter_float},
-    {"int", filter_int},
-    {"length", filter_length},
-    {"pprint", NULL},
-    {"random", NULL},
-    {"round", filter_round},
-    {"tojson", filter_tojson},
-    {"urlencode", NULL},
-    {"urlize", NULL},
-    {"xmlattr", NULL},
-    {NULL, NULL},
+    {"abs", filter_abs, {NULL}, 0, 0},
+    {"attr", filter_attr, {"name"}, 1, 0},
+    {"count", filter_length, {NULL}, 0, 0},
+    {"d", filter_default, {"default_value", "boolean"}, 0, 0},
+    {"default", filter_default, {"default_value", "boolean"}, 0, 0},
+    {"filesizeformat", NULL, {NULL}, 0, 0},
+    {"float", filter_float, {"default"}, 0, 0},
+    {"int", filter_int, {"default", "base"}, 0, 0},
+    {"length", filter_length, {NULL}, 0, 0},
+    {"pprint", NULL, {NULL}, 0, 0},
+    {"random", NULL, {NULL}, 0, 0},
+    {"round", filter_round, {"precision", "method"}, 0, 0},
+    {"tojson", filter_tojson, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0, 0},
+    {"urlencode", NULL, {NULL}, 0, 0},
+    {"urlize", NULL, {NULL}, 0, 0},
+    {"xmlattr", NULL, {NULL}, 0, 0},
+    {NULL, NULL, {NULL}, 0, 0},
 };

@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+/* jinja_filter_entry.option of min and max, and of select and its kin. */
+enum { EXTREME_MIN, EXTREME_MAX };
+enum { SELECT_ATTRIBUTE = 1, SELECT_NEGATE = 2 };
+
 static avo_status as_list(jinja_sequence *sequence, jinja_value *out) {
     *out = (jinja_value){.kind = JINJA_LIST, .sequence = sequence};
     return AVO_OK;
@@ -139,9 +143,7 @@ static avo_status multi_key(jinja_render *render, jinja_value item, jinja_value 
 
 static avo_status filter_sort(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    static const char *const names[] = {"reverse", "case_sensitive", "attribute"};
-    jinja_value values[3];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 0, values));
+    const jinja_value *values = call->values;
     bool reverse;
     bool case_sensitive;
     AVO_TRY(truth_of(render, values[0], &reverse));
@@ -158,9 +160,7 @@ static avo_status filter_sort(jinja_render *render, const jinja_filter_call *cal
 
 static avo_status filter_dictsort(jinja_render *render, const jinja_filter_call *call,
                                   jinja_value *out) {
-    static const char *const names[] = {"case_sensitive", "by", "reverse"};
-    jinja_value values[3];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 0, values));
+    const jinja_value *values = call->values;
     if (call->subject.kind != JINJA_DICT)
         return jinja_fail(render, "dictsort needs a dict, not %s", jinja_type_name(call->subject));
     bool case_sensitive;
@@ -194,9 +194,7 @@ static avo_status filter_dictsort(jinja_render *render, const jinja_filter_call 
 
 static avo_status filter_groupby(jinja_render *render, const jinja_filter_call *call,
                                  jinja_value *out) {
-    static const char *const names[] = {"attribute", "default", "case_sensitive"};
-    jinja_value values[3];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 1, values));
+    const jinja_value *values = call->values;
     bool case_sensitive;
     AVO_TRY(truth_of(render, values[2], &case_sensitive));
     jinja_sequence *items;
@@ -236,7 +234,6 @@ static avo_status filter_groupby(jinja_render *render, const jinja_filter_call *
 
 static avo_status filter_first(jinja_render *render, const jinja_filter_call *call,
                                jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_iterator *iterator;
     bool more;
     AVO_TRY(jinja_iterate(render, call->subject, &iterator));
@@ -271,7 +268,6 @@ static avo_status reversed(jinja_render *render, jinja_value value, jinja_iterat
 
 static avo_status filter_last(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_iterator *iterator;
     bool more;
     AVO_TRY(reversed(render, call->subject, &iterator));
@@ -282,7 +278,6 @@ static avo_status filter_last(jinja_render *render, const jinja_filter_call *cal
 
 static avo_status filter_reverse(jinja_render *render, const jinja_filter_call *call,
                                  jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_value value = call->subject;
     if (jinja_is_string(value))
         return jinja_slice(render, value, jinja_none(), jinja_none(), jinja_integer(-1), out);
@@ -302,11 +297,10 @@ static avo_status filter_reverse(jinja_render *render, const jinja_filter_call *
     return AVO_OK;
 }
 
-static avo_status extreme(jinja_render *render, const jinja_filter_call *call, bool largest,
-                          jinja_value *out) {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    jinja_value values[2];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
+static avo_status filter_extreme(jinja_render *render, const jinja_filter_call *call,
+                                 jinja_value *out) {
+    const bool largest = call->option == EXTREME_MAX;
+    const jinja_value *values = call->values;
     bool case_sensitive;
     AVO_TRY(truth_of(render, values[0], &case_sensitive));
     jinja_sequence *items;
@@ -331,21 +325,9 @@ static avo_status extreme(jinja_render *render, const jinja_filter_call *call, b
     return AVO_OK;
 }
 
-static avo_status filter_min(jinja_render *render, const jinja_filter_call *call,
-                             jinja_value *out) {
-    return extreme(render, call, false, out);
-}
-
-static avo_status filter_max(jinja_render *render, const jinja_filter_call *call,
-                             jinja_value *out) {
-    return extreme(render, call, true, out);
-}
-
 static avo_status filter_sum(jinja_render *render, const jinja_filter_call *call,
                              jinja_value *out) {
-    static const char *const names[] = {"attribute", "start"};
-    jinja_value values[2];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
+    const jinja_value *values = call->values;
     jinja_iterator *iterator;
     AVO_TRY(jinja_iterate(render, call->subject, &iterator));
     *out = jinja_given(values[1]) ? values[1] : jinja_integer(0);
@@ -364,9 +346,7 @@ static avo_status filter_sum(jinja_render *render, const jinja_filter_call *call
 
 static avo_status filter_join(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    static const char *const names[] = {"d", "attribute"};
-    jinja_value values[2];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
+    const jinja_value *values = call->values;
     jinja_value separator;
     AVO_TRY(jinja_text_new(render, (text_view){"", 0}, JINJA_TRUSTED, &separator));
     if (jinja_given(values[0]))
@@ -376,7 +356,6 @@ static avo_status filter_join(jinja_render *render, const jinja_filter_call *cal
 
 static avo_status filter_list(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_sequence *items;
     AVO_TRY(jinja_collect(render, call->subject, &items));
     return as_list(items, out);
@@ -394,7 +373,6 @@ static avo_status generator(jinja_render *render, jinja_walk walk, jinja_value s
 
 static avo_status filter_items(jinja_render *render, const jinja_filter_call *call,
                                jinja_value *out) {
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL));
     jinja_iterator *iterator;
     AVO_TRY(generator(render, JINJA_WALK_DICT, call->subject, &iterator, out));
     iterator->view = JINJA_ITEMS;
@@ -441,11 +419,12 @@ static avo_status filter_map(jinja_render *render, const jinja_filter_call *call
     return take_operation(render, arguments, 0, true, iterator);
 }
 
-static avo_status select(jinja_render *render, const jinja_filter_call *call, bool attribute,
-                         bool negate, jinja_value *out) {
+static avo_status filter_select(jinja_render *render, const jinja_filter_call *call,
+                                jinja_value *out) {
+    const bool attribute = (call->option & SELECT_ATTRIBUTE) != 0;
     jinja_iterator *iterator;
     AVO_TRY(generator(render, JINJA_WALK_SELECT, call->subject, &iterator, out));
-    iterator->negate = negate;
+    iterator->negate = (call->option & SELECT_NEGATE) != 0;
     iterator->bad_arguments = attribute && call->arguments->count == 0;
     if (iterator->bad_arguments)
         return AVO_OK;
@@ -454,66 +433,27 @@ static avo_status select(jinja_render *render, const jinja_filter_call *call, bo
     return take_operation(render, call->arguments, attribute ? 1 : 0, false, iterator);
 }
 
-static avo_status filter_select(jinja_render *render, const jinja_filter_call *call,
-                                jinja_value *out) {
-    return select(render, call, false, false, out);
-}
-
-static avo_status filter_reject(jinja_render *render, const jinja_filter_call *call,
-                                jinja_value *out) {
-    return select(render, call, false, true, out);
-}
-
-static avo_status filter_selectattr(jinja_render *render, const jinja_filter_call *call,
-                                    jinja_value *out) {
-    return select(render, call, true, false, out);
-}
-
-static avo_status filter_rejectattr(jinja_render *render, const jinja_filter_call *call,
-                                    jinja_value *out) {
-    return select(render, call, true, true, out);
-}
-
 static avo_status filter_unique(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    jinja_value values[2];
+    const jinja_value *values = call->values;
     jinja_iterator *iterator;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 0, values));
     AVO_TRY(generator(render, JINJA_WALK_UNIQUE, call->subject, &iterator, out));
     AVO_TRY(truth_of(render, values[0], &iterator->case_sensitive));
     iterator->attribute = values[1];
     return jinja_dict_new(render, 8, &iterator->seen);
 }
 
-static avo_status filter_batch(jinja_render *render, const jinja_filter_call *call,
-                               jinja_value *out) {
-    static const char *const names[] = {"linecount", "fill_with"};
-    jinja_value values[2];
+/* batch and slice: the walk is the option. */
+static avo_status filter_pieces(jinja_render *render, const jinja_filter_call *call,
+                                jinja_value *out) {
+    const jinja_value *values = call->values;
+    bool batch = call->option == JINJA_WALK_BATCH;
     jinja_iterator *iterator;
     int64_t width;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 1, values));
     AVO_TRY(jinja_want_integer(render, values[0], 0, &width));
     if (width <= 0)
-        return jinja_unsupported(render, "batch without a size");
-    AVO_TRY(generator(render, JINJA_WALK_BATCH, call->subject, &iterator, out));
-    iterator->width = (size_t)width;
-    if (jinja_given(values[1]) && values[1].kind != JINJA_NONE)
-        iterator->fill = values[1];
-    return AVO_OK;
-}
-
-static avo_status filter_slice(jinja_render *render, const jinja_filter_call *call,
-                               jinja_value *out) {
-    static const char *const names[] = {"slices", "fill_with"};
-    jinja_value values[2];
-    int64_t width;
-    jinja_iterator *iterator;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 2, 1, values));
-    AVO_TRY(jinja_want_integer(render, values[0], 0, &width));
-    if (width <= 0)
-        return jinja_unsupported(render, "slice without a number");
-    AVO_TRY(generator(render, JINJA_WALK_SLICE, call->subject, &iterator, out));
+        return jinja_unsupported(render, batch ? "batch without a size" : "slice without a number");
+    AVO_TRY(generator(render, (jinja_walk)call->option, call->subject, &iterator, out));
     iterator->width = (size_t)width;
     if (jinja_given(values[1]) && values[1].kind != JINJA_NONE)
         iterator->fill = values[1];
@@ -521,25 +461,25 @@ static avo_status filter_slice(jinja_render *render, const jinja_filter_call *ca
 }
 
 const jinja_filter_entry jinja_sequence_filters[] = {
-    {"batch", filter_batch},
-    {"dictsort", filter_dictsort},
-    {"first", filter_first},
-    {"groupby", filter_groupby},
-    {"items", filter_items},
-    {"join", filter_join},
-    {"last", filter_last},
-    {"list", filter_list},
-    {"map", filter_map},
-    {"max", filter_max},
-    {"min", filter_min},
-    {"reject", filter_reject},
-    {"rejectattr", filter_rejectattr},
-    {"reverse", filter_reverse},
-    {"select", filter_select},
-    {"selectattr", filter_selectattr},
-    {"slice", filter_slice},
-    {"sort", filter_sort},
-    {"sum", filter_sum},
-    {"unique", filter_unique},
-    {NULL, NULL},
+    {"batch", filter_pieces, {"linecount", "fill_with"}, 1, JINJA_WALK_BATCH},
+    {"dictsort", filter_dictsort, {"case_sensitive", "by", "reverse"}, 0, 0},
+    {"first", filter_first, {NULL}, 0, 0},
+    {"groupby", filter_groupby, {"attribute", "default", "case_sensitive"}, 1, 0},
+    {"items", filter_items, {NULL}, 0, 0},
+    {"join", filter_join, {"d", "attribute"}, 0, 0},
+    {"last", filter_last, {NULL}, 0, 0},
+    {"list", filter_list, {NULL}, 0, 0},
+    {"map", filter_map, {NULL}, JINJA_OWN_ARGUMENTS, 0},
+    {"max", filter_extreme, {"case_sensitive", "attribute"}, 0, EXTREME_MAX},
+    {"min", filter_extreme, {"case_sensitive", "attribute"}, 0, EXTREME_MIN},
+    {"reject", filter_select, {NULL}, JINJA_OWN_ARGUMENTS, SELECT_NEGATE},
+    {"rejectattr", filter_select, {NULL}, JINJA_OWN_ARGUMENTS, SELECT_ATTRIBUTE | SELECT_NEGATE},
+    {"reverse", filter_reverse, {NULL}, 0, 0},
+    {"select", filter_select, {NULL}, JINJA_OWN_ARGUMENTS, 0},
+    {"selectattr", filter_select, {NULL}, JINJA_OWN_ARGUMENTS, SELECT_ATTRIBUTE},
+    {"slice", filter_pieces, {"slices", "fill_with"}, 1, JINJA_WALK_SLICE},
+    {"sort", filter_sort, {"reverse", "case_sensitive", "attribute"}, 0, 0},
+    {"sum", filter_sum, {"attribute", "start"}, 0, 0},
+    {"unique", filter_unique, {"case_sensitive", "attribute"}, 0, 0},
+    {NULL, NULL, {NULL}, 0, 0},
 };

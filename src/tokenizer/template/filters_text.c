@@ -12,31 +12,11 @@ static avo_status subject_text(jinja_render *render, const jinja_filter_call *ca
     return AVO_OK;
 }
 
-static avo_status no_arguments(jinja_render *render, const jinja_filter_call *call) {
-    return jinja_parameters(render, call->name, call->arguments, NULL, 0, 0, NULL);
-}
-
-static avo_status change(jinja_render *render, const jinja_filter_call *call, int method,
-                         jinja_value *out) {
+static avo_status filter_case(jinja_render *render, const jinja_filter_call *call,
+                              jinja_value *out) {
     const jinja_text *text;
-    AVO_TRY(no_arguments(render, call));
     AVO_TRY(subject_text(render, call, &text));
-    return jinja_change_case(render, text, method, out);
-}
-
-static avo_status filter_upper(jinja_render *render, const jinja_filter_call *call,
-                               jinja_value *out) {
-    return change(render, call, METHOD_upper, out);
-}
-
-static avo_status filter_lower(jinja_render *render, const jinja_filter_call *call,
-                               jinja_value *out) {
-    return change(render, call, METHOD_lower, out);
-}
-
-static avo_status filter_capitalize(jinja_render *render, const jinja_filter_call *call,
-                                    jinja_value *out) {
-    return change(render, call, METHOD_capitalize, out);
+    return jinja_change_case(render, text, call->option, out);
 }
 
 static bool begins_word(uint32_t c) {
@@ -47,7 +27,6 @@ static bool begins_word(uint32_t c) {
 static avo_status filter_title(jinja_render *render, const jinja_filter_call *call,
                                jinja_value *out) {
     const jinja_text *text;
-    AVO_TRY(no_arguments(render, call));
     AVO_TRY(subject_text(render, call, &text));
     jinja_builder builder;
     jinja_builder_init(&builder, render);
@@ -85,17 +64,14 @@ static avo_status filter_title(jinja_render *render, const jinja_filter_call *ca
 
 static avo_status filter_trim(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
-    static const char *const names[] = {"chars"};
-    jinja_value chars;
+    jinja_value chars = call->values[0];
     const jinja_text *text;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 1, 0, &chars));
     AVO_TRY(subject_text(render, call, &text));
     return jinja_strip(render, text, chars, true, true, out);
 }
 
 static avo_status filter_string(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    AVO_TRY(no_arguments(render, call));
     return jinja_to_text(render, call->subject, out);
 }
 
@@ -111,7 +87,6 @@ static avo_status mark_markup(jinja_render *render, const jinja_text *text, jinj
 static avo_status filter_safe(jinja_render *render, const jinja_filter_call *call,
                               jinja_value *out) {
     const jinja_text *text;
-    AVO_TRY(no_arguments(render, call));
     AVO_TRY(subject_text(render, call, &text));
     return mark_markup(render, text, out);
 }
@@ -119,7 +94,6 @@ static avo_status filter_safe(jinja_render *render, const jinja_filter_call *cal
 static avo_status filter_escape(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
     const jinja_text *text;
-    AVO_TRY(no_arguments(render, call));
     AVO_TRY(subject_text(render, call, &text));
     bool again = strcmp(call->name, "forceescape") == 0;
     if (text->markup && !again)
@@ -129,13 +103,13 @@ static avo_status filter_escape(jinja_render *render, const jinja_filter_call *c
 
 static avo_status filter_replace(jinja_render *render, const jinja_filter_call *call,
                                  jinja_value *out) {
-    static const char *const names[] = {"old", "new", "count"};
-    jinja_value values[3];
+    const jinja_value *values = call->values;
     const jinja_text *text;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 2, values));
     AVO_TRY(subject_text(render, call, &text));
-    AVO_TRY(jinja_to_text(render, values[0], &values[0]));
-    AVO_TRY(jinja_to_text(render, values[1], &values[1]));
+    jinja_value from;
+    jinja_value to;
+    AVO_TRY(jinja_to_text(render, values[0], &from));
+    AVO_TRY(jinja_to_text(render, values[1], &to));
     int64_t count;
     AVO_TRY(jinja_want_integer(render, values[2], -1, &count));
     if (text->markup) { /* str() of Markup is a plain string */
@@ -145,7 +119,7 @@ static avo_status filter_replace(jinja_render *render, const jinja_filter_call *
         unmarked->markup = false;
         text = unmarked;
     }
-    return jinja_replace(render, text, values[0].text, values[1].text, count, out);
+    return jinja_replace(render, text, from.text, to.text, count, out);
 }
 
 static avo_status indent_lines(jinja_render *render, const jinja_text *text,
@@ -169,9 +143,7 @@ static avo_status indent_lines(jinja_render *render, const jinja_text *text,
 
 static avo_status filter_indent(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    static const char *const names[] = {"width", "first", "blank"};
-    jinja_value values[3];
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 3, 0, values));
+    const jinja_value *values = call->values;
     if (!jinja_is_string(call->subject))
         return jinja_fail(render, "indent needs a string, not %s", jinja_type_name(call->subject));
     jinja_value width = jinja_given(values[0]) ? values[0] : jinja_integer(4);
@@ -228,11 +200,9 @@ static avo_status filter_format(jinja_render *render, const jinja_filter_call *c
 
 static avo_status filter_center(jinja_render *render, const jinja_filter_call *call,
                                 jinja_value *out) {
-    static const char *const names[] = {"width"};
-    jinja_value width;
+    jinja_value width = call->values[0];
     const jinja_text *text;
     int64_t columns;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 1, 0, &width));
     AVO_TRY(subject_text(render, call, &text));
     AVO_TRY(jinja_want_integer(render, width, 80, &columns));
     return jinja_pad(render, text, columns, NULL, METHOD_center, out);
@@ -242,7 +212,6 @@ static avo_status filter_center(jinja_render *render, const jinja_filter_call *c
 static avo_status filter_wordcount(jinja_render *render, const jinja_filter_call *call,
                                    jinja_value *out) {
     const jinja_text *text;
-    AVO_TRY(no_arguments(render, call));
     AVO_TRY(subject_text(render, call, &text));
     AVO_TRY(jinja_charge(render, text->length));
     int64_t count = 0;
@@ -261,11 +230,9 @@ static avo_status filter_wordcount(jinja_render *render, const jinja_filter_call
 
 static avo_status filter_truncate(jinja_render *render, const jinja_filter_call *call,
                                   jinja_value *out) {
-    static const char *const names[] = {"length", "killwords", "end", "leeway"};
-    jinja_value values[4];
+    const jinja_value *values = call->values;
     int64_t length;
     int64_t leeway;
-    AVO_TRY(jinja_parameters(render, call->name, call->arguments, names, 4, 0, values));
     AVO_TRY(jinja_want_integer(render, values[0], 255, &length));
     AVO_TRY(jinja_want_integer(render, values[3], 5, &leeway));
     bool kill = false;
@@ -300,23 +267,23 @@ static avo_status filter_truncate(jinja_render *render, const jinja_filter_call 
 }
 
 const jinja_filter_entry jinja_text_filters[] = {
-    {"capitalize", filter_capitalize},
-    {"center", filter_center},
-    {"e", filter_escape},
-    {"escape", filter_escape},
-    {"forceescape", filter_escape},
-    {"format", filter_format},
-    {"indent", filter_indent},
-    {"lower", filter_lower},
-    {"replace", filter_replace},
-    {"safe", filter_safe},
-    {"string", filter_string},
-    {"striptags", NULL},
-    {"title", filter_title},
-    {"trim", filter_trim},
-    {"truncate", filter_truncate},
-    {"upper", filter_upper},
-    {"wordcount", filter_wordcount},
-    {"wordwrap", NULL},
-    {NULL, NULL},
+    {"capitalize", filter_case, {NULL}, 0, METHOD_capitalize},
+    {"center", filter_center, {"width"}, 0, 0},
+    {"e", filter_escape, {NULL}, 0, 0},
+    {"escape", filter_escape, {NULL}, 0, 0},
+    {"forceescape", filter_escape, {NULL}, 0, 0},
+    {"format", filter_format, {NULL}, JINJA_OWN_ARGUMENTS, 0},
+    {"indent", filter_indent, {"width", "first", "blank"}, 0, 0},
+    {"lower", filter_case, {NULL}, 0, METHOD_lower},
+    {"replace", filter_replace, {"old", "new", "count"}, 2, 0},
+    {"safe", filter_safe, {NULL}, 0, 0},
+    {"string", filter_string, {NULL}, 0, 0},
+    {"striptags", NULL, {NULL}, 0, 0},
+    {"title", filter_title, {NULL}, 0, 0},
+    {"trim", filter_trim, {"chars"}, 0, 0},
+    {"truncate", filter_truncate, {"length", "killwords", "end", "leeway"}, 0, 0},
+    {"upper", filter_case, {NULL}, 0, METHOD_upper},
+    {"wordcount", filter_wordcount, {NULL}, 0, 0},
+    {"wordwrap", NULL, {NULL}, 0, 0},
+    {NULL, NULL, {NULL}, 0, 0},
 };

@@ -155,16 +155,23 @@ AVO_MUST_USE avo_status jinja_filter(jinja_render *render, int number, jinja_val
 AVO_MUST_USE avo_status jinja_test(jinja_render *render, int number, jinja_value subject,
                                    const jinja_arguments *arguments, bool *result);
 
+#define JINJA_FILTER_PARAMETERS 4
+#define JINJA_OWN_ARGUMENTS     (-1) /* the function reads `arguments` itself */
 typedef struct jinja_filter_call {
     jinja_value subject;
+    jinja_value values[JINJA_FILTER_PARAMETERS]; /* by the entry's parameters; MISSING: not given */
     const jinja_arguments *arguments;
     const char *name;
+    int option;
 } jinja_filter_call;
 typedef avo_status (*jinja_filter_function)(jinja_render *render, const jinja_filter_call *call,
                                             jinja_value *out);
 typedef struct jinja_filter_entry {
     const char *name;
     jinja_filter_function function; /* NULL: jinja2 has it, this engine does not */
+    const char *parameters[JINJA_FILTER_PARAMETERS];
+    int required; /* so many of them must be given; or JINJA_OWN_ARGUMENTS */
+    int option;   /* for functions that are several filters */
 } jinja_filter_entry;
 extern const jinja_filter_entry jinja_text_filters[];
 extern const jinja_filter_entry jinja_sequence_filters[];

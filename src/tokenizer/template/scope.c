@@ -289,8 +289,7 @@ avo_status jinja_resolve_scopes(chat_template *chat, avo_error *error) {
     arena_init(&r.scratch, chat->allocator, TEMPLATE_MEMORY_MAX);
     frame frame;
     avo_status status = enter(&r, &frame);
-    if (status == AVO_OK)
-        status = resolve_body(&r, chat->body, &chat->hidden, &chat->hidden_count);
+    AVO_THEN(status, resolve_body(&r, chat->body, &chat->hidden, &chat->hidden_count));
     arena_free(&r.scratch);
     return status;
 }

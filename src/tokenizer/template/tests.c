@@ -101,25 +101,32 @@ static avo_status divisible(jinja_render *render, jinja_value value, jinja_value
     return jinja_equal(render, rest, jinja_integer(wanted), result);
 }
 
+#define KIND(name) (1u << JINJA_##name)
+
+/* The kinds of values that a test is true for; 0: it asks for more than the kind. */
+static const uint32_t test_kinds[TEST_UPPER + 1] = {
+    [TEST_BOOLEAN] = KIND(BOOLEAN),
+    [TEST_CALLABLE] = KIND(MACRO) | KIND(METHOD) | KIND(FUNCTION) | KIND(LOOP) | KIND(UNDEFINED),
+    [TEST_DEFINED] = ~KIND(UNDEFINED),
+    [TEST_UNDEFINED] = KIND(UNDEFINED),
+    [TEST_FLOAT] = KIND(NUMBER),
+    [TEST_INTEGER] = KIND(INTEGER),
+    [TEST_MAPPING] = KIND(DICT),
+    [TEST_NONE] = KIND(NONE),
+    [TEST_STRING] = KIND(STRING),
+    /* has a length and items by key or number; also undefined values */
+    [TEST_SEQUENCE] =
+        KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(DICT) | KIND(RANGE) | KIND(UNDEFINED),
+};
+
 /* Tests that need nothing but the value. */
 static avo_status test_alone(jinja_render *render, test_number number, jinja_value value,
                              bool *result) {
     jinja_value text;
+    *result = (test_kinds[number] >> value.kind & 1) != 0;
+    if (test_kinds[number] != 0)
+        return AVO_OK;
     switch (number) {
-    case TEST_BOOLEAN:
-        *result = value.kind == JINJA_BOOLEAN;
-        return AVO_OK;
-    case TEST_CALLABLE:
-        *result = value.kind == JINJA_MACRO || value.kind == JINJA_METHOD ||
-                  value.kind == JINJA_FUNCTION || value.kind == JINJA_LOOP ||
-                  value.kind == JINJA_UNDEFINED;
-        return AVO_OK;
-    case TEST_DEFINED:
-        *result = value.kind != JINJA_UNDEFINED;
-        return AVO_OK;
-    case TEST_UNDEFINED:
-        *result = value.kind == JINJA_UNDEFINED;
-        return AVO_OK;
     case TEST_ESCAPED:
         *result = jinja_is_string(value) && value.text->markup;
         return AVO_OK;
@@ -131,31 +138,11 @@ static avo_status test_alone(jinja_render *render, test_number number, jinja_val
     case TEST_FALSE:
         *result = is_boolean(value, number == TEST_TRUE);
         return AVO_OK;
-    case TEST_FLOAT:
-        *result = value.kind == JINJA_NUMBER;
-        return AVO_OK;
-    case TEST_INTEGER:
-        *result = value.kind == JINJA_INTEGER;
-        return AVO_OK;
     case TEST_NUMBER:
         *result = jinja_is_number(value);
         return AVO_OK;
     case TEST_ITERABLE:
         *result = jinja_iterable(value);
-        return AVO_OK;
-    case TEST_SEQUENCE: /* has a length and items by key or number; also undefined values */
-        *result = value.kind == JINJA_STRING || value.kind == JINJA_LIST ||
-                  value.kind == JINJA_TUPLE || value.kind == JINJA_DICT ||
-                  value.kind == JINJA_RANGE || value.kind == JINJA_UNDEFINED;
-        return AVO_OK;
-    case TEST_MAPPING:
-        *result = value.kind == JINJA_DICT;
-        return AVO_OK;
-    case TEST_NONE:
-        *result = value.kind == JINJA_NONE;
-        return AVO_OK;
-    case TEST_STRING:
-        *result = jinja_is_string(value);
         return AVO_OK;
     default:
         break;

@@ -6,44 +6,19 @@
 
 const char *jinja_type_name(jinja_value value) {
     static const char *const views[] = {"dict_keys", "dict_values", "dict_items"};
-    switch ((jinja_kind)value.kind) {
-    case JINJA_MISSING:
-    case JINJA_UNDEFINED:
-        return "Undefined";
-    case JINJA_NONE:
-        return "None";
-    case JINJA_BOOLEAN:
-        return "bool";
-    case JINJA_INTEGER:
-        return "int";
-    case JINJA_NUMBER:
-        return "float";
-    case JINJA_STRING:
-        return "str";
-    case JINJA_LIST:
-        return "list";
-    case JINJA_TUPLE:
-        return "tuple";
-    case JINJA_DICT:
-        return "dict";
-    case JINJA_VIEW:
+    static const char *const names[] = {
+        [JINJA_MISSING] = "Undefined", [JINJA_UNDEFINED] = "Undefined",
+        [JINJA_NONE] = "None",         [JINJA_BOOLEAN] = "bool",
+        [JINJA_INTEGER] = "int",       [JINJA_NUMBER] = "float",
+        [JINJA_STRING] = "str",        [JINJA_LIST] = "list",
+        [JINJA_TUPLE] = "tuple",       [JINJA_DICT] = "dict",
+        [JINJA_RANGE] = "range",       [JINJA_NAMESPACE] = "namespace",
+        [JINJA_LOOP] = "loop",         [JINJA_MACRO] = "macro",
+        [JINJA_METHOD] = "method",     [JINJA_FUNCTION] = "function",
+    };
+    if (value.kind == JINJA_VIEW)
         return views[value.view->kind];
-    case JINJA_RANGE:
-        return "range";
-    case JINJA_ITERATOR:
-        return value.iterator->name;
-    case JINJA_NAMESPACE:
-        return "namespace";
-    case JINJA_LOOP:
-        return "loop";
-    case JINJA_MACRO:
-        return "macro";
-    case JINJA_METHOD:
-        return "method";
-    case JINJA_FUNCTION:
-        return "function";
-    }
-    return "?";
+    return value.kind == JINJA_ITERATOR ? value.iterator->name : names[value.kind];
 }
 
 avo_status jinja_undefined_make(jinja_render *render, text_view name, const char *of,

@@ -52,22 +52,10 @@ tile_configuration amx_configuration(size_t height, size_t depth, int weights);
 void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, const float *sums,
                 size_t stride);
 
-void amx_linear_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void amx_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+linear_function amx_linear_q4_0, amx_linear_q4_1, amx_linear_q4b64, amx_linear_q4m64;
+linear_function amx_linear_q5_0, amx_linear_q5_1, amx_linear_iq4_nl, amx_linear_mxfp4;
+linear_function amx_linear_q4_k, amx_linear_q5_k, amx_linear_iq4_xs, amx_linear_q6_k;
+linear_function amx_linear_q3_k, amx_linear_q8b, amx_linear_q8c, amx_linear_q8r;
+linear_function amx_linear_q4r;
 
 #endif

@@ -20,7 +20,8 @@
 #ifndef AVO_DEVICE_CPU_AMX_LINEAR_BLOCKS_H
 #define AVO_DEVICE_CPU_AMX_LINEAR_BLOCKS_H
 
-#include "device/cpu/amx/unpack.h"
+#include "device/cpu/amx/amx_int.h"
+#include "device/cpu/avx512/units.h"
 
 #define BLOCK_PIECE 512 /* k: 8 KB of lines a panel */
 #define BLOCKS_MAX  (BLOCK_PIECE / 16)
@@ -38,14 +39,14 @@ typedef void (*block_unpack)(const uint8_t *panel, size_t k, size_t begin, size_
                              block_piece *out);
 
 /* Units of a type, numbers with their zero point applied. */
-AMX_INLINE void block_unpack_units(const unit_kind *kind, const uint8_t *panel, size_t begin,
+AMX_INLINE void block_unpack_units(const a8_kind *kind, const uint8_t *panel, size_t begin,
                                    size_t count, block_piece *out) {
     const __m512i zero = _mm512_set1_epi8((char)kind->zero);
     const size_t halves = kind->sub_blocks ? 2 : 1;
     for (size_t i = 0; i < count / PANEL_UNIT; i++) {
         size_t unit = begin / PANEL_UNIT + i;
         const uint8_t *group = panel + unit / kind->group_units * kind->group_bytes;
-        unit_lines read;
+        a8_unit read;
         kind->read(group, unit % kind->group_units, &read);
         int8_t *lines = out->lines + i * PANEL_UNIT * QUANT_PANEL_ROWS;
 #pragma GCC unroll 8
@@ -75,7 +76,7 @@ void block_linear_a8_sub(const block_job *job);
 void block_linear_a16(const block_job *job);
 void block_linear_a16_channel(const block_job *job);
 
-AMX_INLINE void block_linear(const unit_kind *kind, const block_job *job) {
+AMX_INLINE void block_linear(const a8_kind *kind, const block_job *job) {
     if (kind->sub_blocks)
         block_linear_a8_sub(job);
     else if (kind->minimum)

@@ -15,7 +15,7 @@ static void unpack_q8_blocks(const uint8_t *panel, size_t k, size_t begin, size_
         const uint8_t *group = panel + unit / GROUP_UNITS * GROUP_BYTES;
         memcpy(out->lines + i * UNIT_BYTES, group + 64 + unit % GROUP_UNITS * UNIT_BYTES,
                UNIT_BYTES);
-        _mm512_store_ps(out->scale[i], unit_halves(group + unit % GROUP_UNITS * 32));
+        _mm512_store_ps(out->scale[i], load_halves(group + unit % GROUP_UNITS * 32));
     }
 }
 

@@ -4,14 +4,10 @@
 
 #include "device/cpu/ops.h"
 
-void avx2_elementwise(op_table *table);
 void avx2_quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
 
 /* The products: linear_float.c, linear_word.c (8 bit and the codebook of IQ4), linear_block.c,
  * linear_k.c, linear_q4r.c, linear_q8r.c. */
-/* A function of this type, for declarations: linear_op points to one. */
-typedef void linear_function(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-
 linear_function avx2_linear_f32, avx2_linear_f16, avx2_linear_bf16, avx2_linear_f8c;
 linear_function avx2_linear_q8, avx2_linear_q8c, avx2_linear_iq4_nl, avx2_linear_iq4_xs;
 linear_function avx2_linear_q4_0, avx2_linear_q4_1, avx2_linear_q4b64, avx2_linear_q4m64;

@@ -78,64 +78,39 @@ ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, 
     }
 }
 
-static const block_layout layout_q4_0 = {UNIT_NIBBLE, 2, 1, 0, 0};
-static void unpack_q4_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    unpack_groups(source, k, ahead, piece, layout_q4_0);
-}
-static void few_q4_0(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
-                     float *sums, size_t rows) {
-    unpack_heads(source, k, ahead, piece, layout_q4_0);
-    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 1},
-                (byte_shape){.zero = true});
-}
-
-static const block_layout layout_q4_1 = {UNIT_NIBBLE, 2, 2, 0, 64};
-static void unpack_q4_1(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    unpack_groups(source, k, ahead, piece, layout_q4_1);
-}
-static void few_q4_1(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
-                     float *sums, size_t rows) {
-    unpack_heads(source, k, ahead, piece, layout_q4_1);
-    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 2},
-                (byte_shape){.minimum = true});
+ALWAYS_INLINE void few_groups(const uint8_t *source, const void *x, size_t k, size_t ahead,
+                              byte_piece *piece, float *sums, size_t rows,
+                              const block_layout layout) {
+    const bool minimum = layout.minimum_at != 0;
+    unpack_heads(source, k, ahead, piece, layout);
+    few_nibbles(source, x, k, ahead, piece, sums, rows,
+                (nibble_layout){layout.group_units, layout.head_lines},
+                (byte_shape){.zero = !minimum, .minimum = minimum});
 }
 
-static const block_layout layout_q4b64 = {UNIT_NIBBLE, 4, 1, 1, 0};
-static void unpack_q4b64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    unpack_groups(source, k, ahead, piece, layout_q4b64);
-}
-static void few_q4b64(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
-                      float *sums, size_t rows) {
-    unpack_heads(source, k, ahead, piece, layout_q4b64);
-    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){4, 1},
-                (byte_shape){.zero = true});
-}
+/* Functions of a type, in which its layout is a constant. */
+#define UNPACK(type, ...)                                                                          \
+    static const block_layout layout_##type = {__VA_ARGS__};                                       \
+    static void unpack_##type(const uint8_t *source, size_t k, size_t ahead, void *piece) {        \
+        unpack_groups(source, k, ahead, piece, layout_##type);                                     \
+    }
+#define FEW(type)                                                                                  \
+    static void few_##type(const uint8_t *source, const void *x, size_t k, size_t ahead,           \
+                           void *piece, float *sums, size_t rows) {                                \
+        few_groups(source, x, k, ahead, piece, sums, rows, layout_##type);                         \
+    }
 
-static const block_layout layout_q4m64 = {UNIT_NIBBLE, 2, 1, 1, 32};
-static void unpack_q4m64(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    unpack_groups(source, k, ahead, piece, layout_q4m64);
-}
-static void few_q4m64(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
-                      float *sums, size_t rows) {
-    unpack_heads(source, k, ahead, piece, layout_q4m64);
-    few_nibbles(source, x, k, ahead, piece, sums, rows, (nibble_layout){2, 1},
-                (byte_shape){.minimum = true});
-}
-
-static void unpack_q5_0(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_FIVE, 2, 1, 0, 0};
-    unpack_groups(source, k, ahead, piece, layout);
-}
-
-static void unpack_q5_1(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_FIVE, 2, 2, 0, 64};
-    unpack_groups(source, k, ahead, piece, layout);
-}
-
-static void unpack_mxfp4(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    static const block_layout layout = {UNIT_MXFP4, 2, 1, 0, 0};
-    unpack_groups(source, k, ahead, piece, layout);
-}
+UNPACK(q4_0, UNIT_NIBBLE, 2, 1, 0, 0)
+UNPACK(q4_1, UNIT_NIBBLE, 2, 2, 0, 64)
+UNPACK(q4b64, UNIT_NIBBLE, 4, 1, 1, 0)
+UNPACK(q4m64, UNIT_NIBBLE, 2, 1, 1, 32)
+UNPACK(q5_0, UNIT_FIVE, 2, 1, 0, 0)
+UNPACK(q5_1, UNIT_FIVE, 2, 2, 0, 64)
+UNPACK(mxfp4, UNIT_MXFP4, 2, 1, 0, 0)
+FEW(q4_0)
+FEW(q4_1)
+FEW(q4b64)
+FEW(q4m64)
 
 static void prepare_eight(const activation_view *x, size_t row, size_t piece, void *record) {
     prepare_bytes(x, row, piece, record, true, 8);
@@ -163,76 +138,17 @@ static void product_five_zero(const void *w, const void *x, size_t k, float *sum
 #define PACKED_BYTES(groups, head_lines, unit_lines)                                               \
     (((groups) * (head_lines) + PIECE_UNITS * (unit_lines)) * PANEL_LINE_BYTES)
 
-void avx2_linear_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_eight,
-                                         .unpack = unpack_q4_0,
-                                         .product = product_nibble_zero,
-                                         .few = few_q4_0};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_minimum,
-                                         .unpack = unpack_q4_1,
-                                         .product = product_nibble_minimum,
-                                         .few = few_q4_1};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(2, 1, 4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_eight,
-                                         .unpack = unpack_q4b64,
-                                         .product = product_nibble_zero,
-                                         .few = few_q4b64};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_minimum,
-                                         .unpack = unpack_q4m64,
-                                         .product = product_nibble_minimum,
-                                         .few = few_q4m64};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 5),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_sixteen,
-                                         .unpack = unpack_q5_0,
-                                         .product = product_five_zero};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 2, 5),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_minimum,
-                                         .unpack = unpack_q5_1,
-                                         .product = product_five_minimum};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4, 1, 4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_mxfp4,
-                                         .unpack = unpack_mxfp4,
-                                         .product = product_five_zero};
-    linear_pieces(&family, call, first, last, scratch);
-}
+LINEAR_ENTRY(q4_0, .packed_bytes = PACKED_BYTES(4, 1, 4), BYTE_RECORDS, .prepare = prepare_eight,
+             .unpack = unpack_q4_0, .product = product_nibble_zero, .few = few_q4_0)
+LINEAR_ENTRY(q4_1, .packed_bytes = PACKED_BYTES(4, 2, 4), BYTE_RECORDS, .prepare = prepare_minimum,
+             .unpack = unpack_q4_1, .product = product_nibble_minimum, .few = few_q4_1)
+LINEAR_ENTRY(q4b64, .packed_bytes = PACKED_BYTES(2, 1, 4), BYTE_RECORDS, .prepare = prepare_eight,
+             .unpack = unpack_q4b64, .product = product_nibble_zero, .few = few_q4b64)
+LINEAR_ENTRY(q4m64, .packed_bytes = PACKED_BYTES(4, 1, 4), BYTE_RECORDS, .prepare = prepare_minimum,
+             .unpack = unpack_q4m64, .product = product_nibble_minimum, .few = few_q4m64)
+LINEAR_ENTRY(q5_0, .packed_bytes = PACKED_BYTES(4, 1, 5), BYTE_RECORDS, .prepare = prepare_sixteen,
+             .unpack = unpack_q5_0, .product = product_five_zero)
+LINEAR_ENTRY(q5_1, .packed_bytes = PACKED_BYTES(4, 2, 5), BYTE_RECORDS, .prepare = prepare_minimum,
+             .unpack = unpack_q5_1, .product = product_five_minimum)
+LINEAR_ENTRY(mxfp4, .packed_bytes = PACKED_BYTES(4, 1, 4), BYTE_RECORDS, .prepare = prepare_mxfp4,
+             .unpack = unpack_mxfp4, .product = product_five_zero)

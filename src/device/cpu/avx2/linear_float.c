@@ -134,25 +134,7 @@ ALWAYS_INLINE void few_rows(const float_kind kind, const uint8_t *panel, size_t 
         few_panels(kind, panel, panel_bytes, x, stride, k, 2, 1, sums);
         return;
     }
-    switch (rows) {
-    case 1:
-        few_panels(kind, panel, 0, x, stride, k, 1, 1, sums);
-        return;
-    case 2:
-        few_panels(kind, panel, 0, x, stride, k, 1, 2, sums);
-        return;
-    case 3:
-        few_panels(kind, panel, 0, x, stride, k, 1, 3, sums);
-        return;
-    case 4:
-        few_panels(kind, panel, 0, x, stride, k, 1, 4, sums);
-        return;
-    case 5:
-        few_panels(kind, panel, 0, x, stride, k, 1, 5, sums);
-        return;
-    default:
-        few_panels(kind, panel, 0, x, stride, k, 1, 6, sums);
-    }
+    WITH_COUNT_6(rows, count, few_panels(kind, panel, 0, x, stride, k, 1, count, sums))
 }
 
 /* ---- Many rows ---- */
@@ -199,27 +181,8 @@ ALWAYS_INLINE void product_floats(const float *w, size_t k, const float *x, size
 }
 
 static void product_tile(const float *w, size_t k, const float *x, size_t stride, float *sums,
-                         size_t rows) {
-    switch (rows) {
-    case 1:
-        product_floats(w, k, x, stride, sums, 1);
-        return;
-    case 2:
-        product_floats(w, k, x, stride, sums, 2);
-        return;
-    case 3:
-        product_floats(w, k, x, stride, sums, 3);
-        return;
-    case 4:
-        product_floats(w, k, x, stride, sums, 4);
-        return;
-    case 5:
-        product_floats(w, k, x, stride, sums, 5);
-        return;
-    default:
-        product_floats(w, k, x, stride, sums, 6);
-    }
-}
+                         size_t rows){
+    WITH_COUNT_6(rows, count, product_floats(w, k, x, stride, sums, count))}
 
 ALWAYS_INLINE void panel_rows(const float_kind kind, const uint8_t *panel, const float *x,
                               size_t stride, size_t k, size_t rows, float *piece, float *sums) {

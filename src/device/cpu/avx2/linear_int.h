@@ -24,6 +24,7 @@
 #define AVO_DEVICE_CPU_AVX2_LINEAR_INT_H
 
 #include "device/cpu/avx2/avx2_int.h"
+#include "device/cpu/with_count.h"
 
 #include <immintrin.h>
 
@@ -90,6 +91,18 @@ typedef struct linear_family {
 
 #define BYTE_CHUNK 48
 #define WORD_CHUNK 40 /* 40 · 544 · k / 256 = 85 · k bytes of records */
+
+/* Members of the families with records of this kind. */
+#define BYTE_RECORDS .record_bytes = sizeof(byte_record), .chunk = BYTE_CHUNK
+#define WORD_RECORDS .record_bytes = sizeof(word_record), .chunk = WORD_CHUNK
+
+/* The entry of a type with its family. */
+#define LINEAR_ENTRY(type, ...)                                                                    \
+    void avx2_linear_##type(const linear_call *call, size_t first, size_t last,                    \
+                            uint8_t *scratch) {                                                    \
+        static const linear_family family = {__VA_ARGS__};                                         \
+        linear_pieces(&family, call, first, last, scratch);                                        \
+    }
 
 void linear_pieces(const linear_family *family, const linear_call *call, size_t first, size_t last,
                    uint8_t *scratch);

@@ -153,53 +153,13 @@ static void product_q2_k(const void *w, const void *x, size_t k, float *sums, si
 
 #define PACKED_BYTES(unit_lines) ((HEAD_LINES + PIECE_UNITS * (unit_lines)) * PANEL_LINE_BYTES)
 
-void avx2_linear_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(4),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare32,
-                                         .unpack = unpack_q4_k,
-                                         .product = product_nibble_minimum,
-                                         .few = few_q4_k};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(5),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare32,
-                                         .unpack = unpack_q5_k,
-                                         .product = product_five_minimum};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(6),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_q6_k,
-                                         .unpack = unpack_q6_k,
-                                         .product = product_q6_k};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(3),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_q3_k,
-                                         .unpack = unpack_q3_k,
-                                         .product = product_q3_k};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES(2),
-                                         .record_bytes = sizeof(byte_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare_q2_k,
-                                         .unpack = unpack_q2_k,
-                                         .product = product_q2_k};
-    linear_pieces(&family, call, first, last, scratch);
-}
+LINEAR_ENTRY(q4_k, .packed_bytes = PACKED_BYTES(4), BYTE_RECORDS, .prepare = prepare32,
+             .unpack = unpack_q4_k, .product = product_nibble_minimum, .few = few_q4_k)
+LINEAR_ENTRY(q5_k, .packed_bytes = PACKED_BYTES(5), BYTE_RECORDS, .prepare = prepare32,
+             .unpack = unpack_q5_k, .product = product_five_minimum)
+LINEAR_ENTRY(q6_k, .packed_bytes = PACKED_BYTES(6), BYTE_RECORDS, .prepare = prepare_q6_k,
+             .unpack = unpack_q6_k, .product = product_q6_k)
+LINEAR_ENTRY(q3_k, .packed_bytes = PACKED_BYTES(3), BYTE_RECORDS, .prepare = prepare_q3_k,
+             .unpack = unpack_q3_k, .product = product_q3_k)
+LINEAR_ENTRY(q2_k, .packed_bytes = PACKED_BYTES(2), BYTE_RECORDS, .prepare = prepare_q2_k,
+             .unpack = unpack_q2_k, .product = product_q2_k)

@@ -174,21 +174,8 @@ ALWAYS_INLINE void product_rows(const q4r_piece *w, const q4r_record *x, size_t 
     add_sums(wide, w->scale, x, sums, rows);
 }
 
-static void product(const void *w, const void *x, size_t k, float *sums, size_t rows) {
-    switch (rows) {
-    case 1:
-        product_rows(w, x, k, sums, 1);
-        return;
-    case 2:
-        product_rows(w, x, k, sums, 2);
-        return;
-    case 3:
-        product_rows(w, x, k, sums, 3);
-        return;
-    default:
-        product_rows(w, x, k, sums, 4);
-    }
-}
+static void product(const void *w, const void *x, size_t k, float *sums,
+                    size_t rows){WITH_COUNT_4(rows, count, product_rows(w, x, k, sums, count))}
 
 /* ---- The first tile of rows: unpacked in registers, and kept for the others ---- */
 
@@ -257,19 +244,7 @@ ALWAYS_INLINE void first_rows(const uint8_t *source, const q4r_record *x, size_t
 
 static void few(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
                 float *sums, size_t rows) {
-    switch (rows) {
-    case 1:
-        first_rows(source, x, k, ahead, piece, sums, false, 1);
-        return;
-    case 2:
-        first_rows(source, x, k, ahead, piece, sums, false, 2);
-        return;
-    case 3:
-        first_rows(source, x, k, ahead, piece, sums, false, 3);
-        return;
-    default:
-        first_rows(source, x, k, ahead, piece, sums, false, 4);
-    }
+    WITH_COUNT_4(rows, count, first_rows(source, x, k, ahead, piece, sums, false, count))
 }
 
 static void first_tile(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
@@ -278,13 +253,6 @@ static void first_tile(const uint8_t *source, const void *x, size_t k, size_t ah
     first_rows(source, x, k, ahead, piece, sums, true, TILE_ROWS);
 }
 
-void avx2_linear_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = PACKED_BYTES,
-                                         .record_bytes = sizeof(q4r_record),
-                                         .chunk = BYTE_CHUNK,
-                                         .prepare = prepare,
-                                         .product = product,
-                                         .few = few,
-                                         .first = first_tile};
-    linear_pieces(&family, call, first, last, scratch);
-}
+LINEAR_ENTRY(q4r, .packed_bytes = PACKED_BYTES, .record_bytes = sizeof(q4r_record),
+             .chunk = BYTE_CHUNK, .prepare = prepare, .product = product, .few = few,
+             .first = first_tile)

@@ -75,21 +75,8 @@ ALWAYS_INLINE void product_rows(const word_piece *w, const word_record *x, size_
     add_sums(&wide, x, sums, rows);
 }
 
-static void product(const void *w, const void *x, size_t k, float *sums, size_t rows) {
-    switch (rows) {
-    case 1:
-        product_rows(w, x, k, sums, 1);
-        return;
-    case 2:
-        product_rows(w, x, k, sums, 2);
-        return;
-    case 3:
-        product_rows(w, x, k, sums, 3);
-        return;
-    default:
-        product_rows(w, x, k, sums, 4);
-    }
-}
+static void product(const void *w, const void *x, size_t k, float *sums,
+                    size_t rows){WITH_COUNT_4(rows, count, product_rows(w, x, k, sums, count))}
 
 /* Up to four rows: words stay in registers. */
 ALWAYS_INLINE void sum_lines(const uint8_t *source, size_t lines, size_t ahead,
@@ -114,19 +101,7 @@ ALWAYS_INLINE void few_rows(const uint8_t *source, const word_record *x, size_t 
 static void few(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
                 float *sums, size_t rows) {
     (void)piece;
-    switch (rows) {
-    case 1:
-        few_rows(source, x, k, ahead, sums, 1);
-        return;
-    case 2:
-        few_rows(source, x, k, ahead, sums, 2);
-        return;
-    case 3:
-        few_rows(source, x, k, ahead, sums, 3);
-        return;
-    default:
-        few_rows(source, x, k, ahead, sums, 4);
-    }
+    WITH_COUNT_4(rows, count, few_rows(source, x, k, ahead, sums, count))
 }
 
 /* ---- Short k ---- */

@@ -61,35 +61,32 @@ ALWAYS_INLINE void unpack_iq4(const uint8_t *source, size_t ahead,
         }
 }
 
-/* Groups of two units: a line of scales before them. */
-static void unpack_q8(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    word_piece *out = piece;
+/* Groups of two units behind a line of scales: bytes, or nibbles of the codebook. */
+ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, word_piece *out,
+                                 const bool nibbles) {
     size_t units = piece_units(k);
     const uint8_t *head = source;
-    for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
+    for (size_t unit = 0; unit < units; unit++) {
         if (unit % 2 == 0) {
             head = source;
             prefetch_lines(head + ahead, 1);
             source += PANEL_LINE_BYTES;
         }
         convert_halves(head + 32 * (unit % 2), out->scale[unit]);
-        unpack_byte_lines(source, ahead, 8, &out->line[unit * UNIT_WORD_LINES]);
+        if (nibbles)
+            unpack_iq4(source, ahead, &out->line[unit * UNIT_WORD_LINES]);
+        else
+            unpack_byte_lines(source, ahead, 8, &out->line[unit * UNIT_WORD_LINES]);
+        source += nibbles ? NIBBLE_UNIT_BYTES : 8 * PANEL_LINE_BYTES;
     }
 }
 
+static void unpack_q8(const uint8_t *source, size_t k, size_t ahead, void *piece) {
+    unpack_groups(source, k, ahead, piece, false);
+}
+
 static void unpack_iq4_nl(const uint8_t *source, size_t k, size_t ahead, void *piece) {
-    word_piece *out = piece;
-    size_t units = piece_units(k);
-    const uint8_t *head = source;
-    for (size_t unit = 0; unit < units; unit++, source += NIBBLE_UNIT_BYTES) {
-        if (unit % 2 == 0) {
-            head = source;
-            prefetch_lines(head + ahead, 1);
-            source += PANEL_LINE_BYTES;
-        }
-        convert_halves(head + 32 * (unit % 2), out->scale[unit]);
-        unpack_iq4(source, ahead, &out->line[unit * UNIT_WORD_LINES]);
-    }
+    unpack_groups(source, k, ahead, piece, true);
 }
 
 /* 256 k: f16 d, then a signed byte per block and output. */
@@ -169,21 +166,8 @@ ALWAYS_INLINE void product_words(const word_piece *w, const word_record *x, size
             _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * h, f[r][h]);
 }
 
-static void product(const void *w, const void *x, size_t k, float *sums, size_t rows) {
-    switch (rows) {
-    case 1:
-        product_words(w, x, k, sums, 1);
-        return;
-    case 2:
-        product_words(w, x, k, sums, 2);
-        return;
-    case 3:
-        product_words(w, x, k, sums, 3);
-        return;
-    default:
-        product_words(w, x, k, sums, 4);
-    }
-}
+static void product(const void *w, const void *x, size_t k, float *sums,
+                    size_t rows){WITH_COUNT_4(rows, count, product_words(w, x, k, sums, count))}
 
 /* ---- Up to four rows of the 8-bit types: words stay in registers ---- */
 
@@ -238,19 +222,7 @@ ALWAYS_INLINE void few_rows(const uint8_t *source, const word_record *x, size_t 
 
 ALWAYS_INLINE void few(const uint8_t *source, const void *x, size_t k, size_t ahead, float *sums,
                        size_t rows, const bool scaled) {
-    switch (rows) {
-    case 1:
-        few_rows(source, x, k, ahead, sums, 1, scaled);
-        return;
-    case 2:
-        few_rows(source, x, k, ahead, sums, 2, scaled);
-        return;
-    case 3:
-        few_rows(source, x, k, ahead, sums, 3, scaled);
-        return;
-    default:
-        few_rows(source, x, k, ahead, sums, 4, scaled);
-    }
+    WITH_COUNT_4(rows, count, few_rows(source, x, k, ahead, sums, count, scaled))
 }
 
 static void few_q8(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
@@ -266,45 +238,11 @@ static void few_q8c(const uint8_t *source, const void *x, size_t k, size_t ahead
 }
 
 /* Q8_0 and Q8B. */
-void avx2_linear_q8(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = 68 * PANEL_LINE_BYTES,
-                                         .record_bytes = sizeof(word_record),
-                                         .chunk = WORD_CHUNK,
-                                         .prepare = prepare_planes,
-                                         .unpack = unpack_q8,
-                                         .product = product,
-                                         .few = few_q8};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = 64 * PANEL_LINE_BYTES,
-                                         .record_bytes = sizeof(word_record),
-                                         .chunk = WORD_CHUNK,
-                                         .row_scales = true,
-                                         .prepare = prepare_planes,
-                                         .unpack = unpack_q8c,
-                                         .product = product,
-                                         .few = few_q8c};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = 36 * PANEL_LINE_BYTES,
-                                         .record_bytes = sizeof(word_record),
-                                         .chunk = WORD_CHUNK,
-                                         .prepare = prepare_bytes_as_words,
-                                         .unpack = unpack_iq4_nl,
-                                         .product = product};
-    linear_pieces(&family, call, first, last, scratch);
-}
-
-void avx2_linear_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    static const linear_family family = {.packed_bytes = 35 * PANEL_LINE_BYTES,
-                                         .record_bytes = sizeof(word_record),
-                                         .chunk = WORD_CHUNK,
-                                         .prepare = prepare_bytes_as_words,
-                                         .unpack = unpack_iq4_xs,
-                                         .product = product};
-    linear_pieces(&family, call, first, last, scratch);
-}
+LINEAR_ENTRY(q8, .packed_bytes = 68 * PANEL_LINE_BYTES, WORD_RECORDS, .prepare = prepare_planes,
+             .unpack = unpack_q8, .product = product, .few = few_q8)
+LINEAR_ENTRY(q8c, .packed_bytes = 64 * PANEL_LINE_BYTES, WORD_RECORDS, .row_scales = true,
+             .prepare = prepare_planes, .unpack = unpack_q8c, .product = product, .few = few_q8c)
+LINEAR_ENTRY(iq4_nl, .packed_bytes = 36 * PANEL_LINE_BYTES, WORD_RECORDS,
+             .prepare = prepare_bytes_as_words, .unpack = unpack_iq4_nl, .product = product)
+LINEAR_ENTRY(iq4_xs, .packed_bytes = 35 * PANEL_LINE_BYTES, WORD_RECORDS,
+             .prepare = prepare_bytes_as_words, .unpack = unpack_iq4_xs, .product = product)

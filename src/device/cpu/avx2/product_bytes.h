@@ -117,19 +117,7 @@ ALWAYS_INLINE void prepare_bytes(const activation_view *x, size_t row, size_t pi
 
 ALWAYS_INLINE void product_bytes_tile(const void *w, const void *x, size_t k, float *sums,
                                       size_t rows, const byte_shape shape) {
-    switch (rows) {
-    case 1:
-        product_bytes(w, x, k, sums, 1, shape);
-        return;
-    case 2:
-        product_bytes(w, x, k, sums, 2, shape);
-        return;
-    case 3:
-        product_bytes(w, x, k, sums, 3, shape);
-        return;
-    default:
-        product_bytes(w, x, k, sums, 4, shape);
-    }
+    WITH_COUNT_4(rows, count, product_bytes(w, x, k, sums, count, shape))
 }
 
 /* ---- Up to four rows alone: nibbles unpacked in registers, 8 outputs at a time ---- */
@@ -207,19 +195,7 @@ ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_
 ALWAYS_INLINE void few_nibbles(const uint8_t *source, const void *x, size_t k, size_t ahead,
                                const byte_piece *scales, float *sums, size_t rows,
                                const nibble_layout layout, const byte_shape shape) {
-    switch (rows) {
-    case 1:
-        few_halves(source, x, k, ahead, scales, sums, 1, layout, shape);
-        return;
-    case 2:
-        few_halves(source, x, k, ahead, scales, sums, 2, layout, shape);
-        return;
-    case 3:
-        few_halves(source, x, k, ahead, scales, sums, 3, layout, shape);
-        return;
-    default:
-        few_halves(source, x, k, ahead, scales, sums, 4, layout, shape);
-    }
+    WITH_COUNT_4(rows, count, few_halves(source, x, k, ahead, scales, sums, count, layout, shape))
 }
 
 /* The shapes that more than one type has (product_bytes.c). */

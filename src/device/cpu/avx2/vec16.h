@@ -100,24 +100,26 @@ static inline void iv_store_bytes(uint8_t *p, ivec16 a) {
 
 /* ---- Arithmetic ---- */
 
+#define PAIRWISE(name, type, operation)                                                            \
+    static inline type name(type a, type b) {                                                      \
+        return (type){operation(a.low, b.low), operation(a.high, b.high)};                         \
+    }
+
+#define LANEWISE(name, result, type, operation)                                                    \
+    static inline result name(type a) {                                                            \
+        return (result){operation(a.low), operation(a.high)};                                      \
+    }
+
 static inline vec16 v_set(float x) {
     return (vec16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
 static inline vec16 v_zero(void) {
     return (vec16){_mm256_setzero_ps(), _mm256_setzero_ps()};
 }
-static inline vec16 v_add(vec16 a, vec16 b) {
-    return (vec16){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-}
-static inline vec16 v_sub(vec16 a, vec16 b) {
-    return (vec16){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
-}
-static inline vec16 v_mul(vec16 a, vec16 b) {
-    return (vec16){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
-}
-static inline vec16 v_div(vec16 a, vec16 b) {
-    return (vec16){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
-}
+PAIRWISE(v_add, vec16, _mm256_add_ps)
+PAIRWISE(v_sub, vec16, _mm256_sub_ps)
+PAIRWISE(v_mul, vec16, _mm256_mul_ps)
+PAIRWISE(v_div, vec16, _mm256_div_ps)
 /* a·b + c, rounded once */
 static inline vec16 v_fma(vec16 a, vec16 b, vec16 c) {
     return (vec16){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
@@ -127,47 +129,25 @@ static inline vec16 v_fnma(vec16 a, vec16 b, vec16 c) {
     return (vec16){_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
 }
 /* a > b ? a : b, so b where either is NaN */
-static inline vec16 v_max(vec16 a, vec16 b) {
-    return (vec16){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
-}
-static inline vec16 v_min(vec16 a, vec16 b) {
-    return (vec16){_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
-}
+PAIRWISE(v_max, vec16, _mm256_max_ps)
+PAIRWISE(v_min, vec16, _mm256_min_ps)
 static inline vec16 v_abs(vec16 a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return (vec16){_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
 }
 /* To the nearest integer, ties to even. */
-static inline ivec16 v_to_int(vec16 a) {
-    return (ivec16){_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
-}
-static inline vec16 v_from_int(ivec16 a) {
-    return (vec16){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
-}
-static inline ivec16 v_bits(vec16 a) {
-    return (ivec16){_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
-}
-static inline vec16 v_from_bits(ivec16 a) {
-    return (vec16){_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
-}
+LANEWISE(v_to_int, ivec16, vec16, _mm256_cvtps_epi32)
+LANEWISE(v_from_int, vec16, ivec16, _mm256_cvtepi32_ps)
+LANEWISE(v_bits, ivec16, vec16, _mm256_castps_si256)
+LANEWISE(v_from_bits, vec16, ivec16, _mm256_castsi256_ps)
 static inline ivec16 iv_set(int32_t x) {
     return (ivec16){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }
-static inline ivec16 iv_add(ivec16 a, ivec16 b) {
-    return (ivec16){_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
-}
-static inline ivec16 iv_sub(ivec16 a, ivec16 b) {
-    return (ivec16){_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
-}
-static inline ivec16 iv_max_unsigned(ivec16 a, ivec16 b) {
-    return (ivec16){_mm256_max_epu32(a.low, b.low), _mm256_max_epu32(a.high, b.high)};
-}
-static inline ivec16 iv_and(ivec16 a, ivec16 b) {
-    return (ivec16){_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
-}
-static inline ivec16 iv_or(ivec16 a, ivec16 b) {
-    return (ivec16){_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
-}
+PAIRWISE(iv_add, ivec16, _mm256_add_epi32)
+PAIRWISE(iv_sub, ivec16, _mm256_sub_epi32)
+PAIRWISE(iv_max_unsigned, ivec16, _mm256_max_epu32)
+PAIRWISE(iv_and, ivec16, _mm256_and_si256)
+PAIRWISE(iv_or, ivec16, _mm256_or_si256)
 #define iv_shift_left(a, bits)                                                                     \
     ((ivec16){_mm256_slli_epi32((a).low, (bits)), _mm256_slli_epi32((a).high, (bits))})
 #define iv_shift_right(a, bits)                                                                    \

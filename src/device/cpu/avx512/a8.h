@@ -1,6 +1,6 @@
 /* Products with A8: per 32 k eight lines of weights against the numbers of every row of the tile,
  * an int32 sum per lane, one conversion, one fused multiply-add (two with minima; twice that for
- * blocks of 16). A type is an a8_kind: where its units lie and how one is read. The functions are
+ * blocks of 16). A type is an a8_kind (units.h). The functions are
  * always inline and get kind and rows as constants, so each type has its own loops. More than 16
  * rows go through a8_many.c, one loop for all types.
  *
@@ -13,21 +13,7 @@
 #define AVO_DEVICE_CPU_AVX512_A8_H
 
 #include "device/cpu/avx512/tile.h"
-
-typedef struct a8_unit {
-    __m512i line[8]; /* unsigned bytes */
-    __m512 scale[2]; /* of the first and the second 16 k; [0] alone without sub-blocks */
-    __m512 minimum[2];
-} a8_unit;
-
-typedef struct a8_kind {
-    uint32_t group_units; /* units that share a head */
-    uint32_t group_bytes; /* of a whole group */
-    int32_t zero;         /* subtracted from every number */
-    bool sub_blocks;
-    bool minimum;
-    void (*read)(const uint8_t *group, size_t unit, a8_unit *out);
-} a8_kind;
+#include "device/cpu/avx512/units.h"
 
 /* The rows of a tile. `begin` and `half_sum` are the call's table: where sums begin, −zero · (sum
  * of the block's numbers), or, for sub-blocks with minima, scale · (sum of 16 numbers). No type
@@ -115,40 +101,8 @@ AVX512_INLINE void a8_tile(const a8_kind *kind, const int count, const uint8_t *
 
 /* One panel times one tile. */
 AVX512_INLINE void a8_run(const a8_kind *kind, int compiled, const uint8_t *panel, size_t units,
-                          const a8_rows *rows, __m512 *sum) {
-    switch (compiled) {
-    case 1:
-        a8_tile(kind, 1, panel, units, rows, sum);
-        break;
-    case 2:
-        a8_tile(kind, 2, panel, units, rows, sum);
-        break;
-    case 3:
-        a8_tile(kind, 3, panel, units, rows, sum);
-        break;
-    case 4:
-        a8_tile(kind, 4, panel, units, rows, sum);
-        break;
-    case 6:
-        a8_tile(kind, 6, panel, units, rows, sum);
-        break;
-    case 8:
-        a8_tile(kind, 8, panel, units, rows, sum);
-        break;
-    case 10:
-        a8_tile(kind, 10, panel, units, rows, sum);
-        break;
-    case 12:
-        a8_tile(kind, 12, panel, units, rows, sum);
-        break;
-    case 14:
-        a8_tile(kind, 14, panel, units, rows, sum);
-        break;
-    default:
-        a8_tile(kind, 16, panel, units, rows, sum);
-        break;
-    }
-}
+                          const a8_rows *rows, __m512 *sum){
+    WITH_COUNT_TILE(compiled, count, a8_tile(kind, count, panel, units, rows, sum))}
 
 /* ---- Parts of product_kind ---- */
 

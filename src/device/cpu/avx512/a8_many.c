@@ -158,20 +158,7 @@ AVX512_INLINE void tile(const a8_shape shape, const int count, const uint8_t *pa
 
 AVX512_INLINE void tile_of(const a8_shape shape, int compiled, const uint8_t *panel,
                            const uint8_t *packed, size_t units, __m512 *sum) {
-    switch (compiled) {
-    case 10:
-        tile(shape, 10, panel, packed, units, sum);
-        break;
-    case 12:
-        tile(shape, 12, panel, packed, units, sum);
-        break;
-    case 14:
-        tile(shape, 14, panel, packed, units, sum);
-        break;
-    default:
-        tile(shape, 16, panel, packed, units, sum);
-        break;
-    }
+    WITH_COUNT_OF_4(compiled, 10, 12, 14, 16, count, tile(shape, count, panel, packed, units, sum))
 }
 
 /* ---- All of it ---- */

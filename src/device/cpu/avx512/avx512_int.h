@@ -4,9 +4,7 @@
 
 #include "device/cpu/ops.h"
 
-void avx512_elementwise(op_table *table);
-void avx512_linear(op_table *table); /* needs VNNI */
-void avx512_quantise(op_table *table);
+void avx512_quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
 void avx512_attention(op_table *table);
 
 #endif

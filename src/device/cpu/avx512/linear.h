@@ -5,27 +5,11 @@
 
 #include "device/cpu/ops.h"
 
-void linear_avx512_f32(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_f16(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_bf16(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_f8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q8_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4b64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4m64(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_0(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_1(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_iq4_nl(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_mxfp4(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q2_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q3_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q5_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q6_k(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_iq4_xs(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q8r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
-void linear_avx512_q4r(const linear_call *call, size_t first, size_t last, uint8_t *scratch);
+linear_function linear_avx512_f32, linear_avx512_f16, linear_avx512_bf16, linear_avx512_f8c;
+linear_function linear_avx512_q8c, linear_avx512_q8_0, linear_avx512_q4_0, linear_avx512_q4_1;
+linear_function linear_avx512_q4b64, linear_avx512_q4m64, linear_avx512_q5_0, linear_avx512_q5_1;
+linear_function linear_avx512_iq4_nl, linear_avx512_mxfp4, linear_avx512_q2_k, linear_avx512_q3_k;
+linear_function linear_avx512_q4_k, linear_avx512_q5_k, linear_avx512_q6_k, linear_avx512_iq4_xs;
+linear_function linear_avx512_q8r, linear_avx512_q4r;
 
 #endif

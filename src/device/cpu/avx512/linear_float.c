@@ -81,28 +81,14 @@ static void tile_f32(const product *product, const uint8_t *panel, const uint8_t
     tile_rows_of(FLOAT_F32, product, panel, row, rows, sum);
 }
 
-static void tile_f16(const product *product, const uint8_t *panel, const uint8_t *unpacked,
-                     size_t row, size_t rows, __m512 *sum) {
+AVX512_INLINE void tile_either(const float_kind kind, const product *product, const uint8_t *panel,
+                               const uint8_t *unpacked, size_t row, size_t rows, __m512 *sum) {
     if (unpacked != NULL)
         tile_f32(product, unpacked, NULL, row, rows, sum);
     else
-        tile_rows_of(FLOAT_F16, product, panel, row, rows, sum);
-}
-
-static void tile_bf16(const product *product, const uint8_t *panel, const uint8_t *unpacked,
-                      size_t row, size_t rows, __m512 *sum) {
-    if (unpacked != NULL)
-        tile_f32(product, unpacked, NULL, row, rows, sum);
-    else
-        tile_rows_of(FLOAT_BF16, product, panel, row, rows, sum);
-}
-
-static void tile_f8c(const product *product, const uint8_t *panel, const uint8_t *unpacked,
-                     size_t row, size_t rows, __m512 *sum) {
-    if (unpacked != NULL)
-        tile_f32(product, unpacked, NULL, row, rows, sum);
-    else
-        tile_rows_of(FLOAT_F8C, product, panel, row, rows, sum);
+        tile_rows_of(kind, product, panel, row, rows, sum);
+    if (kind != FLOAT_F8C)
+        return;
     __m512 scale = float_scales(panel, product->call->weight->k);
     for (size_t i = 0; i < rows; i++)
         sum[i] = _mm512_mul_ps(sum[i], scale);
@@ -118,18 +104,6 @@ AVX512_INLINE void unpack_lines(const float_kind kind, const product *product, c
         for (size_t i = 0; i < step; i++, out += PANEL_LINE_BYTES)
             _mm512_store_ps(out, weight[i]);
     }
-}
-
-static void unpack_f16(const product *product, const uint8_t *panel, uint8_t *out) {
-    unpack_lines(FLOAT_F16, product, panel, out);
-}
-
-static void unpack_bf16(const product *product, const uint8_t *panel, uint8_t *out) {
-    unpack_lines(FLOAT_BF16, product, panel, out);
-}
-
-static void unpack_f8c(const product *product, const uint8_t *panel, uint8_t *out) {
-    unpack_lines(FLOAT_F8C, product, panel, out);
 }
 
 /* Whole lines of the longest step. */
@@ -171,14 +145,20 @@ void linear_avx512_f32(const linear_call *call, size_t first, size_t last, uint8
     linear_float(FLOAT_F32, tile_f32, NULL, call, first, last, scratch);
 }
 
-void linear_avx512_f16(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    linear_float(FLOAT_F16, tile_f16, unpack_f16, call, first, last, scratch);
-}
+/* The entry of a type that is unpacked for many rows, with its tile and its unpacking. */
+#define FLOAT_LINEAR(type, kind)                                                                   \
+    static void tile_##type(const product *product, const uint8_t *panel, const uint8_t *unpacked, \
+                            size_t row, size_t rows, __m512 *sum) {                                \
+        tile_either(kind, product, panel, unpacked, row, rows, sum);                               \
+    }                                                                                              \
+    static void unpack_##type(const product *product, const uint8_t *panel, uint8_t *out) {        \
+        unpack_lines(kind, product, panel, out);                                                   \
+    }                                                                                              \
+    void linear_avx512_##type(const linear_call *call, size_t first, size_t last,                  \
+                              uint8_t *scratch) {                                                  \
+        linear_float(kind, tile_##type, unpack_##type, call, first, last, scratch);                \
+    }
 
-void linear_avx512_bf16(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    linear_float(FLOAT_BF16, tile_bf16, unpack_bf16, call, first, last, scratch);
-}
-
-void linear_avx512_f8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    linear_float(FLOAT_F8C, tile_f8c, unpack_f8c, call, first, last, scratch);
-}
+FLOAT_LINEAR(f16, FLOAT_F16)
+FLOAT_LINEAR(bf16, FLOAT_BF16)
+FLOAT_LINEAR(f8c, FLOAT_F8C)

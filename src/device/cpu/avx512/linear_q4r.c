@@ -18,62 +18,19 @@
 
 static void tile_few(size_t count, const uint8_t *panel, size_t k, const q4r_rows *rows,
                      __m512 *sum) {
-    switch (count) {
-    case 1:
-        q4r_tile(1, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    case 2:
-        q4r_tile(2, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    case 3:
-        q4r_tile(3, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    default:
-        q4r_tile(4, Q4R_FEW, panel, NULL, k, rows, sum);
-        break;
-    }
+    WITH_COUNT_4(count, constant, q4r_tile(constant, Q4R_FEW, panel, NULL, k, rows, sum))
 }
 
 static void tile_fused(int compiled, const uint8_t *panel, size_t k, const q4r_rows *rows,
                        __m512 *sum) {
-    switch (compiled) {
-    case 6:
-        q4r_tile(6, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
-    case 8:
-        q4r_tile(8, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
-    case 10:
-        q4r_tile(10, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
-    case 12:
-        q4r_tile(12, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
-    default:
-        q4r_tile(14, Q4R_FUSED, panel, NULL, k, rows, sum);
-        break;
-    }
+    WITH_COUNT_OF_5(compiled, 6, 8, 10, 12, 14, count,
+                    q4r_tile(count, Q4R_FUSED, panel, NULL, k, rows, sum))
 }
 
 static void tile_unpacked(int compiled, const uint8_t *panel, const uint8_t *unpacked, size_t k,
                           const q4r_rows *rows, __m512 *sum) {
-    switch (compiled) {
-    case 8:
-        q4r_tile(8, Q4R_UNPACKED, panel, unpacked, k, rows, sum);
-        break;
-    case 10:
-        q4r_tile(10, Q4R_UNPACKED, panel, unpacked, k, rows, sum);
-        break;
-    case 12:
-        q4r_tile(12, Q4R_UNPACKED, panel, unpacked, k, rows, sum);
-        break;
-    case 14:
-        q4r_tile(14, Q4R_UNPACKED, panel, unpacked, k, rows, sum);
-        break;
-    default:
-        q4r_tile(16, Q4R_UNPACKED, panel, unpacked, k, rows, sum);
-        break;
-    }
+    WITH_COUNT_OF_5(compiled, 8, 10, 12, 14, 16, count,
+                    q4r_tile(count, Q4R_UNPACKED, panel, unpacked, k, rows, sum))
 }
 
 static void q4r_product_tile(const product *product, const uint8_t *panel, const uint8_t *unpacked,

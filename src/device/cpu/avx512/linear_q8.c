@@ -128,38 +128,7 @@ AVX512_INLINE void product_rows(const bool blocks, const product *product, const
         tile.begin[i] =
             (const int32_t *)product->table + (source - product->chunk) * product->table_stride;
     }
-    switch (compiled) {
-    case 1:
-        tile_either(blocks, 1, panel, x->k, &tile, sum);
-        break;
-    case 2:
-        tile_either(blocks, 2, panel, x->k, &tile, sum);
-        break;
-    case 3:
-        tile_either(blocks, 3, panel, x->k, &tile, sum);
-        break;
-    case 4:
-        tile_either(blocks, 4, panel, x->k, &tile, sum);
-        break;
-    case 6:
-        tile_either(blocks, 6, panel, x->k, &tile, sum);
-        break;
-    case 8:
-        tile_either(blocks, 8, panel, x->k, &tile, sum);
-        break;
-    case 10:
-        tile_either(blocks, 10, panel, x->k, &tile, sum);
-        break;
-    case 12:
-        tile_either(blocks, 12, panel, x->k, &tile, sum);
-        break;
-    case 14:
-        tile_either(blocks, 14, panel, x->k, &tile, sum);
-        break;
-    default:
-        tile_either(blocks, 16, panel, x->k, &tile, sum);
-        break;
-    }
+    WITH_COUNT_TILE(compiled, count, tile_either(blocks, count, panel, x->k, &tile, sum))
 }
 
 static void product_blocks(const product *product, const uint8_t *panel, const uint8_t *unpacked,

@@ -114,38 +114,7 @@ static void product_tile_q8r(const product *product, const uint8_t *panel, const
         tile.begin[i] =
             (const int32_t *)product->table + (source - product->chunk) * product->table_stride;
     }
-    switch (compiled) {
-    case 1:
-        q8r_tile(1, panel, x->k, &tile, sum);
-        break;
-    case 2:
-        q8r_tile(2, panel, x->k, &tile, sum);
-        break;
-    case 3:
-        q8r_tile(3, panel, x->k, &tile, sum);
-        break;
-    case 4:
-        q8r_tile(4, panel, x->k, &tile, sum);
-        break;
-    case 6:
-        q8r_tile(6, panel, x->k, &tile, sum);
-        break;
-    case 8:
-        q8r_tile(8, panel, x->k, &tile, sum);
-        break;
-    case 10:
-        q8r_tile(10, panel, x->k, &tile, sum);
-        break;
-    case 12:
-        q8r_tile(12, panel, x->k, &tile, sum);
-        break;
-    case 14:
-        q8r_tile(14, panel, x->k, &tile, sum);
-        break;
-    default:
-        q8r_tile(16, panel, x->k, &tile, sum);
-        break;
-    }
+    WITH_COUNT_TILE(compiled, count, q8r_tile(count, panel, x->k, &tile, sum))
 }
 
 static size_t table_stride(const product *product) {
@@ -227,20 +196,8 @@ static void run_short(const linear_call *call, size_t first, size_t last, int32_
         short_call own = {call, begin, row, left < CHUNK_ROWS ? left : CHUNK_ROWS};
         for (size_t i = 0; i < own.rows; i++)
             begin_of(call->x, row + i, begin + i);
-        switch (lines_of(call->weight->k)) {
-        case 4:
-            short_ends(4, &own, first, last);
-            break;
-        case 8:
-            short_ends(8, &own, first, last);
-            break;
-        case 12:
-            short_ends(12, &own, first, last);
-            break;
-        default:
-            short_ends(16, &own, first, last);
-            break;
-        }
+        WITH_COUNT_OF_4(lines_of(call->weight->k), 4, 8, 12, 16, count,
+                        short_ends(count, &own, first, last))
     }
 }
 

@@ -300,7 +300,7 @@ static void quantise_a8r(const float *x, const activation_view *out, uint32_t ro
     memset(number + at, 0, out->stride - at);
 }
 
-static void quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch) {
+void avx512_quantise(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch) {
     (void)scratch;
     switch (out->form) {
     case PRODUCT_A8:
@@ -317,8 +317,4 @@ static void quantise(const float *x, const activation_view *out, uint32_t row, u
         memset(out->x + row * out->stride + out->k, 0, (out->stride - out->k) * sizeof(float));
         return;
     }
-}
-
-void avx512_quantise(op_table *table) {
-    table->quantise = quantise;
 }

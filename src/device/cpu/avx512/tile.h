@@ -4,6 +4,7 @@
 #define AVO_DEVICE_CPU_AVX512_TILE_H
 
 #include "device/cpu/avx512/linear_int.h"
+#include "device/cpu/with_count.h"
 
 typedef struct product_kind product_kind;
 

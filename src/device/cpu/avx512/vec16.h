@@ -69,24 +69,26 @@ static inline void iv_store_halves(uint16_t *p, ivec16 a) {
 
 /* ---- Arithmetic ---- */
 
+#define PAIRWISE(name, type, operation)                                                            \
+    static inline type name(type a, type b) {                                                      \
+        return operation(a, b);                                                                    \
+    }
+
+#define LANEWISE(name, result, type, operation)                                                    \
+    static inline result name(type a) {                                                            \
+        return operation(a);                                                                       \
+    }
+
 static inline vec16 v_set(float x) {
     return _mm512_set1_ps(x);
 }
 static inline vec16 v_zero(void) {
     return _mm512_setzero_ps();
 }
-static inline vec16 v_add(vec16 a, vec16 b) {
-    return _mm512_add_ps(a, b);
-}
-static inline vec16 v_sub(vec16 a, vec16 b) {
-    return _mm512_sub_ps(a, b);
-}
-static inline vec16 v_mul(vec16 a, vec16 b) {
-    return _mm512_mul_ps(a, b);
-}
-static inline vec16 v_div(vec16 a, vec16 b) {
-    return _mm512_div_ps(a, b);
-}
+PAIRWISE(v_add, vec16, _mm512_add_ps)
+PAIRWISE(v_sub, vec16, _mm512_sub_ps)
+PAIRWISE(v_mul, vec16, _mm512_mul_ps)
+PAIRWISE(v_div, vec16, _mm512_div_ps)
 /* a·b + c, rounded once */
 static inline vec16 v_fma(vec16 a, vec16 b, vec16 c) {
     return _mm512_fmadd_ps(a, b, c);
@@ -96,46 +98,22 @@ static inline vec16 v_fnma(vec16 a, vec16 b, vec16 c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
 /* a > b ? a : b, so b where either is NaN */
-static inline vec16 v_max(vec16 a, vec16 b) {
-    return _mm512_max_ps(a, b);
-}
-static inline vec16 v_min(vec16 a, vec16 b) {
-    return _mm512_min_ps(a, b);
-}
-static inline vec16 v_abs(vec16 a) {
-    return _mm512_abs_ps(a);
-}
+PAIRWISE(v_max, vec16, _mm512_max_ps)
+PAIRWISE(v_min, vec16, _mm512_min_ps)
+LANEWISE(v_abs, vec16, vec16, _mm512_abs_ps)
 /* To the nearest integer, ties to even. */
-static inline ivec16 v_to_int(vec16 a) {
-    return _mm512_cvtps_epi32(a);
-}
-static inline vec16 v_from_int(ivec16 a) {
-    return _mm512_cvtepi32_ps(a);
-}
-static inline ivec16 v_bits(vec16 a) {
-    return _mm512_castps_si512(a);
-}
-static inline vec16 v_from_bits(ivec16 a) {
-    return _mm512_castsi512_ps(a);
-}
+LANEWISE(v_to_int, ivec16, vec16, _mm512_cvtps_epi32)
+LANEWISE(v_from_int, vec16, ivec16, _mm512_cvtepi32_ps)
+LANEWISE(v_bits, ivec16, vec16, _mm512_castps_si512)
+LANEWISE(v_from_bits, vec16, ivec16, _mm512_castsi512_ps)
 static inline ivec16 iv_set(int32_t x) {
     return _mm512_set1_epi32(x);
 }
-static inline ivec16 iv_add(ivec16 a, ivec16 b) {
-    return _mm512_add_epi32(a, b);
-}
-static inline ivec16 iv_sub(ivec16 a, ivec16 b) {
-    return _mm512_sub_epi32(a, b);
-}
-static inline ivec16 iv_max_unsigned(ivec16 a, ivec16 b) {
-    return _mm512_max_epu32(a, b);
-}
-static inline ivec16 iv_and(ivec16 a, ivec16 b) {
-    return _mm512_and_si512(a, b);
-}
-static inline ivec16 iv_or(ivec16 a, ivec16 b) {
-    return _mm512_or_si512(a, b);
-}
+PAIRWISE(iv_add, ivec16, _mm512_add_epi32)
+PAIRWISE(iv_sub, ivec16, _mm512_sub_epi32)
+PAIRWISE(iv_max_unsigned, ivec16, _mm512_max_epu32)
+PAIRWISE(iv_and, ivec16, _mm512_and_si512)
+PAIRWISE(iv_or, ivec16, _mm512_or_si512)
 #define iv_shift_left(a, bits)       _mm512_slli_epi32((a), (bits))
 #define iv_shift_right(a, bits)      _mm512_srai_epi32((a), (bits))
 #define iv_shift_right_zero(a, bits) _mm512_srli_epi32((a), (bits))
