@@ -89,7 +89,8 @@ static int run(int argc, char **argv) {
 
 const cli_command command_calibrate = {
     .name = "calibrate",
-    .summary = "gather input statistics of a model's matrices from a text, for pack",
+    .summary =
+        "gather input statistics of a model's matrices from a text, for pack (on device ref)",
     .usage = "avocet calibrate MODEL --file TEXT -o FILE [options]",
     .examples = "avocet calibrate ./Llama-3.2-1B --file text.txt -o llama.cal\n"
                 "avocet pack ./Llama-3.2-1B -o llama.avo --type q4 --calibrate llama.cal",

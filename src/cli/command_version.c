@@ -51,7 +51,7 @@ static void print_facts(const build_facts *facts) {
     printf("cpu         %s\n", facts->processor);
     printf("features    %s\n", facts->features);
     bool best = strcmp(facts->isa_from, "best") == 0;
-    printf("isa         %s (%s%s; of: %s)\n", facts->isa,
+    printf("device      %s (%s%s; of: %s)\n", facts->isa,
            best ? "the fastest available" : "forced by ", best ? "" : facts->isa_from, facts->isas);
     printf("threads     %u (%s)\n", facts->threads.usable, facts->reason);
     printf("NUMA nodes  %u\n", facts->threads.nodes);

@@ -46,11 +46,10 @@ static void add(device_wish *wish, const device_driver *driver) {
 }
 
 /* "ref avx2": what works here, the best one last. */
-static void names_of(const device_driver *const *drivers, bool automatic, char *text,
-                     size_t capacity) {
+static void names_of(const device_driver *const *drivers, char *text, size_t capacity) {
     device_wish all = {0};
     for (; *drivers != NULL; drivers++)
-        if (!automatic || (*drivers)->priority >= 0)
+        if ((*drivers)->priority >= 0) /* others are for tests */
             add(&all, *drivers);
     size_t used = 0;
     text[0] = '\0';
@@ -67,7 +66,7 @@ static void names_of(const device_driver *const *drivers, bool automatic, char *
 }
 
 void device_names(char *text, size_t capacity) {
-    names_of(device_drivers(), true, text, capacity);
+    names_of(device_drivers(), text, capacity);
 }
 
 static avo_status read_wish(const device_driver *const *drivers, const char *name,
@@ -89,7 +88,7 @@ static avo_status read_wish(const device_driver *const *drivers, const char *nam
     if (wish->count > 0 && (wish->exact || wish->parameters == NULL))
         return AVO_OK;
     char names[128];
-    names_of(drivers, false, names, sizeof(names));
+    names_of(drivers, names, sizeof(names));
     if (wish->count > 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
                            "device '%.60s': '%.*s' takes no parameters, a device does; available: "
@@ -105,7 +104,7 @@ static avo_status read_wish(const device_driver *const *drivers, const char *nam
 static avo_status unavailable(const device_driver *const *drivers, const device_wish *wish,
                               const char *reason, avo_error *error) {
     char names[128];
-    names_of(drivers, false, names, sizeof(names));
+    names_of(drivers, names, sizeof(names));
     return status_fail(error, AVO_ERROR_UNSUPPORTED,
                        "device '%.*s' is not available on this machine: %.300s; available: %s",
                        wish->length, wish->name, reason, names);

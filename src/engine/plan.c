@@ -228,7 +228,12 @@ static avo_status plan_device(const avo_model *model, const avo_engine_options *
                           .accept_context = &accepted,
                           .log = options->log,
                           .log_context = options->log_context};
-    AVO_TRY(device_open(&own, device, error));
+    avo_error why = {0};
+    avo_status status = device_open(&own, device, &why);
+    if (status != AVO_OK) /* a name from the environment may be news to who reads this */
+        return strncmp(plan->device_from, "AVO_", 4) == 0
+                   ? status_fail(error, status, "%s: %s", plan->device_from, why.text)
+                   : status_fail(error, status, "%s", why.text);
     plan->device = *device_describe(*device);
     plan->threads = plan->device.cpu.threads;
     if (plan->streams > 1 && !plan->device.parallel)
@@ -265,7 +270,7 @@ static void plan_limits(const avo_engine_options *options, const device *device,
     plan->host_limit = host.source;
     if (options->memory_max > 0 && options->memory_max < plan->available_bytes) {
         plan->available_bytes = options->memory_max;
-        plan->limit = "memory_max";
+        plan->limit = "the limit that was asked for";
     }
     if (device_adapters_in_place(device))
         return;

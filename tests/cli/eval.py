@@ -257,7 +257,8 @@ class Eval(unittest.TestCase):
                                "1024", "--json").stdout)
         # Each in whole memory pages.
         self.assertLess(abs(more["kv_bytes"] - 4 * plan["kv_bytes"]), 4 * 4096)
-        self.assertEqual((more["limit"], more["available_bytes"]), ("memory_max", 1 << 30))
+        self.assertEqual((more["limit"], more["available_bytes"]),
+                         ("the limit that was asked for", 1 << 30))
         table = call("plan", FIXTURE).stdout.decode()
         for word in ("weights", "KV", "scratch", "total", "available"):
             self.assertIn(word, table)

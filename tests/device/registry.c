@@ -154,7 +154,7 @@ static void a_name_is_never_replaced(void **state) {
     search s = {0};
     assert_refused(open_one(drivers, "missing", &s, &found, &error), AVO_ERROR_UNSUPPORTED, &error,
                    "device 'missing' is not available on this machine: there is no missing card; "
-                   "available: numbered slow fast broken");
+                   "available: slow fast broken");
     assert_refused(open_one(drivers, "broken", &s, &found, &error), AVO_ERROR_DEVICE, &error,
                    "broken has fallen off the bus");
     s = (search){.refused = "fast", .refusal = AVO_ERROR_MEMORY};
@@ -251,7 +251,7 @@ static void finding_opens_nothing(void **state) {
     assert_refused(device_find_among(drivers, "numbered:x", &found, &error), AVO_ERROR_ARGUMENT,
                    &error, "must be a number");
     assert_refused(device_find_among(drivers, "neon", &found, &error), AVO_ERROR_ARGUMENT, &error,
-                   "unknown device 'neon'; available: auto cpu numbered slow fast broken");
+                   "unknown device 'neon'; available: auto cpu slow fast broken");
     assert_null(found);
 }
 

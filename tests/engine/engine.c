@@ -489,7 +489,7 @@ static void the_plan_is_what_is_taken(void **state) {
     assert_true(taken < plan.kv_bytes + plan.scratch_bytes + (32 << 10)); /* heads and tables */
     options.memory_max = 1000;
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_MEMORY, &b.error,
-                   "memory_max");
+                   "the limit that was asked for");
     options = small_options();
     options.threads = 100000;
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_ARGUMENT,
