@@ -14,7 +14,7 @@
 #define EVENTS_MAX 256
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* ten times as slow */
-#define QUESTIONS 12
+#define QUESTIONS 40
 #else
 #define QUESTIONS 100
 #endif
