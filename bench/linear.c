@@ -117,7 +117,7 @@ static int compare_doubles(const void *a, const void *b) {
 
 static double seconds_of(linear_case *one, team_task task) {
     uint64_t from = clock_now_ns();
-    team_run(one->bench->team, task, one);
+    team_each(one->bench->team, task, one);
     return clock_seconds(from, clock_now_ns()) / (double)one->copies;
 }
 

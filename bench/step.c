@@ -1,7 +1,6 @@
-/* What a step costs besides its arithmetic: a model's walk with phases that do nothing but meet at
- * as many barriers as the real ones, beside a real step of one token at the beginning of a session.
- * "few": whole KV heads share out evenly, as they do there; "most": they do not, and attention is
- * split, as it is later on (device/cpu/phases/phases.c).
+/* What a step costs besides its arithmetic: as many phases as a model's step has, with items that
+ * do nothing, beside a real step of one token at the beginning of a session. "few": attention is
+ * not split, as it is not there; "most": it is, as it may be later on (device/cpu/phases/phases.c).
  *
  *     ninja -C build bench_step && build/bench/bench_step MODEL [THREADS_MAX]
  */
@@ -13,81 +12,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REPEATS      9
-#define EMPTY_STEPS  50
-#define TOKENS       24
-#define HEAD_MEETING 2
+#define REPEATS     9
+#define EMPTY_STEPS 50
+#define TOKENS      24
 
-static void meet(const step_view *step, uint32_t layer, uint32_t worker) {
-    (void)layer;
-    team_barrier(step->team, worker);
+static void nothing(const void *context, uint32_t phase, team_items *items) {
+    uint32_t item;
+    (void)context;
+    (void)phase;
+    while (team_take(items, &item))
+        ;
 }
 
-static void embed(const step_view *step, uint32_t worker) {
-    team_barrier(step->team, worker);
+/* Phases of a decoding step: five a layer, two more where attention is split, one more for each
+ * norm behind a product, and two of the head. */
+static uint32_t count_phases(const model_view *model, bool split) {
+    uint32_t phases = 2;
+    for (uint32_t i = 0; i < model->layers; i++) {
+        const layer_view *layer = &model->layer[i];
+        phases += split ? 7 : 5;
+        phases += layer->attention_post_norm.kind != NORM_NONE || layer->norm_after;
+        phases += layer->feed_forward_post_norm.kind != NORM_NONE || layer->norm_after;
+    }
+    return phases;
 }
 
-static void head(const step_view *step, uint32_t worker) {
-    for (int i = 0; i < HEAD_MEETING; i++)
-        team_barrier(step->team, worker);
-}
-
-static void meet_twice(const step_view *step, uint32_t layer, uint32_t worker) {
-    meet(step, layer, worker);
-    meet(step, layer, worker);
-}
-
-static void meet_output(const step_view *step, uint32_t number, uint32_t worker) {
-    const layer_view *layer = &step->model->layer[number];
-    if (layer->attention_post_norm.kind != NORM_NONE || layer->norm_after)
-        meet(step, number, worker);
-    meet(step, number, worker);
-}
-
-static void meet_down(const step_view *step, uint32_t number, uint32_t worker) {
-    const layer_view *layer = &step->model->layer[number];
-    if (layer->feed_forward_post_norm.kind != NORM_NONE || layer->norm_after)
-        meet(step, number, worker);
-    meet(step, number, worker);
-}
-
-/* What decoding one row takes. */
-static const backend few = {.name = "few",
-                            .embed = embed,
-                            .attention_input = meet,
-                            .attention = meet,
-                            .attention_output = meet_output,
-                            .feed_forward_input = meet,
-                            .feed_forward_output = meet_down,
-                            .head = head};
-static const backend most = {.name = "most",
-                             .embed = embed,
-                             .attention_input = meet_twice,
-                             .attention = meet_twice,
-                             .attention_output = meet_output,
-                             .feed_forward_input = meet,
-                             .feed_forward_output = meet_down,
-                             .head = head};
-
-static bool measure_empty(const avo_model *model, const backend *nothing, uint32_t threads,
-                          double *seconds) {
+static bool measure_empty(const avo_model *model, bool split, uint32_t threads, double *seconds) {
     avo_error error = {0};
     team *team;
-    if (team_open(NULL, threads, &team, &error) != AVO_OK) {
+    uint32_t count = count_phases(&model->view, split);
+    team_options options = {.threads = threads, .phases = count};
+    team_phase *phases = calloc(count, sizeof(*phases));
+    if (phases == NULL || team_open_with(NULL, &options, &team, &error) != AVO_OK) {
         fprintf(stderr, "%s\n", error.text);
+        free(phases);
         return false;
     }
-    stream_shape shape = {0};
-    step_view step = {.model = &model->view, .backend = nothing, .team = team, .shape = &shape};
+    for (uint32_t i = 0; i < count; i++)
+        phases[i] = (team_phase){.compute = nothing, .items = 2 * threads};
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
         for (int i = 0; i < EMPTY_STEPS; i++)
-            cpu_forward(&step);
+            team_run(team, phases, count, NULL);
         double one = clock_seconds(begin, clock_now_ns()) / EMPTY_STEPS;
         if (repeat == 0 || one < *seconds)
             *seconds = one;
     }
     team_close(team);
+    free(phases);
     return true;
 }
 
@@ -148,9 +120,8 @@ int main(int argc, char **argv) {
         double least = 0;
         double longest = 0;
         double real = 0;
-        good = measure_empty(model, &few, threads, &least) &&
-               measure_empty(model, &most, threads, &longest) &&
-               measure_real(model, threads, &real);
+        good = measure_empty(model, false, threads, &least) &&
+               measure_empty(model, true, threads, &longest) && measure_real(model, threads, &real);
         if (good)
             printf("%7u  %13.1f  %4.1f  %12.0f  %.2f %%\n", threads, least * 1e6, longest * 1e6,
                    real * 1e6, 100.0 * least / real);

@@ -40,7 +40,7 @@ static double shortest_ns(team *team, team_task task, int runs, double per_run) 
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
         for (int i = 0; i < runs; i++)
-            team_run(team, task, team);
+            team_each(team, task, team);
         double ns = (double)(clock_now_ns() - begin) / runs / per_run;
         if (repeat == 0 || ns < best)
             best = ns;

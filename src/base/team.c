@@ -1,14 +1,26 @@
-/* The thread team. Whoever waits does so on a 32-bit word: it spins for a while, then sleeps in the
- * kernel (futex). A word holds a counter, shifted by one, and in its lowest bit whether somebody
- * sleeps on it, so that one exchange both raises the counter and says whether anyone must be woken:
- * while all are awake no system call is made.
+/* The thread team. Workers walk through a program by themselves, nobody leads: each knows the
+ * serial number of its phase, takes items while there are any, and goes on when all items are done.
  *
- * The barrier has two forms, each the faster one where it is used (bench/team.c). Two to four
- * workers: dissemination, ⌈log2 n⌉ rounds in which everybody writes to one other's mailbox and
- * waits for its own; one line of the cache travels per round. More: worker 0 gathers everybody's
- * mailbox, the lines of which travel side by side, and then raises the one word that all wait for.
- * A counter that all of them raise, for comparison, costs twice as much on 2 and on 16 processors.
- */
+ * Two words for every worker, each on a cache line of its own, hold the whole state of a phase:
+ *
+ *   claim  {phase, items taken of this worker's share}, raised by whoever takes one
+ *   done   {phase, items that this worker has computed}, written once when it finds none left
+ *
+ * A claim word of an earlier phase means "none taken", so that nothing needs to be reset, and one
+ * of a later phase says that this phase is over. A phase is done when the counts of all done words
+ * sum up to its items, or one of them is of a later phase. So a worker that was away finds out by
+ * itself that its phase is over and catches up.
+ *
+ * Programs live in memory that their caller owns and may reuse as soon as the last phase is done. A
+ * late worker may not touch it: before an item is taken it reads nothing but atomic words of the
+ * team (item counts, checked against the serial number of the program), and whoever has taken an
+ * item keeps the phase from ending.
+ *
+ * Waiting inside a program: everybody of a small team looks at the done words of all others. In a
+ * larger one the gatherer does, and raises one word that the others look at; if it is away, another
+ * one takes its place. They spin, then yield, and sleep only after SLEEP_NS, which no wait for a
+ * running worker takes. Between programs workers sleep in the kernel (futex), after spinning for a
+ * time that follows the gaps between programs. */
 #include "base/team.h"
 
 #include "base/allocator.h"
@@ -24,75 +36,84 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES        64
-#define DISSEMINATION_MAX 4 /* workers; more gather */
-#define ROUNDS_MAX        2 /* log2 of that */
-/* Barriers after which sleepers take part in one, so that their words are never so far behind that
- * they seem to be ahead. */
-#define ROLL_CALL_BARRIERS ((uint32_t)1 << 28)
+#define LINE_BYTES 64
+#define SMALL_TEAM 4 /* workers that all look at one another; more have a gatherer */
 
-/* How long to spin before sleeping. A wait that outlasts it halves the worker's next spin, one that
- * does not doubles it: a team that is waited with by others, or waits for work all day, soon spins
- * little; one that is busy bridges the gaps between two steps. */
+/* Between programs: how long to spin before sleeping. A wait that outlasts it halves the worker's
+ * next spin, one that does not doubles it: a team that waits for work all day soon spins little, a
+ * busy one bridges the gaps between two steps. */
 #define SPIN_NS_MAX 400000u
 #define SPIN_NS_MIN 4000u
 #define SPIN_EAGER  64 /* looks before the first pause: most waits end here */
 #define SPIN_LOOKS  32 /* looks between two looks at the clock */
 
-/* A word on a line of its own. */
+/* Inside a program. */
+#define YIELD_NS    20000u   /* spinning before the processor is offered to others */
+#define SLEEP_NS    1000000u /* yielding before it sleeps */
+#define NAP_NS      2000000u /* longest sleep before it looks again */
+#define TAKEOVER_NS 5000u    /* after which another worker looks whether the phase is done */
+
+#define COUNT_BITS 24
+#define COUNT_MASK (((uint64_t)1 << COUNT_BITS) - 1)
+
+/* A word on a line of its own, to sleep on. */
 typedef struct team_word {
     _Alignas(LINE_BYTES) atomic_uint value; /* counter · 2 + 1 where somebody sleeps */
 } team_word;
 
-/* Items taken of a worker's share, by anybody. */
-typedef struct team_taken {
-    _Alignas(LINE_BYTES) atomic_size_t items;
-} team_taken;
+/* {phase, count} */
+typedef struct team_pair {
+    _Alignas(LINE_BYTES) atomic_ullong value;
+} team_pair;
 
 typedef struct team_worker {
-    team_word called;                /* raised once per task that it takes part in */
-    team_word mailbox[ROUNDS_MAX];   /* gathering: [0], written by the worker, read by worker 0 */
-    team_word signal;                /* raised by the worker itself */
-    team_taken taken[2];             /* of the work at hand, and of the next */
+    team_word called; /* raised once per program that it takes part in */
+    team_pair claim, done;
     _Alignas(LINE_BYTES) team *team; /* from here on its own */
     uint32_t index;
-    uint32_t crossing; /* barriers crossed so far */
-    uint32_t signals;  /* given so far */
-    uint32_t works;    /* begun so far */
-    uint32_t spin_ns;  /* 0: never */
-    bool counts;       /* how long it waits */
+    uint32_t spin_ns; /* between programs; 0: never */
+    bool counts;      /* how long it waits */
     uint64_t waited_ns;
     pthread_t thread;
 } team_worker;
 
-/* Whoever sleeps through tasks has missed barriers and works: a task begins with everybody at the
- * counts of worker 0. */
 struct team {
     const avo_allocator *allocator;
     uint32_t threads;
-    uint32_t active;  /* of these, who take part in tasks */
+    uint32_t active;  /* of these, who take part */
     uint32_t started; /* threads that run, without the caller */
+    uint32_t phases_max;
     team_pin pin;
+    bool crowded;      /* more threads than processors: nobody spins */
     uint32_t places;   /* of both teams where they share processors, else 0 */
     topology topology; /* where pinned: of the process when the team was opened */
-    team_task task;
-    void *context;
-    bool stop;
-    uint32_t crossing; /* barriers crossed, works begun before the task at hand */
-    uint32_t works;
-    uint32_t signals;    /* the same of signals */
-    uint32_t called_all; /* `crossing` at the last roll call */
-    team_word crossed;   /* gathering: raised when all have come */
+    atomic_bool stop;
+    /* The program at hand. What is not atomic is read by whoever has taken an item. */
+    const team_phase *phases;
+    const void *context;
+    uint64_t next_phase; /* serial number of the next program's first phase */
+    _Alignas(LINE_BYTES) atomic_ullong program; /* its serial number; 0: it is being written */
+    atomic_ullong first_phase;
+    atomic_uint phase_count, workers_now;
+    team_pair reached;  /* {phase that is open, 0}, raised by the gatherer */
+    team_pair gatherer; /* index */
+    team_word crossed;  /* barriers of team_each: raised by the last who comes */
+    team_pair arrived;  /* workers that have come to the next one */
+    team_word alarm;    /* whoever sleeps inside a program sleeps on this */
+    team_pair sleepers; /* inside a program */
+    atomic_uint *items; /* [phases_max] of the program; bit 31: own */
     team_worker workers[];
 };
+#define OWN_BIT ((uint32_t)1 << 31)
 
-static size_t team_bytes(uint32_t threads) {
-    return sizeof(team) + threads * sizeof(team_worker);
+size_t team_bytes(uint32_t threads, uint32_t phases) {
+    return sizeof(team) + threads * sizeof(team_worker) + phases * sizeof(atomic_uint);
 }
 
-/* ---- Words ---- */
+/* ---- Words to sleep on ---- */
 
 static inline void spin_pause(void) {
 #if defined(__x86_64__)
@@ -142,7 +163,10 @@ static void word_sleep(team_word *word, unsigned count) {
     }
 }
 
-static void word_stay(team_worker *worker, team_word *word, unsigned count) {
+/* Between programs. */
+static void word_wait(team_worker *worker, team_word *word, unsigned count) {
+    if (word_look(word, count))
+        return;
     if (worker->spin_ns > 0) {
         if (word_spin(word, count, worker->spin_ns)) {
             if (worker->spin_ns < SPIN_NS_MAX)
@@ -155,100 +179,225 @@ static void word_stay(team_worker *worker, team_word *word, unsigned count) {
     word_sleep(word, count);
 }
 
-static inline void word_wait(team_worker *worker, team_word *word, unsigned count) {
-    if (word_look(word, count))
-        return;
-    if (!worker->counts) {
-        word_stay(worker, word, count);
-        return;
-    }
-    uint64_t begin = clock_now_ns();
-    word_stay(worker, word, count);
-    worker->waited_ns += clock_now_ns() - begin;
+/* ---- Pairs of a phase and a count ---- */
+
+static inline uint64_t pair_of(uint64_t phase, uint64_t count) {
+    return phase << COUNT_BITS | count;
 }
 
-/* ---- The barrier ---- */
-
-/* `workers`: worker 0 may be on to a task of another size while the last one still leaves. */
-static void cross_disseminating(team *team, team_worker *self, unsigned count, uint32_t workers) {
-    uint32_t distance = 1;
-    for (uint32_t round = 0; distance < workers; round++, distance *= 2) {
-        uint32_t to = self->index + distance;
-        to = to < workers ? to : to - workers;
-        word_raise(&team->workers[to].mailbox[round], count);
-        word_wait(self, &self->mailbox[round], count);
-    }
+static inline uint64_t pair_count(uint64_t pair) {
+    return pair & COUNT_MASK;
 }
 
-static void cross_gathering(team *team, team_worker *self, unsigned count, uint32_t workers) {
-    if (self->index > 0) {
-        word_raise(&self->mailbox[0], count);
-        word_wait(self, &team->crossed, count);
-        return;
-    }
-    for (uint32_t i = 1; i < workers; i++)
-        word_wait(self, &team->workers[i].mailbox[0], count);
-    word_raise(&team->crossed, count);
+/* < 0: the pair is of an earlier phase, > 0: of a later one. The number wraps after 2^40 phases. */
+static inline int64_t pair_compare(uint64_t pair, uint64_t phase) {
+    return (int64_t)((pair & ~COUNT_MASK) - (phase << COUNT_BITS));
 }
 
-void team_barrier(team *team, uint32_t worker) {
-    uint32_t workers = team->active;
-    if (workers == 1)
-        return;
-    team_worker *self = &team->workers[worker];
-    unsigned count = ++self->crossing;
-    if (workers <= DISSEMINATION_MAX)
-        cross_disseminating(team, self, count, workers);
-    else
-        cross_gathering(team, self, count, workers);
-}
+/* ---- Taking items ---- */
 
-void team_signal(team *team, uint32_t worker) {
-    team_worker *self = &team->workers[worker];
-    if (team->active > 1)
-        word_raise(&self->signal, ++self->signals);
-}
+typedef enum claim_result { CLAIM_TAKEN, CLAIM_EMPTY, CLAIM_OVER } claim_result;
 
-void team_await(team *team, uint32_t worker) {
-    team_worker *self = &team->workers[worker];
-    for (uint32_t i = 0; i < team->active; i++)
-        if (i != worker)
-            word_wait(self, &team->workers[i].signal, self->signals);
-}
-
-/* ---- Work that anybody may do ---- */
-
-/* Clears the counter of the next work. Nobody looks at it: the work that used it before this one
- * lies behind a barrier, the one that will use it lies before the next. */
-void team_work_begin(team *team, uint32_t worker, size_t count, team_work *out) {
-    team_worker *self = &team->workers[worker];
-    uint32_t bank = self->works++ & 1;
-    atomic_store_explicit(&self->taken[!bank].items, 0, memory_order_relaxed);
-    *out = (team_work){
-        .team = team, .count = count, .workers = team->active, .worker = worker, .bank = bank};
-    team_share(count, worker, team->active, &out->begin, &out->end);
-}
-
-bool team_work_next(team_work *work, size_t *item) {
-    while (work->helped < work->workers) {
-        uint32_t owner = work->worker + work->helped;
-        owner = owner < work->workers ? owner : owner - work->workers;
-        atomic_size_t *taken = &work->team->workers[owner].taken[work->bank].items;
-        size_t items = work->end - work->begin;
-        /* A look first: shares that are done are not written to by all who pass. */
-        if (atomic_load_explicit(taken, memory_order_relaxed) < items) {
-            size_t mine = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
-            if (mine < items) {
-                *item = work->begin + mine;
-                return true;
-            }
+/* The next item of a share of `items` in `phase`. */
+static claim_result claim(team_pair *share, uint64_t phase, uint32_t items, uint32_t *item) {
+    uint64_t value = atomic_load_explicit(&share->value, memory_order_relaxed);
+    for (;;) {
+        int64_t order = pair_compare(value, phase);
+        uint64_t taken = order == 0 ? pair_count(value) : 0;
+        if (order > 0)
+            return CLAIM_OVER;
+        if (taken >= items)
+            return CLAIM_EMPTY;
+        if (atomic_compare_exchange_weak_explicit(&share->value, &value, pair_of(phase, taken + 1),
+                                                  memory_order_acquire, memory_order_relaxed)) {
+            *item = (uint32_t)taken;
+            return CLAIM_TAKEN;
         }
-        if (++work->helped == work->workers)
-            break;
-        owner = owner + 1 < work->workers ? owner + 1 : 0;
-        team_share(work->count, owner, work->workers, &work->begin, &work->end);
     }
+}
+
+static void share_of(team_items *items, uint32_t owner) {
+    size_t begin, end;
+    team_share(items->count, owner, items->workers, &begin, &end);
+    items->begin = (uint32_t)begin;
+    items->end = (uint32_t)end;
+}
+
+/* False: none is left, or the phase is over. */
+static bool take_item(team_items *items, uint32_t *item) {
+    team *team = items->team;
+    uint32_t workers = items->workers;
+    while (items->helped < workers) {
+        uint32_t owner = items->worker + items->helped;
+        owner = owner < workers ? owner : owner - workers;
+        claim_result result =
+            claim(&team->workers[owner].claim, items->phase, items->end - items->begin, item);
+        if (result == CLAIM_TAKEN) {
+            *item += items->begin;
+            items->taken++;
+            return true;
+        }
+        if (result == CLAIM_OVER || items->own || ++items->helped == workers)
+            break;
+        share_of(items, owner + 1 < workers ? owner + 1 : 0);
+    }
+    items->helped = workers;
     return false;
+}
+
+bool team_take(team_items *items, uint32_t *item) {
+    if (items->pending) {
+        items->pending = false;
+        *item = items->first;
+        return true;
+    }
+    if (items->team == NULL) { /* a team of one */
+        *item = items->begin++;
+        return *item < items->end;
+    }
+    return take_item(items, item);
+}
+
+/* ---- The end of a phase ---- */
+
+/* What a worker knows of the program that it walks through. */
+typedef struct walk {
+    team *team;
+    team_worker *self;
+    uint64_t program;
+    uint64_t first; /* serial number of its first phase */
+    uint32_t count, workers;
+} walk;
+
+static bool all_done(const walk *walk, uint64_t phase, uint32_t items) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < walk->workers; i++) {
+        uint64_t done = atomic_load(&walk->team->workers[i].done.value);
+        int64_t order = pair_compare(done, phase);
+        if (order > 0)
+            return true;
+        sum += order == 0 ? pair_count(done) : 0;
+    }
+    return sum == items;
+}
+
+static bool reached(const walk *walk, uint64_t phase) {
+    return pair_compare(atomic_load_explicit(&walk->team->reached.value, memory_order_acquire),
+                        phase) > 0;
+}
+
+/* Tells those who wait for it that a phase is over. */
+static void raise_reached(const walk *walk, uint64_t phase) {
+    atomic_ullong *word = &walk->team->reached.value;
+    uint64_t value = atomic_load_explicit(word, memory_order_relaxed);
+    while (pair_compare(value, phase) <= 0 &&
+           !atomic_compare_exchange_weak(word, &value, pair_of(phase + 1, 0)))
+        ;
+}
+
+static void wake_sleepers(team *team) {
+    if (atomic_load(&team->sleepers.value) == 0)
+        return;
+    atomic_fetch_add(&team->alarm.value, 1);
+    syscall(SYS_futex, &team->alarm.value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* One look at whether a phase is over. `takes_over`: also where another worker should look. */
+static bool look_done(const walk *walk, uint64_t phase, uint32_t items, bool takes_over) {
+    if (walk->workers <= SMALL_TEAM)
+        return all_done(walk, phase, items);
+    atomic_ullong *gatherer = &walk->team->gatherer.value;
+    if (reached(walk, phase))
+        return true;
+    bool own = atomic_load_explicit(gatherer, memory_order_relaxed) == walk->self->index;
+    if ((!own && !takes_over) || !all_done(walk, phase, items))
+        return false;
+    if (!own)
+        atomic_store_explicit(gatherer, walk->self->index, memory_order_relaxed);
+    raise_reached(walk, phase);
+    wake_sleepers(walk->team);
+    return true;
+}
+
+static void nap(const walk *walk, uint64_t phase, uint32_t items) {
+    team *team = walk->team;
+    unsigned seen = atomic_load(&team->alarm.value);
+    atomic_fetch_add(&team->sleepers.value, 1);
+    if (!look_done(walk, phase, items, true)) {
+        struct timespec most = {.tv_nsec = NAP_NS};
+        syscall(SYS_futex, &team->alarm.value, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
+    }
+    atomic_fetch_sub(&team->sleepers.value, 1);
+}
+
+static void wait_done(const walk *walk, uint64_t phase, uint32_t items) {
+    for (int look = 0; look < SPIN_EAGER && !walk->team->crowded; look++)
+        if (look_done(walk, phase, items, false))
+            return;
+    uint64_t begin = clock_now_ns(), now = begin;
+    for (;;) {
+        bool takes_over = now - begin > TAKEOVER_NS;
+        for (int look = 0; look < SPIN_LOOKS; look++) {
+            if (look_done(walk, phase, items, takes_over && look == 0))
+                goto over;
+            if (walk->team->crowded)
+                break;
+            spin_pause();
+        }
+        now = clock_now_ns();
+        if (now - begin > SLEEP_NS)
+            nap(walk, phase, items);
+        else if (walk->team->crowded || now - begin > YIELD_NS)
+            sched_yield();
+    }
+over:
+    if (walk->self->counts)
+        walk->self->waited_ns += clock_now_ns() - begin;
+}
+
+/* ---- Walking ---- */
+
+/* The items of a phase; false: the program is over. */
+static bool items_of(const walk *walk, uint32_t at, uint32_t *items, bool *own) {
+    uint32_t word = atomic_load_explicit(&walk->team->items[at], memory_order_acquire);
+    *items = word & ~OWN_BIT;
+    *own = (word & OWN_BIT) != 0;
+    return atomic_load(&walk->team->program) == walk->program;
+}
+
+/* Takes what there is of a phase and says how much it was. */
+static void compute_items(const walk *walk, uint32_t at, uint32_t count, bool own) {
+    team *team = walk->team;
+    team_worker *self = walk->self;
+    team_items items = {.team = team,
+                        .phase = walk->first + at,
+                        .worker = self->index,
+                        .workers = walk->workers,
+                        .count = count,
+                        .own = own};
+    share_of(&items, self->index);
+    if (!take_item(&items, &items.first))
+        return;
+    items.pending = true;
+    const team_phase *phase = &team->phases[at];
+    phase->compute(team->context, phase->argument, &items);
+    assert(items.helped == walk->workers);
+    atomic_exchange(&self->done.value, pair_of(items.phase, items.taken));
+    wake_sleepers(team);
+}
+
+static void walk_program(const walk *walk) {
+    for (uint32_t at = 0; at < walk->count; at++) {
+        uint32_t items;
+        bool own;
+        if (!items_of(walk, at, &items, &own))
+            return;
+        if (items == 0)
+            continue;
+        compute_items(walk, at, items, own);
+        if (!look_done(walk, walk->first + at, items, false))
+            wait_done(walk, walk->first + at, items);
+    }
 }
 
 /* ---- Workers ---- */
@@ -271,7 +420,7 @@ static void pin_worker(const team *team, uint32_t index) {
     (void)sched_setaffinity(0, sizeof(set), &set); /* a wish: it computes the same elsewhere */
 }
 
-/* The caller's thread is the host's: it is kept in its place for the length of a task, and never
+/* The caller's thread is the host's: it is kept in its place for the length of a program, and never
  * outside of what its owner allows it. False: there is nothing to give back. */
 static bool pin_caller(const team *team, cpu_set_t *before) {
     cpu_set_t own;
@@ -283,6 +432,17 @@ static bool pin_caller(const team *team, cpu_set_t *before) {
            sched_setaffinity(0, sizeof(own), &own) == 0;
 }
 
+/* False: the program that it was called for is over, and another one is being written. */
+static bool walk_begin(team_worker *worker, walk *walk) {
+    team *team = worker->team;
+    *walk = (struct walk){.team = team, .self = worker, .program = atomic_load(&team->program)};
+    walk->first = atomic_load_explicit(&team->first_phase, memory_order_acquire);
+    walk->count = atomic_load_explicit(&team->phase_count, memory_order_acquire);
+    walk->workers = atomic_load_explicit(&team->workers_now, memory_order_acquire);
+    return walk->program != 0 && atomic_load(&team->program) == walk->program &&
+           worker->index < walk->workers;
+}
+
 static void *team_worker_main(void *argument) {
     team_worker *worker = argument;
     team *team = worker->team;
@@ -291,15 +451,14 @@ static void *team_worker_main(void *argument) {
     float_mode_enter(&ignored);
     if (team->pin != TEAM_PIN_NONE)
         pin_worker(team, worker->index);
-    for (unsigned call = 1;; call++) {
-        word_wait(worker, &worker->called, call);
-        if (team->stop)
+    for (unsigned calls = 0;;) {
+        word_wait(worker, &worker->called, calls + 1);
+        calls = atomic_load_explicit(&worker->called.value, memory_order_acquire) / 2;
+        if (atomic_load(&team->stop))
             return NULL;
-        worker->crossing = team->crossing;
-        worker->works = team->works;
-        worker->signals = team->signals;
-        team->task(team->context, worker->index, team->active);
-        team_barrier(team, worker->index);
+        walk walk;
+        if (walk_begin(worker, &walk))
+            walk_program(&walk);
     }
 }
 
@@ -331,32 +490,40 @@ static uint32_t team_start(team *team) {
     return failed;
 }
 
-avo_status team_open_with(const avo_allocator *allocator, const team_options *options, team **out,
-                          avo_error *error) {
-    *out = NULL;
+static void team_init(team *team, const avo_allocator *allocator, const team_options *options,
+                      uint32_t phases) {
     uint32_t threads = options->threads;
-    if (threads == 0 || threads > TEAM_THREADS_MAX)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be 1 to %u", threads,
-                           (unsigned)TEAM_THREADS_MAX);
-    size_t bytes = team_bytes(threads);
-    team *team = allocator_take_array(allocator, 1, bytes);
-    if (team == NULL)
-        return status_no_memory(error, "the thread team", bytes);
     team->allocator = allocator;
     team->threads = team->active = threads;
+    team->phases_max = phases;
+    team->items = (atomic_uint *)(void *)&team->workers[threads];
+    team->next_phase = 1;
     team->pin = options->pin;
     team->places = options->places;
     if (team->pin != TEAM_PIN_NONE)
         topology_detect(&team->topology);
-    /* With more threads than processors, spinning would only keep those from running that are
-     * waited for. */
     uint32_t places = options->places > threads ? options->places : threads;
-    uint32_t spin_ns = places <= cpu_usable_threads() ? SPIN_NS_MAX : 0;
+    team->crowded = places > cpu_usable_threads();
     for (uint32_t i = 0; i < threads; i++) {
         team->workers[i].team = team;
         team->workers[i].index = i;
-        team->workers[i].spin_ns = spin_ns;
+        team->workers[i].spin_ns = team->crowded ? 0 : SPIN_NS_MAX;
     }
+}
+
+avo_status team_open_with(const avo_allocator *allocator, const team_options *options, team **out,
+                          avo_error *error) {
+    *out = NULL;
+    uint32_t threads = options->threads;
+    uint32_t phases = options->phases > 0 ? options->phases : TEAM_PHASES_DEFAULT;
+    if (threads == 0 || threads > TEAM_THREADS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be 1 to %u", threads,
+                           (unsigned)TEAM_THREADS_MAX);
+    size_t bytes = team_bytes(threads, phases);
+    team *team = allocator_take_array(allocator, 1, bytes);
+    if (team == NULL)
+        return status_no_memory(error, "the thread team", bytes);
+    team_init(team, allocator, options, phases);
     uint32_t failed = team_start(team);
     if (failed != 0) {
         team_close(team);
@@ -376,14 +543,114 @@ avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **ou
 void team_close(team *team) {
     if (team == NULL)
         return;
-    team->stop = true;
+    atomic_store(&team->stop, true);
     team_call(team, team->started + 1);
     for (uint32_t i = 1; i <= team->started; i++)
         pthread_join(team->workers[i].thread, NULL);
-    allocator_give(team->allocator, team, team_bytes(team->threads));
+    allocator_give(team->allocator, team, team_bytes(team->threads, team->phases_max));
 }
 
-/* A task of its own: workers read theirs while they wait for the next one. */
+/* ---- Programs ---- */
+
+uint32_t team_size(const team *team) {
+    return team->active;
+}
+
+/* Who joins may have been away for so long that its words seem to be ahead. Nobody looks at them
+ * now: late workers look at those of their own program, which it was not part of. */
+void team_resize(team *team, uint32_t workers) {
+    assert(workers > 0 && workers <= team->threads);
+    for (uint32_t i = team->active; i < workers; i++) {
+        uint64_t before = pair_of(team->next_phase - 1, COUNT_MASK);
+        atomic_store(&team->workers[i].claim.value, before);
+        atomic_store(&team->workers[i].done.value, before & ~COUNT_MASK);
+    }
+    team->active = workers;
+}
+
+static void run_alone(const team_phase *phases, uint32_t count, const void *context) {
+    for (uint32_t i = 0; i < count; i++) {
+        team_items items = {.count = phases[i].items, .workers = 1, .end = phases[i].items};
+        if (items.count > 0)
+            phases[i].compute(context, phases[i].argument, &items);
+    }
+}
+
+/* Workers that are still late for the last program learn from its serial number that it is over. */
+static void publish(team *team, const team_phase *phases, uint32_t count, const void *context,
+                    walk *walk) {
+    assert(count <= team->phases_max);
+    *walk = (struct walk){.team = team,
+                          .self = &team->workers[0],
+                          .program = team->next_phase,
+                          .first = team->next_phase,
+                          .count = count,
+                          .workers = team->active};
+    atomic_store(&team->program, 0);
+    team->phases = phases;
+    team->context = context;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(phases[i].items <= TEAM_ITEMS_MAX);
+        atomic_store_explicit(&team->items[i], phases[i].items | (phases[i].own ? OWN_BIT : 0),
+                              memory_order_release);
+    }
+    atomic_store_explicit(&team->first_phase, walk->first, memory_order_release);
+    atomic_store_explicit(&team->phase_count, count, memory_order_release);
+    atomic_store_explicit(&team->workers_now, walk->workers, memory_order_release);
+    atomic_store(&team->program, walk->program);
+    team->next_phase += count;
+}
+
+void team_run(team *team, const team_phase *phases, uint32_t count, const void *context) {
+    if (count == 0)
+        return;
+    cpu_set_t before;
+    bool pinned = pin_caller(team, &before);
+    if (team->active == 1) {
+        run_alone(phases, count, context);
+    } else {
+        walk walk;
+        publish(team, phases, count, context, &walk);
+        team_call(team, team->active);
+        walk_program(&walk);
+    }
+    if (pinned)
+        (void)sched_setaffinity(0, sizeof(before), &before);
+}
+
+typedef struct each {
+    team_task task;
+    void *context;
+} each;
+
+static void compute_each(const void *context, uint32_t argument, team_items *items) {
+    const each *each = context;
+    uint32_t worker;
+    (void)argument;
+    while (team_take(items, &worker))
+        each->task(each->context, worker, items->workers);
+}
+
+void team_each(team *team, team_task task, void *context) {
+    each each = {task, context};
+    team_phase phase = {.compute = compute_each, .items = team->active, .own = true};
+    team_run(team, &phase, 1, &each);
+}
+
+void team_barrier(team *team, uint32_t worker) {
+    if (team->active == 1)
+        return;
+    unsigned crossed = atomic_load_explicit(&team->crossed.value, memory_order_relaxed) / 2;
+    if (atomic_fetch_add(&team->arrived.value, 1) + 1 == team->active) {
+        atomic_store_explicit(&team->arrived.value, 0, memory_order_relaxed);
+        word_raise(&team->crossed, crossed + 1);
+    } else {
+        word_wait(&team->workers[worker], &team->crossed, crossed + 1);
+    }
+}
+
+/* ---- Figures ---- */
+
 static void count_from_now(void *context, uint32_t worker, uint32_t workers) {
     (void)workers;
     team *team = context;
@@ -391,63 +658,9 @@ static void count_from_now(void *context, uint32_t worker, uint32_t workers) {
 }
 
 void team_count_waits(team *team) {
-    team_run(team, count_from_now, team);
+    team_each(team, count_from_now, team);
 }
 
 uint64_t team_waited_ns(const team *team, uint32_t worker) {
     return team->workers[worker].waited_ns;
-}
-
-uint32_t team_size(const team *team) {
-    return team->active;
-}
-
-/* Nobody is inside a task, so nobody takes items. Words are left alone: one who is slow to leave
- * the last barrier may still sleep on his. */
-void team_resize(team *team, uint32_t workers) {
-    assert(workers > 0 && workers <= team->threads);
-    if (workers == team->active)
-        return;
-    team->active = workers;
-    for (uint32_t i = 0; i < workers; i++)
-        for (uint32_t bank = 0; bank < 2; bank++)
-            atomic_store_explicit(&team->workers[i].taken[bank].items, 0, memory_order_relaxed);
-}
-
-static void run_task(team *team, team_task task, void *context) {
-    team->task = task;
-    team->context = context;
-    team->crossing = team->workers[0].crossing;
-    team->works = team->workers[0].works;
-    team->signals = team->workers[0].signals;
-    team_call(team, team->active);
-    task(context, 0, team->active);
-    team_barrier(team, 0);
-}
-
-static void report(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    team_signal(context, worker);
-}
-
-/* Both forms of the barrier: each has words of its own. */
-static void roll_call(team *team) {
-    uint32_t active = team->active;
-    team_resize(team, team->threads);
-    run_task(team, report, team);
-    team_resize(team, team->threads < DISSEMINATION_MAX ? team->threads : DISSEMINATION_MAX);
-    run_task(team, report, team);
-    team_resize(team, active);
-    team->called_all = team->workers[0].crossing;
-}
-
-void team_run(team *team, team_task task, void *context) {
-    cpu_set_t before;
-    bool pinned = pin_caller(team, &before);
-    if (team->active < team->threads &&
-        team->workers[0].crossing - team->called_all > ROLL_CALL_BARRIERS)
-        roll_call(team);
-    run_task(team, task, context);
-    if (pinned)
-        (void)sched_setaffinity(0, sizeof(before), &before);
 }

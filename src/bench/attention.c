@@ -12,8 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LAYERS_MAX 1024
-#define OPERATIONS 4e9 /* of one time, where memory would allow more layers */
+#define LAYERS_MAX   (OPERATION_PHASES / LAYER_PHASES)
+#define LAYER_PHASES 3   /* of attention, at most */
+#define OPERATIONS   4e9 /* of one time, where memory would allow more layers */
 
 typedef struct attention_case {
     operation_bench *bench;
@@ -28,14 +29,13 @@ typedef struct attention_case {
     region pool;
     kv_view kv;
     scratch_view scratch;
+    phase_list phases;
     step_view step;
 } attention_case;
 
-static void all_layers(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
+static void all_layers(void *context) {
     const attention_case *one = context;
-    for (uint32_t layer = 0; layer < one->layers; layer++)
-        one->step.backend->attention(&one->step, layer, worker);
+    one->step.backend->attention(&one->step, one->layers);
 }
 
 /* ---- Making a session ---- */
@@ -69,6 +69,10 @@ static size_t cut_block(attention_case *one, const bench_heads *heads, size_t wo
     one->row_segment = cut(one, &used, rows, sizeof(uint32_t));
     one->scratch.query = cut(one, &used, rows * numbers, sizeof(float));
     one->scratch.attended = cut(one, &used, rows * numbers, sizeof(float));
+    size_t written = rows * heads->kv_heads * heads->size;
+    one->scratch.key = cut(one, &used, written, sizeof(float));
+    one->scratch.value = cut(one, &used, written, sizeof(float));
+    one->phases.entry = cut(one, &used, 1, phase_list_bytes(LAYER_PHASES * one->layers));
     one->scratch.worker = cut(one, &used, team_size(one->bench->team), worker_bytes);
     one->scratch.shared = cut(one, &used, 1, shared_bytes);
     one->scratch.worker_bytes = worker_bytes;
@@ -155,7 +159,9 @@ static avo_status measure(attention_case *one, const bench_heads *heads, avo_err
                             .kv = &one->kv,
                             .scratch = &one->scratch,
                             .backend = one->bench->backend,
-                            .team = one->bench->team};
+                            .team = one->bench->team,
+                            .phases = &one->phases};
+    phase_list_init(&one->phases, LAYER_PHASES * one->layers, one->phases.entry);
     char name[64];
     snprintf(name, sizeof(name), "attention %ux%ux%u", heads->heads, heads->kv_heads, heads->size);
     operation_case line = {.name = name,
@@ -163,7 +169,7 @@ static avo_status measure(attention_case *one, const bench_heads *heads, avo_err
                            .rows = one->rows,
                            .depth = one->depth,
                            .times = one->layers,
-                           .task = all_layers,
+                           .run = all_layers,
                            .context = one};
     bench_attention_work(&layer, one->kv.type, false, one->depth, one->rows, &line.work);
     return operation_measure(one->bench, &line, error);

@@ -109,8 +109,8 @@ static void product(unfused *u, const linear_view *linear, const float *x, float
     u->x = x;
     u->out = out;
     u->view = activation_lay(panels_form(linear->weight.type), u->rows, linear->weight.k, u->block);
-    team_run(u->team, quantise_rows, u);
-    team_run(u->team, multiply_panels, u);
+    team_each(u->team, quantise_rows, u);
+    team_each(u->team, multiply_panels, u);
 }
 
 /* Every operation is called, waited for, and its result written to memory, as a graph of single

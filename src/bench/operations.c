@@ -24,17 +24,24 @@ static avo_status go_on(const operation_bench *bench, uint32_t repeat, avo_error
     return status_fail(error, AVO_ERROR_CANCELLED, "interrupted");
 }
 
+static void run_once(const operation_bench *bench, const operation_case *one) {
+    if (one->task != NULL)
+        team_each(bench->team, one->task, one->context);
+    else
+        one->run(one->context);
+}
+
 avo_status operation_measure(operation_bench *bench, const operation_case *one, avo_error *error) {
     bench_sample samples[BENCH_REPEATS_MAX];
     uint32_t repeats = bench->options->repeats, threads = team_size(bench->team);
-    team_run(bench->team, one->task, one->context); /* once for nothing */
+    run_once(bench, one); /* once for nothing */
     for (uint32_t i = 0; i < repeats; i++) {
         AVO_TRY(go_on(bench, i, error));
         AVO_TRY(bench_machine_measure(bench->machine, bench->backend->name, threads,
                                       &samples[i].limits, error));
-        team_run(bench->team, wake, NULL); /* workers have slept while the machine was measured */
+        team_each(bench->team, wake, NULL); /* workers have slept while the machine was measured */
         uint64_t begin = clock_now_ns();
-        team_run(bench->team, one->task, one->context);
+        run_once(bench, one);
         samples[i].seconds = clock_seconds(begin, clock_now_ns()) / one->times;
     }
     bench_result *result;
@@ -234,7 +241,8 @@ avo_status bench_operations(const bench_operation_options *options, bench_machin
                              .cases = bench_operation_cases(options)};
     avo_status status = open_memory(&bench, error);
     for (size_t i = 0; i < options->threads.count && status == AVO_OK; i++) {
-        status = team_open(NULL, options->threads.item[i], &bench.team, error);
+        team_options team = {.threads = options->threads.item[i], .phases = OPERATION_PHASES};
+        status = team_open_with(NULL, &team, &bench.team, error);
         AVO_THEN(status, measure_all(&bench, error));
         team_close(bench.team);
         bench.team = NULL;

@@ -5,6 +5,7 @@
 #include "base/region.h"
 #include "bench/bench.h"
 #include "device/cpu/backend.h"
+#include "device/cpu/phases/program.h"
 
 typedef struct operation_bench {
     const bench_operation_options *options;
@@ -30,9 +31,11 @@ typedef struct operation_case {
     uint32_t rows, depth;
     double times;
     limit_work work;
-    team_task task;
+    team_task task;             /* by every worker; NULL: */
+    void (*run)(void *context); /* by the caller, who shares it out */
     void *context;
 } operation_case;
+#define OPERATION_PHASES 3072 /* of the programs that the bench's team runs, at most */
 
 /* Runs the task once for nothing and `repeats` times by the clock, and adds the line. */
 AVO_MUST_USE avo_status operation_measure(operation_bench *bench, const operation_case *one,

@@ -105,7 +105,7 @@ int simulate_seeds(uint64_t first, uint64_t count, uint32_t threads, bool json) 
     if (status != AVO_OK)
         return cli_fail_status(status, &error);
     uint64_t begin = clock_now_ns();
-    team_run(team, work, &seeds);
+    team_each(team, work, &seeds);
     double seconds = clock_seconds(begin, clock_now_ns());
     team_close(team);
     cli_progress_end();

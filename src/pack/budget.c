@@ -117,7 +117,7 @@ static avo_status measure(budget *b, const pack_item *item, size_t candidate, av
     b->factor = NULL;
     if (b->options->effort == PACK_EFFORT_FEEDBACK)
         AVO_TRY(rounding_factor(&b->rounding, item, b->type, b->team, &b->factor, error));
-    team_run(b->team, measure_share, b);
+    team_each(b->team, measure_share, b);
     double lost = 0, all = 0;
     for (size_t i = 0; i < b->samples; i++) {
         if (b->faults[i].found)

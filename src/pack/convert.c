@@ -194,7 +194,7 @@ static avo_status convert_item(converter *c, pack_item *item) {
         b->first_unit = first;
         b->units = size_min(size_min(units - first, most), BATCH_UNITS);
         memset(b->faults, 0, team_size(c->team) * sizeof(pack_fault));
-        team_run(c->team, convert_share, b);
+        team_each(c->team, convert_share, b);
         for (uint32_t worker = 0; worker < team_size(c->team); worker++)
             if (b->faults[worker].found) /* shares ascend: this is the first one */
                 return pack_report_fault(item, item->type, c->name, c->options, &b->faults[worker],

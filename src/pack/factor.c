@@ -171,7 +171,7 @@ avo_status factor_make(factor_room *room, size_t k, quant_type type, double damp
         }
         turn_round(square, n);
         cholesky c = {.a = square, .n = n, .strip = room->strip, .team = team};
-        team_run(team, cholesky_worker, &c);
+        team_each(team, cholesky_worker, &c);
         if (c.positive) {
             take_factor(square, n, room);
             *out = (feedback_factor){.k = n, .upper = room->upper, .diagonal = room->diagonal};

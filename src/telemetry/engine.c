@@ -240,44 +240,23 @@ void telemetry_engine_step(telemetry_engine *engine, const telemetry_step *step)
 
 /* ---- Phases ---- */
 
-void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, uint32_t worker, bool tracing,
-                       uint64_t waited_ns) {
-    clock->engine = engine;
-    if (engine == NULL)
-        return;
-    *clock = (phase_clock){.engine = engine,
-                           .worker = worker,
-                           .tracing = tracing,
-                           .last_ns = clock_now_ns(),
-                           .waited_ns = waited_ns};
-}
-
-void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer, uint64_t waited) {
-    uint64_t now = clock_now_ns();
-    uint64_t wait = waited - clock->waited_ns;
-    clock->ns[phase] += now - clock->last_ns;
-    clock->wait_ns[phase] += wait;
-    if (clock->tracing)
-        span_ring_add(
-            &clock->engine->workers[clock->worker].track->ring,
-            &(telemetry_span){
-                .kind = phase, .begin_ns = clock->last_ns, .end_ns = now, .id = wait, .a = layer});
-    clock->last_ns = now;
-    clock->waited_ns = waited;
-}
-
 /* Only this worker writes these. */
 static void add_own(_Atomic uint64_t *value, uint64_t amount) {
     uint64_t before = atomic_load_explicit(value, memory_order_relaxed);
     atomic_store_explicit(value, before + amount, memory_order_relaxed);
 }
 
-void phase_clock_end(phase_clock *clock) {
-    if (clock->engine == NULL)
-        return;
-    telemetry_worker *own = &clock->engine->workers[clock->worker];
-    for (int i = 0; i < SPAN_PHASES; i++) {
-        add_own(&own->phase_ns[i], clock->ns[i]);
-        add_own(&own->wait_ns[i], clock->wait_ns[i]);
-    }
+void telemetry_engine_phase(telemetry_engine *engine, const telemetry_phase *phase) {
+    telemetry_worker *own = &engine->workers[phase->worker];
+    uint64_t now = clock_now_ns();
+    uint64_t wait = phase->waited_ns - own->waited_ns;
+    own->waited_ns = phase->waited_ns;
+    add_own(&own->phase_ns[phase->kind], now - phase->begin_ns + wait);
+    add_own(&own->wait_ns[phase->kind], wait);
+    if (phase->tracing)
+        span_ring_add(&own->track->ring, &(telemetry_span){.kind = phase->kind,
+                                                           .begin_ns = phase->begin_ns,
+                                                           .end_ns = now,
+                                                           .id = wait,
+                                                           .a = phase->layer});
 }

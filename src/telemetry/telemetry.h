@@ -189,20 +189,14 @@ uint64_t telemetry_engine_weights(const telemetry_engine *engine, bool head);
 
 /* ---- Phases of a step, by each of its workers ---- */
 
-typedef struct phase_clock {
-    telemetry_engine *engine; /* NULL: nobody looks */
-    uint32_t worker;
-    bool tracing;
-    uint64_t last_ns, waited_ns;
-    uint64_t ns[SPAN_PHASES], wait_ns[SPAN_PHASES];
-} phase_clock;
-
-/* `tracing` is the same for all workers of a step. `waited_ns`: how long the worker has waited for
- * others so far. */
-void phase_clock_begin(phase_clock *clock, telemetry_engine *engine, uint32_t worker, bool tracing,
-                       uint64_t waited_ns);
-/* The phase that ends here. */
-void phase_clock_note(phase_clock *clock, span_kind phase, uint32_t layer, uint64_t waited_ns);
-void phase_clock_end(phase_clock *clock);
+/* A worker has computed its part of a phase since `begin_ns`. */
+typedef struct telemetry_phase {
+    span_kind kind;
+    uint32_t layer, worker;
+    uint64_t begin_ns;
+    uint64_t waited_ns; /* that the worker has waited for others since its stream was opened */
+    bool tracing;       /* a span is wanted, too; the same for all workers of a step */
+} telemetry_phase;
+void telemetry_engine_phase(telemetry_engine *engine, const telemetry_phase *phase);
 
 #endif

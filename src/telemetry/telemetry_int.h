@@ -55,6 +55,7 @@ typedef struct telemetry_label {
 typedef struct telemetry_worker {
     _Alignas(64) _Atomic uint64_t phase_ns[SPAN_PHASES];
     _Atomic uint64_t wait_ns[SPAN_PHASES];
+    uint64_t waited_ns; /* so far; its own */
     telemetry_track *track;
     hardware_counters hardware;
 } telemetry_worker;

@@ -5,6 +5,7 @@
 #include "base/topology.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,7 +38,7 @@ static void every_worker_runs_every_task(void **state) {
         job job = {.values = values, .count = 1000};
         memset(values, 0, sizeof(values));
         for (int run = 0; run < 300; run++)
-            team_run(team, add_one, &job);
+            team_each(team, add_one, &job);
         for (size_t i = 0; i < 1000; i++)
             assert_int_equal(values[i], 300);
         for (uint32_t worker = 0; worker < threads; worker++) {
@@ -73,8 +74,8 @@ static void tasks_see_what_was_written_before(void **state) {
         team *team = NULL;
         assert_ok(team_open(NULL, threads, &team, NULL));
         for (int run = 0; run < 500; run++) {
-            team_run(team, mix, &chain);
-            team_run(team, copy_back, &chain);
+            team_each(team, mix, &chain);
+            team_each(team, copy_back, &chain);
         }
         team_close(team);
         if (threads == 1)
@@ -93,14 +94,14 @@ static void sleeping_workers_wake(void **state) {
     assert_ok(team_open(NULL, 4, &team, NULL));
     for (int run = 0; run < 20; run++) {
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-        team_run(team, add_one, &job);
+        team_each(team, add_one, &job);
     }
     team_close(team);
     for (size_t i = 0; i < 10; i++)
         assert_int_equal(values[i], 20);
 }
 
-/* ---- The barrier ---- */
+/* ---- The barrier of team_each ---- */
 
 /* Nobody passes a barrier before all have come to it: each worker writes its round, and behind the
  * barrier reads everybody's. Neither array has a lock. */
@@ -110,7 +111,6 @@ typedef struct rounds {
     uint32_t written[TEAM_THREADS_MAX][16];
     uint32_t faults[TEAM_THREADS_MAX];
     uint32_t sleeper; /* pauses now and then, so that the others go to sleep */
-    bool halves;      /* signal and await instead of the first barrier; not all await every round */
 } rounds;
 
 static void walk_rounds(void *context, uint32_t worker, uint32_t workers) {
@@ -119,29 +119,21 @@ static void walk_rounds(void *context, uint32_t worker, uint32_t workers) {
         if (worker == rounds->sleeper && round % 8 == 0)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         rounds->written[worker][0] = round;
-        if (rounds->halves)
-            team_signal(rounds->team, worker);
-        else
-            team_barrier(rounds->team, worker);
-        bool awaits = (worker + round) % 3 != 0;
-        if (rounds->halves && awaits)
-            team_await(rounds->team, worker);
-        for (uint32_t other = 0; other < workers && (awaits || !rounds->halves); other++)
+        team_barrier(rounds->team, worker);
+        for (uint32_t other = 0; other < workers; other++)
             rounds->faults[worker] += rounds->written[other][0] != round;
         team_barrier(rounds->team, worker);
     }
 }
 
-static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uint32_t runs,
-                         bool halves) {
+static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uint32_t runs) {
     static rounds rounds;
     memset(&rounds, 0, sizeof(rounds));
     rounds.count = count;
     rounds.sleeper = sleeper;
-    rounds.halves = halves;
     assert_ok(team_open(NULL, threads, &rounds.team, NULL));
     for (uint32_t run = 0; run < runs; run++)
-        team_run(rounds.team, walk_rounds, &rounds);
+        team_each(rounds.team, walk_rounds, &rounds);
     team_close(rounds.team);
     for (uint32_t worker = 0; worker < threads; worker++) {
         assert_int_equal(rounds.faults[worker], 0);
@@ -149,28 +141,18 @@ static void check_rounds(uint32_t threads, uint32_t count, uint32_t sleeper, uin
     }
 }
 
-/* Both forms of the barrier and the border between them; from 3 threads on, on two processors,
- * there are more threads than processors. */
 static void nobody_passes_a_barrier_early(void **state) {
     (void)state;
     for (uint32_t threads = 1; threads <= 9; threads++)
-        check_rounds(threads, 100, UINT32_MAX, 3, false);
-    check_rounds(33, 10, UINT32_MAX, 2, false);
-}
-
-static void signals_are_awaited(void **state) {
-    (void)state;
-    for (uint32_t threads = 1; threads <= 9; threads++)
-        check_rounds(threads, 100, UINT32_MAX, 3, true);
-    for (uint32_t threads = 2; threads <= 6; threads++)
-        check_rounds(threads, 24, threads - 1, 1, true);
+        check_rounds(threads, 100, UINT32_MAX, 3);
+    check_rounds(33, 10, UINT32_MAX, 2);
 }
 
 static void barriers_wait_for_sleepers(void **state) {
     (void)state;
     for (uint32_t threads = 2; threads <= 6; threads++)
         for (uint32_t sleeper = 0; sleeper < threads; sleeper += threads - 1)
-            check_rounds(threads, 24, sleeper, 1, false);
+            check_rounds(threads, 24, sleeper, 1);
 }
 
 static void pinned_teams_compute_the_same(void **state) {
@@ -184,7 +166,7 @@ static void pinned_teams_compute_the_same(void **state) {
             team_options options = {.threads = threads, .pin = pin};
             assert_ok(team_open_with(NULL, &options, &team, NULL));
             for (int run = 0; run < 10; run++)
-                team_run(team, add_one, &job);
+                team_each(team, add_one, &job);
             team_close(team);
             for (size_t i = 0; i < 100; i++)
                 assert_int_equal(values[i], 10);
@@ -202,7 +184,7 @@ static void opens_and_closes_in_storms(void **state) {
         job job = {.values = values, .count = 64};
         memset(values, 0, sizeof(values));
         for (uint32_t run = 0; run < round % 3; run++) /* also closed without ever running */
-            team_run(team, add_one, &job);
+            team_each(team, add_one, &job);
         for (size_t i = 0; i < 64; i++)
             assert_int_equal(values[i], round % 3);
         team_close(team);
@@ -221,7 +203,7 @@ static void several_teams_at_once(void **state) {
     for (int run = 0; run < 50; run++)
         for (uint32_t i = 0; i < 5; i++) {
             job job = {.values = values[i], .count = 100};
-            team_run(teams[i], add_one, &job);
+            team_each(teams[i], add_one, &job);
         }
     for (uint32_t i = 0; i < 5; i++) {
         team_close(teams[i]);
@@ -263,99 +245,176 @@ static void shares_cover_everything_once(void **state) {
         }
 }
 
-/* Every item is taken exactly once, by whomever, in work after work. */
-typedef struct labour {
-    team *team;
-    const size_t *counts;
-    size_t works;
-    uint64_t *done; /* written by whoever took the item */
-    uint32_t lazy;  /* this worker comes late to every work */
-} labour;
+/* ---- Programs ---- */
 
-static void take_all(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    labour *labour = context;
-    for (size_t i = 0; i < labour->works; i++) {
-        team_work work;
-        size_t item;
-        team_work_begin(labour->team, worker, labour->counts[i], &work);
-        if (worker == labour->lazy)
-            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-        while (team_work_next(&work, &item)) {
-            assert_true(item < labour->counts[i]);
-            labour->done[item]++;
-        }
-        team_barrier(labour->team, worker);
-        team_signal(labour->team, worker);
-        team_await(labour->team, worker);
+#define PHASES 24
+#define ITEMS  1000
+
+/* Each item of a phase reads what the phase before has written all over the place: a phase that
+ * begins too early, an item that is computed twice or not at all gives other numbers. */
+typedef struct sums {
+    uint64_t from[2][ITEMS]; /* of the phase before, of this one */
+    uint32_t items[PHASES];
+    uint32_t lazy;      /* worker that comes late to every phase; UINT32_MAX: none */
+    uint32_t forgetful; /* worker that sleeps inside items now and then */
+} sums;
+
+static uint64_t item_value(const uint64_t *before, uint32_t phase, uint32_t item) {
+    uint64_t value = phase * 1000003u + item;
+    for (uint32_t i = 0; i < 8; i++)
+        value = value * 31 + before[(item * 7 + i * 131) % ITEMS];
+    return value;
+}
+
+static void nap_us(long us) {
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+static void sum_items(const void *context, uint32_t phase, team_items *items) {
+    sums *sums = (struct sums *)(uintptr_t)context;
+    uint32_t item, taken = 0;
+    if (items->worker == sums->lazy)
+        nap_us(300);
+    while (team_take(items, &item)) {
+        assert_true(item < sums->items[phase]);
+        sums->from[(phase + 1) % 2][item] += item_value(sums->from[phase % 2], phase, item);
+        if (items->worker == sums->forgetful && taken++ % 16 == 3)
+            nap_us(1200);
     }
 }
 
-static void every_item_is_taken_once(void **state) {
+static void sums_begin(sums *sums, uint32_t seed) {
+    memset(sums, 0, sizeof(*sums));
+    for (uint32_t i = 0; i < PHASES; i++) {
+        seed = seed * 1103515245u + 12345u;
+        static const uint32_t counts[] = {0, 1, 2, 3, 7, 16, 17, 100, 352, ITEMS};
+        sums->items[i] = counts[(seed >> 16) % 10];
+    }
+    sums->lazy = sums->forgetful = UINT32_MAX;
+}
+
+static void sums_run(team *team, sums *sums) {
+    team_phase phases[PHASES];
+    for (uint32_t i = 0; i < PHASES; i++)
+        phases[i] = (team_phase){.compute = sum_items, .argument = i, .items = sums->items[i]};
+    team_run(team, phases, PHASES, sums);
+}
+
+static team *open_team(uint32_t threads) {
+    team *team;
+    team_options options = {.threads = threads, .phases = PHASES};
+    assert_ok(team_open_with(NULL, &options, &team, NULL));
+    return team;
+}
+
+static void check_sums(team *team, uint32_t seed, uint32_t lazy, uint32_t forgetful) {
+    static sums wanted, found;
+    sums_begin(&wanted, seed);
+    struct team *alone = open_team(1);
+    sums_run(alone, &wanted);
+    team_close(alone);
+    sums_begin(&found, seed);
+    found.lazy = lazy;
+    found.forgetful = forgetful;
+    sums_run(team, &found);
+    assert_memory_equal(found.from, wanted.from, sizeof(wanted.from));
+}
+
+static void every_item_is_computed_once_in_its_phase(void **state) {
     (void)state;
-    static const size_t counts[] = {0, 1, 2, 3, 7, 16, 17, 100, 352, 1, 1000};
-    static uint64_t done[1000];
     for (uint32_t threads = 1; threads <= 9; threads++) {
-        team *team = NULL;
-        assert_ok(team_open(NULL, threads, &team, NULL));
-        memset(done, 0, sizeof(done));
-        labour labour = {team, counts, sizeof(counts) / sizeof(counts[0]), done, 0};
-        for (uint32_t run = 0; run < 20; run++) {
-            labour.lazy = run % 3 == 0 ? run % threads : UINT32_MAX;
-            team_run(team, take_all, &labour);
-        }
+        team *team = open_team(threads);
+        for (uint32_t seed = 0; seed < 20; seed++)
+            check_sums(team, seed, UINT32_MAX, UINT32_MAX);
         team_close(team);
-        for (size_t item = 0; item < 1000; item++) {
-            uint64_t wanted = 0;
-            for (size_t i = 0; i < labour.works; i++)
-                wanted += item < counts[i] ? 20 : 0;
-            assert_int_equal(done[item], wanted);
+    }
+    team *team = open_team(33);
+    check_sums(team, 77, UINT32_MAX, UINT32_MAX);
+    team_close(team);
+}
+
+/* Late workers, the caller among them, hold up nobody and spoil nothing, in this program or the
+ * next; those who sleep inside an item are waited for. */
+static void late_workers_catch_up(void **state) {
+    (void)state;
+    for (uint32_t threads = 2; threads <= 7; threads++) {
+        team *team = open_team(threads);
+        for (uint32_t seed = 0; seed < 2 * threads; seed++)
+            check_sums(team, seed, seed % threads, (seed + 1) % threads);
+        team_close(team);
+    }
+}
+
+/* The phases' memory and their context are the caller's again as soon as the program ends. */
+static void a_program_is_not_touched_afterwards(void **state) {
+    (void)state;
+    team *team = open_team(4);
+    for (uint32_t run = 0; run < 300; run++) {
+        team_phase *phases = malloc(PHASES * sizeof(*phases));
+        sums *own = malloc(sizeof(*own));
+        assert_true(phases != NULL && own != NULL);
+        sums_begin(own, run);
+        for (uint32_t i = 0; i < PHASES; i++) {
+            own->items[i] = own->items[i] > 7 ? 7 : own->items[i];
+            phases[i] = (team_phase){.compute = sum_items, .argument = i, .items = own->items[i]};
         }
+        team_run(team, phases, run % (PHASES + 1), own);
+        memset(phases, 0xff, PHASES * sizeof(*phases));
+        memset(own, 0xff, sizeof(*own));
+        free(phases);
+        free(own);
+    }
+    team_close(team);
+}
+
+/* Nobody takes an item of another's share. */
+static void own_items(const void *context, uint32_t phase, team_items *items) {
+    job *job = (struct job *)(uintptr_t)context;
+    uint32_t item;
+    (void)phase;
+    while (team_take(items, &item)) {
+        assert_int_equal(item, items->worker);
+        job->calls[item]++;
+    }
+}
+
+static void shares_of_their_own(void **state) {
+    (void)state;
+    for (uint32_t threads = 1; threads <= 8; threads++) {
+        team *team = open_team(threads);
+        job job = {0};
+        team_phase phases[5];
+        for (size_t i = 0; i < 5; i++)
+            phases[i] = (team_phase){.compute = own_items, .items = threads, .own = true};
+        team_run(team, phases, 5, &job);
+        for (uint32_t worker = 0; worker < threads; worker++)
+            assert_int_equal(job.calls[worker], 5);
+        team_close(team);
     }
 }
 
 /* ---- Teams of changing size ---- */
 
-/* Any number of the threads takes part, from task to task another: barriers hold, items are taken
- * once, and nobody else runs. Both forms of the barrier, in every order. */
+/* Any number of the threads takes part, from program to program another. */
 static void any_number_takes_part(void **state) {
     (void)state;
-    static const size_t counts[] = {5, 1, 64, 0, 3};
-    static uint64_t done[64];
-    static rounds rounds;
     for (uint32_t threads = 1; threads <= 9; threads += threads < 4 ? 1 : 5) {
-        memset(&rounds, 0, sizeof(rounds));
-        rounds.count = 3;
-        rounds.sleeper = UINT32_MAX;
-        assert_ok(team_open(NULL, threads, &rounds.team, NULL));
+        team *team = open_team(threads);
         uint32_t draw = threads;
-        for (uint32_t run = 0; run < 300; run++) {
+        for (uint32_t run = 0; run < 150; run++) {
             draw = draw * 1103515245u + 12345u;
             uint32_t workers = (draw >> 16) % threads + 1;
-            team_resize(rounds.team, workers);
-            assert_int_equal(team_size(rounds.team), workers);
+            team_resize(team, workers);
+            assert_int_equal(team_size(team), workers);
             static uint64_t values[20];
             job job = {.values = values, .count = 20};
-            team_run(rounds.team, add_one, &job);
+            team_each(team, add_one, &job);
             for (uint32_t worker = 0; worker < threads; worker++)
                 assert_int_equal(job.calls[worker], worker < workers);
-            memset(done, 0, sizeof(done));
-            labour labour = {rounds.team, counts, run % 6, done,
-                             run % 50 == 0 ? run % workers : UINT32_MAX};
-            labour.works = labour.works > 5 ? 5 : labour.works;
-            team_run(rounds.team, take_all, &labour);
-            for (size_t item = 0; item < 64; item++) {
-                uint64_t wanted = 0;
-                for (size_t i = 0; i < labour.works; i++)
-                    wanted += item < counts[i];
-                assert_int_equal(done[item], wanted);
-            }
-            rounds.sleeper = run % 40 == 0 ? run % workers : UINT32_MAX;
-            team_run(rounds.team, walk_rounds, &rounds);
+            check_sums(team, run, run % 50 == 0 ? run % workers : UINT32_MAX,
+                       run % 40 == 0 ? run % workers : UINT32_MAX);
         }
-        team_close(rounds.team);
-        for (uint32_t worker = 0; worker < threads; worker++)
-            assert_int_equal(rounds.faults[worker], 0);
+        team_close(team);
     }
 }
 
@@ -391,8 +450,8 @@ static void two_teams_share_the_places(void **state) {
         places first, last;
         team_resize(front, all - workers);
         team_resize(back, workers);
-        team_run(front, note_place, &first);
-        team_run(back, note_place, &last);
+        team_each(front, note_place, &first);
+        team_each(back, note_place, &last);
         cpu_set_t both, seen;
         CPU_ZERO(&seen);
         for (uint32_t i = 0; i < all; i++) {
@@ -416,7 +475,7 @@ static void check_places(team_pin pin, uint32_t threads, const cpu_set_t *before
     assert_ok(team_open_with(NULL, &options, &team, NULL));
     for (int run = 0; run < 2; run++) {
         cpu_set_t after;
-        team_run(team, note_place, &places);
+        team_each(team, note_place, &places);
         assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
         assert_true(CPU_EQUAL(&after, before)); /* the caller's thread is its owner's again */
         for (uint32_t i = 0; i < threads; i++) {
@@ -461,7 +520,7 @@ static void a_narrow_caller_keeps_its_own(void **state) {
     CPU_ZERO(&narrow);
     CPU_SET(topology.order[1], &narrow); /* worker 0's place is order[0] */
     assert_int_equal(sched_setaffinity(0, sizeof(narrow), &narrow), 0);
-    team_run(team, note_place, &places);
+    team_each(team, note_place, &places);
     assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
     assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
     team_close(team);
@@ -473,12 +532,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_worker_runs_every_task),
         cmocka_unit_test(tasks_see_what_was_written_before),
-        cmocka_unit_test(every_item_is_taken_once),
+        cmocka_unit_test(every_item_is_computed_once_in_its_phase),
+        cmocka_unit_test(late_workers_catch_up),
+        cmocka_unit_test(a_program_is_not_touched_afterwards),
+        cmocka_unit_test(shares_of_their_own),
         cmocka_unit_test(any_number_takes_part),
         cmocka_unit_test(two_teams_share_the_places),
         cmocka_unit_test(sleeping_workers_wake),
         cmocka_unit_test(nobody_passes_a_barrier_early),
-        cmocka_unit_test(signals_are_awaited),
         cmocka_unit_test(barriers_wait_for_sleepers),
         cmocka_unit_test(pinned_teams_compute_the_same),
         cmocka_unit_test(workers_stay_where_they_are_pinned),

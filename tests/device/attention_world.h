@@ -110,7 +110,8 @@ typedef struct runner {
     batch_view batch;
     batch_segment *segments;
     uint32_t *position, *row_segment;
-    bool attend; /* else K and V are only written */
+    phase_list phases;
+    uint8_t phases_memory[1024];
 } runner;
 
 static inline void runner_open(runner *r, world *w, const op_table *ops, uint32_t threads,
@@ -152,7 +153,11 @@ static inline void runner_open(runner *r, world *w, const op_table *ops, uint32_
                           .kv = &w->kv,
                           .scratch = &r->scratch,
                           .backend = &r->backend,
-                          .team = r->team};
+                          .team = r->team,
+                          .phases = &r->phases};
+    uint32_t most = 8;
+    assert_true(phase_list_bytes(most) <= sizeof(r->phases_memory));
+    phase_list_init(&r->phases, most, r->phases_memory);
 }
 
 static inline void runner_close(runner *r) {
@@ -168,23 +173,6 @@ static inline void runner_close(runner *r) {
     free(r->position);
     free(r->row_segment);
     free(r->segments);
-}
-
-static inline void step_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    runner *r = context;
-    if (r->backend.ops == NULL) {
-        reference_angles(&r->step, worker);
-        reference_position(&r->step, 0, worker);
-        if (r->attend)
-            reference_attention(&r->step, 0, worker);
-        return;
-    }
-    reference_angles(&r->step, worker);
-    fast_position(&r->step, 0, worker);
-    if (r->attend)
-        fast_attention(&r->step, 0, worker);
-    team_barrier(r->team, worker);
 }
 
 /* Adds tokens [first, first + count) of a session to the batch. */
@@ -211,9 +199,8 @@ static inline void add_rows(runner *r, uint32_t session, uint32_t first, uint32_
     r->batch.segment = r->segments;
 }
 
-static inline void run_step(runner *r, bool attend) {
-    r->attend = attend;
-    team_run(r->team, step_worker, r);
+static inline void run_step(runner *r) {
+    r->backend.attention(&r->step, 1);
 }
 
 /* One session from the first token to the last, `chunk` rows a step; results of rows from `from`
@@ -230,7 +217,7 @@ static inline float *run_session(world *w, const op_table *ops, uint32_t threads
         uint32_t count = end - at < chunk ? end - at : chunk;
         r.batch.rows = r.batch.segments = 0;
         add_rows(&r, 0, at, count);
-        run_step(&r, at >= from);
+        run_step(&r);
         if (at >= from)
             memcpy(out + (at - from) * q, r.scratch.attended, count * q * sizeof(float));
         at += count;

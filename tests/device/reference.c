@@ -83,33 +83,10 @@ static void bench_close(bench *b) {
 
 /* Every odd shape, 1…5 threads: close to the formula, and bit-equal between thread counts and
  * between a row alone and the same row among others. */
-/* One call by all workers, as the phases make it. */
-typedef struct linear_job {
-    const step_view *step;
-    const linear_view *linear;
-    const float *x;
-    uint32_t rows;
-    float *out;
-} linear_job;
-
-static void linear_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    linear_job *job = context;
-    const weight_view *weight = &job->linear->weight;
-    reference_linear(job->step, worker, job->linear, job->x, weight->k, job->rows, job->out,
-                     weight->rows);
-}
-
 static void linear_by_all(const step_view *step, const linear_view *linear, const float *x,
                           uint32_t rows, float *out) {
-    linear_job job = {step, linear, x, rows, out};
-    team_run(step->team, linear_worker, &job);
-}
-
-static void attention_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    reference_position(context, 0, worker);
-    reference_attention(context, 0, worker);
+    const weight_view *weight = &linear->weight;
+    reference_linear(step, linear, x, weight->k, rows, out, weight->rows);
 }
 
 static void linear_is_right(void **state) {
@@ -296,7 +273,8 @@ static void attention_of_type(kv_type type, double bound) {
         b.step.model = &model;
         b.step.batch = &batch;
         b.step.kv = &kv;
-        team_run(b.step.team, attention_worker, &b.step);
+        reference_position(&b.step, 0);
+        reference_attention(&b.step, 0);
         for (uint32_t i = 0; kv_type_scaled(type) && i < length * kv_heads; i++)
             kv_rotate(value + i * size, size);
         for (uint32_t row = 0; row < length; row++)

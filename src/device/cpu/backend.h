@@ -1,7 +1,5 @@
-/* A back end is a table of phases, not of single operations, so that each may fuse as its hardware
- * likes. All workers of the team walk through the phases together: every worker calls every phase
- * of the step with its own number, does its share and waits at team_barrier wherever it reads what
- * others wrote. A phase returns with its results visible to all workers, unless it says otherwise.
+/* A back end computes whole steps, so that each may fuse as its hardware likes. It is called by the
+ * thread that leads the step, which is worker 0 of the team, and shares the work out in phases.
  * `ref/` is the truth that all others are tested against.
  */
 #ifndef AVO_DEVICE_CPU_BACKEND_H
@@ -74,6 +72,7 @@ typedef struct step_view {
     telemetry_engine *telemetry;   /* NULL: nobody counts */
     bool tracing;                  /* spans of the phases are wanted, too */
     const stream_shape *shape;     /* which layers' hidden states are kept */
+    struct phase_list *phases;     /* room for the step's program; NULL: the back end has none */
 } step_view;
 
 /* What scratch depends on. */
@@ -91,26 +90,19 @@ struct backend {
     /* Bytes of scratch for each worker and for all together, multiples of 64; false when they
      * wrap. */
     bool (*scratch_bytes)(const scratch_shape *shape, size_t *worker, size_t *shared);
-    /* token (and position) embedding into hidden; rotation angles of every row */
-    void (*embed)(const step_view *step, uint32_t worker);
-    /* norm, q/k/v, per-head norms, rotation, KV write. In fast/ queries stay as the product has
-     * left them: whoever attends with one norms and rotates it in `attention`. K and V are visible
-     * to all, but for plans that are "fused" (fast/attention_int.h): then only to the worker that
-     * wrote them, the only one that attends with them in this step. */
-    void (*attention_input)(const step_view *step, uint32_t layer, uint32_t worker);
-    /* attended = softmax(q·K)·V over the row's own timeline */
-    void (*attention)(const step_view *step, uint32_t layer, uint32_t worker);
-    /* output projection, post norm, residual */
-    void (*attention_output)(const step_view *step, uint32_t layer, uint32_t worker);
-    /* norm, gate and up, activation */
-    void (*feed_forward_input)(const step_view *step, uint32_t layer, uint32_t worker);
-    /* down projection, post norm, residual */
-    void (*feed_forward_output)(const step_view *step, uint32_t layer, uint32_t worker);
-    /* final norm and logits of the rows that want them */
-    void (*head)(const step_view *step, uint32_t worker);
-    /* The final norm alone, of the rows that `logit_row` names, any number of them: into `normed`,
-     * [logit_rows][width]. Not part of a step; what it left in `hidden` must still be there. */
-    void (*hidden)(const step_view *step, uint32_t worker);
+    /* The most phases of a step's program; 0: it has none. */
+    uint32_t (*phases_max)(const model_view *model);
+    /* A step, from the embeddings to the logits of the rows that want them. */
+    void (*forward)(const step_view *step);
+    /* Positions and attention of layers [0, layers) alone, of the q, k and v that lie in scratch.
+     */
+    void (*attention)(const step_view *step, uint32_t layers);
+    /* The head alone, of the rows that `logit_row` names; what the step left in `hidden` must still
+     * be there. */
+    void (*head)(const step_view *step);
+    /* The final norm alone, of the same rows, any number of them: into `normed`,
+     * [logit_rows][width]. */
+    void (*hidden)(const step_view *step);
 };
 
 static inline const run_place *run_place_of(const step_view *step, const adapter_run *run) {
@@ -118,9 +110,6 @@ static inline const run_place *run_place_of(const step_view *step, const adapter
 }
 
 const backend *backend_reference(void);
-
-/* One step: embed, every layer's phases, head. */
-void cpu_forward(const step_view *step);
 
 /* ---- The choice ---- */
 

@@ -6,6 +6,7 @@
 
 #include "base/region.h"
 #include "device/cpu/backend.h"
+#include "device/cpu/phases/program.h"
 #include "device/driver.h"
 
 extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx512, cpu_driver_amx;
@@ -59,6 +60,9 @@ typedef struct cpu_stream {
     stream_shape shape; /* its model is the caller's and not read again */
     uint32_t width, vocabulary;
     team *team;
+    phase_list phases; /* room for the program of a step */
+    void *phases_memory;
+    size_t phases_bytes;
     region region;
     scratch_view scratch;
     telemetry_engine *telemetry; /* NULL: nobody counts */

@@ -221,7 +221,7 @@ static void task_barrier(void *context, uint32_t worker, uint32_t workers) {
 static double usual(measurement *m, team_task task, int repeats) {
     double sorted[REPEATS];
     for (int i = 0; i < repeats; i++) {
-        team_run(m->team, task, m);
+        team_each(m->team, task, m);
         double seconds = clock_seconds(m->begin_ns, m->end_ns);
         int at = i;
         for (; at > 0 && sorted[at - 1] > seconds; at--)
@@ -242,7 +242,7 @@ static uint64_t peak_rounds(measurement *m, const limit_peak *peak) {
     double seconds = 0;
     m->peak = peak;
     for (m->rounds = 1000; seconds < REPEAT_SECONDS; m->rounds *= 2) {
-        team_run(m->team, task_peak, m);
+        team_each(m->team, task_peak, m);
         seconds = clock_seconds(m->begin_ns, m->end_ns);
     }
     return m->rounds;
@@ -255,7 +255,7 @@ static double read_rate(measurement *m, size_t way, int repeats) {
 
 void limits_touch(team *team, uint8_t *memory, size_t bytes) {
     touching t = {memory, bytes};
-    team_run(team, task_touch, &t);
+    team_each(team, task_touch, &t);
 }
 
 void limits_measure(const limit_table *table, team *team, const uint8_t *memory, size_t bytes,

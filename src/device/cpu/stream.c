@@ -25,14 +25,27 @@ bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t 
            device_memory_round(device, sizes.total, bytes);
 }
 
+static uint32_t stream_phases(const cpu_device *cpu, const stream_shape *shape) {
+    const backend *backend = &cpu->choice.backend;
+    return backend->phases_max == NULL ? 0 : backend->phases_max(shape->model);
+}
+
 static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *error) {
     const device *device = &cpu->base;
     const stream_shape *shape = &stream->shape;
     /* The second stream's workers take their places from the other end. */
     team_options options = {.threads = stream_threads(device, shape->index),
                             .pin = cpu->pin,
-                            .places = shape->index > 0 ? device->info.cpu.threads : 0};
+                            .places = shape->index > 0 ? device->info.cpu.threads : 0,
+                            .phases = stream_phases(cpu, shape)};
     AVO_TRY(team_open_with(device->allocator, &options, &stream->team, error));
+    if (options.phases > 0) {
+        stream->phases_bytes = phase_list_bytes(options.phases);
+        stream->phases_memory = allocator_take(device->allocator, stream->phases_bytes);
+        if (stream->phases_memory == NULL)
+            return status_no_memory(error, "the program of a step", stream->phases_bytes);
+        phase_list_init(&stream->phases, options.phases, stream->phases_memory);
+    }
     scratch_sizes sizes;
     if (!cpu_scratch_measure(shape, options.threads, &cpu->choice.backend, &sizes))
         return status_fail(error, AVO_ERROR_LIMIT,
@@ -65,6 +78,7 @@ void cpu_stream_close(device_stream *base) {
     cpu_stream *stream = cpu_stream_of(base);
     team_close(stream->team);
     region_close(&stream->region);
+    allocator_give(base->device->allocator, stream->phases_memory, stream->phases_bytes);
     allocator_give(base->device->allocator, stream, sizeof(*stream));
 }
 
@@ -88,7 +102,7 @@ void cpu_stream_report(device_stream *base, telemetry_engine *telemetry) {
     if (telemetry == NULL)
         return;
     team_count_waits(stream->team);
-    team_run(stream->team, count_hardware, telemetry);
+    team_each(stream->team, count_hardware, telemetry);
 }
 
 avo_status cpu_stream_measure(device_stream *base, double *bytes_per_second, avo_error *error) {
@@ -110,17 +124,6 @@ avo_status cpu_stream_measure(device_stream *base, double *bytes_per_second, avo
 }
 
 /* ---- Steps ---- */
-
-typedef struct phase_task {
-    const step_view *step;
-    void (*phase)(const step_view *step, uint32_t worker);
-} phase_task;
-
-static void phase_worker(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    const phase_task *task = context;
-    task->phase(task->step, worker);
-}
 
 /* Where each run's products with A go. */
 static void place_runs(const batch_view *batch, const scratch_view *scratch) {
@@ -149,18 +152,19 @@ avo_status cpu_start(device_stream *base, device_work work, const device_step *g
                       .shape = &stream->shape,
                       .backend = backend,
                       .team = stream->team,
+                      .phases = &stream->phases,
                       .observer = given->observer,
                       .telemetry = stream->telemetry,
                       .tracing = given->tracing};
     place_runs(given->batch, &stream->scratch);
     float_mode mode;
     float_mode_enter(&mode);
-    if (work == DEVICE_FORWARD) {
-        cpu_forward(&step);
-    } else {
-        phase_task task = {&step, work == DEVICE_HEAD ? backend->head : backend->hidden};
-        team_run(stream->team, phase_worker, &task);
-    }
+    if (work == DEVICE_FORWARD)
+        backend->forward(&step);
+    else if (work == DEVICE_HEAD)
+        backend->head(&step);
+    else
+        backend->hidden(&step);
     float_mode_leave(&mode);
     return AVO_OK;
 }

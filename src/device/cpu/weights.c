@@ -258,7 +258,7 @@ static void repack_share(void *context, uint32_t worker, uint32_t workers) {
 
 static avo_status repack_all(walk *walk, team *team, avo_error *error) {
     const weights_source *source = walk->source;
-    team_run(team, repack_share, walk);
+    team_each(team, repack_share, walk);
     forget(source);
     uint64_t done = atomic_load_explicit(&walk->done, memory_order_relaxed);
     bool cancelled = atomic_load_explicit(&walk->cancelled, memory_order_relaxed);

@@ -1,12 +1,11 @@
 /* Adapters in the fast back ends: rows under one adapter are products of their own, beside those of
  * the base.
  *
- *   h = A · x        before the base's products. With few rows the workers share out the panels of
- *                    all A's, and later each takes h · factor · scale into the form that B reads,
- * for itself; with many they share out blocks of rows, and take h into that form. y += B · h right
- * behind the base's product of the same part of rows and panels, while its outputs are in the
- * cache. The others' h is needed here and not before: no barrier lies between, and whoever has
- * computed its first part of the base seldom waits for it.
+ *   h = A · x        a phase of its own before the base's products. With few rows an item is a
+ * panel of an A, and behind the phase every worker takes h · factor · scale into the form that B
+ * reads, for itself; with many it is a block of rows, which is taken into that form at once. y += B
+ * · h       right behind the base's product of the same part of rows and panels, while its outputs
+ * are in the cache.
  *
  * Every output of every row is summed up in an order that depends on that row's request alone: the
  * base, times its gains; then, adapter by adapter, B · h and the offset.
@@ -15,8 +14,7 @@
 
 #include "base/checked.h"
 
-#define BLOCK_ROWS  32    /* with many rows: of a share */
-#define AHEAD_BYTES 32768 /* of A, fetched while x is quantised: memory has nothing else to do */
+#define BLOCK_ROWS 32 /* with many rows: of an item */
 
 /* ---- What is there ---- */
 
@@ -197,80 +195,38 @@ static bool few_rows(const step_view *step) {
     return numbers * FAST_ADAPTED_NUMBER <= FAST_ADAPTED_ALONE;
 }
 
-static const weight_view *own_down(const adapter_run *run, const fast_site *site, uint32_t slot) {
-    const adapter_delta *delta = delta_of(run, site, slot);
-    bool there = delta->up.data != NULL && delta->down.data != NULL;
-    return there && first_sharer(run, site, slot, false) == slot ? &delta->down : NULL;
-}
-
-void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *site) {
+size_t fast_adapt_items(const step_view *step, const fast_site *site) {
     const batch_view *batch = step->batch;
-    size_t panels = 0;
-    size_t begin;
-    size_t end;
-    if (!few_rows(step) || at_head(site))
-        return;
-    for (uint32_t i = 0; i < batch->runs; i++)
-        for (uint32_t slot = 0; slot < site->count; slot++) {
-            const weight_view *down = own_down(&batch->run[i], site, slot);
-            panels += down == NULL ? 0 : weight_panels(down);
-        }
-    team_share(panels, worker, team_size(step->team), &begin, &end);
-    size_t at = 0;
-    size_t left = AHEAD_BYTES;
-    for (uint32_t i = 0; i < batch->runs && left > 0; i++)
-        for (uint32_t slot = 0; slot < site->count && left > 0; slot++) {
-            const weight_view *down = own_down(&batch->run[i], site, slot);
-            if (down == NULL)
-                continue;
-            size_t count = weight_panels(down);
-            size_t first = begin > at ? begin - at : 0;
-            size_t last = end > at ? size_min(end - at, count) : 0;
-            at += count;
-            uint64_t bytes = 0;
-            if (first >= last || !weight_panel_bytes(down->type, down->k, &bytes))
-                continue;
-            const uint8_t *data = down->data + first * (size_t)bytes;
-            size_t here = size_min((last - first) * (size_t)bytes, left);
-            for (size_t line = 0; line < here; line += PANEL_LINE_BYTES)
-                __builtin_prefetch(data + line, 0, 2);
-            left -= here;
-        }
-}
-
-void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input) {
-    const batch_view *batch = step->batch;
-    const fast_worker own = fast_worker_of(step, worker);
-    bool alone = few_rows(step);
-    input->adapted = alone ? own.adapted : fast_shared_adapted(step);
-    size_t panels = 0;
-    size_t blocks = 0;
+    bool few = few_rows(step);
+    size_t items = 0;
     low_rank low;
+    fast_input input = {.site = site, .adapted = fast_shared_adapted(step)};
     for (uint32_t i = 0; i < batch->runs; i++)
-        for (uint32_t slot = 0; slot < input->site->count; slot++)
-            if (low_rank_of(step, input, &batch->run[i], slot, &low)) {
-                panels += low.same_down ? 0 : weight_panels(&low.delta->down);
-                blocks += low.same_form ? 0 : (low.rows.rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        for (uint32_t slot = 0; slot < site->count; slot++)
+            if (low_rank_of(step, &input, &batch->run[i], slot, &low)) {
+                if (few)
+                    items += low.same_down ? 0 : weight_panels(&low.delta->down);
+                else
+                    items += low.same_form ? 0 : (low.rows.rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
             }
-    if (panels == 0)
-        return;
-    size_t begin;
-    size_t end;
-    team_share(alone ? panels : blocks, worker, team_size(step->team), &begin, &end);
-    if (alone)
-        share_panels(step, &own, input, begin, end);
-    else
-        share_blocks(step, &own, input, begin, end);
-    team_signal(step->team, worker);
-    input->awaited = true;
+    return items;
 }
 
-/* What the others have of A·x is there behind this, and in the form that B reads. */
-static void await_input(const step_view *step, const fast_worker *own, fast_input *input) {
-    team_await(step->team, own->index);
+void fast_adapt_item(const step_view *step, const fast_worker *own, const fast_input *input,
+                     uint32_t item) {
+    fast_input to = *input;
+    to.adapted = fast_shared_adapted(step);
     if (few_rows(step))
+        share_panels(step, own, &to, item, (size_t)item + 1);
+    else
+        share_blocks(step, own, &to, item, (size_t)item + 1);
+}
+
+void fast_adapt_input(const step_view *step, const fast_worker *own, fast_input *input) {
+    bool few = few_rows(step);
+    input->adapted = few ? own->adapted : fast_shared_adapted(step);
+    if (few)
         form_all(step, own, input);
-    input->awaited = false;
 }
 
 /* ---- y ---- */
@@ -390,10 +346,8 @@ static void apply_gains(const step_view *step, const adapted_part *to, float *ba
     }
 }
 
-void fast_adapt_part(const step_view *step, const fast_worker *own, fast_input *input,
+void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
                      const fast_product *product, const fast_part *part, float *base, float *out) {
-    if (input->awaited)
-        await_input(step, own, input);
     adapted_part to = {input, product, part, out};
     if (base != out ||
         run_gains(step->batch, input->site->layer, input->site->matrix[product->slot]))

@@ -1,5 +1,5 @@
 /* Attention of a step by the plan of attention_int.h: units as a whole, or their splits into shared
- * states that are joined behind a barrier. */
+ * states that are joined in the next phase. */
 #include "device/cpu/phases/attention_int.h"
 
 #include <string.h>
@@ -80,10 +80,10 @@ static void join_parts(const attention_plan *plan, const attention_desk *desk, u
     }
 }
 
-static void attend_unit(const attention_plan *plan, const attention_tile *tile, uint32_t unit,
-                        void *context) {
-    attention_desk *desk = context;
-    take_unit(plan, tile, unit, desk);
+static void attend_unit(const attention_plan *plan, const attention_unit *unit,
+                        attention_desk *desk) {
+    const attention_tile *tile = &unit->tile;
+    take_unit(plan, tile, unit->unit, desk);
     for (uint32_t i = 0; i < tile->splits; i++) {
         uint32_t split = tile->first_split + i;
         attention_split_pages(tile, split, &desk->call.first_page, &desk->call.last_page);
@@ -107,37 +107,14 @@ static float *shared_states(const attention_tile *tile, const attention_desk *de
     return desk->shared + (tile->slot + rows * tile->splits) * desk->state_floats;
 }
 
-/* This worker's splits of one unit; `before`: cost of all units before it. */
-static void attend_unit_splits(const attention_plan *plan, const attention_tile *tile,
-                               uint32_t unit, uint64_t before, attention_desk *desk) {
-    bool taken = false;
-    for (uint32_t i = 0; i < tile->splits; i++) {
-        attention_split_pages(tile, tile->first_split + i, &desk->call.first_page,
-                              &desk->call.last_page);
-        uint64_t cost =
-            attention_split_cost(plan, tile, desk->call.last_page - desk->call.first_page + 1);
-        bool own = attention_owner(plan, before, cost) == plan->worker;
-        before += cost;
-        if (!own)
-            continue;
-        if (!taken)
-            take_unit(plan, tile, unit, desk);
-        taken = true;
-        desk->call.state = shared_states(tile, desk, desk->heads) + i * desk->state_floats;
-        plan->ops->attend(&desk->call);
-    }
-}
-
-static void attend_splits(const attention_plan *plan, attention_desk *desk) {
-    attention_tile tile = {0};
-    uint64_t before = 0;
-    while (attention_next_tile(plan, &tile)) {
-        desk->call.state_stride = tile.splits * desk->state_floats;
-        for (uint32_t unit = 0; unit < plan->units; unit++) {
-            attend_unit_splits(plan, &tile, unit, before, desk);
-            before += attention_unit_cost(plan, &tile);
-        }
-    }
+static void attend_split(const attention_plan *plan, const attention_unit *unit,
+                         attention_desk *desk) {
+    const attention_tile *tile = &unit->tile;
+    attention_split_pages(tile, tile->first_split + unit->split, &desk->call.first_page,
+                          &desk->call.last_page);
+    desk->call.state_stride = tile->splits * desk->state_floats;
+    desk->call.state = shared_states(tile, desk, desk->heads) + unit->split * desk->state_floats;
+    plan->ops->attend(&desk->call);
 }
 
 /* One row: into its first state, which nobody needs any more. */
@@ -155,41 +132,102 @@ static void join_row(const attention_plan *plan, const attention_tile *tile,
                              attended(plan, row, head));
 }
 
-static void join_unit(const attention_plan *plan, const attention_tile *tile, uint32_t unit,
-                      size_t *index, const size_t share[2], const attention_desk *desk) {
-    attention_heads heads = attention_unit_heads(plan, unit);
-    uint32_t count = heads.last - heads.first;
-    float *states = shared_states(tile, desk, heads);
-    for (uint32_t r = 0; r < tile->tokens * count; r++, ++*index)
-        if (*index >= share[0] && *index < share[1])
-            join_row(plan, tile, desk, tile->first + r / count, heads.first + r % count,
-                     states + (size_t)r * tile->splits * desk->state_floats);
-}
-
-/* The worker's share of rows, in the order of their states. */
-static void join_splits(const attention_plan *plan, const attention_desk *desk) {
-    size_t share[2];
-    team_share((size_t)plan->step->batch->rows * plan->layer->heads, plan->worker, plan->workers,
-               &share[0], &share[1]);
-    size_t index = 0;
-    attention_tile tile = {0};
-    while (attention_next_tile(plan, &tile))
-        for (uint32_t unit = 0; unit < plan->units; unit++)
-            join_unit(plan, &tile, unit, &index, share, desk);
-}
-
-void fast_attention(const step_view *step, uint32_t number, uint32_t worker) {
-    const attention_plan plan = attention_plan_make(step, number, worker);
-    attention_desk desk;
-    open_desk(&plan, &desk);
-    if (plan.split) {
-        attend_splits(&plan, &desk);
-        team_barrier(step->team, worker);
-        join_splits(&plan, &desk);
-    } else if (plan.fused) {
-        attention_own_units(&plan, attend_unit, &desk);
-    } else {
-        attention_any_units(&plan, attend_unit, &desk);
+/* The tile's row and head whose states are the `index`-th of the tile's. */
+static void join_state(const attention_plan *plan, const attention_tile *tile,
+                       const attention_desk *desk, size_t index) {
+    for (uint32_t unit = 0; unit < plan->units; unit++) {
+        attention_heads heads = attention_unit_heads(plan, unit);
+        uint32_t count = heads.last - heads.first;
+        if (index >= (size_t)tile->tokens * count) {
+            index -= (size_t)tile->tokens * count;
+            continue;
+        }
+        join_row(plan, tile, desk, tile->first + (uint32_t)index / count,
+                 heads.first + (uint32_t)index % count,
+                 shared_states(tile, desk, heads) + index * tile->splits * desk->state_floats);
+        return;
     }
-    team_barrier(step->team, worker);
+}
+
+/* ---- Phases ---- */
+
+static void unit_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
+    attention_desk desk;
+    uint32_t item;
+    open_desk(&plan, &desk);
+    while (team_take(items, &item)) {
+        attention_unit unit = attention_unit_at(&plan, item);
+        if (plan.fused)
+            attention_position_unit(&plan, &unit);
+        attend_unit(&plan, &unit, &desk);
+    }
+}
+
+/* Splits of one unit come one after another: its queries are taken up once. */
+static void split_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
+    attention_desk desk;
+    uint32_t item;
+    uint32_t first = UINT32_MAX, unit = UINT32_MAX; /* at hand */
+    open_desk(&plan, &desk);
+    while (team_take(items, &item)) {
+        attention_unit next = attention_split_at(&plan, item);
+        if (next.tile.first != first || next.unit != unit)
+            take_unit(&plan, &next.tile, next.unit, &desk);
+        first = next.tile.first;
+        unit = next.unit;
+        attend_split(&plan, &next, &desk);
+    }
+}
+
+static void join_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
+    attention_desk desk;
+    uint32_t item;
+    open_desk(&plan, &desk);
+    while (team_take(items, &item)) {
+        size_t index = item;
+        attention_tile tile = {0};
+        while (attention_next_tile(&plan, &tile) &&
+               index >= (size_t)tile.tokens * plan.layer->heads)
+            index -= (size_t)tile.tokens * plan.layer->heads;
+        join_state(&plan, &tile, &desk, index);
+    }
+}
+
+#define POSITION_HEADS 8 /* of an item, where there are many */
+
+static size_t position_count(const attention_plan *plan, uint32_t *each) {
+    size_t heads = (size_t)plan->step->batch->rows * plan->layer->kv_heads;
+    *each = heads >= (size_t)plan->workers * POSITION_HEADS ? POSITION_HEADS : 1;
+    return (heads + *each - 1) / *each;
+}
+
+static void position_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
+    uint32_t kv_heads = plan.layer->kv_heads;
+    uint32_t item, each;
+    (void)position_count(&plan, &each);
+    while (team_take(items, &item))
+        for (uint32_t i = item * each; i < (item + 1) * each && i < step->batch->rows * kv_heads;
+             i++)
+            attention_position(&plan, i / kv_heads, i % kv_heads);
+}
+
+void fast_add_attention(phase_list *list) {
+    const step_view *step = list->step;
+    const attention_plan plan = attention_plan_make(step, list->layer, 0);
+    uint32_t each;
+    if (!plan.fused) {
+        list->span = SPAN_ATTENTION_INPUT;
+        phase_list_add(list, PLACE_NONE, position_items, position_count(&plan, &each));
+    }
+    list->span = SPAN_ATTENTION;
+    if (!plan.split) {
+        phase_list_add(list, PLACE_NONE, unit_items, attention_units(&plan));
+        return;
+    }
+    phase_list_add(list, PLACE_NONE, split_items, attention_splits(&plan));
+    phase_list_add(list, PLACE_NONE, join_items, (size_t)step->batch->rows * plan.layer->heads);
 }

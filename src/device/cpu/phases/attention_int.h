@@ -4,12 +4,12 @@
  * heads of one KV head, so that K and V are read once for all of them. Who computes what never
  * changes a bit: a row's splits lie at fixed positions and are joined in order (attention.h).
  *
- *   fused    few rows, and whole (tile, KV head) units share out evenly: a worker takes a unit from
- *            the rotation to the result, and nobody waits in between
- *   split    few units for the workers, long timelines: splits of one unit go to different workers,
- *            states lie in the shared scratch and are joined behind a barrier
- *   units    everything else: K and V are rotated and written by all, then units are taken by
- *            whoever is free
+ *   fused    every session is one tile: a (tile, KV head) unit is an item, from the rotation of K
+ *            and V to the result, and no phase lies in between
+ *   split    few units for the workers, long timelines: splits of one unit are items, states lie in
+ *            the shared scratch and are joined in a phase of its own
+ *   units    everything else: K and V are rotated and written in a phase of its own, then units are
+ *            items
  */
 #ifndef AVO_DEVICE_ATTENTION_INT_H
 #define AVO_DEVICE_ATTENTION_INT_H
@@ -28,7 +28,6 @@ typedef struct attention_plan {
     uint32_t unit_heads; /* of these, in one unit */
     uint32_t units;      /* per tile: KV heads × parts of their groups */
     uint32_t tile_tokens;
-    uint64_t cost; /* of everything */
     bool fused, split;
 } attention_plan;
 
@@ -45,8 +44,8 @@ typedef struct attention_heads {
     uint32_t kv, first, last;
 } attention_heads;
 
-/* Each phase makes the layer's plan for itself: that takes less than a microsecond, and none
- * depends on another having been called. */
+/* Every worker makes the layer's plan for itself in each phase: that takes less than a microsecond.
+ */
 attention_plan attention_plan_make(const step_view *step, uint32_t layer, uint32_t worker);
 
 /* Goes to the next tile; begins with a tile of zeros. */
@@ -57,19 +56,20 @@ void attention_sees(const attention_plan *plan, uint32_t row, uint32_t *begin, u
 void attention_split_pages(const attention_tile *tile, uint32_t split, uint32_t *first,
                            uint32_t *last);
 
-/* Costs, and whose an item is that lies behind `before` in cost. */
-uint64_t attention_split_cost(const attention_plan *plan, const attention_tile *tile,
-                              uint32_t pages);
-uint64_t attention_unit_cost(const attention_plan *plan, const attention_tile *tile);
-uint32_t attention_owner(const attention_plan *plan, uint64_t before, uint64_t cost);
+/* The tile and unit of an item; `count`: of all. Long ones come first in every share. */
+typedef struct attention_unit {
+    attention_tile tile;
+    uint32_t unit, split;
+} attention_unit;
+size_t attention_units(const attention_plan *plan);
+attention_unit attention_unit_at(const attention_plan *plan, size_t item);
+/* Splits of all units, in the order of tiles, units and timelines. */
+size_t attention_splits(const attention_plan *plan);
+attention_unit attention_split_at(const attention_plan *plan, size_t item);
 
-/* Calls `work` for every unit that is this worker's. */
-typedef void (*attention_work)(const attention_plan *plan, const attention_tile *tile,
-                               uint32_t unit, void *context);
-void attention_own_units(const attention_plan *plan, attention_work work, void *context);
-/* Calls it for every unit that this worker comes to take: one whose processor others disturb delays
- * the team by a unit. Behind a barrier and before one (team_work). */
-void attention_any_units(const attention_plan *plan, attention_work work, void *context);
+/* Writes K and V of one KV head of a row. */
+void attention_position(const attention_plan *plan, uint32_t row, uint32_t kv);
+void attention_position_unit(const attention_plan *plan, const attention_unit *unit);
 
 /* Normed and rotated in place, as attention wants it. */
 void attention_position_head(const attention_plan *plan, const norm_view *norm,

@@ -1,8 +1,9 @@
-/* The plan of a layer's attention: tiles, units, their cost and their owners; and the scratch. All
- * workers make the same plan from the same batch, so nobody has to be asked. */
+/* The plan of a layer's attention: tiles, units and items; and the scratch. All workers make the
+ * same plan from the same batch, so nobody has to be asked. */
 #include "device/cpu/phases/attention_int.h"
 
 #define ITEMS_PER_WORKER_ENOUGH 16 /* more units than this each balance well without splits */
+#define EVEN_UNITS              4  /* of every worker: the rest of a division weighs little */
 #define TILE_ROWS_MIN           32 /* tiles are not cut smaller than this for balance */
 #define SPLITS_HELD_MIN         64 /* of one head, so that some short sessions may be split too */
 
@@ -107,36 +108,7 @@ attention_heads attention_unit_heads(const attention_plan *plan, uint32_t unit) 
     return heads;
 }
 
-/* ---- Cost ---- */
-
-/* In pages × rows; reading a page counts as much as six rows that use it, what a row needs besides
- * (the query, its state) as much as one page. */
-uint64_t attention_split_cost(const attention_plan *plan, const attention_tile *tile,
-                              uint32_t pages) {
-    uint64_t rows = (uint64_t)tile->tokens * plan->unit_heads;
-    return pages * (rows + 6) + rows;
-}
-
-uint64_t attention_unit_cost(const attention_plan *plan, const attention_tile *tile) {
-    uint64_t rows = (uint64_t)tile->tokens * plan->unit_heads;
-    uint32_t pages = tile->last_page - tile->first_page + 1;
-    return pages * (rows + 6) + tile->splits * rows;
-}
-
-uint32_t attention_owner(const attention_plan *plan, uint64_t before, uint64_t cost) {
-    return (uint32_t)((before + cost / 2) * plan->workers / plan->cost);
-}
-
-void attention_own_units(const attention_plan *plan, attention_work work, void *context) {
-    attention_tile tile = {0};
-    uint64_t before = 0;
-    while (attention_next_tile(plan, &tile)) {
-        uint64_t cost = attention_unit_cost(plan, &tile);
-        for (uint32_t unit = 0; unit < plan->units; unit++, before += cost)
-            if (attention_owner(plan, before, cost) == plan->worker)
-                work(plan, &tile, unit, context);
-    }
-}
+/* ---- Items ---- */
 
 /* Item `item` of `count` that workers take: a share begins with long units and ends with short
  * ones, every share with the like of the others. */
@@ -148,47 +120,46 @@ static size_t unit_of_item(const attention_plan *plan, size_t item, size_t count
     return count - 1 - (place * plan->workers + share);
 }
 
-void attention_any_units(const attention_plan *plan, attention_work work, void *context) {
+size_t attention_units(const attention_plan *plan) {
     attention_tile tile = {0};
     size_t tiles = 0;
     while (attention_next_tile(plan, &tile))
         tiles++;
-    team_work items;
-    size_t item;
-    team_work_begin(plan->step->team, plan->worker, tiles * plan->units, &items);
-    while (team_work_next(&items, &item)) {
-        size_t index = unit_of_item(plan, item, tiles * plan->units);
-        tile = (attention_tile){0};
-        for (size_t i = 0; i <= index / plan->units; i++)
-            (void)attention_next_tile(plan, &tile);
-        work(plan, &tile, (uint32_t)(index % plan->units), context);
-    }
+    return tiles * plan->units;
 }
 
-/* The largest share, when whole units are dealt out in order. */
-static uint64_t longest_share(const attention_plan *plan) {
+attention_unit attention_unit_at(const attention_plan *plan, size_t item) {
+    attention_unit found = {0};
+    size_t index = unit_of_item(plan, item, attention_units(plan));
+    for (size_t i = 0; i <= index / plan->units; i++)
+        (void)attention_next_tile(plan, &found.tile);
+    found.unit = (uint32_t)(index % plan->units);
+    return found;
+}
+
+size_t attention_splits(const attention_plan *plan) {
     attention_tile tile = {0};
-    uint64_t before = 0;
-    uint64_t longest = 0;
-    uint64_t share = 0;
-    uint32_t worker = 0;
-    while (attention_next_tile(plan, &tile)) {
-        uint64_t cost = attention_unit_cost(plan, &tile);
-        for (uint32_t unit = 0; unit < plan->units; unit++, before += cost) {
-            uint32_t own = attention_owner(plan, before, cost);
-            share = own == worker ? share + cost : cost;
-            worker = own;
-            longest = share > longest ? share : longest;
-        }
-    }
-    return longest;
+    size_t splits = 0;
+    while (attention_next_tile(plan, &tile))
+        splits += (size_t)plan->units * tile.splits;
+    return splits;
+}
+
+attention_unit attention_split_at(const attention_plan *plan, size_t item) {
+    attention_unit found = {0};
+    while (attention_next_tile(plan, &found.tile) &&
+           item >= (size_t)plan->units * found.tile.splits)
+        item -= (size_t)plan->units * found.tile.splits;
+    found.unit = (uint32_t)(item / found.tile.splits);
+    found.split = (uint32_t)(item % found.tile.splits);
+    return found;
 }
 
 /* ---- The plan ---- */
 
-/* Items and cost of all tiles with this many rows. */
+/* Items of all tiles with this many rows. */
 typedef struct plan_sum {
-    uint64_t items, cost;
+    uint64_t items;
     uint32_t splits; /* of the longest */
     size_t states;
     bool whole; /* every session is one tile */
@@ -200,7 +171,6 @@ static plan_sum sum_tiles(attention_plan *plan, uint32_t rows) {
     attention_tile tile = {0};
     while (attention_next_tile(plan, &tile)) {
         sum.items += plan->units;
-        sum.cost += plan->units * attention_unit_cost(plan, &tile);
         sum.whole = sum.whole && tile.tokens == plan->step->batch->segment[tile.segment].rows;
         sum.splits = tile.splits > sum.splits ? tile.splits : sum.splits;
     }
@@ -225,10 +195,9 @@ attention_plan attention_plan_make(const step_view *step, uint32_t number, uint3
     plan_sum sum = sum_tiles(&plan, rows);
     while (!sum.whole && sum.items < enough && rows > TILE_ROWS_MIN)
         sum = sum_tiles(&plan, rows /= 2);
-    plan.cost = sum.cost;
-    uint64_t fair = plan.cost / plan.workers + 2 * (plan.unit_heads + 6);
-    plan.fused = parts == 1 && sum.whole && longest_share(&plan) <= fair;
-    plan.split = !plan.fused && sum.splits > 1 && sum.items < enough &&
+    bool even = sum.items % plan.workers == 0 || sum.items >= EVEN_UNITS * plan.workers;
+    plan.split = !even && sum.splits > 1 && sum.items < enough &&
                  sum.states <= (size_t)splits_held(step->scratch->context_max) * layer->heads;
+    plan.fused = parts == 1 && sum.whole && !plan.split;
     return plan;
 }

@@ -29,7 +29,7 @@ void attention_position_head(const attention_plan *plan, const norm_view *norm,
         plan->ops->kv_rotate(head, layer->head_size);
 }
 
-static void position_key_value(const attention_plan *plan, uint32_t row, uint32_t kv) {
+void attention_position(const attention_plan *plan, uint32_t row, uint32_t kv) {
     const layer_view *layer = plan->layer;
     const step_view *step = plan->step;
     uint32_t position = step->batch->position[row];
@@ -45,24 +45,8 @@ static void position_key_value(const attention_plan *plan, uint32_t row, uint32_
                         position % KV_PAGE_TOKENS, key, value);
 }
 
-static void position_unit(const attention_plan *plan, const attention_tile *tile, uint32_t unit,
-                          void *context) {
-    (void)context;
+void attention_position_unit(const attention_plan *plan, const attention_unit *unit) {
+    const attention_tile *tile = &unit->tile;
     for (uint32_t row = tile->first; row < tile->first + tile->tokens; row++)
-        position_key_value(plan, row, attention_unit_heads(plan, unit).kv);
-}
-
-void fast_position(const step_view *step, uint32_t number, uint32_t worker) {
-    const attention_plan plan = attention_plan_make(step, number, worker);
-    if (plan.fused) {
-        attention_own_units(&plan, position_unit, NULL);
-        return;
-    }
-    uint32_t kv_heads = plan.layer->kv_heads;
-    size_t begin;
-    size_t end;
-    team_share((size_t)step->batch->rows * kv_heads, worker, plan.workers, &begin, &end);
-    for (size_t i = begin; i < end; i++)
-        position_key_value(&plan, (uint32_t)(i / kv_heads), (uint32_t)(i % kv_heads));
-    team_barrier(step->team, worker);
+        attention_position(plan, row, attention_unit_heads(plan, unit->unit).kv);
 }

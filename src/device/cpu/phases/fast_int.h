@@ -3,6 +3,7 @@
 #define AVO_DEVICE_CPU_PHASES_FAST_INT_H
 
 #include "device/cpu/phases/fast.h"
+#include "device/cpu/phases/program.h"
 #include "device/runs.h"
 
 /* Where an architecture has no norm. */
@@ -58,8 +59,7 @@ typedef struct fast_rows {
     const norm_view *norm; /* applied first; NULL or NORM_NONE: none */
     uint32_t layer;        /* of the norm */
     adapter_norm_place place;
-    const fast_site *site; /* what the input is for; NULL: nothing that adapters change */
-    bool logits;           /* rows are those that want logits, not all of the batch */
+    bool logits; /* rows are those that want logits, not all of the batch */
 } fast_rows;
 
 /* Activations in every form that somebody asked for; the others have rows 0. */
@@ -67,16 +67,40 @@ typedef struct fast_input {
     activation_view form[PRODUCT_FORMS];
     const fast_site *site; /* NULL: no adapter of the batch changes anything there */
     uint8_t *adapted;      /* A·x of every run and matrix, in the forms that B reads */
-    bool awaited;          /* adapters: the others' part of A·x may not be there yet */
 } fast_input;
+
+/* The input of the matrices at a place: where its rows come from, and how they are prepared. */
+typedef struct fast_operand {
+    fast_rows rows;
+    fast_site site;
+    unsigned forms;   /* that the base's matrices read (bits) */
+    bool alone;       /* so few rows that every worker prepares all of them for itself */
+    bool ready;       /* the phase before has prepared them, as `input` has it */
+    fast_input input; /* where ready */
+} fast_operand;
+
+void fast_operand_make(const step_view *step, phase_place place, uint32_t layer, fast_operand *out);
+/* The phases before the products at a place: preparing rows, where workers do not do it for
+ * themselves, and A·x of adapters. */
+void fast_add_input(phase_list *list, phase_place place);
+/* The input as this worker's products read it. */
+fast_input fast_take_input(const step_view *step, const fast_worker *own,
+                           const fast_operand *operand);
 
 /* Bit of the form that a matrix reads; 0 for an absent one. */
 unsigned fast_form_of(const linear_view *linear);
 
-/* Norms and quantises into the forms of `forms` (bits). Ends with a barrier unless the rows are so
- * few that every worker does all of them. */
-fast_input fast_prepare(const step_view *step, uint32_t worker, const fast_rows *rows,
-                        unsigned forms);
+/* Rows that are worth taking one by one are an item each, many go in small blocks. */
+#define FAST_ROWS_MANY  64
+#define FAST_ROWS_BLOCK 4
+static inline size_t fast_row_items(uint32_t rows) {
+    return rows < FAST_ROWS_MANY ? rows : (rows + FAST_ROWS_BLOCK - 1) / FAST_ROWS_BLOCK;
+}
+static inline void fast_item_rows(uint32_t rows, uint32_t item, uint32_t *begin, uint32_t *end) {
+    uint32_t block = rows < FAST_ROWS_MANY ? 1 : FAST_ROWS_BLOCK;
+    *begin = item * block;
+    *end = *begin + block < rows ? *begin + block : rows;
+}
 
 /* ---- Products ---- */
 
@@ -100,10 +124,9 @@ typedef struct fast_part {
 } fast_part;
 
 /* How the products of one phase are cut: blocks of rows that stay in a core's own cache while
- * panels stream past, and within each, chunks of panels. Workers take parts as team_work has it;
- * an output's sum never depends on the cut. */
+ * panels stream past, and within each, chunks of panels; a part is an item. An output's sum never
+ * depends on the cut. */
 typedef struct fast_cut {
-    team_work work;
     uint32_t rows;
     uint32_t block; /* rows */
     size_t panels;
@@ -119,17 +142,19 @@ typedef struct fast_panels {
     size_t granule;
 } fast_panels;
 
-void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows, const fast_panels *of,
-                    fast_cut *out);
+fast_cut fast_cut_make(const step_view *step, uint32_t rows, const fast_panels *of);
 /* Whether the parts share out evenly among the workers. */
 bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of);
-bool fast_cut_next(fast_cut *cut, fast_part *part);
+bool fast_cut_take(const fast_cut *cut, team_items *items, fast_part *part);
 
-/* The outputs of several matrices that read the same input, shared by the workers. No barrier. */
-void fast_products(const step_view *step, uint32_t worker, fast_input *input,
-                   const fast_product *products, size_t count);
+/* The outputs of several matrices that read the same input: how they are cut, and the parts that
+ * are taken. */
+size_t fast_products_items(const step_view *step, uint32_t rows, const fast_product *products,
+                           size_t count);
+void fast_products(const step_view *step, const fast_worker *own, const fast_input *input,
+                   const fast_product *products, size_t count, team_items *items);
 /* One part of one; row row_begin of the outputs goes to `out`. */
-void fast_product_part(const step_view *step, const fast_worker *own, fast_input *input,
+void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const fast_product *product, const fast_part *part, float *out);
 
 /* ---- Adapters ---- */
@@ -142,28 +167,28 @@ void fast_product_part(const step_view *step, const fast_worker *own, fast_input
 bool fast_site_adapted(const step_view *step, const fast_site *site, unsigned *forms);
 /* In which forms the adapters of one row (of the batch) read x. */
 unsigned fast_row_forms(const step_view *step, const fast_site *site, uint32_t row);
-/* Begins to read this worker's share of the A's. */
-void fast_adapt_ahead(const step_view *step, uint32_t worker, const fast_site *site);
-/* A·x of everything that adapters change at `input->site`: this worker's part of it. The rows that
- * need it are in `input` in the adapters' forms. The first part of a product waits for the others,
- * behind the base's own product. */
-void fast_adapt_input(const step_view *step, uint32_t worker, fast_input *input);
+/* A·x of everything that adapters change at `input->site`: its items, and one of them. */
+size_t fast_adapt_items(const step_view *step, const fast_site *site);
+void fast_adapt_item(const step_view *step, const fast_worker *own, const fast_input *input,
+                     uint32_t item);
+/* Where this worker's products find A·x, which is complete, in the form that B reads. */
+void fast_adapt_input(const step_view *step, const fast_worker *own, fast_input *input);
 /* What adapters make of a part of a product. `base`: the outputs of the base, STOREd; where the
  * product's end is ADD and `base` is not `out`, they have not joined `out` yet. */
-void fast_adapt_part(const step_view *step, const fast_worker *own, fast_input *input,
+void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_input *input,
                      const fast_product *product, const fast_part *part, float *base, float *out);
 
 /* ---- Phases in files of their own ---- */
 
-void fast_position(const step_view *step, uint32_t layer, uint32_t worker);
-void fast_attention(const step_view *step, uint32_t layer, uint32_t worker);
+/* Positions and attention of the list's layer. */
+void fast_add_attention(phase_list *list);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);
-void fast_feed_forward_input(const step_view *step, uint32_t layer, uint32_t worker);
-/* What the phase before made, in the form that down reads, and what adapters make of it. */
-fast_input fast_gated_input(const step_view *step, uint32_t layer, uint32_t worker,
-                            const fast_site *site);
-void fast_head(const step_view *step, uint32_t worker);
-void fast_hidden(const step_view *step, uint32_t worker);
+/* Gate, up and the activation. */
+void fast_add_gated(phase_list *list);
+/* Whether the phase before has left down's input in the forms that are read. */
+bool fast_gated_input(const step_view *step, uint32_t layer, const fast_site *site,
+                      fast_input *input);
+void fast_add_head(phase_list *list);
 
 #endif

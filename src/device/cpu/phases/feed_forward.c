@@ -107,7 +107,7 @@ static void quantise_columns(const step_view *step, const fast_worker *own,
 
 /* A part of gate and up, and the activation on what they gave. The gate's outputs are written where
  * this worker's last ones were, so that they never leave its cache. */
-static void gated_part(const step_view *step, const fast_worker *own, fast_input *input,
+static void gated_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const layer_view *layer, const gated_input *gated, const fast_part *part) {
     const op_table *ops = step->backend->ops;
     size_t stride = layer->feed_forward;
@@ -135,44 +135,46 @@ static void gated_part(const step_view *step, const fast_worker *own, fast_input
     }
 }
 
-void fast_feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
+/* What the phase needs to know: how it is cut, and how down's input is quantised. */
+static gated_input gated_of(const step_view *step, uint32_t number, const fast_site *down,
+                            fast_panels *panels) {
     const layer_view *layer = &step->model->layer[number];
-    fast_site site = {number, 2, {ADAPTER_GATE, ADAPTER_UP}};
-    fast_rows rows = {.x = step->scratch->hidden,
-                      .stride = step->model->width,
-                      .rows = step->batch->rows,
-                      .k = step->model->width,
-                      .norm = layer->norm_after ? &fast_no_norm : &layer->feed_forward_norm,
-                      .layer = number,
-                      .place = ADAPTER_FEED_FORWARD_NORM,
-                      .site = &site};
-    fast_input input =
-        fast_prepare(step, worker, &rows, fast_form_of(&layer->gate) | fast_form_of(&layer->up));
-    fast_worker own = fast_worker_of(step, worker);
-    fast_site down = {number, 1, {ADAPTER_DOWN}};
-    fast_panels panels = panels_of(step, layer, &down);
-    gated_input gated = gated_plan(step, layer, number, &panels, &down);
+    *panels = panels_of(step, layer, down);
+    gated_input gated = gated_plan(step, layer, number, panels, down);
     if (!gated.in_parts)
-        panels.granule = 1;
-    fast_cut cut;
-    fast_part part;
-    fast_cut_begin(step, worker, rows.rows, &panels, &cut);
-    while (fast_cut_next(&cut, &part))
-        gated_part(step, &own, &input, layer, &gated, &part);
-    team_barrier(step->team, worker);
+        panels->granule = 1;
+    return gated;
 }
 
-fast_input fast_gated_input(const step_view *step, uint32_t number, uint32_t worker,
-                            const fast_site *site) {
-    const layer_view *layer = &step->model->layer[number];
-    fast_panels panels = panels_of(step, layer, site);
-    uint32_t k = layer->down.weight.k;
-    fast_rows rows = {
-        .x = step->scratch->up, .stride = k, .rows = step->batch->rows, .k = k, .site = site};
-    gated_input gated = gated_plan(step, layer, number, &panels, site);
-    if (!gated.in_parts)
-        return fast_prepare(step, worker, &rows, fast_form_of(&layer->down));
-    if (gated.input.site != NULL)
-        fast_adapt_input(step, worker, &gated.input);
-    return gated.input;
+static void gated_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const layer_view *layer = &step->model->layer[at->layer];
+    fast_worker own = fast_worker_of(step, items->worker);
+    fast_operand operand;
+    fast_operand_make(step, at->place, at->layer, &operand);
+    fast_input input = fast_take_input(step, &own, &operand);
+    fast_site down = {at->layer, 1, {ADAPTER_DOWN}};
+    fast_panels panels;
+    gated_input gated = gated_of(step, at->layer, &down, &panels);
+    fast_cut cut = fast_cut_make(step, operand.rows.rows, &panels);
+    fast_part part;
+    while (fast_cut_take(&cut, items, &part))
+        gated_part(step, &own, &input, layer, &gated, &part);
+}
+
+void fast_add_gated(phase_list *list) {
+    const step_view *step = list->step;
+    fast_site down = {list->layer, 1, {ADAPTER_DOWN}};
+    fast_panels panels;
+    (void)gated_of(step, list->layer, &down, &panels);
+    fast_add_input(list, PLACE_GATE_UP);
+    phase_list_add(list, PLACE_GATE_UP, gated_items,
+                   fast_cut_make(step, step->batch->rows, &panels).items);
+}
+
+bool fast_gated_input(const step_view *step, uint32_t number, const fast_site *site,
+                      fast_input *input) {
+    fast_panels panels;
+    gated_input gated = gated_of(step, number, site, &panels);
+    *input = gated.input;
+    return gated.in_parts;
 }

@@ -50,8 +50,8 @@ static void top_scan(const step_view *step, logit_top *top, const float *logits,
 }
 
 /* One chunk of all rows, from the product to what is kept of it. */
-static void head_chunk(const step_view *step, uint32_t worker, const fast_worker *own,
-                       fast_input *input, size_t chunk) {
+static void head_chunk(const step_view *step, const fast_worker *own, const fast_input *input,
+                       size_t chunk) {
     const model_view *model = step->model;
     const op_table *ops = step->backend->ops;
     const batch_view *batch = step->batch;
@@ -80,7 +80,7 @@ static void head_chunk(const step_view *step, uint32_t worker, const fast_worker
         highest = highest == highest ? highest : -INFINITY;
         float offset = highest == -INFINITY ? 0.0f : highest;
         chunk_sums(step, row)[chunk] = (chunk_sum){highest, ops->sum_exp(logits, count, offset)};
-        top_scan(step, worker_top(step, row, worker), logits, count, first, highest);
+        top_scan(step, worker_top(step, row, own->index), logits, count, first, highest);
         size_t target = batch->target == NULL ? SIZE_MAX : (size_t)batch->target[row];
         if (target >= first && target - first < count)
             step->scratch->top[row].target = logits[target - first];
@@ -106,83 +106,62 @@ static void merge_row(const step_view *step, size_t row) {
     out->log_sum = mathd_log(sum);
 }
 
-static fast_input head_input(const step_view *step, uint32_t worker, const fast_site *site) {
-    const model_view *model = step->model;
-    const batch_view *batch = step->batch;
-    fast_rows rows = {.x = step->scratch->hidden,
-                      .stride = model->width,
-                      .index = batch->logit_row,
-                      .rows = batch->logit_rows,
-                      .k = model->width,
-                      .norm = &model->final_norm,
-                      .place = ADAPTER_FINAL_NORM,
-                      .logits = true};
-    if (model->head_project.weight.data == NULL) {
-        rows.site = site;
-        return fast_prepare(step, worker, &rows, fast_form_of(&model->head));
-    }
-    fast_input input = fast_prepare(step, worker, &rows, fast_form_of(&model->head_project));
-    uint32_t narrow = model->head.weight.k;
-    fast_product project = {.linear = &model->head_project,
-                            .out = step->scratch->projected,
-                            .out_stride = narrow,
-                            .end = LINEAR_STORE};
-    fast_products(step, worker, &input, &project, 1);
-    team_barrier(step->team, worker);
-    fast_rows projected = {.x = step->scratch->projected,
-                           .stride = narrow,
-                           .rows = batch->logit_rows,
-                           .k = narrow,
-                           .site = site,
-                           .logits = true};
-    return fast_prepare(step, worker, &projected, fast_form_of(&model->head));
+/* ---- Phases ---- */
+
+static void project_product(const step_view *step, fast_product *out) {
+    *out = (fast_product){.linear = &step->model->head_project,
+                          .out = step->scratch->projected,
+                          .out_stride = step->model->head.weight.k,
+                          .end = LINEAR_STORE};
 }
 
-void fast_head(const step_view *step, uint32_t worker) {
-    const batch_view *batch = step->batch;
-    if (batch->logit_rows == 0)
-        return;
-    fast_site site = {0, 1, {ADAPTER_HEAD}};
-    fast_input input = head_input(step, worker, &site);
-    fast_worker own = fast_worker_of(step, worker);
-    for (uint32_t row = 0; row < batch->logit_rows; row++)
-        worker_top(step, row, worker)->count = 0;
-    size_t begin;
-    size_t end;
-    team_work work;
-    team_work_begin(step->team, worker, head_chunks(step->model), &work);
-    size_t chunk;
-    while (team_work_next(&work, &chunk))
-        head_chunk(step, worker, &own, &input, chunk);
-    team_barrier(step->team, worker);
-    if (batch->top == 0)
-        return;
-    team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
-    for (size_t row = begin; row < end; row++)
+static void project_items(const step_view *step, const phase_entry *at, team_items *items) {
+    fast_worker own = fast_worker_of(step, items->worker);
+    fast_operand operand;
+    fast_operand_make(step, at->place, 0, &operand);
+    fast_input input = fast_take_input(step, &own, &operand);
+    fast_product project;
+    project_product(step, &project);
+    fast_products(step, &own, &input, &project, 1, items);
+}
+
+static void chunk_items(const step_view *step, const phase_entry *at, team_items *items) {
+    fast_worker own = fast_worker_of(step, items->worker);
+    fast_operand operand;
+    fast_operand_make(step, at->place, 0, &operand);
+    fast_input input = fast_take_input(step, &own, &operand);
+    uint32_t chunk;
+    while (team_take(items, &chunk))
+        head_chunk(step, &own, &input, chunk);
+}
+
+static void merge_items(const step_view *step, const phase_entry *at, team_items *items) {
+    uint32_t row;
+    (void)at;
+    while (team_take(items, &row))
         merge_row(step, row);
-    team_barrier(step->team, worker);
 }
 
-void fast_hidden(const step_view *step, uint32_t worker) {
-    const model_view *model = step->model;
-    const batch_view *batch = step->batch;
-    fast_worker own = fast_worker_of(step, worker);
-    size_t begin;
-    size_t end;
-    team_share(batch->logit_rows, worker, team_size(step->team), &begin, &end);
-    for (size_t i = begin; i < end; i++) {
-        uint32_t row = batch->logit_row[i];
-        const float *x = step->scratch->hidden + (size_t)row * model->width;
-        float *out = step->scratch->normed + i * model->width;
-        norm_view norm = model->final_norm;
-        if (norm.kind == NORM_NONE) {
-            memcpy(out, x, model->width * sizeof(*x));
-            continue;
-        }
-        if (batch->runs > 0)
-            norm = run_norm(batch, row, 0, ADAPTER_FINAL_NORM, &model->final_norm, model->width,
-                            own.norm);
-        step->backend->ops->norm(&norm, x, model->width, out);
+void fast_add_head(phase_list *list) {
+    const step_view *step = list->step;
+    uint32_t rows = step->batch->logit_rows;
+    list->span = SPAN_HEAD;
+    list->layer = 0;
+    if (rows == 0)
+        return;
+    /* Whoever takes no chunk has found nothing. */
+    for (uint32_t row = 0; row < rows; row++)
+        for (uint32_t worker = 0; worker < team_size(step->team); worker++)
+            worker_top(step, row, worker)->count = 0;
+    if (step->model->head_project.weight.data != NULL) {
+        fast_product project;
+        project_product(step, &project);
+        fast_add_input(list, PLACE_HEAD_PROJECT);
+        phase_list_add(list, PLACE_HEAD_PROJECT, project_items,
+                       fast_products_items(step, rows, &project, 1));
     }
-    team_barrier(step->team, worker);
+    fast_add_input(list, PLACE_HEAD);
+    phase_list_add(list, PLACE_HEAD, chunk_items, head_chunks(step->model));
+    if (step->batch->top > 0)
+        phase_list_add(list, PLACE_NONE, merge_items, rows);
 }

@@ -1,49 +1,94 @@
-/* The phases of the fast back ends. Written once over the op table, so that all of them walk the
- * same way and give the same bits. Barriers of a decoding step, per layer: behind the products of
- * q, k, v; behind attention; behind the output product; behind gate and up; behind down: five. One
- * more behind the write of K and V unless the attention's plan is "fused", one more within
- * attention where it is "split" (attention_int.h; 3 KV heads on 2 workers: beyond 96 and beyond 256
- * tokens), and one more before each norm that stands behind a product. */
+/* The steps of the fast back ends. Written once over the op table, so that all of them compute the
+ * same phases and give the same bits. Phases of a decoding step, per layer: the products of q, k
+ * and v; attention; the output product; gate and up; down: five. One more for K and V unless the
+ * attention's plan is "fused", one more to join where it is "split" (attention_int.h), one more for
+ * each norm behind a product, and one for every input that adapters change. */
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
+#include "device/cpu/ref/ref_int.h"
 
-static void embed(const step_view *step, uint32_t worker) {
-    backend_reference()->embed(step, worker);
+#include <string.h>
+
+#define LAYER_PHASES_MAX 20
+#define OTHER_PHASES_MAX 10
+
+static uint32_t phases_max(const model_view *model) {
+    return model->layers * LAYER_PHASES_MAX + OTHER_PHASES_MAX;
 }
 
-static void attention_input(const step_view *step, uint32_t number, uint32_t worker) {
-    const layer_view *layer = &step->model->layer[number];
+/* ---- Query, key and value ---- */
+
+static void query_key_value(const step_view *step, const layer_view *layer,
+                            fast_product products[3]) {
     const scratch_view *scratch = step->scratch;
-    fast_site site = {number, 3, {ADAPTER_QUERY, ADAPTER_KEY, ADAPTER_VALUE}};
-    fast_rows rows = {.x = scratch->hidden,
-                      .stride = step->model->width,
-                      .rows = step->batch->rows,
-                      .k = step->model->width,
-                      .norm = layer->norm_after ? &fast_no_norm : &layer->attention_norm,
-                      .layer = number,
-                      .place = ADAPTER_ATTENTION_NORM,
-                      .site = &site};
-    fast_input input = fast_prepare(step, worker, &rows,
-                                    fast_form_of(&layer->query) | fast_form_of(&layer->key) |
-                                        fast_form_of(&layer->value));
-    fast_product products[3] = {{.linear = &layer->query, .out = scratch->query, .slot = 0},
-                                {.linear = &layer->key, .out = scratch->key, .slot = 1},
-                                {.linear = &layer->value, .out = scratch->value, .slot = 2}};
+    products[0] = (fast_product){.linear = &layer->query, .out = scratch->query, .slot = 0};
+    products[1] = (fast_product){.linear = &layer->key, .out = scratch->key, .slot = 1};
+    products[2] = (fast_product){.linear = &layer->value, .out = scratch->value, .slot = 2};
     for (size_t i = 0; i < 3; i++)
         products[i].out_stride = products[i].linear->weight.rows;
-    fast_products(step, worker, &input, products, 3);
-    team_barrier(step->team, worker);
-    fast_position(step, number, worker);
 }
+
+static void query_key_value_items(const step_view *step, const phase_entry *at, team_items *items) {
+    fast_worker own = fast_worker_of(step, items->worker);
+    fast_operand operand;
+    fast_operand_make(step, at->place, at->layer, &operand);
+    fast_input input = fast_take_input(step, &own, &operand);
+    fast_product products[3];
+    query_key_value(step, &step->model->layer[at->layer], products);
+    fast_products(step, &own, &input, products, 3, items);
+}
+
+/* ---- Products that join the residual ---- */
 
 /* How a product joins the residual: its norms, and their places. */
 typedef struct residual_join {
     const layer_view *layer;
     uint32_t number;
+    const linear_view *linear;
     const norm_view *post_norm, *own_norm;
     adapter_norm_place post_place, own_place;
+    bool plain; /* no norm lies between */
 } residual_join;
+
+static residual_join join_of(const step_view *step, phase_place place, uint32_t number) {
+    const layer_view *layer = &step->model->layer[number];
+    residual_join join = {.layer = layer, .number = number};
+    if (place == PLACE_OUTPUT) {
+        join.linear = &layer->output;
+        join.post_norm = &layer->attention_post_norm;
+        join.own_norm = &layer->attention_norm;
+        join.post_place = ADAPTER_ATTENTION_POST_NORM;
+        join.own_place = ADAPTER_ATTENTION_NORM;
+    } else {
+        join.linear = &layer->down;
+        join.post_norm = &layer->feed_forward_post_norm;
+        join.own_norm = &layer->feed_forward_norm;
+        join.post_place = ADAPTER_FEED_FORWARD_POST_NORM;
+        join.own_place = ADAPTER_FEED_FORWARD_NORM;
+    }
+    join.plain = join.post_norm->kind == NORM_NONE && !layer->norm_after;
+    return join;
+}
+
+static fast_product joining_product(const step_view *step, const residual_join *join) {
+    return (fast_product){.linear = join->linear,
+                          .out = join->plain ? step->scratch->hidden : step->scratch->projected,
+                          .out_stride = step->model->width,
+                          .end = join->plain ? LINEAR_ADD : LINEAR_STORE,
+                          .add_scale = join->layer->residual_scale,
+                          .aside = step->scratch->projected};
+}
+
+static void joining_items(const step_view *step, const phase_entry *at, team_items *items) {
+    fast_worker own = fast_worker_of(step, items->worker);
+    residual_join join = join_of(step, at->place, at->layer);
+    fast_operand operand;
+    fast_operand_make(step, at->place, at->layer, &operand);
+    fast_input input = fast_take_input(step, &own, &operand);
+    fast_product product = joining_product(step, &join);
+    fast_products(step, &own, &input, &product, 1, items);
+}
 
 /* out = norm(x), as a row of the batch sees the norm. */
 static void norm_row(const step_view *step, const fast_worker *own, const residual_join *join,
@@ -55,71 +100,135 @@ static void norm_row(const step_view *step, const fast_worker *own, const residu
 }
 
 /* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
-static void finish_rows(const step_view *step, uint32_t worker, const residual_join *join) {
-    const op_table *ops = step->backend->ops;
-    const fast_worker own = fast_worker_of(step, worker);
-    const norm_view *after_norm = join->layer->norm_after ? join->own_norm : &fast_no_norm;
+static void finish_row(const step_view *step, const fast_worker *own, const residual_join *join,
+                       uint32_t row) {
     uint32_t width = step->model->width;
-    size_t begin;
-    size_t end;
-    team_barrier(step->team, worker);
-    team_share(step->batch->rows, worker, team_size(step->team), &begin, &end);
-    for (size_t row = begin; row < end; row++) {
-        float *projected = step->scratch->projected + row * width;
-        float *hidden = step->scratch->hidden + row * width;
-        norm_row(step, &own, join, join->post_norm, join->post_place, (uint32_t)row, projected);
-        ops->add_scaled(projected, join->layer->residual_scale, hidden, width);
-        norm_row(step, &own, join, after_norm, join->own_place, (uint32_t)row, hidden);
+    float *projected = step->scratch->projected + (size_t)row * width;
+    float *hidden = step->scratch->hidden + (size_t)row * width;
+    const norm_view *after_norm = join->layer->norm_after ? join->own_norm : &fast_no_norm;
+    norm_row(step, own, join, join->post_norm, join->post_place, row, projected);
+    step->backend->ops->add_scaled(projected, join->layer->residual_scale, hidden, width);
+    norm_row(step, own, join, after_norm, join->own_place, row, hidden);
+}
+
+static void finish_items(const step_view *step, const phase_entry *at, team_items *items) {
+    fast_worker own = fast_worker_of(step, items->worker);
+    residual_join join = join_of(step, at->place, at->layer);
+    uint32_t item, row, end;
+    while (team_take(items, &item))
+        for (fast_item_rows(step->batch->rows, item, &row, &end); row < end; row++)
+            finish_row(step, &own, &join, row);
+}
+
+static void add_joining(phase_list *list, phase_place place) {
+    const step_view *step = list->step;
+    residual_join join = join_of(step, place, list->layer);
+    fast_product product = joining_product(step, &join);
+    fast_add_input(list, place);
+    phase_list_add(list, place, joining_items,
+                   fast_products_items(step, step->batch->rows, &product, 1));
+    if (!join.plain)
+        phase_list_add(list, place, finish_items, fast_row_items(step->batch->rows));
+}
+
+/* ---- Hidden states ---- */
+
+/* Keeps the hidden states in front of a layer. */
+static void tap_items(const step_view *step, const phase_entry *at, team_items *items) {
+    size_t width = step->model->width;
+    uint32_t item, begin, end, tap = 0;
+    while (step->shape->tap[tap] != at->layer)
+        tap++;
+    while (team_take(items, &item)) {
+        fast_item_rows(step->batch->rows, item, &begin, &end);
+        memcpy(step->scratch->tap + (tap * (size_t)step->scratch->rows_max + begin) * width,
+               step->scratch->hidden + begin * width, (end - begin) * width * sizeof(float));
     }
 }
 
-/* The product of `linear` with its input joins the residual. */
-static void add_product(const step_view *step, uint32_t worker, const residual_join *join,
-                        const linear_view *linear, fast_input *input) {
-    uint32_t width = step->model->width;
-    bool plain = join->post_norm->kind == NORM_NONE && !join->layer->norm_after;
-    fast_product product = {.linear = linear,
-                            .out = plain ? step->scratch->hidden : step->scratch->projected,
-                            .out_stride = width,
-                            .end = plain ? LINEAR_ADD : LINEAR_STORE,
-                            .add_scale = join->layer->residual_scale,
-                            .aside = step->scratch->projected};
-    fast_products(step, worker, input, &product, 1);
-    if (!plain)
-        finish_rows(step, worker, join);
-    team_barrier(step->team, worker);
+static void add_tap(phase_list *list, uint32_t layer) {
+    const step_view *step = list->step;
+    list->layer = layer;
+    for (uint32_t i = 0; i < step->shape->taps; i++)
+        if (step->shape->tap[i] == layer)
+            phase_list_add(list, PLACE_NONE, tap_items, fast_row_items(step->batch->rows));
 }
 
-static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
-    const layer_view *layer = &step->model->layer[number];
-    uint32_t k = layer->output.weight.k;
-    fast_site site = {number, 1, {ADAPTER_OUTPUT}};
-    fast_rows rows = {.x = step->scratch->attended,
-                      .stride = k,
-                      .rows = step->batch->rows,
-                      .k = k,
-                      .site = &site};
-    residual_join join = {layer,
-                          number,
-                          &layer->attention_post_norm,
-                          &layer->attention_norm,
-                          ADAPTER_ATTENTION_POST_NORM,
-                          ADAPTER_ATTENTION_NORM};
-    fast_input input = fast_prepare(step, worker, &rows, fast_form_of(&layer->output));
-    add_product(step, worker, &join, &layer->output, &input);
+static void normed_items(const step_view *step, const phase_entry *at, team_items *items) {
+    const model_view *model = step->model;
+    const batch_view *batch = step->batch;
+    fast_worker own = fast_worker_of(step, items->worker);
+    uint32_t item, i, end;
+    (void)at;
+    while (team_take(items, &item))
+        for (fast_item_rows(batch->logit_rows, item, &i, &end); i < end; i++) {
+            uint32_t row = batch->logit_row[i];
+            const float *x = step->scratch->hidden + (size_t)row * model->width;
+            float *out = step->scratch->normed + (size_t)i * model->width;
+            norm_view norm = model->final_norm;
+            if (norm.kind == NORM_NONE) {
+                memcpy(out, x, model->width * sizeof(*x));
+                continue;
+            }
+            if (batch->runs > 0)
+                norm = run_norm(batch, row, 0, ADAPTER_FINAL_NORM, &model->final_norm, model->width,
+                                own.norm);
+            step->backend->ops->norm(&norm, x, model->width, out);
+        }
 }
 
-static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {
-    const layer_view *layer = &step->model->layer[number];
-    fast_site site = {number, 1, {ADAPTER_DOWN}};
-    residual_join join = {layer,
-                          number,
-                          &layer->feed_forward_post_norm,
-                          &layer->feed_forward_norm,
-                          ADAPTER_FEED_FORWARD_POST_NORM,
-                          ADAPTER_FEED_FORWARD_NORM};
-    fast_input input = fast_gated_input(step, number, worker, &site);
-    add_product(step, worker, &join, &layer->down, &input);
+/* ---- Steps ---- */
+
+static void add_layer(phase_list *list, uint32_t number) {
+    const step_view *step = list->step;
+    fast_product products[3];
+    add_tap(list, number);
+    list->span = SPAN_ATTENTION_INPUT;
+    query_key_value(step, &step->model->layer[number], products);
+    fast_add_input(list, PLACE_QUERY_KEY_VALUE);
+    phase_list_add(list, PLACE_QUERY_KEY_VALUE, query_key_value_items,
+                   fast_products_items(step, step->batch->rows, products, 3));
+    fast_add_attention(list);
+    list->span = SPAN_ATTENTION_OUTPUT;
+    add_joining(list, PLACE_OUTPUT);
+    list->span = SPAN_FEED_FORWARD_INPUT;
+    fast_add_gated(list);
+    list->span = SPAN_FEED_FORWARD_OUTPUT;
+    add_joining(list, PLACE_DOWN);
+}
+
+static void forward(const step_view *step) {
+    phase_list *list = step->phases;
+    reference_embed(step);
+    phase_list_begin(list, step);
+    for (uint32_t layer = 0; layer < step->model->layers; layer++)
+        add_layer(list, layer);
+    add_tap(list, step->model->layers);
+    fast_add_head(list);
+    phase_list_run(list);
+}
+
+static void attention(const step_view *step, uint32_t layers) {
+    phase_list *list = step->phases;
+    reference_angles(step);
+    phase_list_begin(list, step);
+    for (list->layer = 0; list->layer < layers; list->layer++)
+        fast_add_attention(list);
+    phase_list_run(list);
+}
+
+static void head(const step_view *step) {
+    phase_list_begin(step->phases, step);
+    fast_add_head(step->phases);
+    phase_list_run(step->phases);
+}
+
+static void hidden(const step_view *step) {
+    phase_list *list = step->phases;
+    phase_list_begin(list, step);
+    list->span = SPAN_HEAD;
+    phase_list_add(list, PLACE_NONE, normed_items, fast_row_items(step->batch->logit_rows));
+    phase_list_run(list);
 }
 
 void fast_backend(const op_table *ops, backend *out) {
@@ -128,12 +237,9 @@ void fast_backend(const op_table *ops, backend *out) {
                      .ops = ops,
                      .panels = true,
                      .scratch_bytes = fast_scratch_bytes,
-                     .embed = embed,
-                     .attention_input = attention_input,
-                     .attention = fast_attention,
-                     .attention_output = attention_output,
-                     .feed_forward_input = fast_feed_forward_input,
-                     .feed_forward_output = feed_forward_output,
-                     .head = fast_head,
-                     .hidden = fast_hidden};
+                     .phases_max = phases_max,
+                     .forward = forward,
+                     .attention = attention,
+                     .head = head,
+                     .hidden = hidden};
 }

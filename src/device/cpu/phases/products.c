@@ -94,7 +94,7 @@ static size_t chunk_even(size_t panels, size_t blocks, size_t workers, size_t mo
     return best;
 }
 
-static fast_cut cut_plan(const step_view *step, uint32_t rows, const fast_panels *of) {
+fast_cut fast_cut_make(const step_view *step, uint32_t rows, const fast_panels *of) {
     fast_cut cut = {.rows = rows, .panels = of->panels};
     size_t workers = team_size(step->team);
     part_wish wish = wish_of(step, rows, of->weight->type);
@@ -118,22 +118,16 @@ static fast_cut cut_plan(const step_view *step, uint32_t rows, const fast_panels
 }
 
 bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of) {
-    fast_cut cut = cut_plan(step, rows, of);
+    fast_cut cut = fast_cut_make(step, rows, of);
     size_t workers = team_size(step->team);
     size_t longest = divide_up(cut.items, workers);
     return longest * workers * EVEN_OF <= cut.items * (EVEN_OF + 1) &&
            size_min(cut.block, rows) * cut.chunk * QUANT_PANEL_ROWS <= FAST_PART_NUMBERS;
 }
 
-void fast_cut_begin(const step_view *step, uint32_t worker, uint32_t rows, const fast_panels *of,
-                    fast_cut *out) {
-    *out = cut_plan(step, rows, of);
-    team_work_begin(step->team, worker, out->items, &out->work);
-}
-
-bool fast_cut_next(fast_cut *cut, fast_part *part) {
-    size_t item;
-    if (!team_work_next(&cut->work, &item))
+bool fast_cut_take(const fast_cut *cut, team_items *items, fast_part *part) {
+    uint32_t item;
+    if (!team_take(items, &item))
         return false;
     size_t row = item / cut->chunks * cut->block;
     part->row_begin = (uint32_t)row;
@@ -145,7 +139,7 @@ bool fast_cut_next(fast_cut *cut, fast_part *part) {
 
 /* ---- Products ---- */
 
-void fast_product_part(const step_view *step, const fast_worker *own, fast_input *input,
+void fast_product_part(const step_view *step, const fast_worker *own, const fast_input *input,
                        const fast_product *product, const fast_part *part, float *out) {
     const weight_view *weight = &product->linear->weight;
     activation_view x =
@@ -170,19 +164,25 @@ void fast_product_part(const step_view *step, const fast_worker *own, fast_input
 }
 
 /* The matrices stand behind one another, as one row of panels. */
-void fast_products(const step_view *step, uint32_t worker, fast_input *input,
-                   const fast_product *products, size_t count) {
-    fast_worker own = fast_worker_of(step, worker);
-    const weight_view *weight = &products[0].linear->weight;
-    uint32_t rows = input->form[panels_form(weight->type)].rows;
-    size_t total = 0;
+static fast_cut products_cut(const step_view *step, uint32_t rows, const fast_product *products,
+                             size_t count) {
+    fast_panels all = {.weight = &products[0].linear->weight, .granule = 1};
     for (size_t i = 0; i < count; i++)
-        total += weight_panels(&products[i].linear->weight);
-    fast_cut cut;
+        all.panels += weight_panels(&products[i].linear->weight);
+    return fast_cut_make(step, rows, &all);
+}
+
+size_t fast_products_items(const step_view *step, uint32_t rows, const fast_product *products,
+                           size_t count) {
+    return products_cut(step, rows, products, count).items;
+}
+
+void fast_products(const step_view *step, const fast_worker *own, const fast_input *input,
+                   const fast_product *products, size_t count, team_items *items) {
+    uint32_t rows = input->form[panels_form(products[0].linear->weight.type)].rows;
+    fast_cut cut = products_cut(step, rows, products, count);
     fast_part part;
-    fast_panels all = {.weight = weight, .panels = total, .granule = 1};
-    fast_cut_begin(step, worker, rows, &all, &cut);
-    while (fast_cut_next(&cut, &part)) {
+    while (fast_cut_take(&cut, items, &part)) {
         size_t at = 0;
         for (size_t i = 0; i < count; i++) {
             size_t panels = weight_panels(&products[i].linear->weight);
@@ -190,7 +190,7 @@ void fast_products(const step_view *step, uint32_t worker, fast_input *input,
             own_part.first = part.first > at ? part.first - at : 0;
             own_part.last = part.last > at ? size_min(part.last - at, panels) : 0;
             if (own_part.first < own_part.last)
-                fast_product_part(step, &own, input, &products[i], &own_part,
+                fast_product_part(step, own, input, &products[i], &own_part,
                                   products[i].out + part.row_begin * products[i].out_stride);
             at += panels;
         }

@@ -43,8 +43,7 @@ static void offset_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static void adapt_run(const step_view *step, uint32_t worker, const reference_site *site,
-                      const adapter_run *run) {
+static void adapt_run(const step_view *step, const reference_site *site, const adapter_run *run) {
     bool head = site->matrix == ADAPTER_HEAD;
     const adapter_delta *delta = adapter_delta_of(run->adapter, site->layer, site->matrix);
     run_rows rows = run_rows_of(step->batch, run, head);
@@ -56,29 +55,29 @@ static void adapt_run(const step_view *step, uint32_t worker, const reference_si
         linear_view down = {.weight = delta->down};
         float *h = step->scratch->adapted + run_place_of(step, run)->first;
         size_t room = adapter_rank_room(delta->down.rows);
-        reference_linear(step, worker, &down, x, stride, rows.rows, h, room);
+        reference_linear(step, &down, x, stride, rows.rows, h, room);
         x = h;
         stride = room;
     }
     if (delta->up.data != NULL) {
         reference_addition add = {run, rows, head, delta->scale};
-        reference_linear_add(step, worker, &delta->up, x, stride, &add,
+        reference_linear_add(step, &delta->up, x, stride, &add,
                              site->out + rows.first * site->out_stride, site->out_stride);
     }
     adapt_task task = {step, site, run, rows, delta->offset};
     if (delta->offset != NULL)
-        reference_run(step, worker, offset_worker, &task);
+        reference_run(step, offset_worker, &task);
 }
 
-void reference_adapt(const step_view *step, uint32_t worker, const reference_site *site) {
+void reference_adapt(const step_view *step, const reference_site *site) {
     const batch_view *batch = step->batch;
     if (batch->runs == 0)
         return;
     adapt_task task = {.step = step, .site = site};
     if (run_gains(batch, site->layer, site->matrix))
-        reference_run(step, worker, gain_worker, &task);
+        reference_run(step, gain_worker, &task);
     for (uint32_t i = 0; i < batch->runs; i++)
-        adapt_run(step, worker, site, &batch->run[i]);
+        adapt_run(step, site, &batch->run[i]);
 }
 
 /* ---- The embedding ---- */
@@ -110,8 +109,7 @@ static void look_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-void reference_adapt_embedding(const step_view *step, uint32_t worker, float *out,
-                               size_t out_stride) {
+void reference_adapt_embedding(const step_view *step, float *out, size_t out_stride) {
     const batch_view *batch = step->batch;
     for (uint32_t i = 0; i < batch->runs; i++) {
         const adapter_run *run = &batch->run[i];
@@ -120,15 +118,15 @@ void reference_adapt_embedding(const step_view *step, uint32_t worker, float *ou
             continue;
         if (own->up.data == NULL) {
             look_task task = {step, run, out, out_stride};
-            reference_run(step, worker, look_worker, &task);
+            reference_run(step, look_worker, &task);
             continue;
         }
         look_task task = {step, run, step->scratch->adapted + run_place_of(step, run)->first,
                           adapter_rank_room(own->up.k)};
-        reference_run(step, worker, look_worker, &task);
+        reference_run(step, look_worker, &task);
         reference_addition add = {
             run, {run->first, run->rows}, false, own->scale * step->model->embedding_scale};
-        reference_linear_add(step, worker, &own->up, task.out, task.out_stride, &add,
+        reference_linear_add(step, &own->up, task.out, task.out_stride, &add,
                              out + run->first * out_stride, out_stride);
     }
 }

@@ -99,7 +99,7 @@ static void attention_worker(void *context, uint32_t worker, uint32_t workers) {
         attend_head(step, task->layer, unit / heads, (uint32_t)(unit % heads), room);
 }
 
-void reference_attention(const step_view *step, uint32_t layer, uint32_t worker) {
+void reference_attention(const step_view *step, uint32_t layer) {
     attention_task task = {step, layer};
-    reference_run(step, worker, attention_worker, &task);
+    reference_run(step, attention_worker, &task);
 }

@@ -98,17 +98,16 @@ static void linear_worker(void *context, uint32_t worker, uint32_t workers) {
         linear_panel(task, panel, decoded);
 }
 
-void reference_linear(const step_view *step, uint32_t worker, const linear_view *linear,
-                      const float *x, size_t x_stride, uint32_t rows, float *out,
-                      size_t out_stride) {
+void reference_linear(const step_view *step, const linear_view *linear, const float *x,
+                      size_t x_stride, uint32_t rows, float *out, size_t out_stride) {
     linear_task task = {step, linear, x, x_stride, rows, out, out_stride, NULL};
-    reference_run(step, worker, linear_worker, &task);
+    reference_run(step, linear_worker, &task);
 }
 
-void reference_linear_add(const step_view *step, uint32_t worker, const weight_view *weight,
-                          const float *x, size_t x_stride, const reference_addition *add,
-                          float *out, size_t out_stride) {
+void reference_linear_add(const step_view *step, const weight_view *weight, const float *x,
+                          size_t x_stride, const reference_addition *add, float *out,
+                          size_t out_stride) {
     linear_view linear = {.weight = *weight};
     linear_task task = {step, &linear, x, x_stride, add->rows.rows, out, out_stride, add};
-    reference_run(step, worker, linear_worker, &task);
+    reference_run(step, linear_worker, &task);
 }

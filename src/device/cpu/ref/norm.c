@@ -62,8 +62,8 @@ static void norm_worker(void *context, uint32_t worker, uint32_t workers) {
                            width, task->out + row * width);
 }
 
-void reference_norm(const step_view *step, uint32_t worker, const reference_norm_site *site,
-                    const float *x, float *out) {
+void reference_norm(const step_view *step, const reference_norm_site *site, const float *x,
+                    float *out) {
     norm_task task = {step, site, x, out};
-    reference_run(step, worker, norm_worker, &task);
+    reference_run(step, norm_worker, &task);
 }

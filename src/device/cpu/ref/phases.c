@@ -2,11 +2,66 @@
 #include "device/cpu/ref/ref_int.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/mathd.h"
 #include "base/mathf.h"
 #include "device/kv_tile.h"
 
 #include <string.h>
+
+/* ---- Shares ---- */
+
+#define ROWS_FEW 8
+
+typedef struct share_task {
+    team_task task;
+    void *context;
+    uint32_t shares;
+} share_task;
+
+static void compute_shares(const void *context, uint32_t argument, team_items *items) {
+    const share_task *own = context;
+    uint32_t share;
+    (void)argument;
+    while (team_take(items, &share))
+        own->task(own->context, share, own->shares);
+}
+
+void reference_run(const step_view *step, team_task task, void *context) {
+    share_task own = {task, context, team_size(step->team)};
+    team_phase phase = {.compute = compute_shares, .items = own.shares};
+    team_run(step->team, &phase, 1, &own);
+}
+
+void reference_run_rows(const step_view *step, team_task task, void *context) {
+    if (step->batch->rows <= ROWS_FEW)
+        task(context, 0, 1);
+    else
+        reference_run(step, task, context);
+}
+
+typedef struct show_task {
+    const step_observer *observer;
+    uint32_t layer;
+    observed_input input;
+    const float *x;
+    size_t stride;
+    uint32_t rows, k;
+} show_task;
+
+static void show_worker(void *context, uint32_t worker, uint32_t workers) {
+    const show_task *own = context;
+    (void)workers;
+    own->observer->see(own->observer->context, worker, own->layer, own->input, own->x, own->stride,
+                       own->rows, own->k);
+}
+
+void reference_show(const step_view *step, uint32_t layer, observed_input input, const float *x,
+                    size_t stride, uint32_t rows, uint32_t k) {
+    show_task own = {step->observer, layer, input, x, stride, rows, k};
+    if (step->observer != NULL)
+        reference_run(step, show_worker, &own);
+}
 
 /* ---- embed ---- */
 
@@ -57,25 +112,25 @@ static void embedding_norm_worker(void *context, uint32_t worker, uint32_t worke
     }
 }
 
-static void embed(const step_view *step, uint32_t worker) {
+void reference_embed(const step_view *step) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     uint32_t rows = step->batch->rows;
     bool project = model->embedding_project.weight.data != NULL;
-    reference_run(step, worker, embed_worker, (void *)(uintptr_t)step);
-    reference_adapt_embedding(step, worker, project ? scratch->normed : scratch->hidden,
+    reference_run_rows(step, embed_worker, (void *)(uintptr_t)step);
+    reference_adapt_embedding(step, project ? scratch->normed : scratch->hidden,
                               model->embedding.k);
     if (project) {
-        reference_show(step, worker, 0, OBSERVED_PROJECT_IN, scratch->normed, model->embedding.k,
+        reference_show(step, 0, OBSERVED_PROJECT_IN, scratch->normed, model->embedding.k,
                        step->batch->rows, model->embedding.k);
-        reference_linear(step, worker, &model->embedding_project, scratch->normed,
-                         model->embedding.k, rows, scratch->hidden, model->width);
+        reference_linear(step, &model->embedding_project, scratch->normed, model->embedding.k, rows,
+                         scratch->hidden, model->width);
     }
     if (model->position_embedding.data != NULL)
-        reference_run(step, worker, learned_position_worker, (void *)(uintptr_t)step);
+        reference_run_rows(step, learned_position_worker, (void *)(uintptr_t)step);
     if (model->embedding_norm.kind != NORM_NONE)
-        reference_run(step, worker, embedding_norm_worker, (void *)(uintptr_t)step);
-    reference_angles(step, worker);
+        reference_run_rows(step, embedding_norm_worker, (void *)(uintptr_t)step);
+    reference_angles(step);
 }
 
 /* ---- attention ---- */
@@ -83,7 +138,7 @@ static void embed(const step_view *step, uint32_t worker) {
 static const norm_view no_norm = {.kind = NORM_NONE};
 
 /* The product of a matrix with all rows of the batch, and what adapters add to it. */
-static void project(const step_view *step, uint32_t worker, uint32_t layer, adapter_matrix matrix,
+static void project(const step_view *step, uint32_t layer, adapter_matrix matrix,
                     const linear_view *linear, const float *x, float *out) {
     reference_site site = {.layer = layer,
                            .matrix = matrix,
@@ -93,22 +148,22 @@ static void project(const step_view *step, uint32_t worker, uint32_t layer, adap
                            .out_stride = linear->weight.rows,
                            .rows = step->batch->rows,
                            .outputs = linear->weight.rows};
-    reference_linear(step, worker, linear, x, site.x_stride, site.rows, out, site.out_stride);
-    reference_adapt(step, worker, &site);
+    reference_linear(step, linear, x, site.x_stride, site.rows, out, site.out_stride);
+    reference_adapt(step, &site);
 }
 
-static void attention_input(const step_view *step, uint32_t number, uint32_t worker) {
+static void attention_input(const step_view *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
     reference_norm_site norm = {layer->norm_after ? &no_norm : &layer->attention_norm, number,
                                 ADAPTER_ATTENTION_NORM};
-    reference_norm(step, worker, &norm, scratch->hidden, scratch->normed);
-    reference_show(step, worker, number, OBSERVED_ATTENTION, scratch->normed, step->model->width,
+    reference_norm(step, &norm, scratch->hidden, scratch->normed);
+    reference_show(step, number, OBSERVED_ATTENTION, scratch->normed, step->model->width,
                    step->batch->rows, step->model->width);
-    project(step, worker, number, ADAPTER_QUERY, &layer->query, scratch->normed, scratch->query);
-    project(step, worker, number, ADAPTER_KEY, &layer->key, scratch->normed, scratch->key);
-    project(step, worker, number, ADAPTER_VALUE, &layer->value, scratch->normed, scratch->value);
-    reference_position(step, number, worker);
+    project(step, number, ADAPTER_QUERY, &layer->query, scratch->normed, scratch->query);
+    project(step, number, ADAPTER_KEY, &layer->key, scratch->normed, scratch->key);
+    project(step, number, ADAPTER_VALUE, &layer->value, scratch->normed, scratch->value);
+    reference_position(step, number);
 }
 
 /* hidden += scale · norm(projected), and the norm behind it where the architecture has it so. */
@@ -136,19 +191,18 @@ static void residual_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static void attention_output(const step_view *step, uint32_t number, uint32_t worker) {
+static void attention_output(const step_view *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    reference_show(step, worker, number, OBSERVED_OUTPUT, scratch->attended, layer->output.weight.k,
+    reference_show(step, number, OBSERVED_OUTPUT, scratch->attended, layer->output.weight.k,
                    step->batch->rows, layer->output.weight.k);
-    project(step, worker, number, ADAPTER_OUTPUT, &layer->output, scratch->attended,
-            scratch->projected);
+    project(step, number, ADAPTER_OUTPUT, &layer->output, scratch->attended, scratch->projected);
     residual_task task = {
         step,
         {&layer->attention_post_norm, number, ADAPTER_ATTENTION_POST_NORM},
         {layer->norm_after ? &layer->attention_norm : &no_norm, number, ADAPTER_ATTENTION_NORM},
         layer->residual_scale};
-    reference_run(step, worker, residual_worker, &task);
+    reference_run(step, residual_worker, &task);
 }
 
 /* ---- feed-forward ---- */
@@ -188,33 +242,33 @@ static void activation_worker(void *context, uint32_t worker, uint32_t workers) 
     }
 }
 
-static void feed_forward_input(const step_view *step, uint32_t number, uint32_t worker) {
+static void feed_forward_input(const step_view *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
     reference_norm_site norm = {layer->norm_after ? &no_norm : &layer->feed_forward_norm, number,
                                 ADAPTER_FEED_FORWARD_NORM};
-    reference_norm(step, worker, &norm, scratch->hidden, scratch->normed);
-    reference_show(step, worker, number, OBSERVED_FEED_FORWARD, scratch->normed, step->model->width,
+    reference_norm(step, &norm, scratch->hidden, scratch->normed);
+    reference_show(step, number, OBSERVED_FEED_FORWARD, scratch->normed, step->model->width,
                    step->batch->rows, step->model->width);
     if (layer->gate.weight.data != NULL)
-        project(step, worker, number, ADAPTER_GATE, &layer->gate, scratch->normed, scratch->gated);
-    project(step, worker, number, ADAPTER_UP, &layer->up, scratch->normed, scratch->up);
+        project(step, number, ADAPTER_GATE, &layer->gate, scratch->normed, scratch->gated);
+    project(step, number, ADAPTER_UP, &layer->up, scratch->normed, scratch->up);
     activation_task task = {step, layer};
-    reference_run(step, worker, activation_worker, &task);
+    reference_run(step, activation_worker, &task);
 }
 
-static void feed_forward_output(const step_view *step, uint32_t number, uint32_t worker) {
+static void feed_forward_output(const step_view *step, uint32_t number) {
     const layer_view *layer = &step->model->layer[number];
     const scratch_view *scratch = step->scratch;
-    reference_show(step, worker, number, OBSERVED_DOWN, scratch->up, layer->feed_forward,
-                   step->batch->rows, layer->feed_forward);
-    project(step, worker, number, ADAPTER_DOWN, &layer->down, scratch->up, scratch->projected);
+    reference_show(step, number, OBSERVED_DOWN, scratch->up, layer->feed_forward, step->batch->rows,
+                   layer->feed_forward);
+    project(step, number, ADAPTER_DOWN, &layer->down, scratch->up, scratch->projected);
     residual_task task = {step,
                           {&layer->feed_forward_post_norm, number, ADAPTER_FEED_FORWARD_POST_NORM},
                           {layer->norm_after ? &layer->feed_forward_norm : &no_norm, number,
                            ADAPTER_FEED_FORWARD_NORM},
                           layer->residual_scale};
-    reference_run(step, worker, residual_worker, &task);
+    reference_run(step, residual_worker, &task);
 }
 
 /* ---- head ---- */
@@ -285,26 +339,26 @@ static void top_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-static void hidden(const step_view *step, uint32_t worker) {
-    reference_run(step, worker, head_norm_worker, (void *)(uintptr_t)step);
+static void hidden(const step_view *step) {
+    reference_run(step, head_norm_worker, (void *)(uintptr_t)step);
 }
 
-static void head(const step_view *step, uint32_t worker) {
+static void head(const step_view *step) {
     const model_view *model = step->model;
     const scratch_view *scratch = step->scratch;
     const batch_view *batch = step->batch;
     if (batch->logit_rows == 0)
         return;
-    reference_run(step, worker, head_norm_worker, (void *)(uintptr_t)step);
+    reference_run(step, head_norm_worker, (void *)(uintptr_t)step);
     const float *from = scratch->normed;
     if (model->head_project.weight.data != NULL) {
-        reference_show(step, worker, 0, OBSERVED_PROJECT_OUT, scratch->normed, model->width,
+        reference_show(step, 0, OBSERVED_PROJECT_OUT, scratch->normed, model->width,
                        batch->logit_rows, model->width);
-        reference_linear(step, worker, &model->head_project, scratch->normed, model->width,
+        reference_linear(step, &model->head_project, scratch->normed, model->width,
                          batch->logit_rows, scratch->projected, model->head.weight.k);
         from = scratch->projected;
     }
-    reference_show(step, worker, 0, OBSERVED_HEAD, from, model->head.weight.k, batch->logit_rows,
+    reference_show(step, 0, OBSERVED_HEAD, from, model->head.weight.k, batch->logit_rows,
                    model->head.weight.k);
     reference_site site = {.matrix = ADAPTER_HEAD,
                            .x = from,
@@ -313,13 +367,13 @@ static void head(const step_view *step, uint32_t worker) {
                            .out_stride = model->vocabulary,
                            .rows = batch->logit_rows,
                            .outputs = model->vocabulary};
-    reference_linear(step, worker, &model->head, from, site.x_stride, site.rows, scratch->logits,
+    reference_linear(step, &model->head, from, site.x_stride, site.rows, scratch->logits,
                      model->vocabulary);
-    reference_adapt(step, worker, &site);
+    reference_adapt(step, &site);
     if (model->logit_scale != 1.0f || model->logit_softcap != 0.0f)
-        reference_run(step, worker, finish_logits_worker, (void *)(uintptr_t)step);
+        reference_run(step, finish_logits_worker, (void *)(uintptr_t)step);
     if (batch->top > 0)
-        reference_run(step, worker, top_worker, (void *)(uintptr_t)step);
+        reference_run(step, top_worker, (void *)(uintptr_t)step);
 }
 
 /* A decoded panel, or the scores of one row and head beside a decoded tile, or a norm's weights. */
@@ -335,16 +389,63 @@ static bool scratch_bytes(const scratch_shape *shape, size_t *worker, size_t *sh
            size_round_up(*worker, 64, worker);
 }
 
+/* ---- A step ---- */
+
+/* Keeps the hidden states in front of `layer` where the stream taps them. */
+static void tap(const step_view *step, uint32_t layer) {
+    size_t width = step->model->width;
+    for (uint32_t i = 0; i < step->shape->taps; i++)
+        if (step->shape->tap[i] == layer)
+            memcpy(step->scratch->tap + i * (size_t)step->scratch->rows_max * width,
+                   step->scratch->hidden, step->batch->rows * width * sizeof(float));
+}
+
+static void note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin) {
+    if (step->telemetry == NULL)
+        return;
+    telemetry_engine_phase(step->telemetry, &(telemetry_phase){.kind = kind,
+                                                               .layer = layer,
+                                                               .begin_ns = *begin,
+                                                               .tracing = step->tracing});
+    *begin = clock_now_ns();
+}
+
+static void attention_alone(const step_view *step, uint32_t layers) {
+    reference_angles(step);
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        reference_position(step, layer);
+        reference_attention(step, layer);
+    }
+}
+
+static void forward(const step_view *step) {
+    uint64_t begin = step->telemetry == NULL ? 0 : clock_now_ns();
+    reference_embed(step);
+    note(step, SPAN_EMBED, 0, &begin);
+    for (uint32_t layer = 0; layer < step->model->layers; layer++) {
+        tap(step, layer);
+        attention_input(step, layer);
+        note(step, SPAN_ATTENTION_INPUT, layer, &begin);
+        reference_attention(step, layer);
+        note(step, SPAN_ATTENTION, layer, &begin);
+        attention_output(step, layer);
+        note(step, SPAN_ATTENTION_OUTPUT, layer, &begin);
+        feed_forward_input(step, layer);
+        note(step, SPAN_FEED_FORWARD_INPUT, layer, &begin);
+        feed_forward_output(step, layer);
+        note(step, SPAN_FEED_FORWARD_OUTPUT, layer, &begin);
+    }
+    tap(step, step->model->layers);
+    head(step);
+    note(step, SPAN_HEAD, 0, &begin);
+}
+
 static const backend reference = {
     .name = "ref",
     .kv_default = KV_F32,
     .scratch_bytes = scratch_bytes,
-    .embed = embed,
-    .attention_input = attention_input,
-    .attention = reference_attention,
-    .attention_output = attention_output,
-    .feed_forward_input = feed_forward_input,
-    .feed_forward_output = feed_forward_output,
+    .forward = forward,
+    .attention = attention_alone,
     .head = head,
     .hidden = hidden,
 };

@@ -20,9 +20,9 @@ static void angles_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-void reference_angles(const step_view *step, uint32_t worker) {
+void reference_angles(const step_view *step) {
     if (step->model->rotary_tables > 0)
-        reference_run(step, worker, angles_worker, (void *)(uintptr_t)step);
+        reference_run_rows(step, angles_worker, (void *)(uintptr_t)step);
 }
 
 void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
@@ -96,7 +96,7 @@ static void position_worker(void *context, uint32_t worker, uint32_t workers) {
     }
 }
 
-void reference_position(const step_view *step, uint32_t layer, uint32_t worker) {
+void reference_position(const step_view *step, uint32_t layer) {
     position_task task = {step, layer};
-    reference_run(step, worker, position_worker, &task);
+    reference_run(step, position_worker, &task);
 }

@@ -1,5 +1,6 @@
 /* The plain operations of which the reference back end composes its phases. Each is
- * called by every worker of the team and returns when all rows are done. Loops are written lane by
+ * called by the thread that leads the step, shares its work out to the team and returns when all
+ * rows are done. Loops are written lane by
  * lane (16 at a time), so that every output element is summed in one fixed order whatever the rows,
  * chunks and threads. */
 #ifndef AVO_DEVICE_CPU_REF_INT_H
@@ -9,9 +10,8 @@
 #include "device/runs.h"
 
 /* out[row][i] = Σ_k weight[i][k] · x[row][k] + bias[i]; strides in floats. */
-void reference_linear(const step_view *step, uint32_t worker, const linear_view *linear,
-                      const float *x, size_t x_stride, uint32_t rows, float *out,
-                      size_t out_stride);
+void reference_linear(const step_view *step, const linear_view *linear, const float *x,
+                      size_t x_stride, uint32_t rows, float *out, size_t out_stride);
 
 /* Rows that a run's adapter changes: out += factor · scale · weight · x. `x` and `out` begin at the
  * first of them. */
@@ -21,9 +21,9 @@ typedef struct reference_addition {
     bool head;
     float scale;
 } reference_addition;
-void reference_linear_add(const step_view *step, uint32_t worker, const weight_view *weight,
-                          const float *x, size_t x_stride, const reference_addition *add,
-                          float *out, size_t out_stride);
+void reference_linear_add(const step_view *step, const weight_view *weight, const float *x,
+                          size_t x_stride, const reference_addition *add, float *out,
+                          size_t out_stride);
 
 /* What adapters add to the outputs of one matrix. */
 typedef struct reference_site {
@@ -35,10 +35,9 @@ typedef struct reference_site {
     size_t out_stride;
     uint32_t rows, outputs;
 } reference_site;
-void reference_adapt(const step_view *step, uint32_t worker, const reference_site *site);
+void reference_adapt(const step_view *step, const reference_site *site);
 /* The same for token embeddings: `out` has all rows of the batch. */
-void reference_adapt_embedding(const step_view *step, uint32_t worker, float *out,
-                               size_t out_stride);
+void reference_adapt_embedding(const step_view *step, float *out, size_t out_stride);
 
 /* One vector of `width`; `out` may be `x`. */
 void reference_norm_vector(const norm_view *norm, const float *x, uint32_t width, float *out);
@@ -49,39 +48,35 @@ typedef struct reference_norm_site {
     uint32_t layer;
     adapter_norm_place place;
 } reference_norm_site;
-void reference_norm(const step_view *step, uint32_t worker, const reference_norm_site *site,
-                    const float *x, float *out);
+void reference_norm(const step_view *step, const reference_norm_site *site, const float *x,
+                    float *out);
 /* One row of it, `row` of the batch; uses the worker's scratch. */
 void reference_norm_row(const step_view *step, uint32_t worker, const reference_norm_site *site,
                         uint32_t row, const float *x, uint32_t width, float *out);
 
+/* Token and position embeddings into `hidden`, and the angles of every row. */
+void reference_embed(const step_view *step);
 /* cosine and sine of every row for every table of the model. */
-void reference_angles(const step_view *step, uint32_t worker);
+void reference_angles(const step_view *step);
 /* Rotates one head in place. */
 void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
                       float *head);
 
 /* Per-head norms, rotation and the write of K and V into their pages. */
-void reference_position(const step_view *step, uint32_t layer, uint32_t worker);
-void reference_attention(const step_view *step, uint32_t layer, uint32_t worker);
+void reference_position(const step_view *step, uint32_t layer);
+void reference_attention(const step_view *step, uint32_t layer);
 
 float reference_activate(activation_kind kind, float x);
 
-/* This worker's share of a task, and the wait until all have done theirs. */
-static inline void reference_run(const step_view *step, uint32_t worker, team_task task,
-                                 void *context) {
-    task(context, worker, team_size(step->team));
-    team_barrier(step->team, worker);
-}
+/* Runs a task in as many shares as the team has workers. `worker` is then the number of a share,
+ * whoever computes it: its scratch is that share's own. */
+void reference_run(const step_view *step, team_task task, void *context);
+/* The same for a task that shares out rows of the batch: a few are not worth waking anybody. */
+void reference_run_rows(const step_view *step, team_task task, void *context);
 
-/* Shows x to the observer, if there is one. Stands in front of the product that reads x: the
- * barrier behind that one keeps x as it is until all have looked. */
-static inline void reference_show(const step_view *step, uint32_t worker, uint32_t layer,
-                                  observed_input input, const float *x, size_t stride,
-                                  uint32_t rows, uint32_t k) {
-    if (step->observer != NULL)
-        step->observer->see(step->observer->context, worker, layer, input, x, stride, rows, k);
-}
+/* Shows x to the observer, if there is one. */
+void reference_show(const step_view *step, uint32_t layer, observed_input input, const float *x,
+                    size_t stride, uint32_t rows, uint32_t k);
 
 static inline float *reference_worker_scratch(const step_view *step, uint32_t worker) {
     return (float *)(void *)(step->scratch->worker + worker * step->scratch->worker_bytes);

@@ -1,0 +1,54 @@
+/* Lists of phases, and what a worker does in one: the phase's computation, timed where somebody
+ * counts. */
+#include "device/cpu/phases/program.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+
+size_t phase_list_bytes(uint32_t most) {
+    return most * (sizeof(phase_entry) + sizeof(team_phase));
+}
+
+void phase_list_init(phase_list *list, uint32_t most, void *memory) {
+    *list = (phase_list){.most = most, .entry = memory};
+    list->phase = (team_phase *)(void *)(list->entry + most);
+}
+
+void phase_list_begin(phase_list *list, const step_view *step) {
+    list->step = step;
+    list->count = 0;
+}
+
+static void compute_entry(const void *context, uint32_t index, team_items *items) {
+    const phase_list *list = context;
+    const phase_entry *entry = &list->entry[index];
+    const step_view *step = list->step;
+    if (step->telemetry == NULL) {
+        entry->compute(step, entry, items);
+        return;
+    }
+    uint64_t begin = clock_now_ns();
+    entry->compute(step, entry, items);
+    telemetry_engine_phase(
+        step->telemetry, &(telemetry_phase){.kind = entry->span,
+                                            .layer = entry->layer,
+                                            .worker = items->worker,
+                                            .begin_ns = begin,
+                                            .waited_ns = team_waited_ns(step->team, items->worker),
+                                            .tracing = step->tracing});
+}
+
+void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items) {
+    if (items == 0)
+        return;
+    assert(list->count < list->most && items <= TEAM_ITEMS_MAX);
+    list->entry[list->count] = (phase_entry){compute, list->layer, place, list->span};
+    list->phase[list->count] =
+        (team_phase){.compute = compute_entry, .argument = list->count, .items = (uint32_t)items};
+    list->count++;
+}
+
+void phase_list_run(phase_list *list) {
+    team_run(list->step->team, list->phase, list->count, list);
+}
