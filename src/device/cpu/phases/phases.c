@@ -6,7 +6,7 @@
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
-#include "device/cpu/ref/ref_int.h"
+#include "device/cpu/ref/ref.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef AVO_DEVICE_CPU_REF_INT_H
 #define AVO_DEVICE_CPU_REF_INT_H
 
-#include "device/cpu/backend.h"
+#include "device/cpu/ref/ref.h"
 #include "device/runs.h"
 
 /* out[row][i] = Σ_k weight[i][k] · x[row][k] + bias[i]; strides in floats. */
@@ -54,10 +54,6 @@ void reference_norm(const step_view *step, const reference_norm_site *site, cons
 void reference_norm_row(const step_view *step, uint32_t worker, const reference_norm_site *site,
                         uint32_t row, const float *x, uint32_t width, float *out);
 
-/* Token and position embeddings into `hidden`, and the angles of every row. */
-void reference_embed(const step_view *step);
-/* cosine and sine of every row for every table of the model. */
-void reference_angles(const step_view *step);
 /* Rotates one head in place. */
 void reference_rotate(const rotary_table *table, const float *cosine, const float *sine,
                       float *head);
