@@ -17,17 +17,20 @@ static uint32_t stream_threads(const device *device, uint32_t index) {
     return index == 0 ? device->info.cpu.threads : device->info.cpu.threads - 1;
 }
 
-bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
-    const cpu_device *cpu = (const cpu_device *)(const void *)device;
-    scratch_sizes sizes;
-    return cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
-                               &sizes) &&
-           device_memory_round(device, sizes.total, bytes);
-}
-
 static uint32_t stream_phases(const cpu_device *cpu, const stream_shape *shape) {
     const backend *backend = &cpu->choice.backend;
     return backend->phases_max == NULL ? 0 : backend->phases_max(shape->model);
+}
+
+bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t *bytes) {
+    const cpu_device *cpu = (const cpu_device *)(const void *)device;
+    scratch_sizes sizes;
+    if (!cpu_scratch_measure(shape, stream_threads(device, shape->index), &cpu->choice.backend,
+                             &sizes) ||
+        !device_memory_round(device, sizes.total, bytes))
+        return false;
+    *bytes += phase_list_bytes(stream_phases(cpu, shape));
+    return true;
 }
 
 static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *error) {

@@ -199,7 +199,9 @@ static void add_layer(phase_list *list, uint32_t number) {
 
 static void forward(const step_view *step) {
     phase_list *list = step->phases;
+    uint64_t begin = step_clock(step);
     reference_embed(step);
+    step_note(step, SPAN_EMBED, 0, &begin);
     phase_list_begin(list, step);
     for (uint32_t layer = 0; layer < step->model->layers; layer++)
         add_layer(list, layer);

@@ -6,6 +6,27 @@
 
 #include <assert.h>
 
+uint64_t step_clock(const step_view *step) {
+    return step->telemetry == NULL ? 0 : clock_now_ns();
+}
+
+static void note(const step_view *step, const phase_entry *at, uint32_t worker, uint64_t begin) {
+    telemetry_engine_phase(step->telemetry,
+                           &(telemetry_phase){.kind = at->span,
+                                              .layer = at->layer,
+                                              .worker = worker,
+                                              .begin_ns = begin,
+                                              .waited_ns = team_waited_ns(step->team, worker),
+                                              .tracing = step->tracing});
+}
+
+void step_note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin) {
+    if (step->telemetry == NULL)
+        return;
+    note(step, &(phase_entry){.span = kind, .layer = layer}, 0, *begin);
+    *begin = clock_now_ns();
+}
+
 size_t phase_list_bytes(uint32_t most) {
     return most * (sizeof(phase_entry) + sizeof(team_phase));
 }
@@ -30,13 +51,7 @@ static void compute_entry(const void *context, uint32_t index, team_items *items
     }
     uint64_t begin = clock_now_ns();
     entry->compute(step, entry, items);
-    telemetry_engine_phase(
-        step->telemetry, &(telemetry_phase){.kind = entry->span,
-                                            .layer = entry->layer,
-                                            .worker = items->worker,
-                                            .begin_ns = begin,
-                                            .waited_ns = team_waited_ns(step->team, items->worker),
-                                            .tracing = step->tracing});
+    note(step, entry, items->worker, begin);
 }
 
 void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items) {

@@ -36,6 +36,10 @@ typedef struct phase_list {
     uint32_t layer;
 } phase_list;
 
+/* The leader has computed something by itself since *begin, where somebody counts; begins anew. */
+uint64_t step_clock(const step_view *step);
+void step_note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin);
+
 size_t phase_list_bytes(uint32_t most);
 /* `memory`: that many bytes. */
 void phase_list_init(phase_list *list, uint32_t most, void *memory);

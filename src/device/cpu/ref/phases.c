@@ -2,9 +2,9 @@
 #include "device/cpu/ref/ref_int.h"
 
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/mathd.h"
 #include "base/mathf.h"
+#include "device/cpu/phases/program.h"
 #include "device/kv_tile.h"
 
 #include <string.h>
@@ -400,16 +400,6 @@ static void tap(const step_view *step, uint32_t layer) {
                    step->scratch->hidden, step->batch->rows * width * sizeof(float));
 }
 
-static void note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin) {
-    if (step->telemetry == NULL)
-        return;
-    telemetry_engine_phase(step->telemetry, &(telemetry_phase){.kind = kind,
-                                                               .layer = layer,
-                                                               .begin_ns = *begin,
-                                                               .tracing = step->tracing});
-    *begin = clock_now_ns();
-}
-
 static void attention_alone(const step_view *step, uint32_t layers) {
     reference_angles(step);
     for (uint32_t layer = 0; layer < layers; layer++) {
@@ -419,25 +409,25 @@ static void attention_alone(const step_view *step, uint32_t layers) {
 }
 
 static void forward(const step_view *step) {
-    uint64_t begin = step->telemetry == NULL ? 0 : clock_now_ns();
+    uint64_t begin = step_clock(step);
     reference_embed(step);
-    note(step, SPAN_EMBED, 0, &begin);
+    step_note(step, SPAN_EMBED, 0, &begin);
     for (uint32_t layer = 0; layer < step->model->layers; layer++) {
         tap(step, layer);
         attention_input(step, layer);
-        note(step, SPAN_ATTENTION_INPUT, layer, &begin);
+        step_note(step, SPAN_ATTENTION_INPUT, layer, &begin);
         reference_attention(step, layer);
-        note(step, SPAN_ATTENTION, layer, &begin);
+        step_note(step, SPAN_ATTENTION, layer, &begin);
         attention_output(step, layer);
-        note(step, SPAN_ATTENTION_OUTPUT, layer, &begin);
+        step_note(step, SPAN_ATTENTION_OUTPUT, layer, &begin);
         feed_forward_input(step, layer);
-        note(step, SPAN_FEED_FORWARD_INPUT, layer, &begin);
+        step_note(step, SPAN_FEED_FORWARD_INPUT, layer, &begin);
         feed_forward_output(step, layer);
-        note(step, SPAN_FEED_FORWARD_OUTPUT, layer, &begin);
+        step_note(step, SPAN_FEED_FORWARD_OUTPUT, layer, &begin);
     }
     tap(step, step->model->layers);
     head(step);
-    note(step, SPAN_HEAD, 0, &begin);
+    step_note(step, SPAN_HEAD, 0, &begin);
 }
 
 static const backend reference = {
