@@ -112,14 +112,14 @@ static void sessions_do_not_mix(void **state) {
                     if (begins[i] > 0) {
                         r.batch.rows = r.batch.segments = 0;
                         add_rows(&r, i, 0, begins[i]);
-                        run_step(&r);
+                        run_step(&r, false);
                     }
                 float *alone = calloc(600 * q, sizeof(float));
                 uint32_t row = 0;
                 for (uint32_t i = 0; i < SESSIONS; i++) {
                     r.batch.rows = r.batch.segments = 0;
                     add_rows(&r, i, begins[i], w.length - begins[i]);
-                    run_step(&r);
+                    run_step(&r, true);
                     memcpy(alone + row * q, r.scratch.attended,
                            (w.length - begins[i]) * q * sizeof(float));
                     row += w.length - begins[i];
@@ -127,7 +127,7 @@ static void sessions_do_not_mix(void **state) {
                 r.batch.rows = r.batch.segments = 0;
                 for (uint32_t i = 0; i < SESSIONS; i++)
                     add_rows(&r, i, begins[i], w.length - begins[i]);
-                run_step(&r);
+                run_step(&r, true);
                 assert_memory_equal(alone, r.scratch.attended, row * q * sizeof(float));
                 free(alone);
                 runner_close(&r);

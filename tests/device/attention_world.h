@@ -199,8 +199,21 @@ static inline void add_rows(runner *r, uint32_t session, uint32_t first, uint32_
     r->batch.segment = r->segments;
 }
 
-static inline void run_step(runner *r) {
-    r->backend.attention(&r->step, 1);
+/* Without attention K and V are only written. */
+static inline void run_step(runner *r, bool attend) {
+    if (attend) {
+        r->backend.attention(&r->step, 1);
+        return;
+    }
+    reference_angles(&r->step);
+    if (r->backend.ops == NULL) {
+        reference_position(&r->step, 0);
+        return;
+    }
+    phase_list_begin(&r->phases, &r->step);
+    r->phases.layer = 0;
+    fast_add_position(&r->phases);
+    phase_list_run(&r->phases);
 }
 
 /* One session from the first token to the last, `chunk` rows a step; results of rows from `from`
@@ -217,7 +230,7 @@ static inline float *run_session(world *w, const op_table *ops, uint32_t threads
         uint32_t count = end - at < chunk ? end - at : chunk;
         r.batch.rows = r.batch.segments = 0;
         add_rows(&r, 0, at, count);
-        run_step(&r);
+        run_step(&r, at >= from);
         if (at >= from)
             memcpy(out + (at - from) * q, r.scratch.attended, count * q * sizeof(float));
         at += count;

@@ -215,14 +215,18 @@ static void position_items(const step_view *step, const phase_entry *at, team_it
             attention_position(&plan, i / kv_heads, i % kv_heads);
 }
 
+void fast_add_position(phase_list *list) {
+    const attention_plan plan = attention_plan_make(list->step, list->layer, 0);
+    uint32_t each;
+    list->span = SPAN_ATTENTION_INPUT;
+    phase_list_add(list, PLACE_NONE, position_items, position_count(&plan, &each));
+}
+
 void fast_add_attention(phase_list *list) {
     const step_view *step = list->step;
     const attention_plan plan = attention_plan_make(step, list->layer, 0);
-    uint32_t each;
-    if (!plan.fused) {
-        list->span = SPAN_ATTENTION_INPUT;
-        phase_list_add(list, PLACE_NONE, position_items, position_count(&plan, &each));
-    }
+    if (!plan.fused)
+        fast_add_position(list);
     list->span = SPAN_ATTENTION;
     if (!plan.split) {
         phase_list_add(list, PLACE_NONE, unit_items, attention_units(&plan));

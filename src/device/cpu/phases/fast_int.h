@@ -180,8 +180,9 @@ void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_i
 
 /* ---- Phases in files of their own ---- */
 
-/* Positions and attention of the list's layer. */
+/* Positions and attention of the list's layer; positions alone. */
 void fast_add_attention(phase_list *list);
+void fast_add_position(phase_list *list);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);
 /* Gate, up and the activation. */
