@@ -66,7 +66,7 @@ typedef struct team_word {
 
 /* {phase, count} */
 typedef struct team_pair {
-    _Alignas(LINE_BYTES) atomic_ullong value;
+    _Alignas(LINE_BYTES) _Atomic uint64_t value;
 } team_pair;
 
 typedef struct team_worker {
@@ -95,8 +95,8 @@ struct team {
     const team_phase *phases;
     const void *context;
     uint64_t next_phase; /* serial number of the next program's first phase */
-    _Alignas(LINE_BYTES) atomic_ullong program; /* its serial number; 0: it is being written */
-    atomic_ullong first_phase;
+    _Alignas(LINE_BYTES) _Atomic uint64_t program; /* its serial number; 0: it is being written */
+    _Atomic uint64_t first_phase;
     atomic_uint phase_count, workers_now;
     team_pair reached;  /* {phase that is open, 0}, raised by the gatherer */
     team_pair gatherer; /* index */
@@ -288,7 +288,7 @@ static bool reached(const walk *walk, uint64_t phase) {
 
 /* Tells those who wait for it that a phase is over. */
 static void raise_reached(const walk *walk, uint64_t phase) {
-    atomic_ullong *word = &walk->team->reached.value;
+    _Atomic uint64_t *word = &walk->team->reached.value;
     uint64_t value = atomic_load_explicit(word, memory_order_relaxed);
     while (pair_compare(value, phase) <= 0 &&
            !atomic_compare_exchange_weak(word, &value, pair_of(phase + 1, 0)))
@@ -306,7 +306,7 @@ static void wake_sleepers(team *team) {
 static bool look_done(const walk *walk, uint64_t phase, uint32_t items, bool takes_over) {
     if (walk->workers <= SMALL_TEAM)
         return all_done(walk, phase, items);
-    atomic_ullong *gatherer = &walk->team->gatherer.value;
+    _Atomic uint64_t *gatherer = &walk->team->gatherer.value;
     if (reached(walk, phase))
         return true;
     bool own = atomic_load_explicit(gatherer, memory_order_relaxed) == walk->self->index;
