@@ -1,5 +1,5 @@
-/* What it costs to walk together: nanoseconds per empty task and per barrier, for 1 … N threads,
- * and per empty step of a model, whose phases meet at so many barriers a layer.
+/* What a team costs: nanoseconds per task of all workers and per phase of a program, for 1 … N
+ * threads, and per empty step of a model, which has so many phases a layer.
  *
  *     ninja -C build bench_team && build/bench/bench_team [THREADS_MAX]
  */
@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REPEATS  7
-#define RUNS     2000
-#define BARRIERS 20000
-#define LAYERS   30
-#define MEETINGS 5 /* barriers a layer, at the least: device/cpu/phases/phases.c */
+#define REPEATS      7
+#define TASKS        2000
+#define PROGRAMS     20
+#define LAYERS       30
+#define LAYER_PHASES 5 /* at the least: device/cpu/phases/phases.c */
+#define PHASES       (LAYERS * LAYER_PHASES + 2)
 
 static void nothing(void *context, uint32_t worker, uint32_t workers) {
     (void)context;
@@ -22,26 +23,34 @@ static void nothing(void *context, uint32_t worker, uint32_t workers) {
     (void)workers;
 }
 
-static void barriers(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    for (int i = 0; i < BARRIERS; i++)
-        team_barrier(context, worker);
+static void no_items(const void *context, uint32_t phase, team_items *items) {
+    uint32_t item;
+    (void)context;
+    (void)phase;
+    while (team_take(items, &item))
+        ;
 }
 
-static void empty_step(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    for (int i = 0; i < LAYERS * MEETINGS + 2; i++)
-        team_barrier(context, worker);
+static void run_tasks(team *team) {
+    for (int i = 0; i < TASKS; i++)
+        team_each(team, nothing, NULL);
+}
+
+static void run_programs(team *team) {
+    team_phase phases[PHASES];
+    for (int i = 0; i < PHASES; i++)
+        phases[i] = (team_phase){.compute = no_items, .items = 2 * team_size(team)};
+    for (int i = 0; i < PROGRAMS; i++)
+        team_run(team, phases, PHASES, NULL);
 }
 
 /* The shortest of several: what it costs when nobody disturbs. */
-static double shortest_ns(team *team, team_task task, int runs, double per_run) {
+static double shortest_ns(team *team, void (*run)(team *team)) {
     double best = 0;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         uint64_t begin = clock_now_ns();
-        for (int i = 0; i < runs; i++)
-            team_each(team, task, team);
-        double ns = (double)(clock_now_ns() - begin) / runs / per_run;
+        run(team);
+        double ns = (double)(clock_now_ns() - begin);
         if (repeat == 0 || ns < best)
             best = ns;
     }
@@ -50,20 +59,19 @@ static double shortest_ns(team *team, team_task task, int runs, double per_run) 
 
 int main(int argc, char **argv) {
     uint32_t most = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : cpu_usable_threads();
-    printf("threads  pinned  task ns  barrier ns  empty step of %d layers µs\n", LAYERS);
+    printf("threads  pinned  task ns  phase ns  empty step of %d layers µs\n", LAYERS);
     for (uint32_t threads = 1; threads <= most; threads = threads < 4 ? threads + 1 : threads * 2)
         for (team_pin pin = TEAM_PIN_NONE; pin <= TEAM_PIN_CORE; pin++) {
             team *team;
             avo_error error = {0};
-            team_options options = {.threads = threads, .pin = pin};
+            team_options options = {.threads = threads, .pin = pin, .phases = PHASES};
             if (team_open_with(NULL, &options, &team, &error) != AVO_OK) {
                 fprintf(stderr, "%s\n", error.text);
                 return 1;
             }
-            printf("%7u  %6s  %7.0f  %10.0f  %.1f\n", threads, pin == TEAM_PIN_CORE ? "core" : "no",
-                   shortest_ns(team, nothing, RUNS, 1),
-                   shortest_ns(team, barriers, 1, (double)BARRIERS),
-                   shortest_ns(team, empty_step, 20, 1) * 1e-3);
+            double program = shortest_ns(team, run_programs) / PROGRAMS;
+            printf("%7u  %6s  %7.0f  %8.0f  %.1f\n", threads, pin == TEAM_PIN_CORE ? "core" : "no",
+                   shortest_ns(team, run_tasks) / TASKS, program / PHASES, program * 1e-3);
             team_close(team);
         }
     return 0;

@@ -18,9 +18,9 @@
  *
  * Waiting inside a program: everybody of a small team looks at the done words of all others. In a
  * larger one the gatherer does, and raises one word that the others look at; if it is away, another
- * one takes its place. They spin, then yield, and sleep only after SLEEP_NS, which no wait for a
- * running worker takes. Between programs workers sleep in the kernel (futex), after spinning for a
- * time that follows the gaps between programs. */
+ * one takes its place. They spin, then yield, and sleep only after SLEEP_NS: only long items, or a
+ * worker that was stopped inside one, take longer. Between programs workers sleep in the kernel
+ * (futex), after spinning for a time that follows the gaps between programs. */
 #include "base/team.h"
 
 #include "base/allocator.h"
@@ -109,7 +109,7 @@ struct team {
 };
 #define OWN_BIT ((uint32_t)1 << 31)
 
-size_t team_bytes(uint32_t threads, uint32_t phases) {
+static size_t team_bytes(uint32_t threads, uint32_t phases) {
     return sizeof(team) + threads * sizeof(team_worker) + phases * sizeof(atomic_uint);
 }
 
@@ -330,27 +330,29 @@ static void nap(const walk *walk, uint64_t phase, uint32_t items) {
     atomic_fetch_sub(&team->sleepers.value, 1);
 }
 
+/* A few looks, of which the first may be at all workers; one where nobody spins. */
+static bool look_often(const walk *walk, uint64_t phase, uint32_t items, bool takes_over) {
+    int looks = walk->team->crowded ? 1 : SPIN_LOOKS;
+    for (int look = 0; look < looks; look++) {
+        if (look_done(walk, phase, items, takes_over && look == 0))
+            return true;
+        spin_pause();
+    }
+    return false;
+}
+
 static void wait_done(const walk *walk, uint64_t phase, uint32_t items) {
     for (int look = 0; look < SPIN_EAGER && !walk->team->crowded; look++)
         if (look_done(walk, phase, items, false))
             return;
     uint64_t begin = clock_now_ns(), now = begin;
-    for (;;) {
-        bool takes_over = now - begin > TAKEOVER_NS;
-        for (int look = 0; look < SPIN_LOOKS; look++) {
-            if (look_done(walk, phase, items, takes_over && look == 0))
-                goto over;
-            if (walk->team->crowded)
-                break;
-            spin_pause();
-        }
+    while (!look_often(walk, phase, items, now - begin > TAKEOVER_NS)) {
         now = clock_now_ns();
         if (now - begin > SLEEP_NS)
             nap(walk, phase, items);
         else if (walk->team->crowded || now - begin > YIELD_NS)
             sched_yield();
     }
-over:
     if (walk->self->counts)
         walk->self->waited_ns += clock_now_ns() - begin;
 }

@@ -37,8 +37,6 @@ AVO_MUST_USE avo_status team_open_with(const avo_allocator *allocator, const tea
 AVO_MUST_USE avo_status team_open(const avo_allocator *allocator, uint32_t threads, team **out,
                                   avo_error *error);
 void team_close(team *team);
-/* Bytes that team_open_with takes. */
-size_t team_bytes(uint32_t threads, uint32_t phases);
 /* Workers that take part in a program. */
 uint32_t team_size(const team *team);
 /* From the next program on `workers` of the team's threads take part; the others sleep. By the

@@ -319,7 +319,7 @@ static void own_steps(metrics *m) {
     for (int i = 0; i < SPAN_PHASES; i++)
         sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.phase_ns[i] / 1e9);
     family(m, "avocet_phase_wait_seconds_total", COUNTER,
-           "Time waiting at barriers in each phase, all workers together.");
+           "Time waiting for others to end a phase, all workers together.");
     for (int i = 0; i < SPAN_PHASES; i++)
         sample_with(m, "phase", phase_name((span_kind)i), (double)m->totals.wait_ns[i] / 1e9);
 }

@@ -13,7 +13,6 @@
 #define REPEATS        5
 #define REPEATS_AGAIN  3
 #define REPEAT_SECONDS 0.004
-#define BARRIERS       1000
 #define PAGE_BYTES     4096
 
 /* ---- Plain C ---- */
@@ -207,15 +206,6 @@ static void task_peak(void *context, uint32_t worker, uint32_t workers) {
     end(m, worker);
 }
 
-static void task_barrier(void *context, uint32_t worker, uint32_t workers) {
-    (void)workers;
-    measurement *m = context;
-    begin(m, worker);
-    for (int i = 0; i < BARRIERS; i++)
-        team_barrier(m->team, worker);
-    end(m, worker);
-}
-
 /* The median of a few: what is measured beside it is a median too, and both suffer alike from
  * whatever else the machine has to do. */
 static double usual(measurement *m, team_task task, int repeats) {
@@ -271,7 +261,6 @@ void limits_measure(const limit_table *table, team *team, const uint8_t *memory,
     out->floating_rounds = peak_rounds(&m, &table->floating);
     out->integer_operations = peak_rate(&m, &table->integer, out->integer_rounds, REPEATS);
     out->floating_operations = peak_rate(&m, &table->floating, out->floating_rounds, REPEATS);
-    out->barrier_seconds = usual(&m, task_barrier, REPEATS) / BARRIERS;
 }
 
 void limits_again(team *team, const uint8_t *memory, size_t bytes, machine_limits *limits) {

@@ -41,7 +41,6 @@ typedef struct machine_limits {
     uint32_t threads;
     double read_bytes; /* per second, by all workers together */
     double integer_operations, floating_operations;
-    double barrier_seconds; /* one team_barrier of all workers */
     /* how reading was fastest and how long peaks ran: for limits_again */
     size_t read_way;
     uint64_t integer_rounds, floating_rounds;

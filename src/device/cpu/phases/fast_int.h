@@ -11,7 +11,7 @@ static const norm_view fast_no_norm = {.kind = NORM_NONE};
 
 /* ---- Scratch ---- */
 
-/* Few enough numbers that every worker prepares them for itself: cheaper than a barrier. */
+/* Few enough numbers that every worker prepares them for itself: cheaper than a phase. */
 #define ALONE_NUMBERS 8192
 #define ALONE_ROWS    8
 

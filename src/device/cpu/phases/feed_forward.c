@@ -1,7 +1,7 @@
 /* Gate and up, the activation that joins them, and the form in which down reads the result: all of
- * it for one part of rows and columns while that part lies in the cache, without a barrier in
- * between. For that, parts must begin where blocks of the form do; where such parts would share out
- * unevenly among many workers, rows are quantised behind the barrier instead. */
+ * it for one part of rows and columns while that part lies in the cache, in one
+ * phase. For that, parts must begin where blocks of the form do; where such parts would share out
+ * unevenly among many workers, rows are quantised in the next phase instead. */
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
@@ -33,7 +33,7 @@ static bool quantised_in_parts(const step_view *step, const fast_panels *panels)
 typedef struct gated_input {
     fast_input input;
     unsigned forms; /* that all rows have */
-    bool in_parts;  /* false: rows are quantised behind the barrier, `input` is empty */
+    bool in_parts;  /* false: rows are quantised in the next phase, `input` is empty */
 } gated_input;
 
 /* A part of the shared scratch that no form of `used` lies in; PRODUCT_FORMS: there is none. */
