@@ -182,7 +182,6 @@ static void normed_items(const step_view *step, const phase_entry *at, team_item
 static void add_layer(phase_list *list, uint32_t number) {
     const step_view *step = list->step;
     fast_product products[3];
-    add_tap(list, number);
     list->span = SPAN_ATTENTION_INPUT;
     query_key_value(step, &step->model->layer[number], products);
     fast_add_input(list, PLACE_QUERY_KEY_VALUE);
@@ -197,15 +196,50 @@ static void add_layer(phase_list *list, uint32_t number) {
     add_joining(list, PLACE_DOWN);
 }
 
+static bool linears_alike(const linear_view *a, const linear_view *b) {
+    return (a->weight.data == NULL) == (b->weight.data == NULL) &&
+           a->weight.type == b->weight.type && a->weight.rows == b->weight.rows &&
+           a->weight.k == b->weight.k;
+}
+
+/* Whether two layers have the same phases with as many items, where no adapter makes a difference.
+ */
+static bool layers_alike(const layer_view *a, const layer_view *b) {
+    return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_size == b->head_size &&
+           a->window == b->window && a->norm_after == b->norm_after &&
+           a->attention_post_norm.kind == b->attention_post_norm.kind &&
+           a->feed_forward_post_norm.kind == b->feed_forward_post_norm.kind &&
+           linears_alike(&a->query, &b->query) && linears_alike(&a->key, &b->key) &&
+           linears_alike(&a->value, &b->value) && linears_alike(&a->output, &b->output) &&
+           linears_alike(&a->gate, &b->gate) && linears_alike(&a->up, &b->up) &&
+           linears_alike(&a->down, &b->down);
+}
+
+/* Everybody waits for the leader meanwhile, so a layer like the one before is not planned again. */
+static void add_layers(phase_list *list) {
+    const model_view *model = list->step->model;
+    uint32_t first = 0, count = 0; /* phases of the layer before */
+    for (uint32_t layer = 0; layer < model->layers; layer++) {
+        add_tap(list, layer);
+        uint32_t begin = list->count;
+        if (layer > 0 && list->step->batch->runs == 0 &&
+            layers_alike(&model->layer[layer - 1], &model->layer[layer]))
+            phase_list_repeat(list, first, count);
+        else
+            add_layer(list, layer);
+        first = begin;
+        count = list->count - begin;
+    }
+    add_tap(list, model->layers);
+}
+
 static void forward(const step_view *step) {
     phase_list *list = step->phases;
     uint64_t begin = step_clock(step);
     reference_embed(step);
     step_note(step, SPAN_EMBED, 0, &begin);
     phase_list_begin(list, step);
-    for (uint32_t layer = 0; layer < step->model->layers; layer++)
-        add_layer(list, layer);
-    add_tap(list, step->model->layers);
+    add_layers(list);
     fast_add_head(list);
     phase_list_run(list);
 }

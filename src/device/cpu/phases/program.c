@@ -64,6 +64,14 @@ void phase_list_add(phase_list *list, phase_place place, phase_compute compute, 
     list->count++;
 }
 
+void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; i++) {
+        const phase_entry *entry = &list->entry[i];
+        list->span = entry->span;
+        phase_list_add(list, entry->place, entry->compute, list->phase[i].items);
+    }
+}
+
 void phase_list_run(phase_list *list) {
     team_run(list->step->team, list->phase, list->count, list);
 }

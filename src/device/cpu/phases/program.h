@@ -46,6 +46,8 @@ void phase_list_init(phase_list *list, uint32_t most, void *memory);
 void phase_list_begin(phase_list *list, const step_view *step);
 /* Nothing is added where there are no items. */
 void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items);
+/* Adds phases [first, first + count) once more, for the list's layer. */
+void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count);
 void phase_list_run(phase_list *list);
 
 #endif
