@@ -1,73 +1,99 @@
-/* The instruction sets that this machine can run, as back ends. The table of operations begins as
- * plain C and each set overwrites what it is faster at; so one that lacks an operation has that of
- * the set before it. */
-#include "device/cpu/backend.h"
+/* The instruction sets that this build has and this machine can run, as back ends. */
+#include "device/cpu/isa.h"
 
 #include "base/cpu.h"
+#include "device/cpu/backend.h"
 #include "device/cpu/phases/fast.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
-typedef enum isa { ISA_REFERENCE, ISA_AVX2, ISA_AVX512, ISA_AMX, ISA_COUNT } isa;
+/* AVO_KERNEL_LIST comes from CMakeLists.txt: X(name) of every folder that is compiled. */
+static const instruction_set *const sets[] = {
+#define X(set) &isa_##set,
+    AVO_KERNEL_LIST
+#undef X
+        NULL};
 
-static const char *const isa_names[ISA_COUNT] = {"ref", "avx2", "avx512", "amx"};
-
-static bool isa_runs(isa which, const cpu_features *features) {
-    switch (which) {
-    case ISA_AVX2:
-        return features->avx2;
-    case ISA_AVX512:
-        return features->avx2 && features->avx512 && features->avx512_vnni;
-    case ISA_AMX:
-        return isa_runs(ISA_AVX512, features) && features->amx_int8;
-    default:
-        return true;
-    }
+static bool runs(const instruction_set *set) {
+    cpu_features features = cpu_features_detect();
+    bool has;
+    memcpy(&has, (const char *)&features + set->feature, sizeof(has));
+    return has;
 }
 
-static isa best_isa(const cpu_features *features) {
-    isa best = ISA_REFERENCE;
-    for (isa which = ISA_REFERENCE; which < ISA_COUNT; which++)
-        best = isa_runs(which, features) ? which : best;
+const instruction_set *isa_at(size_t at) {
+    assert(at < sizeof(sets) / sizeof(sets[0]));
+    return sets[at] != NULL && runs(sets[at]) ? sets[at] : NULL;
+}
+
+static const instruction_set *set_named(const char *name) {
+    size_t i = 0;
+    while (sets[i] != NULL && strcmp(name, sets[i]->name) != 0)
+        i++;
+    return sets[i];
+}
+
+bool ops_of(const char *name, op_table *table) {
+    const instruction_set *set;
+    ops_plain(table);
+    bool found = strcmp(name, table->name) == 0;
+    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+        set->ops(table);
+        found = strcmp(name, set->name) == 0;
+    }
+    return found;
+}
+
+bool limits_of(const char *name, limit_table *table) {
+    const instruction_set *set;
+    limits_plain(table);
+    if (strcmp(name, "ref") == 0)
+        table->isa = "ref";
+    bool found = strcmp(name, table->isa) == 0;
+    for (size_t i = 0; !found && (set = isa_at(i)) != NULL; i++) {
+        set->limits(table);
+        found = strcmp(name, set->name) == 0;
+    }
+    return found;
+}
+
+/* ---- Back ends ---- */
+
+const char *backend_lacks(const char *name) {
+    const instruction_set *set = set_named(name);
+    return set == NULL || runs(set) ? NULL : set->needs;
+}
+
+static const char *best_name(void) {
+    const char *best = "ref";
+    const instruction_set *set;
+    for (size_t i = 0; (set = isa_at(i)) != NULL; i++)
+        best = set->name;
     return best;
 }
 
-static isa isa_named(const char *name) {
-    isa which = ISA_REFERENCE;
-    while (which < ISA_COUNT && strcmp(name, isa_names[which]) != 0)
-        which++;
-    return which;
-}
-
-const char *backend_lacks(const char *name) {
-    static const char *const needs[ISA_COUNT] = {"", "AVX2", "AVX-512 with VNNI", "AMX-INT8"};
-    cpu_features features = cpu_features_detect();
-    isa which = isa_named(name);
-    assert(which < ISA_COUNT);
-    return isa_runs(which, &features) ? NULL : needs[which];
+static avo_status unknown(const char *name, avo_error *error) {
+    char known[64] = "ref";
+    for (size_t i = 0, used = 3; sets[i] != NULL && used < sizeof(known); i++)
+        used += (size_t)snprintf(known + used, sizeof(known) - used, ", %s", sets[i]->name);
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "unknown instruction set '%.40s'; this build has: %s", name, known);
 }
 
 avo_status backend_choose(const char *name, backend_choice *out, avo_error *error) {
-    cpu_features features = cpu_features_detect();
-    isa which = name == NULL || name[0] == '\0' ? best_isa(&features) : isa_named(name);
-    if (which == ISA_COUNT)
-        return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "unknown instruction set '%.40s'; known: ref, avx2, avx512, amx", name);
-    if (!isa_runs(which, &features))
-        return status_fail(error, AVO_ERROR_UNSUPPORTED,
-                           "instruction set '%s' is not available on this machine", name);
+    name = name == NULL || name[0] == '\0' ? best_name() : name;
     memset(out, 0, sizeof(*out));
-    if (which == ISA_REFERENCE) {
+    if (strcmp(name, "ref") == 0) {
         out->backend = *backend_reference();
         return AVO_OK;
     }
-    ops_plain(&out->ops);
-    ops_avx2(&out->ops);
-    if (which >= ISA_AVX512)
-        ops_avx512(&out->ops);
-    if (which >= ISA_AMX)
-        ops_amx(&out->ops);
+    if (set_named(name) == NULL)
+        return unknown(name, error);
+    if (!ops_of(name, &out->ops))
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "instruction set '%s' is not available on this machine", name);
     fast_backend(&out->ops, &out->backend);
     return AVO_OK;
 }
