@@ -268,25 +268,6 @@ static void read_arguments(int count, char **arguments, const char **isa, settin
     set->seconds = count - at == 7 ? number_from_text(arguments[at + 6], NULL) : 0.5;
 }
 
-static bool fill_table(const char *isa, op_table *table) {
-    cpu_features features = cpu_features_detect();
-    ops_plain(table);
-    if (strcmp(isa, "plain") == 0)
-        return true;
-    if (!features.avx2)
-        return false;
-    ops_avx2(table);
-    if (strcmp(isa, "avx2") == 0)
-        return true;
-    if (!features.avx512 || !features.avx512_vnni)
-        return false;
-    ops_avx512(table);
-    if (strcmp(isa, "avx512") == 0)
-        return true;
-    ops_amx(table);
-    return features.amx_int8 && strcmp(isa, "amx") == 0;
-}
-
 static void prepare(bench *bench) {
     const setting *set = &bench->set;
     uint64_t largest = 0;
@@ -312,7 +293,7 @@ int main(int count, char **arguments) {
     bench bench = {0};
     const char *isa = NULL;
     read_arguments(count, arguments, &isa, &bench.set);
-    if (!fill_table(isa, &bench.table) || !limits_of(isa, &bench.limits.table))
+    if (!ops_of(isa, &bench.table) || !limits_of(isa, &bench.limits.table))
         usage("this machine does not have that instruction set");
     avo_error error = {0};
     if (team_open(NULL, bench.set.threads, &bench.team, &error) != AVO_OK) {

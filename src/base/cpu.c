@@ -6,6 +6,7 @@
 #include "base/topology.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,12 @@ cpu_features cpu_features_detect(void) {
         features.avx512_bf16 = a >> 5 & 1;
     return features;
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+cpu_features cpu_features_detect(void) {
+    return (cpu_features){.neon_dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0};
+}
 #else
 cpu_features cpu_features_detect(void) {
     return (cpu_features){0};
@@ -72,7 +79,8 @@ void cpu_features_text(const cpu_features *features, char *text, size_t capacity
                {features->avx512_vnni, "avx512_vnni"},
                {features->avx512_bf16, "avx512_bf16"},
                {features->amx_int8, "amx_int8"},
-               {features->amx_bf16, "amx_bf16"}};
+               {features->amx_bf16, "amx_bf16"},
+               {features->neon_dot, "neon_dot"}};
     size_t used = 0;
     snprintf(text, capacity, "none");
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -193,10 +201,10 @@ static bool read_cgroup(const char *folder, const char *file, const char *key, c
     return read_line_of(path, key, value, capacity);
 }
 
-/* Fewer threads where quota / period processors are fewer, rounded up. */
-static void apply_quota(double quota, double period, uint32_t *threads) {
-    if (quota > 0 && period > 0 && quota < period * *threads)
-        *threads = (uint32_t)((quota + period - 1) / period);
+/* The smallest one binds. */
+static void apply_quota(double quota, double period, double *processors) {
+    if (quota > 0 && period > 0 && (*processors == 0 || quota / period < *processors))
+        *processors = quota / period;
 }
 
 static void visit_quota(void *context, const char *folder) {
@@ -212,9 +220,20 @@ static void visit_quota(void *context, const char *folder) {
         apply_quota(number_from_text(value, NULL), number_from_text(period, NULL), context);
 }
 
-uint32_t cpu_quota_threads(const char *root, uint32_t threads) {
-    cgroup_walk(root, "cpu", visit_quota, &threads);
-    return threads == 0 ? 1 : threads;
+double cpu_quota_under(const char *root) {
+    double quota = 0;
+    cgroup_walk(root, "cpu", visit_quota, &quota);
+    return quota;
+}
+
+cpu_threads cpu_threads_under(const char *root, uint32_t affinity) {
+    cpu_threads threads = {.affinity = affinity, .quota = cpu_quota_under(root)};
+    threads.usable = threads.decode = affinity;
+    if (threads.quota > 0 && threads.quota < affinity) {
+        threads.usable = (uint32_t)ceil(threads.quota);
+        threads.decode = threads.quota < 1 ? 1 : (uint32_t)threads.quota;
+    }
+    return threads;
 }
 
 static uint32_t affinity_threads(void) {
@@ -226,31 +245,32 @@ static uint32_t affinity_threads(void) {
 }
 
 uint32_t cpu_usable_threads(void) {
-    return cpu_quota_threads("", affinity_threads());
+    return cpu_threads_under("", affinity_threads()).usable;
 }
 
 cpu_threads cpu_threads_detect(void) {
     topology topology;
     topology_detect(&topology);
-    cpu_threads threads = {.online = 1,
-                           .affinity = affinity_threads(),
-                           .cores = topology.cores,
-                           .nodes = topology.nodes};
+    cpu_threads threads = cpu_threads_under("", affinity_threads());
+    threads.cores = topology.cores;
+    threads.nodes = topology.nodes;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     threads.online = online > 0 ? (uint32_t)online : threads.affinity;
-    threads.usable = cpu_quota_threads("", threads.affinity);
     return threads;
 }
 
 void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity) {
-    const char *reason = threads->usable < threads->affinity   ? "the cgroup's quota"
-                         : threads->affinity < threads->online ? "the affinity mask"
-                                                               : "all processors";
+    char cores[48] = "", quota[32] = "no quota";
+    if (threads->affinity < threads->online)
+        snprintf(cores, sizeof(cores), " of %u", threads->online);
+    size_t used = strlen(cores);
     if (threads->cores < threads->affinity)
-        snprintf(text, capacity, "%s; %u processors are %u cores", reason, threads->affinity,
-                 threads->cores);
-    else
-        snprintf(text, capacity, "%s", reason);
+        snprintf(cores + used, sizeof(cores) - used, " (%u cores)", threads->cores);
+    if (threads->quota > 0)
+        snprintf(quota, sizeof(quota), "quota %.1f", threads->quota);
+    snprintf(text, capacity, "%u processor%s%s allowed, %s, decode %u of %u, prefill %u",
+             threads->affinity, threads->affinity == 1 ? "" : "s", cores, quota, threads->decode,
+             threads->usable, threads->usable);
 }
 
 static uint64_t meminfo_bytes(const char *root, const char *key) {

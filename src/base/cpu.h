@@ -14,6 +14,7 @@ typedef struct cpu_features {
     bool avx512_bf16;
     bool amx_int8; /* with avx512_vnni; processor, XCR0 and the kernel's permission */
     bool amx_bf16;
+    bool neon_dot; /* NEON with dot products (sdot) */
 } cpu_features;
 
 /* Asks the kernel for AMX's registers where the processor has them: the whole process then may use
@@ -35,12 +36,24 @@ typedef struct cpu_threads {
     uint32_t affinity; /* of these, those of the affinity mask */
     uint32_t cores;    /* physical cores that these are */
     uint32_t nodes;    /* NUMA nodes that these are on */
+    double quota;      /* of the cgroup, in processors; 0: none */
     uint32_t usable;   /* cpu_usable_threads() */
+    uint32_t decode;   /* of these, how many can compute all the time: the quota rounded down. One
+                          more would be stopped for the rest of every period, all others with it. */
 } cpu_threads;
 cpu_threads cpu_threads_detect(void);
-/* Why so many are usable: "all processors", "the affinity mask", "the cgroup's quota"; with how
- * many cores they are where some are siblings. */
+/* With how many threads an engine begins, and why: "16 processors of 32 (8 cores) allowed, quota
+ * 8.0, decode 8 of 8, prefill 8". */
 void cpu_threads_text(const cpu_threads *threads, char *text, size_t capacity);
+
+/* For loops that wait for another processor. */
+static inline void cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 typedef struct memory_limit {
     uint64_t available_bytes; /* the smaller of cgroup headroom and MemAvailable */

@@ -4,8 +4,11 @@
 
 #include "base/cpu.h"
 
-/* `threads`, or fewer where a cgroup below `root` ("" for the real one) has a quota. */
-uint32_t cpu_quota_threads(const char *root, uint32_t threads);
+/* Of `affinity` processors and the cgroups below `root` ("" for the real ones); cores, nodes and
+ * online are 0. */
+cpu_threads cpu_threads_under(const char *root, uint32_t affinity);
+/* The smallest quota on the way from the process's cgroup to the root, in processors; 0: none. */
+double cpu_quota_under(const char *root);
 memory_limit memory_limit_under(const char *root);
 
 #endif

@@ -100,8 +100,8 @@ void file_map_ask_huge(const file_map *map) {
 
 file_kind file_kind_of(const char *path) {
     struct stat info;
-    if (stat(path, &info) != 0)
-        return FILE_MISSING;
+    if (stat(path, &info) != 0) /* what may not be looked at is there: opening it says why not */
+        return errno == EACCES ? FILE_OTHER : FILE_MISSING;
     if (S_ISREG(info.st_mode))
         return FILE_REGULAR;
     return S_ISDIR(info.st_mode) ? FILE_FOLDER : FILE_OTHER;

@@ -29,10 +29,14 @@ uint64_t hash_key(const void *data, size_t bytes) {
     return hash_key_seeded(data, bytes, hash_key_seed());
 }
 
-void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]) {
-    XXH128_hash_t sum = XXH3_128bits_withSeed(data, bytes, hash_key_seed());
+void hash_key_wide_seeded(const void *data, size_t bytes, uint64_t seed, uint64_t key[2]) {
+    XXH128_hash_t sum = XXH3_128bits_withSeed(data, bytes, seed);
     key[0] = sum.low64;
     key[1] = sum.high64;
+}
+
+void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]) {
+    hash_key_wide_seeded(data, bytes, hash_key_seed(), key);
 }
 
 static XXH3_state_t *state_of(hash_stream *stream) {

@@ -16,6 +16,8 @@ uint64_t hash_key_seeded(const void *data, size_t bytes, uint64_t seed);
 
 /* The same with 128 bits, for keys that stand for what they were made of. */
 void hash_key_wide(const void *data, size_t bytes, uint64_t key[2]);
+/* With a seed of its own, for keys that outlive the process. */
+void hash_key_wide_seeded(const void *data, size_t bytes, uint64_t seed, uint64_t key[2]);
 
 /* The same sum as hash_bytes of bytes that come in pieces. */
 typedef struct hash_stream {

@@ -68,6 +68,8 @@ void json_number_text(double number, char text[static NUMBER_TEXT_MAX]) {
         if (number_from_text(text, NULL) == number)
             break;
     }
+    if (number == 0.0 && signbit(number)) /* "-0" would be read as an integer, which has no sign */
+        snprintf(text, NUMBER_TEXT_MAX, "-0.0");
 }
 
 avo_status json_write_number(buffer *out, double number) {

@@ -16,11 +16,13 @@
  * team (item counts, checked against the serial number of the program), and whoever has taken an
  * item keeps the phase from ending.
  *
- * Waiting inside a program: everybody of a small team looks at the done words of all others. In a
- * larger one the gatherer does, and raises one word that the others look at; if it is away, another
- * one takes its place. They spin, then yield, and sleep only after SLEEP_NS: only long items, or a
- * worker that was stopped inside one, take longer. Between programs workers sleep in the kernel
- * (futex), after spinning for a time that follows the gaps between programs. */
+ * Waiting inside a program: everybody of a small team looks at the done words of all others; in a
+ * larger one the gatherer does and raises one word for the others, or another worker in its place
+ * if it is away. They spin first. Then they spin on and yield, because a processor that idles wakes
+ * up late, above all in virtual machines; but where others want the processor they sleep: a yield
+ * lasts for the other's whole time slice, while a sleeper is owed time and is put back at once.
+ * Between programs workers sleep in the kernel (futex), after spinning for a time that follows the
+ * gaps between programs. */
 #include "base/team.h"
 
 #include "base/allocator.h"
@@ -35,6 +37,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,8 +54,9 @@
 #define SPIN_LOOKS  32 /* looks between two looks at the clock */
 
 /* Inside a program. */
-#define YIELD_NS    20000u   /* spinning before the processor is offered to others */
-#define SLEEP_NS    1000000u /* yielding before it sleeps */
+#define SPIN_NS     20000u   /* before the processor is offered to others */
+#define SLEEP_NS    1000000u /* yielding before it sleeps, where nobody else wants the processor */
+#define SHARED_FOR  256      /* programs for which a processor counts as shared */
 #define NAP_NS      2000000u /* longest sleep before it looks again */
 #define TAKEOVER_NS 5000u    /* after which another worker looks whether the phase is done */
 
@@ -76,8 +80,11 @@ typedef struct team_worker {
     uint32_t index;
     uint32_t spin_ns; /* between programs; 0: never */
     bool counts;      /* how long it waits */
+    long switches;    /* that it did not ask for: somebody else wanted its processor */
+    uint32_t recent;  /* programs for which the last of them still counts */
+    uint32_t shared;  /* programs for which its processor still counts as shared */
     uint64_t waited_ns;
-    pthread_t thread;
+    pthread_t thread, looked; /* of it, and that its switches are of */
 } team_worker;
 
 struct team {
@@ -115,12 +122,6 @@ static size_t team_bytes(uint32_t threads, uint32_t phases) {
 
 /* ---- Words to sleep on ---- */
 
-static inline void spin_pause(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Whether the word's counter has come to `count`. It is never more than a few ahead. */
 static inline bool word_reached(unsigned value, unsigned count) {
     return ((value - count * 2) & 0x80000000u) == 0;
@@ -144,7 +145,7 @@ static bool word_spin(team_word *word, unsigned count, uint32_t spin_ns) {
         for (int look = 0; look < SPIN_LOOKS; look++) {
             if (word_look(word, count))
                 return true;
-            spin_pause();
+            cpu_pause();
         }
     } while (clock_now_ns() < end);
     return false;
@@ -336,7 +337,7 @@ static bool look_often(const walk *walk, uint64_t phase, uint32_t items, bool ta
     for (int look = 0; look < looks; look++) {
         if (look_done(walk, phase, items, takes_over && look == 0))
             return true;
-        spin_pause();
+        cpu_pause();
     }
     return false;
 }
@@ -346,11 +347,12 @@ static void wait_done(const walk *walk, uint64_t phase, uint32_t items) {
         if (look_done(walk, phase, items, false))
             return;
     uint64_t begin = clock_now_ns(), now = begin;
+    bool shared = walk->self->shared > 0;
     while (!look_often(walk, phase, items, now - begin > TAKEOVER_NS)) {
         now = clock_now_ns();
-        if (now - begin > SLEEP_NS)
+        if (now - begin > SLEEP_NS || (shared && now - begin > SPIN_NS))
             nap(walk, phase, items);
-        else if (walk->team->crowded || now - begin > YIELD_NS)
+        else if (walk->team->crowded || now - begin > SPIN_NS)
             sched_yield();
     }
     if (walk->self->counts)
@@ -388,7 +390,23 @@ static void compute_items(const walk *walk, uint32_t at, uint32_t count, bool ow
     wake_sleepers(team);
 }
 
+/* Whether others want this worker's processor: the kernel has taken it away twice lately. Once may
+ * be chance. What happened to the thread before it led the team, or to another leader, does not
+ * count. */
+static void look_for_others(team_worker *self) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0)
+        return;
+    bool taken = pthread_equal(self->looked, pthread_self()) && usage.ru_nivcsw != self->switches;
+    bool again = taken && self->recent > 0;
+    self->shared = again ? SHARED_FOR : self->shared - (self->shared > 0);
+    self->recent = taken ? SHARED_FOR : self->recent - (self->recent > 0);
+    self->switches = usage.ru_nivcsw;
+    self->looked = pthread_self();
+}
+
 static void walk_program(const walk *walk) {
+    look_for_others(walk->self);
     for (uint32_t at = 0; at < walk->count; at++) {
         uint32_t items;
         bool own;
@@ -554,6 +572,9 @@ void team_close(team *team) {
 
 /* ---- Programs ---- */
 
+bool team_can_run(const team *team, uint32_t threads, uint32_t phases) {
+    return team->threads == threads && team->phases_max >= phases;
+}
 uint32_t team_size(const team *team) {
     return team->active;
 }
@@ -665,4 +686,12 @@ void team_count_waits(team *team) {
 
 uint64_t team_waited_ns(const team *team, uint32_t worker) {
     return team->workers[worker].waited_ns;
+}
+
+uint32_t team_absent(const team *team) {
+    uint64_t first = atomic_load_explicit(&team->first_phase, memory_order_relaxed);
+    uint32_t absent = 0;
+    for (uint32_t i = 1; team->active > 1 && i < team->active; i++)
+        absent += pair_compare(atomic_load(&team->workers[i].done.value), first) < 0;
+    return absent;
 }

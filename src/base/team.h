@@ -39,6 +39,8 @@ AVO_MUST_USE avo_status team_open(const avo_allocator *allocator, uint32_t threa
 void team_close(team *team);
 /* Workers that take part in a program. */
 uint32_t team_size(const team *team);
+/* Whether it was opened with so many threads, and for programs of so many phases. */
+bool team_can_run(const team *team, uint32_t threads, uint32_t phases);
 /* From the next program on `workers` of the team's threads take part; the others sleep. By the
  * thread that runs the programs, between two of them. */
 void team_resize(team *team, uint32_t workers);
@@ -92,6 +94,9 @@ void team_barrier(team *team, uint32_t worker);
 void team_count_waits(team *team);
 /* Asked by the worker itself. */
 uint64_t team_waited_ns(const team *team, uint32_t worker);
+/* Workers that took no item of the last program, for lack of a processor or of items. By the thread
+ * that ran it. */
+uint32_t team_absent(const team *team);
 
 /* ---- Shares ---- */
 

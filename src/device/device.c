@@ -122,6 +122,12 @@ uint32_t device_stream_workers(const device_stream *stream) {
     return stream->device->operations->stream_workers(stream);
 }
 
+stream_figures device_stream_figures(const device_stream *stream) {
+    stream_figures figures = {0};
+    stream->device->operations->stream_figures(stream, &figures);
+    return figures;
+}
+
 void device_stream_report(device_stream *stream, telemetry_engine *telemetry) {
     stream->device->operations->stream_report(stream, telemetry);
 }
@@ -153,6 +159,11 @@ avo_status device_read_logits(device_stream *stream, uint32_t row, const float *
                               avo_error *error) {
     *logits = NULL;
     return stream->device->operations->read_logits(stream, row, logits, error);
+}
+
+avo_status device_read_chosen(device_stream *stream, uint32_t row, const int32_t *tokens,
+                              uint32_t count, float *chosen, avo_error *error) {
+    return stream->device->operations->read_chosen(stream, row, tokens, count, chosen, error);
 }
 
 avo_status device_read_normed(device_stream *stream, uint32_t count, const float **rows,

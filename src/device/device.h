@@ -34,7 +34,8 @@ typedef struct weights_store weights_store;   /* store.h */
 typedef struct device_options {
     const avo_allocator *allocator;
     const char *name; /* "auto" or NULL, "cpu", or one of device_names; "NAME:PARAMETERS" */
-    uint32_t threads; /* CPU: workers of a step; 0: as many as this process may use */
+    uint32_t threads; /* CPU: workers of a step; 0: at most as many as this process may use, chosen
+                         by measurement */
     uint32_t streams; /* that will be opened */
     /* CPU: where memory lies and workers run, as in avo_engine_options. */
     const char *huge_pages, *numa, *pin;
@@ -64,6 +65,8 @@ void device_names(char *text, size_t capacity);
 /* Threads of the host that compute, and where they and their memory are placed. */
 typedef struct device_cpu {
     uint32_t threads; /* workers of a step; 0: the device has none, and nothing below is set */
+    uint32_t decode_threads; /* of these, in steps with few rows, to begin with */
+    bool tuned;              /* steps are measured, and their workers chosen by that */
     uint32_t numa_nodes;
     const char *huge_pages, *numa, *pin; /* what options and system come to; constant strings */
     bool huge, lock;
@@ -198,6 +201,9 @@ typedef struct stream_shape {
     uint32_t context_max;
     uint32_t adapter_rank_max;
     uint32_t pairs_max; /* of any rotation table */
+    /* A stream that computes nothing while this one computes, of the same kind of device: a CPU
+     * device uses its workers instead of threads that would get in each other's way. NULL: none. */
+    device_stream *beside;
     uint32_t taps;
     uint32_t tap[DEVICE_TAPS_MAX]; /* ascending: hidden states before this layer, or, the number of
                                       layers, behind the last one */
@@ -208,13 +214,22 @@ bool device_stream_bytes(const device *device, const stream_shape *shape, uint64
 AVO_MUST_USE avo_status device_stream_open(device *device, const stream_shape *shape,
                                            device_stream **out, avo_error *error);
 void device_stream_close(device_stream *stream);
-/* Workers of the next steps; for devices without threads this does nothing. While nobody computes
- * on the stream. */
+/* Workers of the next steps, or the most of them where the device chooses; for devices without
+ * threads this does nothing. While nobody computes on the stream. */
 void device_stream_resize(device_stream *stream, uint32_t threads);
 /* Workers that an observer is called by. */
 uint32_t device_stream_workers(const device_stream *stream);
 /* From now on phases and the processor's counters are reported there. */
 void device_stream_report(device_stream *stream, telemetry_engine *telemetry);
+/* How steps are computed. */
+typedef struct stream_figures {
+    uint32_t phases; /* of the last step: how often its workers wait for one another; 0: unknown */
+    /* Which numbers of workers were found to be best: "decode 6 of 8, prefill 8; …"; empty where
+     * the device does not choose. */
+    char threads[160];
+} stream_figures;
+/* While nobody computes on the stream. */
+stream_figures device_stream_figures(const device_stream *stream);
 /* How many bytes a second steps of this stream can read. */
 AVO_MUST_USE avo_status device_stream_measure(device_stream *stream, double *bytes_per_second,
                                               avo_error *error);
@@ -286,6 +301,11 @@ AVO_MUST_USE avo_status device_read_top(device_stream *stream, const logit_top *
 /* All logits of one of these rows, where the batch asks for them (`logits_whole`). */
 AVO_MUST_USE avo_status device_read_logits(device_stream *stream, uint32_t row,
                                            const float **logits, avo_error *error);
+/* Logits of some tokens of one of these rows, under the same condition, into `chosen` [count]:
+ * where few matter, the others need not leave the device. */
+AVO_MUST_USE avo_status device_read_chosen(device_stream *stream, uint32_t row,
+                                           const int32_t *tokens, uint32_t count, float *chosen,
+                                           avo_error *error);
 /* Rows of DEVICE_NORM: [count][width]. */
 AVO_MUST_USE avo_status device_read_normed(device_stream *stream, uint32_t count,
                                            const float **rows, avo_error *error);

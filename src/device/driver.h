@@ -39,6 +39,7 @@ typedef struct device_operations {
     void (*stream_close)(device_stream *stream);
     void (*stream_resize)(device_stream *stream, uint32_t threads);
     uint32_t (*stream_workers)(const device_stream *stream);
+    void (*stream_figures)(const device_stream *stream, stream_figures *figures);
     void (*stream_report)(device_stream *stream, telemetry_engine *telemetry);
     avo_status (*stream_measure)(device_stream *stream, double *bytes_per_second, avo_error *error);
 
@@ -48,6 +49,8 @@ typedef struct device_operations {
     avo_status (*read_top)(device_stream *stream, const logit_top **top, avo_error *error);
     avo_status (*read_logits)(device_stream *stream, uint32_t row, const float **logits,
                               avo_error *error);
+    avo_status (*read_chosen)(device_stream *stream, uint32_t row, const int32_t *tokens,
+                              uint32_t count, float *chosen, avo_error *error);
     avo_status (*read_normed)(device_stream *stream, uint32_t count, const float **rows,
                               avo_error *error);
     avo_status (*read_tap)(device_stream *stream, uint32_t tap, uint32_t first, uint32_t count,

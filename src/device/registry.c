@@ -11,10 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* AVO_KERNEL_LIST: X(name) of each instruction set of this build, from CMakeLists.txt. */
 const device_driver *const *device_drivers(void) {
     static const device_driver *const drivers[] = {
-        &device_remote,     &cpu_driver_reference, &cpu_driver_avx2,
-        &cpu_driver_avx512, &cpu_driver_amx,       NULL,
+        &device_remote,
+        &cpu_driver_reference,
+#define X(set) &cpu_driver_##set,
+        AVO_KERNEL_LIST
+#undef X
+            NULL,
     };
     return drivers;
 }

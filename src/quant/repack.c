@@ -20,6 +20,21 @@ static repack_group repacker_of(quant_type type) {
     return (size_t)type < sizeof(repackers) / sizeof(repackers[0]) ? repackers[type] : NULL;
 }
 
+/* Four rows at a time, of the types that small models mostly have; NULL: one at a time. */
+static repack_four four_of(quant_type type) {
+    switch ((int)type) {
+    case QUANT_Q4_0:
+    case QUANT_IQ4_NL:
+        return repack_four_q4_0;
+    case QUANT_Q4_1:
+        return repack_four_q4_1;
+    case QUANT_Q8_0:
+        return repack_four_q8_0;
+    default:
+        return NULL;
+    }
+}
+
 quant_type weight_repack_type(const weight_view *weight) {
     if (panels_known(weight->type))
         return weight->type;
@@ -40,6 +55,7 @@ static void repack_groups(const weight_view *weight, size_t first, size_t rows, 
     const panel_shape *shape = panel_shape_of(weight->type);
     const quant_info *info = quant_info_of(weight->type);
     repack_group repack = repacker_of(weight->type);
+    repack_four four = four_of(weight->type);
     size_t blocks = weight->k / info->block_elements;
     size_t row_bytes = blocks * info->block_bytes;
     size_t group_blocks = shape->group / info->block_elements;
@@ -48,9 +64,14 @@ static void repack_groups(const weight_view *weight, size_t first, size_t rows, 
         size_t count = size_min(blocks - block, group_blocks);
         size_t lines =
             shape->head_lines + count * info->block_elements / PANEL_UNIT * shape->unit_lines;
-        memset(out, 0, lines * PANEL_LINE_BYTES);
-        for (size_t row = 0; row < rows; row++)
-            repack(source + row * row_bytes + block * info->block_bytes, count, row, out);
+        const uint8_t *from = source + block * info->block_bytes;
+        size_t row = 0;
+        if (four == NULL || rows < QUANT_PANEL_ROWS || count < group_blocks)
+            memset(out, 0, lines * PANEL_LINE_BYTES);
+        for (; four != NULL && row + 4 <= rows; row += 4)
+            four(from + row * row_bytes, row_bytes, count, row, out);
+        for (; row < rows; row++)
+            repack(from + row * row_bytes, count, row, out);
         out += panel_group_bytes(shape);
     }
 }

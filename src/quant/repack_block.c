@@ -15,6 +15,55 @@ static inline void repack_nibbles(const uint8_t *nibbles, size_t row, uint8_t *l
     }
 }
 
+/* The same of four rows. */
+static inline void repack_four_nibbles(const uint8_t *nibbles, size_t row_bytes, size_t row,
+                                       uint8_t *lines) {
+    words4 words[4];
+    transpose_words(nibbles, row_bytes, words);
+    for (size_t half = 0; half < 2; half++) {
+        words4 first = words[2 * half], second = words[2 * half + 1];
+        store_words((first & LOW_NIBBLES) | (second & LOW_NIBBLES) << 4, lines, half, row);
+        store_words((first >> 4 & LOW_NIBBLES) | (second & ~LOW_NIBBLES), lines, half + 2, row);
+    }
+}
+
+static inline void copy_four_halves(const uint8_t *source, size_t row_bytes, uint8_t *out) {
+    for (size_t i = 0; i < 4; i++)
+        copy_half(source + i * row_bytes, out + 2 * i);
+}
+
+void repack_four_q4_0(const uint8_t *source, size_t row_bytes, size_t blocks, size_t row,
+                      uint8_t *group) {
+    for (size_t block = 0; block < blocks; block++, source += 18) {
+        copy_four_halves(source, row_bytes, group + block * 32 + 2 * row);
+        repack_four_nibbles(source + 2, row_bytes, row, group + (1 + 4 * block) * PANEL_LINE_BYTES);
+    }
+}
+
+void repack_four_q4_1(const uint8_t *source, size_t row_bytes, size_t blocks, size_t row,
+                      uint8_t *group) {
+    for (size_t block = 0; block < blocks; block++, source += 20) {
+        uint8_t *scales = group + block * 32 + 2 * row;
+        copy_four_halves(source, row_bytes, scales);
+        copy_four_halves(source + 2, row_bytes, scales + PANEL_LINE_BYTES);
+        repack_four_nibbles(source + 4, row_bytes, row, group + (2 + 4 * block) * PANEL_LINE_BYTES);
+    }
+}
+
+void repack_four_q8_0(const uint8_t *source, size_t row_bytes, size_t blocks, size_t row,
+                      uint8_t *group) {
+    for (size_t block = 0; block < blocks; block++, source += 34) {
+        uint8_t *unit = group + (1 + 8 * block) * PANEL_LINE_BYTES;
+        copy_four_halves(source, row_bytes, group + block * 32 + 2 * row);
+        for (size_t half = 0; half < 2; half++) {
+            words4 words[4];
+            transpose_words(source + 2 + 16 * half, row_bytes, words);
+            for (size_t i = 0; i < 4; i++)
+                store_words(words[i], unit, 4 * half + i, row);
+        }
+    }
+}
+
 void repack_q4_0(const uint8_t *source, size_t blocks, size_t row, uint8_t *group) {
     for (size_t block = 0; block < blocks; block++, source += 18) {
         copy_half(source, group + block * 32 + 2 * row);

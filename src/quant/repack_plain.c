@@ -7,23 +7,13 @@
 
 #define PIECE_WORDS 64 /* of a row that are moved before the next row: 16 KB of lines */
 
-typedef uint32_t words4 __attribute__((vector_size(16), aligned(1), may_alias));
-
-/* 4 rows × 4 words, transposed in registers. */
-static inline void move_four_by_four(const uint8_t *source, size_t row_bytes, uint8_t *out) {
-    words4 a = *(const words4 *)(const void *)source;
-    words4 b = *(const words4 *)(const void *)(source + row_bytes);
-    words4 c = *(const words4 *)(const void *)(source + 2 * row_bytes);
-    words4 d = *(const words4 *)(const void *)(source + 3 * row_bytes);
-    words4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    words4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    words4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    words4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    words4 *to = (words4 *)(void *)out;
-    to[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-    to[4] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-    to[8] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-    to[12] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+/* 4 rows × 4 words. */
+static inline void move_four_by_four(const uint8_t *source, size_t row_bytes, uint8_t *out,
+                                     size_t line, size_t row) {
+    words4 words[4];
+    transpose_words(source, row_bytes, words);
+    for (size_t i = 0; i < 4; i++)
+        store_words(words[i], out, line + i, row);
 }
 
 /* Rows of any number of bytes as lines; the last word is padded with zeros. */
@@ -35,7 +25,7 @@ static void move_rows(const uint8_t *source, size_t row_bytes, size_t rows, uint
             const uint8_t *from = source + row * row_bytes;
             size_t i = begin;
             for (; i + 4 <= end; i += 4)
-                move_four_by_four(from + 4 * i, row_bytes, line_word(out, i, row));
+                move_four_by_four(from + 4 * i, row_bytes, out, i, row);
             for (; i < end; i++)
                 for (size_t j = 0; j < 4; j++)
                     store_u32(line_word(out, i, row + j), load_u32(from + j * row_bytes + 4 * i));

@@ -49,30 +49,30 @@ static void quota_rounds_up(void **state) {
     put("proc/self/cgroup", "0::/app\n");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         put("sys/fs/cgroup/app/cpu.max", cases[i].text);
-        if (cpu_quota_threads(root, 64) != cases[i].threads)
+        if (cpu_threads_under(root, 64).usable != cases[i].threads)
             fail_msg("%s", cases[i].text);
     }
 }
 
 static void smallest_quota_of_all_levels_binds(void **state) {
     (void)state;
-    assert_int_equal(cpu_quota_threads(root, 8), 8); /* no cgroup at all */
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8); /* no cgroup at all */
     put("proc/self/cgroup", "12:cpu:/old\n0::/a/b/c\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 8); /* named, but not mounted */
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8); /* named, but not mounted */
     put("sys/fs/cgroup/a/b/c/cpu.max", "500000 100000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 5);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 5);
     put("sys/fs/cgroup/a/cpu.max", "300000 100000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 3);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 3);
     put("sys/fs/cgroup/cpu.max", "200000 100000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 2);
     put("proc/self/cgroup", "0::/\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 2);
     put("proc/self/cgroup", "0::/../elsewhere\n"); /* outside of this namespace */
-    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 2);
     put("proc/self/cgroup", "0::\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 2);
     put("proc/self/cgroup", "");
-    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8);
 }
 
 static void memory_of_system_and_group(void **state) {
@@ -111,20 +111,20 @@ static void limits_of_the_first_version_bind_too(void **state) {
     (void)state;
     put("proc/meminfo", "MemTotal:       16000 kB\nMemAvailable:    8000 kB\n");
     put("proc/self/cgroup", "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8);
     put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 8); /* half of it is nothing */
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8); /* half of it is nothing */
     put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 3);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 3);
     put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8);
     put("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "100000\n");
     put("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "50000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 2);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 2);
     put("sys/fs/cgroup/unified/cpu.max", "100000 100000\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 1);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 1);
     put("proc/self/cgroup", "5:memory\nnonsense\n:::\n4:cpuset,cpuacct:/\n");
-    assert_int_equal(cpu_quota_threads(root, 8), 8);
+    assert_int_equal(cpu_threads_under(root, 8).usable, 8);
     put("proc/self/cgroup", "5:memory:/docker/abc\n");
     put("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
     put("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "3000000\n");
@@ -139,21 +139,43 @@ static void limits_of_the_first_version_bind_too(void **state) {
     assert_int_equal(memory_limit_under(root).available_bytes, 3500000);
 }
 
+static void decoding_keeps_below_the_quota(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t usable, decode;
+    } cases[] = {{"max 100000\n", 8, 8},    {"50000 100000\n", 1, 1},  {"150000 100000\n", 2, 1},
+                 {"200000 100000\n", 2, 2}, {"799000 100000\n", 8, 7}, {"900000 100000\n", 8, 8}};
+    put("proc/self/cgroup", "0::/app\n");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        put("sys/fs/cgroup/app/cpu.max", cases[i].text);
+        cpu_threads threads = cpu_threads_under(root, 8);
+        assert_int_equal(threads.usable, cases[i].usable);
+        assert_int_equal(threads.decode, cases[i].decode);
+    }
+}
+
 static void the_count_of_threads_is_explained(void **state) {
     (void)state;
     char text[128];
-    cpu_threads threads = {.online = 16, .affinity = 16, .cores = 16, .nodes = 1, .usable = 16};
+    cpu_threads threads = {
+        .online = 16, .affinity = 16, .cores = 16, .nodes = 1, .usable = 16, .decode = 16};
     cpu_threads_text(&threads, text, sizeof(text));
-    assert_string_equal(text, "all processors");
+    assert_string_equal(text, "16 processors allowed, no quota, decode 16 of 16, prefill 16");
     threads.cores = 8;
     cpu_threads_text(&threads, text, sizeof(text));
-    assert_string_equal(text, "all processors; 16 processors are 8 cores");
-    threads = (cpu_threads){.online = 16, .affinity = 4, .cores = 4, .nodes = 1, .usable = 4};
+    assert_string_equal(text, "16 processors (8 cores) allowed, no quota, decode 16 of 16, "
+                              "prefill 16");
+    threads = (cpu_threads){.online = 16,
+                            .affinity = 4,
+                            .cores = 2,
+                            .nodes = 1,
+                            .quota = 2.5,
+                            .usable = 3,
+                            .decode = 2};
     cpu_threads_text(&threads, text, sizeof(text));
-    assert_string_equal(text, "the affinity mask");
-    threads.usable = 3;
-    cpu_threads_text(&threads, text, sizeof(text));
-    assert_string_equal(text, "the cgroup's quota");
+    assert_string_equal(text, "4 processors of 16 (2 cores) allowed, quota 2.5, decode 2 of 3, "
+                              "prefill 3");
     cpu_threads here = cpu_threads_detect();
     assert_true(here.usable >= 1 && here.usable <= here.affinity);
     assert_true(here.affinity <= here.online && here.cores <= here.affinity);
@@ -197,6 +219,7 @@ static void features_have_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(quota_rounds_up, make_root),
+        cmocka_unit_test_setup(decoding_keeps_below_the_quota, make_root),
         cmocka_unit_test_setup(smallest_quota_of_all_levels_binds, make_root),
         cmocka_unit_test_setup(memory_of_system_and_group, make_root),
         cmocka_unit_test_setup(limits_of_the_first_version_bind_too, make_root),

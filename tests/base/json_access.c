@@ -123,6 +123,8 @@ static void writes_numbers_that_read_back(void **state) {
     (void)state;
     assert_written(0.5, "0.5");
     assert_written(-2, "-2");
+    assert_written(0.0, "0");
+    assert_written(-0.0, "-0.0"); /* "-0" would come back as the integer 0 */
     assert_written(0.1, "0.1");
     assert_written(1e300, "1e+300");
     assert_written(1.0 / 3.0, "0.3333333333333333");

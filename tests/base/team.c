@@ -27,6 +27,8 @@ static void add_one(void *context, uint32_t worker, uint32_t workers) {
     job->workers_seen[worker] = workers;
 }
 
+#define RUNS 60 /* beside busy loops every run waits for each of the workers */
+
 static void every_worker_runs_every_task(void **state) {
     (void)state;
     static uint64_t values[1000];
@@ -37,12 +39,12 @@ static void every_worker_runs_every_task(void **state) {
         assert_int_equal(team_size(team), threads);
         job job = {.values = values, .count = 1000};
         memset(values, 0, sizeof(values));
-        for (int run = 0; run < 300; run++)
+        for (int run = 0; run < RUNS; run++)
             team_each(team, add_one, &job);
         for (size_t i = 0; i < 1000; i++)
-            assert_int_equal(values[i], 300);
+            assert_int_equal(values[i], RUNS);
         for (uint32_t worker = 0; worker < threads; worker++) {
-            assert_int_equal(job.calls[worker], 300);
+            assert_int_equal(job.calls[worker], RUNS);
             assert_int_equal(job.workers_seen[worker], threads);
         }
         team_close(team);
@@ -73,7 +75,7 @@ static void tasks_see_what_was_written_before(void **state) {
         chain chain = {{0}, {0}};
         team *team = NULL;
         assert_ok(team_open(NULL, threads, &team, NULL));
-        for (int run = 0; run < 500; run++) {
+        for (int run = 0; run < 150; run++) {
             team_each(team, mix, &chain);
             team_each(team, copy_back, &chain);
         }

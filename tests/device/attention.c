@@ -41,11 +41,24 @@ static const shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
+/* AddressSanitizer looks for wrong addresses; bits are compared without it, in every type. */
+static bool left_out(size_t shape, int type) {
+#ifdef __SANITIZE_ADDRESS__
+    return type != (int)(shape % KV_TYPE_COUNT) && type != (int)((shape + 2) % KV_TYPE_COUNT);
+#else
+    (void)shape;
+    (void)type;
+    return false;
+#endif
+}
+
 /* Whole, in chunks, token by token, with one thread and several: the same bits from every table. */
 static void tables_agree(void **state) {
     (void)state;
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            if (left_out(s, type))
+                continue;
             world w;
             world_open(&w, &shapes[s], (kv_type)type, 1);
             float *want = run_session(&w, truth(), 1, w.length, 0);
@@ -144,6 +157,8 @@ static void plain_is_near_the_reference(void **state) {
     static const double bounds[KV_TYPE_COUNT] = {1e-5, 2e-4, 1e-3, 4e-2, 1e-2};
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            if (left_out(s, type))
+                continue;
             world w;
             world_open(&w, &shapes[s], (kv_type)type, 1);
             float *want = run_session(&w, NULL, 1, w.length, 0);

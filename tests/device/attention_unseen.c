@@ -1,6 +1,5 @@
 /* device/attention: what a row does not see changes none of its bits, be it infinite or no number:
- * slots that were never written, tokens behind it in the same step, tokens before its window.
- * AVO_TEST_THREADS */
+ * slots that were never written, tokens behind it in the same step, tokens before its window. */
 #include "support/support.h"
 
 #include "device/attention_world.h"
@@ -23,17 +22,24 @@ static const shape shapes[] = {
     {7, 1, 80, 110, 20, 0, true, true},   {4, 1, 128, 97, 64, 5.0f, true, false},
     {130, 1, 16, 40, 0, 0, false, false},
 };
-#ifdef __SANITIZE_THREAD__
-#define SHAPES 2 /* races show in any of them, and all are slow there */
-#else
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
-#endif
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define STALE_EACH 0 /* bits are checked without: one of them each, another one each time */
+/* Bits are checked without AddressSanitizer. With it one stale value and one type for each shape.
+ */
+#ifdef __SANITIZE_ADDRESS__
+#define STALE_EACH 0
 #else
 #define STALE_EACH 1
 #endif
+static bool left_out(size_t shape, int type) {
+#ifdef __SANITIZE_ADDRESS__
+    return type != (int)(shape % KV_TYPE_COUNT);
+#else
+    (void)shape;
+    (void)type;
+    return false;
+#endif
+}
 
 /* NaN in every type; infinite as f32 (and in scales) and bf16, both signs; infinite as f16; a large
  * number as f32, no number as fp8. */
@@ -49,6 +55,8 @@ static void slots_never_written(void **state) {
     (void)state;
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            if (left_out(s, type))
+                continue;
             world w;
             world_open(&w, &shapes[s], (kv_type)type, 1);
             float *want = run_session(&w, &tables[0], 1, w.length, 0);
@@ -75,6 +83,8 @@ static void slots_the_reference_passes_by(void **state) {
     (void)state;
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            if (left_out(s, type))
+                continue;
             world w;
             world_open(&w, &shapes[s], (kv_type)type, 1);
             float *want = run_session(&w, NULL, 1, w.length, 0);
@@ -94,6 +104,8 @@ static void slots_of_long_timelines(void **state) {
                                   {4, 1, 20, 813, 300, 0, false, false}};
     for (size_t s = 0; s < 2; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            if (left_out(s, type))
+                continue;
             world w;
             world_open(&w, &longs[s], (kv_type)type, 1);
             uint32_t from = w.length - 9;
@@ -140,7 +152,7 @@ static void tokens_that_a_row_does_not_see(void **state) {
     static const uint32_t tokens[] = {1, 37};
     for (size_t s = 0; s < SHAPES; s++)
         for (int type = 0; type < KV_TYPE_COUNT; type++)
-            for (size_t i = 0; i < 2; i++) {
+            for (size_t i = 0; i < 2 && !left_out(s, type); i++) {
                 world w;
                 world_open(&w, &shapes[s], (kv_type)type, 1);
                 float *want = run_session(&w, &tables[0], 1, w.length, 0);

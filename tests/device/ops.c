@@ -6,7 +6,7 @@
 
 #include <float.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(AVO_TEST_EMULATED)
 #define SHAPES_EVERY 5 /* slow there: a part of the shapes */
 #else
 #define SHAPES_EVERY 1
@@ -14,7 +14,7 @@
 
 enum { ROWS_MOST = 64 };
 
-static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 64};
+static const uint32_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 27, 33, 64};
 static const uint32_t weight_rows[] = {1, 15, 16, 17, 33, 100};
 static const uint32_t lengths[] = {1,   2,   4,   15,  16,  31,  32,  33,  64,   96,
                                    100, 128, 160, 256, 288, 320, 576, 768, 2080, 1536};

@@ -250,8 +250,8 @@ static void finding_opens_nothing(void **state) {
                    &error, "there is no missing card");
     assert_refused(device_find_among(drivers, "numbered:x", &found, &error), AVO_ERROR_ARGUMENT,
                    &error, "must be a number");
-    assert_refused(device_find_among(drivers, "neon", &found, &error), AVO_ERROR_ARGUMENT, &error,
-                   "unknown device 'neon'; available: auto cpu slow fast broken");
+    assert_refused(device_find_among(drivers, "vmx", &found, &error), AVO_ERROR_ARGUMENT, &error,
+                   "unknown device 'vmx'; available: auto cpu slow fast broken");
     assert_null(found);
 }
 

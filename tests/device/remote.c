@@ -182,8 +182,8 @@ static void a_lost_device_fails_everything(void **state) {
 static void wrong_parameters_are_refused(void **state) {
     (void)state;
     avo_model *model = open_model();
-    static const char *const names[] = {"remote:neon", "remote:fail=x",
-                                        "remote:fail=", "remote:avx2,nothing=1", "ref:1"};
+    static const char *const names[] = {"remote:vmx", "remote:fail=x",
+                                        "remote:fail=", "remote:ref,nothing=1", "ref:1"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         avo_error error = {0};
         avo_engine *engine;
@@ -325,7 +325,7 @@ static void the_memory_that_lacks_is_named(void **state) {
     assert_int_equal(details.device_bytes, details.weights.copied_bytes + plan.kv_bytes +
                                                plan.scratch_bytes + details.adapter_bytes);
     assert_true(details.device_bytes > 0 && details.device_bytes <= plan.available_bytes);
-    assert_true(details.host_bytes >= plan.session_bytes);
+    assert_true(details.host_bytes >= plan.session_bytes + plan.draft_bytes);
     options.rows_max = 65536;
     assert_refused(avo_engine_plan(model, &options, &plan, &error), AVO_ERROR_MEMORY, &error,
                    "device remote: KV pages");
@@ -341,7 +341,8 @@ static void the_memory_that_lacks_is_named(void **state) {
     assert_ok_error(engine_plan_describe(model, &options, &plan, &details, &error), &error);
     assert_int_equal(details.device_bytes, 0);
     assert_int_equal(details.host_bytes, plan.weight_bytes + plan.repack_bytes + plan.kv_bytes +
-                                             plan.scratch_bytes + plan.session_bytes);
+                                             plan.scratch_bytes + plan.session_bytes +
+                                             plan.draft_bytes);
     avo_model_close(model);
 }
 
@@ -373,6 +374,12 @@ static void results_survive_as_promised(void **state) {
     device_stream *stream = engine->stream[0].stream;
     const float *rows;
     const logit_top *top;
+    const int32_t chosen[4] = {(int32_t)vocabulary - 1, 0, 7, 7};
+    float read[4];
+    assert_ok(device_read_chosen(stream, 0, chosen, 4, read, &error));
+    for (size_t i = 0; i < 4; i++)
+        assert_true(read[i] == logits[chosen[i]]);
+    assert_ok(device_read_chosen(stream, 0, NULL, 0, NULL, &error));
     assert_ok(device_read_normed(stream, 1, &rows, &error));
     assert_true(isnan(rows[0])); /* nothing was normed */
     assert_ok(device_read_top(stream, &top, &error));
@@ -392,6 +399,8 @@ static void results_survive_as_promised(void **state) {
     assert_true(isnan(rows[0]));
     assert_ok(device_read_logits(stream, 0, &rows, &error));
     assert_true(isnan(rows[0]));
+    assert_ok(device_read_chosen(stream, 0, chosen, 4, read, &error));
+    assert_true(isnan(read[0]) && isnan(read[3]));
     assert_ok(device_read_top(stream, &top, &error));
     assert_true(!isnan(top[0].logit[0]));
     assert_null(avo_batch_logits(batch, session, 0)); /* the engine knows */

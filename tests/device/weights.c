@@ -21,7 +21,7 @@ typedef struct prepared {
     const model_view *view; /* NULL: it failed */
 } prepared;
 
-static const device_options plain_options = {.name = "avx2"};
+static const device_options plain_options = {.name = "cpu"};
 
 static void prepared_open(prepared *p, const avo_model *model, uint32_t threads,
                           const device_options *given) {
@@ -393,5 +393,10 @@ int main(void) {
         cmocka_unit_test(locked_weights_are_locked_or_refused),
         cmocka_unit_test(the_file_can_still_be_read),
     };
+    const char *best;
+    if (device_find("cpu", &best, NULL) == AVO_OK && strcmp(best, "ref") == 0) {
+        printf("SKIPPED: the reference device, the only one here, repacks no weights\n");
+        return 77;
+    }
     return cmocka_run_group_tests_name("device/weights", tests, NULL, NULL);
 }

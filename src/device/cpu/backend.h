@@ -119,8 +119,8 @@ typedef struct backend_choice {
     op_table ops;
 } backend_choice;
 
-/* Of "ref", "avx2", "avx512" or "amx", NULL: the best that works; an error where CPU or operating
- * system lack it. */
+/* Of "ref" or an instruction set of this build, NULL: the best that works; an error where CPU or
+ * operating system lack it. */
 AVO_MUST_USE avo_status backend_choose(const char *name, backend_choice *out, avo_error *error);
 /* What one of these names needs and CPU or operating system lack; NULL: nothing. */
 const char *backend_lacks(const char *name);

@@ -7,9 +7,12 @@
 #include "base/region.h"
 #include "device/cpu/backend.h"
 #include "device/cpu/phases/program.h"
+#include "device/cpu/tuner.h"
 #include "device/driver.h"
 
-extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx512, cpu_driver_amx;
+/* Those of the instruction sets that this build has exist. */
+extern const device_driver cpu_driver_reference, cpu_driver_avx2, cpu_driver_avx512, cpu_driver_amx,
+    cpu_driver_neon;
 
 /* Opens one with the names of `driver`. `data`: where scratch, KV pages and repacked weights come
  * from, NULL: the allocator of the options. Threads touch everything else at any time, but data
@@ -60,12 +63,15 @@ typedef struct cpu_stream {
     stream_shape shape; /* its model is the caller's and not read again */
     uint32_t width, vocabulary;
     team *team;
+    bool shares_team;  /* it is another stream's */
     phase_list phases; /* room for the program of a step */
     void *phases_memory;
     size_t phases_bytes;
     region region;
     scratch_view scratch;
     telemetry_engine *telemetry; /* NULL: nobody counts */
+    uint32_t workers_max;        /* of a step: all, or what was asked for since */
+    tuner tuner;                 /* where the device chooses how many of them compute */
 } cpu_stream;
 
 static inline cpu_stream *cpu_stream_of(device_stream *stream) {
@@ -80,6 +86,7 @@ AVO_MUST_USE avo_status cpu_stream_open(device *device, const stream_shape *shap
 void cpu_stream_close(device_stream *stream);
 void cpu_stream_resize(device_stream *stream, uint32_t threads);
 uint32_t cpu_stream_workers(const device_stream *stream);
+void cpu_stream_figures(const device_stream *stream, stream_figures *figures);
 void cpu_stream_report(device_stream *stream, telemetry_engine *telemetry);
 AVO_MUST_USE avo_status cpu_stream_measure(device_stream *stream, double *bytes_per_second,
                                            avo_error *error);
@@ -90,6 +97,8 @@ AVO_MUST_USE avo_status cpu_read_top(device_stream *stream, const logit_top **to
                                      avo_error *error);
 AVO_MUST_USE avo_status cpu_read_logits(device_stream *stream, uint32_t row, const float **logits,
                                         avo_error *error);
+AVO_MUST_USE avo_status cpu_read_chosen(device_stream *stream, uint32_t row, const int32_t *tokens,
+                                        uint32_t count, float *chosen, avo_error *error);
 AVO_MUST_USE avo_status cpu_read_normed(device_stream *stream, uint32_t count, const float **rows,
                                         avo_error *error);
 AVO_MUST_USE avo_status cpu_read_tap(device_stream *stream, uint32_t tap, uint32_t first,

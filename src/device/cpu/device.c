@@ -90,12 +90,14 @@ const device_operations cpu_operations = {
     .stream_close = cpu_stream_close,
     .stream_resize = cpu_stream_resize,
     .stream_workers = cpu_stream_workers,
+    .stream_figures = cpu_stream_figures,
     .stream_report = cpu_stream_report,
     .stream_measure = cpu_stream_measure,
     .start = cpu_start,
     .wait = cpu_wait,
     .read_top = cpu_read_top,
     .read_logits = cpu_read_logits,
+    .read_chosen = cpu_read_chosen,
     .read_normed = cpu_read_normed,
     .read_tap = cpu_read_tap,
 };
@@ -105,10 +107,13 @@ static avo_status count_threads(const device_options *options, device_info *info
     if (options->threads > TEAM_THREADS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "threads is %u, must be at most %u",
                            options->threads, (unsigned)TEAM_THREADS_MAX);
-    info->cpu.threads = options->threads;
-    if (info->cpu.threads == 0) {
-        uint32_t usable = cpu_usable_threads();
-        info->cpu.threads = usable < TEAM_THREADS_MAX ? usable : TEAM_THREADS_MAX;
+    info->cpu.threads = info->cpu.decode_threads = options->threads;
+    if (options->threads == 0) {
+        cpu_threads found = cpu_threads_detect();
+        uint32_t most = TEAM_THREADS_MAX;
+        info->cpu.threads = found.usable < most ? found.usable : most;
+        info->cpu.decode_threads = found.decode < most ? found.decode : most;
+        info->cpu.tuned = info->cpu.threads > 1;
     }
     if (options->streams <= info->cpu.threads)
         return AVO_OK;
@@ -175,6 +180,15 @@ static avo_status open(const device_driver *driver, const device_options *option
 }
 
 const device_driver cpu_driver_reference = {"ref", "cpu", 0, probe, open};
-const device_driver cpu_driver_avx2 = {"avx2", "cpu", 10, probe, open};
-const device_driver cpu_driver_avx512 = {"avx512", "cpu", 20, probe, open};
-const device_driver cpu_driver_amx = {"amx", "cpu", 30, probe, open};
+
+/* AVO_KERNEL_LIST: X(name) of each instruction set of this build, from CMakeLists.txt. A later one
+ * is preferred. */
+enum {
+    RANK_reference,
+#define X(set) RANK_##set,
+    AVO_KERNEL_LIST
+#undef X
+};
+#define X(set) const device_driver cpu_driver_##set = {#set, "cpu", 10 * RANK_##set, probe, open};
+AVO_KERNEL_LIST
+#undef X

@@ -31,10 +31,11 @@ void limits_plain(limit_table *table);
 void limits_avx2(limit_table *table);
 void limits_avx512(limit_table *table);
 void limits_amx(limit_table *table);
+void limits_neon(limit_table *table);
 
-/* The table of a back end by its name: "ref", "plain", "avx2", "avx512", "amx"; false for another
- * name, or where this machine does not have it. */
-bool limits_of(const char *isa, limit_table *table);
+/* The table of a back end by its name: "ref", "plain" or an instruction set; false for another
+ * name, or where this build or this machine does not have it. */
+bool limits_of(const char *name, limit_table *table);
 
 typedef struct machine_limits {
     limit_table table;

@@ -1,7 +1,7 @@
 /* The table of operations below the phases: what one worker does on plain arrays. It begins as
  * plain C (plain/: the truth to the bit) and is overwritten entry by entry by what the CPU and
- * the operating system allow: avx2, avx512, amx. All of them compute the same bits; how is said in
- * activation.h and, for attention, in attention.h.
+ * the operating system allow: avx2, avx512, amx; neon. All of them compute the same bits; how is
+ * said in activation.h and, for attention, in attention.h.
  */
 #ifndef AVO_DEVICE_CPU_OPS_H
 #define AVO_DEVICE_CPU_OPS_H
@@ -75,9 +75,11 @@ panel_index panel_index_of(quant_type type);
 /* ---- The table ---- */
 
 typedef struct op_table {
-    const char *name; /* of the last that overwrote entries: "plain", "avx2", "avx512", "amx" */
+    const char *name; /* of the last that overwrote entries: "plain", "avx2", … */
     linear_op linear[PANEL_INDEX_COUNT];
-    bool parts_small; /* products of few panels lose nothing: rows of x are read as they lie */
+    /* From so many rows on products of few panels lose nothing: rows of x are read in place and not
+     * laid out anew by every call. 0: never. */
+    uint16_t small_rows[PANEL_INDEX_COUNT];
     /* One row of x in the view's form into row `row` of the view. `scratch`: as for linear. */
     void (*quantise)(const float *x, const activation_view *out, uint32_t row, uint8_t *scratch);
     /* out may be x; NORM_NONE copies. */
@@ -115,5 +117,9 @@ void ops_plain(op_table *table);
 void ops_avx2(op_table *table);
 void ops_avx512(op_table *table);
 void ops_amx(op_table *table);
+void ops_neon(op_table *table);
+/* The table of "plain" or of an instruction set by its name; false for another name, or where this
+ * build or this machine does not have it. */
+bool ops_of(const char *name, op_table *table);
 
 #endif

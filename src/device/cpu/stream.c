@@ -1,5 +1,6 @@
 /* Streams of CPU devices: a team of threads and scratch for one step. A start computes at once on
  * the team, with the caller's thread among its workers, so that there is nothing to wait for. */
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/float_mode.h"
 #include "device/cpu/cpu.h"
@@ -7,6 +8,9 @@
 
 #include <assert.h>
 
+/* A server and a chat wait for this when they start: a tenth of a second is enough for a figure
+ * that dashboards show shares of. bench reads more and more often. */
+#define READ_BYTES   ((size_t)128 << 20)
 #define READ_SECONDS 0.06 /* with the first passes; a pass that has begun is not cut */
 
 /* ---- Opening ---- */
@@ -29,8 +33,24 @@ bool cpu_stream_bytes(const device *device, const stream_shape *shape, uint64_t 
                              &sizes) ||
         !device_memory_round(device, sizes.total, bytes))
         return false;
-    *bytes += phase_list_bytes(stream_phases(cpu, shape));
+    *bytes += sizeof(cpu_stream) + phase_list_bytes(stream_phases(cpu, shape));
     return true;
+}
+
+/* Its own team, or that of the stream beside it where that has as many threads and room for as long
+ * a program. */
+static avo_status open_team(const device *device, const team_options *options, cpu_stream *stream,
+                            avo_error *error) {
+    device_stream *beside = stream->shape.beside;
+    if (beside != NULL && beside->device->operations == device->operations) {
+        team *theirs = cpu_stream_of(beside)->team;
+        if (team_can_run(theirs, options->threads, options->phases)) {
+            stream->team = theirs;
+            stream->shares_team = true;
+            return AVO_OK;
+        }
+    }
+    return team_open_with(device->allocator, options, &stream->team, error);
 }
 
 static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *error) {
@@ -41,7 +61,7 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
                             .pin = cpu->pin,
                             .places = shape->index > 0 ? device->info.cpu.threads : 0,
                             .phases = stream_phases(cpu, shape)};
-    AVO_TRY(team_open_with(device->allocator, &options, &stream->team, error));
+    AVO_TRY(open_team(device, &options, stream, error));
     if (options.phases > 0) {
         stream->phases_bytes = phase_list_bytes(options.phases);
         stream->phases_memory = allocator_take(device->allocator, stream->phases_bytes);
@@ -56,6 +76,10 @@ static avo_status open_parts(cpu_device *cpu, cpu_stream *stream, avo_error *err
                            shape->rows_max);
     AVO_TRY(region_open(cpu->data, sizes.total, &cpu->region, "scratch", &stream->region, error));
     cpu_scratch_cut(&sizes, shape, stream->region.data, &stream->scratch);
+    stream->workers_max = options.threads;
+    uint32_t decode = device->info.cpu.decode_threads;
+    tuner_open(&stream->tuner, options.threads, decode < options.threads ? decode : options.threads,
+               options.threads);
     return AVO_OK;
 }
 
@@ -79,18 +103,26 @@ avo_status cpu_stream_open(device *device, const stream_shape *shape, device_str
 
 void cpu_stream_close(device_stream *base) {
     cpu_stream *stream = cpu_stream_of(base);
-    team_close(stream->team);
+    if (!stream->shares_team)
+        team_close(stream->team);
     region_close(&stream->region);
     allocator_give(base->device->allocator, stream->phases_memory, stream->phases_bytes);
     allocator_give(base->device->allocator, stream, sizeof(*stream));
 }
 
 void cpu_stream_resize(device_stream *stream, uint32_t threads) {
-    team_resize(cpu_stream_of(stream)->team, threads);
+    cpu_stream_of(stream)->workers_max = threads;
 }
 
 uint32_t cpu_stream_workers(const device_stream *stream) {
-    return team_size(((const cpu_stream *)(const void *)stream)->team);
+    return ((const cpu_stream *)(const void *)stream)->workers_max;
+}
+
+void cpu_stream_figures(const device_stream *base, stream_figures *figures) {
+    const cpu_stream *stream = (const cpu_stream *)(const void *)base;
+    figures->phases = stream->phases.count;
+    if (base->device->info.cpu.tuned)
+        tuner_text(&stream->tuner, figures->threads, sizeof(figures->threads));
 }
 
 /* Worker 0 is the thread that leads; it is counted again when another thread does. */
@@ -104,15 +136,17 @@ void cpu_stream_report(device_stream *base, telemetry_engine *telemetry) {
     stream->telemetry = telemetry;
     if (telemetry == NULL)
         return;
+    team_resize(stream->team, stream->workers_max); /* the last step may have had fewer */
     team_count_waits(stream->team);
     team_each(stream->team, count_hardware, telemetry);
 }
 
 avo_status cpu_stream_measure(device_stream *base, double *bytes_per_second, avo_error *error) {
     team *team = cpu_stream_of(base)->team;
+    team_resize(team, cpu_stream_of(base)->workers_max);
     /* A quarter of the free memory is enough to be no bother. */
     uint64_t room = memory_limit_detect().available_bytes / 4;
-    size_t bytes = LIMITS_READ_BYTES;
+    size_t bytes = READ_BYTES;
     bytes = room < bytes ? (size_t)room / 4096 * 4096 : bytes;
     if (bytes == 0)
         return status_no_memory(error, "memory to read", 4096);
@@ -139,6 +173,37 @@ static void place_runs(const batch_view *batch, const scratch_view *scratch) {
     }
 }
 
+static void compute(const backend *backend, device_work work, const step_view *step) {
+    float_mode mode;
+    float_mode_enter(&mode);
+    if (work == DEVICE_FORWARD)
+        backend->forward(step);
+    else if (work == DEVICE_HEAD)
+        backend->head(step);
+    else
+        backend->hidden(step);
+    float_mode_leave(&mode);
+}
+
+/* The same with as many workers as steps like this one are fastest with. Only whole steps are
+ * measured, and only where all workers are to be had: a scheduler that divides them between two
+ * streams has reasons of its own. */
+static void compute_tuned(cpu_stream *stream, const backend *backend, device_work work,
+                          const step_view *step) {
+    tuner *tuner = &stream->tuner;
+    uint32_t rows = step->batch->rows, most = stream->workers_max;
+    if (work != DEVICE_FORWARD || most < tuner->most) {
+        uint32_t chosen = tuner_chosen(tuner, rows);
+        team_resize(stream->team, chosen < most ? chosen : most);
+        compute(backend, work, step);
+        return;
+    }
+    team_resize(stream->team, tuner_choose(tuner, rows));
+    uint64_t begin = clock_now_ns();
+    compute(backend, work, step);
+    tuner_learn(tuner, rows, clock_now_ns() - begin, team_absent(stream->team));
+}
+
 avo_status cpu_start(device_stream *base, device_work work, const device_step *given,
                      avo_error *error) {
     (void)error;
@@ -160,15 +225,12 @@ avo_status cpu_start(device_stream *base, device_work work, const device_step *g
                       .telemetry = stream->telemetry,
                       .tracing = given->tracing};
     place_runs(given->batch, &stream->scratch);
-    float_mode mode;
-    float_mode_enter(&mode);
-    if (work == DEVICE_FORWARD)
-        backend->forward(&step);
-    else if (work == DEVICE_HEAD)
-        backend->head(&step);
-    else
-        backend->hidden(&step);
-    float_mode_leave(&mode);
+    if (base->device->info.cpu.tuned && given->observer == NULL) {
+        compute_tuned(stream, backend, work, &step);
+    } else {
+        team_resize(stream->team, stream->workers_max); /* all of them look where one observes */
+        compute(backend, work, &step);
+    }
     return AVO_OK;
 }
 
@@ -191,6 +253,15 @@ avo_status cpu_read_logits(device_stream *base, uint32_t row, const float **logi
     (void)error;
     const cpu_stream *stream = cpu_stream_of(base);
     *logits = stream->scratch.logits + (size_t)row * stream->vocabulary;
+    return AVO_OK;
+}
+
+avo_status cpu_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens, uint32_t count,
+                           float *chosen, avo_error *error) {
+    const float *logits;
+    AVO_TRY(cpu_read_logits(base, row, &logits, error));
+    for (uint32_t i = 0; i < count; i++)
+        chosen[i] = logits[tokens[i]];
     return AVO_OK;
 }
 

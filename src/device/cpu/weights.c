@@ -5,10 +5,11 @@
  * the model closes; those of a device that keeps its data apart leave with the device.
  *
  * Each worker repacks the panels that team_share gives it of a matrix, of q, k and v together, in
- * the order of the forward pass. A step of few rows cuts its products in the same way, so that a
- * worker finds its pages on its own NUMA node; many rows are cut too, and the next free worker
- * takes the next part (phases/products.c), wherever its panels are. Another team size later
- * computes the same, from where the pages are.
+ * the order of the forward pass, and then helps others, so that one without a processor holds up
+ * nobody. A step of few rows cuts its products in the same way, so that a worker finds its pages on
+ * its own NUMA node; many rows are cut too, and the next free worker takes the next part
+ * (phases/products.c), wherever its panels are. Another team size later computes the same, from
+ * where the pages are.
  */
 #include "device/cpu/cpu.h"
 
@@ -23,6 +24,7 @@
 #define MATRIX_ALIGNMENT REGION_PAGE_BYTES
 #define PROGRESS_BYTES   ((uint64_t)4 << 20)  /* between two reports: about 1 ms of work */
 #define FORGET_BYTES     ((uint64_t)64 << 20) /* of the file that lie in memory twice, at most */
+#define ITEM_BYTES       ((size_t)256 << 10)  /* that a worker takes at once: about 0.1 ms */
 
 #define PANELS_KEY "cpu panels" /* in the model's store */
 
@@ -72,7 +74,8 @@ typedef struct repack {
     size_t bytes;
     bool needed;
     /* q, k and v are one product to the kernels: shares are cut from the panels of all three. */
-    size_t together, before; /* panels of all of them, and of those in front of this one */
+    size_t together, before;    /* panels of all of them, and of those in front of this one */
+    uint32_t first_item, items; /* of each worker's share */
 } repack;
 
 static bool lies_ready(const weight_view *weight) {
@@ -239,26 +242,57 @@ static void account(walk *walk, uint32_t worker, uint64_t bytes) {
         atomic_store_explicit(&walk->cancelled, true, memory_order_relaxed);
 }
 
-static void repack_share(void *context, uint32_t worker, uint32_t workers) {
-    walk *walk = context;
-    for (size_t i = 0; i < walk->count; i++) {
-        const repack *matrix = &walk->matrices[i];
-        size_t begin;
-        size_t end;
-        team_share(matrix->together, worker, workers, &begin, &end);
-        size_t last = size_min(end - size_min(end, matrix->before), weight_panels(&matrix->from));
-        for (size_t panel = begin - size_min(begin, matrix->before); panel < last; panel++) {
-            if (atomic_load_explicit(&walk->cancelled, memory_order_relaxed))
-                return;
-            repack_panel(matrix, panel);
-            account(walk, worker, matrix->panel_bytes);
-        }
+/* One of the items that worker `owner` would compute of a matrix if all were as fast. */
+static void repack_item(walk *walk, const repack *matrix, uint32_t owner, uint32_t item,
+                        const team_items *items) {
+    size_t begin;
+    size_t end;
+    team_share(matrix->together, owner, items->workers, &begin, &end);
+    size_t first = begin - size_min(begin, matrix->before);
+    size_t last = size_min(end - size_min(end, matrix->before), weight_panels(&matrix->from));
+    if (first >= last)
+        return;
+    team_share(last - first, item, matrix->items, &begin, &end);
+    for (size_t panel = first + begin; panel < first + end; panel++) {
+        if (atomic_load_explicit(&walk->cancelled, memory_order_relaxed))
+            return;
+        repack_panel(matrix, panel);
+        account(walk, items->worker, matrix->panel_bytes);
     }
 }
 
-static avo_status repack_all(walk *walk, team *team, avo_error *error) {
+static void repack_items(const void *context, uint32_t count, team_items *items) {
+    walk *walk = *(struct walk *const *)context;
+    size_t i = 0;
+    uint32_t item;
+    while (team_take(items, &item)) {
+        uint32_t place = item % count;
+        if (place < walk->matrices[i].first_item) /* another worker's share */
+            i = 0;
+        while (place >= walk->matrices[i].first_item + walk->matrices[i].items)
+            i++;
+        repack_item(walk, &walk->matrices[i], item / count, place - walk->matrices[i].first_item,
+                    items);
+    }
+}
+
+/* Cuts every worker's share into items; returns how many a share has. */
+static uint32_t cut(repack *list, size_t count, uint32_t workers) {
+    uint32_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t items = list[i].bytes / workers / ITEM_BYTES + 1;
+        size_t most = TEAM_ITEMS_MAX / workers / count; /* larger items of a very large model */
+        list[i].first_item = total;
+        list[i].items = (uint32_t)size_min(items, size_max(most, 1));
+        total += list[i].items;
+    }
+    return total;
+}
+
+static avo_status repack_all(walk *walk, uint32_t items, team *team, avo_error *error) {
     const weights_source *source = walk->source;
-    team_each(team, repack_share, walk);
+    team_phase phase = {repack_items, items, items * team_size(team), false};
+    team_run(team, &phase, 1, &walk);
     forget(source);
     uint64_t done = atomic_load_explicit(&walk->done, memory_order_relaxed);
     bool cancelled = atomic_load_explicit(&walk->cancelled, memory_order_relaxed);
@@ -325,7 +359,7 @@ static avo_status fill(const building *b, avo_error *error) {
     walk walk = {.source = b->source, .matrices = list};
     avo_status status = lay_out(b, list, &walk, error);
     if (status == AVO_OK && walk.count > 0)
-        status = repack_all(&walk, b->team, error);
+        status = repack_all(&walk, cut(list, walk.count, team_size(b->team)), b->team, error);
     allocator_give(allocator, list, count * sizeof(*list));
     return status;
 }

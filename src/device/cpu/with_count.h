@@ -20,13 +20,11 @@
     }
 #define WITH_COUNT_4(count, name, call) WITH_COUNT_OF_4(count, 1, 2, 3, 4, name, call)
 
-#define WITH_COUNT_OF_5(count, a, b, c, d, e, name, call)                                          \
+#define WITH_COUNT_OF_3(count, a, b, c, name, call)                                                \
     switch (count) {                                                                               \
         COUNT_CASE(case a, a, name, call)                                                          \
         COUNT_CASE(case b, b, name, call)                                                          \
-        COUNT_CASE(case c, c, name, call)                                                          \
-        COUNT_CASE(case d, d, name, call)                                                          \
-        COUNT_CASE(default, e, name, call)                                                         \
+        COUNT_CASE(default, c, name, call)                                                         \
     }
 
 /* 1 … 6 */
@@ -40,14 +38,29 @@
         COUNT_CASE(default, 6, name, call)                                                         \
     }
 
-/* The sizes of tiles of AVX-512: tile_compiled (avx512/tile.h). */
+/* 1 … 8 */
+#define WITH_COUNT_8(count, name, call)                                                            \
+    switch (count) {                                                                               \
+        COUNT_CASE(case 1, 1, name, call)                                                          \
+        COUNT_CASE(case 2, 2, name, call)                                                          \
+        COUNT_CASE(case 3, 3, name, call)                                                          \
+        COUNT_CASE(case 4, 4, name, call)                                                          \
+        COUNT_CASE(case 5, 5, name, call)                                                          \
+        COUNT_CASE(case 6, 6, name, call)                                                          \
+        COUNT_CASE(case 7, 7, name, call)                                                          \
+        COUNT_CASE(default, 8, name, call)                                                         \
+    }
+
+/* The sizes of tiles of AVX-512: tile_exact (avx512/tile.h). */
 #define WITH_COUNT_TILE(count, name, call)                                                         \
     switch (count) {                                                                               \
         COUNT_CASE(case 1, 1, name, call)                                                          \
         COUNT_CASE(case 2, 2, name, call)                                                          \
         COUNT_CASE(case 3, 3, name, call)                                                          \
         COUNT_CASE(case 4, 4, name, call)                                                          \
+        COUNT_CASE(case 5, 5, name, call)                                                          \
         COUNT_CASE(case 6, 6, name, call)                                                          \
+        COUNT_CASE(case 7, 7, name, call)                                                          \
         COUNT_CASE(case 8, 8, name, call)                                                          \
         COUNT_CASE(case 10, 10, name, call)                                                        \
         COUNT_CASE(case 12, 12, name, call)                                                        \

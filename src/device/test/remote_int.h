@@ -39,6 +39,7 @@ AVO_MUST_USE avo_status remote_stream_open(device *device, const stream_shape *s
 void remote_stream_close(device_stream *stream);
 void remote_stream_resize(device_stream *stream, uint32_t threads);
 uint32_t remote_stream_workers(const device_stream *stream);
+void remote_stream_figures(const device_stream *stream, stream_figures *figures);
 void remote_stream_report(device_stream *stream, telemetry_engine *telemetry);
 AVO_MUST_USE avo_status remote_stream_measure(device_stream *stream, double *bytes_per_second,
                                               avo_error *error);
@@ -51,6 +52,9 @@ AVO_MUST_USE avo_status remote_read_top(device_stream *stream, const logit_top *
                                         avo_error *error);
 AVO_MUST_USE avo_status remote_read_logits(device_stream *stream, uint32_t row,
                                            const float **logits, avo_error *error);
+AVO_MUST_USE avo_status remote_read_chosen(device_stream *stream, uint32_t row,
+                                           const int32_t *tokens, uint32_t count, float *chosen,
+                                           avo_error *error);
 AVO_MUST_USE avo_status remote_read_normed(device_stream *stream, uint32_t count,
                                            const float **rows, avo_error *error);
 AVO_MUST_USE avo_status remote_read_tap(device_stream *stream, uint32_t tap, uint32_t first,

@@ -173,6 +173,10 @@ uint32_t remote_stream_workers(const device_stream *stream) {
     return device_stream_workers(((const remote_stream *)(const void *)stream)->inner);
 }
 
+void remote_stream_figures(const device_stream *stream, stream_figures *figures) {
+    *figures = device_stream_figures(((const remote_stream *)(const void *)stream)->inner);
+}
+
 void remote_stream_report(device_stream *stream, telemetry_engine *telemetry) {
     device_stream_report(of(stream)->inner, telemetry);
 }
@@ -262,6 +266,18 @@ avo_status remote_read_logits(device_stream *base, uint32_t row, const float **l
         memcpy(own, inner, stream->vocabulary * sizeof(float));
     wall_close(&device_of(base)->wall);
     *logits = own;
+    return status;
+}
+
+avo_status remote_read_chosen(device_stream *base, uint32_t row, const int32_t *tokens,
+                              uint32_t count, float *chosen, avo_error *error) {
+    remote_stream *stream = of(base);
+    AVO_TRY(remote_call(base->device, "reading chosen logits", error));
+    wall_open(&device_of(base)->wall);
+    avo_status status = device_read_chosen(stream->inner, row, tokens, count, chosen, error);
+    if (status == AVO_OK && !(stream->has_logits && row < stream->logit_rows))
+        memset(chosen, 0xff, count * sizeof(*chosen));
+    wall_close(&device_of(base)->wall);
     return status;
 }
 

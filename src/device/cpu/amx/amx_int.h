@@ -15,10 +15,12 @@
 
 #define AMX_INLINE static inline __attribute__((always_inline))
 
-/* With fewer rows of x, AVX-512 is faster: a tile then is mostly empty, and what tiles save is less
- * than what storing and reading them again costs. */
+/* With fewer rows of x, AVX-512 is faster, from memory or from the caches: a tile then is mostly
+ * empty, and what tiles save is less than what storing and reading them again costs. */
 #define AMX_ROWS_MIN_Q4R    5
-#define AMX_ROWS_MIN_BLOCKS 24
+#define AMX_ROWS_MIN_BLOCKS 48
+#define AMX_ROWS_MIN_Q8     32
+#define AMX_ROWS_MIN_Q8R    16
 
 /* Rows whose sums are kept at a time; more rows unpack the weights again, once per so many. */
 #define AMX_BLOCK_ROWS 512
@@ -54,8 +56,8 @@ void amx_finish(const linear_call *call, size_t panel, const amx_rows *rows, con
 
 linear_function amx_linear_q4_0, amx_linear_q4_1, amx_linear_q4b64, amx_linear_q4m64;
 linear_function amx_linear_q5_0, amx_linear_q5_1, amx_linear_iq4_nl, amx_linear_mxfp4;
-linear_function amx_linear_q4_k, amx_linear_q5_k, amx_linear_iq4_xs, amx_linear_q6_k;
-linear_function amx_linear_q3_k, amx_linear_q8b, amx_linear_q8c, amx_linear_q8r;
+linear_function amx_linear_q4_k, amx_linear_q5_k, amx_linear_iq4_xs;
+linear_function amx_linear_q8b, amx_linear_q8c, amx_linear_q8r;
 linear_function amx_linear_q4r;
 
 #endif

@@ -1,5 +1,5 @@
-/* Types with blocks (A8) on tiles: linear_blocks.h. Those whose scales change every 16 k have tiles
- * of a quarter of the depth; Q2_K, which has minima as well, is faster with AVX-512 alone. */
+/* Types with blocks of 32 k and more (A8) on tiles: linear_blocks.h. Those whose scales change
+ * every 16 k would have tiles of a quarter of the depth, and are faster with AVX-512 alone. */
 #include "device/cpu/amx/linear_blocks.h"
 
 /* The entry of a type. Its unpacking is a function of its own, in which the kind is a constant. */
@@ -27,5 +27,3 @@ BLOCK_LINEAR(mxfp4)
 BLOCK_LINEAR(iq4_xs)
 BLOCK_LINEAR(q4_k)
 BLOCK_LINEAR(q5_k)
-BLOCK_LINEAR(q3_k)
-BLOCK_LINEAR(q6_k)

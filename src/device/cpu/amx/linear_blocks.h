@@ -1,18 +1,18 @@
-/* Products on tiles for types whose scale changes every 32 k or every 16 (A8) and for 8-bit ones
- * (A16). A type is a function that unpacks; how its products run depends on its kind alone.
+/* Products on tiles for types whose scale changes every 32 k (A8) and for 8-bit ones (A16). A type
+ * is a function that unpacks; how its products run depends on its kind alone.
  *
  * Layout  one panel (16 outputs); BLOCK_PIECE k of it are unpacked to byte lines and float scales
  *         that stay in the first-level cache while all rows of x stream past.
  * Tile    16 rows × 16 outputs, whose 16 × 16 float sums stay in registers over the piece. A block
- *         of 32 k (or 16) is one product of tiles of that depth: half (or a quarter) of what the
- *         tile unit could do, but float work must follow each block: a conversion, a product and an
- *         fma per row, one more fma for minima. The products of block b + 2 are issued before the
- *         float work of block b. 2 × 2 tiles, which load less, were slower: their integers and
- *         sums do not stay in registers and the first-level cache.
+ *         of 32 k is one product of tiles of that depth: half of what the tile unit could do, but
+ *         float work must follow each block: a conversion, a product and an fma per row, one more
+ *         fma for minima. The products of block b + 2 are issued before the float work of block b.
+ *         2 × 2 tiles, which load less, were slower: their integers and sums do not stay in
+ *         registers and the first-level cache.
  * A16     two products a block, of the high and of the low bytes. 255 · high + low as float is one
  *         fma of the two as floats: both are exact, and it rounds once, as F(I) does.
  * Tails   the last tile of rows begins 16 before the end (amx_int.h); k up to whole units with
- *         zeros. Fewer than AMX_ROWS_MIN_BLOCKS rows go to AVX-512.
+ *         zeros. Few rows go to AVX-512 (amx_int.h).
  * Sums    f[row][output], in the order of activation.h.
  * Rates   bench_linear amx q4_0,q4_1,q8_0 5632 2048 512 16, the machine as in linear_q4r.c: Q4_0
  *         4.1 TOPS, Q4_1 3.4, Q8_0 1.9; AVX-512 in the same run 2.1, 1.8 and 1.2.
@@ -24,7 +24,7 @@
 #include "device/cpu/avx512/units.h"
 
 #define BLOCK_PIECE 512 /* k: 8 KB of lines a panel */
-#define BLOCKS_MAX  (BLOCK_PIECE / 16)
+#define BLOCKS_MAX  (BLOCK_PIECE / PANEL_UNIT)
 
 /* A piece of a panel as a product reads it. */
 typedef struct block_piece {
@@ -42,22 +42,20 @@ typedef void (*block_unpack)(const uint8_t *panel, size_t k, size_t begin, size_
 AMX_INLINE void block_unpack_units(const a8_kind *kind, const uint8_t *panel, size_t begin,
                                    size_t count, block_piece *out) {
     const __m512i zero = _mm512_set1_epi8((char)kind->zero);
-    const size_t halves = kind->sub_blocks ? 2 : 1;
     for (size_t i = 0; i < count / PANEL_UNIT; i++) {
         size_t unit = begin / PANEL_UNIT + i;
         const uint8_t *group = panel + unit / kind->group_units * kind->group_bytes;
         a8_unit read;
+        a8_prefetch(kind, group, unit % kind->group_units);
         kind->read(group, unit % kind->group_units, &read);
         int8_t *lines = out->lines + i * PANEL_UNIT * QUANT_PANEL_ROWS;
 #pragma GCC unroll 8
         for (int line = 0; line < 8; line++)
             _mm512_store_si512(lines + line * PANEL_LINE_BYTES,
                                _mm512_sub_epi8(read.line[line], zero));
-        for (size_t half = 0; half < halves; half++) {
-            _mm512_store_ps(out->scale[i * halves + half], read.scale[half]);
-            if (kind->minimum)
-                _mm512_store_ps(out->minimum[i * halves + half], read.minimum[half]);
-        }
+        _mm512_store_ps(out->scale[i], read.scale[0]);
+        if (kind->minimum)
+            _mm512_store_ps(out->minimum[i], read.minimum[0]);
     }
 }
 
@@ -72,14 +70,11 @@ typedef struct block_job {
 /* One function a kind. */
 void block_linear_a8(const block_job *job);
 void block_linear_a8_minimum(const block_job *job);
-void block_linear_a8_sub(const block_job *job);
 void block_linear_a16(const block_job *job);
 void block_linear_a16_channel(const block_job *job);
 
 AMX_INLINE void block_linear(const a8_kind *kind, const block_job *job) {
-    if (kind->sub_blocks)
-        block_linear_a8_sub(job);
-    else if (kind->minimum)
+    if (kind->minimum)
         block_linear_a8_minimum(job);
     else
         block_linear_a8(job);

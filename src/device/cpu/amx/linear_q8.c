@@ -13,6 +13,8 @@ static void unpack_q8_blocks(const uint8_t *panel, size_t k, size_t begin, size_
     for (size_t i = 0; i < count / PANEL_UNIT; i++) {
         size_t unit = begin / PANEL_UNIT + i;
         const uint8_t *group = panel + unit / GROUP_UNITS * GROUP_BYTES;
+        for (size_t byte = 0; byte < GROUP_BYTES / GROUP_UNITS; byte += PANEL_LINE_BYTES)
+            fetch_ahead(group + unit % GROUP_UNITS * (GROUP_BYTES / GROUP_UNITS) + byte);
         memcpy(out->lines + i * UNIT_BYTES, group + 64 + unit % GROUP_UNITS * UNIT_BYTES,
                UNIT_BYTES);
         _mm512_store_ps(out->scale[i], load_halves(group + unit % GROUP_UNITS * 32));
@@ -32,14 +34,14 @@ static void unpack_q8c(const uint8_t *panel, size_t k, size_t begin, size_t coun
 }
 
 void amx_linear_q8b(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+    if (call->x->rows < AMX_ROWS_MIN_Q8)
         linear_avx512_q8_0(call, first, last, scratch);
     else
         block_linear_a16(&(block_job){call, first, last, unpack_q8_blocks, scratch});
 }
 
 void amx_linear_q8c(const linear_call *call, size_t first, size_t last, uint8_t *scratch) {
-    if (call->x->rows < AMX_ROWS_MIN_BLOCKS)
+    if (call->x->rows < AMX_ROWS_MIN_Q8)
         linear_avx512_q8c(call, first, last, scratch);
     else
         block_linear_a16_channel(&(block_job){call, first, last, unpack_q8c, scratch});

@@ -15,7 +15,6 @@
 #define STEP_LINES (STEP_K / 4)
 #define STEP_BYTES (STEP_LINES * PANEL_LINE_BYTES)
 #define SHORT_K    64
-#define ROWS_MIN   16
 #define BLOCK_ROWS 256 /* whose sums are kept at a time */
 
 typedef struct q8r_scratch {
@@ -121,7 +120,7 @@ static void multiply_panels(const q8r_job *job, size_t panel, size_t panels, con
 
 void amx_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t *memory) {
     uint64_t bytes = 0;
-    if (call->x->rows < ROWS_MIN || call->weight->k <= SHORT_K ||
+    if (call->x->rows < AMX_ROWS_MIN_Q8R || call->weight->k <= SHORT_K ||
         !panels_bytes(call->weight->type, call->weight->k, &bytes)) {
         linear_avx512_q8r(call, first, last, memory);
         return;

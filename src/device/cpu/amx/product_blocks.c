@@ -8,7 +8,6 @@
 
 /* What differs between the kinds; always a constant. */
 typedef struct block_kind {
-    size_t depth; /* k per block: 32 or 16 */
     bool minimum;
     bool planes;  /* A16 */
     bool channel; /* A16 with one weight scale per row, applied at the end */
@@ -39,12 +38,12 @@ AMX_INLINE void multiply_block(const block_kind kind, const int set, const block
     const int b = 6 + set;
     const int a = kind.planes ? 4 : 4 + set;
     tile_zero(c);
-    tile_load(b, scratch->piece.lines + block * kind.depth * QUANT_PANEL_ROWS, PANEL_LINE_BYTES);
-    tile_load(a, x->number + block * kind.depth, x->stride);
+    tile_load(b, scratch->piece.lines + block * PANEL_UNIT * QUANT_PANEL_ROWS, PANEL_LINE_BYTES);
+    tile_load(a, x->number + block * PANEL_UNIT, x->stride);
     tile_product(c, a, b);
     if (kind.planes) {
         tile_zero(c + 1);
-        tile_load(5, x->low + block * kind.depth, x->stride);
+        tile_load(5, x->low + block * PANEL_UNIT, x->stride);
         tile_product(c + 1, 5, b);
     }
     tile_store(c, out[0], PANEL_LINE_BYTES);
@@ -56,7 +55,7 @@ AMX_INLINE void multiply_block(const block_kind kind, const int set, const block
 AMX_INLINE __m512 absorb_row(const block_kind kind, const block_rows *x, size_t block, size_t row,
                              const int32_t (*products)[AMX_TILE_CELLS], __m512 weight,
                              __m512 minimum, __m512 sum) {
-    size_t unit = row * x->scale_stride + (kind.depth == 32 ? block : block / 2);
+    size_t unit = row * x->scale_stride + block;
     __m512 product = _mm512_cvtepi32_ps(_mm512_load_si512(products[0] + row * QUANT_PANEL_ROWS));
     __m512 scale = _mm512_set1_ps(x->scale[unit]);
     if (kind.planes)
@@ -111,7 +110,7 @@ AMX_INLINE void multiply_piece(const block_kind kind, const activation_view *vie
                         .scale = view->scale + scale,
                         .sum = kind.minimum ? view->sum + scale : NULL,
                         .scale_stride = view->scale_stride};
-        multiply_tile(kind, &x, count / kind.depth, scratch, scratch->sums + tile * AMX_TILE_CELLS);
+        multiply_tile(kind, &x, count / PANEL_UNIT, scratch, scratch->sums + tile * AMX_TILE_CELLS);
     }
 }
 
@@ -145,7 +144,7 @@ AMX_INLINE void multiply_all(const block_kind kind, const block_job *job) {
     block_scratch *scratch = (block_scratch *)(void *)job->scratch;
     size_t count = job->call->x->rows;
     assert(count >= AMX_TILE_ROWS);
-    tile_configuration configuration = amx_configuration(AMX_TILE_ROWS, kind.depth, 6);
+    tile_configuration configuration = amx_configuration(AMX_TILE_ROWS, PANEL_UNIT, 6);
     tiles_configure(&configuration);
     /* Blocks of rows that differ by little, so that none has less than a tile. */
     size_t parts = (count + AMX_BLOCK_ROWS - 1) / AMX_BLOCK_ROWS;
@@ -159,21 +158,17 @@ AMX_INLINE void multiply_all(const block_kind kind, const block_job *job) {
 }
 
 void block_linear_a8(const block_job *job) {
-    multiply_all((block_kind){.depth = 32}, job);
+    multiply_all((block_kind){0}, job);
 }
 
 void block_linear_a8_minimum(const block_job *job) {
-    multiply_all((block_kind){.depth = 32, .minimum = true}, job);
-}
-
-void block_linear_a8_sub(const block_job *job) {
-    multiply_all((block_kind){.depth = 16}, job);
+    multiply_all((block_kind){.minimum = true}, job);
 }
 
 void block_linear_a16(const block_job *job) {
-    multiply_all((block_kind){.depth = 32, .planes = true}, job);
+    multiply_all((block_kind){.planes = true}, job);
 }
 
 void block_linear_a16_channel(const block_job *job) {
-    multiply_all((block_kind){.depth = 32, .planes = true, .channel = true}, job);
+    multiply_all((block_kind){.planes = true, .channel = true}, job);
 }

@@ -107,14 +107,17 @@ ALWAYS_INLINE void value_vector(const uint32_t rows, const product_call *call, u
             low[r][1] = add_digit(low[r][1], digit, second);
         }
     }
-    __m256i *c = (__m256i *)(void *)(call->c + row * call->c_stride + (size_t)vector * LANES);
+    const __m256i high_digit = _mm256_set1_epi16(16);
+    const __m256i low_digit = _mm256_set1_epi16(1);
+    float *c = call->c + row * call->c_stride + (size_t)vector * LANES;
 #pragma GCC unroll 4
-    for (uint32_t r = 0; r < rows; r++, c += call->c_stride / 8)
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++)
-            _mm256_store_si256(
-                c + i, _mm256_add_epi32(_mm256_madd_epi16(high[r][i], _mm256_set1_epi16(16)),
-                                        _mm256_madd_epi16(low[r][i], _mm256_set1_epi16(1))));
+    for (uint32_t r = 0; r < rows; r++, c += call->c_stride) {
+        ivec16 sum = {_mm256_add_epi32(_mm256_madd_epi16(high[r][0], high_digit),
+                                       _mm256_madd_epi16(low[r][0], low_digit)),
+                      _mm256_add_epi32(_mm256_madd_epi16(high[r][1], high_digit),
+                                       _mm256_madd_epi16(low[r][1], low_digit))};
+        product_add_scaled(call->scale[row + r], sum, c);
+    }
 }
 
 /* The next page's lines are asked for by the first rows, as many as have been read. */

@@ -74,11 +74,17 @@ typedef struct walk {
     float *sums; /* [rows][16] */
 } walk;
 
-/* Part `part` of `parts` of the packed lines of the next piece. */
-static void prefetch_part(const uint8_t *next, size_t bytes, size_t part, size_t parts) {
-    size_t lines = bytes / PANEL_LINE_BYTES;
+/* Part `part` of `parts` of the packed lines of the next piece. Many rows compute so long that they
+ * need not ask further ahead. Inline, because gcc removes calls of functions that only prefetch. */
+ALWAYS_INLINE void fetch_part(const linear_family *family, const uint8_t *source, size_t part,
+                              size_t parts) {
+    size_t lines = family->packed_bytes / PANEL_LINE_BYTES;
     size_t begin = lines * part / parts, end = lines * (part + 1) / parts;
-    prefetch_lines(next + begin * PANEL_LINE_BYTES, end - begin);
+    const uint8_t *from = source + begin * PANEL_LINE_BYTES;
+    if (parts <= 2)
+        fetch_lines(from, family->packed_bytes, end - begin);
+    else
+        prefetch_lines(from + family->packed_bytes, end - begin);
 }
 
 /* One piece with all rows. Packed weights are asked for little by little while the piece before
@@ -97,29 +103,36 @@ static void piece_sums(const walk *walk, const uint8_t *source, size_t k, const 
     for (; tile < tiles; tile++) {
         size_t row = tile * TILE_ROWS;
         if (!together)
-            prefetch_part(source + family->packed_bytes, family->packed_bytes, tile, tiles);
+            fetch_part(family, source, tile, tiles);
         family->product(walk->piece, records + row * family->record_bytes, k,
                         walk->sums + row * QUANT_PANEL_ROWS, size_min(walk->rows - row, TILE_ROWS));
     }
 }
 
-/* The same for one tile of rows, which must ask further ahead. */
+/* The same for few rows, which must ask further ahead, and where the family can without storing
+ * the unpacked piece. */
 static void piece_sums_few(const walk *walk, const uint8_t *source, size_t k,
                            const uint8_t *records) {
     const linear_family *family = walk->family;
-    if (family->few != NULL) {
-        family->few(source, records, k, PREFETCH_AHEAD, walk->piece, walk->sums, walk->rows);
+    if (family->few == NULL) {
+        family->unpack(source, k, PREFETCH_AHEAD, walk->piece);
+        family->product(walk->piece, records, k, walk->sums, walk->rows);
         return;
     }
-    family->unpack(source, k, PREFETCH_AHEAD, walk->piece);
-    family->product(walk->piece, records, k, walk->sums, walk->rows);
+    /* One tile, or two that are alike: FEW_MOST is less than three. */
+    size_t each = walk->rows <= family->few_rows ? walk->rows : (walk->rows + 1) / 2;
+    for (size_t row = 0; row < walk->rows; row += each)
+        family->few(source, records + row * family->record_bytes, k, row == 0 ? PREFETCH_AHEAD : 0,
+                    walk->piece, walk->sums + row * QUANT_PANEL_ROWS,
+                    size_min(walk->rows - row, each));
 }
 
 static void panel_sums(const walk *walk, const uint8_t *panel) {
     const uint8_t *records = walk->records;
+    size_t few = walk->family->few_rows == FEW_ROWS ? FEW_MOST : TILE_ROWS;
     memset(walk->sums, 0, walk->rows * QUANT_PANEL_ROWS * sizeof(float));
     for (size_t begin = 0; begin < walk->k; begin += PIECE_K) {
-        if (walk->rows <= TILE_ROWS)
+        if (walk->rows <= few)
             piece_sums_few(walk, panel, walk->k - begin, records);
         else
             piece_sums(walk, panel, walk->k - begin, records);

@@ -52,7 +52,7 @@ ALWAYS_INLINE void unpack_heads(const uint8_t *source, size_t k, size_t ahead, b
                                 const block_layout layout) {
     size_t units = piece_units(k);
     for (size_t begin = 0; begin < units; begin += layout.group_units) {
-        prefetch_lines(source + ahead, layout.head_lines);
+        fetch_lines(source, ahead, layout.head_lines);
         for (size_t u = 0; u < layout.group_units && begin + u < units; u++) {
             const uint8_t *halves = source + 32 * (u >> layout.shift);
             if (layout.kind == UNIT_MXFP4)
@@ -139,13 +139,17 @@ static void product_five_zero(const void *w, const void *x, size_t k, float *sum
     (((groups) * (head_lines) + PIECE_UNITS * (unit_lines)) * PANEL_LINE_BYTES)
 
 LINEAR_ENTRY(q4_0, .packed_bytes = PACKED_BYTES(4, 1, 4), BYTE_RECORDS, .prepare = prepare_eight,
-             .unpack = unpack_q4_0, .product = product_nibble_zero, .few = few_q4_0)
+             .unpack = unpack_q4_0, .product = product_nibble_zero, .few = few_q4_0,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q4_1, .packed_bytes = PACKED_BYTES(4, 2, 4), BYTE_RECORDS, .prepare = prepare_minimum,
-             .unpack = unpack_q4_1, .product = product_nibble_minimum, .few = few_q4_1)
+             .unpack = unpack_q4_1, .product = product_nibble_minimum, .few = few_q4_1,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q4b64, .packed_bytes = PACKED_BYTES(2, 1, 4), BYTE_RECORDS, .prepare = prepare_eight,
-             .unpack = unpack_q4b64, .product = product_nibble_zero, .few = few_q4b64)
+             .unpack = unpack_q4b64, .product = product_nibble_zero, .few = few_q4b64,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q4m64, .packed_bytes = PACKED_BYTES(4, 1, 4), BYTE_RECORDS, .prepare = prepare_minimum,
-             .unpack = unpack_q4m64, .product = product_nibble_minimum, .few = few_q4m64)
+             .unpack = unpack_q4m64, .product = product_nibble_minimum, .few = few_q4m64,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q5_0, .packed_bytes = PACKED_BYTES(4, 1, 5), BYTE_RECORDS, .prepare = prepare_sixteen,
              .unpack = unpack_q5_0, .product = product_five_zero)
 LINEAR_ENTRY(q5_1, .packed_bytes = PACKED_BYTES(4, 2, 5), BYTE_RECORDS, .prepare = prepare_minimum,

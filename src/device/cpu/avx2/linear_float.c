@@ -114,7 +114,7 @@ ALWAYS_INLINE void few_panels(const float_kind kind, const uint8_t *panel, size_
     for (; i + step <= k; i += step) {
         multiply_line(kind, source, x + i, stride, 0, step, panels, rows, sum);
         for (int p = 0; p < panels; p++) {
-            prefetch_lines(source[p] + PREFETCH_AHEAD, 1);
+            fetch_lines(source[p], PREFETCH_AHEAD, 1);
             source[p] += PANEL_LINE_BYTES;
         }
     }
@@ -143,7 +143,7 @@ ALWAYS_INLINE void decode_piece(const float_kind kind, const uint8_t *source, si
                                 float *out) {
     const size_t step = line_k(kind);
     for (size_t i = 0; i < k; i += step, source += PANEL_LINE_BYTES) {
-        prefetch_lines(source + PREFETCH_AHEAD, 1);
+        fetch_lines(source, PREFETCH_AHEAD, 1);
 #pragma GCC unroll 2
         for (size_t h = 0; h < 2; h++) {
             __m256 w[4];

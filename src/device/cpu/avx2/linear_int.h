@@ -32,10 +32,13 @@
 
 #define PIECE_K     256
 #define PIECE_UNITS (PIECE_K / PANEL_UNIT)
-#define TILE_ROWS   4 /* rows of x that a product takes together */
+#define TILE_ROWS   4  /* rows of x that a product takes together */
+#define FEW_ROWS    8  /* the same of those that unpack in registers, at most */
+#define FEW_MOST    12 /* rows of a call up to which unpacking twice is no slower than storing */
 
 /* Packed weights are asked for this far ahead of being unpacked. */
-#define PREFETCH_AHEAD 4096
+#define PREFETCH_AHEAD 2048
+#define PREFETCH_FAR   8192 /* into the second cache */
 
 /* One row of x, 256 k, for products of bytes. A type has a zero point or minima, not both. */
 typedef struct byte_record {
@@ -67,13 +70,13 @@ typedef struct word_piece {
 
 /* `k` is what is left of the row at the piece's begin: 256 or more for all but the last. */
 typedef void (*prepare_piece)(const activation_view *x, size_t row, size_t piece, void *record);
-/* Asks for what lies `ahead` bytes behind each line that it reads. */
+/* Asks for what lies `ahead` bytes behind each line that it reads; 0: for nothing. */
 typedef void (*unpack_piece)(const uint8_t *source, size_t k, size_t ahead, void *piece);
 /* sums[row][16] of 1 … TILE_ROWS rows continue. */
 typedef void (*product_piece)(const void *piece, const void *records, size_t k, float *sums,
                               size_t rows);
 
-/* Both at once, in registers, for one tile of rows. */
+/* Both at once, in registers, for one tile of rows: TILE_ROWS of `first`, `few_rows` of `few`. */
 typedef void (*few_piece)(const uint8_t *source, const void *records, size_t k, size_t ahead,
                           void *piece, float *sums, size_t rows);
 
@@ -85,7 +88,8 @@ typedef struct linear_family {
     prepare_piece prepare;
     unpack_piece unpack;
     product_piece product;
-    few_piece few;   /* where there is no other tile; or NULL */
+    few_piece few;   /* for up to `few_rows` rows; or NULL */
+    size_t few_rows; /* TILE_ROWS or FEW_ROWS */
     few_piece first; /* for the first of several tiles: leaves the piece; or NULL: unpack does */
 } linear_family;
 
@@ -137,6 +141,16 @@ ALWAYS_INLINE __m256i held(__m256i accumulator) {
 ALWAYS_INLINE void prefetch_lines(const uint8_t *source, size_t lines) {
     for (size_t i = 0; i < lines; i++)
         _mm_prefetch((const char *)source + i * PANEL_LINE_BYTES, _MM_HINT_T0);
+}
+
+/* Asks for the lines `ahead` bytes behind these, and further ahead for the second cache: the first
+ * has few open requests, and memory idles while rows compute between two of them. 0: nothing. */
+ALWAYS_INLINE void fetch_lines(const uint8_t *source, size_t ahead, size_t lines) {
+    for (size_t i = 0; ahead != 0 && i < lines; i++) {
+        const char *line = (const char *)source + i * PANEL_LINE_BYTES;
+        _mm_prefetch(line + PREFETCH_FAR, _MM_HINT_T1);
+        _mm_prefetch(line + ahead, _MM_HINT_T0);
+    }
 }
 
 /* Units of a piece that has `k` left. */

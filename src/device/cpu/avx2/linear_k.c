@@ -43,7 +43,7 @@ ALWAYS_INLINE __m128i load16(const uint8_t *source) {
 /* Blocks of 32 with scales and minima in bytes of their own. */
 ALWAYS_INLINE void unpack_scales32(const uint8_t *head, size_t ahead, byte_piece *out) {
     super_scales super = load_super(head);
-    prefetch_lines(head + ahead, HEAD_LINES);
+    fetch_lines(head, ahead, HEAD_LINES);
     for (size_t block = 0; block < PIECE_UNITS; block++) {
         const uint8_t *s = head + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS;
         scale_bytes(load16(s), super.d, false, out->scale[block]);
@@ -54,7 +54,7 @@ ALWAYS_INLINE void unpack_scales32(const uint8_t *head, size_t ahead, byte_piece
 /* Blocks of 16 with signed scales. */
 ALWAYS_INLINE void unpack_scales16(const uint8_t *head, size_t ahead, byte_piece *out) {
     super_scales super = load_super(head);
-    prefetch_lines(head + ahead, HEAD_LINES);
+    fetch_lines(head, ahead, HEAD_LINES);
     for (size_t block = 0; block < 2 * PIECE_UNITS; block++)
         scale_bytes(load16(head + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS), super.d, true,
                     out->scale[block]);
@@ -111,7 +111,7 @@ static void unpack_q2_k(const uint8_t *source, size_t k, size_t ahead, void *pie
     byte_piece *out = piece;
     (void)k;
     super_scales super = load_super(source);
-    prefetch_lines(source + ahead, HEAD_LINES);
+    fetch_lines(source, ahead, HEAD_LINES);
     for (size_t block = 0; block < 2 * PIECE_UNITS; block++) {
         __m128i both = load16(source + PANEL_LINE_BYTES + block * QUANT_PANEL_ROWS);
         __m128i nibble = _mm_set1_epi8(15);
@@ -154,7 +154,8 @@ static void product_q2_k(const void *w, const void *x, size_t k, float *sums, si
 #define PACKED_BYTES(unit_lines) ((HEAD_LINES + PIECE_UNITS * (unit_lines)) * PANEL_LINE_BYTES)
 
 LINEAR_ENTRY(q4_k, .packed_bytes = PACKED_BYTES(4), BYTE_RECORDS, .prepare = prepare32,
-             .unpack = unpack_q4_k, .product = product_nibble_minimum, .few = few_q4_k)
+             .unpack = unpack_q4_k, .product = product_nibble_minimum, .few = few_q4_k,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q5_k, .packed_bytes = PACKED_BYTES(5), BYTE_RECORDS, .prepare = prepare32,
              .unpack = unpack_q5_k, .product = product_five_minimum)
 LINEAR_ENTRY(q6_k, .packed_bytes = PACKED_BYTES(6), BYTE_RECORDS, .prepare = prepare_q6_k,

@@ -214,7 +214,7 @@ ALWAYS_INLINE void first_rows(const uint8_t *source, const q4r_record *x, size_t
     size_t subs = sub_blocks(k);
     size_t head = subs <= Q4R_SUBS / 2 ? 2 : 3;
     convert_halves(source, piece->scale);
-    prefetch_lines(source + ahead, head);
+    fetch_lines(source, ahead, head);
     unpack_multipliers(source, subs, piece);
     const uint8_t *lines = source + head * PANEL_LINE_BYTES;
     __m256i wide[TILE_ROWS][2];
@@ -224,7 +224,7 @@ ALWAYS_INLINE void first_rows(const uint8_t *source, const q4r_record *x, size_t
         const uint8_t *a = lines + 2 * pair * SUB_BYTES;
         const uint8_t *b = 2 * pair + 1 < subs ? a + SUB_BYTES : a; /* x is zero there */
         __m256i narrow[TILE_ROWS][2];
-        prefetch_lines(a + ahead, 4);
+        fetch_lines(a, ahead, 4);
         for (int r = 0; r < rows; r++)
             narrow[r][0] = narrow[r][1] = broadcast4(&x[r].zero[pair]);
 #pragma GCC unroll 2
@@ -255,4 +255,4 @@ static void first_tile(const uint8_t *source, const void *x, size_t k, size_t ah
 
 LINEAR_ENTRY(q4r, .packed_bytes = PACKED_BYTES, .record_bytes = sizeof(q4r_record),
              .chunk = BYTE_CHUNK, .prepare = prepare, .product = product, .few = few,
-             .first = first_tile)
+             .few_rows = TILE_ROWS, .first = first_tile)

@@ -84,7 +84,7 @@ ALWAYS_INLINE void sum_lines(const uint8_t *source, size_t lines, size_t ahead,
     for (int r = 0; r < rows; r++)
         wide->half[r][0] = wide->half[r][1] = _mm256_setzero_si256();
     for (size_t begin = 0; begin < lines; begin += 4) {
-        prefetch_lines(source + begin * PANEL_LINE_BYTES + ahead, 4);
+        fetch_lines(source + begin * PANEL_LINE_BYTES, ahead, 4);
 #pragma GCC unroll 4
         for (size_t i = begin; i < begin + 4; i++)
             few_line(source + i * PANEL_LINE_BYTES, x, 4 * i, wide, rows);
@@ -154,7 +154,8 @@ void avx2_linear_q8r(const linear_call *call, size_t first, size_t last, uint8_t
                                          .prepare = prepare,
                                          .unpack = unpack,
                                          .product = product,
-                                         .few = few};
+                                         .few = few,
+                                         .few_rows = TILE_ROWS};
     size_t whole =
         call->weight->rows / QUANT_PANEL_ROWS; /* panels without rows that are not there */
     if (call->weight->k > SHORT_K || call->x->rows > SHORT_ROWS || call->bias != NULL) {

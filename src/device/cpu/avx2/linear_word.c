@@ -9,6 +9,8 @@
  * Up to four rows of the 8-bit types do without the piece: bytes are widened in registers, both
  * halves of a line at once, so that a broadcast serves two vpmaddwd. Per line (64 bytes) and with r
  * rows: 6 shifts, 4 · r vpmaddwd, 4 · r vpaddd, 2 + 2 · r loads; one row could take 58 GB/s a core.
+ * Five to eight rows take 8 outputs at a time and keep float sums in memory, so that the integer
+ * sums of all rows fit the registers and bytes are still widened once.
  *
  * Two Zen 4 cores, bench_linear avx2 q8b 5632 2048 1,2,4,8,16,512 2: one row 96 % of read; 2, 4
  * rows in 1.02, 1.31 times its time; 512 rows 277 GOPS.
@@ -49,7 +51,7 @@ ALWAYS_INLINE void unpack_iq4(const uint8_t *source, size_t ahead,
                               int16_t out[][2 * QUANT_PANEL_ROWS]) {
     const __m256i nibble = _mm256_set1_epi8(15);
     __m256i table = table_of(codebook_iq4);
-    prefetch_lines(source + ahead, 4);
+    fetch_lines(source, ahead, 4);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++)
         for (size_t h = 0; h < 2; h++) {
@@ -69,7 +71,7 @@ ALWAYS_INLINE void unpack_groups(const uint8_t *source, size_t k, size_t ahead, 
     for (size_t unit = 0; unit < units; unit++) {
         if (unit % 2 == 0) {
             head = source;
-            prefetch_lines(head + ahead, 1);
+            fetch_lines(head, ahead, 1);
             source += PANEL_LINE_BYTES;
         }
         convert_halves(head + 32 * (unit % 2), out->scale[unit]);
@@ -95,7 +97,7 @@ static void unpack_iq4_xs(const uint8_t *source, size_t k, size_t ahead, void *p
     (void)k; /* a multiple of 256 */
     float d[QUANT_PANEL_ROWS] __attribute__((aligned(32)));
     convert_halves(source, d);
-    prefetch_lines(source + ahead, 3);
+    fetch_lines(source, ahead, 3);
     const uint8_t *s = source + PANEL_LINE_BYTES;
     source += 3 * PANEL_LINE_BYTES;
     for (size_t unit = 0; unit < PIECE_UNITS; unit++, source += NIBBLE_UNIT_BYTES) {
@@ -206,10 +208,10 @@ ALWAYS_INLINE void few_rows(const uint8_t *source, const word_record *x, size_t 
     for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
         if (scaled && unit % 2 == 0) {
             head = source;
-            prefetch_lines(head + ahead, 1);
+            fetch_lines(head, ahead, 1);
             source += PANEL_LINE_BYTES;
         }
-        prefetch_lines(source + ahead, 8);
+        fetch_lines(source, ahead, 8);
         if (scaled || k - unit * PANEL_UNIT >= PANEL_UNIT)
             few_unit(source, scaled ? head + 32 * (unit % 2) : NULL, x, unit, 8, f, rows);
         else
@@ -220,9 +222,71 @@ ALWAYS_INLINE void few_rows(const uint8_t *source, const word_record *x, size_t 
             _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * h, f[r][h]);
 }
 
+/* ---- Up to eight: the same for 8 outputs at a time, float sums in memory ---- */
+
+ALWAYS_INLINE void half_unit(const uint8_t *source, const uint8_t *halves, const word_record *x,
+                             size_t unit, size_t lines, float *sums, const int rows) {
+    __m256i wide[FEW_ROWS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        wide[r] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (size_t i = 0; i < lines; i++) {
+        __m256i bytes = load_bytes(source + i * PANEL_LINE_BYTES);
+        __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+        __m256i odd = _mm256_srai_epi16(bytes, 8);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            const int16_t *number = x[r].number + unit * PANEL_UNIT + 4 * i;
+            wide[r] = held(_mm256_add_epi32(wide[r], _mm256_madd_epi16(even, broadcast4(number))));
+            wide[r] =
+                held(_mm256_add_epi32(wide[r], _mm256_madd_epi16(odd, broadcast4(number + 2))));
+        }
+    }
+    __m256 scale = _mm256_set1_ps(1.0f);
+    if (halves != NULL)
+        scale = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)halves));
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        float *sum = sums + r * QUANT_PANEL_ROWS;
+        __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x[r].scale[unit]));
+        _mm256_store_ps(sum,
+                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r]), both, _mm256_load_ps(sum)));
+    }
+}
+
+ALWAYS_INLINE void half_rows(const uint8_t *source, const word_record *x, size_t k, size_t ahead,
+                             float *sums, const int rows, const bool scaled) {
+    size_t units = piece_units(k);
+    const uint8_t *head = source;
+    for (size_t unit = 0; unit < units; unit++, source += 8 * PANEL_LINE_BYTES) {
+        if (scaled && unit % 2 == 0) {
+            head = source;
+            fetch_lines(head, ahead, 1);
+            source += PANEL_LINE_BYTES;
+        }
+        size_t left = k - unit * PANEL_UNIT;
+#pragma GCC unroll 2
+        for (size_t h = 0; h < 2; h++) {
+            const uint8_t *half = source + 32 * h;
+            float *out = sums + 8 * h;
+            fetch_lines(source + 4 * h * PANEL_LINE_BYTES, ahead, 4);
+            if (scaled || left >= PANEL_UNIT)
+                half_unit(half, scaled ? head + 32 * (unit % 2) + 16 * h : NULL, x, unit, 8, out,
+                          rows);
+            else
+                half_unit(half, NULL, x, unit, (left + 3) / 4, out, rows);
+        }
+    }
+}
+
 ALWAYS_INLINE void few(const uint8_t *source, const void *x, size_t k, size_t ahead, float *sums,
                        size_t rows, const bool scaled) {
-    WITH_COUNT_4(rows, count, few_rows(source, x, k, ahead, sums, count, scaled))
+    if (rows <= TILE_ROWS)
+        WITH_COUNT_4(rows, count, few_rows(source, x, k, ahead, sums, count, scaled))
+    else
+        WITH_COUNT_OF_4(rows, 5, 6, 7, 8, count,
+                        half_rows(source, x, k, ahead, sums, count, scaled))
 }
 
 static void few_q8(const uint8_t *source, const void *x, size_t k, size_t ahead, void *piece,
@@ -239,9 +303,10 @@ static void few_q8c(const uint8_t *source, const void *x, size_t k, size_t ahead
 
 /* Q8_0 and Q8B. */
 LINEAR_ENTRY(q8, .packed_bytes = 68 * PANEL_LINE_BYTES, WORD_RECORDS, .prepare = prepare_planes,
-             .unpack = unpack_q8, .product = product, .few = few_q8)
+             .unpack = unpack_q8, .product = product, .few = few_q8, .few_rows = FEW_ROWS)
 LINEAR_ENTRY(q8c, .packed_bytes = 64 * PANEL_LINE_BYTES, WORD_RECORDS, .row_scales = true,
-             .prepare = prepare_planes, .unpack = unpack_q8c, .product = product, .few = few_q8c)
+             .prepare = prepare_planes, .unpack = unpack_q8c, .product = product, .few = few_q8c,
+             .few_rows = FEW_ROWS)
 LINEAR_ENTRY(iq4_nl, .packed_bytes = 36 * PANEL_LINE_BYTES, WORD_RECORDS,
              .prepare = prepare_bytes_as_words, .unpack = unpack_iq4_nl, .product = product)
 LINEAR_ENTRY(iq4_xs, .packed_bytes = 35 * PANEL_LINE_BYTES, WORD_RECORDS,

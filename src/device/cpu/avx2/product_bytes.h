@@ -120,7 +120,7 @@ ALWAYS_INLINE void product_bytes_tile(const void *w, const void *x, size_t k, fl
     WITH_COUNT_4(rows, count, product_bytes(w, x, k, sums, count, shape))
 }
 
-/* ---- Up to four rows alone: nibbles unpacked in registers, 8 outputs at a time ---- */
+/* ---- Up to FEW_ROWS rows: nibbles unpacked in registers, 8 outputs at a time ---- */
 
 /* Where the nibble lines of a piece lie: `head_lines` before every `group_units` units. */
 typedef struct nibble_layout {
@@ -134,15 +134,15 @@ ALWAYS_INLINE size_t nibbles_at(size_t unit, const nibble_layout layout) {
 
 /* Integer sums of one unit; depth 8. */
 ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t unit,
-                            const int rows, __m256i wide[TILE_ROWS]) {
+                            const int rows, __m256i wide[FEW_ROWS]) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    __m256i narrow[TILE_ROWS];
+    __m256i narrow[FEW_ROWS];
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
         __m256i both = load_bytes(source + i * PANEL_LINE_BYTES);
         __m256i low = _mm256_and_si256(both, nibble);
         __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             const int8_t *number = x[r].number + unit * PANEL_UNIT + 8 * i;
             __m256i first = _mm256_maddubs_epi16(low, broadcast4(number));
@@ -151,26 +151,31 @@ ALWAYS_INLINE void few_unit(const uint8_t *source, const byte_record *x, size_t 
                 _mm256_add_epi16(narrow[r], _mm256_maddubs_epi16(high, broadcast4(number + 4))));
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         wide[r] = _mm256_madd_epi16(narrow[r], _mm256_set1_epi16(1));
 }
 
+/* The float sums of more than four rows stay in memory: registers are taken by the integers. */
 ALWAYS_INLINE void few_half(const uint8_t *source, const byte_record *x, size_t k, size_t ahead,
                             const byte_piece *scales, float *sums, const int rows,
                             const nibble_layout layout, const byte_shape shape, const int half) {
-    __m256 f[TILE_ROWS];
+    const bool held_in_registers = rows <= 4;
+    __m256 f[FEW_ROWS];
     size_t units = piece_units(k);
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; held_in_registers && r < rows; r++)
         f[r] = _mm256_load_ps(sums + r * QUANT_PANEL_ROWS + 8 * half);
     for (size_t unit = 0; unit < units; unit++) {
-        __m256i wide[TILE_ROWS];
+        __m256i wide[FEW_ROWS];
         const uint8_t *lines = source + nibbles_at(unit, layout);
-        prefetch_lines(lines + ahead + half * 2 * PANEL_LINE_BYTES, 2);
+        fetch_lines(lines + half * 2 * PANEL_LINE_BYTES, ahead, 2);
         few_unit(lines + 32 * half, x, unit, rows, wide);
         __m256 scale = _mm256_load_ps(scales->scale[unit] + 8 * half);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
+            float *sum = sums + r * QUANT_PANEL_ROWS + 8 * half;
+            if (!held_in_registers)
+                f[r] = _mm256_load_ps(sum);
             if (shape.zero)
                 wide[r] = _mm256_add_epi32(wide[r], broadcast4(&x[r].zero[unit]));
             f[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r]),
@@ -178,9 +183,11 @@ ALWAYS_INLINE void few_half(const uint8_t *source, const byte_record *x, size_t 
             if (shape.minimum)
                 f[r] = _mm256_fmadd_ps(_mm256_load_ps(scales->minimum[unit] + 8 * half),
                                        _mm256_set1_ps(x[r].sum[unit]), f[r]);
+            if (!held_in_registers)
+                _mm256_store_ps(sum, f[r]);
         }
     }
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; held_in_registers && r < rows; r++)
         _mm256_store_ps(sums + r * QUANT_PANEL_ROWS + 8 * half, f[r]);
 }
 
@@ -195,7 +202,7 @@ ALWAYS_INLINE void few_halves(const uint8_t *source, const byte_record *x, size_
 ALWAYS_INLINE void few_nibbles(const uint8_t *source, const void *x, size_t k, size_t ahead,
                                const byte_piece *scales, float *sums, size_t rows,
                                const nibble_layout layout, const byte_shape shape) {
-    WITH_COUNT_4(rows, count, few_halves(source, x, k, ahead, scales, sums, count, layout, shape))
+    WITH_COUNT_8(rows, count, few_halves(source, x, k, ahead, scales, sums, count, layout, shape))
 }
 
 /* The shapes that more than one type has (product_bytes.c). */

@@ -3,6 +3,7 @@
 #include "device/cpu/avx2/vec16.h"
 
 #include "device/cpu/avx2/avx2_int.h"
+#include "device/cpu/isa.h"
 #include "device/cpu/lanes/elementwise.h"
 
 void ops_avx2(op_table *table) {
@@ -26,3 +27,6 @@ void ops_avx2(op_table *table) {
     lanes_elementwise(table);
     avx2_attention(table);
 }
+
+const instruction_set isa_avx2 = {"avx2", "AVX2", offsetof(cpu_features, avx2), ops_avx2,
+                                  limits_avx2};

@@ -11,7 +11,7 @@
 /* Four nibble lines. */
 ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    prefetch_lines(source + ahead, 4);
+    fetch_lines(source, ahead, 4);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         __m256i both = load_bytes(source + 32 * i);
@@ -24,7 +24,7 @@ ALWAYS_INLINE void unpack_nibbles(const uint8_t *source, size_t ahead, uint8_t *
 /* Four nibble lines through a table of 16 bytes. */
 ALWAYS_INLINE void unpack_codes(const uint8_t *source, size_t ahead, __m256i table, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
-    prefetch_lines(source + ahead, 4);
+    fetch_lines(source, ahead, 4);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 8; i++) {
         __m256i both = load_bytes(source + 32 * i);
@@ -42,7 +42,7 @@ ALWAYS_INLINE __m256i table_of(const int8_t codebook[16]) {
 /* Two two-bit lines. */
 ALWAYS_INLINE void unpack_pairs(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i pair = _mm256_set1_epi8(3);
-    prefetch_lines(source + ahead, 2);
+    fetch_lines(source, ahead, 2);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) {
         __m256i four = load_bytes(source + 32 * i);
@@ -58,7 +58,7 @@ ALWAYS_INLINE void unpack_pairs(const uint8_t *source, size_t ahead, uint8_t *ou
 ALWAYS_INLINE void unpack_sixes(const uint8_t *source, size_t ahead, uint8_t *out) {
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i pair = _mm256_set1_epi8(0x30);
-    prefetch_lines(source + ahead, 6);
+    fetch_lines(source, ahead, 6);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; i++) { /* two-bit line i / 2, half i % 2: byte lines 4 · (i / 2) … */
         __m256i four = load_bytes(source + NIBBLE_UNIT_BYTES + 32 * i);
@@ -85,7 +85,7 @@ ALWAYS_INLINE void unpack_bits(const uint8_t *source, size_t ahead, const char v
     const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
                                             2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    prefetch_lines(source + ahead, 1);
+    fetch_lines(source, ahead, 1);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 16; i++) {
         __m256i bits = _mm256_shuffle_epi8(broadcast4(source + 4 * i), spread);

@@ -26,7 +26,7 @@ ALWAYS_INLINE void unpack_words(__m256i bytes, int16_t *out) {
 /* Byte lines, two lines of words each. */
 ALWAYS_INLINE void unpack_byte_lines(const uint8_t *source, size_t ahead, size_t lines,
                                      int16_t out[][2 * QUANT_PANEL_ROWS]) {
-    prefetch_lines(source + ahead, lines);
+    fetch_lines(source, ahead, lines);
 #pragma GCC unroll 8
     for (size_t i = 0; i < lines; i++)
         for (size_t h = 0; h < 2; h++)

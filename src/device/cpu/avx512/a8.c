@@ -61,15 +61,12 @@ void a8_fill(const product *product, size_t rows) {
         fill_wholes(product, rows, kind->zero);
 }
 
-void a8_rows_of(const product *product, size_t row, size_t rows, int compiled, a8_rows *out) {
+a8_one a8_one_of(const product *product, size_t row) {
     const activation_view *x = product->call->x;
-    for (int i = 0; i < compiled; i++) {
-        size_t source = row + tile_row((size_t)i, rows);
-        size_t at = (source - product->chunk) * product->table_stride;
-        out->number[i] = x->number + source * x->stride;
-        out->scale[i] = x->scale + source * x->scale_stride;
-        out->sum[i] = x->sum + source * x->scale_stride;
-        out->begin[i] = (const int32_t *)product->table + at;
-        out->half_sum[i] = (const float *)product->table + at;
-    }
+    size_t at = (row - product->chunk) * product->table_stride;
+    return (a8_one){.number = x->number + row * x->stride,
+                    .scale = x->scale + row * x->scale_stride,
+                    .sum = x->sum + row * x->scale_stride,
+                    .begin = (const int32_t *)product->table + at,
+                    .half_sum = (const float *)product->table + at};
 }

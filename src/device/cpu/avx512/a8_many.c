@@ -1,4 +1,4 @@
-/* Products with A8 of more rows than one tile has. Panels are unpacked once into the second cache,
+/* Products with A8 of many rows. Panels are unpacked once into the second cache,
  * whatever their type: per 32 k eight lines of unsigned bytes, scales, minima as floats. The rows
  * of a tile are laid beside one another, all that 32 k of them need in one run of lines: the loop
  * then has one address for the weights and one for the rows, no line is fetched twice, and the
@@ -17,23 +17,8 @@
 #include "device/cpu/avx512/a8.h"
 #include "device/cpu/avx512/transpose.h"
 
-#define NUMBER_BYTES (TILE_ROWS_MAX * PANEL_UNIT)
-#define LINE_FLOATS  16
-
-typedef struct a8_shape {
-    bool sub_blocks, minimum, zero;
-} a8_shape;
-
-AVX512_INLINE size_t halves_of(a8_shape shape) {
-    return shape.sub_blocks ? 2 : 1;
-}
-
 AVX512_INLINE size_t unit_bytes_of(a8_shape shape) {
-    return (8 + halves_of(shape) * (shape.minimum ? 2 : 1)) * PANEL_LINE_BYTES;
-}
-
-AVX512_INLINE size_t packed_bytes_of(a8_shape shape) {
-    return NUMBER_BYTES + (1 + halves_of(shape)) * PANEL_LINE_BYTES;
+    return (8 + a8_halves(shape) * (shape.minimum ? 2 : 1)) * PANEL_LINE_BYTES;
 }
 
 /* ---- Rows ---- */
@@ -67,21 +52,21 @@ AVX512_INLINE void row_extras(const a8_shape shape, int32_t zero, const activati
     }
 }
 
-/* `rows` rows from `row` on, the last one again up to 16. */
+/* `rows` rows from `row` on, the last one again up to `count`. */
 AVX512_INLINE void pack(const a8_shape shape, int32_t zero, const activation_view *x, size_t row,
-                        size_t rows, uint8_t *out) {
-    const size_t step = packed_bytes_of(shape), lines = 1 + halves_of(shape);
+                        size_t rows, size_t count, uint8_t *out) {
+    const size_t step = a8_packed_bytes(shape, count), lines = 1 + a8_halves(shape);
     size_t units = ((size_t)x->k + PANEL_UNIT - 1) / PANEL_UNIT;
     for (size_t unit = 0; unit < units; unit += 16) {
         size_t here = units - unit < 16 ? units - unit : 16;
         uint8_t *at = out + unit * step;
         block16 extra[3];
-        for (size_t i = 0; i < TILE_ROWS_MAX; i++) {
+        for (size_t i = 0; i < count; i++) {
             size_t source = row + tile_row(i, rows);
             const int8_t *number = x->number + source * x->stride + unit * PANEL_UNIT;
             uint8_t *to = at + i * PANEL_UNIT;
             for (size_t j = 0; j < here; j++, to += step)
-                _mm256_store_si256(
+                _mm256_storeu_si256(
                     (__m256i *)(void *)to,
                     _mm256_load_si256((const __m256i *)(const void *)(number + j * PANEL_UNIT)));
             __m512i extras[3];
@@ -90,40 +75,17 @@ AVX512_INLINE void pack(const a8_shape shape, int32_t zero, const activation_vie
                 extra[line][i] = extras[line];
         }
         for (size_t line = 0; line < lines; line++) {
+            for (size_t i = count; i < TILE_ROWS_MAX; i++)
+                extra[line][i] = _mm512_setzero_si512();
             transpose(extra[line]);
-            uint8_t *to = at + NUMBER_BYTES + line * PANEL_LINE_BYTES;
+            uint8_t *to = at + count * (PANEL_UNIT + line * sizeof(float));
             for (size_t j = 0; j < here; j++, to += step)
-                _mm512_store_si512(to, extra[line][j]);
+                _mm512_mask_storeu_epi32(to, lanes_left(count), extra[line][j]);
         }
     }
 }
 
 /* ---- Tiles ---- */
-
-AVX512_INLINE __m512 half_row(const a8_shape shape, const __m512i *line, const int lines,
-                              const uint8_t *packed, const int row, const int half, __m512 scale,
-                              __m512 minimum, __m512 sum) {
-    const float *scales = (const float *)(const void *)(packed + NUMBER_BYTES);
-    const float *sums = scales + LINE_FLOATS * (1 + half);
-    const int8_t *number = (const int8_t *)packed + row * PANEL_UNIT + 16 * half;
-    __m512i total = _mm512_setzero_si512(), other = _mm512_setzero_si512();
-    if (shape.zero)
-        total = _mm512_set1_epi32(((const int32_t *)(const void *)sums)[row]);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        total = dot_four(total, line[i], number + 4 * i);
-    if (lines == 8) { /* two chains, so that enough of them are under way; the sum costs nothing */
-#pragma GCC unroll 4
-        for (int i = 4; i < 8; i++)
-            other = dot_four(other, line[i], number + 4 * i);
-        total = _mm512_add_epi32(total, other);
-    }
-    __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[row]));
-    sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), both, sum);
-    if (shape.minimum)
-        sum = _mm512_fmadd_ps(minimum, _mm512_set1_ps(sums[row]), sum);
-    return sum;
-}
 
 AVX512_INLINE void tile(const a8_shape shape, const int count, const uint8_t *panel,
                         const uint8_t *packed, size_t units, __m512 *out) {
@@ -143,13 +105,10 @@ AVX512_INLINE void tile(const a8_shape shape, const int count, const uint8_t *pa
             __m512 scale = _mm512_load_ps(extra), minimum = _mm512_setzero_ps();
             if (shape.minimum)
                 minimum = _mm512_load_ps(extra + halves * PANEL_LINE_BYTES);
-#pragma GCC unroll 16
-            for (int row = 0; row < count; row++)
-                sum[row] =
-                    half_row(shape, line, lines, packed, row, half, scale, minimum, sum[row]);
+            a8_block(shape, count, TILE_ROWS_MAX, line, packed, half, scale, minimum, sum);
         }
         panel += unit_bytes_of(shape);
-        packed += packed_bytes_of(shape);
+        packed += a8_packed_bytes(shape, TILE_ROWS_MAX);
     }
 #pragma GCC unroll 16
     for (int row = 0; row < count; row++)
@@ -179,7 +138,7 @@ AVX512_INLINE void run_group(const a8_shape shape, const a8_many_job *job, size_
     for (size_t done = 0, here; done < call->x->rows; done += here) {
         here = tile_rows(call->x->rows - done);
         int compiled = tile_compiled(here);
-        pack(shape, job->many->zero, call->x, done, here, job->packed);
+        pack(shape, job->many->zero, call->x, done, here, TILE_ROWS_MAX, job->packed);
         for (size_t i = 0; i < panels; i++) {
             __m512 sum[TILE_ROWS_MAX];
             product_fetch_out(call, panel + i, done, here);
@@ -197,7 +156,7 @@ AVX512_INLINE void run(const a8_shape shape, const a8_many *many, const linear_c
     if (!weight_panel_bytes(weight->type, weight->k, &panel_bytes))
         return; /* cannot be: the table has no entry for such a type */
     size_t units = ((size_t)weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
-    size_t packed_bytes = units * packed_bytes_of(shape);
+    size_t packed_bytes = units * a8_packed_bytes(shape, TILE_ROWS_MAX);
     a8_many_job job = {.many = many,
                        .call = call,
                        .units = units,
@@ -224,4 +183,40 @@ void a8_many_run(const a8_many *many, const linear_call *call, size_t first, siz
         run((a8_shape){false, true, false}, many, call, first, last, scratch);
     else
         run((a8_shape){false, false, true}, many, call, first, last, scratch);
+}
+
+/* ---- Tiles that unpack for themselves ---- */
+
+static void pack_tile(const a8_many *many, const activation_view *x, size_t row, size_t rows,
+                      size_t count, uint8_t *out) {
+    if (many->sub_blocks && many->minimum)
+        pack((a8_shape){true, true, false}, 0, x, row, rows, count, out);
+    else if (many->sub_blocks)
+        pack((a8_shape){true, false, true}, many->zero, x, row, rows, count, out);
+    else if (many->minimum)
+        pack((a8_shape){false, true, false}, 0, x, row, rows, count, out);
+    else
+        pack((a8_shape){false, false, true}, many->zero, x, row, rows, count, out);
+}
+
+void a8_tile_run(const a8_many *many, a8_packed_tile tile, const linear_call *call, size_t first,
+                 size_t last, uint8_t *scratch) {
+    const weight_view *weight = call->weight;
+    uint64_t panel_bytes = 0;
+    if (!weight_panel_bytes(weight->type, weight->k, &panel_bytes))
+        return; /* cannot be: the table has no entry for such a type */
+    size_t units = ((size_t)weight->k + PANEL_UNIT - 1) / PANEL_UNIT;
+    size_t together = tile_panels(call->x->rows, last - first, panel_bytes);
+    for (; first < last; first += together)
+        for (size_t row = 0, here; row < call->x->rows; row += here) {
+            here = tile_rows(call->x->rows - row);
+            int count = tile_exact(here);
+            pack_tile(many, call->x, row, here, (size_t)count, scratch);
+            for (size_t panel = first; panel < last && panel < first + together; panel++) {
+                __m512 sum[TILE_ROWS_MAX];
+                product_fetch_out(call, panel, row, here);
+                tile(weight->data + panel * panel_bytes, units, scratch, count, sum);
+                product_finish(call, panel, row, here, sum);
+            }
+        }
 }

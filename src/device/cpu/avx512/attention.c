@@ -24,8 +24,11 @@ static inline int32_t quad_query(const uint8_t *bytes, size_t words, uint32_t *o
     return -128 * sum;
 }
 
+/* In the pieces in which they have been stored: a load of both would wait for both stores. */
 static inline void quad_weights(const uint8_t *bytes, size_t words, uint32_t *out) {
-    memcpy(out, bytes, 4 * words);
+    for (size_t i = 0; i < words; i += 4)
+        _mm_storeu_si128((__m128i *)(void *)(out + i),
+                         _mm_loadu_si128((const __m128i *)(const void *)(bytes + 4 * i)));
 }
 
 static inline quad_line quad_load(const bool keys, const uint8_t *line) {
@@ -37,8 +40,11 @@ static inline quad_word quad_broadcast(const uint32_t *words, size_t step) {
     return _mm512_set1_epi32((int)words[step]);
 }
 
+/* In the sum's own register: gcc would move and spill sums of values inside their loop. */
 static inline ivec16 quad_add(const bool keys, ivec16 sum, quad_line line, quad_word word) {
-    return keys ? _mm512_dpbusd_epi32(sum, line, word) : _mm512_dpbusd_epi32(sum, word, line);
+    sum = keys ? _mm512_dpbusd_epi32(sum, line, word) : _mm512_dpbusd_epi32(sum, word, line);
+    __asm__("" : "+v"(sum));
+    return sum;
 }
 
 #include "device/cpu/lanes/attend.h"

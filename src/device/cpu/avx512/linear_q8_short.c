@@ -67,8 +67,12 @@ AVX512_INLINE void short_panels(const int lines, const short_call *own, size_t f
 
 void linear_avx512_q8c_short(const linear_call *call, size_t first, size_t last) {
     int32_t begin[Q8C_SHORT_ROWS];
-    for (size_t row = 0; row < call->x->rows; row++)
-        q8_begin(call->x, row, begin + row);
+    for (size_t row = 0; row < call->x->rows; row++) {
+        size_t at = row * call->x->stride;
+        begin[row] =
+            q8_begin(_mm256_load_si256((const __m256i *)(const void *)(call->x->number + at)),
+                     _mm256_load_si256((const __m256i *)(const void *)(call->x->low + at)));
+    }
     int lines = (int)(call->weight->k + 3) / 4;
     short_call own = {call, begin, (size_t)(lines + 1) * PANEL_LINE_BYTES};
     switch (lines) {

@@ -59,7 +59,7 @@ AVX512_INLINE void add_super(const int count, const uint8_t *at, size_t lines, s
         __m512i four[SUB_LINES];
 #pragma GCC unroll 4
         for (int i = 0; i < SUB_LINES; i++) {
-            _mm_prefetch((const char *)at + AHEAD_BYTES + i * PANEL_LINE_BYTES, _MM_HINT_T0);
+            fetch_ahead(at + i * PANEL_LINE_BYTES);
             four[i] = read_line(at + i * PANEL_LINE_BYTES);
         }
 #pragma GCC unroll 16
@@ -105,7 +105,7 @@ static void product_tile_q8r(const product *product, const uint8_t *panel, const
                              size_t row, size_t rows, __m512 *sum) {
     (void)unpacked;
     const activation_view *x = product->call->x;
-    int compiled = tile_compiled(rows);
+    int compiled = tile_exact(rows);
     q8r_rows tile;
     for (size_t i = 0; i < (size_t)compiled; i++) {
         size_t source = row + tile_row(i, rows);

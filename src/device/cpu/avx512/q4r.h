@@ -17,15 +17,16 @@
 #define BYTE_ZERO     128
 
 /* Calls of so few rows multiply per sub-block, those of these, up to 16, go to q4r_wide.c. */
-#define Q4R_FEW_ROWS  4
+#define Q4R_FEW_ROWS  8
 #define Q4R_WIDE_ROWS 15
 
-/* The rows of a tile. `begin`: where integer sums begin. Few rows: −8 · (sum of 16 numbers), else
- * −128 · (sum of a super-block). */
+/* The rows of a tile, `count` of them, laid beside one another. `begin`: where integer sums begin.
+ * Few rows: [sub-blocks][count], −8 · (sum of 16 numbers), else [super-blocks][count], −128 · (sum
+ * of a super-block). */
 typedef struct q4r_rows {
-    const int8_t *number[TILE_ROWS_MAX];
-    const float *scale[TILE_ROWS_MAX];
-    const int32_t *begin[TILE_ROWS_MAX];
+    const int8_t *number; /* [k / 32][count][32] */
+    const float *scale;   /* [super-blocks][count] */
+    const int32_t *begin;
 } q4r_rows;
 
 AVX512_INLINE size_t q4r_subs(size_t k, size_t begin) {
@@ -81,78 +82,84 @@ AVX512_INLINE void q4r_read_sub(const uint8_t *at, __m512i magnitude, __mmask16 
         line[i] = _mm512_add_epi16(_mm512_mullo_epi16(line[i], multiplier), offset);
 }
 
-/* `lines` lines against every row: row after row, so that whatever unpacks the next lines finds its
- * place between the products. */
-AVX512_INLINE void q4r_add_rows(const int count, const int lines, const __m512i *line,
-                                const q4r_rows *rows, size_t at, __m512i *total) {
-#pragma GCC unroll 16
-    for (int row = 0; row < count; row++)
+/* `lines` lines from line `first` of 32 k on against every row, line after line, so that no product
+ * waits for the one before it. */
+AVX512_INLINE void q4r_add_rows(const int count, const int first, const int lines,
+                                const __m512i *line, const int8_t *number, __m512i *total) {
 #pragma GCC unroll 8
-        for (int i = 0; i < lines; i++)
-            total[row] = dot_four(total[row], line[i], rows->number[row] + at + (size_t)i * 4);
+    for (int i = 0; i < lines; i++)
+#pragma GCC unroll 16
+        for (int row = 0; row < count; row++)
+            total[row] = dot_four(total[row], line[i], number + row * PANEL_UNIT + 4 * (first + i));
 }
 
 AVX512_INLINE void q4r_prefetch(const uint8_t *lines, int bytes) {
     for (int ahead = 0; ahead < bytes; ahead += PANEL_LINE_BYTES)
-        _mm_prefetch((const char *)lines + PREFETCH_BYTES + ahead, _MM_HINT_T0);
+        fetch_ahead(lines + ahead);
 }
 
-/* The integer sums of one super-block. */
-AVX512_INLINE void q4r_add_super(const int count, const uint8_t *super, size_t subs, size_t at,
-                                 const q4r_rows *rows, __m512i *total) {
+/* The integer sums of one super-block. `number`: its first. */
+AVX512_INLINE void q4r_add_super(const int count, const uint8_t *super, size_t subs,
+                                 const int8_t *number, __m512i *total) {
     const uint8_t *lines = super + q4r_lines_at(subs);
     const __m512i low = _mm512_set1_epi16(15);
     __m512i line[8];
     size_t sub = 0;
-    for (; sub + 2 <= subs; sub += 2, lines += 2 * SUB_BYTES, at += 2 * Q4R_SUB) {
+    for (; sub + 2 <= subs; sub += 2, lines += 2 * SUB_BYTES, number += count * PANEL_UNIT) {
         __m512i both = q4r_magnitudes(super, sub);
         q4r_prefetch(lines, 2 * SUB_BYTES);
         q4r_read_sub(lines, _mm512_and_si512(both, low), q4r_signs(super, sub), line);
         q4r_read_sub(lines + SUB_BYTES, _mm512_srli_epi16(both, 4), q4r_signs(super, sub + 1),
                      line + 4);
-        q4r_add_rows(count, 8, line, rows, at, total);
+        q4r_add_rows(count, 0, 8, line, number, total);
     }
     if (sub < subs) {
         q4r_read_sub(lines, _mm512_and_si512(q4r_magnitudes(super, sub), low),
                      q4r_signs(super, sub), line);
-        q4r_add_rows(count, 4, line, rows, at, total);
+        q4r_add_rows(count, 0, 4, line, number, total);
     }
 }
 
-/* The same from lines that were unpacked before. */
-AVX512_INLINE void q4r_add_lines(const int count, const uint8_t *lines, size_t subs, size_t at,
-                                 const q4r_rows *rows, __m512i *total) {
-    for (size_t sub = 0; sub < subs; sub++, at += Q4R_SUB, lines += 4 * PANEL_LINE_BYTES) {
-        __m512i line[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            line[i] = load_line(lines + i * PANEL_LINE_BYTES);
-        q4r_add_rows(count, 4, line, rows, at, total);
-    }
+AVX512_INLINE void q4r_load_lines(const int count, const int lines, const uint8_t *at,
+                                  const int8_t *number, __m512i *total) {
+    __m512i line[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < lines; i++)
+        line[i] = load_line(at + i * PANEL_LINE_BYTES);
+    q4r_add_rows(count, 0, lines, line, number, total);
+}
+
+/* The same from lines that were unpacked before; `laid` rows lie beside one another. */
+AVX512_INLINE void q4r_add_lines(const int count, const int laid, const uint8_t *lines, size_t subs,
+                                 const int8_t *number, __m512i *total) {
+    for (; subs >= 2; subs -= 2, lines += 8 * PANEL_LINE_BYTES, number += laid * PANEL_UNIT)
+        q4r_load_lines(count, 8, lines, number, total);
+    if (subs > 0)
+        q4r_load_lines(count, 4, lines, number, total);
 }
 
 /* ---- Numbers and multipliers apart ---- */
 
-/* One sub-block: the sum over 16 numbers fits 16 bits, so that vpdpwssd multiplies it (the upper
- * word of `multiplier` is zero). */
+/* One sub-block, half `half` of 32 k: the sum over 16 numbers fits 16 bits, so that vpdpwssd
+ * multiplies it (the upper word of `multiplier` is zero). */
 AVX512_INLINE void q4r_add_few(const int count, const uint8_t *at, __m512i multiplier,
-                               const q4r_rows *rows, size_t sub, __m512i *total) {
-    __m512i line[4];
+                               const int8_t *number, const int half, const int32_t *begin,
+                               __m512i *total) {
+    __m512i line[4], sum[Q4R_FEW_ROWS];
     read_nibble_line(at, line);
     read_nibble_line(at + PANEL_LINE_BYTES, line + 2);
-#pragma GCC unroll 4
-    for (int row = 0; row < count; row++) {
-        __m512i sum = _mm512_set1_epi32(rows->begin[row][sub]);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            sum = dot_four(sum, line[i], rows->number[row] + sub * Q4R_SUB + (size_t)i * 4);
-        total[row] = _mm512_dpwssd_epi32(total[row], sum, multiplier);
-    }
+#pragma GCC unroll 8
+    for (int row = 0; row < count; row++)
+        sum[row] = _mm512_set1_epi32(begin[row]);
+    q4r_add_rows(count, 4 * half, 4, line, number, sum);
+#pragma GCC unroll 8
+    for (int row = 0; row < count; row++)
+        total[row] = _mm512_dpwssd_epi32(total[row], sum[row], multiplier);
 }
 
-/* `first`: the super-block's first sub-block, counted from the begin of the row. */
+/* `begin`: of the super-block's first sub-block. */
 AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size_t subs,
-                                     size_t first, const q4r_rows *rows, __m512i *total) {
+                                     const int8_t *number, const int32_t *begin, __m512i *total) {
     const uint8_t *lines = super + q4r_lines_at(subs);
     const uint8_t *magnitudes = super + MAGNITUDES_AT;
     const __m512i low = _mm512_set1_epi32(15);
@@ -161,11 +168,13 @@ AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size
             (const __m128i *)(const void *)(magnitudes + sub / 2 * QUANT_PANEL_ROWS)));
         q4r_prefetch(lines, 2 * SUB_BYTES);
         q4r_add_few(count, lines, q4r_signed(_mm512_and_si512(both, low), q4r_signs(super, sub)),
-                    rows, first + sub, total);
+                    number, 0, begin, total);
         if (sub + 1 < subs)
             q4r_add_few(count, lines + SUB_BYTES,
-                        q4r_signed(_mm512_srli_epi32(both, 4), q4r_signs(super, sub + 1)), rows,
-                        first + sub + 1, total);
+                        q4r_signed(_mm512_srli_epi32(both, 4), q4r_signs(super, sub + 1)), number,
+                        1, begin + count, total);
+        number += count * PANEL_UNIT;
+        begin += 2 * count;
     }
 }
 
@@ -173,29 +182,32 @@ AVX512_INLINE void q4r_add_super_few(const int count, const uint8_t *super, size
 
 typedef enum q4r_way { Q4R_FEW, Q4R_FUSED, Q4R_UNPACKED } q4r_way;
 
-/* `unpacked`: the lines of Q4R_UNPACKED. */
-AVX512_INLINE void q4r_tile(const int count, const q4r_way way, const uint8_t *panel,
-                            const uint8_t *unpacked, size_t k, const q4r_rows *rows, __m512 *sum) {
+/* `count` rows of `laid`, which differ for Q4R_UNPACKED alone. `unpacked`: its lines. */
+AVX512_INLINE void q4r_tile(const int count, const int laid, const q4r_way way,
+                            const uint8_t *panel, const uint8_t *unpacked, size_t k,
+                            const q4r_rows *rows, __m512 *sum) {
     for (int row = 0; row < count; row++)
         sum[row] = _mm512_setzero_ps();
-    size_t index = 0;
-    for (size_t begin = 0; begin < k; begin += Q4R_SUPER, index++) {
+    const int32_t *begins = rows->begin;
+    const float *scales = rows->scale;
+    for (size_t begin = 0; begin < k; begin += Q4R_SUPER, scales += laid) {
         size_t subs = q4r_subs(k, begin);
+        const int8_t *number = rows->number + begin * (size_t)laid;
         __m512i total[TILE_ROWS_MAX];
 #pragma GCC unroll 16
         for (int row = 0; row < count; row++)
-            total[row] = way == Q4R_FEW ? _mm512_setzero_si512()
-                                        : _mm512_set1_epi32(rows->begin[row][index]);
+            total[row] = way == Q4R_FEW ? _mm512_setzero_si512() : _mm512_set1_epi32(begins[row]);
         if (way == Q4R_FEW)
-            q4r_add_super_few(count, panel, subs, index * Q4R_SUBS, rows, total);
+            q4r_add_super_few(count, panel, subs, number, begins, total);
         else if (way == Q4R_FUSED)
-            q4r_add_super(count, panel, subs, begin, rows, total);
+            q4r_add_super(count, panel, subs, number, total);
         else
-            q4r_add_lines(count, unpacked + begin * QUANT_PANEL_ROWS, subs, begin, rows, total);
+            q4r_add_lines(count, laid, unpacked + begin * QUANT_PANEL_ROWS, subs, number, total);
+        begins += way == Q4R_FEW ? Q4R_SUBS * laid : laid;
         __m512 scale = load_halves(panel);
 #pragma GCC unroll 16
         for (int row = 0; row < count; row++) {
-            __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(rows->scale[row][index]));
+            __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[row]));
             sum[row] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[row]), both, sum[row]);
         }
         panel += q4r_lines_at(subs) + subs * SUB_BYTES;

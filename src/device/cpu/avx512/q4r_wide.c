@@ -150,7 +150,9 @@ static void add_supers(const uint8_t *panel, const uint8_t *packed, size_t super
                     "mov $8, %[pairs]\n\t"
                     "2:\n\t" /* two sub-blocks */
                     "prefetcht0 2048(%[lines])\n\t prefetcht0 2112(%[lines])\n\t"
-                    "prefetcht0 2176(%[lines])\n\t prefetcht0 2240(%[lines])\n\t" STAGE(
+                    "prefetcht0 2176(%[lines])\n\t prefetcht0 2240(%[lines])\n\t"
+                    "prefetcht1 8192(%[lines])\n\t prefetcht1 8256(%[lines])\n\t"
+                    "prefetcht1 8320(%[lines])\n\t prefetcht1 8384(%[lines])\n\t" STAGE(
                         16, 17, 0, 64, "64(%[lines])", 18, 19,
                         MAGNITUDES("2(%[signs])") "vpsrld $4, %%zmm29, %%zmm29\n\t",
                         TABLES_A TABLES_B, TABLES_C,

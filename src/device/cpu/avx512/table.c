@@ -4,6 +4,7 @@
 
 #include "device/cpu/avx512/avx512_int.h"
 #include "device/cpu/avx512/linear.h"
+#include "device/cpu/isa.h"
 #include "device/cpu/lanes/elementwise.h"
 
 void ops_avx512(op_table *table) {
@@ -27,3 +28,6 @@ void ops_avx512(op_table *table) {
     lanes_elementwise(table);
     avx512_attention(table);
 }
+
+const instruction_set isa_avx512 = {"avx512", "AVX-512 with VNNI",
+                                    offsetof(cpu_features, avx512_vnni), ops_avx512, limits_avx512};

@@ -38,6 +38,8 @@ struct product_kind {
     size_t fused_rows; /* calls of more rows than these unpack first, where there is `unpack` */
 };
 
+#define TILE_PANELS_BYTES 524288
+
 /* Panels unpacked together: a tile's rows of x then stay in the first cache for all of them. */
 #define PANELS_TOGETHER 4
 
@@ -60,11 +62,23 @@ AVX512_INLINE size_t tile_rows(size_t left) {
     return (left + tiles - 1) / tiles;
 }
 
+/* Of `panels` panels, how many each tile of rows meets before the next one does: all of them where
+ * there is one tile, else what the second cache keeps. */
+AVX512_INLINE size_t tile_panels(size_t rows, size_t panels, size_t panel_bytes) {
+    size_t kept = TILE_PANELS_BYTES / (panel_bytes > 0 ? panel_bytes : 1) + 1;
+    return rows > TILE_ROWS_MAX && panels > kept ? kept : panels;
+}
+
 /* The sizes that are compiled: a tile of 5 rows runs as 6, the last row twice. */
 AVX512_INLINE int tile_compiled(size_t rows) {
     static const uint8_t compiled[TILE_ROWS_MAX + 1] = {0,  1,  2,  3,  4,  6,  6,  8, 8,
                                                         10, 10, 12, 12, 14, 14, 16, 16};
     return compiled[rows];
+}
+
+/* The same where all tiles of up to 8 rows are compiled. */
+AVX512_INLINE int tile_exact(size_t rows) {
+    return rows <= 8 ? (int)rows : tile_compiled(rows);
 }
 
 /* Row `i` of a tile that has `rows`. */

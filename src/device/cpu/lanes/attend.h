@@ -46,7 +46,6 @@ static inline attend_room lanes_room(const attend_call *call) {
     attend_room room;
     float *at = (float *)(void *)call->scratch;
     room.keys = at;
-    room.integer = (int32_t *)(void *)at; /* INT8 has no keys in floats */
     room.values = at += kv_tile_floats(call->head_size);
     room.scores = at += kv_tile_floats(call->head_size);
     room.sums = at += ATTEND_ROWS_MAX * KV_PAGE_TOKENS;
@@ -94,28 +93,19 @@ ALWAYS_INLINE void lanes_keys(const kv_type type, const kv_type stored, const at
 static void lanes_values_int8(const attend_call *call, const attend_room *room,
                               const attend_page *page, const attend_block *block) {
     size_t stride = kv_value_stride(call->head_size);
-    float scale[ATTEND_BLOCK];
-    for (uint32_t r = 0; r < block->rows; r++)
-        scale[r] = lanes_weights_to_bytes(room, block->row + r);
+    float scale[ATTEND_BLOCK + WEIGH_ROWS - 1];
+    lanes_weights_to_bytes(room, block->row, block->row + block->rows, scale);
     product_call values = {.a = (const uint8_t *)(room->words + block->row * LANES),
-                           .a_stride = LANES * sizeof(uint32_t),
+                           .a_stride = PRODUCT_WORDS_STRIDE,
                            .steps = KV_PAGE_TOKENS / 4,
                            .tile = page->values,
                            .line = stride * 4,
                            .last = (uint32_t)(stride / LANES),
-                           .c = (float *)(void *)room->integer,
-                           .c_stride = stride,
+                           .c = call->state + block->row * call->state_stride,
+                           .c_stride = call->state_stride,
+                           .scale = scale,
                            .ahead = page->next_values};
     product_values(block->rows, &values);
-    for (uint32_t r = 0; r < block->rows; r++) {
-        float *acc = call->state + (block->row + r) * call->state_stride;
-        const int32_t *integer = room->integer + r * stride;
-        if (scale[r] == 0.0f)
-            continue;
-        for (size_t d = 0; d < stride; d += LANES)
-            v_store(acc + d,
-                    v_fma(v_from_int(iv_load(integer + d)), v_set(scale[r]), v_load(acc + d)));
-    }
 }
 
 /* Rows of the block from `row` on, over some slots. */

@@ -11,6 +11,9 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+#define PRODUCT_SCALE_MIN    1e-37f /* scales are 0 or at least ATTEND_TINY / 255 */
+#define PRODUCT_WORDS_STRIDE (LANES * sizeof(uint32_t)) /* bytes between rows of INT8 weights */
+
 static inline void attend_fetch(const uint8_t *line) {
     __builtin_prefetch(line, 0, 2);
 }
@@ -36,8 +39,9 @@ typedef struct product_call {
     const uint8_t *tile;
     size_t line;          /* elements (INT8: bytes) between steps */
     uint32_t first, last; /* vectors of a line */
-    float *c;             /* [rows][c_stride]; INT8: int32_t in place of floats */
+    float *c;             /* [rows][c_stride]; INT8 keys: int32_t in place of floats */
     size_t c_stride;
+    const float *scale;   /* [rows] of INT8 values */
     bool add;             /* to what is in c, else from 0 */
     const uint8_t *ahead; /* a line of 64 bytes is fetched from here on with every step; or NULL */
 } product_call;
@@ -77,18 +81,30 @@ ALWAYS_INLINE void product_float(const kv_type type, const uint32_t rows, const 
             v_store(c + r * call->c_stride + v * LANES, sum[r][v]);
 }
 
-/* The same over bytes, four steps in a word; `keys`: the tile is signed and a signed too, and sums
- * begin at the row's offset (behind its words), else a is unsigned. c holds int32_t. */
+/* c[vector] += sum · scale, but c as it was, −0 included, where the scale is 0. Without a branch:
+ * with one, gcc spills sums inside the loop before. */
+ALWAYS_INLINE void product_add_scaled(float scale, ivec16 sum, float *c) {
+    vec16 times = v_set(scale);
+    vec16 old = v_load(c);
+    vmask none = v_less(times, v_set(PRODUCT_SCALE_MIN));
+    v_store(c, v_select(none, old, v_fma(v_from_int(sum), times, old)));
+}
+
+/* The same over bytes, four steps in a word; `keys`: the tile is signed and a signed too, sums
+ * begin at the row's offset (behind its words), and c holds int32_t. Else a is unsigned, and the
+ * sums times the row's scale are added to the floats in c. */
 ALWAYS_INLINE void product_bytes(const bool keys, const uint32_t rows, const uint32_t vectors,
                                  const product_call *call, uint32_t row, uint32_t vector) {
     ivec16 sum[ATTEND_TILE_ROWS][ATTEND_TILE_VECTORS];
-    const uint8_t *a = call->a + row * call->a_stride;
-    int32_t *c = (int32_t *)(void *)call->c + row * call->c_stride + (size_t)vector * LANES;
+    /* Of values a constant, so that no register has to hold where each row begins. */
+    const size_t a_stride = keys ? call->a_stride : PRODUCT_WORDS_STRIDE;
+    const uint8_t *a = call->a + row * a_stride;
+    float *c = call->c + row * call->c_stride + (size_t)vector * LANES;
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < rows; r++) {
         int32_t offset = 0;
         if (keys)
-            memcpy(&offset, a + r * call->a_stride + call->a_stride - 64 + 4, sizeof(offset));
+            memcpy(&offset, a + r * a_stride + a_stride - 64 + 4, sizeof(offset));
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++)
             sum[r][v] = iv_set(offset);
@@ -108,17 +124,21 @@ ALWAYS_INLINE void product_bytes(const bool keys, const uint32_t rows, const uin
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
             quad_word word =
-                quad_broadcast((const uint32_t *)(const void *)(a + r * call->a_stride), step);
+                quad_broadcast((const uint32_t *)(const void *)(a + r * a_stride), step);
 #pragma GCC unroll 2
             for (uint32_t v = 0; v < vectors; v++)
                 sum[r][v] = quad_add(keys, sum[r][v], line[v], word);
         }
     }
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t r = 0; r < rows; r++, c += call->c_stride)
 #pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++)
-            iv_store(c + r * call->c_stride + v * LANES, sum[r][v]);
+        for (uint32_t v = 0; v < vectors; v++) {
+            if (keys)
+                iv_store((int32_t *)(void *)(c + v * LANES), sum[r][v]);
+            else
+                product_add_scaled(call->scale[row + r], sum[r][v], c + v * LANES);
+        }
 }
 
 typedef enum tile_kind { TILE_FLOAT, TILE_KEYS, TILE_VALUES } tile_kind;
@@ -149,7 +169,7 @@ ALWAYS_INLINE void product(const tile_kind kind, const kv_type type, uint32_t ro
     product_call pass = *call;
     uint32_t parts = (rows + ATTEND_TILE_ROWS - 1) / ATTEND_TILE_ROWS;
     for (uint32_t row = 0; row < rows; parts--) {
-        uint32_t count = (rows - row + parts - 1) / parts;
+        uint32_t count = parts == 1 ? rows - row : (rows - row + parts - 1) / parts;
         switch (count) {
         case 1:
             product_rows(kind, type, 1, &pass, row);

@@ -59,7 +59,6 @@ typedef struct attend_room {
     float *sums;          /* [rows][16] */
     float *largest;       /* [rows] */
     uint32_t *words;      /* [rows][16] weights as bytes */
-    int32_t *integer;     /* [ATTEND_BLOCK][stride], over `keys` */
 } attend_room;
 
 /* Where the scale of an INT8 query lies, and behind it the offset of its sums. */
@@ -135,22 +134,64 @@ ALWAYS_INLINE void lanes_weigh(const kv_type type, const bool border, const atte
     v_store(scores + LANES, p1);
 }
 
-/* Weights of one row as bytes; returns what brings the sums back, 0 where there is nothing. */
-static inline float lanes_weights_to_bytes(const attend_room *room, uint32_t row) {
-    const float *weights = room->scores + row * KV_PAGE_TOKENS;
-    vec16 w0 = v_load(weights);
-    vec16 w1 = v_load(weights + LANES);
-    uint32_t bits = iv_largest_unsigned(iv_max_unsigned(v_bits(w0), v_bits(w1)));
-    float largest;
-    memcpy(&largest, &bits, sizeof(largest));
-    if (largest < ATTEND_TINY)
-        largest = 0.0f;
-    vec16 factor = v_set(largest == 0.0f ? 0.0f : ATTEND_WEIGHT_MAX / largest);
-    uint8_t bytes[KV_PAGE_TOKENS];
-    iv_store_bytes(bytes, v_to_int(v_mul(w0, factor)));
-    iv_store_bytes(bytes + LANES, v_to_int(v_mul(w1, factor)));
-    quad_weights(bytes, KV_PAGE_TOKENS / 4, room->words + row * LANES);
-    return largest * (1.0f / ATTEND_WEIGHT_MAX);
+/* Steps of finding the largest lanes of several vectors: lane i of the result is the larger of lane
+ * i and its neighbour, of `even` where the bit is not set in i and of `odd` where it is. */
+ALWAYS_INLINE ivec16 lanes_fold(const uint32_t bit, ivec16 even, ivec16 odd) {
+    static const float index[LANES] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+    static const float pair[LANES] = {0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1};
+    vmask set = v_less(v_zero(), v_load(bit == 1 ? index : pair));
+    vec16 own = v_select(set, v_from_bits(odd), v_from_bits(even));
+    vec16 other = v_select(set, v_from_bits(even), v_from_bits(odd));
+    return iv_max_unsigned(v_bits(own), v_bits(bit == 1 ? v_flip_1(other) : v_flip_2(other)));
+}
+
+#define WEIGH_ROWS 4 /* whose largest weights are found together */
+
+ALWAYS_INLINE ivec16 lanes_larger(const float *weights) {
+    return iv_max_unsigned(v_bits(v_load(weights)), v_bits(v_load(weights + LANES)));
+}
+
+/* The largest weight of each of up to 4 rows, in lane i that of row i; compared as bits, so that
+ * NaN wins. Together they take half as many operations as one by one. */
+ALWAYS_INLINE vec16 lanes_largest_weights(const float *weights, uint32_t rows) {
+    const size_t row = KV_PAGE_TOKENS;
+    ivec16 most = lanes_larger(weights);
+    if (rows == 1) {
+        most = lanes_fold(2, most, most);
+        most = lanes_fold(1, most, most);
+    } else if (rows == 2) {
+        most = lanes_fold(1, most, lanes_larger(weights + row));
+        most = lanes_fold(2, most, most);
+    } else {
+        const float *last = weights + (rows - 1) * row;
+        most = lanes_fold(2, lanes_fold(1, most, lanes_larger(weights + row)),
+                          lanes_fold(1, lanes_larger(weights + 2 * row), lanes_larger(last)));
+    }
+    most = iv_max_unsigned(most, v_bits(v_flip_4(v_from_bits(most))));
+    return v_from_bits(iv_max_unsigned(most, v_bits(v_flip_8(v_from_bits(most)))));
+}
+
+/* Weights of rows [row, end) as bytes. `scale`: what brings the sums back, 0 where there is
+ * nothing; room for up to three rows more. */
+static inline void lanes_weights_to_bytes(const attend_room *room, uint32_t row, uint32_t end,
+                                          float *scale) {
+    float factor[LANES], back[LANES];
+    for (; row < end; row += WEIGH_ROWS, scale += WEIGH_ROWS) {
+        uint32_t rows = end - row < WEIGH_ROWS ? end - row : WEIGH_ROWS;
+        vec16 largest = lanes_largest_weights(room->scores + row * KV_PAGE_TOKENS, rows);
+        vmask none = v_less(largest, v_set(ATTEND_TINY));
+        v_store(factor, v_select(none, v_zero(), v_div(v_set(ATTEND_WEIGHT_MAX), largest)));
+        v_store(back, v_select(none, v_zero(), v_mul(largest, v_set(1.0f / ATTEND_WEIGHT_MAX))));
+        memcpy(scale, back, WEIGH_ROWS * sizeof(float));
+        for (uint32_t i = 0; i < rows; i++) {
+            const float *weights = room->scores + (row + i) * KV_PAGE_TOKENS;
+            uint8_t bytes[KV_PAGE_TOKENS];
+            vec16 times = v_set(factor[i]);
+            iv_store_bytes(bytes, v_to_int(v_mul(v_load(weights), times)));
+            iv_store_bytes(bytes + LANES, v_to_int(v_mul(v_load(weights + LANES), times)));
+            quad_weights(bytes, KV_PAGE_TOKENS / 4, room->words + (row + i) * LANES);
+        }
+    }
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* Attention of a step by the plan of attention_int.h: units as a whole, or their splits into shared
- * states that are joined in the next phase. */
+ * states that are joined: of one row by the worker that computes the last split, of more rows in a
+ * phase of their own. */
 #include "device/cpu/phases/attention_int.h"
 
 #include <string.h>
@@ -151,6 +152,15 @@ static void join_state(const attention_plan *plan, const attention_tile *tile,
 
 /* ---- Phases ---- */
 
+void attention_head(const attention_plan *plan, uint32_t kv) {
+    attention_desk desk;
+    attention_unit unit = {.unit = kv};
+    open_desk(plan, &desk);
+    (void)attention_next_tile(plan, &unit.tile);
+    attention_position_unit(plan, &unit);
+    attend_unit(plan, &unit, &desk);
+}
+
 static void unit_items(const step_view *step, const phase_entry *at, team_items *items) {
     const attention_plan plan = attention_plan_make(step, at->layer, items->worker);
     attention_desk desk;
@@ -162,6 +172,19 @@ static void unit_items(const step_view *step, const phase_entry *at, team_items 
             attention_position_unit(&plan, &unit);
         attend_unit(&plan, &unit, &desk);
     }
+}
+
+/* All states of a unit. */
+static void join_unit(const attention_plan *plan, const attention_unit *unit,
+                      const attention_desk *desk) {
+    const attention_tile *tile = &unit->tile;
+    attention_heads heads = attention_unit_heads(plan, unit->unit);
+    float *states = shared_states(tile, desk, heads);
+    for (uint32_t row = tile->first; row < tile->first + tile->tokens; row++)
+        for (uint32_t head = heads.first; head < heads.last; head++) {
+            join_row(plan, tile, desk, row, head, states);
+            states += tile->splits * desk->state_floats;
+        }
 }
 
 /* Splits of one unit come one after another: its queries are taken up once. */
@@ -178,6 +201,8 @@ static void split_items(const step_view *step, const phase_entry *at, team_items
         first = next.tile.first;
         unit = next.unit;
         attend_split(&plan, &next, &desk);
+        if (at->counts > 0 && phase_last(at, unit, next.tile.splits))
+            join_unit(&plan, &next, &desk);
     }
 }
 
@@ -222,16 +247,22 @@ void fast_add_position(phase_list *list) {
     phase_list_add(list, PLACE_NONE, position_items, position_count(&plan, &each));
 }
 
-void fast_add_attention(phase_list *list) {
+void fast_add_attention(phase_list *list, bool positioned) {
     const step_view *step = list->step;
     const attention_plan plan = attention_plan_make(step, list->layer, 0);
-    if (!plan.fused)
+    if (!positioned && !plan.fused)
         fast_add_position(list);
+    if (positioned && plan.fused)
+        return;
     list->span = SPAN_ATTENTION;
     if (!plan.split) {
         phase_list_add(list, PLACE_NONE, unit_items, attention_units(&plan));
         return;
     }
     phase_list_add(list, PLACE_NONE, split_items, attention_splits(&plan));
+    if (step->batch->rows == 1 && phase_list_counts(list, plan.units)) {
+        phase_list_count(list, plan.units);
+        return;
+    }
     phase_list_add(list, PLACE_NONE, join_items, (size_t)step->batch->rows * plan.layer->heads);
 }

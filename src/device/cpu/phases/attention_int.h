@@ -7,7 +7,8 @@
  *   fused    every session is one tile: a (tile, KV head) unit is an item, from the rotation of K
  *            and V to the result, and no phase lies in between
  *   split    few units for the workers, long timelines: splits of one unit are items, states lie in
- *            the shared scratch and are joined in a phase of its own
+ *            the shared scratch and are joined in a phase of its own (one row: by the worker that
+ *            computes a unit's last split)
  *   units    everything else: K and V are rotated and written in a phase of its own, then units are
  *            items
  */
@@ -67,6 +68,9 @@ attention_unit attention_unit_at(const attention_plan *plan, size_t item);
 size_t attention_splits(const attention_plan *plan);
 attention_unit attention_split_at(const attention_plan *plan, size_t item);
 
+/* The attention of one KV head where the plan is fused and the batch is one row: from the rotation
+ * of K and V on. */
+void attention_head(const attention_plan *plan, uint32_t kv);
 /* Writes K and V of one KV head of a row. */
 void attention_position(const attention_plan *plan, uint32_t row, uint32_t kv);
 void attention_position_unit(const attention_plan *plan, const attention_unit *unit);

@@ -145,6 +145,10 @@ typedef struct fast_panels {
 fast_cut fast_cut_make(const step_view *step, uint32_t rows, const fast_panels *of);
 /* Whether the parts share out evenly among the workers. */
 bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of);
+/* Panels of one item, at most, where one row is multiplied by `panels` panels like those of
+ * `weight`.
+ */
+size_t fast_chunk_wish(const step_view *step, const weight_view *weight, size_t panels);
 bool fast_cut_take(const fast_cut *cut, team_items *items, fast_part *part);
 
 /* The outputs of several matrices that read the same input: how they are cut, and the parts that
@@ -180,8 +184,14 @@ void fast_adapt_part(const step_view *step, const fast_worker *own, const fast_i
 
 /* ---- Phases in files of their own ---- */
 
-/* Positions and attention of the list's layer; positions alone. */
-void fast_add_attention(phase_list *list);
+void fast_query_key_value(const step_view *step, const layer_view *layer, fast_product products[3]);
+/* Query, key and value of the list's layer together with what needs those of one KV head alone:
+ * their positions, and the attention where its plan is "fused". Only where fast_one_row. */
+bool fast_one_row(const phase_list *list);
+void fast_add_one_row(phase_list *list);
+/* Positions and attention of the list's layer, or what fast_add_one_row has left of it; positions
+ * alone. */
+void fast_add_attention(phase_list *list, bool positioned);
 void fast_add_position(phase_list *list);
 size_t fast_attention_worker_bytes(const scratch_shape *shape);
 size_t fast_attention_shared_bytes(const scratch_shape *shape);

@@ -131,8 +131,11 @@ static void chunk_items(const step_view *step, const phase_entry *at, team_items
     fast_operand_make(step, at->place, 0, &operand);
     fast_input input = fast_take_input(step, &own, &operand);
     uint32_t chunk;
-    while (team_take(items, &chunk))
+    while (team_take(items, &chunk)) {
         head_chunk(step, &own, &input, chunk);
+        if (at->counts > 0 && phase_last(at, 0, (uint32_t)head_chunks(step->model)))
+            merge_row(step, 0);
+    }
 }
 
 static void merge_items(const step_view *step, const phase_entry *at, team_items *items) {
@@ -162,6 +165,10 @@ void fast_add_head(phase_list *list) {
     }
     fast_add_input(list, PLACE_HEAD);
     phase_list_add(list, PLACE_HEAD, chunk_items, head_chunks(step->model));
-    if (step->batch->top > 0)
+    if (step->batch->top == 0)
+        return;
+    if (rows == 1 && phase_list_counts(list, 1))
+        phase_list_count(list, 1);
+    else
         phase_list_add(list, PLACE_NONE, merge_items, rows);
 }

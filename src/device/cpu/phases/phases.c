@@ -1,8 +1,9 @@
 /* The steps of the fast back ends. Written once over the op table, so that all of them compute the
- * same phases and give the same bits. Phases of a decoding step, per layer: the products of q, k
- * and v; attention; the output product; gate and up; down: five. One more for K and V unless the
+ * same phases and give the same bits. Phases of a step, per layer: the products of q, k and v;
+ * attention; the output product; gate and up; down: five. One more for K and V unless the
  * attention's plan is "fused", one more to join where it is "split" (attention_int.h), one more for
- * each norm behind a product, and one for every input that adapters change. */
+ * each norm behind a product, and one for every input that adapters change. Decoding one row has
+ * up to two fewer (one_row.c). */
 #include "device/cpu/phases/fast_int.h"
 
 #include "base/checked.h"
@@ -19,8 +20,8 @@ static uint32_t phases_max(const model_view *model) {
 
 /* ---- Query, key and value ---- */
 
-static void query_key_value(const step_view *step, const layer_view *layer,
-                            fast_product products[3]) {
+void fast_query_key_value(const step_view *step, const layer_view *layer,
+                          fast_product products[3]) {
     const scratch_view *scratch = step->scratch;
     products[0] = (fast_product){.linear = &layer->query, .out = scratch->query, .slot = 0};
     products[1] = (fast_product){.linear = &layer->key, .out = scratch->key, .slot = 1};
@@ -35,7 +36,7 @@ static void query_key_value_items(const step_view *step, const phase_entry *at, 
     fast_operand_make(step, at->place, at->layer, &operand);
     fast_input input = fast_take_input(step, &own, &operand);
     fast_product products[3];
-    query_key_value(step, &step->model->layer[at->layer], products);
+    fast_query_key_value(step, &step->model->layer[at->layer], products);
     fast_products(step, &own, &input, products, 3, items);
 }
 
@@ -179,15 +180,23 @@ static void normed_items(const step_view *step, const phase_entry *at, team_item
 
 /* ---- Steps ---- */
 
-static void add_layer(phase_list *list, uint32_t number) {
+static void add_query_key_value(phase_list *list) {
     const step_view *step = list->step;
     fast_product products[3];
-    list->span = SPAN_ATTENTION_INPUT;
-    query_key_value(step, &step->model->layer[number], products);
+    fast_query_key_value(step, &step->model->layer[list->layer], products);
     fast_add_input(list, PLACE_QUERY_KEY_VALUE);
     phase_list_add(list, PLACE_QUERY_KEY_VALUE, query_key_value_items,
                    fast_products_items(step, step->batch->rows, products, 3));
-    fast_add_attention(list);
+}
+
+static void add_layer(phase_list *list) {
+    list->span = SPAN_ATTENTION_INPUT;
+    bool one_row = fast_one_row(list);
+    if (one_row)
+        fast_add_one_row(list);
+    else
+        add_query_key_value(list);
+    fast_add_attention(list, one_row);
     list->span = SPAN_ATTENTION_OUTPUT;
     add_joining(list, PLACE_OUTPUT);
     list->span = SPAN_FEED_FORWARD_INPUT;
@@ -226,7 +235,7 @@ static void add_layers(phase_list *list) {
             layers_alike(&model->layer[layer - 1], &model->layer[layer]))
             phase_list_repeat(list, first, count);
         else
-            add_layer(list, layer);
+            add_layer(list);
         first = begin;
         count = list->count - begin;
     }
@@ -237,7 +246,7 @@ static void forward(const step_view *step) {
     phase_list *list = step->phases;
     uint64_t begin = step_clock(step);
     reference_embed(step);
-    step_note(step, SPAN_EMBED, 0, &begin);
+    step_note(step, SPAN_EMBED, 0, 0, &begin);
     phase_list_begin(list, step);
     add_layers(list);
     fast_add_head(list);
@@ -249,7 +258,7 @@ static void attention(const step_view *step, uint32_t layers) {
     reference_angles(step);
     phase_list_begin(list, step);
     for (list->layer = 0; list->layer < layers; list->layer++)
-        fast_add_attention(list);
+        fast_add_attention(list, false);
     phase_list_run(list);
 }
 

@@ -13,12 +13,10 @@
 #define TEAM_SMALL       4
 #define EVEN_OF          16 /* a cut is even when its longest share is 1/16 too long at most */
 
-/* Where a kernel's call costs little to begin (op_table.parts_small) a larger team has more of
- * them: with many rows, with few, and with fewer than those none, for they wait for memory alone.
- */
+/* Where a kernel's call costs little to begin (op_table.small_rows) a larger team has more of them:
+ * with many rows, and with few. */
 #define SMALL_PARTS     12
 #define SMALL_PARTS_MIN 6
-#define SMALL_ROWS      5
 
 /* Blocks of rows: the input of one stays in a core's own cache while panels stream past (the caches
  * that matter have 1 to 2 MB); the more rows, the less unpacking weighs. */
@@ -62,12 +60,11 @@ static part_wish wish_of(const step_view *step, size_t rows, quant_type type) {
                       .step = rows <= 8 ? 1
                               : many    ? CHUNK_STEP_MAX
                                         : 2};
-    product_form form = panels_form(type);
-    if (!step->backend->ops->parts_small || workers <= TEAM_SMALL || rows < SMALL_ROWS ||
-        form == PRODUCT_FLOAT)
+    size_t least = step->backend->ops->small_rows[panel_index_of(type)];
+    if (least == 0 || rows < least || workers <= TEAM_SMALL)
         return wish;
     return (part_wish){.parts = many ? SMALL_PARTS : SMALL_PARTS_MIN,
-                       .step = form == PRODUCT_A8R ? 2 : 1,
+                       .step = panels_form(type) == PRODUCT_A8R ? 2 : 1,
                        .even = true};
 }
 
@@ -115,6 +112,12 @@ fast_cut fast_cut_make(const step_view *step, uint32_t rows, const fast_panels *
         if (cut.items >= workers * WORKER_PARTS_MIN || cut.block < 2 * BLOCK_LEAST)
             return cut;
     }
+}
+
+size_t fast_chunk_wish(const step_view *step, const weight_view *weight, size_t panels) {
+    part_wish wish = wish_of(step, 1, weight->type);
+    size_t wanted = divide_up(panels, team_size(step->team) * wish.parts);
+    return chunk_panels(1, weight, wanted, wish.step);
 }
 
 bool fast_cut_even(const step_view *step, uint32_t rows, const fast_panels *of) {

@@ -20,32 +20,35 @@ static void note(const step_view *step, const phase_entry *at, uint32_t worker, 
                                               .tracing = step->tracing});
 }
 
-void step_note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin) {
+void step_note(const step_view *step, span_kind kind, uint32_t layer, uint32_t worker,
+               uint64_t *begin) {
     if (step->telemetry == NULL)
         return;
-    note(step, &(phase_entry){.span = kind, .layer = layer}, 0, *begin);
+    note(step, &(phase_entry){.span = kind, .layer = layer}, worker, *begin);
     *begin = clock_now_ns();
 }
 
 size_t phase_list_bytes(uint32_t most) {
-    return most * (sizeof(phase_entry) + sizeof(team_phase));
+    return most * (sizeof(phase_entry) + sizeof(team_phase) + PHASE_COUNTS * sizeof(atomic_uint));
 }
 
 void phase_list_init(phase_list *list, uint32_t most, void *memory) {
     *list = (phase_list){.most = most, .entry = memory};
     list->phase = (team_phase *)(void *)(list->entry + most);
+    list->counter = (atomic_uint *)(void *)(list->phase + most);
 }
 
 void phase_list_begin(phase_list *list, const step_view *step) {
     list->step = step;
     list->count = 0;
+    list->counted = 0;
 }
 
 static void compute_entry(const void *context, uint32_t index, team_items *items) {
     const phase_list *list = context;
     const phase_entry *entry = &list->entry[index];
     const step_view *step = list->step;
-    if (step->telemetry == NULL) {
+    if (step->telemetry == NULL || entry->notes) {
         entry->compute(step, entry, items);
         return;
     }
@@ -58,10 +61,27 @@ void phase_list_add(phase_list *list, phase_place place, phase_compute compute, 
     if (items == 0)
         return;
     assert(list->count < list->most && items <= TEAM_ITEMS_MAX);
-    list->entry[list->count] = (phase_entry){compute, list->layer, place, list->span};
+    list->entry[list->count] =
+        (phase_entry){.compute = compute, .layer = list->layer, .place = place, .span = list->span};
     list->phase[list->count] =
         (team_phase){.compute = compute_entry, .argument = list->count, .items = (uint32_t)items};
     list->count++;
+}
+
+bool phase_list_counts(const phase_list *list, size_t counts) {
+    uint32_t layers = list->step->model->layers;
+    size_t left = (size_t)list->most * PHASE_COUNTS - list->counted;
+    return counts <= left && counts <= list->most / (layers + 1) * (size_t)PHASE_COUNTS / 2;
+}
+
+void phase_list_count(phase_list *list, size_t counts) {
+    assert(counts + list->counted <= (size_t)list->most * PHASE_COUNTS);
+    phase_entry *entry = &list->entry[list->count - 1];
+    entry->count = list->counter + list->counted;
+    entry->counts = (uint32_t)counts;
+    for (size_t i = 0; i < counts; i++)
+        atomic_init(&entry->count[i], 0);
+    list->counted += (uint32_t)counts;
 }
 
 void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count) {
@@ -69,6 +89,8 @@ void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count) {
         const phase_entry *entry = &list->entry[i];
         list->span = entry->span;
         phase_list_add(list, entry->place, entry->compute, list->phase[i].items);
+        list->entry[list->count - 1].notes = entry->notes;
+        phase_list_count(list, entry->counts);
     }
 }
 

@@ -5,6 +5,8 @@
 
 #include "device/cpu/backend.h"
 
+#include <stdatomic.h>
+
 /* Which matrices' input a phase is about. */
 typedef enum phase_place {
     PLACE_NONE,
@@ -25,20 +27,31 @@ struct phase_entry {
     uint32_t layer;
     phase_place place;
     span_kind span;
+    /* What several items contribute to is finished by the worker that comes last, inside the same
+     * phase: phase_last counts them here. */
+    atomic_uint *count;
+    uint32_t counts;
+    bool notes; /* it tells telemetry about its parts itself */
 };
 
 typedef struct phase_list {
     const step_view *step;
     uint32_t count, most;
-    phase_entry *entry; /* [most] */
-    team_phase *phase;  /* [most] */
-    span_kind span;     /* of the phases that are added from now on */
+    phase_entry *entry;   /* [most] */
+    team_phase *phase;    /* [most] */
+    atomic_uint *counter; /* [most · PHASE_COUNTS] for the entries that need some */
+    uint32_t counted;     /* of these, in use */
+    span_kind span;       /* of the phases that are added from now on */
     uint32_t layer;
 } phase_list;
 
-/* The leader has computed something by itself since *begin, where somebody counts; begins anew. */
+#define PHASE_COUNTS 16 /* of a phase, on average */
+
+/* The time, where somebody counts. */
 uint64_t step_clock(const step_view *step);
-void step_note(const step_view *step, span_kind kind, uint32_t layer, uint64_t *begin);
+/* A worker has computed something since *begin, where somebody counts; begins anew. */
+void step_note(const step_view *step, span_kind kind, uint32_t layer, uint32_t worker,
+               uint64_t *begin);
 
 size_t phase_list_bytes(uint32_t most);
 /* `memory`: that many bytes. */
@@ -46,6 +59,15 @@ void phase_list_init(phase_list *list, uint32_t most, void *memory);
 void phase_list_begin(phase_list *list, const step_view *step);
 /* Nothing is added where there are no items. */
 void phase_list_add(phase_list *list, phase_place place, phase_compute compute, size_t items);
+/* Whether a phase of every layer can have so many counters; two phases can. */
+bool phase_list_counts(const phase_list *list, size_t counts);
+/* Gives the phase that was added last so many. */
+void phase_list_count(phase_list *list, size_t counts);
+/* Counts one of `items` contributions to `which`. True for the last one, which sees what all others
+ * have written. */
+static inline bool phase_last(const phase_entry *at, uint32_t which, uint32_t items) {
+    return atomic_fetch_add_explicit(&at->count[which], 1, memory_order_acq_rel) + 1 == items;
+}
 /* Adds phases [first, first + count) once more, for the list's layer. */
 void phase_list_repeat(phase_list *list, uint32_t first, uint32_t count);
 void phase_list_run(phase_list *list);

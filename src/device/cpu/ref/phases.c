@@ -411,23 +411,23 @@ static void attention_alone(const step_view *step, uint32_t layers) {
 static void forward(const step_view *step) {
     uint64_t begin = step_clock(step);
     reference_embed(step);
-    step_note(step, SPAN_EMBED, 0, &begin);
+    step_note(step, SPAN_EMBED, 0, 0, &begin);
     for (uint32_t layer = 0; layer < step->model->layers; layer++) {
         tap(step, layer);
         attention_input(step, layer);
-        step_note(step, SPAN_ATTENTION_INPUT, layer, &begin);
+        step_note(step, SPAN_ATTENTION_INPUT, layer, 0, &begin);
         reference_attention(step, layer);
-        step_note(step, SPAN_ATTENTION, layer, &begin);
+        step_note(step, SPAN_ATTENTION, layer, 0, &begin);
         attention_output(step, layer);
-        step_note(step, SPAN_ATTENTION_OUTPUT, layer, &begin);
+        step_note(step, SPAN_ATTENTION_OUTPUT, layer, 0, &begin);
         feed_forward_input(step, layer);
-        step_note(step, SPAN_FEED_FORWARD_INPUT, layer, &begin);
+        step_note(step, SPAN_FEED_FORWARD_INPUT, layer, 0, &begin);
         feed_forward_output(step, layer);
-        step_note(step, SPAN_FEED_FORWARD_OUTPUT, layer, &begin);
+        step_note(step, SPAN_FEED_FORWARD_OUTPUT, layer, 0, &begin);
     }
     tap(step, step->model->layers);
     head(step);
-    step_note(step, SPAN_HEAD, 0, &begin);
+    step_note(step, SPAN_HEAD, 0, 0, &begin);
 }
 
 static const backend reference = {
