@@ -4,23 +4,22 @@
  * penalty or typical_p of 1, a min_p or top_k of 0) stays as it is. */
 #include "formats/formats_int.h"
 
-#include <float.h>
 #include <math.h>
 #include <stddef.h>
 
+/* The sampler's ranges (sample/sample.h, which this layer cannot include; a test compares them). */
 static const struct {
     const char *name;
     size_t offset; /* in generation_defaults */
     float minimum, maximum;
 } fields[GENERATION_FIELD_COUNT] = {
-    [GENERATION_TEMPERATURE] = {"temperature", offsetof(generation_defaults, temperature), 0,
-                                FLT_MAX},
+    [GENERATION_TEMPERATURE] = {"temperature", offsetof(generation_defaults, temperature), 0, 1e6f},
     [GENERATION_TOP_P] = {"top_p", offsetof(generation_defaults, top_p), 0, 1},
     [GENERATION_MIN_P] = {"min_p", offsetof(generation_defaults, min_p), 0, 1},
-    [GENERATION_TYPICAL_P] = {"typical_p", offsetof(generation_defaults, typical_p), FLT_MIN, 1},
+    [GENERATION_TYPICAL_P] = {"typical_p", offsetof(generation_defaults, typical_p), 1e-6f, 1},
     [GENERATION_REPETITION_PENALTY] = {"repetition_penalty",
-                                       offsetof(generation_defaults, repetition_penalty), FLT_MIN,
-                                       FLT_MAX},
+                                       offsetof(generation_defaults, repetition_penalty), 1e-6f,
+                                       1e6f},
 };
 
 void generation_defaults_init(generation_defaults *defaults) {

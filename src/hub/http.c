@@ -43,6 +43,7 @@ static avo_status split_url(const char *text, url_parts *parts, avo_error *error
         if ((unsigned char)*c <= 0x20 || *c == 0x7F)
             return status_fail(error, AVO_ERROR_ARGUMENT,
                                "URL %.200s contains a space or a control character", text);
+    AVO_TRY(curl_late_open(error));
     CURLU *url = curl_url();
     if (url == NULL)
         return status_no_memory(error, "a URL", HTTP_URL_MAX);
@@ -108,6 +109,7 @@ avo_status http_open(http_client *client, pull *pull, const char *endpoint, cons
         client->token = token;
         AVO_TRY(http_origin(endpoint, client->token_origin, sizeof(client->token_origin), error));
     }
+    AVO_TRY(curl_late_open(error));
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return status_fail(error, AVO_ERROR_NETWORK, "cannot start libcurl");
     client->multi = curl_multi_init();
@@ -340,6 +342,7 @@ static avo_status follow(http_exchange *exchange, const char *what, avo_error *e
         return status_fail(error, AVO_ERROR_NETWORK, "%s: more than %d redirects", what,
                            HTTP_REDIRECTS_MAX);
     bool was_safe = strncasecmp(exchange->url, "https:", 6) == 0;
+    AVO_TRY(curl_late_open(error));
     CURLU *url = curl_url();
     char *text = NULL;
     bool good = url != NULL && curl_url_set(url, CURLUPART_URL, exchange->url, 0) == CURLUE_OK &&
@@ -527,6 +530,7 @@ static avo_status find_next(const http_exchange *exchange, char *next, size_t ca
         return AVO_OK;
     char relative[HTTP_URL_MAX], here[512], there[512];
     snprintf(relative, sizeof(relative), "%.*s", (int)link.size, link.data);
+    AVO_TRY(curl_late_open(error));
     CURLU *url = curl_url();
     char *text = NULL;
     bool good = url != NULL && curl_url_set(url, CURLUPART_URL, exchange->url, 0) == CURLUE_OK &&

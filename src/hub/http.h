@@ -4,9 +4,8 @@
 #define AVO_HUB_HTTP_H
 
 #include "base/buffer.h"
+#include "hub/curl_late.h"
 #include "hub/hub_int.h"
-
-#include <curl/curl.h>
 
 #define HTTP_URL_MAX       8192
 #define HTTP_TEXT_MAX      256

@@ -26,6 +26,14 @@ struct avo_model {
     weights_store *store;  /* weights as devices have prepared them, for all engines */
 };
 
+/* avo_model_open, and where compiling the tokenizer takes its time, `meanwhile` is called while a
+ * thread does that. It runs in the caller's thread and may use all of the model but tokenizer and
+ * template. The allocator is then used by both threads. */
+typedef void (*model_meanwhile)(const avo_model *model, void *context);
+AVO_MUST_USE avo_status model_open_beside(const char *path, const avo_model_options *options,
+                                          model_meanwhile meanwhile, void *context, avo_model **out,
+                                          avo_error *error);
+
 /* What a device prepares weights from. `view`: the model's with an engine's rotation tables. */
 weights_source model_weights(const avo_model *model, const model_view *view);
 

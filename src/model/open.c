@@ -6,6 +6,7 @@
 #include "base/options.h"
 
 #include <math.h>
+#include <pthread.h>
 
 /* A tokenizer or template that is not understood must not stop a model from computing: the error is
  * kept and given to whoever asks for text. Out of memory is no such case. */
@@ -26,15 +27,57 @@ static avo_status open_text_parts(avo_model *model, avo_error *error) {
     return AVO_OK;
 }
 
-static avo_status open_parts(const char *path, avo_model *model, avo_error *error) {
+/* Tokenizer and template beside something else. */
+typedef struct text_reader {
+    avo_model *model;
+    avo_error error;
+    avo_status status;
+} text_reader;
+
+static void *read_text(void *context) {
+    text_reader *reader = context;
+    float_mode mode;
+    float_mode_enter(&mode); /* scores are read here */
+    reader->status = open_text_parts(reader->model, &reader->error);
+    float_mode_leave(&mode);
+    return NULL;
+}
+
+/* Without a thread one comes after the other. */
+static avo_status open_text_beside(avo_model *model, model_meanwhile meanwhile, void *context,
+                                   avo_error *error) {
+    text_reader reader = {.model = model};
+    pthread_t thread;
+    bool started = pthread_create(&thread, NULL, read_text, &reader) == 0;
+    if (!started)
+        read_text(&reader);
+    meanwhile(model, context);
+    if (started)
+        pthread_join(thread, NULL);
+    return reader.status == AVO_OK ? AVO_OK
+                                   : status_fail(error, reader.status, "%s", reader.error.text);
+}
+
+static avo_status open_parts(const char *path, avo_model *model, model_meanwhile meanwhile,
+                             void *context, avo_error *error) {
     AVO_TRY(weights_store_open(model->allocator, &model->store, error));
     AVO_TRY(source_open(path, model->allocator, &model->source, error));
     AVO_TRY(model_bind(model, error));
+    tokenizer_source_kind kind = model->source->tokenizer.kind;
+    bool compiled = kind == TOKENIZER_SOURCE_IMAGE || kind == TOKENIZER_SOURCE_NONE;
+    if (meanwhile != NULL && !compiled)
+        return open_text_beside(model, meanwhile, context, error);
     return open_text_parts(model, error);
 }
 
 avo_status avo_model_open(const char *path, const avo_model_options *options, avo_model **out,
                           avo_error *error) {
+    return model_open_beside(path, options, NULL, NULL, out, error);
+}
+
+avo_status model_open_beside(const char *path, const avo_model_options *options,
+                             model_meanwhile meanwhile, void *context, avo_model **out,
+                             avo_error *error) {
     *out = NULL;
     if (path == NULL)
         return status_fail(error, AVO_ERROR_ARGUMENT, "path must not be NULL");
@@ -50,7 +93,7 @@ avo_status avo_model_open(const char *path, const avo_model_options *options, av
     arena_init(&model->arena, allocator, SIZE_MAX);
     float_mode mode;
     float_mode_enter(&mode); /* numbers of configurations are read here */
-    avo_status status = open_parts(path, model, error);
+    avo_status status = open_parts(path, model, meanwhile, context, error);
     float_mode_leave(&mode);
     if (status != AVO_OK) {
         avo_model_close(model);

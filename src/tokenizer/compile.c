@@ -1,10 +1,8 @@
-/* From draft to image: sections laid out, then the words that encode to one token found by encoding
- * them. */
+/* From draft to image: sections laid out, then the words that encode to one token entered. */
 #include "tokenizer/draft_int.h"
 
 #include "base/checked.h"
 #include "base/utf8.h"
-#include "tokenizer/bpe_int.h"
 #include "tokenizer/normalise_int.h"
 
 typedef struct layout {
@@ -22,19 +20,19 @@ static void put(layout *l, image_section_name name, const void *data, uint64_t b
 }
 
 /* The bytes that a byte-level piece stands for; a piece outside the alphabet stands for itself. */
-static size_t word_of_piece(const draft_token *token, char *out) {
+static size_t word_of_piece(draft_token *token, char *out) {
     size_t size = 0;
     text_view text = token->text;
-    bool plain = (token->flags & TOKEN_ADDED) != 0;
-    for (size_t at = 0, length; !plain && at < text.size; at += length) {
-        uint32_t code_point;
-        length = utf8_decode(text.data + at, text.size - at, &code_point);
+    token->literal = (token->flags & TOKEN_ADDED) != 0;
+    for (size_t at = 0, length; !token->literal && at < text.size; at += length) {
+        uint32_t code_point = (uint8_t)text.data[at];
+        length = code_point < 0x80 ? 1 : utf8_decode(text.data + at, text.size - at, &code_point);
         int32_t byte = length == 0 ? -1 : alphabet_byte(code_point);
-        plain = byte < 0;
-        if (!plain)
+        token->literal = byte < 0;
+        if (!token->literal)
             out[size++] = (char)byte;
     }
-    if (!plain)
+    if (!token->literal)
         return size;
     if (text.size > 0)
         memcpy(out, text.data, text.size);
@@ -60,7 +58,7 @@ static avo_status lay_pieces(layout *l) {
     size_t piece = 0;
     size_t word = 0;
     for (uint32_t id = 0; id < draft->vocabulary; id++) {
-        const draft_token *token = &draft->tokens[id];
+        draft_token *token = &draft->tokens[id];
         if (token->text.size > 0)
             memcpy(l->pieces + piece, token->text.data, token->text.size);
         piece += token->text.size;
@@ -91,10 +89,9 @@ static avo_status lay_symbols(layout *l) {
     put(l, SECTION_BYTES, bytes, sizeof(symbols.bytes));
     put(l, SECTION_CHARACTERS, symbols.characters,
         (uint64_t)symbols.character_count * sizeof(image_character));
-    put(l, SECTION_MERGES, symbols.merges, (uint64_t)symbols.merge_slots * sizeof(image_merge));
+    put(l, SECTION_MERGES, NULL, (uint64_t)symbols.merge_slots * sizeof(image_merge));
     put(l, SECTION_PAIRS, symbols.pairs, (uint64_t)symbols.pair_words * 8);
     l->header.symbols = symbols.symbols;
-    l->header.merges = symbols.merge_count;
     return AVO_OK;
 }
 
@@ -177,46 +174,31 @@ static avo_status fill_header(layout *l) {
     return AVO_OK;
 }
 
-/* Enters a token under the bytes it stands for. */
-static avo_status enter_word(const draft *draft, const image *image, image_word *table,
-                             uint32_t id) {
-    text_view word = image_word_text(image, id);
-    uint64_t hash = image_hash(word.data, word.size);
-    uint32_t at = (uint32_t)hash & image->word_mask;
-    for (uint32_t probes = 0; probes < IMAGE_PROBES; probes++) {
-        if (table[at].id == IMAGE_NONE) {
-            table[at] = (image_word){(uint32_t)(hash >> 32), id};
-            return AVO_OK;
-        }
-        at = (at + 1) & image->word_mask;
+/* Copies the sections that are ready, with zeros between them, and fills the others. */
+static avo_status fill_image(layout *l, uint8_t *memory, image *image) {
+    draft *draft = l->draft;
+    image_header *header = &l->header;
+    uint64_t at = sizeof(image_header);
+    for (uint32_t i = 0; i < SECTION_COUNT; i++) {
+        image_section part = header->sections[i];
+        memset(memory + at, 0, part.offset - at);
+        if (l->parts[i] != NULL && part.bytes > 0)
+            memcpy(memory + part.offset, l->parts[i], part.bytes);
+        at = part.offset + part.bytes;
     }
-    return draft_fail(draft, AVO_ERROR_LIMIT, "token %u: too many hash collisions", id);
-}
-
-/* Which tokens does their own text encode to? With ignore_merges: all that text may become. */
-static avo_status find_words(const draft *draft, const image *image, image_word *table,
-                             bpe_work *work) {
-    for (uint32_t id = 0; id < draft->vocabulary; id++) {
-        text_view word = image_word_text(image, id);
-        if (!draft->tokens[id].mergeable || word.size == 0)
-            continue;
-        bool whole = draft->ignore_merges;
-        if (!whole) {
-            uint32_t count;
-            avo_status status = bpe_word(image, work, word, &count);
-            if (status != AVO_OK)
-                return draft_no_memory(draft);
-            whole = count == 1 && work->symbols[0].id == id;
-        }
-        /* Of two tokens with the same text the one that is found. */
-        if (whole && draft_find(draft, draft->tokens[id].text) == id)
-            AVO_TRY(enter_word(draft, image, table, id));
-    }
-    return AVO_OK;
+    memset(memory + at, 0, header->bytes - at);
+    image_section words = header->sections[SECTION_WORD_TABLE];
+    image_section merges = header->sections[SECTION_MERGES];
+    memset(memory + words.offset, 0xFF, words.bytes);
+    AVO_TRY(compile_merges(draft, (void *)(memory + merges.offset),
+                           (uint32_t)(merges.bytes / sizeof(image_merge)), &header->merges));
+    memcpy(memory, header, sizeof(image_header));
+    AVO_TRY(image_open(image, (bytes_view){memory, header->bytes}, draft->name, draft->error));
+    return compile_words(draft, image, (void *)(memory + words.offset));
 }
 
 avo_status compile_image(draft *draft, const avo_allocator *allocator, uint8_t **data,
-                         size_t *bytes) {
+                         size_t *bytes, image *image) {
     layout l = {.draft = draft};
     AVO_TRY(lay_symbols(&l)); /* first: it settles flags */
     AVO_TRY(lay_pieces(&l));
@@ -227,22 +209,7 @@ avo_status compile_image(draft *draft, const avo_allocator *allocator, uint8_t *
     uint8_t *memory = allocator_take(allocator, l.header.bytes);
     if (memory == NULL)
         return draft_no_memory(draft);
-    memset(memory, 0, l.header.bytes);
-    memcpy(memory, &l.header, sizeof(image_header));
-    for (uint32_t i = 0; i < SECTION_COUNT; i++)
-        if (l.parts[i] != NULL && l.header.sections[i].bytes > 0)
-            memcpy(memory + l.header.sections[i].offset, l.parts[i], l.header.sections[i].bytes);
-    image_word *table = (void *)(memory + l.header.sections[SECTION_WORD_TABLE].offset);
-    memset(table, 0xFF, l.header.sections[SECTION_WORD_TABLE].bytes);
-    image image;
-    avo_status status =
-        image_open(&image, (bytes_view){memory, l.header.bytes}, draft->name, draft->error);
-    if (status == AVO_OK) {
-        bpe_work work;
-        bpe_work_init(&work, allocator);
-        status = find_words(draft, &image, table, &work);
-        bpe_work_free(&work);
-    }
+    avo_status status = fill_image(&l, memory, image);
     if (status != AVO_OK) {
         allocator_give(allocator, memory, l.header.bytes);
         return status;

@@ -180,31 +180,23 @@ static avo_status merges_from_scores(builder *b) {
     return AVO_OK;
 }
 
-static avo_status fill_merge_table(builder *b) {
-    uint32_t slots = slots_for(b->draft->merge_count);
-    image_merge *table = arena_take_array(b->draft->arena, slots, sizeof(image_merge));
-    if (table == NULL)
-        return draft_no_memory(b->draft);
+avo_status compile_merges(const draft *draft, image_merge *table, uint32_t slots, uint32_t *count) {
     memset(table, 0xFF, slots * sizeof(image_merge));
-    uint32_t count = 0;
-    for (size_t i = 0; i < b->draft->merge_count; i++) {
-        draft_merge merge = b->draft->merges[i];
+    *count = 0;
+    for (size_t i = 0; i < draft->merge_count; i++) {
+        draft_merge merge = draft->merges[i];
         uint32_t at = (uint32_t)image_pair_hash(merge.left, merge.right) & (slots - 1);
         uint32_t probes = 0;
         while (table[at].left != IMAGE_NONE &&
                (table[at].left != merge.left || table[at].right != merge.right)) {
             at = (at + 1) & (slots - 1);
             if (++probes == IMAGE_PROBES)
-                return draft_fail(b->draft, AVO_ERROR_LIMIT, "merge %zu: too many hash collisions",
-                                  i);
+                return draft_fail(draft, AVO_ERROR_LIMIT, "merge %zu: too many hash collisions", i);
         }
-        count += table[at].left == IMAGE_NONE;
+        *count += table[at].left == IMAGE_NONE;
         /* Of a pair that is listed twice the last counts, as in the original. */
         table[at] = (image_merge){merge.left, merge.right, merge.rank, merge.result};
     }
-    b->out->merges = table;
-    b->out->merge_slots = slots;
-    b->out->merge_count = count;
     return AVO_OK;
 }
 
@@ -279,6 +271,6 @@ avo_status compile_symbols(draft *draft, compiled_symbols *symbols) {
     byte_symbols(&b);
     if (draft->by_score)
         AVO_TRY(merges_from_scores(&b));
-    AVO_TRY(fill_merge_table(&b));
+    symbols->merge_slots = slots_for(draft->merge_count);
     return fill_pairs(&b);
 }

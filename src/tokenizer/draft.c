@@ -1,6 +1,7 @@
 /* What the readers share. */
 #include "tokenizer/draft_int.h"
 
+#include "base/checked.h"
 #include "base/utf8.h"
 #include "tokenizer/scan_int.h"
 
@@ -42,12 +43,19 @@ avo_status draft_vocabulary(draft *draft, uint64_t count) {
     return draft->tokens == NULL ? draft_no_memory(draft) : AVO_OK;
 }
 
+/* Does the slot, which is not empty, hold the token with this text? */
+static inline bool holds(const draft *draft, uint32_t at, uint64_t hash, text_view text) {
+    return draft->tags[at] == (uint32_t)(hash >> 32) &&
+           text_equal(draft->tokens[draft->table[at]].text, text);
+}
+
 avo_status draft_index(draft *draft) {
     uint32_t slots = 16;
     while (slots < draft->vocabulary * 2)
         slots *= 2;
     draft->table = arena_take_array(draft->arena, slots, sizeof(uint32_t));
-    if (draft->table == NULL)
+    draft->tags = arena_take_array(draft->arena, slots, sizeof(uint32_t));
+    if (draft->table == NULL || draft->tags == NULL)
         return draft_no_memory(draft);
     memset(draft->table, 0xFF, slots * sizeof(uint32_t));
     draft->table_mask = slots - 1;
@@ -59,24 +67,28 @@ avo_status draft_index(draft *draft) {
             return draft_fail(draft, AVO_ERROR_FORMAT,
                               "token %u has %zu bytes, must have at most %u", id, text.size,
                               TOKENIZER_PIECE_MAX);
-        uint32_t at = (uint32_t)image_hash(text.data, text.size) & draft->table_mask;
+        uint64_t hash = image_hash(text.data, text.size);
+        uint32_t at = (uint32_t)hash & draft->table_mask;
         uint32_t probes = 0;
-        while (draft->table[at] != IMAGE_NONE &&
-               !text_equal(draft->tokens[draft->table[at]].text, text)) {
+        while (draft->table[at] != IMAGE_NONE && !holds(draft, at, hash, text)) {
             at = (at + 1) & draft->table_mask;
             if (++probes == IMAGE_PROBES)
                 return draft_fail(draft, AVO_ERROR_LIMIT, "token %u: too many hash collisions", id);
         }
-        if (draft->table[at] == IMAGE_NONE)
-            draft->table[at] = id;
+        if (draft->table[at] != IMAGE_NONE)
+            continue;
+        draft->table[at] = id;
+        draft->tags[at] = (uint32_t)(hash >> 32);
+        draft->tokens[id].found = true;
     }
     return AVO_OK;
 }
 
 uint32_t draft_find(const draft *draft, text_view text) {
-    uint32_t at = (uint32_t)image_hash(text.data, text.size) & draft->table_mask;
+    uint64_t hash = image_hash(text.data, text.size);
+    uint32_t at = (uint32_t)hash & draft->table_mask;
     while (draft->table[at] != IMAGE_NONE) {
-        if (text_equal(draft->tokens[draft->table[at]].text, text))
+        if (holds(draft, at, hash, text))
             return draft->table[at];
         at = (at + 1) & draft->table_mask;
     }
@@ -105,24 +117,39 @@ avo_status draft_step(draft *draft, uint32_t stage, image_step step, text_view f
     return AVO_OK;
 }
 
-avo_status draft_add_merge(draft *draft, text_view left, text_view right, uint32_t rank) {
+/* The token whose text is that of both, of at most TOKENIZER_PIECE_MAX bytes each. */
+static uint32_t find_joined(const draft *draft, text_view left, text_view right) {
     char whole[2 * TOKENIZER_PIECE_MAX];
+    if (draft->next_result < draft->vocabulary && draft->tokens[draft->next_result].found) {
+        text_view text = draft->tokens[draft->next_result].text;
+        if (text.size == left.size + right.size && text_starts(text, left) &&
+            text_ends(text, right))
+            return draft->next_result;
+    }
+    if (left.size > 0)
+        memcpy(whole, left.data, left.size);
+    if (right.size > 0)
+        memcpy(whole + left.size, right.data, right.size);
+    return draft_find(draft, (text_view){whole, left.size + right.size});
+}
+
+avo_status draft_add_merge(draft *draft, text_view left, text_view right, uint32_t rank) {
     const text_view parts[2] = {left, right};
     uint32_t ids[3];
-    size_t size = 0;
     for (uint32_t i = 0; i < 2; i++) {
         ids[i] = parts[i].size > TOKENIZER_PIECE_MAX ? IMAGE_NONE : draft_find(draft, parts[i]);
         if (ids[i] == IMAGE_NONE)
             return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is not a token", rank,
                               TEXT_ARGUMENT(parts[i]));
-        if (parts[i].size > 0)
-            memcpy(whole + size, parts[i].data, parts[i].size);
-        size += parts[i].size;
     }
-    ids[2] = draft_find(draft, (text_view){whole, size});
-    if (ids[2] == IMAGE_NONE)
-        return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s\" is not a token", rank,
-                          (int)(size > 200 ? 200 : size), whole);
+    ids[2] = find_joined(draft, left, right);
+    if (ids[2] == IMAGE_NONE) {
+        size_t begin = size_min(left.size, 200);
+        return draft_fail(draft, AVO_ERROR_FORMAT, "merge %u: \"%.*s%.*s\" is not a token", rank,
+                          (int)begin, left.data, (int)size_min(right.size, 200 - begin),
+                          right.data);
+    }
+    draft->next_result = ids[2] + 1;
     for (uint32_t i = 0; i < 3; i++)
         if (!draft->tokens[ids[i]].mergeable)
             return AVO_OK;

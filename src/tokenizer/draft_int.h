@@ -14,6 +14,8 @@ typedef struct draft_token {
     float score;
     uint8_t flags;  /* TOKEN_… */
     bool mergeable; /* plain text may turn into it */
+    bool found;     /* by draft_find: the first with its text */
+    bool literal;   /* of a byte-level vocabulary, but it stands for its text as written */
 } draft_token;
 
 typedef struct draft_merge {
@@ -41,10 +43,12 @@ typedef struct draft {
     uint32_t vocabulary;
     uint32_t *table; /* token texts to ids, power of two; IMAGE_NONE: empty */
     uint32_t table_mask;
-    bool by_score; /* no list of merges: any two neighbours that form a token, best score first */
+    uint32_t *tags; /* upper halves of the hashes in `table`: most other texts are not compared */
+    bool by_score;  /* no list of merges: any two neighbours that form a token, best score first */
     bool ignore_merges;
     draft_merge *merges;
     size_t merge_count;
+    uint32_t next_result; /* a guess: results of merges mostly follow each other */
     draft_added *added;
     uint32_t added_count;
     image_step steps[STAGE_COUNT][TOKENIZER_STEPS_MAX];
@@ -102,11 +106,13 @@ AVO_MUST_USE avo_status read_json_postprocessor(draft *draft, const json_value *
 
 /* ---- Compilation ---- */
 
-/* The image, from the allocator (`bytes` long, aligned to 64). */
+/* The image, from the allocator (`bytes` long, aligned to 64), and opened. */
 AVO_MUST_USE avo_status compile_image(draft *draft, const avo_allocator *allocator, uint8_t **data,
-                                      size_t *bytes);
-/* Parts of it: the trie of added tokens, and the merges (made from scores where need be) with the
- * symbols of characters. */
+                                      size_t *bytes, image *image);
+/* Parts of it: the table of words, in the opened image; the trie of added tokens; and the merges
+ * (made from scores where need be) with the symbols of characters. */
+AVO_MUST_USE avo_status compile_words(draft *draft, const image *image, image_word *table);
+
 typedef struct compiled_trie {
     image_node *nodes;
     image_edge *edges;
@@ -120,11 +126,13 @@ typedef struct compiled_symbols {
     image_character *characters;
     uint32_t character_count; /* slots */
     uint32_t bytes[256];
-    image_merge *merges;
-    uint32_t merge_slots, merge_count;
+    uint32_t merge_slots; /* of the table that compile_merges fills */
     uint64_t *pairs;
     uint32_t pair_words;
 } compiled_symbols;
 AVO_MUST_USE avo_status compile_symbols(draft *draft, compiled_symbols *symbols);
+/* Behind it: enters the merges into the image; `count` without those that are listed twice. */
+AVO_MUST_USE avo_status compile_merges(const draft *draft, image_merge *table, uint32_t slots,
+                                       uint32_t *count);
 
 #endif

@@ -22,10 +22,10 @@ static avo_status read_token(draft *draft, cursor *cursor, uint32_t id, uint32_t
         return draft_fail(draft, AVO_ERROR_FORMAT, "ends inside token %u", id);
     if (id < draft->vocabulary)
         draft->tokens[id] =
-            (draft_token){{(const char *)text, bytes},
-                          score,
-                          TOKEN_KNOWN | (id < LLAMA2C_FIRST_BYTE ? TOKEN_SPECIAL : 0),
-                          id >= LLAMA2C_FIRST_BYTE};
+            (draft_token){.text = {(const char *)text, bytes},
+                          .score = score,
+                          .flags = TOKEN_KNOWN | (id < LLAMA2C_FIRST_BYTE ? TOKEN_SPECIAL : 0),
+                          .mergeable = id >= LLAMA2C_FIRST_BYTE};
     return AVO_OK;
 }
 

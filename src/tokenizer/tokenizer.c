@@ -69,8 +69,8 @@ static avo_status compile(tokenizer *tokenizer, const tokenizer_source *source, 
         status = draft_fail(&draft, AVO_ERROR_NOT_FOUND, "the model has no tokenizer");
     }
     if (status == AVO_OK)
-        status =
-            compile_image(&draft, tokenizer->allocator, &tokenizer->owned, &tokenizer->owned_bytes);
+        status = compile_image(&draft, tokenizer->allocator, &tokenizer->owned,
+                               &tokenizer->owned_bytes, &tokenizer->image);
     buffer_free(&draft.texts);
     arena_free(&arena);
     return status;
@@ -110,16 +110,14 @@ avo_status tokenizer_open(const tokenizer_source *source, const avo_allocator *a
     if (fresh == NULL)
         return status_no_memory(error, "a tokenizer", sizeof(tokenizer));
     fresh->allocator = allocator;
-    bytes_view bytes = source->data;
     avo_status status = AVO_OK;
     fresh->trie = trie_keeper_open(allocator);
     if (fresh->trie == NULL)
         status = status_no_memory(error, "a tokenizer", sizeof(tokenizer));
-    if (status == AVO_OK && source->kind != TOKENIZER_SOURCE_IMAGE) {
-        status = compile(fresh, source, name, error);
-        bytes = (bytes_view){fresh->owned, fresh->owned_bytes};
-    }
-    AVO_THEN(status, image_open(&fresh->image, bytes, name, error));
+    if (source->kind != TOKENIZER_SOURCE_IMAGE)
+        AVO_THEN(status, compile(fresh, source, name, error));
+    else
+        AVO_THEN(status, image_open(&fresh->image, source->data, name, error));
     AVO_THEN(status, compile_patterns(fresh, name, error));
     if (status != AVO_OK) {
         tokenizer_close(fresh);

@@ -1,0 +1,28 @@
+/* Loading libcurl. The dynamic loader keeps it, and counts; there is no state here. */
+#include "hub/curl_late.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+
+/* The newest function of those that curl_late.h lists: a library that has it has all of them. */
+#define NEWEST "curl_multi_poll"
+
+avo_status curl_late_open(avo_error *error) {
+    void *library = dlopen(AVO_CURL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                           "libcurl cannot be loaded, which downloads need: %.300s; install it",
+                           dlerror());
+    if (dlsym(library, NEWEST) != NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_UNSUPPORTED,
+                       "%s lacks " NEWEST "; install libcurl 7.66 or newer", AVO_CURL_LIBRARY);
+}
+
+void *curl_late_find(const char *name) {
+    void *library = dlopen(AVO_CURL_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    void *function = library == NULL ? NULL : dlsym(library, name);
+    assert(function != NULL); /* curl_late_open has succeeded */
+    dlclose(library);         /* the reference, not the library: curl_late_open holds one */
+    return function;
+}
