@@ -1,6 +1,7 @@
 /* Bodies of every endpoint on any bytes: what is read keeps its bounds. The first byte chooses the
  * endpoint. The model is a corpus file without a tokenizer: conversations are read and checked
  * whole before that is noticed. */
+#include "sample/sample.h"
 #include "server/api/api_int.h"
 
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static void check(const api_request *r) {
     const avo_request *submit = &r->submit;
     if (r->n == 0 || r->n > r->best_of || r->best_of > 16 || r->prompt_count == 0 ||
         r->prompt_count > API_PROMPTS_MAX || submit->named_adapter_count > AVO_ADAPTERS_MAX ||
-        submit->stop_count > API_STOPS_MAX || submit->priority > 15 || r->model == NULL)
+        submit->stop_count > STOP_STRINGS_MAX || submit->priority > 15 || r->model == NULL)
         abort();
     for (size_t i = 0; i < r->prompt_count && r->prompts != NULL; i++)
         for (size_t t = 0; t < r->prompts[i].token_count; t++)

@@ -17,8 +17,8 @@ static inline void fuzz_walk(const network *net, const uint8_t *data, size_t siz
     place_set sets[2];
     arena_init(&arena, NULL, SIZE_MAX);
     if (frame_store_open(&frames, &arena, 4096, NULL) != AVO_OK ||
-        place_set_open(&sets[0], &arena, NULL) != AVO_OK ||
-        place_set_open(&sets[1], &arena, NULL) != AVO_OK)
+        place_set_open(&sets[0], &arena, GRAMMAR_PLACES_MAX, NULL) != AVO_OK ||
+        place_set_open(&sets[1], &arena, GRAMMAR_PLACES_MAX, NULL) != AVO_OK)
         abort();
     place_set_add(&sets[0], net, &frames, (place){net->start, 0});
     for (size_t i = 0; i < FUZZ_BYTES; i++) {

@@ -296,7 +296,7 @@ AVO_API avo_value *avo_value_share(avo_value *value);
 AVO_API void avo_value_close(avo_value *value);
 
 typedef struct avo_message {
-    const char *role; /* "system", "user", "assistant", … */
+    const char *role; /* "system", "developer", "user", "assistant" or "tool" */
     const char *content;
 } avo_message;
 
@@ -338,11 +338,13 @@ typedef struct avo_batch avo_batch;
 
 typedef struct avo_engine_options {
     size_t size;           /* sizeof(avo_engine_options) */
-    uint32_t threads;      /* worker threads; 0: all that this process may use */
+    uint32_t threads;      /* worker threads; 0: at most as many as affinity and cgroup quota
+                              allow, and of these as many as steps are fastest with */
     uint32_t context_max;  /* largest context of a session; 0: the model's own, fitted to memory */
     uint32_t sessions_max; /* 0: 1 */
     uint32_t rows_max;     /* largest number of rows per step; 0: 512 */
-    uint32_t logits_max;   /* largest number of rows with logits per step; 0: sessions_max */
+    uint32_t logits_max;   /* largest number of rows with logits per step; 0: sessions_max, and
+                              for draft tokens up to 48 more */
     uint64_t kv_tokens;    /* tokens in the KV pool; 0: sessions_max × context_max */
     uint64_t memory_max;   /* bytes this engine may allocate; 0: the free memory of the system */
     /* LongRoPE models have two sets of RoPE factors, for contexts up to the original one and for
@@ -368,7 +370,8 @@ typedef struct avo_engine_options {
     const char *pin;
     bool lock; /* keep everything in memory (mlock); fails if RLIMIT_MEMLOCK is too low */
     /* Called for each device that was passed over, with the reason; when the engine has opened,
-     * with the device and the reason for it, then with threads and placement. NULL: none. */
+     * with the device and the reason for it, then with threads and placement; when it closes after
+     * steps, with the threads that were found best. Valid until then. NULL: none. */
     avo_log_function log;
     void *log_context;
     /* Largest sum of adapter ranks of one session, which scratch is planned for. 0: 256. */
@@ -382,11 +385,24 @@ typedef struct avo_engine_options {
      * before the final norm. Each takes rows_max × width floats of scratch. */
     const uint32_t *taps;
     size_t tap_count;
+    /* Speculative decoding: draft tokens are verified together with the token that a step computes
+     * anyway. Answers have the same bytes with and without it. "auto" (NULL): every draft source
+     * there is, as many tokens as make answers faster; "off"; or a list of sources: "suffix",
+     * "ngram", "corpus", "grammar", "model". Requests can use fewer of them. */
+    const char *speculate;
+    uint32_t draft_tokens; /* most draft tokens of a request in one step; 0: 15; at most 16 */
+    /* Who decides how many drafts are verified: "cost" (NULL): their expected gain and cost,
+     * learned from steps; or a rule without costs, for comparison: "fixed", "step", "rate", "ema".
+     */
+    const char *draft_controller;
+    /* A smaller model with the same vocabulary, whose tokens are drafts, too. It must outlive the
+     * engine, which opens a second one for it. NULL: none. */
+    const avo_model *draft_model;
 } avo_engine_options;
 #define AVO_ENGINE_OPTIONS_INIT                                                                    \
     {                                                                                              \
         sizeof(avo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, false,   \
-            NULL, NULL, 0, NULL, 0, NULL, 0                                                        \
+            NULL, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL                                   \
     }
 
 /* Does not change the model, which any number of engines can share. */
@@ -434,11 +450,12 @@ typedef struct avo_plan {
      * host_available_bytes. */
     bool host_memory;
     uint64_t host_available_bytes;
+    uint64_t draft_bytes; /* of the host, for speculation; not included in session_bytes */
 } avo_plan;
 #define AVO_PLAN_INIT                                                                              \
     {                                                                                              \
         sizeof(avo_plan), 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, false, \
-            NULL, 0, 0, 0, NULL, NULL, false, 0                                                    \
+            NULL, 0, 0, 0, NULL, NULL, false, 0, 0                                                 \
     }
 
 AVO_API AVO_MUST_USE avo_status avo_engine_plan(const avo_model *model,
@@ -762,6 +779,7 @@ typedef struct avo_token_event {
     float logprob; /* before temperature and filters */
     const avo_logprob *top;
     uint32_t top_count;
+    bool drafted; /* it was an accepted draft token; the same step accepted the token before it */
 } avo_token_event;
 
 /* The outcome of a request. Times of parts that never began are 0. */
@@ -784,11 +802,12 @@ typedef struct avo_result {
     double total_seconds;
     const float *embedding; /* [embedding_width] if pooling was requested; valid during the call */
     uint32_t embedding_width;
+    uint32_t drafted_tokens, accepted_tokens; /* draft tokens verified, and of these accepted */
 } avo_result;
 #define AVO_RESULT_INIT                                                                            \
     {                                                                                              \
         sizeof(avo_result), AVO_FINISH_STOP_TOKEN, -1, -1, NULL, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0,   \
-            0.0, NULL, 0                                                                           \
+            0.0, NULL, 0, 0, 0                                                                     \
     }
 
 /* avo_generate sends AVO_EVENT_PREFILL and AVO_EVENT_TOKEN and returns the result. The scheduler
@@ -848,7 +867,7 @@ typedef struct avo_request {
     size_t adapter_count;
     const avo_named_adapter *named_adapters; /* (scheduler) */
     size_t named_adapter_count;
-    uint32_t max_new_tokens;      /* 0: until the context is full */
+    uint32_t max_new_tokens;      /* at most 16777216; 0: until the context is full */
     const avo_sampling *sampling; /* NULL: greedy */
     const char *const *stop;      /* strings that end the answer and are not part of it */
     size_t stop_count;
@@ -877,12 +896,16 @@ typedef struct avo_request {
      * after the request was accepted into the queue. An error fails the request. */
     avo_grammar_function open_grammar;
     void *open_grammar_context;
+    /* As in avo_engine_options, within what the engine was opened with. The answer does not depend
+     * on them. */
+    const char *speculate;
+    uint32_t draft_tokens;
 } avo_request;
 #define AVO_REQUEST_INIT                                                                           \
     {                                                                                              \
         sizeof(avo_request), NULL, 0, NULL, 0, NULL, NULL, 0, NULL, 0, NULL, 0, 0, NULL, NULL, 0,  \
             NULL, 0, false, NULL, 0.0f, 8, 0.0, 0.0, NULL, NULL, NULL, NULL, false, false,         \
-            AVO_POOLING_NONE, NULL, NULL                                                           \
+            AVO_POOLING_NONE, NULL, NULL, NULL, 0                                                  \
     }
 
 /* Appends the prompt to the session and generates an answer; without a prompt it continues the last
@@ -894,105 +917,11 @@ AVO_API AVO_MUST_USE avo_status avo_generate(avo_engine *engine, avo_session *se
                                              const avo_request *request, avo_result *result,
                                              avo_error *error);
 
-/* ---- Scheduler ---------------------------------------------------------------------------- */
-
-/* Runs many requests on one engine. The scheduler's own thread drives the engine; no other thread
- * may use the engine until the scheduler is closed. Any thread can submit and cancel requests.
- * Engine and registry must outlive the scheduler. */
-typedef struct avo_scheduler avo_scheduler;
-
-typedef struct avo_scheduler_options {
-    size_t size;                 /* sizeof(avo_scheduler_options) */
-    uint32_t running_max;        /* requests running at a time; 0: the engine's sessions_max */
-    uint32_t waiting_max;        /* requests that may wait; 0: 1024 */
-    uint64_t waiting_tokens_max; /* tokens of their prompts and answers; 0: 16 times the KV pool */
-    double token_seconds;  /* target time between two tokens of a request during prefill of others;
-                              0: 0.2; negative: maximise throughput */
-    double ageing_seconds; /* waiting time that raises a request by one priority; 0: 2 */
-    uint32_t tokenizer_threads; /* these also open adapters; 0: 2 */
-    bool no_prefix_cache;
-    avo_registry *registry; /* for adapters by name; NULL: requests point to their adapters */
-    uint32_t adapters_max;  /* distinct adapters per step, served round robin; 0: no limit */
-    /* How decode and prefill share the threads. "mixed" (NULL): one step contains both. "static":
-     * prefill_threads of the engine's threads prefill in parallel with decode. "adaptive": prefill
-     * in parallel with decode if both kinds of work are waiting and a common step would delay
-     * decode, with a number of threads that follows the load; otherwise all threads do the same
-     * step. The last two need an engine with two streams. Answers are the same bytes. */
-    const char *cores;
-    uint32_t prefill_threads; /* static: prefill threads, 0: half; adaptive: their maximum, 0: all
-                                 but one */
-} avo_scheduler_options;
-#define AVO_SCHEDULER_OPTIONS_INIT                                                                 \
-    { sizeof(avo_scheduler_options), 0, 0, 0, 0.0, 0.0, 0, false, NULL, 0, NULL, 0 }
-
-/* AVO_ERROR_ARGUMENT if the engine has open sessions or batches or another scheduler. None can be
- * opened until the scheduler is closed. */
-AVO_API AVO_MUST_USE avo_status avo_scheduler_open(avo_engine *engine,
-                                                   const avo_scheduler_options *options,
-                                                   avo_scheduler **scheduler, avo_error *error);
-/* Cancels running and waiting requests (AVO_FINISH_CANCELLED), delivers their last events and
- * returns. Calls of other threads that have already begun return first: a batch with its requests
- * cancelled, a drain with the requests that are left. No call may begin after this one, because the
- * handle becomes invalid. */
-AVO_API void avo_scheduler_close(avo_scheduler *scheduler);
-/* Accepts no new requests (AVO_ERROR_FULL) and returns when all have finished or after `seconds`.
- * True if none is left. */
-AVO_API bool avo_scheduler_drain(avo_scheduler *scheduler, double seconds);
-
-/* AVO_ERROR_FULL: the queue is full, in requests or tokens; *retry_seconds (may be NULL) says when
- * to try again. This is checked before tokenizing. AVO_ERROR_CONTEXT: the text or the messages have
- * more bytes than the context could hold even with the longest tokens (64 KiB are always accepted);
- * nothing is copied then. Other errors of the request are returned here if they can be detected
- * immediately, else sent as AVO_EVENT_FAILED. */
-AVO_API AVO_MUST_USE avo_status avo_scheduler_submit(avo_scheduler *scheduler,
-                                                     const avo_request *request, uint64_t *number,
-                                                     double *retry_seconds, avo_error *error);
-/* Ends the request with AVO_FINISH_CANCELLED within a step. False if it is unknown or has ended. */
-AVO_API bool avo_scheduler_cancel(avo_scheduler *scheduler, uint64_t number);
-
-/* Submits many requests and returns when all have ended. Events carry the index of the request and
- * are sent as they occur. `shared` is the sampling (NULL: greedy) of requests that have none. A
- * request that fails does not affect the others. */
-AVO_API AVO_MUST_USE avo_status avo_scheduler_batch(avo_scheduler *scheduler,
-                                                    const avo_request *requests, size_t count,
-                                                    const avo_sampling *shared,
-                                                    avo_event_function on_event,
-                                                    void *on_event_context, avo_error *error);
-
-typedef struct avo_scheduler_info {
-    size_t size; /* sizeof(avo_scheduler_info), set by the caller */
-    uint32_t waiting, running;
-    uint64_t waiting_tokens;
-    uint64_t submitted, finished, cancelled, expired, refused, failed, preemptions;
-    uint64_t prompt_tokens, reused_tokens, new_tokens, recomputed_tokens;
-    uint64_t steps;
-    double step_seconds; /* time spent in steps */
-    double busy_seconds; /* time of the engine thread outside steps: sampling, planning */
-    /* CPU time of the tokenizer threads and of delivery, including callbacks. */
-    double tokenizer_seconds, delivery_seconds;
-    /* KV pages, and tokens looked up and found in the prefix cache, after the last step. */
-    uint32_t pages_free, pages_cached, pages_used;
-    uint64_t prefix_queried_tokens, prefix_hit_tokens;
-    /* With `cores`: prefill steps in parallel with decode (included in steps), the time spent in
-     * them (not included in step_seconds), and the threads of the last one. */
-    uint64_t prefill_steps;
-    double prefill_seconds;
-    uint32_t prefill_threads;
-    /* Tokens that preempted requests found in the cache when they resumed (not included in
-     * reused_tokens). Tokens they had to compute again are recomputed_tokens. */
-    uint64_t resumed_tokens;
-} avo_scheduler_info;
-#define AVO_SCHEDULER_INFO_INIT                                                                    \
-    {                                                                                              \
-        sizeof(avo_scheduler_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0,    \
-            0.0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0                                                       \
-    }
-AVO_API void avo_scheduler_describe(avo_scheduler *scheduler, avo_scheduler_info *info);
-
 #ifdef __cplusplus
 }
 #endif
 
 #include "avocet/chat.h"
+#include "avocet/scheduler.h"
 
 #endif

@@ -30,8 +30,8 @@ typedef struct avo_chat_adapter {
 typedef struct avo_chat_request_options {
     size_t size; /* sizeof(avo_chat_request_options) */
     /* Values for keys that the JSON lacks: sampling, stop, stop_tokens, max_new_tokens, ignore_end,
-     * grammar, text_flags; other fields are not used. NULL: AVO_REQUEST_INIT. Without sampling, the
-     * model's recommended values apply. */
+     * grammar, text_flags, speculate, draft_tokens; other fields are not used. NULL:
+     * AVO_REQUEST_INIT. Without sampling, the model's recommended values apply. */
     const avo_request *defaults;
     const avo_chat_adapter *adapters; /* all apply if the JSON has no "adapter" or "adapters" */
     size_t adapter_count;
@@ -43,12 +43,13 @@ typedef struct avo_chat_request_options {
 
 /* A request from a JSON object. It has one of "messages", "prompt" and "tokens", and any of:
  * tools, tool_choice, parallel_tool_calls, response_format, chat_template_kwargs; grammar (GBNF),
- * json_schema, json_object; max_tokens, stop, stop_tokens, ignore_eos, temperature, top_k, top_p,
- * min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, seed, logprobs (the
- * number of alternatives); adapter, adapters; system, raw; tenant, priority, deadline,
- * first_token_deadline, cache_salt; prompt_logprobs, pooling, no_answer; id (not used). An unknown
- * key is an error, null is the same as an absent key. Compiles the grammar, which can take a tenth
- * of a second. */
+ * json_schema, json_object; max_tokens, max_completion_tokens, max_new_tokens; stop, stop_tokens,
+ * ignore_eos, temperature, top_k, top_p, min_p, typical_p, repetition_penalty, presence_penalty,
+ * frequency_penalty, seed, logprobs (the number of alternatives); adapter, adapters; system, raw;
+ * tenant, priority, deadline, first_token_deadline, cache_salt; speculation (as
+ * avo_request's speculate), draft_tokens; prompt_logprobs, pooling, no_answer; id (not used). An
+ * unknown key is an error, null is the same as an absent key. The HTTP server refuses the same
+ * values with the same texts. Compiles the grammar, which can take a tenth of a second. */
 typedef struct avo_chat_request avo_chat_request;
 AVO_API AVO_MUST_USE avo_status avo_chat_request_open(avo_chat *chat, const char *json,
                                                       size_t bytes,

@@ -66,7 +66,8 @@ static bool shape_of(const adapter_draft *draft, uint32_t layer, module_role rol
 static avo_status bad_shape(const adapter_draft *draft, const source_tensor *tensor, uint64_t rows,
                             uint64_t k, avo_error *error) {
     return status_fail(error, AVO_ERROR_FORMAT,
-                       "%s: tensor %.*s has shape [%llu, %llu], the model needs [%llu, %llu]",
+                       "%s: tensor %.*s has shape [%llu, %llu], the model needs [%llu, %llu]; the "
+                       "adapter was probably trained on another model",
                        draft->path, TEXT_ARGUMENT(tensor->name),
                        (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1],
                        (unsigned long long)rows, (unsigned long long)k);

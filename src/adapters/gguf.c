@@ -45,7 +45,8 @@ static avo_status place_tensor(adapter_draft *draft, const source_tensor *tensor
     }
     if (index == UINT32_MAX)
         return status_fail(error, AVO_ERROR_FORMAT,
-                           "%s: tensor %.*s matches no part of the model (%s, %u layers)",
+                           "%s: tensor %.*s matches no part of the model (%s, %u layers); it "
+                           "was probably trained on another model",
                            draft->path, TEXT_ARGUMENT(tensor->name),
                            source_architecture_name(config->architecture), config->layers);
     module_draft *module = &draft->modules[index];

@@ -70,7 +70,7 @@ static avo_status no_module(const peft_reader *reader, const source_tensor *tens
     const model_config *config = reader->draft->base->config;
     return status_fail(reader->error, AVO_ERROR_FORMAT,
                        "%s: tensor %.*s matches no part of the model (%s, %u layers, module names "
-                       "begin with \"" PREFIX "%s\")",
+                       "begin with \"" PREFIX "%s\"); it was probably trained on another model",
                        reader->draft->path, TEXT_ARGUMENT(tensor->name),
                        source_architecture_name(config->architecture), config->layers,
                        reader->wrapper != NULL ? reader->wrapper
@@ -267,16 +267,49 @@ static avo_status match_module(const peft_reader *reader, module_draft *module, 
     return AVO_OK;
 }
 
+/* Layers that the file has anything of, counted to the last one; 0: none. */
+static uint32_t layers_present(const adapter_draft *draft) {
+    uint32_t layers = 0;
+    for (uint32_t i = 0; i < draft->module_count; i++) {
+        const module_draft *module = &draft->modules[i];
+        uint32_t layer = 0;
+        module_role role = module_role_of(draft->base->config, i, &layer);
+        bool there = module->down != NULL || module->up != NULL || module->weight != NULL;
+        if (there && role != MODULE_EMBEDDING && role != MODULE_HEAD && role != MODULE_FINAL_NORM &&
+            layer >= layers)
+            layers = layer + 1;
+    }
+    return layers;
+}
+
+/* A file whose layers end before the model's was made for a smaller one: the name of the first
+ * module that it lacks would not tell. */
+static avo_status no_low_rank(const peft_reader *reader, module_role role, uint32_t layer,
+                              const char *name) {
+    const model_config *config = reader->draft->base->config;
+    uint32_t layers = layers_present(reader->draft);
+    bool whole = role == MODULE_EMBEDDING || role == MODULE_HEAD;
+    if (whole || layers == 0 || layer < layers)
+        return module_refuse(reader, name,
+                             "is in target_modules, but its LoRA tensors are missing");
+    return status_fail(reader->error, AVO_ERROR_FORMAT,
+                       "%s: has tensors for %u layers, the model has %u (%s): the adapter was "
+                       "probably trained on another model (module %s is in target_modules, but its "
+                       "LoRA tensors are missing)",
+                       reader->draft->path, layers, config->layers,
+                       source_architecture_name(config->architecture), name);
+}
+
 /* The file has what the configuration means, and nothing else. */
 static avo_status check_module(const peft_reader *reader, const module_draft *module,
-                               module_role role, bool biased, const char *name) {
+                               module_role role, uint32_t layer, bool biased, const char *name) {
     bool table = role == MODULE_EMBEDDING || role == MODULE_HEAD;
     bool low_rank = module->down != NULL || module->up != NULL;
     const char *wrong = NULL;
     if (low_rank && !module->targeted)
         wrong = "has LoRA tensors, but target_modules does not match it";
     else if (module->targeted && !low_rank)
-        wrong = "is in target_modules, but its LoRA tensors are missing";
+        return no_low_rank(reader, role, layer, name);
     else if (module->copy != NULL && (!low_rank || !table))
         wrong = "has a base_layer.weight, which is allowed for embeddings and output heads with "
                 "LoRA only";
@@ -303,7 +336,7 @@ static avo_status settle_module(peft_reader *reader, uint32_t index, const char 
     AVO_TRY(match_module(reader, module, role, biased, name));
     if (role == MODULE_HEAD)
         AVO_TRY(tie_head(reader, module));
-    AVO_TRY(check_module(reader, module, role, biased, name));
+    AVO_TRY(check_module(reader, module, role, layer, biased, name));
     if (!module->targeted && module->weight == NULL && module->bias == NULL)
         return AVO_OK; /* as the base has it */
     draft->modules_expected++;

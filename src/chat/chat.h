@@ -27,6 +27,7 @@
 #define CHAT_CALLS_MAX         128 /* of one turn, or of one answer: calls beyond it are text */
 #define CHAT_CALL_BYTES_MAX    ((size_t)1 << 20)
 #define CHAT_GRAMMAR_BYTES_MAX ((size_t)64 << 10)
+#define CHAT_ADAPTER_WEIGHT    -1e6, 1e6
 
 /* ---- What is wrong with a request ---- */
 
@@ -49,6 +50,28 @@ bool chat_fail_kind(chat_fault *fault, const char *param, const char *wanted,
 AVO_MUST_USE bool chat_string_read(const json_value *value, const char *param, size_t maximum,
                                    text_view *out, chat_fault *fault);
 
+/* ---- Single values (values.c) ---- */
+
+/* An integer in a range: 3 and 3.0. */
+AVO_MUST_USE bool chat_integer_read(const json_value *value, const char *param, int64_t minimum,
+                                    int64_t maximum, int64_t *out, chat_fault *fault);
+AVO_MUST_USE bool chat_number_read(const json_value *value, const char *param, double minimum,
+                                   double maximum, double *out, chat_fault *fault);
+AVO_MUST_USE bool chat_boolean_read(const json_value *value, const char *param, bool *out,
+                                    chat_fault *fault);
+/* A list of at most `maximum` token ids below `vocabulary`; the ids are in the arena. */
+AVO_MUST_USE bool chat_ids_read(const json_value *value, const char *param, uint32_t vocabulary,
+                                size_t maximum, arena *arena, int32_t **ids, size_t *count,
+                                chat_fault *fault);
+/* One stop string or a list of them, into the arena. Empty ones are left out: they would end every
+ * answer. */
+AVO_MUST_USE bool chat_stops_read(const json_value *value, const char *param, arena *arena,
+                                  const char ***stops, size_t *count, chat_fault *fault);
+/* Refuses keys of a request that are not among `names`, and suggests one that is alike: an option
+ * that is passed over would change the answer unseen. Keys with null are as good as absent. */
+AVO_MUST_USE bool chat_keys_check(const json_value *object, const char *const *names, size_t count,
+                                  chat_fault *fault);
+
 /* ---- Turns ---- */
 
 /* One message, whichever form it came in. Texts stay in the request's tree or are in the arena. */
@@ -68,9 +91,6 @@ typedef struct chat_turns {
     /* Bytes of arguments that may still come as text, which is JSON within JSON: arguments of more
      * bytes than any context can hold are refused before they are parsed. */
     size_t arguments_left;
-    /* Other roles than those four are the template's business, and so is "developer"; else it is
-     * "system", and others are refused. */
-    bool any_role;
 } chat_turns;
 
 /* Whose words a request uses. */

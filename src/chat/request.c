@@ -2,12 +2,12 @@
  * defaults. `avocet run --prompts` and the Python package read their lines with it. */
 #include "chat/chat_int.h"
 
-#include "base/nearest.h"
 #include "base/options.h"
 #include "base/value.h"
-#include "model/model.h"
+#include "engine/request.h"
+#include "sample/sample.h"
+#include "spec/spec.h"
 
-#include <stdio.h>
 #include <string.h>
 
 typedef struct reader {
@@ -37,6 +37,7 @@ static const char *const known_keys[] = {"id",
                                          "adapters",
                                          "max_new_tokens",
                                          "max_tokens",
+                                         "max_completion_tokens",
                                          "temperature",
                                          "top_k",
                                          "top_p",
@@ -55,6 +56,8 @@ static const char *const known_keys[] = {"id",
                                          "deadline",
                                          "first_token_deadline",
                                          "cache_salt",
+                                         "speculation",
+                                         "draft_tokens",
                                          "json_schema",
                                          "grammar",
                                          "json_object",
@@ -65,66 +68,95 @@ static const char *const known_keys[] = {"id",
                                          "chat_template_kwargs"};
 #define KEYS (sizeof(known_keys) / sizeof(known_keys[0]))
 
-static avo_status check_keys(const json_value *root, avo_error *error) {
+static avo_status failed(reader *r, const chat_fault *fault) {
+    return status_fail(r->error, fault->status, "%s", fault->text);
+}
+
+static avo_status check_keys(reader *r, const json_value *root) {
+    chat_fault fault = {0};
     if (root->kind != JSON_OBJECT)
-        return status_fail(error, AVO_ERROR_ARGUMENT, "expected a JSON object, found %s",
+        return status_fail(r->error, AVO_ERROR_ARGUMENT, "expected a JSON object, found %s",
                            json_kind_name(root->kind));
-    for (size_t i = 0; i < root->object.count; i++) {
-        text_view key = root->object.members[i].key;
-        bool known = false;
-        nearest nearest = {.wanted = ""};
-        char wanted[65];
-        snprintf(wanted, sizeof(wanted), "%.*s", (int)(key.size < 64 ? key.size : 64), key.data);
-        nearest.wanted = wanted;
-        for (size_t n = 0; n < KEYS && !known; n++) {
-            known = text_equal(key, text_from(known_keys[n]));
-            nearest_consider(&nearest, known_keys[n]);
-        }
-        if (!known)
-            return status_fail(error, AVO_ERROR_ARGUMENT, "unknown key \"%s\" in a request%s%s%s",
-                               wanted, nearest.best != NULL ? "; did you mean \"" : "",
-                               nearest.best != NULL ? nearest.best : "",
-                               nearest.best != NULL ? "\"?" : "");
-    }
-    return AVO_OK;
+    return chat_keys_check(root, known_keys, KEYS, &fault) ? AVO_OK : failed(r, &fault);
 }
 
 /* ---- Texts ---- */
 
-static avo_status read_text(reader *r, const json_value *value, const char *what,
+static avo_status read_text(reader *r, const json_value *value, const char *what, size_t maximum,
                             const char **out) {
-    if (value == NULL || value->kind != JSON_STRING)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT, "%s must be a string", what);
-    if (memchr(value->string.data, 0, value->string.size) != NULL)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT, "%s contains a zero byte", what);
-    *out = arena_copy_text(&r->out->arena, value->string.data, value->string.size);
-    return *out == NULL ? status_no_memory(r->error, what, value->string.size) : AVO_OK;
+    chat_fault fault = {0};
+    text_view text;
+    if (!chat_string_read(value, what, maximum, &text, &fault))
+        return failed(r, &fault);
+    *out = arena_copy_text(&r->out->arena, text.data, text.size);
+    return *out == NULL ? status_no_memory(r->error, what, text.size) : AVO_OK;
 }
 
-static avo_status optional_text(reader *r, const json_value *root, const char *key,
+static avo_status optional_text(reader *r, const json_value *root, const char *key, size_t maximum,
                                 const char **out) {
-    const json_value *value = json_find(root, key);
-    if (value == NULL || value->kind == JSON_NULL)
-        return AVO_OK;
-    return read_text(r, value, key, out);
+    const json_value *value = given(root, key);
+    return value == NULL ? AVO_OK : read_text(r, value, key, maximum, out);
 }
 
-static avo_status read_ids(reader *r, const json_value *tokens, const char *key,
+static avo_status read_ids(reader *r, const json_value *tokens, const char *key, size_t maximum,
                            const int32_t **out, size_t *count) {
-    if (tokens->kind != JSON_ARRAY)
-        return status_fail(r->error, AVO_ERROR_ARGUMENT, "%s must be an array", key);
-    int32_t *ids = arena_take_array(&r->out->arena, tokens->array.count + 1, sizeof(*ids));
-    if (ids == NULL)
-        return status_no_memory(r->error, key, tokens->array.count * sizeof(*ids));
-    for (size_t i = 0; i < tokens->array.count; i++) {
-        const json_value *id = json_item(tokens, i);
-        if (id->kind != JSON_INTEGER || id->integer < 0 || id->integer > INT32_MAX)
-            return status_fail(r->error, AVO_ERROR_ARGUMENT,
-                               "%s contains a value that is not a token id", key);
-        ids[i] = (int32_t)id->integer;
-    }
+    chat_fault fault = {0};
+    int32_t *ids = NULL;
+    if (!chat_ids_read(tokens, key, r->chat->model->view.vocabulary, maximum, &r->out->arena, &ids,
+                       count, &fault))
+        return failed(r, &fault);
     *out = ids;
-    *count = tokens->array.count;
+    return AVO_OK;
+}
+
+static avo_status optional_boolean(reader *r, const json_value *root, const char *key, bool *out) {
+    chat_fault fault = {0};
+    const json_value *value = given(root, key);
+    return value == NULL || chat_boolean_read(value, key, out, &fault) ? AVO_OK : failed(r, &fault);
+}
+
+/* ---- Numbers ---- */
+
+static avo_status read_number(reader *r, const json_value *root, const char *key, double minimum,
+                              double maximum, double *out) {
+    chat_fault fault = {0};
+    const json_value *value = given(root, key);
+    return value == NULL || chat_number_read(value, key, minimum, maximum, out, &fault)
+               ? AVO_OK
+               : failed(r, &fault);
+}
+
+static avo_status read_float(reader *r, const json_value *root, const char *key, double minimum,
+                             double maximum, float *out) {
+    double number = (double)*out;
+    AVO_TRY(read_number(r, root, key, minimum, maximum, &number));
+    *out = (float)number;
+    return AVO_OK;
+}
+
+/* -1 is read as 0 where it is in the range. */
+static avo_status read_u32(reader *r, const json_value *root, const char *key, int64_t minimum,
+                           int64_t maximum, uint32_t *out) {
+    chat_fault fault = {0};
+    const json_value *value = given(root, key);
+    int64_t number = 0;
+    if (value == NULL)
+        return AVO_OK;
+    if (!chat_integer_read(value, key, minimum, maximum, &number, &fault))
+        return failed(r, &fault);
+    *out = number < 0 ? 0 : (uint32_t)number;
+    return AVO_OK;
+}
+
+/* -1 leaves it as it is. */
+static avo_status read_seed(reader *r, const json_value *root, uint64_t *out) {
+    chat_fault fault = {0};
+    const json_value *value = given(root, "seed");
+    int64_t seed = -1;
+    if (value != NULL && !chat_integer_read(value, "seed", INT64_MIN + 1, INT64_MAX, &seed, &fault))
+        return failed(r, &fault);
+    if (seed != -1)
+        *out = (uint64_t)seed;
     return AVO_OK;
 }
 
@@ -150,7 +182,7 @@ static avo_status read_constraint(reader *r, const json_value *root) {
     const json_value *schema = given(root, "json_schema"), *text = given(root, "grammar");
     const json_value *format = given(root, "response_format");
     bool object = false;
-    AVO_TRY(json_get_boolean(root, "json_object", &object, r->error));
+    AVO_TRY(optional_boolean(r, root, "json_object", &object));
     if ((schema != NULL) + (text != NULL) + (format != NULL) + object > 1)
         return status_fail(r->error, AVO_ERROR_ARGUMENT,
                            "give one of \"json_schema\", \"grammar\", \"json_object\" and "
@@ -159,19 +191,20 @@ static avo_status read_constraint(reader *r, const json_value *root) {
     if (object)
         return take(r, AVO_GRAMMAR_JSON, NULL, "json_object");
     if (text != NULL) {
-        AVO_TRY(read_text(r, text, "grammar", &copy));
+        AVO_TRY(read_text(r, text, "grammar", CHAT_GRAMMAR_BYTES_MAX, &copy));
         return take(r, AVO_GRAMMAR_GBNF, copy, "grammar");
     }
     if (schema != NULL) {
-        AVO_TRY(schema->kind != JSON_STRING ? copy_value(r, schema, &copy)
-                                            : read_text(r, schema, "json_schema", &copy));
+        AVO_TRY(schema->kind != JSON_STRING
+                    ? copy_value(r, schema, &copy)
+                    : read_text(r, schema, "json_schema", CHAT_GRAMMAR_BYTES_MAX, &copy));
         return take(r, AVO_GRAMMAR_JSON_SCHEMA, copy, "json_schema");
     }
     chat_fault fault = {0};
     return chat_constraint_read(format, "response_format", NULL, &r->out->arena,
                                 &r->out->prompt.constraint, &fault)
                ? AVO_OK
-               : status_fail(r->error, fault.status, "%s", fault.text);
+               : failed(r, &fault);
 }
 
 /* ---- The prompt ---- */
@@ -184,10 +217,9 @@ static bool read_settings(reader *r, chat_turns *turns, const json_value *root, 
                               .variables = given(root, "chat_template_kwargs"),
                               .parallel_calls = true,
                               .constraint = r->out->prompt.constraint};
-    if (parallel != NULL && parallel->kind != JSON_BOOLEAN)
-        return chat_fail_kind(fault, "parallel_tool_calls", "true or false", parallel);
-    if (parallel != NULL)
-        settings.parallel_calls = parallel->boolean;
+    if (parallel != NULL &&
+        !chat_boolean_read(parallel, "parallel_tool_calls", &settings.parallel_calls, fault))
+        return false;
     return chat_prompt_read(r->chat->format, turns, &settings, &r->out->arena, &r->out->prompt,
                             fault);
 }
@@ -202,12 +234,12 @@ static avo_status read_chat(reader *r, const json_value *root, const json_value 
                             const char *system, const char *user) {
     avo_chat_request *out = r->out;
     chat_fault fault = {0};
-    chat_turns turns = {.arena = &out->arena, .arguments_left = SIZE_MAX, .any_role = true};
+    chat_turns turns = {.arena = &out->arena, .arguments_left = SIZE_MAX};
     bool good = messages != NULL ? chat_turns_read(&turns, CHAT_COMPLETIONS, messages, &fault)
                                  : add_turn(&turns, "system", system, &fault) &&
                                        add_turn(&turns, "user", user, &fault);
     if (!good || !read_settings(r, &turns, root, &fault))
-        return status_fail(r->error, fault.status, "%s", fault.text);
+        return failed(r, &fault);
     out->request.chat = &out->options;
     return value_copy(&out->prompt.variables, out->arena.allocator, SIZE_MAX, NULL,
                       &out->options.variables, r->error);
@@ -221,15 +253,15 @@ static avo_status read_prompt(reader *r, const json_value *root) {
         return status_fail(r->error, AVO_ERROR_ARGUMENT,
                            "give one of \"prompt\", \"messages\" and \"tokens\"");
     if (tokens != NULL)
-        return read_ids(r, tokens, "tokens", &request->tokens, &request->token_count);
+        return read_ids(r, tokens, "tokens", SIZE_MAX, &request->tokens, &request->token_count);
     bool raw = r->options.raw;
     const char *system = r->options.system;
-    AVO_TRY(json_get_boolean(root, "raw", &raw, r->error));
-    AVO_TRY(optional_text(r, root, "system", &system));
+    AVO_TRY(optional_boolean(r, root, "raw", &raw));
+    AVO_TRY(optional_text(r, root, "system", CHAT_TEXT_BYTES_MAX, &system));
     if (messages != NULL)
         return read_chat(r, root, messages, NULL, NULL);
     const char *text = NULL;
-    AVO_TRY(read_text(r, prompt, "prompt", &text));
+    AVO_TRY(read_text(r, prompt, "prompt", CHAT_TEXT_BYTES_MAX, &text));
     if (!raw)
         return read_chat(r, root, NULL, system, text);
     request->text = text;
@@ -273,7 +305,7 @@ static avo_status read_use(reader *r, const json_value *value, text_view *name, 
         return status_fail(r->error, AVO_ERROR_ARGUMENT,
                            "an adapter has no \"name\"; it must be " ADAPTER_FORM);
     AVO_TRY(json_get_string(value, "name", name, r->error));
-    return json_get_number(value, "weight", -1e6, 1e6, weight, r->error);
+    return read_number(r, value, "weight", CHAT_ADAPTER_WEIGHT, weight);
 }
 
 static avo_status use_adapter(reader *r, const avo_chat_adapter *adapter, float weight) {
@@ -322,78 +354,87 @@ static avo_status read_adapters(reader *r, const json_value *root) {
 
 /* ---- Sampling ---- */
 
-static avo_status read_float(reader *r, const json_value *root, const char *key, float *value) {
-    double number = (double)*value;
-    AVO_TRY(json_get_number(root, key, -1e30, 1e30, &number, r->error));
-    *value = (float)number;
-    return AVO_OK;
-}
-
-static avo_status read_u32(reader *r, const json_value *root, const char *key, uint32_t maximum,
-                           uint32_t *value) {
-    int64_t number = *value;
-    AVO_TRY(json_get_integer(root, key, 0, maximum, &number, r->error));
-    *value = (uint32_t)number;
-    return AVO_OK;
-}
-
 static avo_status read_sampling(reader *r, const json_value *root) {
     avo_sampling *sampling = &r->out->sampling;
-    AVO_TRY(read_float(r, root, "temperature", &sampling->temperature));
-    AVO_TRY(read_float(r, root, "top_p", &sampling->top_p));
-    AVO_TRY(read_float(r, root, "min_p", &sampling->min_p));
-    AVO_TRY(read_float(r, root, "typical_p", &sampling->typical_p));
-    AVO_TRY(read_float(r, root, "repetition_penalty", &sampling->repetition_penalty));
-    AVO_TRY(read_float(r, root, "presence_penalty", &sampling->presence_penalty));
-    AVO_TRY(read_float(r, root, "frequency_penalty", &sampling->frequency_penalty));
-    AVO_TRY(read_u32(r, root, "top_k", INT32_MAX, &sampling->top_k));
-    AVO_TRY(read_u32(r, root, "logprobs", AVO_TOP_LOGPROBS_MAX, &sampling->top_logprobs));
-    int64_t seed = (int64_t)sampling->seed;
-    AVO_TRY(json_get_integer(root, "seed", 0, INT64_MAX, &seed, r->error));
-    sampling->seed = (uint64_t)seed;
-    return AVO_OK;
+    const struct {
+        const char *key;
+        double minimum, maximum;
+        float *value;
+    } numbers[] = {
+        {"temperature", SAMPLING_TEMPERATURE, &sampling->temperature},
+        {"top_p", SAMPLING_PROBABILITY, &sampling->top_p},
+        {"min_p", SAMPLING_PROBABILITY, &sampling->min_p},
+        {"typical_p", SAMPLING_TYPICAL, &sampling->typical_p},
+        {"repetition_penalty", SAMPLING_REPETITION, &sampling->repetition_penalty},
+        {"presence_penalty", SAMPLING_PENALTY, &sampling->presence_penalty},
+        {"frequency_penalty", SAMPLING_PENALTY, &sampling->frequency_penalty},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        AVO_TRY(read_float(r, root, numbers[i].key, numbers[i].minimum, numbers[i].maximum,
+                           numbers[i].value));
+    AVO_TRY(read_u32(r, root, "top_k", -1, (int64_t)SAMPLING_TOP_K_MAX, &sampling->top_k));
+    AVO_TRY(read_u32(r, root, "logprobs", 0, AVO_TOP_LOGPROBS_MAX, &sampling->top_logprobs));
+    return read_seed(r, root, &sampling->seed);
 }
 
 static avo_status read_stops(reader *r, const json_value *root) {
-    const json_value *stop = json_find(root, "stop");
-    if (stop != NULL && stop->kind != JSON_NULL) {
-        size_t count = stop->kind == JSON_ARRAY ? stop->array.count : 1;
-        const char **own = arena_take_array(&r->out->arena, count + 1, sizeof(*own));
-        if (own == NULL)
-            return status_no_memory(r->error, "stop", count * sizeof(*own));
-        for (size_t i = 0; i < count; i++)
-            AVO_TRY(read_text(r, stop->kind == JSON_ARRAY ? json_item(stop, i) : stop, "stop",
-                              &own[i]));
+    const json_value *stop = given(root, "stop"), *tokens = given(root, "stop_tokens");
+    chat_fault fault = {0};
+    const char **own = NULL;
+    if (stop != NULL) {
+        if (!chat_stops_read(stop, "stop", &r->out->arena, &own, &r->out->request.stop_count,
+                             &fault))
+            return failed(r, &fault);
         r->out->request.stop = own;
-        r->out->request.stop_count = count;
     }
-    const json_value *tokens = json_find(root, "stop_tokens");
-    if (tokens == NULL || tokens->kind == JSON_NULL)
-        return AVO_OK;
-    return read_ids(r, tokens, "stop_tokens", &r->out->request.stop_tokens,
-                    &r->out->request.stop_token_count);
+    return tokens == NULL
+               ? AVO_OK
+               : read_ids(r, tokens, "stop_tokens", REQUEST_STOP_TOKENS_MAX,
+                          &r->out->request.stop_tokens, &r->out->request.stop_token_count);
+}
+
+/* How long the answer may be. max_tokens is OpenAI's: 0 asks for no answer, which only prompts
+ * without a conversation can. max_new_tokens is avo_request's: 0 is no limit. */
+static avo_status read_length(reader *r, const json_value *root) {
+    static const char *const keys[] = {"max_tokens", "max_completion_tokens"};
+    avo_request *request = &r->out->request;
+    int64_t minimum = request->chat == NULL ? 0 : 1;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        AVO_TRY(
+            read_u32(r, root, keys[i], minimum, REQUEST_NEW_TOKENS_MAX, &request->max_new_tokens));
+        if (given(root, keys[i]) != NULL && request->max_new_tokens == 0)
+            request->no_answer = true;
+    }
+    return read_u32(r, root, "max_new_tokens", 0, REQUEST_NEW_TOKENS_MAX, &request->max_new_tokens);
 }
 
 static avo_status read_service(reader *r, const json_value *root) {
     avo_request *request = &r->out->request;
-    AVO_TRY(read_u32(r, root, "max_tokens", INT32_MAX, &request->max_new_tokens));
-    AVO_TRY(read_u32(r, root, "max_new_tokens", INT32_MAX, &request->max_new_tokens));
-    AVO_TRY(read_u32(r, root, "priority", 15, &request->priority));
-    AVO_TRY(json_get_boolean(root, "ignore_eos", &request->ignore_end, r->error));
-    AVO_TRY(json_get_number(root, "deadline", 0, 1e9, &request->deadline, r->error));
-    AVO_TRY(json_get_number(root, "first_token_deadline", 0, 1e9, &request->first_token_deadline,
-                            r->error));
-    AVO_TRY(optional_text(r, root, "tenant", &request->tenant));
-    return optional_text(r, root, "cache_salt", &request->cache_salt);
+    AVO_TRY(read_length(r, root));
+    AVO_TRY(read_u32(r, root, "priority", 0, REQUEST_PRIORITY_MAX, &request->priority));
+    AVO_TRY(optional_boolean(r, root, "ignore_eos", &request->ignore_end));
+    AVO_TRY(read_number(r, root, "deadline", 0, REQUEST_SECONDS_MAX, &request->deadline));
+    AVO_TRY(read_number(r, root, "first_token_deadline", 0, REQUEST_SECONDS_MAX,
+                        &request->first_token_deadline));
+    AVO_TRY(optional_text(r, root, "tenant", CHAT_NAME_BYTES_MAX, &request->tenant));
+    return optional_text(r, root, "cache_salt", CHAT_NAME_BYTES_MAX, &request->cache_salt);
+}
+
+static avo_status read_speculation(reader *r, const json_value *root) {
+    avo_request *request = &r->out->request;
+    draft_kinds kinds;
+    AVO_TRY(optional_text(r, root, "speculation", CHAT_NAME_BYTES_MAX, &request->speculate));
+    AVO_TRY(draft_kinds_read("speculation", request->speculate, &kinds, r->error));
+    return read_u32(r, root, "draft_tokens", 1, DRAFTS_MAX, &request->draft_tokens);
 }
 
 /* What is wanted of the prompt itself. */
 static avo_status read_scoring(reader *r, const json_value *root) {
     avo_request *request = &r->out->request;
     const char *pooling = NULL;
-    AVO_TRY(json_get_boolean(root, "prompt_logprobs", &request->prompt_logprobs, r->error));
-    AVO_TRY(json_get_boolean(root, "no_answer", &request->no_answer, r->error));
-    AVO_TRY(optional_text(r, root, "pooling", &pooling));
+    AVO_TRY(optional_boolean(r, root, "prompt_logprobs", &request->prompt_logprobs));
+    AVO_TRY(optional_boolean(r, root, "no_answer", &request->no_answer));
+    AVO_TRY(optional_text(r, root, "pooling", CHAT_NAME_BYTES_MAX, &pooling));
     if (pooling == NULL)
         return AVO_OK;
     if (strcmp(pooling, "mean") != 0 && strcmp(pooling, "last") != 0)
@@ -410,7 +451,7 @@ static avo_status read_all(reader *r, text_view json) {
     json_value root;
     avo_chat_request *out = r->out;
     AVO_TRY(json_parse(&out->arena, json, &root, r->error));
-    AVO_TRY(check_keys(&root, r->error));
+    AVO_TRY(check_keys(r, &root));
     AVO_TRY(read_constraint(r, &root));
     AVO_TRY(read_prompt(r, &root));
     AVO_TRY(check_chat_keys(r, &root));
@@ -419,6 +460,7 @@ static avo_status read_all(reader *r, text_view json) {
     AVO_TRY(read_stops(r, &root));
     AVO_TRY(read_scoring(r, &root));
     AVO_TRY(read_service(r, &root));
+    AVO_TRY(read_speculation(r, &root));
     if (out->prompt.constraint.param != NULL)
         return chat_constraint_open(r->chat->grammars, &out->prompt.constraint,
                                     &out->request.grammar, r->error);
@@ -443,6 +485,8 @@ static avo_status take_defaults(reader *r, const avo_chat_request_options *given
     out->request.sampling = &out->sampling;
     out->request.max_new_tokens = r->defaults.max_new_tokens;
     out->request.ignore_end = r->defaults.ignore_end;
+    out->request.speculate = r->defaults.speculate;
+    out->request.draft_tokens = r->defaults.draft_tokens;
     out->request.stop = r->defaults.stop;
     out->request.stop_count = r->defaults.stop_count;
     out->request.stop_tokens = r->defaults.stop_tokens;

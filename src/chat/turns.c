@@ -1,6 +1,8 @@
 /* Messages in OpenAI's words into turns, and what all dialects share: content, calls, results. */
 #include "chat/chat_int.h"
 
+#include "engine/request.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -221,32 +223,17 @@ static bool read_calls(chat_turns *turns, const json_value *calls, const char *p
 
 /* ---- Messages ---- */
 
-static bool read_role(chat_turns *turns, const json_value *message, const char *param,
-                      const char **role, chat_fault *fault) {
-    static const char *const roles[][2] = {{"system", "system"},
-                                           {"developer", "system"},
-                                           {"user", "user"},
-                                           {"assistant", "assistant"},
-                                           {"tool", "tool"}};
+static bool read_role(const json_value *message, const char *param, const char **role,
+                      chat_fault *fault) {
     const json_value *value = json_find(message, "role");
     if (value == NULL || value->kind != JSON_STRING)
         return chat_fail(fault, param, "missing_required_parameter",
                          "%s: the role is missing or not a string", param);
-    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-        if (text_is(value->string, roles[i][turns->any_role])) {
-            *role = roles[i][1];
-            return true;
-        }
-    if (turns->any_role) {
-        text_view text;
-        if (!chat_string_read(value, param, CHAT_NAME_BYTES_MAX, &text, fault))
-            return false;
-        *role = arena_copy_text(turns->arena, text.data, text.size);
-        return *role != NULL || chat_fail_memory(fault);
-    }
-    return chat_fail(fault, param, "invalid_value",
-                     "%s: role is \"%.*s\", must be system, developer, user, assistant or tool",
-                     param, TEXT_ARGUMENT(value->string));
+    *role = request_role_find(value->string);
+    return *role != NULL ||
+           chat_fail(fault, param, "invalid_value", "%s: role is \"%.*s\", must be " REQUEST_ROLES,
+                     param, (int)(value->string.size < 64 ? value->string.size : 64),
+                     value->string.data);
 }
 
 static bool read_name(const json_value *message, const char *key, const char *param, text_view *out,
@@ -266,7 +253,7 @@ static bool read_message(chat_turns *turns, const json_value *message, const cha
     const json_value *calls = json_find(message, "tool_calls");
     bool empty = content == NULL || content->kind == JSON_NULL;
     bool calling = calls != NULL && calls->kind == JSON_ARRAY && calls->array.count > 0;
-    if (!read_role(turns, message, param, &turn.role, fault))
+    if (!read_role(message, param, &turn.role, fault))
         return false;
     bool assistant = strcmp(turn.role, "assistant") == 0;
     if (empty && !(calling && assistant))

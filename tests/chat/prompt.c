@@ -95,12 +95,12 @@ static void described_tools_are_text(void **state) {
     renders(
         "described", CHAT_COMPLETIONS,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
-        "\"content\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}"
+        "\"content\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":-0.0}"
         "}},{\"function\":{\"name\":\"g\",\"arguments\":{}}}]},{\"role\":\"tool\",\"name\":\"f\","
         "\"content\":\"r\"},{\"role\":\"tool\",\"content\":\"\"}]}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
         "\"content\":\"t\\n<tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
-        "{\\\"a\\\":1}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": \\\"g\\\", "
+        "{\\\"a\\\":-0.0}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": \\\"g\\\", "
         "\\\"arguments\\\": {}}\\n</tool_call>\"},{\"role\":\"user\",\"content\":"
         "\"<tool_response>\\nr\\n</tool_response>\"},{\"role\":\"user\",\"content\":"
         "\"<tool_response>\\n</tool_response>\"}]}");

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include "chat/chat_int.h"
+#include "sample/sample.h"
 #include "support/tiny_model.h"
 
 #include <stdio.h>
@@ -72,7 +73,8 @@ static void reads_all_keys(void **state) {
             "{\"id\":[1],\"prompt\":\"once\",\"raw\":true,\"max_tokens\":7,\"temperature\":0.5,"
             "\"top_k\":4,\"seed\":9,\"logprobs\":2,\"stop\":[\"a\",\"b\"],\"stop_tokens\":[5],"
             "\"ignore_eos\":true,\"tenant\":\"t\",\"priority\":3,\"deadline\":1.5,"
-            "\"cache_salt\":\"s\",\"grammar\":\"root ::= [a-z]\",\"top_p\":null}",
+            "\"cache_salt\":\"s\",\"grammar\":\"root ::= [a-z]\",\"top_p\":null,"
+            "\"speculation\":\"suffix,corpus\",\"draft_tokens\":4}",
             NULL);
     const avo_request *got = avo_chat_request_get(request);
     assert_string_equal(got->text, "once");
@@ -91,6 +93,8 @@ static void reads_all_keys(void **state) {
     assert_int_equal(got->priority, 3);
     assert_true(got->deadline == 1.5);
     assert_string_equal(got->cache_salt, "s");
+    assert_string_equal(got->speculate, "suffix,corpus");
+    assert_int_equal(got->draft_tokens, 4);
     assert_non_null(got->grammar);
     assert_null(got->on_event);
     avo_chat_request_close(request);
@@ -108,13 +112,18 @@ static void defaults_count_where_a_key_is_missing(void **state) {
     defaults.stop_count = 1;
     defaults.max_new_tokens = 11;
     defaults.ignore_end = true;
+    defaults.speculate = "off";
+    defaults.draft_tokens = 3;
     defaults.text_flags = AVO_TOKENIZE_SPECIAL;
     assert_ok(avo_grammar_open(f->model, AVO_GRAMMAR_JSON, NULL, NULL, &defaults.grammar, NULL));
     options.defaults = &defaults;
     options.raw = true;
     avo_chat_request *plain = ask(f, "{\"prompt\":\"x\"}", &options);
     avo_chat_request *own =
-        ask(f, "{\"prompt\":\"x\",\"max_tokens\":2,\"stop\":[],\"json_schema\":true}", &options);
+        ask(f,
+            "{\"prompt\":\"x\",\"max_tokens\":2,\"stop\":[],\"json_schema\":true,"
+            "\"speculation\":\"auto\"}",
+            &options);
     const avo_request *got = avo_chat_request_get(plain);
     assert_int_equal(got->max_new_tokens, 11);
     assert_true(got->ignore_end && got->sampling->temperature == 0.25f);
@@ -123,6 +132,10 @@ static void defaults_count_where_a_key_is_missing(void **state) {
     assert_ptr_equal(got->grammar, defaults.grammar);
     assert_int_equal(avo_chat_request_get(own)->max_new_tokens, 2);
     assert_int_equal(avo_chat_request_get(own)->stop_count, 0);
+    assert_string_equal(got->speculate, "off");
+    assert_int_equal(got->draft_tokens, 3);
+    assert_string_equal(avo_chat_request_get(own)->speculate, "auto");
+    assert_int_equal(avo_chat_request_get(own)->draft_tokens, 3);
     assert_ptr_not_equal(avo_chat_request_get(own)->grammar, defaults.grammar);
     avo_grammar_close(defaults.grammar); /* the requests have references */
     avo_chat_request_close(own);
@@ -133,6 +146,30 @@ static void defaults_count_where_a_key_is_missing(void **state) {
     avo_chat_request *chat = ask(f, "{\"prompt\":\"x\"}", &options);
     assert_non_null(avo_chat_request_get(chat)->chat->variables);
     avo_chat_request_close(chat);
+}
+
+/* The same borders as over HTTP: docs/api.md. */
+static void accepts_up_to_the_limits(void **state) {
+    fixture *f = *state;
+    avo_chat_request *request =
+        ask(f,
+            "{" SAID ",\"max_completion_tokens\":16777216,\"temperature\":1e6,\"top_k\":-1,"
+            "\"seed\":-1,\"typical_p\":1e-6,\"repetition_penalty\":1e-6,\"stop\":[\"\",\"a\"],"
+            "\"presence_penalty\":-1e6,\"logprobs\":3.0}",
+            NULL);
+    const avo_request *got = avo_chat_request_get(request);
+    assert_int_equal(got->max_new_tokens, 16777216);
+    assert_int_equal(got->sampling->top_k, 0);
+    assert_int_equal(got->sampling->seed, 0);
+    assert_int_equal(got->sampling->top_logprobs, 3);
+    assert_int_equal(got->stop_count, 1); /* an empty one would end every answer */
+    assert_string_equal(got->stop[0], "a");
+    assert_false(got->no_answer);
+    assert_ok(sampler_check(got->sampling, 512, NULL));
+    avo_chat_request_close(request);
+    request = ask(f, "{\"tokens\":[5],\"max_tokens\":0}", NULL); /* as completions do */
+    assert_true(avo_chat_request_get(request)->no_answer);
+    avo_chat_request_close(request);
 }
 
 static void adapters_by_name(void **state) {
@@ -176,14 +213,30 @@ static void refuses_wrong_requests(void **state) {
         {"{\"prompt\":\"a\"," SAID "}", "one of"},
         {"{\"prompt\":5}", "prompt must be a string"},
         {"{\"prompt\":\"a\\u0000\"}", "zero byte"},
-        {"{\"tokens\":[-1]}", "not a token id"},
+        {"{\"tokens\":[-1]}", "tokens[0] is -1, must be 0 to"},
+        {"{\"messages\":[{\"role\":\"usr\",\"content\":\"q\"}]}", "role is \"usr\", must be"},
+        {"{" SAID ",\"max_tokens\":0}", "max_tokens is 0, must be 1 to 16777216"},
+        {"{" SAID ",\"max_tokens\":16777217}", "must be 1 to 16777216"},
+        {"{" SAID ",\"max_tokens\":1.5}", "max_tokens must be an integer"},
+        {"{" SAID ",\"temperature\":-0.1}", "temperature is -0.1, must be 0 to 1e+06"},
+        {"{" SAID ",\"top_p\":1.01}", "top_p is 1.01, must be 0 to 1"},
+        {"{" SAID ",\"typical_p\":0}", "typical_p"},
+        {"{" SAID ",\"top_k\":-2}", "top_k is -2"},
+        {"{" SAID ",\"ignore_eos\":1}", "ignore_eos must be true or false"},
+        {"{" SAID ",\"deadline\":-1}", "deadline is -1"},
         {"{\"messages\":[]}", "empty"},
         {"{" SAID ",\"tempreature\":1}", "did you mean \"temperature\""},
         {"{" SAID ",\"temperature\":\"hot\"}", "temperature"},
         {"{" SAID ",\"max_tokens\":-1}", "max_tokens"},
         {"{" SAID ",\"logprobs\":21}", "logprobs"},
         {"{" SAID ",\"priority\":16}", "priority"},
+        {"{" SAID ",\"speculation\":\"magic\"}", "speculation is \"magic\", must be off, auto or"},
+        {"{" SAID ",\"speculation\":\"\"}", "speculation is \"\""},
+        {"{" SAID ",\"speculation\":true}", "speculation must be a string"},
+        {"{" SAID ",\"draft_tokens\":0}", "draft_tokens"},
+        {"{" SAID ",\"draft_tokens\":17}", "must be 1 to 16"},
         {"{" SAID ",\"stop\":[1]}", "stop must be a string"},
+        {"{" SAID ",\"stop_tokens\":[99999999]}", "stop_tokens[0] is 99999999, must be 0 to"},
         {"{" SAID ",\"pooling\":\"max\"}", "mean or last"},
         {"{" SAID ",\"adapter\":\"one\"}", "\"one\" is not loaded"},
         {"{" SAID ",\"adapter\":\"a\",\"adapters\":[]}", "not both"},
@@ -331,6 +384,7 @@ static void survives_every_failure(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts_up_to_the_limits),
         cmocka_unit_test(reads_all_keys),
         cmocka_unit_test(defaults_count_where_a_key_is_missing),
         cmocka_unit_test(adapters_by_name),

@@ -195,22 +195,30 @@ static void test_long_arguments(void **state) {
     }
 }
 
-/* Interfaces that know their template may use its roles. */
-static void test_any_role(void **state) {
+static void test_roles(void **state) {
     (void)state;
-    static const char text[] = "[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"poet\","
-                               "\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]";
-    arena arena;
-    json_value root;
-    chat_fault fault = {0};
-    arena_init(&arena, NULL, SIZE_MAX);
-    assert_ok(json_parse(&arena, text_from(text), &root, NULL));
-    chat_turns turns = {.arena = &arena, .any_role = true};
-    assert_true(chat_turns_read(&turns, CHAT_COMPLETIONS, &root, &fault));
-    assert_string_equal(turns.items[0].role, "developer");
-    assert_string_equal(turns.items[1].role, "poet");
-    assert_string_equal(turns.items[2].role, "user");
-    arena_free(&arena);
+    static const struct {
+        const char *text, *role; /* NULL: refused */
+    } cases[] = {{"[{\"role\":\"developer\",\"content\":\"a\"}]", "system"},
+                 {"[{\"role\":\"tool\",\"content\":\"a\"}]", "tool"},
+                 {"[{\"role\":\"usr\",\"content\":\"a\"}]", NULL},
+                 {"[{\"role\":\"User\",\"content\":\"a\"}]", NULL},
+                 {"[{\"role\":\"\",\"content\":\"a\"}]", NULL}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        arena arena;
+        json_value root;
+        chat_fault fault = {0};
+        arena_init(&arena, NULL, SIZE_MAX);
+        assert_ok(json_parse(&arena, text_from(cases[i].text), &root, NULL));
+        chat_turns turns = {.arena = &arena};
+        assert_int_equal(chat_turns_read(&turns, CHAT_COMPLETIONS, &root, &fault),
+                         cases[i].role != NULL);
+        if (cases[i].role != NULL)
+            assert_string_equal(turns.items[0].role, cases[i].role);
+        else
+            assert_non_null(strstr(fault.text, "must be system, developer, user, assistant or"));
+        arena_free(&arena);
+    }
 }
 
 static void test_too_many_turns(void **state) {
@@ -231,7 +239,7 @@ int main(void) {
         cmocka_unit_test(test_chat_messages),  cmocka_unit_test(test_anthropic_messages),
         cmocka_unit_test(test_response_items), cmocka_unit_test(test_many_calls_in_one_turn),
         cmocka_unit_test(test_long_arguments), cmocka_unit_test(test_too_many_turns),
-        cmocka_unit_test(test_any_role),
+        cmocka_unit_test(test_roles),
     };
     return cmocka_run_group_tests_name("chat/turns", tests, NULL, NULL);
 }

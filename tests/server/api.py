@@ -173,6 +173,33 @@ class Endpoints(unittest.TestCase):
         self.assertIn("cached_tokens", usage["prompt_tokens_details"])
         self.assertGreater(usage["timings"]["total_ms"], 0)
 
+    def test_speculation(self):
+        """The text does not depend on it; the usage counts drafts where there were any."""
+        asked = dict(prompt="abcd " * 12, max_tokens=48, ignore_eos=True, temperature=0)
+        plain = self.post(TEXT, **asked, speculation="off")
+        self.assertNotIn("accepted_prediction_tokens", plain["usage"]["completion_tokens_details"])
+        for more in ({}, {"speculation": "auto"}, {"speculation": "suffix,corpus"},
+                     {"speculation": "suffix", "draft_tokens": 2}):
+            answer = self.post(TEXT, **asked, **more)
+            self.assertEqual(answer["choices"][0]["text"], plain["choices"][0]["text"])
+            details = answer["usage"]["completion_tokens_details"]
+            if "accepted_prediction_tokens" in details:
+                self.assertGreater(details["accepted_prediction_tokens"] +
+                                   details["rejected_prediction_tokens"], 0)
+        for path, body in ((CHAT, {"messages": user("a")}), (TEXT, {"prompt": "a"}),
+                           ("/v1/responses", {"input": "a"}),
+                           ("/v1/messages", {"messages": user("a"), "max_tokens": 3})):
+            for field, wrong, said in (
+                    ("speculation", "magic", 'speculation is "magic", must be off, auto or'),
+                    ("speculation", "suffix,", "must be off, auto or a list of sources"),
+                    ("speculation", 3, "speculation must be a string"),
+                    ("draft_tokens", 0, "draft_tokens is 0, must be 1 to 16"),
+                    ("draft_tokens", 17, "draft_tokens is 17, must be 1 to 16")):
+                status, _, data = self.server.ask("POST", path, {**body, field: wrong})
+                error = json.loads(data)["error"]
+                self.assertEqual((status, error.get("param", field)), (400, field), data)
+                self.assertIn(said, error["message"])
+
     def test_stop(self):
         plain = self.post(CHAT, messages=user("hello"), max_tokens=20, seed=1,
                           ignore_eos=True)["choices"][0]["message"]["content"]
@@ -363,6 +390,10 @@ class Endpoints(unittest.TestCase):
         return body["content"]["application/json"]["schema"]
 
     def test_the_document_is_as_strict_as_the_server(self):
+        self.assertIs(self.schema_of(CHAT)["additionalProperties"], False)
+        error = self.refused(CHAT, "max_token", messages=user("a"), max_token=1)
+        self.assertEqual(error["code"], "unknown_parameter")
+        self.assertIn('did you mean "max_tokens"?', error["message"])
         schemas = self.server.get("/openapi.json")["components"]["schemas"]
         last = schemas["Token"]["maximum"]
         self.post(TEXT, prompt=[last], max_tokens=1)
@@ -627,7 +658,7 @@ class Calls(unittest.TestCase):
         for most in range(10, 50, 3):
             events = self.server.events("/v1/messages", {
                 "messages": user("x"), "tools": tools, "tool_choice": {"type": "any"},
-                "max_tokens": most, "temperature": 0, "logit_bias": {str(self.opener): 100}})
+                "max_tokens": most, "temperature": 0})
             events = [json.loads(data) for _, data in events]
             reason = next(event["delta"]["stop_reason"] for event in events
                           if event["type"] == "message_delta")

@@ -2,6 +2,7 @@
  * range; prompts, messages and their other forms; what is refused names its field. */
 #include "support/support.h"
 
+#include "engine/request.h"
 #include "server/api/api_int.h"
 #include "support/tiny_model.h"
 
@@ -217,12 +218,23 @@ static void test_required_fields(void **state) {
     }
 }
 
-/* A field of another body is passed over. */
+/* What is no field of this body is refused, even if another one has it. */
 static void test_fields_of_other_bodies(void **state) {
     desk *desk = *state;
+    static const char *const names[][2] = {{"text", ""},
+                                           {"max_output_tokens", ""},
+                                           {"tempreature", "did you mean \"temperature\"?"},
+                                           {"", ""}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        api_fault wrong = {0};
+        assert_null(read_with(desk, BODY_COMPLETION, names[i][0], "1", &wrong));
+        assert_int_equal(wrong.status, 400);
+        assert_string_equal(wrong.code, "unknown_parameter");
+        assert_string_equal(wrong.param, names[i][0]);
+        assert_non_null(strstr(wrong.text, names[i][1]));
+    }
     api_fault fault = {0};
-    api_request *request =
-        read_with(desk, BODY_COMPLETION, "text", "{\"format\":{\"type\":\"x\"}}", &fault);
+    api_request *request = read_with(desk, BODY_COMPLETION, "text", "null", &fault);
     assert_non_null(request);
     assert_null(api_field_of(request, "text"));
     assert_null(api_field_of(request, "stop"));
@@ -306,7 +318,7 @@ static void test_lengths(void **state) {
             char body[200], said[100];
             snprintf(body, sizeof(body), form, rows[i].name, given);
             snprintf(said, sizeof(said), "%s is %d, must be %d to %lld", rows[i].name, given,
-                     rows[i].lowest, (long long)API_TOKENS_MAX);
+                     rows[i].lowest, (long long)REQUEST_NEW_TOKENS_MAX);
             if (given >= rows[i].lowest && rows[i].body == BODY_COMPLETION) {
                 api_request_free(good(desk, rows[i].body, body));
             } else if (given < rows[i].lowest) { /* the model here has no template to chat with */

@@ -76,7 +76,7 @@ class Config(unittest.TestCase):
         self.assert_wrong({"port": -1}, "\"port\"")
         self.assert_wrong({"port": 1.5}, "\"port\"")
         self.assert_wrong({"kv_type": "f8"}, "\"kv_type\"", "f32|f16")
-        self.assert_wrong({"device": "neon"}, "\"device\"", "unknown device 'neon'", "available:")
+        self.assert_wrong({"device": "vmx"}, "\"device\"", "unknown device 'vmx'", "available:")
         self.assert_wrong({"lock": 1}, "\"lock\"", "true or false")
         self.assert_wrong({"adapter": "a=b"}, "\"adapter\"", "list")
         self.assert_wrong({"adapter": [1]}, "\"adapter\"", "a string")

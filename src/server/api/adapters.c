@@ -144,7 +144,8 @@ static bool read_weighted(api *api, const json_value *list, const server_key *ke
             return fault_set(fault, 400, "adapters", "missing_required_parameter",
                              "adapters: an entry must be an object with a name");
         if (!api_read_string(name, "adapters", API_NAME_BYTES_MAX, &r->arena, &text, fault) ||
-            (weight != NULL && !api_read_number(weight, "adapters", -1e4, 1e4, &number, fault)))
+            (weight != NULL &&
+             !api_read_number(weight, "adapters", CHAT_ADAPTER_WEIGHT, &number, fault)))
             return false;
         if (number == 0.0 && adapter_known(api, text) && server_key_allows_adapter(key, text))
             continue;
@@ -181,7 +182,7 @@ static bool read_scale(const json_value *item, const char *list, size_t index, i
     if (!api_read_integer(number, param, 0, API_ADAPTERS_KNOWN, id, fault))
         return false;
     snprintf(param, sizeof(param), "%s[%zu].scale", list, index);
-    return api_read_number(factor, param, -1e4, 1e4, scale, fault);
+    return api_read_number(factor, param, CHAT_ADAPTER_WEIGHT, scale, fault);
 }
 
 static bool no_number(const char *list, size_t index, int64_t id, api_fault *fault) {
@@ -277,6 +278,7 @@ static void load_run(api *api, void *context) {
     avo_error error = {0};
     avo_status status = path != NULL ? avo_registry_load(api->registry, name, path, 0, &error)
                                      : avo_registry_unload(api->registry, name, &error);
+    helper_finished(api);
     if (status != AVO_OK) {
         unsigned http = status == AVO_ERROR_NOT_FOUND || status == AVO_ERROR_IO  ? 404
                         : status == AVO_ERROR_MEMORY || status == AVO_ERROR_FULL ? 503

@@ -122,11 +122,15 @@ void choice_call_id(const choice *c, size_t index, const char *prefix, char *id,
 
 typedef struct answer_usage {
     uint64_t prompt_tokens, cached_tokens, new_tokens, reasoning_tokens;
+    uint64_t drafted_tokens, accepted_tokens; /* draft tokens; 0: none were verified */
     double queue_seconds, first_token_seconds, total_seconds, tokens_per_second;
 } answer_usage;
 answer_usage usage_of(const answer *a);
 /* "usage":{…} as OpenAI's clients know it. */
 void write_usage(json_writer *w, const answer *a);
+/* Draft tokens by OpenAI's names, "accepted_prediction_tokens" and "rejected_prediction_tokens",
+ * where any were verified. */
+void write_drafts(json_writer *w, const answer_usage *usage);
 /* "timings":{…} */
 void write_timings(json_writer *w, const answer_usage *usage);
 /* The shortest text that is this float again; −9999 where it is −∞, null where it is none. */

@@ -36,7 +36,8 @@ struct api {
 
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t idle;
-    uint32_t helpers; /* threads at work */
+    uint32_t helpers; /* threads that exist */
+    uint32_t helping; /* of them, those that have not answered yet */
     uint32_t readers; /* the same, of bodies; and those that wait for one */
     struct answer_job *unread_first, *unread_last;
     uint32_t unread_count;

@@ -1,5 +1,9 @@
 /* The rows: every field of every body. */
 #include "server/api/api_int.h"
+#include "spec/spec.h"
+
+#include "engine/request.h"
+#include "sample/sample.h"
 
 #define AT(member)     offsetof(api_request, member)
 #define CHAT           BODY_CHAT
@@ -79,16 +83,16 @@ const api_field api_field_table[] = {
     {"tokens", BODY_DETOKENIZE, FIELD_VALUE, NO_RANGE, 0, SCHEMA_LIST(TOKEN), "token ids"},
 
     /* How much, how many */
-    {"max_tokens", COMPLETION, FIELD_U32, 0, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
-     "maximum number of new tokens (default 16); 0 returns the prompt only"},
-    {"max_tokens", CHAT, FIELD_U32, 1, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
+    {"max_tokens", COMPLETION, FIELD_U32, 0, REQUEST_NEW_TOKENS_MAX, AT(submit.max_new_tokens),
+     NULL, "maximum number of new tokens (default 16); 0 returns the prompt only"},
+    {"max_tokens", CHAT, FIELD_U32, 1, REQUEST_NEW_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
      "maximum number of new tokens (default: until the model ends)"},
-    {"max_tokens", MESSAGE, FIELD_U32, 1, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
+    {"max_tokens", MESSAGE, FIELD_U32, 1, REQUEST_NEW_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
      "maximum number of new tokens"},
-    {"max_completion_tokens", CHAT, FIELD_U32, 1, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
-     "same as max_tokens, and takes precedence"},
-    {"max_output_tokens", RESPONSE, FIELD_U32, 1, API_TOKENS_MAX, AT(submit.max_new_tokens), NULL,
-     "maximum number of new tokens"},
+    {"max_completion_tokens", CHAT, FIELD_U32, 1, REQUEST_NEW_TOKENS_MAX, AT(submit.max_new_tokens),
+     NULL, "same as max_tokens, and takes precedence"},
+    {"max_output_tokens", RESPONSE, FIELD_U32, 1, REQUEST_NEW_TOKENS_MAX, AT(submit.max_new_tokens),
+     NULL, "maximum number of new tokens"},
     {"n", OPENAI, FIELD_U32, 1, API_CHOICES_MAX, AT(n), NULL,
      "number of answers; answer i is the same as a single one with seed + i"},
     {"best_of", COMPLETION, FIELD_U32, 1, API_CHOICES_MAX, AT(best_of), NULL,
@@ -98,30 +102,31 @@ const api_field api_field_table[] = {
     {"stop_sequences", MESSAGE, FIELD_VALUE, NO_RANGE, 0, STRING_LIST,
      "strings that end the answer and are not part of it"},
     {"stop_token_ids", OPENAI, FIELD_VALUE, NO_RANGE, 0,
-     SCHEMA(.types = "array,null", .items_max = 64, .items = TOKEN),
+     SCHEMA(.types = "array,null", .items_max = REQUEST_STOP_TOKENS_MAX, .items = TOKEN),
      "tokens that end the answer, in addition to the model's own"},
     {"ignore_eos", OPENAI, FIELD_BOOLEAN, NO_RANGE, AT(submit.ignore_end), NULL,
      "continue after EOS tokens"},
 
     /* Sampling; absent: what the model recommends, else greedy */
-    {"temperature", ANSWERS, FIELD_FLOAT, 0, 100, AT(sampling.temperature), NULL,
+    {"temperature", ANSWERS, FIELD_FLOAT, SAMPLING_TEMPERATURE, AT(sampling.temperature), NULL,
      "sampling temperature; 0: always the most likely token (default: the model's own, else 0)"},
-    {"top_p", ANSWERS, FIELD_FLOAT, 0, 1, AT(sampling.top_p), NULL,
+    {"top_p", ANSWERS, FIELD_FLOAT, SAMPLING_PROBABILITY, AT(sampling.top_p), NULL,
      "sample from the most likely tokens with this total probability"},
-    {"top_k", ANSWERS, FIELD_U32, -1, 4294967294.0, AT(sampling.top_k), NULL,
+    {"top_k", ANSWERS, FIELD_U32, -1, SAMPLING_TOP_K_MAX, AT(sampling.top_k), NULL,
      "sample from this many of the most likely tokens; 0 or -1: all"},
-    {"min_p", ANSWERS, FIELD_FLOAT, 0, 1, AT(sampling.min_p), NULL,
+    {"min_p", ANSWERS, FIELD_FLOAT, SAMPLING_PROBABILITY, AT(sampling.min_p), NULL,
      "drop tokens less than this many times as likely as the most likely one"},
-    {"typical_p", ANSWERS, FIELD_FLOAT, 1e-6, 1, AT(sampling.typical_p), NULL,
+    {"typical_p", ANSWERS, FIELD_FLOAT, SAMPLING_TYPICAL, AT(sampling.typical_p), NULL,
      "sample from the most typical tokens with this total probability"},
-    {"repetition_penalty", ANSWERS, FIELD_FLOAT, 1e-6, 1e6, AT(sampling.repetition_penalty), NULL,
+    {"repetition_penalty", ANSWERS, FIELD_FLOAT, SAMPLING_REPETITION,
+     AT(sampling.repetition_penalty), NULL,
      "divide the logits of tokens in the prompt or answer by this number"},
-    {"repeat_penalty", OPENAI, FIELD_FLOAT, 1e-6, 1e6, AT(sampling.repetition_penalty), NULL,
-     "same as repetition_penalty (name used by llama.cpp)"},
-    {"presence_penalty", OPENAI, FIELD_FLOAT, -1e6, 1e6, AT(sampling.presence_penalty), NULL,
+    {"repeat_penalty", OPENAI, FIELD_FLOAT, SAMPLING_REPETITION, AT(sampling.repetition_penalty),
+     NULL, "same as repetition_penalty (name used by llama.cpp)"},
+    {"presence_penalty", OPENAI, FIELD_FLOAT, SAMPLING_PENALTY, AT(sampling.presence_penalty), NULL,
      "subtracted from the logits of tokens in the answer"},
-    {"frequency_penalty", OPENAI, FIELD_FLOAT, -1e6, 1e6, AT(sampling.frequency_penalty), NULL,
-     "subtracted for each time a token is in the answer"},
+    {"frequency_penalty", OPENAI, FIELD_FLOAT, SAMPLING_PENALTY, AT(sampling.frequency_penalty),
+     NULL, "subtracted for each time a token is in the answer"},
     {"logit_bias", OPENAI, FIELD_VALUE, NO_RANGE, 0,
      SCHEMA(.types = "object,null", .members_max = 1024, .name_pattern = "^[0-9]{1,10}$",
             .others = SCHEMA(.types = "number", .bounded = true, .minimum = -1000000000,
@@ -170,15 +175,21 @@ const api_field api_field_table[] = {
      "adapters with weights, [{\"name\", \"weight\"}], instead of one selected by model"},
     {"lora", ANSWERS | BODY_EMBEDDING, FIELD_VALUE, NO_RANGE, 0, OBJECTS,
      "adapters by id, [{\"id\", \"scale\"}], as in llama.cpp"},
-    {"deadline_ms", ANSWERS | BODY_EMBEDDING, FIELD_MILLISECONDS, 0, 86400000, AT(submit.deadline),
-     NULL, "time limit for the whole answer; the text generated so far is returned"},
-    {"first_token_deadline_ms", ANSWERS, FIELD_MILLISECONDS, 0, 86400000,
+    {"deadline_ms", ANSWERS | BODY_EMBEDDING, FIELD_MILLISECONDS, 0, 1e3 * REQUEST_SECONDS_MAX,
+     AT(submit.deadline), NULL,
+     "time limit for the whole answer; the text generated so far is returned"},
+    {"first_token_deadline_ms", ANSWERS, FIELD_MILLISECONDS, 0, 1e3 * REQUEST_SECONDS_MAX,
      AT(submit.first_token_deadline), NULL, "time limit for the first token, else 504"},
-    {"priority", ANSWERS | BODY_EMBEDDING, FIELD_U32, 0, 15, AT(submit.priority), NULL,
-     "0 (served first) to 15 (default 8); never better than the key's"},
+    {"priority", ANSWERS | BODY_EMBEDDING, FIELD_U32, 0, REQUEST_PRIORITY_MAX, AT(submit.priority),
+     NULL, "0 (served first) to 15 (default 8); never better than the key's"},
     {"cache_salt", ANSWERS | BODY_EMBEDDING, FIELD_STRING, 0, API_NAME_BYTES_MAX,
      AT(submit.cache_salt), NULL,
      "prefixes are shared only with requests of the same key and salt"},
+    {"speculation", ANSWERS, FIELD_STRING, 0, API_NAME_BYTES_MAX, AT(submit.speculate), NULL,
+     "draft sources: off, auto (default) or a list such as suffix,corpus; within those of the "
+     "server; the answer is the same"},
+    {"draft_tokens", ANSWERS, FIELD_U32, 1, DRAFTS_MAX, AT(submit.draft_tokens), NULL,
+     "maximum number of draft tokens in one step; at most the server's"},
 
     /* Embeddings */
     {"encoding_format", BODY_EMBEDDING, FIELD_STRING, 0, 16, AT(encoding_format), NULL,
@@ -207,6 +218,11 @@ const api_field api_field_table[] = {
     {"reasoning", RESPONSE, IGNORED, "ignored; no model supports it"},
     {"verbosity", CHAT, IGNORED, "ignored; no model supports it"},
     {"prediction", CHAT, IGNORED, "ignored; a hint for speed"},
+    {"prompt_cache_retention", CHAT | RESPONSE, IGNORED, "ignored; prefixes are always cached"},
+    {"cache_prompt", OPENAI, IGNORED, "ignored; prefixes are always cached"},
+    {"cache_control", MESSAGE | BODY_COUNT, IGNORED, "ignored; prefixes are always cached"},
+    {"inference_geo", MESSAGE, IGNORED, "ignored; the server runs where it runs"},
+    {"stream_options", RESPONSE, IGNORED, "ignored; nothing is obfuscated"},
 
     /* Not there */
     {"suffix", COMPLETION, REFUSED, "the model cannot fill in the middle"},
@@ -220,11 +236,16 @@ const api_field api_field_table[] = {
     {"background", RESPONSE, REFUSED, "nothing is stored; wait for the answer or stream it"},
     {"prompt", RESPONSE, REFUSED, "there are no stored prompts"},
     {"truncation", RESPONSE, REFUSED, "conversations are never cut silently"},
-    {"thinking", MESSAGE, FIELD_IGNORED, NO_RANGE, 0, NULL, "ignored; no model supports it"},
+    {"thinking", MESSAGE | BODY_COUNT, IGNORED, "ignored; no model supports it"},
+    {"output_config", MESSAGE | BODY_COUNT, REFUSED, "use grammar or tools"},
+    {"context_management", MESSAGE | BODY_COUNT, REFUSED, "conversations are never cut silently"},
+    {"max_tool_calls", RESPONSE, REFUSED, "there are no built-in tools"},
     {"container", MESSAGE, REFUSED, "there are no containers"},
-    {"mcp_servers", MESSAGE, REFUSED, "the server has no access to other servers"},
+    {"mcp_servers", MESSAGE | BODY_COUNT, REFUSED, "the server has no access to other servers"},
 };
 const size_t api_field_count = sizeof(api_field_table) / sizeof(api_field_table[0]);
+_Static_assert(sizeof(api_field_table) / sizeof(api_field_table[0]) <= API_FIELDS_MAX,
+               "the names of a body's fields are listed in an array of this size");
 
 const char *api_required(api_body body) {
     switch (body) {

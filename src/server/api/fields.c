@@ -1,7 +1,6 @@
 /* Reading of fields by table. */
 #include "server/api/api_int.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -30,13 +29,6 @@ bool fault_from_chat(api_fault *fault, const chat_fault *wrong) {
 
 /* ---- Single values ---- */
 
-static bool wrong_kind(const json_value *value, const char *param, const char *wanted,
-                       api_fault *fault) {
-    chat_fault wrong = {0};
-    (void)chat_fail_kind(&wrong, param, wanted, value);
-    return fault_from_chat(fault, &wrong);
-}
-
 bool api_read_string(const json_value *value, const char *param, size_t maximum, arena *arena,
                      const char **out, api_fault *fault) {
     chat_fault wrong = {0};
@@ -49,33 +41,16 @@ bool api_read_string(const json_value *value, const char *param, size_t maximum,
 
 bool api_read_integer(const json_value *value, const char *param, int64_t minimum, int64_t maximum,
                       int64_t *out, api_fault *fault) {
-    int64_t integer = 0;
-    if (value->kind == JSON_INTEGER)
-        integer = value->integer;
-    else if (value->kind == JSON_NUMBER && value->number == floor(value->number) &&
-             fabs(value->number) < 9e15)
-        integer = (int64_t)value->number;
-    else if (value->kind == JSON_NUMBER && fabs(value->number) >= 9e15)
-        return FAULT_FIELD(fault, param, "%s: %g is out of range", param, value->number);
-    else
-        return wrong_kind(value, param, "an integer", fault);
-    if (integer < minimum || integer > maximum)
-        return FAULT_FIELD(fault, param, "%s is %lld, must be %lld to %lld", param,
-                           (long long)integer, (long long)minimum, (long long)maximum);
-    *out = integer;
-    return true;
+    chat_fault wrong = {0};
+    return chat_integer_read(value, param, minimum, maximum, out, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 bool api_read_number(const json_value *value, const char *param, double minimum, double maximum,
                      double *out, api_fault *fault) {
-    if (value->kind != JSON_INTEGER && value->kind != JSON_NUMBER)
-        return wrong_kind(value, param, "a number", fault);
-    double number = value->kind == JSON_INTEGER ? (double)value->integer : value->number;
-    if (!(number >= minimum && number <= maximum))
-        return FAULT_FIELD(fault, param, "%s is %g, must be %g to %g", param, number, minimum,
-                           maximum);
-    *out = number;
-    return true;
+    chat_fault wrong = {0};
+    return chat_number_read(value, param, minimum, maximum, out, &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 /* What a client may send although it does not want it. */
@@ -109,12 +84,10 @@ static bool read_field(const api_field *field, const json_value *value, api_requ
     void *at = (char *)request + field->offset;
     int64_t integer = 0;
     double number = 0.0;
+    chat_fault wrong = {0};
     switch (field->kind) {
     case FIELD_BOOLEAN:
-        if (value->kind != JSON_BOOLEAN)
-            return wrong_kind(value, field->name, "true or false", fault);
-        *(bool *)at = value->boolean;
-        return true;
+        return chat_boolean_read(value, field->name, at, &wrong) || fault_from_chat(fault, &wrong);
     case FIELD_U32:
         if (!read_integer(field, value, &integer, fault))
             return false;
@@ -163,11 +136,24 @@ static bool require(const json_value *object, api_body body, api_fault *fault) {
     return true;
 }
 
+/* Fields that other bodies have are unknown in this one. */
+static bool check_keys(const api_request *request, api_fault *fault) {
+    const char *names[API_FIELDS_MAX];
+    size_t count = 0;
+    chat_fault wrong = {0};
+    for (size_t i = 0; i < api_field_count; i++)
+        if ((api_field_table[i].bodies & (uint32_t)request->body) != 0)
+            names[count++] = api_field_table[i].name;
+    return chat_keys_check(&request->root, names, count, &wrong) || fault_from_chat(fault, &wrong);
+}
+
 bool api_fields_read(api_request *request, api_fault *fault) {
     const json_value *object = &request->root;
     if (object->kind != JSON_OBJECT)
         return fault_set(fault, 400, NULL, "invalid_type",
                          "the body must be a JSON object, found %s", json_kind_name(object->kind));
+    if (!check_keys(request, fault))
+        return false;
     for (size_t i = 0; i < api_field_count; i++) {
         const api_field *field = &api_field_table[i];
         if ((field->bodies & (uint32_t)request->body) == 0)

@@ -74,7 +74,7 @@ extern const size_t api_field_count;
 const char *api_required(api_body body);
 
 /* The members of the body's tree into the request, which holds the defaults. Unknown ones are
- * passed over, as clients expect. Strings are copied into its arena. */
+ * refused. Strings are copied into its arena. */
 AVO_MUST_USE bool api_fields_read(api_request *request, api_fault *fault);
 /* A FIELD_VALUE of the body; NULL: absent, null, or no field of such a body. */
 const json_value *api_field_of(const api_request *request, const char *name);

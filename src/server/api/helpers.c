@@ -33,11 +33,19 @@ bool thread_start(void *(*run)(void *context), void *context) {
 
 static bool take_place(api *api) {
     pthread_mutex_lock(&api->lock);
-    bool free_place = api->helpers < API_HELPERS_MAX;
-    if (free_place)
+    bool free_place = api->helping < API_HELPERS_MAX;
+    if (free_place) {
+        api->helping++;
         api->helpers++;
+    }
     pthread_mutex_unlock(&api->lock);
     return free_place;
+}
+
+void helper_finished(api *api) {
+    pthread_mutex_lock(&api->lock);
+    api->helping--;
+    pthread_mutex_unlock(&api->lock);
 }
 
 bool helper_start(api *api, void (*run)(struct api *api, void *context), void *context) {
@@ -52,6 +60,7 @@ bool helper_start(api *api, void (*run)(struct api *api, void *context), void *c
     if (!started) {
         free(made);
         pthread_mutex_lock(&api->lock);
+        api->helping--;
         api->helpers--;
         pthread_mutex_unlock(&api->lock);
     }

@@ -5,9 +5,11 @@
 
 #include "server/api/api_int.h"
 
-/* False: there are API_HELPERS_MAX already, or no thread could be made; `run` is not called then.
- * api_close waits for those that run. */
+/* False: API_HELPERS_MAX are at work, or no thread could be made; `run` is not called then.
+ * `run` calls helper_finished before it answers: a client that has its answer must find a place
+ * free for the next request. api_close waits until every `run` has returned. */
 bool helper_start(api *api, void (*run)(struct api *api, void *context), void *context);
+void helper_finished(api *api);
 
 /* A thread of its own that nobody waits for. */
 bool thread_start(void *(*run)(void *context), void *context);

@@ -4,6 +4,7 @@
 #include "server/keys.h"
 
 #include "base/number.h"
+#include "sample/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -148,7 +149,7 @@ void endpoint_version(api *api, exchange *exchange) {
     json_member_u64(&w, "prompts", API_PROMPTS_MAX);
     json_member_u64(&w, "messages", CHAT_TURNS_MAX);
     json_member_u64(&w, "tools", CHAT_TOOLS_MAX);
-    json_member_u64(&w, "stops", API_STOPS_MAX);
+    json_member_u64(&w, "stops", STOP_STRINGS_MAX);
     json_member_u64(&w, "top_logprobs", AVO_TOP_LOGPROBS_MAX);
     json_member_u64(&w, "adapters", AVO_ADAPTERS_MAX);
     json_end(&w);
@@ -214,6 +215,12 @@ static bool trace_piece(void *context, const char *text, size_t bytes) {
     return write_into(&((trace_job *)context)->out, text, bytes);
 }
 
+static void end_trace(api *api) {
+    pthread_mutex_lock(&api->lock);
+    api->tracing = false;
+    pthread_mutex_unlock(&api->lock);
+}
+
 static void trace_run(api *api, void *context) {
     trace_job *job = context;
     avo_error error = {0};
@@ -222,6 +229,8 @@ static void trace_run(api *api, void *context) {
     avo_status status = avo_telemetry_trace_record(api->options->telemetry, job->seconds,
                                                    API_TRACE_SPANS_MAX, &reader, &error);
     exchange_on_gone(job->exchange, NULL, NULL);
+    end_trace(api);
+    helper_finished(api);
     if (status == AVO_OK)
         exchange_send(job->exchange, 200, "application/json", buffer_text(&job->out));
     else
@@ -229,9 +238,6 @@ static void trace_run(api *api, void *context) {
     buffer_free(&job->out);
     exchange_release(job->exchange);
     free(job);
-    pthread_mutex_lock(&api->lock);
-    api->tracing = false;
-    pthread_mutex_unlock(&api->lock);
 }
 
 static bool take_trace(api *api) {
@@ -272,8 +278,6 @@ void endpoint_trace(api *api, exchange *exchange) {
         exchange_release(job->exchange);
         free(job);
     }
-    pthread_mutex_lock(&api->lock);
-    api->tracing = false;
-    pthread_mutex_unlock(&api->lock);
+    end_trace(api);
     exchange_refuse(exchange, 503, 1.0, "cannot start a thread for the trace");
 }

@@ -10,15 +10,12 @@
 #define API_NAME_BYTES_MAX    256
 #define API_PATH_BYTES_MAX    4096
 #define API_GRAMMARS_BYTES_MAX                                                                     \
-    ((uint64_t)256 << 20) /* compiled ones that are kept, with their masks */
-#define API_TOKENS_MAX        16777216.0
+    ((uint64_t)256 << 20)         /* compiled ones that are kept, with their masks */
 #define API_CHOICES_MAX       128 /* of one prompt; server_options.choices_max may say less */
 #define API_PROMPTS_MAX       2048
 #define API_ANSWERS_MAX       4096 /* of all prompts together */
 #define API_IN_FLIGHT_MAX     32   /* of one request at once: long lists leave room for others */
-#define API_STOPS_MAX         64
-#define API_STOP_BYTES_MAX    1024
-#define API_STOP_TOKENS_MAX   64
+#define API_FIELDS_MAX        256  /* of the table */
 #define API_BIAS_MAX          1024
 #define API_BIAS_FORBIDS      -100.0
 #define API_TRACE_SECONDS_MAX 60.0

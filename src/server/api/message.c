@@ -30,6 +30,7 @@ static void write_message_usage(json_writer *w, const answer *a, bool timings) {
     json_member_u64(w, "cache_creation_input_tokens", 0);
     json_member_u64(w, "cache_read_input_tokens", usage.cached_tokens);
     json_member_u64(w, "output_tokens", usage.new_tokens);
+    write_drafts(w, &usage);
     if (timings)
         write_timings(w, &usage);
     json_end(w);

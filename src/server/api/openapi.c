@@ -11,17 +11,26 @@
 #define INTEGER        SCHEMA_OF("integer")
 #define NUMBER         SCHEMA_OF("number")
 #define OBJECT         SCHEMA_OF("object")
+/* Draft tokens, where any were verified. */
+#define DRAFTS                                                                                     \
+    {"accepted_prediction_tokens", INTEGER}, {                                                     \
+        "rejected_prediction_tokens", INTEGER                                                      \
+    }
 #define USAGE                                                                                      \
     SCHEMA(.members = SCHEMA_MEMBERS(                                                              \
-               {"completion_tokens", INTEGER}, {"prompt_tokens", INTEGER},                         \
+               {"completion_tokens", INTEGER},                                                     \
+               {"completion_tokens_details",                                                       \
+                SCHEMA(.members = SCHEMA_MEMBERS(DRAFTS, {"reasoning_tokens", INTEGER}),           \
+                       .types = "object")},                                                        \
+               {"prompt_tokens", INTEGER},                                                         \
                {"prompt_tokens_details",                                                           \
                 SCHEMA(.members = SCHEMA_MEMBERS({"cached_tokens", INTEGER}), .types = "object")}, \
                {"timings", SCHEMA_REF("Timings")}, {"total_tokens", INTEGER}),                     \
            .types = "object,null")
 #define ANTHROPIC_USAGE                                                                            \
-    SCHEMA(.members =                                                                              \
-               SCHEMA_MEMBERS({"cache_read_input_tokens", INTEGER}, {"input_tokens", INTEGER},     \
-                              {"output_tokens", INTEGER}, {"timings", SCHEMA_REF("Timings")}),     \
+    SCHEMA(.members = SCHEMA_MEMBERS(DRAFTS, {"cache_read_input_tokens", INTEGER},                 \
+                                     {"input_tokens", INTEGER}, {"output_tokens", INTEGER},        \
+                                     {"timings", SCHEMA_REF("Timings")}),                          \
            .types = "object")
 #define CHOICE_END                                                                                 \
     {"finish_reason", SCHEMA(.values = "stop,length,tool_calls,null")},                            \
@@ -196,11 +205,11 @@ static void write_fields(json_writer *w, api_body body) {
 static const schema scales = {
     .types = "array",
     .items_max = 1024,
-    .items =
-        SCHEMA(.types = "object", .required = "id,scale",
-               .members = SCHEMA_MEMBERS({"id", SCHEMA(.types = "integer", .bounded_below = true)},
-                                         {"scale", SCHEMA(.types = "number", .bounded = true,
-                                                          .minimum = -10000, .maximum = 10000)}))};
+    .items = SCHEMA(.types = "object", .required = "id,scale",
+                    .members = SCHEMA_MEMBERS(
+                        {"id", SCHEMA(.types = "integer", .bounded_below = true)},
+                        {"scale", SCHEMA(.types = "number", .bounded = true, .minimum = -1000000,
+                                         .maximum = 1000000)}))};
 
 /* One of the fields that a text may come in. */
 static void write_alternative(json_writer *w, const char *field, const char *type) {
@@ -223,6 +232,7 @@ static void write_body_schema(json_writer *w, api_body body) {
     json_member_object_begin(w, "properties");
     write_fields(w, body);
     json_end(w);
+    json_member_boolean(w, "additionalProperties", false);
     if (body == BODY_TOKENIZE) {
         json_member_array_begin(w, "anyOf");
         write_alternative(w, "content", "string");

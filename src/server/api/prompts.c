@@ -5,23 +5,10 @@
 
 bool token_list_read(const api *api, const json_value *value, const char *param, arena *arena,
                      int32_t **tokens, size_t *count, api_fault *fault) {
-    if (value->kind != JSON_ARRAY)
-        return fault_set(fault, 400, param, "invalid_type", "%s must be an array, found %s", param,
-                         json_kind_name(value->kind));
-    size_t length = value->array.count;
-    int32_t *ids = arena_take_array(arena, length + 1, sizeof(*ids));
-    if (ids == NULL)
-        return fault_no_memory(fault);
-    for (size_t i = 0; i < length; i++) {
-        int64_t id = 0;
-        if (!api_read_integer(&value->array.items[i], param, 0, (int64_t)api->info.vocabulary - 1,
-                              &id, fault))
-            return false;
-        ids[i] = (int32_t)id;
-    }
-    *tokens = ids;
-    *count = length;
-    return true;
+    chat_fault wrong = {0};
+    return chat_ids_read(value, param, api->info.vocabulary, SIZE_MAX, arena, tokens, count,
+                         &wrong) ||
+           fault_from_chat(fault, &wrong);
 }
 
 bool prompt_may_be_empty(const api *api) {

@@ -2,7 +2,9 @@
 #include "server/api/api_int.h"
 
 #include "base/value.h"
+#include "engine/request.h"
 #include "server/keys.h"
+#include "spec/spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -145,41 +147,27 @@ static bool read_stream(api_request *r, api_fault *fault) {
 
 static bool read_stop(const char *param, api_request *r, api_fault *fault) {
     const json_value *stop = api_field_of(r, param);
+    chat_fault wrong = {0};
+    const char **texts = NULL;
     if (stop == NULL)
         return true;
-    bool list = stop->kind == JSON_ARRAY;
-    size_t count = list ? stop->array.count : 1, kept = 0;
-    if (count > API_STOPS_MAX)
-        return FAULT_FIELD(fault, param, "%s has %zu strings, must have at most %d", param, count,
-                           API_STOPS_MAX);
-    const char **texts = arena_take_array(&r->arena, count + 1, sizeof(*texts));
-    if (texts == NULL)
-        return fault_no_memory(fault);
-    for (size_t i = 0; i < count; i++) {
-        if (!api_read_string(list ? &stop->array.items[i] : stop, param, API_STOP_BYTES_MAX,
-                             &r->arena, &texts[kept], fault))
-            return false;
-        kept += texts[kept][0] != '\0'; /* an empty one would end every answer */
-    }
+    if (!chat_stops_read(stop, param, &r->arena, &texts, &r->submit.stop_count, &wrong))
+        return fault_from_chat(fault, &wrong);
     r->submit.stop = texts;
-    r->submit.stop_count = kept;
     return true;
 }
 
 static bool read_stop_tokens(const api *api, api_request *r, api_fault *fault) {
     const json_value *value = api_field_of(r, "stop_token_ids");
+    chat_fault wrong = {0};
+    int32_t *tokens = NULL;
     if (value == NULL)
         return true;
-    int32_t *tokens = NULL;
-    size_t count = 0;
-    if (!token_list_read(api, value, "stop_token_ids", &r->arena, &tokens, &count, fault))
-        return false;
+    if (!chat_ids_read(value, "stop_token_ids", api->info.vocabulary, REQUEST_STOP_TOKENS_MAX,
+                       &r->arena, &tokens, &r->submit.stop_token_count, &wrong))
+        return fault_from_chat(fault, &wrong);
     r->submit.stop_tokens = tokens;
-    r->submit.stop_token_count = count;
-    return count <= API_STOP_TOKENS_MAX ||
-           FAULT_FIELD(fault, "stop_token_ids",
-                       "stop_token_ids has %zu tokens, must have at most %d", count,
-                       API_STOP_TOKENS_MAX);
+    return true;
 }
 
 /* ---- How many ---- */
@@ -230,6 +218,13 @@ static bool read_service(const server_key *key, api_request *r, api_fault *fault
     memcpy(both + at + 1, salt, strlen(salt));
     r->submit.cache_salt = both;
     return true;
+}
+
+static bool check_speculation(const api_request *r, api_fault *fault) {
+    draft_kinds kinds;
+    avo_error error = {0};
+    return draft_kinds_read("speculation", r->submit.speculate, &kinds, &error) == AVO_OK ||
+           FAULT_FIELD(fault, "speculation", "%s", error.text);
 }
 
 /* ---- Conversations and prompts ---- */
@@ -389,7 +384,7 @@ static bool read_all(api *api, const server_key *key, api_request *r, api_fault 
         !read_logprobs(r, fault) || !read_reasoning(r, fault) || !read_stream(r, fault) ||
         !read_stop(r->body == BODY_MESSAGE ? "stop_sequences" : "stop", r, fault) ||
         !read_stop_tokens(api, r, fault) || !read_choices(api, r, fault) ||
-        !read_service(key, r, fault))
+        !read_service(key, r, fault) || !check_speculation(r, fault))
         return false;
     if (r->body == BODY_EMBEDDING && !read_pooling(api, r, fault))
         return false;

@@ -144,6 +144,7 @@ static void write_response_usage(json_writer *w, const answer *a) {
     json_member_u64(w, "output_tokens", usage.new_tokens);
     json_member_object_begin(w, "output_tokens_details");
     json_member_u64(w, "reasoning_tokens", 0);
+    write_drafts(w, &usage);
     json_end(w);
     json_member_u64(w, "total_tokens", usage.prompt_tokens + usage.new_tokens);
     write_timings(w, &usage);

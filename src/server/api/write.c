@@ -76,6 +76,8 @@ answer_usage usage_of(const answer *a) {
         }
         usage.new_tokens += result->new_tokens;
         usage.reasoning_tokens += c->reasoning_tokens;
+        usage.drafted_tokens += result->drafted_tokens;
+        usage.accepted_tokens += result->accepted_tokens;
         if (i == 0)
             usage.queue_seconds = result->queue_seconds;
         if (result->new_tokens > 0) {
@@ -90,6 +92,14 @@ answer_usage usage_of(const answer *a) {
     if (usage.new_tokens > told && seconds > 0.0)
         usage.tokens_per_second = (double)(usage.new_tokens - told) / seconds;
     return usage;
+}
+
+void write_drafts(json_writer *w, const answer_usage *usage) {
+    if (usage->drafted_tokens == 0)
+        return;
+    json_member_u64(w, "accepted_prediction_tokens", usage->accepted_tokens);
+    json_member_u64(w, "rejected_prediction_tokens",
+                    usage->drafted_tokens - usage->accepted_tokens);
 }
 
 void write_timings(json_writer *w, const answer_usage *usage) {
@@ -112,6 +122,7 @@ void write_usage(json_writer *w, const answer *a) {
     json_end(w);
     json_member_object_begin(w, "completion_tokens_details");
     json_member_u64(w, "reasoning_tokens", usage.reasoning_tokens);
+    write_drafts(w, &usage);
     json_end(w);
     write_timings(w, &usage);
     json_end(w);
