@@ -335,19 +335,33 @@ avo_status batch_top(const avo_batch *batch, const avo_session *session, size_t 
     return AVO_OK;
 }
 
+/* The row whose logits are wanted; the head has written all of them. */
+static avo_status whole_row(avo_batch *batch, const avo_session *session, size_t index,
+                            uint32_t *found, avo_error *error) {
+    size_t row = 0;
+    bool there = find_logits(batch, session, index, &row);
+    assert(there);
+    (void)there;
+    *found = (uint32_t)row;
+    AVO_TRY(batch_results(batch, error));
+    if (batch->logits_whole)
+        return AVO_OK;
+    batch->logits_whole = true;
+    batch_view rows = batch_rows(batch);
+    avo_status status = batch_compute(batch, DEVICE_HEAD, &rows, batch->engine->observer);
+    return status == AVO_OK ? AVO_OK : status_fail(error, status, "%s", batch->error.text);
+}
+
 avo_status batch_logits(avo_batch *batch, const avo_session *session, size_t index,
                         const float **logits, avo_error *error) {
-    size_t row = 0;
-    bool found = find_logits(batch, session, index, &row);
-    assert(found);
-    (void)found;
-    AVO_TRY(batch_results(batch, error));
-    if (!batch->logits_whole) {
-        batch->logits_whole = true;
-        batch_view rows = batch_rows(batch);
-        avo_status status = batch_compute(batch, DEVICE_HEAD, &rows, batch->engine->observer);
-        if (status != AVO_OK)
-            return status_fail(error, status, "%s", batch->error.text);
-    }
-    return device_read_logits(batch->stream->stream, (uint32_t)row, logits, error);
+    uint32_t row;
+    AVO_TRY(whole_row(batch, session, index, &row, error));
+    return device_read_logits(batch->stream->stream, row, logits, error);
+}
+
+avo_status batch_chosen(avo_batch *batch, const avo_session *session, size_t index,
+                        const int32_t *tokens, uint32_t count, float *chosen, avo_error *error) {
+    uint32_t row;
+    AVO_TRY(whole_row(batch, session, index, &row, error));
+    return device_read_chosen(batch->stream->stream, row, tokens, count, chosen, error);
 }

@@ -5,6 +5,8 @@
 
 #include "device/device.h"
 #include "memory/kv.h"
+#include "spec/cost.h"
+#include "spec/drafter.h"
 
 /* The model as this engine computes it, the device that does, and the KV pool. */
 const model_view *engine_model_view(const avo_engine *engine);
@@ -19,10 +21,21 @@ typedef struct engine_plan_details {
     uint64_t host_bytes, device_bytes;
     uint64_t adapter_bytes; /* part of device_bytes for prepared adapters; 0: used in place */
     const char *host_limit; /* where avo_plan.host_available_bytes comes from */
+    speculation_options speculation; /* kinds 0: off */
 } engine_plan_details;
 AVO_MUST_USE avo_status engine_plan_describe(const avo_model *model,
                                              const avo_engine_options *options, avo_plan *plan,
                                              engine_plan_details *details, avo_error *error);
+
+/* Prepares the weights that an engine with these options will use, so that avo_engine_open finds
+ * them in the model's store: for callers that have something else to do before they know all the
+ * options, such as the context. Does nothing where nothing must be prepared or the device has
+ * memory of its own. An engine with this context (0: the model's own) must fit into three quarters
+ * of the free memory: one with a smaller context will fit too, and the rest is for what the caller
+ * does meanwhile. Where it fails nothing is left behind, and avo_engine_open fails for the same
+ * reason or does it all. */
+AVO_MUST_USE avo_status engine_prepare(const avo_model *model, const avo_engine_options *options,
+                                       avo_error *error);
 
 /* Extends a timeline of computed tokens, whole pages of them, to `length` tokens: tokens and pages
  * are copies of the first page, so that memory is really taken and written and a step has as much
@@ -33,20 +46,9 @@ AVO_MUST_USE avo_status engine_session_fill(avo_session *session, uint32_t lengt
 
 /* ---- Draft tokens ---- */
 
-#define DRAFTS_MAX 16 /* of one sequence in one step */
-
-/* Guesses what comes behind a timeline of `count` tokens: up to `most` ids of the vocabulary into
- * `drafts`, returning how many. Wrong ones cost time and change nothing else. Called by the thread
- * that leads the engine. */
-typedef struct draft_source {
-    uint32_t (*propose)(void *context, const int32_t *timeline, uint32_t count, uint32_t most,
-                        int32_t *drafts);
-    void *context;
-    uint32_t drafts_max; /* that it is asked for; at most DRAFTS_MAX */
-} draft_source;
-/* Where answers of this engine get drafts from: of avo_generate, and of schedulers that open after
- * this. A step verifies as many as its logits_max has rows for. The source outlives its use; NULL:
- * no drafts, which is what engines open with. */
+/* A draft source for tests and experiments, asked instead of the engine's own (spec/spec.h): by
+ * avo_generate, and by schedulers that open after this. It outlives its use. NULL: none. The engine
+ * must not have been opened with speculation off. */
 void engine_draft_from(avo_engine *engine, const draft_source *source);
 
 /* ---- For the scheduler ---- */
@@ -64,7 +66,8 @@ typedef struct engine_limits {
     telemetry_track *track;   /* of the thread that leads; NULL: none */
     avo_log_function log;     /* NULL: nobody listens */
     void *log_context;
-    const draft_source *drafts; /* NULL: none */
+    speculation *speculation;        /* NULL: off */
+    struct draft_model *draft_model; /* NULL: none */
 } engine_limits;
 engine_limits engine_limits_of(const avo_engine *engine);
 
@@ -80,12 +83,18 @@ AVO_MUST_USE avo_status engine_batch_open(avo_engine *engine, uint32_t stream, a
 /* With how many threads the stream's next steps are computed: in stream 0 at most all, in stream 1
  * at most all but one, both together at most all. While nobody computes in it. */
 void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads);
+/* Phases of the last step in stream 0, which the device's workers wait for one after another; 0:
+ * the device does not say. */
+uint32_t engine_step_phases(const avo_engine *engine);
 
 /* avo_step in three parts; begin, compute, end. Where computing fails (the batch's error says why),
  * it is not ended: clearing the batch then leaves its sessions as they were before. */
 AVO_MUST_USE avo_status engine_step_begin(avo_batch *batch);
 AVO_MUST_USE avo_status engine_step_compute(avo_batch *batch);
 void engine_step_end(avo_batch *batch);
+
+/* What steps of the engine cost before any was timed: a guess from the size of its model. */
+step_cost engine_cost_guess(const avo_engine *engine);
 
 /* avo_batch_add of tokens of which the last `drafts` may turn out to be wrong: they have logits, as
  * the token before them has, and become part of the timeline as far as a sequence accepts them

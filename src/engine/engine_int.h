@@ -20,6 +20,8 @@
 #define ENGINE_ADAPTERS_PART  16 /* of the device's memory, for prepared adapters, at most … */
 #define ENGINE_ADAPTERS_BYTES ((uint64_t)256 << 20)
 
+typedef struct draft_model draft_model; /* draft_model.h */
+
 /* Options with every 0 replaced, and what they cost. */
 typedef struct engine_plan {
     uint32_t threads; /* of the host; 0: the device has none */
@@ -31,12 +33,14 @@ typedef struct engine_plan {
     device_info device;      /* what it says about itself; names are constant strings */
     const char *device_from; /* constant, as in avo_plan */
     uint32_t taps, tap[DEVICE_TAPS_MAX];
+    speculation_options speculation; /* kinds 0: off */
     weights_plan weights;
     uint64_t converted_bytes;         /* of weights, by the host when the model was opened */
     uint64_t kv_bytes, scratch_bytes; /* of the device */
     uint64_t stream_bytes;            /* of the scratch, for a second stream */
     uint64_t adapter_bytes; /* of the device: adapters stay prepared within it; 0: used in place */
-    uint64_t session_bytes; /* of the host */
+    uint64_t session_bytes; /* of the host … */
+    uint64_t draft_bytes;   /* … and of these, for speculation */
     uint64_t available_bytes; /* for what is not there yet; host and device together
                                  where they share memory, else of the device */
     const char *limit;        /* where that number comes from */
@@ -52,6 +56,12 @@ AVO_MUST_USE avo_status engine_plan_make(const avo_model *model, const avo_engin
                                          device **device, engine_plan *plan, avo_error *error);
 /* What the stream number `index` is opened with. */
 stream_shape engine_stream_shape(const avo_model *model, const engine_plan *plan, uint32_t index);
+
+/* avo_engine_open of an engine that computes only while `beside` does not: their first streams
+ * share workers where both devices are CPUs. It is closed first. */
+AVO_MUST_USE avo_status engine_open_beside(const avo_model *model,
+                                           const avo_engine_options *options, avo_engine *beside,
+                                           avo_engine **engine, avo_error *error);
 
 /* One of the steps that are computed at the same time. Model and pages are common to all streams, a
  * session is in one of them at a time. */
@@ -79,7 +89,12 @@ struct avo_engine {
     device *device;
     device_weights *weights;
     const step_observer *observer; /* observe.h; NULL: nobody looks */
-    const draft_source *drafts;    /* engine.h; NULL: none */
+    speculation *speculation;      /* NULL: off */
+    draft_model *draft_model;      /* NULL: none */
+    avo_engine *beside;            /* whose workers its first stream uses; NULL: its own */
+    step_cost cost;                /* of steps of avo_generate */
+    const struct draft_observer *draft_observer; /* draft_notes.h; NULL: nobody looks */
+    const struct draft_policy *draft_policy;     /* draft_policy.h; NULL: exact */
     engine_stream stream[DEVICE_STREAMS_MAX];
     engine_adapter *adapters; /* [adapters_max]; NULL where the device uses them in place */
     uint32_t adapters_max;
@@ -273,5 +288,9 @@ AVO_MUST_USE avo_status batch_top(const avo_batch *batch, const avo_session *ses
 /* All its logits; where the step wrote only the highest, its head is computed once more. */
 AVO_MUST_USE avo_status batch_logits(avo_batch *batch, const avo_session *session, size_t index,
                                      const float **logits, avo_error *error);
+/* Those of some tokens alone, into `chosen` [count]. */
+AVO_MUST_USE avo_status batch_chosen(avo_batch *batch, const avo_session *session, size_t index,
+                                     const int32_t *tokens, uint32_t count, float *chosen,
+                                     avo_error *error);
 
 #endif

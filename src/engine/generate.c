@@ -1,4 +1,6 @@
 /* avo_generate: prefill in chunks, then steps of one sequence, told token by token. */
+#include "engine/draft_notes.h"
+#include "engine/drafting.h"
 #include "engine/engine_int.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
@@ -6,6 +8,7 @@
 #include "base/clock.h"
 #include "base/float_mode.h"
 #include "base/options.h"
+#include "spec/choose.h"
 
 typedef struct generate_call {
     avo_engine *engine;
@@ -17,6 +20,10 @@ typedef struct generate_call {
     size_t token_count;
     avo_batch *batch;
     sequence sequence;
+    drafter *drafter; /* NULL: no drafts */
+    /* Of the step that is being drawn from: its drafts, and the tokens drawn before it. */
+    const int32_t *drafts;
+    uint32_t draft_count, drawn_before;
     sequence_text text;
     buffer text_buffer, stop_buffer;
     char held[STOP_STRING_BYTES_MAX]; /* text that may become a stop string */
@@ -25,6 +32,7 @@ typedef struct generate_call {
     uint64_t stage_ns; /* when drawing the next token began */
     avo_result result;
     answer_notes notes;
+    draft_note note;   /* of the step at hand, where the engine is observed */
     avo_status status; /* of a token's text */
     avo_error *error;
 } generate_call;
@@ -85,7 +93,8 @@ static avo_status prefill(generate_call *g, bool *more) {
 
 /* ---- Decoding ---- */
 
-static bool tell(const generate_call *g, const sample_choice *choice, text_view text) {
+static bool tell(const generate_call *g, const sample_choice *choice, text_view text,
+                 bool drafted) {
     if (g->request.on_event == NULL)
         return true;
     avo_token_event token = {.token = choice->token,
@@ -94,9 +103,16 @@ static bool tell(const generate_call *g, const sample_choice *choice, text_view 
                              .text_bytes = text.size,
                              .logprob = choice->logprob,
                              .top = choice->top,
-                             .top_count = choice->top_count};
+                             .top_count = choice->top_count,
+                             .drafted = drafted};
     avo_event event = {.size = sizeof(event), .kind = AVO_EVENT_TOKEN, .token = &token};
     return g->request.on_event(g->request.on_event_context, &event);
+}
+
+/* Whether the token just drawn was the draft for its row. */
+static bool was_drafted(const generate_call *g, int32_t token) {
+    uint32_t row = g->sequence.drawn - 1 - g->drawn_before;
+    return row < g->draft_count && g->drafts[row] == token;
 }
 
 /* A token was accepted: its text goes to the listener. */
@@ -110,7 +126,7 @@ static bool take_token(void *context, const sample_choice *choice, uint32_t rele
         g->first_ns = begin;
     bool ends = sequence_stops_at(&g->sequence, choice->token);
     g->status = sequence_text_push(&g->text, choice->token, ends, released, &text, g->error);
-    bool more = g->status == AVO_OK && tell(g, choice, text);
+    bool more = g->status == AVO_OK && tell(g, choice, text, was_drafted(g, choice->token));
     answer_notes_stage(&g->notes, SPAN_DELIVER, begin);
     g->stage_ns = clock_now_ns();
     return more;
@@ -122,41 +138,76 @@ static avo_status accept(generate_call *g, const int32_t *drafts, uint32_t count
                           .drafts = drafts,
                           .draft_count = count,
                           .take = take_token,
-                          .context = g};
+                          .context = g,
+                          .policy = g->engine->draft_policy};
     sequence_outcome outcome;
     g->stage_ns = clock_now_ns();
+    g->drafts = drafts;
+    g->draft_count = count;
+    g->drawn_before = g->sequence.drawn;
     AVO_TRY(sequence_accept(&g->sequence, &step, &outcome, g->error));
     *finished = outcome.finished;
+    g->result.drafted_tokens += count;
+    g->result.accepted_tokens += outcome.accepted - 1;
+    telemetry_drafts_add(g->notes.telemetry, count, outcome.accepted - 1);
+    if (g->drafter != NULL)
+        drafter_verified(g->drafter, count, outcome.accepted - 1);
     return g->status;
 }
 
 /* Text that was held back comes in events of its own, with token −1. */
 static void show_rest(void *context, text_view text) {
     const sample_choice none = {.token = -1};
-    (void)tell(context, &none, text);
+    (void)tell(context, &none, text, false);
 }
 
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Drafts for the next step: as many as it has rows and logits for, as the timeline has places
- * before its end or before a ring turns, and as the answer may still have behind the token that is
- * drawn anyway. */
-static uint32_t propose(const generate_call *g, int32_t *drafts) {
-    const draft_source *source = g->engine->drafts;
+/* Drafts that the next step has room for: rows and logits, places in the timeline before its end or
+ * before a ring turns, and tokens that the answer may still have behind the one that is sampled
+ * anyway. */
+static uint32_t drafts_max(const generate_call *g) {
     const engine_plan *plan = &g->engine->plan;
     const avo_session *session = g->session;
-    if (source == NULL || session->count - session->computed != 1)
-        return 0;
     uint32_t end = session->ring_window > 0 ? session->ring_window : plan->context_max;
-    uint32_t most = smaller(source->drafts_max, end - session->count);
+    uint32_t most = smaller(DRAFTS_MAX, end - session->count);
     most = smaller(most, smaller(plan->rows_max, plan->logits_max) - 1);
     if (g->request.max_new_tokens > 0)
         most = smaller(most, g->request.max_new_tokens - g->sequence.drawn - 1);
-    return most == 0
-               ? 0
-               : source->propose(source->context, session->tokens, session->count, most, drafts);
+    return most;
+}
+
+/* The step that computes what the timeline owes, without drafts. */
+static step_load plain_load(const generate_call *g) {
+    return (step_load){.decode_rows = 1,
+                       .adapters = g->session->adapter_count,
+                       .context_tokens = g->session->count};
+}
+
+/* Drafts for the next step: those that are worth their rows. */
+static void propose(const generate_call *g, draft *draft) {
+    const avo_session *session = g->session;
+    draft->count = 0;
+    if (g->drafter == NULL || session->count - session->computed != 1)
+        return;
+    step_load load = plain_load(g);
+    draft_request request = {
+        .sequence = &g->sequence,
+        .drafter = g->drafter,
+        .timeline = {session->tokens, session->count, session->count + session->forgotten},
+        .most = drafts_max(g),
+        .draft = draft};
+    draft_time time = {.token_ns = step_cost_of(&g->engine->cost, &load)};
+    drafting_propose(session->ring_window == 0 ? g->engine->draft_model : NULL, &request, 1, &time);
+    choose_item item = {.survival = draft->survival,
+                        .most = draft->count,
+                        .context = session->count,
+                        .always = draft->always};
+    choose_limits limits = {.rows = draft->count, .tokens = 1.0};
+    choose_drafts(&item, 1, &limits, &g->engine->cost, &load);
+    draft->count = item.chosen;
 }
 
 /* A step that lacks pages for its drafts is made without them. */
@@ -170,16 +221,69 @@ static avo_status add_rows(generate_call *g, const int32_t *drafts, uint32_t *co
     return from_batch(g, status);
 }
 
+/* One step, and what it teaches about the cost of steps. */
+static avo_status decode_step(generate_call *g, const draft *draft, uint32_t *count) {
+    step_load load = plain_load(g);
+    for (uint32_t i = 0; i < *count; i++)
+        choose_load(&load, g->session->count, i);
+    uint32_t planned = *count;
+    AVO_TRY(add_rows(g, draft->tokens, count));
+    uint64_t begin = clock_now_ns();
+    AVO_TRY(from_batch(g, avo_step(g->engine, g->batch)));
+    uint64_t taken = clock_now_ns() - begin;
+    if (g->engine->draft_observer != NULL)
+        g->note = (draft_note){.kind = draft->kind,
+                               .drafted = *count,
+                               .rows = *count + 1,
+                               .context = g->session->count,
+                               .predicted_ns = step_cost_of(&g->engine->cost, &load),
+                               .verify_ns = taken};
+    if (g->engine->speculation == NULL || *count != planned)
+        return AVO_OK;
+    step_cost_learn(&g->engine->cost, &load, (double)taken);
+    step_cost_hope(&g->engine->cost, step_load_rows(&load));
+    return AVO_OK;
+}
+
+/* When a part of a step begins or ends; 0: nobody asks. */
+static uint64_t note_time(const generate_call *g) {
+    return g->engine->draft_observer != NULL ? clock_now_ns() : 0;
+}
+
+static void note_step(generate_call *g, uint64_t begin_ns, uint64_t drafted_ns, uint32_t accepted) {
+    const draft_observer *observer = g->engine->draft_observer;
+    if (observer == NULL)
+        return;
+    g->note.accepted = accepted;
+    g->note.draft_ns = drafted_ns - begin_ns;
+    g->note.host_ns = clock_now_ns() - drafted_ns - g->note.verify_ns;
+    observer->step(observer->context, &g->note);
+}
+
+/* As much of the answer as is left of it in the timeline, and some of the prompt. */
+static void learn_answer(const generate_call *g) {
+    const avo_session *session = g->session;
+    uint32_t count =
+        smaller(g->sequence.drawn + DRAFT_PROMPT_TOKENS, session->count - session->ring_keep);
+    if (g->drafter != NULL)
+        drafter_learn(g->drafter, session->tokens + session->count - count, count);
+}
+
 static avo_status decode_tokens(generate_call *g) {
     bool finished = false;
-    int32_t drafts[DRAFTS_MAX];
+    draft draft = {.count = 0};
     AVO_TRY(accept(g, NULL, 0, &finished));
     while (!finished) {
-        uint32_t count = propose(g, drafts);
-        AVO_TRY(add_rows(g, drafts, &count));
-        AVO_TRY(from_batch(g, avo_step(g->engine, g->batch)));
-        AVO_TRY(accept(g, drafts, count, &finished));
+        uint64_t begin = note_time(g);
+        uint32_t before = g->result.accepted_tokens;
+        propose(g, &draft);
+        uint64_t drafted = note_time(g);
+        uint32_t count = draft.count;
+        AVO_TRY(decode_step(g, &draft, &count));
+        AVO_TRY(accept(g, draft.tokens, count, &finished));
+        note_step(g, begin, drafted, g->result.accepted_tokens - before);
     }
+    learn_answer(g);
     g->result.finish = g->sequence.finish;
     AVO_TRY(sequence_text_finish(&g->text, g->sequence.stops, &g->result.finish, show_rest, g,
                                  g->error));
@@ -260,10 +364,12 @@ static avo_status call_open(generate_call *g) {
     AVO_TRY(avo_batch_open(g->engine, &g->batch, g->error));
     AVO_TRY(open_sequence(g));
     AVO_TRY(sequence_begin(&g->sequence, g->session, g->session->tokens, 0, g->error));
+    g->drafter = drafting_take(g->engine->speculation, &g->request, g->session);
     AVO_TRY(turn_ring(g)); /* the last thing that can fail: it changes the session */
     sequence_see_prompt(&g->sequence, g->session->tokens, g->session->count);
     sequence_see_prompt(&g->sequence, g->tokens, g->prompt_count);
     sequence_want(&g->sequence, g->batch);
+    g->batch->whole = g->batch->whole || g->engine->draft_policy != NULL;
     return AVO_OK;
 }
 
@@ -276,6 +382,7 @@ static avo_status call_run(generate_call *g) {
 }
 
 static void call_close(generate_call *g) {
+    drafting_give(g->engine->draft_model, g->drafter);
     sequence_close(&g->sequence);
     buffer_free(&g->text_buffer);
     buffer_free(&g->stop_buffer);

@@ -2,6 +2,8 @@
 #include "engine/engine.h"
 #include "engine/engine_int.h"
 
+#include "engine/drafting.h"
+
 #include "base/checked.h"
 #include "base/cpu.h"
 #include "base/options.h"
@@ -40,6 +42,13 @@ static bool plan_scratch(const avo_model *model, const device *device, engine_pl
     return true;
 }
 
+static void plan_drafters(const avo_model *model, engine_plan *plan) {
+    speculation_options *own = &plan->speculation;
+    own->context_max = plan->context_max;
+    own->corpus.vocabulary = model->view.vocabulary;
+    own->drafters = plan->sessions_max < DRAFTERS_MAX ? plan->sessions_max : DRAFTERS_MAX;
+}
+
 /* Bytes of a plan whose counts are set; false when they wrap. */
 static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const device *device,
                          engine_plan *plan) {
@@ -50,14 +59,18 @@ static bool plan_measure(const avo_model *model, uint64_t kv_tokens, const devic
         if (!u64_multiply(per_session, plan->sessions_max, &tokens))
             return false;
     }
-    plan->kv_bytes = plan->scratch_bytes = plan->session_bytes = 0;
+    plan->kv_bytes = plan->scratch_bytes = plan->session_bytes = plan->draft_bytes = 0;
+    plan_drafters(model, plan);
+    if (plan->speculation.kinds != DRAFTS_OFF)
+        plan->draft_bytes = speculation_bytes(&plan->speculation);
     if (tokens / KV_PAGE_TOKENS >= PAGES_MAX)
         return false;
     plan->kv_pages = kv_pages_for(tokens);
     return kv_pool_bytes(device, &model->view, plan->kv_type, plan->kv_pages, &plan->kv_bytes) &&
            plan_scratch(model, device, plan) && sessions_bytes(plan, &plan->session_bytes) &&
            u64_add(plan->session_bytes, pages_bytes(plan->kv_pages), &plan->session_bytes) &&
-           u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes);
+           u64_add(plan->session_bytes, batch_bytes(plan), &plan->session_bytes) &&
+           u64_add(plan->session_bytes, plan->draft_bytes, &plan->session_bytes);
 }
 
 /* What is still to be taken: of the device, and of the host, which is 0 where both share memory.
@@ -70,10 +83,32 @@ static bool plan_needs(const engine_plan *plan, uint64_t *device, uint64_t *host
            (!plan->device.host || u64_add(*device, plan->session_bytes, device));
 }
 
-static bool plan_fits(const avo_model *model, uint64_t kv_tokens, const device *device,
-                      engine_plan *plan) {
+/* What a draft model will take, as drafts: an engine of its own with as many tokens of KV. One that
+ * cannot be planned fails when it is opened, with its reason. */
+static bool plan_draft_model(const avo_engine_options *options, engine_plan *plan) {
+    const avo_model *model = options->draft_model;
+    if (model == NULL || (plan->speculation.kinds & DRAFT_BIT(DRAFT_MODEL)) == 0)
+        return true;
+    avo_engine_options own =
+        draft_model_engine(options, model, plan->context_max,
+                           (uint64_t)plan->kv_pages * KV_PAGE_TOKENS, plan->speculation.drafters);
+    engine_plan draft;
+    device *device;
+    avo_error error;
     uint64_t needed, host;
-    return plan_measure(model, kv_tokens, device, plan) && plan_needs(plan, &needed, &host) &&
+    if (engine_plan_make(model, &own, &device, &draft, &error) != AVO_OK)
+        return true;
+    device_close(device);
+    return plan_needs(&draft, &needed, &host) && u64_add(needed, host, &needed) &&
+           u64_add(plan->draft_bytes, needed, &plan->draft_bytes) &&
+           u64_add(plan->session_bytes, needed, &plan->session_bytes);
+}
+
+static bool plan_fits(const avo_model *model, const avo_engine_options *options,
+                      const device *device, engine_plan *plan) {
+    uint64_t needed, host;
+    return plan_measure(model, options->kv_tokens, device, plan) &&
+           plan_draft_model(options, plan) && plan_needs(plan, &needed, &host) &&
            needed <= plan->available_bytes && host <= plan->host_available_bytes;
 }
 
@@ -112,12 +147,24 @@ static avo_status plan_kv_type(const char *name, engine_plan *plan, avo_error *e
                        "kv_type is \"%.40s\", must be f32, f16, bf16, int8 or fp8", name);
 }
 
+/* One row of logits for each session, and some for its drafts. */
+static void plan_logits(const avo_engine_options *options, engine_plan *plan) {
+    uint64_t drafts = 0;
+    if (plan->speculation.kinds != DRAFTS_OFF)
+        drafts = (uint64_t)plan->sessions_max * plan->speculation.draft_tokens;
+    if (drafts > DRAFT_LOGITS_MAX)
+        drafts = DRAFT_LOGITS_MAX;
+    uint64_t logits = options->logits_max == 0 ? plan->sessions_max + drafts : options->logits_max;
+    plan->logits_max = logits < plan->rows_max ? (uint32_t)logits : plan->rows_max;
+}
+
 static avo_status plan_counts(const avo_model *model, const avo_engine_options *options,
                               engine_plan *plan, avo_error *error) {
     AVO_TRY(check_range("context_max", options->context_max, SOURCE_CONTEXT_MAX, error));
     AVO_TRY(check_range("sessions_max", options->sessions_max, ENGINE_SESSIONS_MAX, error));
     AVO_TRY(check_range("rows_max", options->rows_max, ENGINE_ROWS_MAX, error));
     AVO_TRY(check_range("streams", options->streams, DEVICE_STREAMS_MAX, error));
+    AVO_TRY(drafting_plan(options, &plan->speculation, error));
     plan->streams = options->streams == 0 ? 1 : options->streams;
     plan->context_max =
         options->context_max == 0 ? model->source->config.context : options->context_max;
@@ -126,9 +173,7 @@ static avo_status plan_counts(const avo_model *model, const avo_engine_options *
     plan->rows_max = options->rows_max == 0 ? ENGINE_ROWS_DEFAULT : options->rows_max;
     if (plan->rows_max < plan->sessions_max)
         plan->rows_max = plan->sessions_max;
-    plan->logits_max = options->logits_max == 0 ? plan->sessions_max : options->logits_max;
-    if (plan->logits_max > plan->rows_max)
-        plan->logits_max = plan->rows_max;
+    plan_logits(options, plan);
     uint32_t scored = plan->rows_max < ENGINE_HEAD_ROWS ? plan->rows_max : ENGINE_HEAD_ROWS;
     plan->head_rows = plan->logits_max > scored ? plan->logits_max : scored;
     AVO_TRY(check_range("adapter_rank_max", options->adapter_rank_max, ENGINE_RANK_MAX, error));
@@ -291,7 +336,7 @@ static avo_status plan_all(const avo_model *model, const avo_engine_options *opt
     plan_limits(options, *device, plan);
     /* The model's own context may be far beyond this machine: a default is fitted, a wish is not.
      */
-    while (!plan_fits(model, options->kv_tokens, *device, plan)) {
+    while (!plan_fits(model, options, *device, plan)) {
         if (options->context_max != 0 || plan->context_max <= CONTEXT_FITTED_MIN)
             return too_large(plan, options->kv_tokens, error);
         plan->context_max /= 2;
@@ -353,11 +398,13 @@ avo_status engine_plan_describe(const avo_model *model, const avo_engine_options
                      .numa_nodes = plan.device.cpu.numa_nodes,
                      .lock = plan.device.cpu.lock,
                      .device_from = plan.device_from,
-                     .session_bytes = plan.session_bytes,
+                     .session_bytes = plan.session_bytes - plan.draft_bytes,
+                     .draft_bytes = plan.draft_bytes,
                      .streams = plan.streams,
                      .stream_bytes = plan.stream_bytes};
     options_give(out, &full, sizeof(full));
-    *details = (engine_plan_details){.weights = plan.weights, .host_limit = plan.host_limit};
+    *details = (engine_plan_details){
+        .weights = plan.weights, .host_limit = plan.host_limit, .speculation = plan.speculation};
     add_up(&plan, details);
     return AVO_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/options.h"
 #include "base/value.h"
+#include "engine/drafting.h"
 #include "sample/grammar.h"
 #include "sample/sample.h"
 
@@ -22,6 +23,52 @@ avo_status request_chat(const avo_request *request, avo_chat_options *chat, avo_
 
 bool request_chat_has_messages(const avo_chat_options *chat) {
     return chat->variables != NULL && json_find(value_tree(chat->variables), "messages") != NULL;
+}
+
+const char *request_role_find(text_view role) {
+    static const char *const roles[][2] = {{"system", "system"},
+                                           {"developer", "system"},
+                                           {"user", "user"},
+                                           {"assistant", "assistant"},
+                                           {"tool", "tool"}};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (text_is(role, roles[i][0]))
+            return roles[i][1];
+    return NULL;
+}
+
+static avo_status check_role(size_t index, text_view role, avo_error *error) {
+    if (request_role_find(role) != NULL)
+        return AVO_OK;
+    return status_fail(error, AVO_ERROR_ARGUMENT,
+                       "messages[%zu]: role is \"%.*s\", must be " REQUEST_ROLES, index,
+                       (int)(role.size < 64 ? role.size : 64), role.data);
+}
+
+/* Of the messages in the array and in the template's variables. Variables whose messages have
+ * another form are the template's own. */
+static avo_status check_roles(const avo_request *request, const avo_chat_options *chat,
+                              avo_error *error) {
+    for (size_t i = 0; i < request->message_count; i++)
+        AVO_TRY(check_role(i, text_from(request->messages[i].role), error));
+    const json_value *messages =
+        chat->variables == NULL ? NULL : json_find(value_tree(chat->variables), "messages");
+    for (size_t i = 0; json_item(messages, i) != NULL; i++) {
+        const json_value *role = json_find(json_item(messages, i), "role");
+        if (role != NULL && role->kind == JSON_STRING)
+            AVO_TRY(check_role(i, role->string, error));
+    }
+    return AVO_OK;
+}
+
+static avo_status check_limits(const avo_request *request, avo_error *error) {
+    if (request->max_new_tokens > REQUEST_NEW_TOKENS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "max_new_tokens is %u, must be at most %d",
+                           request->max_new_tokens, REQUEST_NEW_TOKENS_MAX);
+    if (request->stop_token_count > REQUEST_STOP_TOKENS_MAX)
+        return status_fail(error, AVO_ERROR_ARGUMENT, "%zu stop tokens, must be at most %d",
+                           request->stop_token_count, REQUEST_STOP_TOKENS_MAX);
+    return AVO_OK;
 }
 
 static avo_status check_arrays(const avo_request *request, const avo_sampling *sampling,
@@ -57,9 +104,12 @@ avo_status request_check(const avo_request *request, const avo_sampling *samplin
         return status_fail(error, AVO_ERROR_ARGUMENT, "give grammar or open_grammar, not both");
     if (request->grammar != NULL)
         AVO_TRY(grammar_check(request->grammar, model, error));
+    AVO_TRY(check_limits(request, error));
     AVO_TRY(check_arrays(request, sampling, error));
+    AVO_TRY(drafting_check(request, error));
     avo_chat_options chat;
     AVO_TRY(request_chat(request, &chat, error));
+    AVO_TRY(check_roles(request, &chat, error));
     int kinds = (request->token_count > 0) +
                 (request->message_count > 0 || request_chat_has_messages(&chat)) +
                 (request->text != NULL);

@@ -5,6 +5,18 @@
 
 #include "model/model.h"
 
+/* ---- Limits that every interface shares ---- */
+#define REQUEST_NEW_TOKENS_MAX  16777216
+#define REQUEST_STOP_TOKENS_MAX 64
+#define REQUEST_SECONDS_MAX     1e9 /* of a deadline */
+#define REQUEST_PRIORITY_MAX    15
+
+/* The roles of messages, for error texts. */
+#define REQUEST_ROLES "system, developer, user, assistant or tool"
+/* The role as templates know it ("developer" is "system"); NULL: there is no such role. Templates
+ * would render a message of any role, so that a mistyped one would change the prompt unseen. */
+const char *request_role_find(text_view role);
+
 /* Copies a request and its sampling over the defaults of this version. `shared` is the sampling of
  * requests that have none (NULL: greedy). `request->sampling` and `request->chat` stay the
  * caller's: `sampling` and request_chat have what this version understands of them. */
@@ -17,8 +29,9 @@ AVO_MUST_USE avo_status request_chat(const avo_request *request, avo_chat_option
  */
 bool request_chat_has_messages(const avo_chat_options *chat);
 
-/* Refuses counts without an array, stop strings and messages that lack a part, prompts of more than
- * one kind, a grammar of another model and sampling out of range. *has_prompt: there is a prompt.
+/* Refuses counts without an array, stop strings and messages that lack a part, unknown roles,
+ * prompts of more than one kind, a grammar of another model, and limits or sampling out of range.
+ * *has_prompt: there is a prompt.
  */
 AVO_MUST_USE avo_status request_check(const avo_request *request, const avo_sampling *sampling,
                                       const avo_model *model, bool *has_prompt, avo_error *error);

@@ -1,6 +1,7 @@
 /* Drawing, ends and text of an answer. */
 #include "engine/sequence.h"
 
+#include "engine/draft_policy.h"
 #include "engine/engine_int.h"
 
 #include <string.h>
@@ -88,24 +89,39 @@ void sequence_want(const sequence *sequence, avo_batch *batch) {
     batch->top = top > batch->top ? top : batch->top;
 }
 
+/* From the tokens that a grammar allows, whose logits alone are read. *drawn: there was one. */
+static avo_status draw_allowed(const sequence *sequence, const avo_session *session,
+                               avo_batch *batch, size_t row, uint64_t position,
+                               sample_choice *choice, bool *drawn, avo_error *error) {
+    const int32_t *tokens;
+    float *logits;
+    const logit_top *top;
+    uint32_t count = sampler_list_allowed(sequence->sampler, &tokens, &logits);
+    *drawn = false;
+    if (count == 0)
+        return AVO_OK;
+    AVO_TRY(batch_chosen(batch, session, row, tokens, count, logits, error));
+    AVO_TRY(batch_top(batch, session, row, &top, error));
+    *drawn = sampler_draw_allowed(sequence->sampler, top, position, choice);
+    return AVO_OK;
+}
+
 /* Draws from the logits of the session's `row`-th scored token. A sampler that needs the highest
  * logits alone draws from those even where all are at hand: what else is in the batch must not
  * change the last bit of a logprob. */
-static avo_status draw(const sequence *sequence, avo_batch *batch, size_t row, uint64_t position,
-                       sample_choice *choice, avo_error *error) {
+static avo_status draw(const sequence *sequence, const avo_session *session, avo_batch *batch,
+                       size_t row, uint64_t position, sample_choice *choice, avo_error *error) {
     sampler *sampler = sequence->sampler;
-    const avo_session *session = sequence->session;
     const float *logits;
     if (sampler_top(sampler) > 0) {
-        bool undecided;
+        bool undecided, drawn;
         const logit_top *top;
         AVO_TRY(batch_top(batch, session, row, &top, error));
         sampler_draw_top(sampler, top, position, choice, &undecided);
         if (!undecided)
             return AVO_OK;
-        AVO_TRY(batch_logits(batch, session, row, &logits, error));
-        AVO_TRY(batch_top(batch, session, row, &top, error));
-        if (sampler_draw_allowed(sampler, top, logits, position, choice))
+        AVO_TRY(draw_allowed(sequence, session, batch, row, position, choice, &drawn, error));
+        if (drawn)
             return AVO_OK;
     }
     AVO_TRY(batch_logits(batch, session, row, &logits, error));
@@ -115,6 +131,12 @@ static avo_status draw(const sequence *sequence, avo_batch *batch, size_t row, u
         status =
             status_prefix(error, status, "with adapter %s", session->adapters[i].adapter->path);
     return status;
+}
+
+avo_status sequence_sample(const sequence *sequence, const avo_session *session, avo_batch *batch,
+                           size_t row, uint64_t position, sample_choice *choice, avo_error *error) {
+    sampler_allow(sequence->sampler, NULL); /* the mask is that of another position */
+    return draw(sequence, session, batch, row, position, choice, error);
 }
 
 bool sequence_stops_at(const sequence *sequence, int32_t token) {
@@ -206,6 +228,28 @@ static bool is_over(sequence *sequence, bool ends, bool stopped, bool unwanted) 
     return true;
 }
 
+/* A lossy policy accepts the draft behind this row, though it may not be the token that would be
+ * sampled. What a grammar forbids is never accepted. */
+static avo_status accept_lossy(const sequence *sequence, const sequence_step *step, uint32_t row,
+                               sample_choice *choice, bool *accepted, avo_error *error) {
+    const uint64_t *allowed = NULL;
+    const float *logits;
+    *accepted = false;
+    if (step->policy == NULL || row >= step->draft_count)
+        return AVO_OK;
+    uint32_t token = (uint32_t)step->drafts[row];
+    if (sequence->matcher != NULL)
+        AVO_TRY(grammar_matcher_mask(sequence->matcher, &allowed, error));
+    if (allowed != NULL && (allowed[token / 64] >> token % 64 & 1) == 0)
+        return AVO_OK;
+    AVO_TRY(batch_logits(step->batch, sequence->session, row, &logits, error));
+    *choice = (sample_choice){.token = (int32_t)token};
+    *accepted = draft_policy_allows(step->policy, logits, sequence->options.model->view.vocabulary,
+                                    (double)sequence->options.sampling->temperature, choice->token,
+                                    &choice->logprob);
+    return AVO_OK;
+}
+
 /* One token from one row; *agrees: the next row was computed for this very token. The position that
  * keys a draw never comes again, however often a ring turns. */
 static avo_status accept_row(sequence *sequence, const sequence_step *step, uint32_t row,
@@ -216,7 +260,10 @@ static avo_status accept_row(sequence *sequence, const sequence_step *step, uint
     uint32_t released;
     bool stopped;
     AVO_TRY(constrain(sequence, error));
-    AVO_TRY(draw(sequence, step->batch, row, position, &choice, error));
+    bool lossy;
+    AVO_TRY(accept_lossy(sequence, step, row, &choice, &lossy, error));
+    if (!lossy)
+        AVO_TRY(draw(sequence, session, step->batch, row, position, &choice, error));
     *agrees = row < step->draft_count && step->drafts[row] == choice.token;
     if (sequence->drawn++ == 0)
         sequence->answer_from = position;

@@ -81,6 +81,7 @@ typedef struct sequence_step {
     uint32_t draft_count;
     sequence_take take;
     void *context;
+    const struct draft_policy *policy; /* NULL: exact; draft_policy.h, for the laboratory */
 } sequence_step;
 
 typedef struct sequence_outcome {
@@ -92,6 +93,12 @@ typedef struct sequence_outcome {
  * computed yet, and pages up to there. Allocates nothing. */
 AVO_MUST_USE avo_status sequence_accept(sequence *sequence, const sequence_step *step,
                                         sequence_outcome *outcome, avo_error *error);
+
+/* Samples from the `row`-th logits of any session's rows as the sequence would at this position,
+ * without accepting: for drafts. The choice's arrays live until the next call. */
+AVO_MUST_USE avo_status sequence_sample(const sequence *sequence, const avo_session *session,
+                                        avo_batch *batch, size_t row, uint64_t position,
+                                        sample_choice *choice, avo_error *error);
 
 /* Whether the answer ends with this token, which then has no text. */
 bool sequence_stops_at(const sequence *sequence, int32_t token);

@@ -1,13 +1,14 @@
 /* What the scheduler asks of an engine beyond the public interface. */
 #include "engine/engine.h"
 
+#include "engine/draft_model.h"
 #include "engine/engine_int.h"
 
 #include <assert.h>
 
 void engine_draft_from(avo_engine *engine, const draft_source *source) {
-    assert(source == NULL || source->drafts_max <= DRAFTS_MAX);
-    engine->drafts = source;
+    assert(engine->speculation != NULL && (source == NULL || source->drafts_max <= DRAFTS_MAX));
+    speculation_custom(engine->speculation, source);
 }
 
 engine_limits engine_limits_of(const avo_engine *engine) {
@@ -23,7 +24,8 @@ engine_limits engine_limits_of(const avo_engine *engine) {
                            .streams = engine->plan.streams,
                            .log = engine->plan.log,
                            .log_context = engine->plan.log_context,
-                           .drafts = engine->drafts,
+                           .speculation = engine->speculation,
+                           .draft_model = engine->draft_model,
                            .telemetry = engine->plan.telemetry,
                            .track = telemetry_engine_track(engine->stream[0].telemetry)};
 }
@@ -48,8 +50,14 @@ void engine_leave(avo_engine *engine) {
     engine->led = false;
 }
 
+uint32_t engine_step_phases(const avo_engine *engine) {
+    return device_stream_figures(engine->stream[0].stream).phases;
+}
+
 void engine_stream_resize(avo_engine *engine, uint32_t stream, uint32_t threads) {
     device_stream_resize(engine->stream[stream].stream, threads);
+    if (stream == 0 && engine->draft_model != NULL)
+        draft_model_resize(engine->draft_model, threads);
 }
 
 bool engine_session_reserve(avo_session *session, uint32_t length) {

@@ -43,7 +43,8 @@ struct grammar_matcher {
     frame_store frames, spare; /* the other one is for leaving out stacks that nobody has */
     uint32_t *moved;           /* [GRAMMAR_FRAMES_MAX] */
     place_set now, next;
-    uint64_t *allowed; /* [words] */
+    place_set ahead[2]; /* for what must come; nothing between calls */
+    uint64_t *allowed;  /* [words] */
     int32_t *stop_tokens;
     size_t stop_count;
     recent_mask recent[RECENT_MASKS];
@@ -212,8 +213,10 @@ grammar_counts grammar_count(avo_grammar *grammar) {
 static avo_status take_memory(grammar_matcher *m, const int32_t *stop_tokens, avo_error *error) {
     AVO_TRY(frame_store_open(&m->frames, &m->arena, GRAMMAR_FRAMES_MAX, error));
     AVO_TRY(frame_store_open(&m->spare, &m->arena, GRAMMAR_FRAMES_MAX, error));
-    AVO_TRY(place_set_open(&m->now, &m->arena, error));
-    AVO_TRY(place_set_open(&m->next, &m->arena, error));
+    AVO_TRY(place_set_open(&m->now, &m->arena, GRAMMAR_PLACES_MAX, error));
+    AVO_TRY(place_set_open(&m->next, &m->arena, GRAMMAR_PLACES_MAX, error));
+    for (uint32_t i = 0; i < 2; i++)
+        AVO_TRY(place_set_open(&m->ahead[i], &m->arena, AHEAD_PLACES_MAX, error));
     m->moved = arena_take_array(&m->arena, GRAMMAR_FRAMES_MAX, sizeof(*m->moved));
     m->allowed = arena_take_array(&m->arena, m->grammar->words, sizeof(*m->allowed));
     m->stop_tokens = arena_take_array(&m->arena, m->stop_count + 1, sizeof(*m->stop_tokens));
@@ -493,4 +496,41 @@ bool grammar_matcher_over(const grammar_matcher *m) {
         if (net_takes_byte(&m->grammar->net.states[m->now.seen[i].state]))
             return false;
     return true;
+}
+
+/* ---- Looking ahead ---- */
+
+/* The longest token that the text begins with; −1: none. */
+static int32_t longest_token(const token_trie *trie, const char *text, size_t bytes, size_t *used) {
+    int32_t best = -1;
+    uint32_t node = 1;
+    uint32_t end = trie->count;
+    for (size_t at = 0; at < bytes; at++) {
+        while (node < end && trie->nodes[node].byte != (uint8_t)text[at])
+            node = trie->nodes[node].end;
+        if (node >= end)
+            break;
+        if (trie->nodes[node + 1].tokens > trie->nodes[node].tokens) {
+            best = trie->ids[trie->nodes[node].tokens];
+            *used = at + 1;
+        }
+        end = trie->nodes[node].end;
+        node++;
+    }
+    return best;
+}
+
+uint32_t grammar_matcher_forced(grammar_matcher *m, uint32_t most, int32_t *tokens) {
+    char text[AHEAD_BYTES_MAX];
+    const avo_grammar *g = m->grammar;
+    size_t bytes = grammar_ahead(&m->now, &g->net, &m->frames, m->ahead, text);
+    uint32_t count = 0;
+    for (size_t at = 0, used = 0; at < bytes && count < most; at += used) {
+        int32_t token = longest_token(g->trie, text + at, bytes - at, &used);
+        /* A token that reaches the end might be longer with what follows it. */
+        if (token < 0 || at + used == bytes)
+            break;
+        tokens[count++] = token;
+    }
+    return count;
 }

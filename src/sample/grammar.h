@@ -43,6 +43,11 @@ bool grammar_matcher_complete(const grammar_matcher *matcher);
 /* Takes bytes instead of a token; false: they do not fit, and nothing after them will. */
 bool grammar_matcher_take(grammar_matcher *matcher, const char *bytes, size_t count);
 
+/* Tokens of the text that must come next, where the grammar leaves no choice of bytes: up to
+ * `most`, each the longest that fits. A guess: the same text could be cut into other tokens.
+ * Charged to nobody, and changes nothing. */
+uint32_t grammar_matcher_forced(grammar_matcher *matcher, uint32_t most, int32_t *tokens);
+
 /* Nodes of the token trie that masks have looked at so far, and memory that they are kept in: for
  * benchmarks. */
 typedef struct grammar_counts {

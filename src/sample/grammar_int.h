@@ -228,7 +228,7 @@ typedef struct place {
  * that take a byte. */
 typedef struct place_set {
     place *seen;
-    uint32_t seen_count;
+    uint32_t seen_count, capacity;
     uint32_t *slots; /* of `seen`, one more; 0: empty */
     uint32_t slot_mask;
     bool complete; /* the bottom was reached: the text may end here */
@@ -241,10 +241,27 @@ AVO_MUST_USE avo_status frame_store_open(frame_store *store, arena *arena, uint3
 void frame_store_clear(frame_store *store);
 /* UINT32_MAX: no room. */
 uint32_t frame_store_push(frame_store *store, uint32_t next, uint32_t parent);
-AVO_MUST_USE avo_status place_set_open(place_set *set, arena *arena, avo_error *error);
+/* As if no frame had been pushed since there were `count`. */
+void frame_store_pop(frame_store *store, uint32_t count);
+AVO_MUST_USE avo_status place_set_open(place_set *set, arena *arena, uint32_t capacity,
+                                       avo_error *error);
 void place_set_clear(place_set *set);
 /* Adds a place and everything that follows without a byte. */
 void place_set_add(place_set *set, const network *net, frame_store *store, place place);
+/* Adds what follows the places of `from` with this byte. */
+void place_set_take(place_set *set, const network *net, frame_store *store, const place_set *from,
+                    uint8_t byte);
+
+/* ---- Looking ahead (grammar_ahead.c) ---- */
+
+#define AHEAD_PLACES_MAX 32  /* of a text that has no choice */
+#define AHEAD_BYTES_MAX  256 /* of it */
+
+/* Bytes that must follow the places of `now`, whatever else does: up to AHEAD_BYTES_MAX into
+ * `text`. `ahead` are two sets for it; the frames are afterwards as they were. */
+size_t grammar_ahead(const place_set *now, const network *net, frame_store *store,
+                     place_set ahead[2], char *text);
+
 static inline bool net_takes_byte(const net_state *state) {
     return state->kind == NET_BYTES || state->kind == NET_FREE;
 }

@@ -446,7 +446,7 @@ static avo_status take_memory(grammar_masks *m, avo_error *error) {
     uint32_t slots = 2 * MASK_SETS_MAX;
     m->slot_mask = slots - 1;
     AVO_TRY(frame_store_open(&m->frames, &m->arena, MASK_FRAMES_MAX, error));
-    AVO_TRY(place_set_open(&m->reached, &m->arena, error));
+    AVO_TRY(place_set_open(&m->reached, &m->arena, GRAMMAR_PLACES_MAX, error));
     m->sets = arena_take_array(&m->arena, MASK_SETS_MAX, sizeof(*m->sets));
     m->places = arena_take_array(&m->arena, MASK_PLACES_MAX, sizeof(*m->places));
     m->slots = arena_take_array(&m->arena, slots, sizeof(*m->slots));

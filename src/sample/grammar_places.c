@@ -46,10 +46,22 @@ uint32_t frame_store_push(frame_store *store, uint32_t next, uint32_t parent) {
     return store->count++;
 }
 
-avo_status place_set_open(place_set *set, arena *arena, avo_error *error) {
-    uint32_t slots = slots_for(GRAMMAR_PLACES_MAX);
-    *set = (place_set){.slot_mask = slots - 1};
-    set->seen = arena_take_array(arena, GRAMMAR_PLACES_MAX, sizeof(*set->seen));
+/* The newest of a run of probes is removed first, so every table on the way is one that was there
+ * before. */
+void frame_store_pop(frame_store *store, uint32_t count) {
+    while (store->count > count) {
+        const frame *frame = &store->frames[--store->count];
+        uint32_t at = mix(frame->next, frame->parent) & store->slot_mask;
+        while (store->slots[at] != store->count)
+            at = (at + 1) & store->slot_mask;
+        store->slots[at] = 0;
+    }
+}
+
+avo_status place_set_open(place_set *set, arena *arena, uint32_t capacity, avo_error *error) {
+    uint32_t slots = slots_for(capacity);
+    *set = (place_set){.capacity = capacity, .slot_mask = slots - 1};
+    set->seen = arena_take_array(arena, capacity, sizeof(*set->seen));
     set->slots = arena_take_array(arena, slots, sizeof(*set->slots));
     if (set->seen == NULL || set->slots == NULL)
         return status_no_memory(error, "the states of a grammar", slots * sizeof(*set->slots));
@@ -80,7 +92,7 @@ static void see(place_set *set, place place) {
         if (there->state == place.state && there->frame == place.frame)
             return;
     }
-    if (set->seen_count == GRAMMAR_PLACES_MAX) {
+    if (set->seen_count == set->capacity) {
         set->full = true;
         return;
     }
@@ -132,5 +144,19 @@ void place_set_add(place_set *set, const network *net, frame_store *store, place
             give_back(set, store, here.frame);
             break;
         }
+    }
+}
+
+void place_set_take(place_set *set, const network *net, frame_store *store, const place_set *from,
+                    uint8_t byte) {
+    for (uint32_t i = 0; i < from->seen_count; i++) {
+        place here = from->seen[i];
+        const net_state *state = &net->states[here.state];
+        const net_edge *edges = net->edges + state->first;
+        if (!net_takes_byte(state))
+            continue;
+        for (uint32_t e = 0; e < state->count; e++)
+            if (byte >= edges[e].low && byte <= edges[e].high)
+                place_set_add(set, net, store, (place){edges[e].next, here.frame});
     }
 }

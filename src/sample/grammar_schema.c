@@ -107,7 +107,9 @@ static avo_status one_type(const schema *s, const json_value *name, uint32_t *ty
             *types |= known[i].type;
             return AVO_OK;
         }
-    return schema_refuse(s, name, "unknown type");
+    return schema_refuse(s, name,
+                         "unknown type; the types are null, boolean, object, array, string, "
+                         "integer and number");
 }
 
 avo_status schema_types(const schema *s, const keywords *k, uint32_t *types) {

@@ -57,6 +57,15 @@ typedef struct sample_choice {
     uint32_t top_count;
 } sample_choice;
 
+/* Ranges of the numbers in avo_sampling, minimum and maximum: every interface refuses what is
+ * outside, and none refuses anything else. */
+#define SAMPLING_TEMPERATURE 0, 1e6
+#define SAMPLING_PROBABILITY 0, 1 /* top_p and min_p */
+#define SAMPLING_TYPICAL     1e-6, 1
+#define SAMPLING_REPETITION  1e-6, 1e6
+#define SAMPLING_PENALTY     -1e6, 1e6 /* for presence and frequency */
+#define SAMPLING_TOP_K_MAX   4294967294.0
+
 /* `position` counts drawn tokens and keys the generator. Logits are not changed. A logit that is
  * NaN or +infinity, or all of them forbidden, is an error (AVO_ERROR_ARGUMENT). */
 AVO_MUST_USE avo_status sampler_draw(sampler *sampler, const float *logits, uint64_t position,
@@ -78,10 +87,13 @@ bool sampler_constrained(const sampler *sampler);
 /* Those of the next draws: a bit for each token, which must stay until then; NULL: all. They count
  * behind bias and penalties, and before everything that filters. Logprobs do not know of them. */
 void sampler_allow(sampler *sampler, const uint64_t *allowed);
-/* Where sampler_draw_top was undecided because too few of the highest are allowed: without a look
- * at what is not. False: draw from all. */
-bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
-                          uint64_t position, sample_choice *choice);
+/* Where sampler_draw_top was undecided because too few of the highest are allowed, without a look
+ * at what is not: lists the allowed tokens, the caller fills in the logits of each, and the draw is
+ * from these. 0: everything is allowed. Both arrays are the sampler's. */
+uint32_t sampler_list_allowed(sampler *sampler, const int32_t **tokens, float **logits);
+/* False: draw from all. */
+bool sampler_draw_allowed(sampler *sampler, const logit_top *top, uint64_t position,
+                          sample_choice *choice);
 
 /* log Σ e^(logit − highest), where `highest` is the highest of them: a token's logprob is
  * logit − highest − this. */

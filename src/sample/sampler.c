@@ -38,27 +38,31 @@ struct sampler_room {
 
 /* ---- Opening ---- */
 
-static avo_status check_range(const char *name, double value, double minimum, double maximum,
+/* The borders are rounded as the value was. */
+static avo_status check_range(const char *name, float value, double minimum, double maximum,
                               avo_error *error) {
-    if (value >= minimum && value <= maximum)
+    if (value >= (float)minimum && value <= (float)maximum)
         return AVO_OK;
-    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g, must be %g to %g", name, value,
+    return status_fail(error, AVO_ERROR_ARGUMENT, "%s is %g, must be %g to %g", name, (double)value,
                        minimum, maximum);
 }
 
 static avo_status check_options(const avo_sampling *options, uint32_t vocabulary,
                                 avo_error *error) {
-    const double largest = (double)FLT_MAX;
-    AVO_TRY(check_range("temperature", (double)options->temperature, 0.0, largest, error));
-    AVO_TRY(check_range("top_p", (double)options->top_p, 0.0, 1.0, error));
-    AVO_TRY(check_range("min_p", (double)options->min_p, 0.0, 1.0, error));
-    AVO_TRY(check_range("typical_p", (double)options->typical_p, (double)FLT_MIN, 1.0, error));
-    AVO_TRY(check_range("repetition_penalty", (double)options->repetition_penalty, (double)FLT_MIN,
-                        largest, error));
-    AVO_TRY(check_range("presence_penalty", (double)options->presence_penalty, -largest, largest,
-                        error));
-    AVO_TRY(check_range("frequency_penalty", (double)options->frequency_penalty, -largest, largest,
-                        error));
+    const struct {
+        const char *name;
+        float value;
+        double minimum, maximum;
+    } numbers[] = {{"temperature", options->temperature, SAMPLING_TEMPERATURE},
+                   {"top_p", options->top_p, SAMPLING_PROBABILITY},
+                   {"min_p", options->min_p, SAMPLING_PROBABILITY},
+                   {"typical_p", options->typical_p, SAMPLING_TYPICAL},
+                   {"repetition_penalty", options->repetition_penalty, SAMPLING_REPETITION},
+                   {"presence_penalty", options->presence_penalty, SAMPLING_PENALTY},
+                   {"frequency_penalty", options->frequency_penalty, SAMPLING_PENALTY}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        AVO_TRY(check_range(numbers[i].name, numbers[i].value, numbers[i].minimum,
+                            numbers[i].maximum, error));
     if (options->top_logprobs > AVO_TOP_LOGPROBS_MAX)
         return status_fail(error, AVO_ERROR_ARGUMENT, "top_logprobs is %u, must be at most %d",
                            options->top_logprobs, AVO_TOP_LOGPROBS_MAX);
@@ -379,21 +383,6 @@ static void forbid_others(const sampler *sampler, float *scores) {
     }
 }
 
-/* The highest of the allowed, of equals the lowest; −1: none. */
-static int32_t highest_allowed(const sampler *sampler, const float *logits) {
-    int32_t best = -1;
-    float highest = -INFINITY;
-    for (uint32_t w = 0; w * 64 < sampler->vocabulary; w++)
-        for (uint64_t bits = sampler->allowed[w]; bits != 0; bits &= bits - 1) {
-            uint32_t token = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (token < sampler->vocabulary && logits[token] > highest) {
-                highest = logits[token];
-                best = (int32_t)token;
-            }
-        }
-    return best;
-}
-
 /* ---- Drawing from the highest alone ---- */
 
 uint32_t sampler_top(const sampler *sampler) {
@@ -485,43 +474,57 @@ void sampler_draw_top(sampler *sampler, const logit_top *top, uint64_t position,
     choice->top = sampler->top;
 }
 
-/* The allowed ones as candidates; the highest of their logits, −infinity: none. */
-static float take_allowed(sampler *sampler, const float *logits) {
+uint32_t sampler_list_allowed(sampler *sampler, const int32_t **tokens, float **logits) {
     candidate_set *set = &sampler->set;
-    float highest = -INFINITY;
     set->count = 0;
-    for (uint32_t w = 0; w * 64 < sampler->vocabulary; w++)
+    for (uint32_t w = 0; sampler->allowed != NULL && w * 64 < sampler->vocabulary; w++)
         for (uint64_t bits = sampler->allowed[w]; bits != 0; bits &= bits - 1) {
             uint32_t token = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (token >= sampler->vocabulary || !(logits[token] > -INFINITY))
-                continue;
-            set->ids[set->count] = (int32_t)token;
-            set->scores[set->count++] = logits[token];
-            highest = logits[token] > highest ? logits[token] : highest;
+            if (token < sampler->vocabulary)
+                set->ids[set->count++] = (int32_t)token;
         }
+    *tokens = set->ids;
+    *logits = set->scores;
+    return (uint32_t)set->count;
+}
+
+/* Leaves out those that cannot be drawn. The place of the highest, the first of several; SIZE_MAX:
+ * none is left. */
+static size_t keep_possible(candidate_set *set) {
+    size_t kept = 0, highest = SIZE_MAX;
+    for (size_t i = 0; i < set->count; i++) {
+        if (!(set->scores[i] > -INFINITY))
+            continue;
+        set->ids[kept] = set->ids[i];
+        set->scores[kept] = set->scores[i];
+        if (highest == SIZE_MAX || set->scores[kept] > set->scores[highest])
+            highest = kept;
+        kept++;
+    }
+    set->count = kept;
     return highest;
 }
 
-bool sampler_draw_allowed(sampler *sampler, const logit_top *top, const float *logits,
-                          uint64_t position, sample_choice *choice) {
+bool sampler_draw_allowed(sampler *sampler, const logit_top *top, uint64_t position,
+                          sample_choice *choice) {
+    candidate_set *set = &sampler->set;
     if (sampler->allowed == NULL || !(top->log_sum <= DBL_MAX) || top->count == 0)
         return false;
-    int32_t token = -1;
-    if (sampler->options.temperature > 0.0f) {
-        float highest_of = take_allowed(sampler, logits);
-        if (!(highest_of > -INFINITY))
-            return false;
-        candidates_top_k(&sampler->set, sampler->options.top_k);
-        token = draw_kept(sampler, highest_of, position);
-    } else {
-        token = highest_allowed(sampler, logits);
-    }
-    if (token < 0)
+    size_t best = keep_possible(set);
+    if (best == SIZE_MAX)
         return false;
+    int32_t token = set->ids[best];
+    float logit = set->scores[best];
+    if (sampler->options.temperature > 0.0f) {
+        candidates_top_k(set, sampler->options.top_k);
+        token = draw_kept(sampler, logit, position);
+        for (size_t i = 0; i < set->count; i++)
+            logit = set->ids[i] == token ? set->scores[i] : logit;
+    }
     double highest = (double)top->logit[0];
     uint32_t listed = sampler->options.top_logprobs;
     choice->token = token;
-    choice->logprob = (float)((double)logits[token] - highest - top->log_sum);
+    choice->logprob = (float)((double)logit - highest - top->log_sum);
     choice->top_count = listed < top->count ? listed : top->count;
     choice->top = sampler->top;
     for (uint32_t i = 0; i < choice->top_count; i++)

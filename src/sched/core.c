@@ -7,10 +7,10 @@
 
 /* ---- Opening ---- */
 
-static avo_status check_cost(const sched_cost *cost, avo_error *error) {
+static avo_status check_cost(const step_cost *cost, avo_error *error) {
     bool good = cost->context_token >= 0 && cost->draft_token >= 0 && cost->adapter >= 0 &&
                 cost->scored_row >= 0;
-    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+    for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
         good = good && cost->step[i] >= 0;
     return good ? AVO_OK : status_fail(error, AVO_ERROR_ARGUMENT, "a cost is negative or NaN");
 }
@@ -60,6 +60,8 @@ static bool take_memory(sched *sched) {
            (sched->group = arena_take_array(arena, running, sizeof(group))) != NULL &&
            (sched->running = arena_take_array(arena, running, sizeof(uint32_t))) != NULL &&
            (sched->entries = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
+           (sched->wishes = arena_take_array(arena, running, sizeof(sched_wish))) != NULL &&
+           (sched->choices = arena_take_array(arena, running, sizeof(choose_item))) != NULL &&
            (sched->prompts = arena_take_array(arena, running, sizeof(sched_entry))) != NULL &&
            (sched->done_ends = arena_take_array(arena, running, sizeof(sched_end))) != NULL &&
            (sched->plan_ends = arena_take_array(arena, requests, sizeof(sched_end))) != NULL &&
@@ -130,7 +132,7 @@ void sched_close(sched *sched) {
     allocator_give(sched->allocator, sched, sizeof(*sched));
 }
 
-sched_cost *sched_cost_model(sched *sched, sched_side side) {
+step_cost *sched_cost_model(sched *sched, sched_side side) {
     return &sched->cost[side];
 }
 

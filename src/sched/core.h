@@ -52,6 +52,7 @@
 
 #include "base/allocator.h"
 #include "base/status.h"
+#include "spec/choose.h"
 
 /* ---- Limits ---- */
 #define SCHED_PRIORITIES   16      /* 0 is served first */
@@ -64,57 +65,6 @@
 #define PREFILL_SKIPS_MAX  8 /* steps in which prefill may get nothing while others decode */
 
 typedef struct sched sched;
-
-/* ---- What a step costs ---- */
-
-/* Nanoseconds of a step. Its rows cost what a table says: a few rows are read from memory in the
- * time of one, many are arithmetic, and where one turns into the other depends on the machine and
- * on the types of the weights, with jumps at the kernels' tile sizes. Between the table's points
- * the cost is interpolated, beyond the last one it grows in proportion. The driver learns the
- * numbers from steps it has timed; the simulation has its own, with noise. */
-#define SCHED_COST_POINTS 14
-extern const uint32_t sched_cost_rows[SCHED_COST_POINTS]; /* 1, 2, 3, 4, 5, 6, 8, 12, 16 … 512 */
-
-typedef struct sched_cost {
-    double step[SCHED_COST_POINTS]; /* of so many rows, whatever they are */
-    double context_token;           /* each position that a row attends to */
-    double draft_token;             /* the same of draft rows, which share K and V with the row that
-                                       is verified with them */
-    double adapter;                 /* each distinct adapter in the step */
-    double scored_row;              /* each row of a chunk that has logits, besides */
-    uint32_t learned;               /* bit i: steps have taught point i; the others follow */
-} sched_cost;
-
-typedef struct sched_load {
-    uint32_t decode_rows, draft_rows, prefill_rows;
-    uint32_t adapters;
-    uint64_t context_tokens; /* of decode and prefill rows */
-    uint64_t draft_tokens;   /* of draft rows */
-    uint32_t scored_rows;    /* of the prefill rows */
-} sched_load;
-
-static inline uint32_t sched_load_rows(const sched_load *load) {
-    return load->decode_rows + load->draft_rows + load->prefill_rows;
-}
-
-/* A table through measured steps, in order of their rows; the rest of a cost is left as it is.
- * Before the first a step costs as much as there, behind the last it goes on as between the last
- * two. */
-typedef struct sched_cost_point {
-    uint32_t rows;
-    double ns;
-} sched_cost_point;
-void sched_cost_fit(sched_cost *cost, const sched_cost_point *points, size_t count);
-/* The simplest table: a step of one row, what each row up to 16 adds, and each beyond. */
-void sched_cost_line(sched_cost *cost, double step, double row, double many_row);
-
-/* A step of so many rows, without context and adapters; 0 rows: 0. */
-double sched_cost_step(const sched_cost *cost, uint32_t rows);
-double sched_cost_of(const sched_cost *cost, const sched_load *load);
-/* Moves the numbers towards what a step took. */
-void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanoseconds);
-/* Everything takes `factor` times as long. */
-void sched_cost_scale(sched_cost *cost, double factor);
 
 /* ---- How fast a queue moves ---- */
 
@@ -140,6 +90,22 @@ double sched_pace_retry(const sched_pace *pace, const sched_crowd *crowd, uint64
 
 /* ---- Memory and draft tokens, behind functions ---- */
 
+/* Draft tokens behind the timeline of a sequence that decodes. */
+typedef struct sched_wish {
+    uint32_t sequence;
+    uint32_t most;         /* that would fit */
+    uint32_t count;        /* that there are; 0 when asked */
+    const float *survival; /* [count] probability that a draft and all before it are right; lives
+                              until the next call */
+    bool always;           /* verify as many as fit, whatever they are worth */
+} sched_wish;
+
+/* Nanoseconds that drafts compete with. */
+typedef struct sched_time {
+    double token_ns; /* what a token of the step takes without drafts */
+    double left_ns;  /* of the target, beside the step; 0: there is no target */
+} sched_time;
+
 /* Running sequences are numbered 0…running_max − 1; a number is used again when its sequence ends.
  */
 typedef struct sched_memory {
@@ -154,9 +120,9 @@ typedef struct sched_memory {
     /* Pages that could be had now, and tokens per page. */
     uint32_t (*available)(void *context);
     uint32_t page_tokens;
-    /* How many draft tokens there are for what comes behind the timeline of the sequence, which
-     * decodes: at most `most`. Asked while a step is planned that has room for them; NULL: none. */
-    uint32_t (*drafts)(void *context, uint32_t sequence, uint32_t most);
+    /* Fills the wishes of all sequences of a step that may have drafts. NULL: there are never any.
+     */
+    void (*drafts)(void *context, sched_wish *wishes, uint32_t count, const sched_time *time);
 } sched_memory;
 
 typedef struct sched_options {
@@ -176,7 +142,7 @@ typedef struct sched_options {
                               deadlines can be met */
     uint32_t trust_steps;  /* done before `cost` is believed where it would refuse something: a
                               driver that begins with a guess must not refuse what would teach it */
-    sched_cost cost;
+    step_cost cost;
 } sched_options;
 
 AVO_MUST_USE avo_status sched_open(const sched_options *options, const sched_memory *memory,
@@ -186,7 +152,7 @@ void sched_close(sched *sched);
 /* Which rows a plan holds. */
 typedef enum sched_side { SCHED_BOTH, SCHED_DECODE, SCHED_PREFILL, SCHED_SIDES } sched_side;
 /* To be taught by the driver: each side has its own. */
-sched_cost *sched_cost_model(sched *sched, sched_side side);
+step_cost *sched_cost_model(sched *sched, sched_side side);
 
 /* ---- Requests ---- */
 
@@ -250,7 +216,7 @@ typedef struct sched_plan {
     uint32_t end_count;
     const uint64_t *preempted;
     uint32_t preempted_count;
-    sched_load load;
+    step_load load;
     double predicted_ns;
 } sched_plan;
 

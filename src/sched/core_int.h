@@ -107,7 +107,7 @@ struct sched {
     bool prefill_in_flight; /* one of prompts is */
     bool prefill_blocked; /* no prefill plan may start: a decoding sequence waits for a page of one
                              that is in flight, or was */
-    sched_cost cost[SCHED_SIDES];
+    step_cost cost[SCHED_SIDES];
 
     request *request; /* [request_count] */
     uint32_t request_count, request_free;
@@ -147,6 +147,8 @@ struct sched {
     uint32_t refused_lately; /* for their deadlines, since the last step */
 
     sched_entry *entries;     /* [running_max] */
+    sched_wish *wishes;       /* [running_max] drafts of the plan that is being made, */
+    choose_item *choices;     /* [running_max] and how many of them are verified */
     sched_entry *prompts;     /* [running_max] of the prefill plan in flight */
     sched_end *plan_ends;     /* [request_count] */
     sched_end *done_ends;     /* [running_max] */

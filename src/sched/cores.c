@@ -69,19 +69,18 @@ void cores_guess(const cores *cores, sched *sched) {
     if (cores->mode == CORES_MIXED)
         return;
     double all = cores->threads;
-    sched_cost_scale(sched_cost_model(sched, SCHED_PREFILL), all / cores->prompts);
-    sched_cost_scale(sched_cost_model(sched, SCHED_DECODE),
-                     all / (cores->threads - cores->prompts));
+    step_cost_scale(sched_cost_model(sched, SCHED_PREFILL), all / cores->prompts);
+    step_cost_scale(sched_cost_model(sched, SCHED_DECODE), all / (cores->threads - cores->prompts));
 }
 
 /* Whether a step of both sides would hide the rows of the prompts. */
 static bool together(sched *sched, const sched_demand *demand) {
-    sched_load decode = {.decode_rows = demand->decoding};
-    sched_load both = {.decode_rows = demand->decoding, .prefill_rows = UINT32_MAX};
+    step_load decode = {.decode_rows = demand->decoding};
+    step_load both = {.decode_rows = demand->decoding, .prefill_rows = UINT32_MAX};
     if (demand->prompt_rows < both.prefill_rows)
         both.prefill_rows = (uint32_t)demand->prompt_rows;
-    return sched_cost_of(sched_cost_model(sched, SCHED_BOTH), &both) <=
-           TOGETHER * sched_cost_of(sched_cost_model(sched, SCHED_DECODE), &decode);
+    return step_cost_of(sched_cost_model(sched, SCHED_BOTH), &both) <=
+           TOGETHER * step_cost_of(sched_cost_model(sched, SCHED_DECODE), &decode);
 }
 
 /* Decoding gets the fewest threads with which its step should keep its part of the target; half of
@@ -89,8 +88,8 @@ static bool together(sched *sched, const sched_demand *demand) {
 static uint32_t share_of(const cores *cores, sched *sched, const sched_demand *demand) {
     uint32_t decode = cores->threads / 2;
     if (cores->target_ns > 0) {
-        sched_load load = {.decode_rows = demand->decoding};
-        double now = sched_cost_of(sched_cost_model(sched, SCHED_DECODE), &load);
+        step_load load = {.decode_rows = demand->decoding};
+        double now = step_cost_of(sched_cost_model(sched, SCHED_DECODE), &load);
         double wanted =
             now * (cores->threads - cores->prompts) / (DECODE_PART * (double)cores->target_ns);
         decode = wanted < cores->threads ? (uint32_t)ceil(wanted) : cores->threads;
@@ -111,9 +110,9 @@ uint32_t cores_choose(cores *cores, sched *sched) {
         return 0;
     uint32_t share = share_of(cores, sched, &demand);
     if (share != cores->prompts) {
-        sched_cost_scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
-        sched_cost_scale(sched_cost_model(sched, SCHED_DECODE),
-                         (double)(cores->threads - cores->prompts) / (cores->threads - share));
+        step_cost_scale(sched_cost_model(sched, SCHED_PREFILL), (double)cores->prompts / share);
+        step_cost_scale(sched_cost_model(sched, SCHED_DECODE),
+                        (double)(cores->threads - cores->prompts) / (cores->threads - share));
         cores->prompts = share;
     }
     return share;

@@ -16,12 +16,12 @@ uint64_t deadline_of(const request *request) {
 /* In steps of as many rows as there may be. A row that is left alone for the last one is a row like
  * those that decode, and is not scored. */
 double deadline_prefill_ns(const sched *sched, const sched_request *given, uint32_t rows) {
-    const sched_cost *cost = &sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH];
+    const step_cost *cost = &sched->cost[sched->options.apart ? SCHED_PREFILL : SCHED_BOTH];
     uint32_t most = sched->options.rows_max;
     double full = rows / most, steps = (rows + most - 1) / most;
     double positions = 0.5 * rows * ((double)rows + 1);
     double chunked = rows - (most == 1 || rows % most == 1);
-    return full * sched_cost_step(cost, most) + sched_cost_step(cost, rows % most) +
+    return full * step_cost_step(cost, most) + step_cost_step(cost, rows % most) +
            steps * cost->adapter * given->adapters +
            (given->scored ? cost->scored_row * chunked : 0) + cost->context_token * positions;
 }

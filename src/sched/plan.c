@@ -11,7 +11,7 @@ typedef struct planning {
     uint32_t units_left; /* of adapters; UINT32_MAX: no limit */
     bool chunks;         /* somebody got rows of a prompt */
     bool wanted;         /* somebody wanted them */
-    sched_load load;
+    step_load load;
 } planning;
 
 /* ---- Groups of the step ---- */
@@ -106,13 +106,13 @@ typedef struct wish {
 
 static bool chunk_fits(const sched *sched, const planning *planning, const wish *wish,
                        uint32_t rows) {
-    sched_load load = planning->load;
+    step_load load = planning->load;
     load.prefill_rows += rows;
     load.adapters += wish->adapters;
     load.scored_rows += wish->scored ? rows : 0;
     load.context_tokens +=
         (uint64_t)rows * wish->context + (uint64_t)rows * ((uint64_t)rows + 1) / 2;
-    return sched_cost_of(&sched->cost[planning->side], &load) <= (double)sched->options.target_ns;
+    return step_cost_of(&sched->cost[planning->side], &load) <= (double)sched->options.target_ns;
 }
 
 /* The most rows of a chunk with which the step stays within the target. */
@@ -206,10 +206,10 @@ static bool may_begin(const sched *sched, const planning *planning, const reques
                  .scored = request->given.scored};
     if (sched->running_count == 0 || chunk_of(sched, planning, &wish, false) > 0)
         return true;
-    sched_load more = planning->load;
+    step_load more = planning->load;
     more.decode_rows++;
     more.prefill_rows = 0;
-    double decoding = sched_cost_of(&sched->cost[SCHED_BOTH], &more);
+    double decoding = step_cost_of(&sched->cost[SCHED_BOTH], &more);
     double target = (double)options->target_ns;
     return prefill_due(sched, planning) &&
            (decoding <= target || sched->cost[SCHED_BOTH].step[0] >= target);
@@ -217,15 +217,15 @@ static bool may_begin(const sched *sched, const planning *planning, const reques
 
 /* The same where prompts have a side of their own: all that run and one more will decode there. */
 static bool may_join(const sched *sched, const planning *planning, const request *request) {
-    const sched_cost *cost = &sched->cost[SCHED_DECODE];
+    const step_cost *cost = &sched->cost[SCHED_DECODE];
     double target = (double)sched->options.target_ns;
-    sched_load all = {.decode_rows = sched->running_count + 1};
+    step_load all = {.decode_rows = sched->running_count + 1};
     if (sched->running_count == 0 || target == 0 || cost->step[0] >= target)
         return true;
     wish wish = {.pending = request_known(request),
                  .adapters = request->given.adapters,
                  .scored = request->given.scored};
-    return sched_cost_of(cost, &all) <= target &&
+    return step_cost_of(cost, &all) <= target &&
            chunk_of(sched, planning, &wish, prefill_due(sched, planning)) > 0;
 }
 
@@ -234,7 +234,7 @@ static bool may_join(const sched *sched, const planning *planning, const request
 static bool row_fits(const sched *sched, const planning *planning, uint32_t number) {
     const sched_options *options = &sched->options;
     const sequence *sequence = &sched->sequence[number];
-    sched_load more = planning->load;
+    step_load more = planning->load;
     if (planning->side == SCHED_PREFILL)
         return false;
     if (more.decode_rows + more.prefill_rows == 0 || options->target_ns == 0)
@@ -243,7 +243,7 @@ static bool row_fits(const sched *sched, const planning *planning, uint32_t numb
     more.context_tokens += sched->request[sequence->request].computed + 1;
     if (sched->group[sequence->group].served_step != sched->step)
         more.adapters += sched->group[sequence->group].units;
-    return sched_cost_of(&sched->cost[planning->side], &more) <= (double)options->target_ns;
+    return step_cost_of(&sched->cost[planning->side], &more) <= (double)options->target_ns;
 }
 
 /* One whose adapter has no place in this step begins as well: its group takes part in the turns. */
@@ -269,60 +269,109 @@ static void plan_admission(sched *sched, planning *planning) {
 
 /* ---- Draft tokens ---- */
 
-static void load_drafts(sched_load *load, const request *request, uint32_t count) {
-    load->draft_rows += count;
-    load->draft_tokens += (uint64_t)count * ((uint64_t)request->computed + 1) +
-                          (uint64_t)count * ((uint64_t)count + 1) / 2;
-}
-
-static bool drafts_have_time(const sched *sched, const planning *planning, const request *request,
-                             uint32_t count) {
-    sched_load load = planning->load;
-    load_drafts(&load, request, count);
-    return sched->options.target_ns == 0 ||
-           sched_cost_of(&sched->cost[planning->side], &load) <= (double)sched->options.target_ns;
-}
-
-/* As many as rows and logits are left for, as the answer can still have behind the token that is
- * drawn anyway, and as the step has time for. */
-static uint32_t drafts_that_fit(const sched *sched, const planning *planning,
-                                const request *request) {
-    const sched_options *options = &sched->options;
-    uint32_t most = options->drafts_max;
+/* As many as the answer can still have behind the token that is sampled anyway, and as rows and
+ * logits are left for. */
+static uint32_t drafts_that_fit(const sched *sched, const request *request, uint32_t rows) {
+    uint32_t most = sched->options.drafts_max;
     uint32_t wanted = request->given.new_tokens_max - request->generated - 1;
     most = wanted < most ? wanted : most;
-    most = planning->rows_left < most ? planning->rows_left : most;
-    if (options->logits_max > 0 && options->logits_max - planning->logits < most)
-        most = options->logits_max - planning->logits;
-    while (most > 0 && !drafts_have_time(sched, planning, request, most))
-        most--;
-    return most;
+    return rows < most ? rows : most;
+}
+
+static bool may_draft(const sched *sched, uint32_t number) {
+    const sequence *sequence = &sched->sequence[number];
+    const request *request = &sched->request[sequence->request];
+    return sequence->rows == 1 && request_pending(request) == 1 && !request->given.no_answer;
+}
+
+/* Asks for the drafts of all that decode in this step. */
+static uint32_t ask_drafts(sched *sched, uint32_t rows, const sched_time *time) {
+    const sched_memory *memory = &sched->memory;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < sched->running_count; i++) {
+        uint32_t number = sched->running[i];
+        if (!may_draft(sched, number))
+            continue;
+        const request *request = &sched->request[sched->sequence[number].request];
+        uint32_t most = drafts_that_fit(sched, request, rows);
+        if (most > 0)
+            sched->wishes[count++] = (sched_wish){.sequence = number, .most = most};
+    }
+    if (count > 0)
+        memory->drafts(memory->context, sched->wishes, count, time);
+    for (uint32_t i = 0; i < count; i++) {
+        const sched_wish *wish = &sched->wishes[i];
+        const request *request = &sched->request[sched->sequence[wish->sequence].request];
+        sched->choices[i] = (choose_item){.survival = wish->survival,
+                                          .most = wish->count,
+                                          .context = request->computed + 1,
+                                          .always = wish->always};
+    }
+    return count;
+}
+
+static void load_drafts(step_load *load, const choose_item *items, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t number = 0; number < items[i].chosen; number++)
+            choose_load(load, items[i].context, number);
+}
+
+/* As many of the chosen as there are pages for. Where pages are short, fewer rows may take longer
+ * than the chosen ones: a cost need not grow with them. */
+static void reserve_drafts(sched *sched, uint32_t count, const planning *planning) {
+    const sched_memory *memory = &sched->memory;
+    double target = (double)sched->options.target_ns;
+    bool fewer = false;
+    for (uint32_t i = 0; i < count; i++) {
+        choose_item *item = &sched->choices[i];
+        uint32_t number = sched->wishes[i].sequence, wanted = item->chosen;
+        while (item->chosen > 0 &&
+               !memory->reserve(memory->context, number, item->context + item->chosen))
+            item->chosen--;
+        fewer = fewer || item->chosen < wanted;
+    }
+    for (uint32_t kept = count; fewer && target > 0 && kept > 0; kept--) {
+        step_load load = planning->load;
+        load_drafts(&load, sched->choices, kept);
+        if (step_cost_of(&sched->cost[planning->side], &load) <= target)
+            return;
+        sched->choices[kept - 1].chosen = 0;
+    }
+}
+
+static void give_drafts(sched *sched, uint32_t count, planning *planning) {
+    for (uint32_t i = 0; i < count; i++) {
+        sequence *sequence = &sched->sequence[sched->wishes[i].sequence];
+        uint32_t drafts = sched->choices[i].chosen;
+        sequence->drafts = drafts;
+        sequence->rows += drafts;
+        planning->rows_left -= drafts;
+        planning->logits += drafts;
+    }
+    load_drafts(&planning->load, sched->choices, count);
 }
 
 /* What is verified here may be wrong, so it takes nothing from anybody: it comes behind prompts and
  * admissions, and preempts nobody. */
 static void plan_drafts(sched *sched, planning *planning) {
-    const sched_memory *memory = &sched->memory;
-    if (memory->drafts == NULL || sched->options.drafts_max == 0)
+    const sched_options *options = &sched->options;
+    uint32_t rows = planning->rows_left;
+    if (sched->memory.drafts == NULL || options->drafts_max == 0)
         return;
-    for (uint32_t i = 0; i < sched->running_count; i++) {
-        uint32_t number = sched->running[i];
-        sequence *sequence = &sched->sequence[number];
-        const request *request = &sched->request[sequence->request];
-        if (sequence->rows != 1 || request_pending(request) != 1 || request->given.no_answer)
-            continue;
-        uint32_t most = drafts_that_fit(sched, planning, request);
-        uint32_t count = most > 0 ? memory->drafts(memory->context, number, most) : 0;
-        while (count > 0 && /* fewer rows may take longer: a cost need not grow with them */
-               !(drafts_have_time(sched, planning, request, count) &&
-                 memory->reserve(memory->context, number, request->computed + 1 + count)))
-            count--;
-        sequence->drafts = count;
-        sequence->rows += count;
-        planning->rows_left -= count;
-        planning->logits += count;
-        load_drafts(&planning->load, request, count);
-    }
+    if (options->logits_max > 0 && options->logits_max - planning->logits < rows)
+        rows = options->logits_max - planning->logits;
+    double target = (double)options->target_ns;
+    double plain_ns = step_cost_of(&sched->cost[planning->side], &planning->load);
+    if (planning->logits == 0 || (target > 0 && plain_ns > target))
+        return;
+    sched_time time = {plain_ns / planning->logits, target > 0 ? target - plain_ns : 0};
+    uint32_t count = ask_drafts(sched, rows, &time);
+    if (count == 0)
+        return;
+    choose_limits limits = {.rows = rows, .step_ns_max = target, .tokens = planning->logits};
+    choose_drafts(sched->choices, count, &limits, &sched->cost[planning->side], &planning->load);
+    reserve_drafts(sched, count, planning);
+    give_drafts(sched, count, planning);
 }
 
 /* ---- The plan ---- */
@@ -428,7 +477,7 @@ void sched_plan_side(sched *sched, sched_side side, uint64_t now_ns, sched_plan 
                          .preempted = sched->preempted_list,
                          .preempted_count = sched->preempted_count,
                          .load = planning.load,
-                         .predicted_ns = sched_cost_of(&sched->cost[side], &planning.load)};
+                         .predicted_ns = step_cost_of(&sched->cost[side], &planning.load)};
 }
 
 sched_demand sched_demands(const sched *sched) {

@@ -204,18 +204,6 @@ static avo_status plan_options(avo_scheduler *s, const avo_scheduler_options *gi
     return AVO_OK;
 }
 
-/* A guess from the model's size; the first steps put it right. */
-static sched_cost first_cost(const avo_model *model) {
-    double step = (double)model->weight_bytes / 20.0; /* ns at 20 GB/s */
-    double head = (double)model->view.vocabulary * (double)model->view.width;
-    sched_cost cost = {.context_token = 50.0,
-                       .draft_token = 25.0,
-                       .adapter = step * 0.02,
-                       .scored_row = head / 200.0}; /* 400 GFLOP/s */
-    sched_cost_line(&cost, step, step * 0.05, (double)model->parameters / 200.0);
-    return cost;
-}
-
 static uint64_t target_ns(const avo_scheduler *s) {
     double target = s->options.token_seconds;
     if (target == 0.0)
@@ -263,11 +251,11 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
     const avo_scheduler_options *options = &s->options;
     double ageing =
         options->ageing_seconds == 0.0 ? SCHEDULER_AGEING_SECONDS : options->ageing_seconds;
-    const draft_source *drafts = s->engine_limits.drafts;
+    const speculation *drafts = s->engine_limits.speculation;
     sched_options core = {.running_max = options->running_max,
                           .rows_max = s->engine_limits.rows_max,
                           .logits_max = s->engine_limits.logits_max,
-                          .drafts_max = drafts == NULL ? 0 : drafts->drafts_max,
+                          .drafts_max = drafts == NULL ? 0 : DRAFTS_MAX,
                           /* Submission has bounded all this already. */
                           .waiting_max = s->live_max,
                           .waiting_tokens_max = UINT64_MAX / 2,
@@ -280,7 +268,7 @@ static avo_status open_core(avo_scheduler *s, avo_error *error) {
                           .adapters_max = options->adapters_max,
                           .apart = s->cores.mode == CORES_STATIC,
                           .trust_steps = SCHEDULER_TRUST_STEPS,
-                          .cost = first_cost(s->engine_limits.model)};
+                          .cost = engine_cost_guess(s->engine)};
     sched_memory memory = scheduler_memory(s);
     AVO_TRY(sched_open(&core, &memory, s->allocator, &s->core, error));
     cores_guess(&s->cores, s->core);
@@ -300,7 +288,9 @@ static avo_status open_arrays(avo_scheduler *s, avo_error *error) {
     s->buckets = allocator_take_array(s->allocator, s->bucket_count, sizeof(request *));
     s->cancels = allocator_take_array(s->allocator, s->live_max, sizeof(uint64_t));
     s->running = allocator_take_array(s->allocator, running, sizeof(running_request));
+    s->draft_requests = allocator_take_array(s->allocator, running, sizeof(draft_request));
     if (s->buckets == NULL || s->cancels == NULL || s->running == NULL ||
+        s->draft_requests == NULL ||
         buffer_reserve(&s->stop_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK ||
         buffer_reserve(&s->text_buffer, SEQUENCE_TEXT_FIRST) != AVO_OK)
         return status_no_memory(error, "the scheduler", s->live_max * sizeof(request *));
@@ -349,6 +339,7 @@ static avo_status open_parts(avo_scheduler *s, avo_error *error) {
     if (tokenizer != NULL)
         AVO_TRY(encode_cache_open(tokenizer, SCHEDULER_ENCODINGS_BYTES, &s->encodings, error));
     AVO_TRY(scheduler_telemetry_open(s, error));
+    AVO_TRY(scheduler_corpus_open(s, error));
     return open_core(s, error);
 }
 
@@ -383,6 +374,7 @@ static void open_locks(avo_scheduler *s) {
     pthread_cond_init(&s->pending_cond, NULL);
     pthread_cond_init(&s->prefill_cond, NULL);
     pthread_cond_init(&s->opening_cond, NULL);
+    pthread_cond_init(&s->corpus_cond, NULL);
     pthread_cond_init(&s->watch_cond, &monotonic);
     pthread_cond_init(&s->engine_cond, &monotonic);
     pthread_cond_init(&s->ready_cond, NULL);
@@ -489,8 +481,10 @@ void avo_scheduler_close(avo_scheduler *s) {
     allocator_give(s->allocator, s->buckets, s->bucket_count * sizeof(request *));
     allocator_give(s->allocator, s->cancels, s->live_max * sizeof(uint64_t));
     allocator_give(s->allocator, s->running, running * sizeof(running_request));
+    allocator_give(s->allocator, s->draft_requests, running * sizeof(draft_request));
     pthread_cond_destroy(&s->watch_cond);
     pthread_cond_destroy(&s->opening_cond);
+    pthread_cond_destroy(&s->corpus_cond);
     pthread_cond_destroy(&s->prefill_cond);
     pthread_cond_destroy(&s->gone_cond);
     pthread_cond_destroy(&s->ready_cond);

@@ -20,6 +20,7 @@ static bool tell_token(request *request, uint32_t at, int32_t token, text_view t
         told.logprob = request->logprobs[at];
         told.top = request->tops == NULL ? NULL : request->tops + (size_t)at * request->top_stride;
         told.top_count = request->top_stride;
+        told.drafted = request->drafted_at != NULL && request->drafted_at[at];
     }
     avo_event event = {.kind = AVO_EVENT_TOKEN, .token = &told};
     return tell(request, &event);
@@ -88,6 +89,8 @@ static void tell_finished(request *request, avo_finish finish) {
                          .stop_index = -1,
                          .prompt_tokens = request->prompt_tokens,
                          .reused_tokens = request->reused_tokens,
+                         .drafted_tokens = request->drafted,
+                         .accepted_tokens = request->accepted,
                          .new_tokens = request->delivered,
                          .preemptions = request->preemptions,
                          .queue_seconds = seconds_since(request, request->begun_ns),

@@ -72,7 +72,8 @@ static void cancel_all(avo_scheduler *s) {
 
 static void wait_for_work(avo_scheduler *s, bool stuck) {
     if (s->prefill_in_flight) {
-        while (s->prefill == PREFILL_COMPUTING && s->inbox.first == NULL && s->cancel_count == 0)
+        while (s->prefill == PREFILL_COMPUTING && s->inbox.first == NULL && s->cancel_count == 0 &&
+               s->corpus_copy == NULL)
             pthread_cond_wait(&s->engine_cond, &s->lock);
         return;
     }
@@ -87,7 +88,8 @@ static void wait_for_work(avo_scheduler *s, bool stuck) {
         pthread_cond_timedwait(&s->engine_cond, &s->lock, &until);
         return;
     }
-    while (s->inbox.first == NULL && s->cancel_count == 0 && !(s->closing && s->tokenizers_done))
+    while (s->inbox.first == NULL && s->cancel_count == 0 && s->corpus_copy == NULL &&
+           !(s->closing && s->tokenizers_done))
         pthread_cond_wait(&s->engine_cond, &s->lock);
 }
 
@@ -96,8 +98,8 @@ static bool intake(avo_scheduler *s, bool stuck) {
     request_list taken = {NULL, NULL};
     pthread_mutex_lock(&s->lock);
     bool idle = sched_idle(s->core);
-    if (s->inbox.first == NULL && s->cancel_count == 0 && (idle || stuck) &&
-        (!s->closing || s->prefill_in_flight))
+    if (s->inbox.first == NULL && s->cancel_count == 0 && s->corpus_copy == NULL &&
+        (idle || stuck) && (!s->closing || s->prefill_in_flight))
         wait_for_work(s, stuck && !idle);
     else if (s->closing && idle && s->inbox.first == NULL && !s->tokenizers_done)
         wait_for_work(s, false);
@@ -119,6 +121,7 @@ static bool intake(avo_scheduler *s, bool stuck) {
     pthread_mutex_unlock(&s->lock);
     for (request *request = list_take(&taken); request != NULL; request = list_take(&taken))
         take_request(s, request);
+    scheduler_corpus_copy(s);
     return more;
 }
 
@@ -180,6 +183,9 @@ static bool keep_token(void *context, const sample_choice *choice, uint32_t rele
     uint32_t at = request->sequence.drawn - 1;
     if (at == 0)
         request->first_ns = clock_now_ns();
+    if (request->drafted_at != NULL) /* a draft is still where it will be written */
+        request->drafted_at[at] = at - request->step_drawn < request->step_drafts &&
+                                  request->timeline[request->prompt_tokens + at] == choice->token;
     request->timeline[request->prompt_tokens + at] = choice->token;
     request->logprobs[at] = choice->logprob;
     if (request->tops != NULL)
@@ -191,7 +197,9 @@ static bool keep_token(void *context, const sample_choice *choice, uint32_t rele
 }
 
 /* Draws for one request. */
-static void draw(avo_batch *batch, request *request, uint32_t drafts, sched_result *result) {
+static void draw(avo_batch *batch, running_request *running, uint32_t drafts,
+                 sched_result *result) {
+    request *request = running->request;
     if (request->given.no_answer) {
         request->finish = AVO_FINISH_LENGTH;
         result->finished = true;
@@ -204,12 +212,26 @@ static void draw(avo_batch *batch, request *request, uint32_t drafts, sched_resu
                           .take = keep_token,
                           .context = request};
     sequence_outcome outcome;
+    request->step_drafts = drafts;
+    request->step_drawn = request->sequence.drawn;
     result->failed =
         sequence_accept(&request->sequence, &step, &outcome, &request->error) != AVO_OK;
     result->accepted = outcome.accepted;
     result->finished = outcome.finished;
     if (outcome.finished)
         request->finish = request->sequence.finish;
+    uint32_t right = outcome.accepted > 0 ? outcome.accepted - 1 : 0;
+    request->drafted += drafts;
+    request->accepted += right;
+    note_drafts(request->scheduler, drafts, right);
+    if (running->drafter == NULL)
+        return;
+    drafter_verified(running->drafter, drafts, right);
+    uint32_t before = request->prompt_tokens;
+    before = before < DRAFT_PROMPT_TOKENS ? before : DRAFT_PROMPT_TOKENS;
+    if (outcome.finished)
+        drafter_learn(running->drafter, request->timeline + request->prompt_tokens - before,
+                      before + request->sequence.drawn);
 }
 
 void step_draw(avo_scheduler *s, serve_stream *stream, const sched_plan *plan) {
@@ -219,8 +241,7 @@ void step_draw(avo_scheduler *s, serve_stream *stream, const sched_plan *plan) {
         const sched_entry *entry = &plan->entries[i];
         if (stream->results[i].failed || !entry->draws)
             continue;
-        draw(stream->batch, s->running[entry->sequence].request, entry->drafts,
-             &stream->results[i]);
+        draw(stream->batch, &s->running[entry->sequence], entry->drafts, &stream->results[i]);
         drawn += stream->results[i].accepted;
     }
     note_stage(s, SPAN_SAMPLE, begin, drawn);
@@ -285,6 +306,8 @@ static void publish_counts(avo_scheduler *s) {
     info->new_tokens = counts.new_tokens;
     info->recomputed_tokens = counts.recomputed_tokens;
     info->resumed_tokens = counts.resumed_tokens;
+    info->drafted_tokens = counts.draft_tokens;
+    info->accepted_tokens = counts.accepted_drafts;
     info->steps = s->steps + s->prefill_steps;
     info->step_seconds = (double)s->step_ns * 1e-9;
     info->prefill_steps = s->prefill_steps;
@@ -295,7 +318,10 @@ static void publish_counts(avo_scheduler *s) {
 }
 
 void step_learn(avo_scheduler *s, const sched_plan *plan, uint64_t ns) {
-    sched_cost_learn(sched_cost_model(s->core, plan->side), &plan->load, (double)ns);
+    step_cost *cost = sched_cost_model(s->core, plan->side);
+    step_cost_learn(cost, &plan->load, (double)ns);
+    if (s->engine_limits.speculation != NULL)
+        step_cost_hope(cost, step_load_rows(&plan->load));
     if (plan->side == SCHED_PREFILL) {
         s->prefill_steps++;
         s->prefill_steps_ns += ns;

@@ -36,6 +36,7 @@
 
 #include "adapters/adapters.h"
 #include "base/arena.h"
+#include "engine/drafting.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/sequence.h"
@@ -58,7 +59,7 @@
 #define SCHEDULER_CHUNK_MIN        16u
 #define SCHEDULER_TOKEN_SECONDS    0.2
 #define SCHEDULER_AGEING_SECONDS   2.0
-#define SCHEDULER_SECONDS_MAX      1e9 /* of a deadline */
+#define SCHEDULER_SECONDS_MAX      REQUEST_SECONDS_MAX
 #define SCHEDULER_TENANT_BYTES_MAX 1024u
 #define SCHEDULER_TEXT_MIN         ((size_t)64 << 10) /* bytes that are looked at in any case */
 /* Steps before anything is refused by what steps are thought to cost. */
@@ -107,6 +108,7 @@ typedef struct request {
     double *pooled;           /* [width] sum over the rows so far; NULL: no mean is wanted */
     float *embedding;         /* [width]; NULL: not wanted */
     uint32_t *released;   /* [capacity − prompt_tokens] bytes of text; NULL: no stop strings */
+    bool *drafted_at;     /* [capacity − prompt_tokens] the token was a draft; NULL: no drafts */
     uint64_t adapter_key; /* identifies the set of adapters */
     uint32_t label;       /* of telemetry, for that set */
     bool noted_waiting;   /* telemetry counts it among those that wait */
@@ -117,6 +119,8 @@ typedef struct request {
     sequence sequence;
     uint32_t looked; /* leading rows of the prompt that were scored and pooled; none is twice */
     uint32_t reused_tokens, preemptions;
+    uint32_t drafted, accepted;       /* draft tokens */
+    uint32_t step_drafts, step_drawn; /* while a step is drawn from: its drafts, tokens before it */
     uint64_t begun_ns, first_ns, over_ns;
     uint64_t last_ns; /* of its newest token */
     bool begun;       /* it was in a step */
@@ -162,7 +166,9 @@ typedef struct opening {
 typedef struct running_request {
     request *request; /* NULL: free */
     avo_session *session;
-    bool broken; /* it could not begin; request->error says why */
+    drafter *drafter; /* NULL: no drafts */
+    draft draft;      /* for the step that is being planned */
+    bool broken;      /* it could not begin; request->error says why */
 } running_request;
 
 /* What a step is computed with: in stream 0 by the engine thread, in stream 1 by the prefill
@@ -196,6 +202,8 @@ struct avo_scheduler {
                                     call   has ended after closing began */
     pthread_cond_t prefill_cond; /* a prefill step starts, or none will any more */
     pthread_cond_t opening_cond, watch_cond;
+    pthread_cond_t
+        corpus_cond; /* a copy of the corpus is there, or the next one may be asked for */
     pthread_t engine_thread, delivery_thread, prefill_thread, watch_thread;
     pthread_t opener_thread[SCHEDULER_OPENERS];
     uint32_t opener_threads;
@@ -231,7 +239,10 @@ struct avo_scheduler {
      * that the threads may end, one kind after the other. */
     bool draining, closing, ending, tokenizers_done, openers_done, engine_done;
     avo_scheduler_info info;
-    sched_pace pace; /* of first steps */
+    sched_pace pace;     /* of first steps */
+    buffer *corpus_copy; /* the engine thread shall encode the corpus into it; NULL: nobody asks */
+    avo_status corpus_status; /* of that */
+    uint64_t corpus_digest;   /* of the model, for it */
     prefill_state prefill;
     uint64_t prefill_ns; /* that the last one took */
     bool prefill_failed; /* the device did; the batch's error says why */
@@ -241,9 +252,10 @@ struct avo_scheduler {
     cores cores;
     serve_stream stream[2];
     sampler_room *sampler_room;
-    buffer stop_buffer;       /* text in which stop strings are looked for */
-    running_request *running; /* [running_max] */
-    bool prefill_in_flight;   /* a prefill step has started and is not finished */
+    buffer stop_buffer;            /* text in which stop strings are looked for */
+    running_request *running;      /* [running_max] */
+    draft_request *draft_requests; /* [running_max] of the step that is being planned */
+    bool prefill_in_flight;        /* a prefill step has started and is not finished */
     uint64_t steps, step_ns, busy_ns;
     uint64_t prefill_steps, prefill_steps_ns;
 
@@ -332,6 +344,13 @@ void openings_cancel(avo_scheduler *s);
 /* It has begun to wait: its deadlines are watched until it is taken. */
 void request_watch(const request *request);
 
+/* ---- scheduler_corpus.c: earlier answers to draft from, and their file ---- */
+
+/* Before threads start: reads options.draft_corpus. */
+AVO_MUST_USE avo_status scheduler_corpus_open(avo_scheduler *s, avo_error *error);
+/* By the engine thread: makes the copy that somebody waits for. */
+void scheduler_corpus_copy(avo_scheduler *s);
+
 /* ---- Threads ---- */
 
 void *tokenizer_main(void *scheduler);
@@ -377,6 +396,8 @@ void note_over(request *request);
 void note_stage(avo_scheduler *s, span_kind kind, uint64_t begin_ns, uint32_t tokens);
 /* By the delivery thread. */
 void note_delivered(avo_scheduler *s, uint64_t number, uint64_t begin_ns, uint32_t tokens);
+/* Of `drafted` tokens that were verified `accepted` were right. */
+void note_drafts(const avo_scheduler *s, uint32_t drafted, uint32_t accepted);
 /* Before s->info has these counts. */
 void note_rates(avo_scheduler *s, const sched_counts *counts);
 

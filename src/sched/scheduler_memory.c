@@ -4,6 +4,8 @@
  * same bits. */
 #include "sched/scheduler_int.h"
 
+#include <string.h>
+
 avo_session_options request_session_options(const request *request) {
     avo_session_options options = AVO_SESSION_OPTIONS_INIT;
     options.adapters = request->uses;
@@ -41,6 +43,9 @@ static uint32_t memory_begin(void *context, uint32_t index, uint64_t number) {
     }
     if (!request->begun)
         request->reused_tokens = (uint32_t)reused;
+    if (!request->given.no_answer)
+        running->drafter =
+            drafting_take(s->engine_limits.speculation, &request->given, running->session);
     return (uint32_t)reused;
 }
 
@@ -54,6 +59,7 @@ static bool memory_reserve(void *context, uint32_t index, uint32_t length) {
 static void memory_end(void *context, uint32_t index) {
     avo_scheduler *s = context;
     running_request *running = &s->running[index];
+    drafting_give(s->engine_limits.draft_model, running->drafter);
     avo_session_close(running->session);
     sequence_end(&running->request->sequence);
     *running = (running_request){0};
@@ -66,16 +72,41 @@ static uint32_t memory_available(void *context) {
     return info.pages_free + info.pages_cached;
 }
 
-/* Behind the tokens that are drawn there is room for more, which nobody else looks at. */
-static uint32_t memory_drafts(void *context, uint32_t index, uint32_t most) {
+/* Behind the sampled tokens the request's timeline has room for more, which nobody else reads until
+ * they are accepted: drafts are kept there. */
+static void keep_drafts(running_request *running, sched_wish *wish) {
+    request *request = running->request;
+    const draft *draft = &running->draft;
+    memcpy(request->timeline + request->prompt_tokens + request->sequence.drawn, draft->tokens,
+           draft->count * sizeof(draft->tokens[0]));
+    wish->count = draft->count;
+    wish->survival = draft->survival;
+    wish->always = draft->always;
+}
+
+static void memory_drafts(void *context, sched_wish *wishes, uint32_t count,
+                          const sched_time *time) {
     avo_scheduler *s = context;
-    const draft_source *source = s->engine_limits.drafts;
-    const request *request = s->running[index].request;
-    uint32_t known = request->prompt_tokens + request->sequence.drawn;
-    if (s->running[index].broken)
-        return 0;
-    return source->propose(source->context, request->timeline, known, most,
-                           request->timeline + known);
+    draft_time allowed = {.token_ns = time->token_ns, .left_ns = time->left_ns};
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        running_request *running = &s->running[wishes[i].sequence];
+        request *request = running->request;
+        uint32_t known = request->prompt_tokens + request->sequence.drawn;
+        running->draft.count = 0;
+        /* A prompt that was cached up to its last token is drafted for in its first step. */
+        if (running->drafter != NULL && running_prepare(running))
+            s->draft_requests[wanted++] =
+                (draft_request){.sequence = &request->sequence,
+                                .drafter = running->drafter,
+                                .timeline = {request->timeline, known, known},
+                                .most = wishes[i].most,
+                                .draft = &running->draft,
+                                .no_reuse = s->options.no_prefix_cache};
+    }
+    drafting_propose(s->engine_limits.draft_model, s->draft_requests, wanted, &allowed);
+    for (uint32_t i = 0; i < count; i++)
+        keep_drafts(&s->running[wishes[i].sequence], &wishes[i]);
 }
 
 sched_memory scheduler_memory(avo_scheduler *s) {
@@ -85,7 +116,7 @@ sched_memory scheduler_memory(avo_scheduler *s) {
                           .end = memory_end,
                           .available = memory_available,
                           .page_tokens = KV_PAGE_TOKENS,
-                          .drafts = s->engine_limits.drafts == NULL ? NULL : memory_drafts};
+                          .drafts = s->engine_limits.speculation == NULL ? NULL : memory_drafts};
 }
 
 bool running_prepare(running_request *running) {

@@ -25,8 +25,11 @@ static avo_status allocate_answer(request *request, avo_error *error) {
     bool stops = request->sequence.stops != NULL;
     if (stops)
         request->released = arena_take_array(&request->arena, answer + 1, sizeof(uint32_t));
+    bool drafts = request->scheduler->engine_limits.speculation != NULL;
+    if (drafts)
+        request->drafted_at = arena_take_array(&request->arena, answer + 1, sizeof(bool));
     if (request->timeline == NULL || request->logprobs == NULL ||
-        (stops && request->released == NULL) ||
+        (stops && request->released == NULL) || (drafts && request->drafted_at == NULL) ||
         (request->top_stride > 0 && answer > 0 && request->tops == NULL))
         return status_no_memory(error, "an answer", request->capacity * sizeof(int32_t));
     return request_allocate_scores(request, error);

@@ -89,6 +89,8 @@ static avo_status check_seconds(const char *name, double seconds, avo_error *err
                        seconds, SCHEDULER_SECONDS_MAX);
 }
 
+_Static_assert(SCHED_PRIORITIES == REQUEST_PRIORITY_MAX + 1, "interfaces check this range, too");
+
 static avo_status check_service(const avo_request *request, avo_error *error) {
     if (request->priority >= SCHED_PRIORITIES)
         return status_fail(error, AVO_ERROR_ARGUMENT, "priority is %u, must be 0 to %d",
@@ -237,6 +239,7 @@ static avo_status copy_rules(request *request, const avo_request *given, avo_err
                        (const void **)&request->given.stop_tokens, error));
     AVO_TRY(copy_text(arena, given->tenant, &request->given.tenant, error));
     AVO_TRY(copy_text(arena, given->cache_salt, &request->given.cache_salt, error));
+    AVO_TRY(copy_text(arena, given->speculate, &request->given.speculate, error));
     const void *named = NULL;
     AVO_TRY(copy_items(arena, given->named_adapters, given->named_adapter_count,
                        sizeof(avo_named_adapter), &named, error));

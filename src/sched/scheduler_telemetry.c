@@ -187,6 +187,10 @@ void note_delivered(avo_scheduler *s, uint64_t number, uint64_t begin_ns, uint32
             .kind = SPAN_DELIVER, .begin_ns = begin_ns, .end_ns = now, .id = number, .a = tokens});
 }
 
+void note_drafts(const avo_scheduler *s, uint32_t drafted, uint32_t accepted) {
+    telemetry_drafts_add(s->engine_limits.telemetry, drafted, accepted);
+}
+
 void note_rates(avo_scheduler *s, const sched_counts *counts) {
     avo_telemetry *t = s->engine_limits.telemetry;
     if (t == NULL)

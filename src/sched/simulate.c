@@ -142,16 +142,16 @@ static void hog_run(simulation *s, double step_ns) {
 
 /* What a step costs on some of the cores: weights come at their part of memory's speed, where
  * others read beside them too, and arithmetic goes with their number. */
-sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
-    sched_cost cost = machine->cost;
+step_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
+    step_cost cost = machine->cost;
     if (cores >= machine->cores)
         return cost;
     double all = machine->cores * machine->core_bandwidth;
     double bandwidth = cores * machine->core_bandwidth / (all > 1 ? all : 1);
     double part = (double)cores / machine->cores;
     double read = cost.step[0]; /* a row alone is memory, what more of them add is arithmetic */
-    sched_cost_scale(&cost, 1 / part);
-    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+    step_cost_scale(&cost, 1 / part);
+    for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
         cost.step[i] += read / bandwidth - read / part;
     cost.adapter *= part / bandwidth;
     return cost;
@@ -159,9 +159,9 @@ sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores) {
 
 static uint64_t step_time(simulation *s, const sched_plan *plan, uint32_t cores) {
     const simulate_machine *machine = &s->options->machine;
-    sched_cost own = simulate_cost(machine, cores);
+    step_cost own = simulate_cost(machine, cores);
     double cost =
-        sched_cost_of(&own, &plan->load) * (1 + machine->noise * (2 * draw_uniform(s) - 1));
+        step_cost_of(&own, &plan->load) * (1 + machine->noise * (2 * draw_uniform(s) - 1));
     if (machine->stall > 0 && draw_uniform(s) < machine->stall)
         cost *= STALL_FACTOR;
     return (uint64_t)(cost < (double)SIMULATE_CLOCK_NS_MAX ? cost : (double)SIMULATE_CLOCK_NS_MAX) +
@@ -276,7 +276,7 @@ static void step_land(simulation *s, const step *step, uint64_t taken) {
     if (is_wrong(s))
         return;
     if (s->options->learn)
-        sched_cost_learn(sched_cost_model(s->sched, plan->side), &plan->load, (double)taken);
+        step_cost_learn(sched_cost_model(s->sched, plan->side), &plan->load, (double)taken);
     const sched_end *ends = NULL;
     uint32_t end_count = 0;
     sched_step_done(s->sched, plan, step->results, s->now, &ends, &end_count);

@@ -65,8 +65,8 @@ typedef struct simulate_outcome {
 /* ---- The machine ---- */
 
 typedef struct simulate_machine {
-    sched_cost cost;  /* of mixed steps on all cores; a step's weights are read at memory's speed,
-                         the rest is arithmetic */
+    step_cost cost;   /* of mixed steps on all cores; a step's weights are read at memory's speed,
+                          the rest is arithmetic */
     double noise;     /* 0.1: a step takes 0.9 to 1.1 of its cost */
     double stall;     /* probability that it takes ten times as long */
     cores_mode split; /* decoding and prompts on cores of their own; the scheduler's own rules */

@@ -109,7 +109,7 @@ static uint64_t deadline_at(const simulation *s, uint32_t index) {
 }
 
 /* Of steps with prompts, where nothing else is computed. */
-static sched_cost prompt_cost(const simulation *s) {
+static step_cost prompt_cost(const simulation *s) {
     const simulate_machine *machine = &s->options->machine;
     return simulate_cost(machine, machine->split == CORES_STATIC
                                       ? machine->cores - machine->decode_cores
@@ -120,21 +120,21 @@ static sched_cost prompt_cost(const simulation *s) {
  * step, as many rows in each as there may be. */
 static double first_token_ns(const simulation *s, uint32_t index) {
     const simulate_item *item = &s->items[index];
-    sched_cost cost = prompt_cost(s);
+    step_cost cost = prompt_cost(s);
     uint32_t at = s->users[index].reusable;
     double ns = 0;
     while (at < item->prompt_tokens) {
         uint32_t left = item->prompt_tokens - at;
         uint32_t most = s->options->sched.rows_max;
         uint32_t rows = left < most ? left : most;
-        sched_load load = {.adapters = item->adapters,
-                           .context_tokens = (uint64_t)at * rows + (uint64_t)rows * (rows + 1) / 2};
+        step_load load = {.adapters = item->adapters,
+                          .context_tokens = (uint64_t)at * rows + (uint64_t)rows * (rows + 1) / 2};
         if (left == 1)
             load.decode_rows = 1;
         else
             load.prefill_rows = rows;
         load.scored_rows = item->scored ? load.prefill_rows : 0;
-        ns += sched_cost_of(&cost, &load);
+        ns += step_cost_of(&cost, &load);
         at += rows;
     }
     return ns;
@@ -417,7 +417,7 @@ static void check_turns(simulation *s) {
  * begun is not kept waiting by it. */
 static void check_target(simulation *s, const sched_plan *plan) {
     const sched_options *options = &s->options->sched;
-    const sched_load *load = &plan->load;
+    const step_load *load = &plan->load;
     bool decodes = false;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sequence *sequence = &s->sequences[plan->entries[i].sequence];
@@ -447,7 +447,7 @@ void check_scored(simulation *s, const sched_entry *entry) {
 
 /* What a plan says of its entries, which decides what it is thought to cost. */
 static void check_load(simulation *s, const sched_plan *plan) {
-    sched_load load = {0};
+    step_load load = {0};
     uint32_t draws = 0;
     for (uint32_t i = 0; i < plan->entry_count; i++) {
         const sched_entry *entry = &plan->entries[i];
@@ -461,7 +461,7 @@ static void check_load(simulation *s, const sched_plan *plan) {
         for (uint64_t position = entry->first; position < end + entry->drafts; position++)
             *(position < end ? &load.context_tokens : &load.draft_tokens) += position + 1;
     }
-    const sched_load *said = &plan->load;
+    const step_load *said = &plan->load;
     if (load.decode_rows != said->decode_rows || load.draft_rows != said->draft_rows ||
         load.prefill_rows != said->prefill_rows || load.scored_rows != said->scored_rows ||
         load.context_tokens != said->context_tokens || load.draft_tokens != said->draft_tokens)
@@ -469,9 +469,9 @@ static void check_load(simulation *s, const sched_plan *plan) {
               load.decode_rows, load.draft_rows, load.prefill_rows, said->decode_rows,
               said->draft_rows, said->prefill_rows);
     const sched_options *options = &s->options->sched;
-    if (sched_load_rows(&load) > options->rows_max ||
+    if (step_load_rows(&load) > options->rows_max ||
         (options->logits_max > 0 && draws + load.draft_rows > options->logits_max))
-        wrong(s, "a step has %u rows, of which %u are drawn from", sched_load_rows(&load),
+        wrong(s, "a step has %u rows, of which %u are drawn from", step_load_rows(&load),
               draws + load.draft_rows);
     double target = (double)options->target_ns;
     if (target > 0 && load.draft_rows > 0 && plan->predicted_ns > target * (1 + 1e-9))

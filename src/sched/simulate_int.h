@@ -49,12 +49,13 @@ typedef struct sequence {
     bool begun;     /* in the plan that is being made */
     bool in_flight; /* is computed beside others */
     uint32_t computed, known;
-    uint64_t served; /* the last plan that gave it rows */
-    uint64_t since;  /* the plan in which it began */
-    uint64_t sum;    /* of the first `computed` tokens */
-    uint32_t wished; /* drafts that were announced for the plan that is being made */
-    int32_t *tokens; /* [context_max] */
-    uint64_t *ends;  /* [pages of a context] sums at the ends of full pages */
+    uint64_t served;            /* the last plan that gave it rows */
+    uint64_t since;             /* the plan in which it began */
+    uint64_t sum;               /* of the first `computed` tokens */
+    uint32_t wished;            /* drafts that were announced for the plan that is being made */
+    float survival[DRAFTS_MAX]; /* of these */
+    int32_t *tokens;            /* [context_max] */
+    uint64_t *ends;             /* [pages of a context] sums at the ends of full pages */
     kv_table table;
     prefix_root root;
 } sequence;
@@ -133,7 +134,7 @@ static inline bool is_wrong(const simulation *s) {
 }
 double draw_uniform(simulation *s);
 /* Of a step on so many cores; on fewer than all, others read beside them. */
-sched_cost simulate_cost(const simulate_machine *machine, uint32_t cores);
+step_cost simulate_cost(const simulate_machine *machine, uint32_t cores);
 
 static inline uint64_t sum_add(uint64_t sum, int32_t token) {
     uint64_t x = (sum ^ (uint32_t)token) * 0x9E3779B97F4A7C15ull;

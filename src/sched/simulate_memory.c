@@ -128,14 +128,29 @@ static uint32_t memory_available(void *context) {
     return pages_available(s->pages);
 }
 
-static uint32_t memory_drafts(void *context, uint32_t number, uint32_t most) {
+/* Any number of drafts for each, likelier or less likely than they really are, and some that must
+ * be verified in any case. */
+static void memory_drafts(void *context, sched_wish *wishes, uint32_t count,
+                          const sched_time *time) {
     simulation *s = context;
-    sequence *sequence = &s->sequences[number];
-    if (sequence->item == UINT32_MAX || sequence->in_flight ||
-        sequence->known - sequence->computed != 1)
-        wrong(s, "drafts are asked for in sequence %u, which does not decode", number);
-    sequence->wished = (uint32_t)(draw_uniform(s) * (most + 1));
-    return sequence->wished;
+    if (!(time->token_ns > 0) || !(time->left_ns >= 0))
+        wrong(s, "a token takes %.0f ns, %.0f are left", time->token_ns, time->left_ns);
+    for (uint32_t i = 0; i < count; i++) {
+        sched_wish *wish = &wishes[i];
+        sequence *sequence = &s->sequences[wish->sequence];
+        if (sequence->item == UINT32_MAX || sequence->in_flight ||
+            sequence->known - sequence->computed != 1)
+            wrong(s, "drafts are asked for in sequence %u, which does not decode", wish->sequence);
+        if (wish->most > DRAFTS_MAX)
+            wrong(s, "sequence %u is asked for %u drafts", wish->sequence, wish->most);
+        sequence->wished = (uint32_t)(draw_uniform(s) * (wish->most + 1));
+        float rate = (float)draw_uniform(s), survival = 1.0f;
+        for (uint32_t j = 0; j < sequence->wished; j++)
+            sequence->survival[j] = survival *= rate;
+        wish->count = sequence->wished;
+        wish->survival = sequence->survival;
+        wish->always = draw_uniform(s) < 0.5;
+    }
 }
 
 sched_memory memory_functions(simulation *s) {

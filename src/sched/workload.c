@@ -42,21 +42,21 @@ typedef struct seed_shape {
 } seed_shape;
 
 /* With a bend or two, as real ones have. */
-static sched_cost seed_cost(dice *dice) {
+static step_cost seed_cost(dice *dice) {
     double step = 1e6 * between(dice, 1, 20);
-    sched_cost cost = {.context_token = step * 2e-4 * uniform(dice),
-                       .adapter = step * 0.1 * uniform(dice),
-                       .scored_row = step * 0.2 * uniform(dice)};
+    step_cost cost = {.context_token = step * 2e-4 * uniform(dice),
+                      .adapter = step * 0.1 * uniform(dice),
+                      .scored_row = step * 0.2 * uniform(dice)};
     cost.draft_token = cost.context_token * uniform(dice);
-    sched_cost_line(&cost, step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)));
-    for (uint32_t i = 1; i < SCHED_COST_POINTS; i++)
+    step_cost_line(&cost, step, step * 0.05 * uniform(dice), step * 0.1 * (0.1 + uniform(dice)));
+    for (uint32_t i = 1; i < STEP_COST_POINTS; i++)
         if (chance(dice, 0.2))
             cost.step[i] *= 0.9 + 0.5 * uniform(dice);
     return cost;
 }
 
 static void seed_options(dice *dice, simulate_options *options, seed_shape *shape) {
-    sched_cost cost = seed_cost(dice);
+    step_cost cost = seed_cost(dice);
     uint32_t context = between(dice, 2, 10) * KV_PAGE_TOKENS;
     uint32_t running = between(dice, 1, 10);
     uint32_t pages_one = context / KV_PAGE_TOKENS;
@@ -85,7 +85,7 @@ static void seed_options(dice *dice, simulate_options *options, seed_shape *shap
         options->learn = true;
         sched->trust_steps = 8;
         double step = 0.2 + 3 * uniform(dice), row = 0.2 + 3 * uniform(dice);
-        for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+        for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
             sched->cost.step[i] = step * cost.step[0] + row * (cost.step[i] - cost.step[0]);
     }
     options->check = true;
@@ -113,6 +113,12 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
     shape->groups = between(dice, 1, 4);
     shape->prompt_max = between(dice, 1, options->fair && chance(dice, 0.5) ? 40 : context - 1);
     shape->answer_max = between(dice, 1, 40);
+    if (chance(dice, 0.3)) { /* answers that outgrow a small pool, which preempts */
+        shape->prompt_max = between(dice, 1, context / 4 + 1);
+        shape->answer_max = between(dice, context / 2, context);
+        uint32_t one = context / KV_PAGE_TOKENS + 1;
+        options->sched.pages = between(dice, one, 2 * one);
+    }
     shape->deadlines = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->cancels = chance(dice, 0.5) ? 0.4 * uniform(dice) : 0;
     shape->failures = chance(dice, 0.2) ? 0.1 : 0;
@@ -120,7 +126,7 @@ static void seed_shape_of(dice *dice, simulate_options *options, seed_shape *sha
     shape->no_answer = chance(dice, 0.3) ? 0.5 * uniform(dice) : 0;
     shape->burst = chance(dice, 0.5) ? 0.9 * uniform(dice) : 0;
     /* From half of what can be done to five times as much. */
-    double work = sched_cost_step(&options->machine.cost, shape->prompt_max / 2 + 1) +
+    double work = step_cost_step(&options->machine.cost, shape->prompt_max / 2 + 1) +
                   shape->step_ns * shape->answer_max / 2 / options->sched.running_max;
     shape->gap_ns = work / (0.5 + 4.5 * uniform(dice));
 }

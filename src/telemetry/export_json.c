@@ -28,6 +28,22 @@ static void requests(json_writer *w, const telemetry_counts *counts) {
     json_end(w);
 }
 
+/* By position as far as any was accepted. */
+static void speculation(json_writer *w, avo_telemetry *t) {
+    uint32_t positions = TELEMETRY_DRAFTS_MAX;
+    while (positions > 0 && atomic_look(&t->accepted_at[positions - 1]) == 0)
+        positions--;
+    json_member_object_begin(w, "speculation");
+    json_member_u64(w, "drafts", atomic_look(&t->drafts));
+    json_member_u64(w, "draft_tokens", atomic_look(&t->draft_tokens));
+    json_member_u64(w, "accepted_tokens", telemetry_accepted_drafts(t));
+    json_member_array_begin(w, "accepted_by_position");
+    for (uint32_t i = 0; i < positions; i++)
+        json_u64(w, atomic_look(&t->accepted_at[i]));
+    json_end(w);
+    json_end(w);
+}
+
 /* Over the last seconds, or since it was opened where that is less. */
 static double per_second(avo_telemetry *t, telemetry_rate rate, uint64_t now) {
     double span = clock_seconds(t->opened_ns, now);
@@ -171,6 +187,7 @@ avo_status export_json(avo_telemetry *t, buffer *text) {
     else
         json_member_null(&w, "threads");
     requests(&w, &totals.counts);
+    speculation(&w, t);
     rates(&w, t, now);
     latencies(&w, t, now);
     batch(&w, t, &totals);

@@ -192,6 +192,23 @@ static void vllm_state(metrics *m) {
                     (double)atomic_look(&m->t->finished[i]));
 }
 
+static void vllm_drafts(metrics *m) {
+    avo_telemetry *t = m->t;
+    counter(m, "vllm:spec_decode_num_drafts_total", atomic_look(&t->drafts),
+            "Verifications of draft tokens: one per request and step with drafts.");
+    counter(m, "vllm:spec_decode_num_draft_tokens_total", atomic_look(&t->draft_tokens),
+            "Draft tokens verified.");
+    counter(m, "vllm:spec_decode_num_accepted_tokens_total", telemetry_accepted_drafts(t),
+            "Draft tokens accepted.");
+    family(m, "vllm:spec_decode_num_accepted_tokens_per_pos_total", COUNTER,
+           "Draft tokens accepted, by position in the draft.");
+    for (uint32_t i = 0; i < TELEMETRY_DRAFTS_MAX; i++) {
+        char position[8];
+        snprintf(position, sizeof(position), "%u", i);
+        sample_with(m, "position", position, (double)atomic_look(&t->accepted_at[i]));
+    }
+}
+
 static void vllm_times(metrics *m) {
     histogram *times = m->t->times;
     seconds(m, "vllm:time_to_first_token_seconds", &times[TIME_FIRST_TOKEN],
@@ -415,6 +432,7 @@ static avo_status export_all(avo_telemetry *t, buffer *text, bool csv) {
     if (csv)
         out_format(&m.out, "name,labels,value\n");
     vllm_state(&m);
+    vllm_drafts(&m);
     vllm_times(&m);
     vllm_adapters(&m);
     own_build(&m);

@@ -83,6 +83,9 @@ static void steps(history_row *row, avo_telemetry *t, const telemetry_totals *to
     count(row, "decode_steps_total", decode);
     count(row, "prefill_rows_total", row->header ? 0 : atomic_look(&t->prefill_rows));
     count(row, "decode_rows_total", row->header ? 0 : atomic_look(&t->decode_rows));
+    count(row, "drafts_total", row->header ? 0 : atomic_look(&t->drafts));
+    count(row, "draft_tokens_total", row->header ? 0 : atomic_look(&t->draft_tokens));
+    count(row, "accepted_draft_tokens_total", row->header ? 0 : telemetry_accepted_drafts(t));
     uint64_t waited = 0;
     for (int i = 0; i < SPAN_PHASES; i++) {
         snprintf(column, sizeof(column), "%s_phase_seconds_total", phase_name((span_kind)i));

@@ -113,6 +113,24 @@ void telemetry_request_over(avo_telemetry *t, const telemetry_request *request) 
                            now);
 }
 
+/* ---- Speculation ---- */
+
+void telemetry_drafts_add(avo_telemetry *t, uint32_t drafted, uint32_t accepted) {
+    if (t == NULL || drafted == 0)
+        return;
+    raise_by(&t->drafts, 1);
+    raise_by(&t->draft_tokens, drafted);
+    for (uint32_t i = 0; i < accepted && i < TELEMETRY_DRAFTS_MAX; i++)
+        raise_by(&t->accepted_at[i], 1);
+}
+
+uint64_t telemetry_accepted_drafts(avo_telemetry *t) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < TELEMETRY_DRAFTS_MAX; i++)
+        sum += atomic_look(&t->accepted_at[i]);
+    return sum;
+}
+
 /* ---- Requests without a scheduler ---- */
 
 uint64_t telemetry_alone_begin(avo_telemetry *t, uint32_t prompt_tokens) {
@@ -277,6 +295,14 @@ void telemetry_sum_up(avo_telemetry *t, telemetry_totals *totals) {
     }
     for (telemetry_engine *engine = t->engines; engine != NULL; engine = engine->next)
         sum_engine(engine, totals);
+}
+
+void telemetry_phase_times(avo_telemetry *t, uint64_t ns[SPAN_PHASES]) {
+    telemetry_totals totals;
+    pthread_mutex_lock(&t->lock);
+    telemetry_sum_up(t, &totals);
+    pthread_mutex_unlock(&t->lock);
+    memcpy(ns, totals.phase_ns, sizeof(totals.phase_ns));
 }
 
 double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns) {

@@ -89,6 +89,11 @@ typedef enum telemetry_time {
 } telemetry_time;
 void telemetry_time_add(avo_telemetry *t, telemetry_time time, uint64_t ns, uint64_t now_ns);
 
+/* One verification of `drafted` draft tokens, of which the first `accepted` were right; 0 drafted:
+ * none was made. */
+#define TELEMETRY_DRAFTS_MAX 16
+void telemetry_drafts_add(avo_telemetry *t, uint32_t drafted, uint32_t accepted);
+
 /* ---- Requests ---- */
 
 /* The number of an adapter's counters: 0 is the base, names beyond the limit share one. Names are
@@ -198,5 +203,8 @@ typedef struct telemetry_phase {
     bool tracing;       /* a span is wanted, too; the same for all workers of a step */
 } telemetry_phase;
 void telemetry_engine_phase(telemetry_engine *engine, const telemetry_phase *phase);
+
+/* What the first workers of all engines have spent in phases so far. */
+void telemetry_phase_times(avo_telemetry *t, uint64_t ns[SPAN_PHASES]);
 
 #endif

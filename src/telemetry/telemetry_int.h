@@ -133,6 +133,9 @@ struct avo_telemetry {
     _Atomic uint64_t read_total;
     _Atomic uint64_t decode_rows, prefill_rows;
     _Atomic uint64_t finished[FINISH_CLASSES];
+    /* Speculation: verifications, their draft tokens, and how often the one at each position was
+     * accepted. */
+    _Atomic uint64_t drafts, draft_tokens, accepted_at[TELEMETRY_DRAFTS_MAX];
     _Atomic double read_limit; /* bytes a second; 0: not measured */
 
     /* Requests of those that have no source. */
@@ -174,6 +177,9 @@ double telemetry_bandwidth(avo_telemetry *t, uint64_t now_ns);
  * read as well: where steps of half a second together read more, that is the limit from then on. */
 #define TELEMETRY_LIMIT_NS 500000000u
 double telemetry_limit(avo_telemetry *t, uint64_t now_ns);
+
+/* Draft tokens accepted, of all positions. */
+uint64_t telemetry_accepted_drafts(avo_telemetry *t);
 
 const char *stage_name(telemetry_stage stage);
 const char *phase_name(span_kind phase);

@@ -1,4 +1,4 @@
-/* AVO_TEST_THREADS: a row under adapters gives the same bits alone and in any company: beside rows
+/* A row under adapters gives the same bits alone and in any company: beside rows
  * of the base and of other adapters, in any chunks, on any number of threads, and the fast back
  * ends agree with each other. Random schedules; AVO_TEST_SEED=N replays one. */
 #include "support/support.h"
@@ -14,11 +14,6 @@
 #define ADAPTERS  6
 #define LINES     7
 #define POSITIONS 20
-#ifdef __SANITIZE_THREAD__
-#define THREADS_MIN 2 /* one has no races */
-#else
-#define THREADS_MIN 1
-#endif
 
 /* Which adapters the timelines have, with which weights. */
 typedef struct line_adapters {
@@ -199,7 +194,7 @@ static void test_model(void **state) {
         close_engine(&t);
         if (i > 0 && fast != NULL && memcmp(fast, t.alone, bytes) != 0)
             fail_msg("%s: %s and %s differ", name, isas.name[1], isas.name[i]);
-        for (uint32_t threads = THREADS_MIN; threads <= 3; threads++) {
+        for (uint32_t threads = 1; threads <= 3; threads++) {
             open_engine(&t, path, isas.name[i], threads);
             for (int turn = 0; turn < 2; turn++) {
                 t.seed = 1000003 + threads + 100 * (uint64_t)turn;

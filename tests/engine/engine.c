@@ -193,15 +193,16 @@ static void repacked_weights_must_fit(void **state) {
         avo_model_close(model);
         skip();
     }
-    options.memory_max = best.kv_bytes + best.scratch_bytes + best.session_bytes + 1;
+    uint64_t without_weights =
+        best.kv_bytes + best.scratch_bytes + best.session_bytes + best.draft_bytes;
+    options.memory_max = without_weights + 1;
     assert_refused(avo_engine_open(model, &options, &engine, &error), AVO_ERROR_MEMORY, &error,
                    "weights repacked at load");
     assert_null(engine);
     options.memory_max = 0;
     assert_ok_error(avo_engine_open(model, &options, &engine, &error), &error);
     avo_engine *second;
-    options.memory_max =
-        best.kv_bytes + best.scratch_bytes + best.session_bytes + 1; /* they are there by now */
+    options.memory_max = without_weights + 1; /* they are there by now */
     assert_ok_error(avo_engine_open(model, &options, &second, &error), &error);
     avo_engine_close(second);
     avo_engine_close(engine);
@@ -211,7 +212,9 @@ static void repacked_weights_must_fit(void **state) {
 static void wrong_use_is_refused(void **state) {
     (void)state;
     bench b;
-    bench_open(&b, small_options());
+    avo_engine_options options = small_options();
+    options.logits_max = options.sessions_max; /* none for drafts */
+    bench_open(&b, options);
     avo_session *session;
     avo_batch *batch;
     assert_ok(avo_session_open(b.engine, NULL, &session, &b.error));
@@ -485,8 +488,10 @@ static void the_plan_is_what_is_taken(void **state) {
     size_t before = b.counter.live_bytes;
     assert_ok(avo_engine_open(b.model, &options, &b.engine, &b.error));
     size_t taken = b.counter.live_bytes - before;
-    assert_true(taken >= plan.kv_bytes + plan.scratch_bytes);
-    assert_true(taken < plan.kv_bytes + plan.scratch_bytes + (32 << 10)); /* heads and tables */
+    uint64_t planned = plan.kv_bytes + plan.scratch_bytes + plan.draft_bytes;
+    assert_true(plan.draft_bytes > 0);
+    assert_true(taken >= planned);
+    assert_true(taken < planned + (32 << 10)); /* heads and tables */
     options.memory_max = 1000;
     assert_refused(avo_engine_plan(b.model, &options, &plan, &b.error), AVO_ERROR_MEMORY, &b.error,
                    "the limit that was asked for");

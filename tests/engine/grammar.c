@@ -133,7 +133,7 @@ static void check_masks(stage *s, avo_grammar *grammar, bool triggered, uint64_t
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-#define SEEDS 2
+#define SEEDS 1
 #else
 #define SEEDS 12
 #endif

@@ -153,8 +153,9 @@ static void spoil_pool(const fixture_engine *opened, const fixture *fixture, uin
 }
 
 static void test_schedules(void **state) {
-#ifdef __SANITIZE_THREAD__ /* ten times slower: one count is enough to see a race */
-    static const uint32_t threads[] = {3};
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    static const uint32_t threads[] = {
+        3}; /* ten times slower: one count shows what they look for */
 #else
     static const uint32_t threads[] = {1, 2, 3, 5};
 #endif

@@ -247,6 +247,19 @@ static void what_a_scheduler_does_is_refused(void **state) {
     stage_close(&s);
 }
 
+/* Messages that come as variables of the template. */
+static void roles_of_variables_are_refused(stage *s, heard *h) {
+    static const char json[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+                               "{\"role\":\"poet\",\"content\":\"b\"}]}";
+    avo_chat_options chat = AVO_CHAT_OPTIONS_INIT;
+    avo_request bad = request_for(h);
+    assert_ok(avo_value_open(json, strlen(json), NULL, &chat.variables, NULL));
+    bad.text = NULL;
+    bad.chat = &chat;
+    refuse(s, &bad, "messages[1]: role is \"poet\"");
+    avo_value_close(chat.variables);
+}
+
 static void slips_are_refused(void **state) {
     (void)state;
     stage s;
@@ -254,7 +267,7 @@ static void slips_are_refused(void **state) {
     heard h;
     avo_request bad = request_for(&h);
     const char *missing[] = {"a", NULL};
-    const int32_t ids[] = {1, 2};
+    const int32_t ids[] = {1, 2}, many[65] = {0};
     avo_message message = {"user", NULL};
     bad.stop_count = 1;
     refuse(&s, &bad, "stop is NULL, but");
@@ -271,6 +284,16 @@ static void slips_are_refused(void **state) {
     bad.messages = &message;
     bad.message_count = 1;
     refuse(&s, &bad, "message 1 has no role");
+    message = (avo_message){"usr", "a"};
+    refuse(&s, &bad, "messages[0]: role is \"usr\", must be system, developer, user, assistant or");
+    bad = request_for(&h);
+    bad.max_new_tokens = 16777217;
+    refuse(&s, &bad, "max_new_tokens is 16777217, must be at most 16777216");
+    bad = request_for(&h);
+    bad.stop_tokens = many;
+    bad.stop_token_count = 65;
+    refuse(&s, &bad, "65 stop tokens, must be at most 64");
+    roles_of_variables_are_refused(&s, &h);
     bad = request_for(&h);
     bad.size = 3;
     refuse(&s, &bad, "avo_request");

@@ -1,6 +1,6 @@
 /* engine/: ring mode. After any number of turns a session is what a fresh one with the remaining
  * text is; the timeline depends on its tokens, not on the chunks they came in; memory stays
- * constant. AVO_TEST_THREADS */
+ * constant. */
 #include "support/support.h"
 
 #include "sample/sample.h"

@@ -1,5 +1,5 @@
 /* engine/sequence: answers have the same bytes with draft tokens as without, whatever the drafts
- * are, and a step accepts as many of them as are right. AVO_TEST_THREADS */
+ * are, and a step accepts as many of them as are right. */
 #include "support/support.h"
 
 #include "support/adapters.h"
@@ -13,7 +13,7 @@
 
 #define EVENTS_MAX 256
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* ten times as slow */
+#if defined(__SANITIZE_ADDRESS__) || defined(AVO_TEST_EMULATED) /* ten times as slow */
 #define QUESTIONS 40
 #else
 #define QUESTIONS 100
@@ -66,6 +66,7 @@ static void stage_open(stage *s, stage_options given) {
     const char *path = tiny_model_write(test_scratch_folder(), 1);
     assert_ok_error(avo_model_open(path, &model, &s->model, &s->error), &s->error);
     avo_engine_options options = AVO_ENGINE_OPTIONS_INIT;
+    options.speculate = "custom"; /* what a test proposes, and nothing else */
     options.threads = given.threads;
     options.context_max = TINY_CONTEXT;
     options.sessions_max = 2;
@@ -239,7 +240,7 @@ static void answers_do_not_depend_on_drafts(stage *s, uint64_t from, uint64_t to
         ends[plain->result.finish]++;
         drafted_answer known = {q.tokens, plain->ids, q.count, plain->id_count};
         for (int kind = DRAFTS_RIGHT; kind <= DRAFTS_MIXED; kind++) {
-            drafting d = {.kind = (draft_kind)kind,
+            drafting d = {.kind = (drafting_kind)kind,
                           .answers = &known,
                           .answer_count = 1,
                           .vocabulary = TINY_VOCABULARY,
@@ -382,7 +383,7 @@ static void counts_are_right(void **state) {
     drafted_answer known = {q.tokens, plain->ids, q.count, plain->id_count};
     for (uint32_t k = 1; k <= DRAFTS_MAX; k++)
         for (int kind = DRAFTS_RIGHT; kind <= DRAFTS_WRONG; kind++) {
-            drafting d = {.kind = (draft_kind)kind,
+            drafting d = {.kind = (drafting_kind)kind,
                           .answers = &known,
                           .answer_count = 1,
                           .vocabulary = TINY_VOCABULARY};
@@ -473,7 +474,7 @@ static void pages_follow_what_was_accepted(void **state) {
         question q = plain_question(120);
         answer(&s, &q, "plain", plain);
         drafted_answer known = {q.tokens, plain->ids, q.count, plain->id_count};
-        watching w = {.drafting = {.kind = (draft_kind)kind,
+        watching w = {.drafting = {.kind = (drafting_kind)kind,
                                    .answers = &known,
                                    .answer_count = 1,
                                    .vocabulary = TINY_VOCABULARY},

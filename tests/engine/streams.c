@@ -208,7 +208,7 @@ static void the_plan_knows_the_second_stream(void **state) {
     assert_int_equal(two.streams, 2);
     assert_true(two.stream_bytes > 0);
     assert_int_equal(two.scratch_bytes, one.scratch_bytes + two.stream_bytes);
-    options.memory_max = one.kv_bytes + one.scratch_bytes + one.session_bytes + 1;
+    options.memory_max = one.kv_bytes + one.scratch_bytes + one.session_bytes + one.draft_bytes + 1;
     assert_int_equal(avo_engine_plan(model, &options, &two, &error), AVO_ERROR_MEMORY);
     options.memory_max = 0;
     options.threads = 1;

@@ -63,7 +63,12 @@ static void draw(sampler *sampler, const float *logits, uint64_t position, sampl
         tally->from_top += !undecided;
         if (!undecided)
             return;
-        if (sampler_draw_allowed(sampler, &top, logits, position, choice)) {
+        const int32_t *tokens;
+        float *chosen;
+        uint32_t count = sampler_list_allowed(sampler, &tokens, &chosen);
+        for (uint32_t i = 0; i < count; i++)
+            chosen[i] = logits[tokens[i]];
+        if (count > 0 && sampler_draw_allowed(sampler, &top, position, choice)) {
             tally->from_allowed++;
             return;
         }

@@ -29,8 +29,8 @@ static inline avo_status texts_open(texts *t, avo_grammar_kind kind, const char 
                                               : grammar_read_json(&t->rules));
     AVO_TRY(network_build(&t->rules, &t->arena, 16, (text_view){"", 0}, false, &t->net));
     AVO_TRY(frame_store_open(&t->frames, &t->arena, 1 << 16, &t->error));
-    AVO_TRY(place_set_open(&t->now, &t->arena, &t->error));
-    return place_set_open(&t->next, &t->arena, &t->error);
+    AVO_TRY(place_set_open(&t->now, &t->arena, GRAMMAR_PLACES_MAX, &t->error));
+    return place_set_open(&t->next, &t->arena, GRAMMAR_PLACES_MAX, &t->error);
 }
 
 static inline void texts_close(texts *t) {

@@ -51,7 +51,7 @@ static sched_counts counts_of(world *w) {
     return sched_count(w->scheduler->core);
 }
 
-static void same_with(world_options options, draft_kind kind, size_t count, uint64_t seed,
+static void same_with(world_options options, drafting_kind kind, size_t count, uint64_t seed,
                       avo_scheduler_info *info) {
     static const char list[] = "root ::= word (\" \" word)* \".\"\nword ::= [a-z]{1,6} | [0-9]+";
     drafting d = {.kind = kind, .vocabulary = TINY_VOCABULARY, .seed = seed};
@@ -103,7 +103,7 @@ static void the_same_bytes_as_alone(void **state) {
             options.threads = 1 + (uint32_t)i;
             options.scheduler.token_seconds = i == 1 ? 0.001 : -1.0;
             options.scheduler.no_prefix_cache = i == 2;
-            same_with(options, (draft_kind)kind, FEWER(45), 10 * i + (uint64_t)kind, &info);
+            same_with(options, (drafting_kind)kind, FEWER(45), 10 * i + (uint64_t)kind, &info);
         }
 }
 
@@ -144,7 +144,7 @@ static void counts_are_right(void **state) {
     enum { TOKENS = 61 };
     for (uint32_t k = 1; k <= 8; k += 7)
         for (int kind = DRAFTS_RIGHT; kind <= DRAFTS_WRONG; kind++) {
-            drafting d = {.kind = (draft_kind)kind, .vocabulary = TINY_VOCABULARY};
+            drafting d = {.kind = (drafting_kind)kind, .vocabulary = TINY_VOCABULARY};
             draft_source source = draft_source_of(&d, k);
             world_options options = WORLD_OPTIONS;
             options.scheduler.token_seconds = -1.0;

@@ -386,9 +386,9 @@ static void variables_are_charged(void **state) {
 
 static void set_cost(world *w, double ns) {
     pthread_mutex_lock(&w->scheduler->lock);
-    sched_cost *cost = sched_cost_model(w->scheduler->core, SCHED_BOTH);
-    *cost = (sched_cost){0};
-    sched_cost_line(cost, ns, ns, ns);
+    step_cost *cost = sched_cost_model(w->scheduler->core, SCHED_BOTH);
+    *cost = (step_cost){0};
+    step_cost_line(cost, ns, ns, ns);
     pthread_mutex_unlock(&w->scheduler->lock);
 }
 

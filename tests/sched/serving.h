@@ -330,10 +330,14 @@ typedef struct world_options {
     uint32_t logits;            /* 0: one for each session */
     const draft_source *drafts; /* of the scheduler's engine; NULL: none */
     bool crowded;               /* the requests of an exam meet, however slow their submitter is */
+    const char *speculate;      /* NULL: off, or what `drafts` proposes */
+    const char *controller;     /* NULL: cost */
+    const char *kv_type;        /* NULL: the device's own */
+    bool self_draft;            /* the model is its own draft model */
 } world_options;
 
 #define WORLD_OPTIONS                                                                              \
-    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false }
+    { 6, 64, 2, 0, NULL, AVO_SCHEDULER_OPTIONS_INIT, 0, NULL, false, NULL, NULL, NULL, false }
 
 /* How cores are shared where a test does not say so. */
 static const char *world_cores;
@@ -361,7 +365,15 @@ static inline void world_open(world *w, const world_options *options) {
     engine.threads = 1;
     engine.device = test_device(options->isa);
     engine.context_max = TINY_CONTEXT;
+    engine.kv_type = options->kv_type;
+    engine.speculate = "off";
     assert_ok_error(avo_engine_open(w->model, &engine, &w->alone, &w->error), &w->error);
+    if (options->speculate != NULL)
+        engine.speculate = options->speculate;
+    else if (options->drafts != NULL || options->crowded)
+        engine.speculate = "custom";
+    engine.draft_controller = options->controller;
+    engine.draft_model = options->self_draft ? w->model : NULL;
     engine.threads = options->threads;
     engine.sessions_max = options->sessions;
     engine.rows_max = options->rows;
@@ -377,7 +389,8 @@ static inline void world_open(world *w, const world_options *options) {
     w->drafts = options->drafts;
     w->crowding = (draft_source){propose_when_crowded, w,
                                  options->drafts == NULL ? 1 : options->drafts->drafts_max};
-    engine_draft_from(w->engine, options->crowded ? &w->crowding : options->drafts);
+    if (options->crowded || options->drafts != NULL)
+        engine_draft_from(w->engine, options->crowded ? &w->crowding : options->drafts);
     assert_ok_error(avo_scheduler_open(w->engine, &scheduler, &w->scheduler, &w->error), &w->error);
 }
 
@@ -471,7 +484,8 @@ static inline bool on_frugal_event(void *context, const avo_event *event) {
     pthread_mutex_lock(&f->world->counting.lock);
     f->last = f->world->counting.counter.allocations;
     pthread_mutex_unlock(&f->world->counting.lock);
-    if (++f->tokens == 2)
+    f->tokens += event->token->token >= 0; /* not the rest of the text */
+    if (f->tokens == 2)
         f->second = f->last;
     return true;
 }

@@ -61,8 +61,8 @@ static void a_run_is_a_function_of_its_seed(void **state) {
 
 static simulate_options plain_options(void) {
     simulate_options options = {.seed = 1, .check = true};
-    sched_cost cost = {.adapter = 1e5};
-    sched_cost_line(&cost, 1e6, 1e5, 2e5);
+    step_cost cost = {.adapter = 1e5};
+    step_cost_line(&cost, 1e6, 1e5, 2e5);
     options.sched = (sched_options){.running_max = 4,
                                     .rows_max = 64,
                                     .waiting_max = 4096,
@@ -177,7 +177,7 @@ static void arrivals_are_bounded(void **state) {
     assert_int_equal(result.counts.finished, 100);
     /* Nor does the work last longer than the clock, be it many steps or one. */
     for (uint32_t i = 0; i < 2; i++) {
-        sched_cost_line(&options.machine.cost, i == 0 ? 1e17 : 1e30, 1e5, 2e5);
+        step_cost_line(&options.machine.cost, i == 0 ? 1e17 : 1e30, 1e5, 2e5);
         assert_refused(
             simulate_run(&options, items, 100, NULL, NULL, NULL, outcomes, &result, &error),
             AVO_ERROR_LIMIT, &error, "use less work");
@@ -224,14 +224,14 @@ static void needless_refusals_are_seen(void **state) {
         items[1].tenant = 1;
         items[1].arrival_ns = 1;
         options.sched.running_max = 1;
-        double needed = sched_cost_step(&options.machine.cost, 64);
+        double needed = step_cost_step(&options.machine.cost, 64);
         items[1].first_deadline_ns = (uint64_t)(needed * (waits == 0 ? 11 : 21));
         simulate_outcome outcomes[2];
         simulate_result result;
         avo_error error = {0};
         for (int slow = 0; slow < 2; slow++) {
             if (slow == 1) {
-                sched_cost_scale(&options.sched.cost, 20);
+                step_cost_scale(&options.sched.cost, 20);
             }
             assert_ok_error(
                 simulate_run(&options, items, 2, NULL, NULL, NULL, outcomes, &result, &error),

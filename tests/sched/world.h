@@ -63,17 +63,24 @@ static uint32_t world_available(void *context) {
     return world->pages - world->used;
 }
 
-static uint32_t world_drafts(void *context, uint32_t sequence, uint32_t most) {
+static void world_drafts(void *context, sched_wish *wishes, uint32_t count,
+                         const sched_time *time) {
+    static const float sure[DRAFTS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     world *world = context;
-    assert_true(world->open[sequence] && most > 0);
-    world->draft_asks++;
-    return world->drafts < most ? world->drafts : most;
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(world->open[wishes[i].sequence] && wishes[i].most > 0);
+        world->draft_asks++;
+        wishes[i].count = world->drafts < wishes[i].most ? world->drafts : wishes[i].most;
+        wishes[i].survival = sure;
+        wishes[i].always = true;
+    }
+    assert_true(time->token_ns > 0);
 }
 
 /* 1 ms a step, 0.1 ms each row up to 16, 0.2 ms each beyond. */
 static inline sched_options world_options(void) {
-    sched_cost cost = {.adapter = 1e5};
-    sched_cost_line(&cost, 1e6, 1e5, 2e5);
+    step_cost cost = {.adapter = 1e5};
+    step_cost_line(&cost, 1e6, 1e5, 2e5);
     return (sched_options){.running_max = 8,
                            .rows_max = 64,
                            .waiting_max = 64,

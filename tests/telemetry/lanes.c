@@ -43,6 +43,7 @@ static void world_open(world *w, const char *cores) {
     engine.rows_max = 16;
     engine.telemetry = w->telemetry;
     engine.streams = cores == NULL ? 1 : 2;
+    engine.speculate = "off"; /* rows are counted */
     assert_ok_error(avo_engine_open(w->model, &engine, &w->engine, &error), &error);
     buffer_init(&w->text, NULL, SIZE_MAX);
     arena_init(&w->arena, NULL, SIZE_MAX);

@@ -143,12 +143,36 @@ static void a_trace_is_written_without_the_lock(void **state) {
     avo_telemetry_close(reader.telemetry);
 }
 
+/* Times of phases are those of the first worker, and stay when its engine closes. */
+static void times_of_phases_add_up(void **state) {
+    (void)state;
+    avo_error error;
+    avo_telemetry *telemetry = opened();
+    telemetry_engine *engine = NULL;
+    telemetry_facts facts = {.model_path = "m", .isa = "ref", .workers = 2, .threads = 2};
+    assert_ok_error(telemetry_engine_open(telemetry, &facts, &engine, &error), &error);
+    uint64_t now = clock_now_ns(), found[SPAN_PHASES];
+    for (uint32_t worker = 0; worker < 2; worker++)
+        telemetry_engine_phase(engine, &(telemetry_phase){.kind = SPAN_ATTENTION,
+                                                          .worker = worker,
+                                                          .begin_ns = now - (worker + 1) * 1000});
+    for (int closed = 0; closed < 2; closed++) {
+        telemetry_phase_times(telemetry, found);
+        assert_in_range(found[SPAN_ATTENTION], 1000, clock_now_ns() - now + 1000);
+        assert_int_equal(found[SPAN_HEAD], 0);
+        if (closed == 0)
+            telemetry_engine_close(engine);
+    }
+    avo_telemetry_close(telemetry);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_written),
         cmocka_unit_test(json_is_json),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_trace_is_written_without_the_lock),
+        cmocka_unit_test(times_of_phases_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,8 @@ class Trace(unittest.TestCase):
         self.assertEqual(set(spans_by_thread(events)) - named, set())
 
     def test_one_prompt(self):
-        events = self.trace("once upon a time", "-n", "8", "-t", "2", "--ignore-eos")
+        events = self.trace("once upon a time", "-n", "8", "-t", "2", "--ignore-eos",
+                            "--speculate", "off")
         self.check_nesting(events)
         self.check_names(events)
         names = {e["name"] for e in events if e["ph"] == "X"}

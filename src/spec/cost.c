@@ -1,16 +1,22 @@
 /* What a step costs: a table over its rows, and how it learns from steps that were timed. */
-#include "sched/core.h"
+#include "spec/cost.h"
+
+#include <math.h>
 
 #define SMALL_ROWS  16  /* rows that one pass over the weights serves */
 #define RATE        0.3 /* of an error that one step corrects */
+#define COUPLING    0.7 /* part of a correction, as a power, that other points of few rows share */
 #define ERROR_MIN   (-0.5)
-#define ERROR_MAX   2.0  /* a step that was interrupted says little */
+#define ERROR_MAX   2.0  /* a step that was interrupted says little, */
+#define ERROR_KNOWN 0.3  /* and least where others have taught the same points before */
 #define SHARE_TELLS 0.25 /* part of a step's time with which it teaches a point */
+#define HOPE        5e-4 /* by which what was not tried becomes cheaper with each step … */
+#define HOPE_LEAST  0.85 /* … down to this part of what was taught last */
 
 /* Every count up to six, where the curve bends, then coarser. */
-const uint32_t sched_cost_rows[SCHED_COST_POINTS] = {1,  2,  3,  4,  5,   6,   8,
-                                                     12, 16, 32, 64, 128, 256, 512};
-#define LAST (SCHED_COST_POINTS - 1)
+const uint32_t step_cost_rows[STEP_COST_POINTS] = {1,  2,  3,  4,  5,   6,   8,
+                                                   12, 16, 32, 64, 128, 256, 512};
+#define LAST (STEP_COST_POINTS - 1)
 
 /* A step of `rows` rows is weight[0] × step[at] + weight[1] × step[at + 1]. */
 typedef struct spot {
@@ -19,28 +25,28 @@ typedef struct spot {
 } spot;
 
 static spot spot_of(uint32_t rows) {
-    if (rows >= sched_cost_rows[LAST])
-        return (spot){LAST - 1, {0, (double)rows / sched_cost_rows[LAST]}};
+    if (rows >= step_cost_rows[LAST])
+        return (spot){LAST - 1, {0, (double)rows / step_cost_rows[LAST]}};
     uint32_t at = 0;
-    while (sched_cost_rows[at + 1] <= rows)
+    while (step_cost_rows[at + 1] <= rows)
         at++;
-    double width = sched_cost_rows[at + 1] - sched_cost_rows[at];
-    double part = (rows - sched_cost_rows[at]) / width;
+    double width = step_cost_rows[at + 1] - step_cost_rows[at];
+    double part = (rows - step_cost_rows[at]) / width;
     return (spot){at, {1 - part, part}};
 }
 
-double sched_cost_step(const sched_cost *cost, uint32_t rows) {
+double step_cost_step(const step_cost *cost, uint32_t rows) {
     if (rows == 0)
         return 0;
     spot spot = spot_of(rows);
     return spot.weight[0] * cost->step[spot.at] + spot.weight[1] * cost->step[spot.at + 1];
 }
 
-double sched_cost_of(const sched_cost *cost, const sched_load *load) {
-    uint32_t rows = sched_load_rows(load);
+double step_cost_of(const step_cost *cost, const step_load *load) {
+    uint32_t rows = step_load_rows(load);
     if (rows == 0)
         return 0;
-    return sched_cost_step(cost, rows) + cost->context_token * (double)load->context_tokens +
+    return step_cost_step(cost, rows) + cost->context_token * (double)load->context_tokens +
            cost->draft_token * (double)load->draft_tokens + cost->adapter * load->adapters +
            cost->scored_row * load->scored_rows;
 }
@@ -48,8 +54,8 @@ double sched_cost_of(const sched_cost *cost, const sched_load *load) {
 /* ---- Learning ---- */
 
 /* The taught point that is nearest to one that is not. */
-static uint32_t nearest_learned(const sched_cost *cost, uint32_t point) {
-    for (uint32_t away = 1; away < SCHED_COST_POINTS; away++) {
+static uint32_t nearest_learned(const step_cost *cost, uint32_t point) {
+    for (uint32_t away = 1; away < STEP_COST_POINTS; away++) {
         if (away <= point && (cost->learned >> (point - away) & 1) != 0)
             return point - away;
         if (point + away <= LAST && (cost->learned >> (point + away) & 1) != 0)
@@ -60,21 +66,40 @@ static uint32_t nearest_learned(const sched_cost *cost, uint32_t point) {
 
 /* What no step has taught moves with its nearest neighbour: a first guess that is wrong by some
  * factor is wrong by it everywhere. */
-static void follow(sched_cost *cost, const double factor[SCHED_COST_POINTS]) {
-    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+static void follow(step_cost *cost, const double factor[STEP_COST_POINTS]) {
+    for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
         if ((cost->learned >> i & 1) == 0)
             cost->step[i] *= factor[nearest_learned(cost, i)];
 }
 
+/* Steps of few rows share what memory gives: a machine that became slower did so for all of them,
+ * but a single step may have been slow by chance. So those that this one has not taught move a part
+ * of the way, and choices among them stay as they were. */
+static void share(step_cost *cost, const double factor[STEP_COST_POINTS]) {
+    double moved = 1;
+    for (uint32_t i = 0; step_cost_rows[i] <= SMALL_ROWS; i++) {
+        moved = factor[i] != 1 ? factor[i] : moved;
+        cost->taught[i] = factor[i] != 1 ? cost->step[i] : cost->taught[i];
+    }
+    moved = pow(moved, COUPLING);
+    for (uint32_t i = 0; step_cost_rows[i] <= SMALL_ROWS; i++)
+        if (factor[i] == 1 && (cost->learned >> i & 1) != 0) {
+            cost->step[i] *= moved;
+            cost->taught[i] *= moved;
+        }
+}
+
 /* Every number is multiplied, the more the larger its part in this step is: what a step hardly
  * shows, it hardly changes, and nothing becomes negative. */
-void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanoseconds) {
-    double predicted = sched_cost_of(cost, load);
+void step_cost_learn(step_cost *cost, const step_load *load, double nanoseconds) {
+    double predicted = step_cost_of(cost, load);
     if (!(predicted > 0) || !(nanoseconds > 0))
         return;
     double error = (nanoseconds - predicted) / predicted;
-    error = error < ERROR_MIN ? ERROR_MIN : error > ERROR_MAX ? ERROR_MAX : error;
-    spot spot = spot_of(sched_load_rows(load));
+    spot spot = spot_of(step_load_rows(load));
+    double most = (cost->learned >> spot.at & 3) == 3 ? ERROR_KNOWN : ERROR_MAX;
+    double least = most == ERROR_KNOWN ? -ERROR_KNOWN : ERROR_MIN;
+    error = error < least ? least : error > most ? most : error;
     struct {
         double *number, times;
     } part[] = {{&cost->step[spot.at], spot.weight[0]},
@@ -83,8 +108,8 @@ void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanosecon
                 {&cost->draft_token, (double)load->draft_tokens},
                 {&cost->adapter, load->adapters},
                 {&cost->scored_row, load->scored_rows}};
-    double squares = 0, factors[SCHED_COST_POINTS];
-    for (size_t i = 0; i < SCHED_COST_POINTS; i++)
+    double squares = 0, factors[STEP_COST_POINTS];
+    for (size_t i = 0; i < STEP_COST_POINTS; i++)
         factors[i] = 1;
     for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
         double share = *part[i].number * part[i].times / predicted;
@@ -101,14 +126,24 @@ void sched_cost_learn(sched_cost *cost, const sched_load *load, double nanosecon
         }
     }
     follow(cost, factors);
+    share(cost, factors);
+}
+
+void step_cost_hope(step_cost *cost, uint32_t rows) {
+    for (uint32_t i = 1; i < STEP_COST_POINTS && step_cost_rows[i] <= SMALL_ROWS; i++) {
+        double cheaper = cost->step[i] * (1 - HOPE);
+        if (step_cost_rows[i] > rows && cheaper > cost->step[i - 1] &&
+            cheaper > cost->taught[i] * HOPE_LEAST)
+            cost->step[i] = cheaper;
+    }
 }
 
 /* ---- Tables ---- */
 
-void sched_cost_fit(sched_cost *cost, const sched_cost_point *points, size_t count) {
+void step_cost_fit(step_cost *cost, const step_cost_point *points, size_t count) {
     size_t at = 0; /* the last point not behind the row, but one that has another behind it */
-    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++) {
-        uint32_t rows = sched_cost_rows[i];
+    for (uint32_t i = 0; i < STEP_COST_POINTS; i++) {
+        uint32_t rows = step_cost_rows[i];
         while (at + 2 < count && points[at + 1].rows <= rows)
             at++;
         cost->step[i] = points[at].ns;
@@ -121,16 +156,16 @@ void sched_cost_fit(sched_cost *cost, const sched_cost_point *points, size_t cou
     }
 }
 
-void sched_cost_line(sched_cost *cost, double step, double row, double many_row) {
+void step_cost_line(step_cost *cost, double step, double row, double many_row) {
     double small = step + row * (SMALL_ROWS - 1);
-    uint32_t most = sched_cost_rows[LAST];
-    const sched_cost_point points[] = {
+    uint32_t most = step_cost_rows[LAST];
+    const step_cost_point points[] = {
         {1, step}, {SMALL_ROWS, small}, {most, small + many_row * (most - SMALL_ROWS)}};
-    sched_cost_fit(cost, points, 3);
+    step_cost_fit(cost, points, 3);
 }
 
-void sched_cost_scale(sched_cost *cost, double factor) {
-    for (uint32_t i = 0; i < SCHED_COST_POINTS; i++)
+void step_cost_scale(step_cost *cost, double factor) {
+    for (uint32_t i = 0; i < STEP_COST_POINTS; i++)
         cost->step[i] *= factor;
     cost->context_token *= factor;
     cost->draft_token *= factor;
