@@ -187,8 +187,12 @@ export class Dashboard {
         const queried = growth(this.samples, (said) => said.prefix?.queried_tokens);
         const hit = growth(this.samples, (said) => said.prefix?.hit_tokens);
         last.hits = queried > 0 && hit !== null ? Math.min(1, hit / queried) : null;
+        const drafted = growth(this.samples, (said) => said.speculation?.draft_tokens);
+        const accepted = growth(this.samples, (said) => said.speculation?.accepted_tokens);
+        last.accepted = drafted > 0 && accepted !== null ? Math.min(1, accepted / drafted) : null;
         for (const sample of this.samples.slice(0, -2))
-            sample.said = {prefix: sample.said.prefix, uptime: sample.said.uptime, stages: sample.said.stages};
+            sample.said = {prefix: sample.said.prefix, uptime: sample.said.uptime, stages: sample.said.stages,
+                speculation: sample.said.speculation};
         for (const key of Object.keys(last)) {
             if (key.startsWith("adapter:") && !this.adapters.includes(key))
                 this.adapters.push(key);
@@ -292,6 +296,9 @@ function makeCharts() {
                 {key: "kvFree", label: "free", colour: 8}], format: count, tick: countTick, whole: true}),
         hits: new TimeChart({title: "Prefix hits", note: "share of prompt tokens found, last 10 s",
             series: [{key: "hits", label: "found"}], format: percent,
+            tick: (value) => `${Math.round(value * 100)} %`, least: 0.95}),
+        drafts: new TimeChart({title: "Drafts accepted", note: "share of draft tokens, last 10 s",
+            series: [{key: "accepted", label: "accepted"}], format: percent,
             tick: (value) => `${Math.round(value * 100)} %`, least: 0.95}),
         memory: new TimeChart({title: "Memory", note: "resident, and what is planned for",
             series: [{key: "resident", label: "resident"}, {key: "weights", label: "weights", dash: "6 3"},

@@ -34,6 +34,7 @@ typedef struct bench_result {
     uint32_t batch;   /* sessions that decode together */
     uint32_t depth;   /* tokens in the session before */
     uint32_t threads;
+    uint32_t phases; /* of the last step; 0: unknown */
     uint32_t repeats;
     double seconds; /* median of a whole measurement */
     double tps;     /* tokens (rows) a second: median, slowest, fastest */

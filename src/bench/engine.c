@@ -165,7 +165,8 @@ static avo_status measure_case(runner *r, const bench_case *c, avo_error *error)
                              .tokens = c->tokens,
                              .batch = c->batch,
                              .depth = c->depth,
-                             .threads = r->threads};
+                             .threads = r->threads,
+                             .phases = engine_step_phases(r->engine)};
     snprintf(result->model, sizeof(result->model), "%s", r->name);
     snprintf(result->backend, sizeof(result->backend), "%s", backend);
     snprintf(result->kv, sizeof(result->kv), "%s",

@@ -93,9 +93,9 @@ static avo_status markdown_figures(const bench_result *r, buffer *out) {
 }
 
 static avo_status markdown_row(const bench_result *r, buffer *out) {
-    AVO_TRY(buffer_format(out, "| %s | %s | %s | %s | %u | %u | %u | %u | %.2f | ± %.1f %% |",
+    AVO_TRY(buffer_format(out, "| %s | %s | %s | %s | %u | %u | %u | %u | %u | %.2f | ± %.1f %% |",
                           r->model, r->backend, r->kv, bench_kind_name(r->kind), r->tokens,
-                          r->batch, r->depth, r->threads, r->tps, spread_percent(r)));
+                          r->batch, r->depth, r->threads, r->phases, r->tps, spread_percent(r)));
     return markdown_figures(r, out);
 }
 
@@ -117,13 +117,14 @@ static avo_status markdown_table(const bench_results *results, bool operations, 
             continue;
         if (!begun)
             AVO_TRY(buffer_append_text(
-                out, operations
-                         ? "\n| operation | back end | kv | rows | depth | threads | µs | rows/s | "
-                           "spread | of read | GB/s | GOPS | share of the limit |\n"
-                           "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
-                         : "\n| model | back end | kv | kind | tokens | batch | depth | threads | "
-                           "tokens/s | spread | GB/s | GOPS | share of the limit |\n"
-                           "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"));
+                out,
+                operations
+                    ? "\n| operation | back end | kv | rows | depth | threads | µs | rows/s | "
+                      "spread | of read | GB/s | GOPS | share of the limit |\n"
+                      "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+                    : "\n| model | back end | kv | kind | tokens | batch | depth | threads | "
+                      "phases | tokens/s | spread | GB/s | GOPS | share of the limit |\n"
+                      "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"));
         begun = true;
         AVO_TRY(operations ? markdown_operation(r, out) : markdown_row(r, out));
     }
@@ -205,6 +206,7 @@ static void json_row(json_writer *w, const bench_result *r) {
     json_member_u64(w, "batch", r->batch);
     json_member_u64(w, "depth", r->depth);
     json_member_u64(w, "threads", r->threads);
+    json_member_u64(w, "phases", r->phases);
     json_member_u64(w, "repeats", r->repeats);
     json_member_string(w, "bound", bound_name(r));
     json_member_number(w, "seconds", r->seconds);

@@ -31,11 +31,14 @@ void http_flags_specs(http_flags *flags, option_table *table) {
         {0},
     };
     options_add(table, own);
+    modes_flags_specs(flags, table);
 }
 
 bool http_flags_given(const http_flags *flags) {
     return flags->clients != NULL || flags->model != NULL || flags->key != NULL || flags->chat ||
-           flags->whole || flags->any_length || flags->timeout > 0.0;
+           flags->whole || flags->any_length || flags->timeout > 0.0 || flags->modes != NULL ||
+           flags->prompts != NULL || flags->sets != NULL || flags->limit > 0 ||
+           flags->temperature > 0.0;
 }
 
 /* ---- Pictures ---- */

@@ -108,6 +108,10 @@ typedef struct http_flags {
     const char *clients, *model, *key;
     double timeout;
     bool chat, whole, any_length;
+    const char *modes; /* NULL: load, not a comparison */
+    const char *prompts, *sets;
+    uint32_t limit;
+    double temperature;
 } http_flags;
 void http_flags_specs(http_flags *flags, option_table *table);
 /* Some of them besides --http were given. */
@@ -115,6 +119,14 @@ bool http_flags_given(const http_flags *flags);
 /* Measures and prints; the exit status. `serving` has requests, rate and seed. */
 int bench_http_run(const http_flags *flags, const serving_flags *serving,
                    const bench_engine_options *engine, const char *plot, bool json, bool csv);
+
+/* The same with --modes: with and without speculation. */
+int bench_modes_run(const http_flags *flags, const serving_flags *serving,
+                    const bench_engine_options *engine, bool json, bool csv);
+void modes_flags_specs(http_flags *flags, option_table *table);
+/* What is wrong with flags that each are right; NULL: nothing. */
+const char *modes_flags_wrong(const http_flags *flags, const serving_flags *serving,
+                              const char *plot);
 
 /* ---- The ladder ---- */
 

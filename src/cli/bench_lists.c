@@ -9,7 +9,10 @@ bool bench_parse_list(const char *name, const char *text, uint32_t minimum, uint
     for (;;) {
         size_t length = strcspn(text, ",");
         uint64_t value = 0;
-        const char *wrong = number_parse_part((text_view){text, length}, minimum, maximum, &value);
+        const char *wrong = NULL;
+        bool automatic = strcmp(name, "threads") == 0 && text_is((text_view){text, length}, "auto");
+        if (!automatic)
+            wrong = number_parse_part((text_view){text, length}, minimum, maximum, &value);
         if (wrong == NULL && list->count == BENCH_LIST_MAX)
             wrong = "makes the list too long";
         if (wrong != NULL) {

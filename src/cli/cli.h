@@ -44,7 +44,7 @@ typedef enum option_kind {
                              "NAME:PARAMETERS"; completion offers the words in `value` */
     OPTION_OPTIONAL_TEXT, /* const char *: "--telemetry" gives "", "--telemetry=FILE" gives FILE;
                              so does the next word where it ends as `value` does (".csv") */
-    OPTION_U32,           /* uint32_t in [minimum, maximum] */
+    OPTION_U32,           /* uint32_t in [minimum, maximum]; with value "N|auto" auto is 0 */
     OPTION_U64,           /* uint64_t */
     OPTION_NUMBER,        /* double in [minimum, maximum] */
     OPTION_TEXT_LIST      /* option_list: may be repeated */
@@ -191,6 +191,10 @@ AVO_MUST_USE avo_status cli_adapter_open(const avo_model *model, const char *pat
                                          avo_adapter **adapter, avo_error *error);
 /* Finds and opens the model, with progress on stderr. */
 AVO_MUST_USE avo_status cli_model_open(const char *name, avo_model **model, avo_error *error);
+/* The same, and prepares the weights for an engine with these options where that can be done while
+ * the tokenizer is compiled. Whether the engine will open is for avo_engine_open to say. */
+AVO_MUST_USE avo_status cli_model_prepare(const char *name, const avo_engine_options *options,
+                                          avo_model **model, avo_error *error);
 /* EXIT_INTERRUPTED for AVO_ERROR_CANCELLED, else EXIT_FAILED; prints the error. */
 int cli_fail_status(avo_status status, const avo_error *error);
 

@@ -194,7 +194,7 @@ static const char *wrong_with_http(const bench_flags *flags, int words) {
         return "--http accepts only --clients, --requests, --rate, --seed, -p and -n";
     if (serving->rate > 0.0 && flags->http.clients != NULL)
         return "give --rate (open loop) or --clients (closed loop), not both";
-    return NULL;
+    return modes_flags_wrong(&flags->http, serving, flags->plot);
 }
 
 /* What is wrong with flags that each are right; false after an error was printed. */
@@ -236,7 +236,8 @@ static bool check_flags(const bench_flags *flags, int words) {
         wrong = wrong_with_http(flags, words);
     else if (wrong == NULL && http_flags_given(&flags->http))
         wrong =
-            "--clients, --model, --key, --chat, --whole, --any-length and --timeout need --http";
+            "--clients, --model, --key, --chat, --whole, --any-length, --timeout, --modes, --set, "
+            "--prompts, --limit and --temperature need --http";
     else if (wrong == NULL && !serving && serving_flags_given(&flags->serving))
         wrong = "--requests, --rate, --concurrency, --tenants, --seed, --kv-tokens, --token-ms, "
                 "--no-prefix-cache, --adapter-root, --check and --cores need --zipf";
@@ -275,7 +276,7 @@ static void make_specs(bench_flags *flags, option_table *table) {
         {"depth", 'd', OPTION_TEXT, &flags->depth, "N,…",
          "tokens already in each session (default 0; with --kernels: " KERNEL_DEPTHS ")", 0, 0},
         {"threads", 't', OPTION_TEXT, &flags->threads, "N,…",
-         "worker threads (default 0: all that this process may use)", 0, 0},
+         "worker threads (default auto: as many as steps are fastest with)", 0, 0},
         {"device", 0, OPTION_TEXT, &flags->isa, "NAME,…",
          DEVICE_NAMES " (default: AVO_DEVICE, else auto: the fastest available)", 0, 0},
         {"isa", 0, OPTION_TEXT, &flags->isa, "NAME,…", "older name of --device", 0, 0},
@@ -357,6 +358,8 @@ static int run(int argc, char **argv) {
     if (flags.plot != NULL && bench_plot_folder(flags.plot) != EXIT_GOOD)
         return EXIT_FAILED;
     cli_interrupt_catch();
+    if (flags.http.modes != NULL)
+        return bench_modes_run(&flags.http, &flags.serving, &flags.engine, flags.json, flags.csv);
     if (flags.http.url != NULL)
         return bench_http_run(&flags.http, &flags.serving, &flags.engine, flags.plot, flags.json,
                               flags.csv);
@@ -377,6 +380,7 @@ const cli_command command_bench = {
         "       avocet bench MODEL --adapters N,… [--rank N,…] [--targets qv,qkvo,all]\n"
         "       avocet bench MODEL --zipf S [--adapters N] [--requests N] [--rate X] [--check]\n"
         "       avocet bench --http URL [--clients N,…|--rate X] [--requests N] [-p N] [-n N]\n"
+        "       avocet bench --http URL --modes plain,speculative [--set SET,…|--prompts FILE]\n"
         "       avocet bench --rung NAME|all|list",
     .examples =
         "avocet bench smollm2\n"
@@ -387,6 +391,7 @@ const cli_command command_bench = {
         "avocet bench --kernels smollm2 --op tokenizer --text wiki.test.raw\n"
         "avocet bench smollm2 --adapters 1,4 --rank 32 --targets qv,all -b 1,4,8 -p 512 -n 8\n"
         "avocet bench smollm2 --zipf 1 --adapters 64 --requests 200 --tenants 4 --check\n"
-        "avocet bench --http http://127.0.0.1:8080 --clients 1,4,8,16 -p 64 -n 64",
+        "avocet bench --http http://127.0.0.1:8080 --clients 1,4,8,16 -p 64 -n 64\n"
+        "avocet bench --http http://127.0.0.1:8080 --chat --modes plain,speculative -n 128",
     .run = run,
 };

@@ -1,6 +1,7 @@
 /* `avocet chat`: opens what a conversation needs and hands it to tui/. */
 #include "cli/engine_flags.h"
 #include "cli/sampling_options.h"
+#include "engine/request.h"
 #include "tui/tui.h"
 
 #include <signal.h>
@@ -16,7 +17,7 @@ typedef struct chat_flags {
     const char *system, *load, *adapter_type;
     option_list adapters;
     uint32_t max_new_tokens, context;
-    bool plain;
+    bool plain, show_drafts;
 } chat_flags;
 
 extern const cli_command command_chat;
@@ -91,11 +92,12 @@ static void choose_screen(chat_flags *flags) {
 
 static avo_status open_parts(const chat_flags *flags, const char *model_name, chat_parts *parts,
                              avo_plan *plan, avo_error *error) {
-    AVO_TRY(cli_model_open(model_name, &parts->model, error));
-    AVO_TRY(load_adapters(flags, parts, error));
     avo_engine_options options = flags->engine;
     options.rope_context = options.context_max = flags->context;
     options.rows_max = ROWS_MAX;
+    AVO_TRY(cli_draft_model(&options, error));
+    AVO_TRY(cli_model_prepare(model_name, &options, &parts->model, error));
+    AVO_TRY(load_adapters(flags, parts, error));
     AVO_TRY(avo_engine_plan(parts->model, &options, plan, error));
     AVO_TRY(cli_engine_open(parts->model, &options, &parts->engine, error));
     if (!flags->plain && /* shown as a share; where it is not known nothing is */
@@ -127,6 +129,7 @@ static avo_status talk(const chat_flags *flags, const char *model_name, const ch
         .context_max = plan->context_max,
         .device = plan->device,
         .step_bytes = plan->weight_bytes + plan->repack_bytes,
+        .show_drafts = flags->show_drafts,
     };
     if (flags->plain) {
         catch_interrupt();
@@ -143,7 +146,8 @@ static int run(int argc, char **argv) {
         {"system", 0, OPTION_TEXT, &flags.system, "TEXT", "system message of the conversation", 0,
          0},
         {"max-tokens", 'n', OPTION_U32, &flags.max_new_tokens, "N",
-         "at most N tokens per answer (default: until the context is full)", 0, 0},
+         "at most N tokens per answer (default: until the context is full)", 0,
+         REQUEST_NEW_TOKENS_MAX},
         {"ctx", 0, OPTION_U32, &flags.context, "N",
          "context in tokens (default: the model's own, fitted to memory)", 1, 0x7FFFFFFF},
         {"adapter", 0, OPTION_TEXT_LIST, &flags.adapters, "NAME=PATH[:SCALE]",
@@ -154,12 +158,15 @@ static int run(int argc, char **argv) {
          0},
         {"plain", 0, OPTION_FLAG, &flags.plain, NULL, "plain lines instead of the full screen", 0,
          0},
+        {"show-drafts", 0, OPTION_FLAG, &flags.show_drafts, NULL,
+         "show accepted draft tokens in another shade, and answers as plain text (/drafts)", 0, 0},
         {0},
     };
     option_table table = {0};
     options_add(&table, own);
     sampling_flags_specs(&flags.sampling, false, &table);
     engine_flags_specs(&flags.engine, &table);
+    draft_flags_specs(&flags.engine, &table);
     int exit_status;
     if (!options_one_model(&command_chat, table.specs, argc, argv, &exit_status))
         return exit_status;

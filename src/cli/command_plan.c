@@ -78,6 +78,35 @@ static void write_place(json_writer *w, const plan_facts *facts) {
     json_member_boolean(w, "lock", plan->lock);
 }
 
+static bool is_auto(const speculation_options *options) {
+    return (options->kinds | DRAFT_BIT(DRAFT_MODEL)) == DRAFTS_AUTO;
+}
+
+/* "auto" allows a source of the program's own, which this command does not have. */
+static bool has_source(const speculation_options *options, uint32_t kind) {
+    draft_kinds kinds = options->kinds;
+    if (is_auto(options))
+        kinds &= ~DRAFT_BIT(DRAFT_CUSTOM);
+    return (kinds & DRAFT_BIT(kind)) != 0;
+}
+
+static void write_speculation(json_writer *w, const speculation_options *options) {
+    json_member_object_begin(w, "speculation");
+    json_member_array_begin(w, "sources");
+    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++)
+        if (has_source(options, kind))
+            json_string(w, draft_kind_name((draft_kind)kind));
+    json_end(w);
+    if (options->kinds != DRAFTS_OFF) {
+        json_member_u64(w, "draft_tokens", options->draft_tokens);
+        json_member_string(w, "controller", draft_controller_name(options->controller));
+        json_member_u64(w, "drafters", options->drafters);
+        json_member_u64(w, "corpus_tokens",
+                        has_source(options, DRAFT_CORPUS) ? options->corpus.tokens_max : 0);
+    }
+    json_end(w);
+}
+
 static int print_json(const plan_facts *facts) {
     const avo_plan *plan = &facts->plan;
     cli_json json;
@@ -88,6 +117,7 @@ static int print_json(const plan_facts *facts) {
     json_member_u64(w, "kv_bytes", plan->kv_bytes);
     json_member_u64(w, "scratch_bytes", plan->scratch_bytes);
     json_member_u64(w, "session_bytes", plan->session_bytes);
+    json_member_u64(w, "draft_bytes", plan->draft_bytes);
     json_member_u64(w, "adapter_bytes", facts->adapter_bytes);
     json_member_u64(w, "total_bytes", device_total(facts));
     json_member_u64(w, "available_bytes", plan->available_bytes);
@@ -104,6 +134,7 @@ static int print_json(const plan_facts *facts) {
         json_member_u64(w, "prefill_threads", facts->cores.most);
     json_member_u64(w, "streams", plan->streams);
     json_member_u64(w, "stream_bytes", plan->stream_bytes);
+    write_speculation(w, &facts->details.speculation);
     write_place(w, facts);
     write_groups(w, &facts->details.weights);
     json_end(w);
@@ -120,6 +151,21 @@ static void print_cpu(const avo_plan *plan) {
            plan->numa_nodes == 1 ? " (one node: nothing to place)" : "", plan->pin);
     printf("%-10s %12s  the kernel offers: %s; locked: %s\n", "huge pages", plan->huge_pages,
            huge_pages_name(huge_pages_under("")), plan->lock ? "yes" : "no");
+}
+
+/* Sources, and how many of their drafts at most. */
+static void print_speculation(const speculation_options *options) {
+    printf("%-10s ", "speculate");
+    if (options->kinds == DRAFTS_OFF) {
+        printf("%12s\n", "off");
+        return;
+    }
+    printf("%12s  sources:", is_auto(options) ? "auto" : "on");
+    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++)
+        if (has_source(options, kind))
+            printf(" %s", draft_kind_name((draft_kind)kind));
+    printf("; at most %u draft tokens per request and step, controller %s\n", options->draft_tokens,
+           draft_controller_name(options->controller));
 }
 
 static void print_place(const plan_facts *facts) {
@@ -144,6 +190,7 @@ static void print_place(const plan_facts *facts) {
                cores->mode == CORES_ADAPTIVE ? "up to " : "", cores->most, cores->threads,
                cores->mode == CORES_ADAPTIVE ? "; all threads when only one kind of work is waiting"
                                              : "");
+    print_speculation(&facts->details.speculation);
     if (plan->threads > 0)
         print_cpu(plan);
     for (uint32_t i = 0; i < facts->details.weights.groups; i++) {
@@ -197,6 +244,8 @@ static void print_table(const plan_facts *facts) {
              plan->streams > 1 ? " for prefill in parallel" : "");
     print_row("scratch", plan->scratch_bytes, note);
     print_row("sessions", plan->session_bytes, "timelines, page accounting, a batch for rings");
+    if (plan->draft_bytes > 0)
+        print_row("drafts", plan->draft_bytes, "speculative decoding: lookups, draft model");
     if (facts->adapter_bytes > 0)
         print_row("adapters", facts->adapter_bytes, "all adapters given with --adapter");
     if (facts->details.adapter_bytes > 0)
@@ -224,8 +273,10 @@ static avo_status make_plan(const char *name, const avo_engine_options *options,
                             const option_list *adapters, plan_facts *facts, avo_error *error) {
     avo_model *model = NULL;
     facts->plan = (avo_plan)AVO_PLAN_INIT;
+    avo_engine_options own = *options;
+    AVO_TRY(cli_draft_model(&own, error));
     AVO_TRY(cli_model_open(name, &model, error));
-    avo_status status = engine_plan_describe(model, options, &facts->plan, &facts->details, error);
+    avo_status status = engine_plan_describe(model, &own, &facts->plan, &facts->details, error);
     AVO_THEN(status, add_adapters(model, adapters, facts, error));
     avo_model_close(model);
     if (status != AVO_OK)
@@ -254,6 +305,7 @@ static int run(int argc, char **argv) {
     avo_scheduler_options scheduler = AVO_SCHEDULER_OPTIONS_INIT;
     option_table table = {0};
     engine_flags_specs(&options, &table);
+    draft_flags_specs(&options, &table);
     cores_flags_specs(&scheduler, &table);
     const option_spec own[] = {
         {"ctx", 'c', OPTION_U32, &options.context_max, "N",

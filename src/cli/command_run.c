@@ -3,6 +3,7 @@
 #include "cli/engine_flags.h"
 #include "cli/run_int.h"
 #include "cli/sampling_options.h"
+#include "engine/request.h"
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 static void make_specs(run_flags *flags, option_table *table) {
     const option_spec first[] = {
         {"max-new-tokens", 'n', OPTION_U32, &flags->max_new_tokens, "N",
-         "at most N new tokens; 0 (default): until the model ends or the context is full", 0, 0},
+         "at most N new tokens; 0 (default): until the model ends or the context is full", 0,
+         REQUEST_NEW_TOKENS_MAX},
         {0},
     };
     const option_spec own[] = {
@@ -64,6 +66,7 @@ static void make_specs(run_flags *flags, option_table *table) {
     options_add(table, first);
     sampling_flags_specs(&flags->sampling, true, table);
     engine_flags_specs(&flags->engine, table);
+    draft_flags_specs(&flags->engine, table);
     cores_flags_specs(&flags->scheduler, table);
     options_add(table, own);
 }
@@ -192,6 +195,12 @@ static avo_status plan_context(const run_flags *flags, const avo_model *model, s
     return AVO_OK;
 }
 
+/* No step has more rows than the prompt: scratch for more would be huge pages to zero, of which
+ * little is used. */
+static uint32_t rows_for(size_t prompt_tokens) {
+    return prompt_tokens < ROWS_MAX ? (uint32_t)(prompt_tokens + 15) / 16 * 16 : ROWS_MAX;
+}
+
 static avo_status generate(const run_flags *flags, avo_engine *engine, run_record *record,
                            const buffer *ids, avo_request *request, avo_error *error) {
     avo_session *session = NULL;
@@ -243,7 +252,10 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
                          avo_model **model, run_adapters *adapters, avo_engine **engine,
                          avo_telemetry **telemetry, buffer *ids, bool *wrong, avo_error *error) {
     uint64_t begin = clock_now_ns();
-    AVO_TRY(cli_model_open(record->model_name, model, error));
+    avo_engine_options options = flags->engine;
+    options.context_max = options.rope_context = flags->context;
+    options.rows_max = ROWS_MAX;
+    AVO_TRY(cli_model_prepare(record->model_name, &options, model, error));
     AVO_TRY(go_on(error));
     uint64_t opened = clock_now_ns();
     avo_request request = AVO_REQUEST_INIT;
@@ -259,11 +271,9 @@ static avo_status answer(const run_flags *flags, const buffer *prompt, run_recor
     AVO_TRY(tokenize(*model, flags, prompt, ids, error));
     uint64_t tokenized = clock_now_ns();
     record->result.prompt_tokens = (uint32_t)(ids->size / sizeof(int32_t));
-    avo_engine_options options = flags->engine;
-    options.rope_context = flags->context;
-    options.rows_max = ROWS_MAX;
     AVO_TRY(cli_trace_open(flags->trace, telemetry, error));
     options.telemetry = *telemetry;
+    options.rows_max = rows_for(record->result.prompt_tokens);
     AVO_TRY(plan_context(flags, *model, ids->size / sizeof(int32_t), &options.context_max, error));
     AVO_TRY(go_on(error));
     AVO_TRY(cli_engine_open(*model, &options, engine, error));

@@ -2,6 +2,7 @@
 #include "cli/serve_int.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "cli/trace.h"
 #include "server/activation.h"
 #include "server/sandbox.h"
@@ -60,6 +61,7 @@ typedef struct serving {
     server *server;
     int notifier; /* systemd's; −1: none */
     double watchdog_seconds;
+    bool corpus_failed; /* the last attempt to write --draft-corpus */
     avo_plan plan;
     sandbox_options sandbox;
     char files_report[SANDBOX_REPORT_MAX], calls_report[SANDBOX_REPORT_MAX];
@@ -102,9 +104,9 @@ static avo_status confine_files(const serve_flags *flags, serving *serving, avo_
     const server_options *server = &flags->server;
     const char *const read[] = {serving->model_path, flags->adapter_root, server->certificate,
                                 server->certificate_key, folder_of(serving, server->keys_path)};
-    const char *const written[] = {folder_of(serving, server->access_log),
-                                   folder_of(serving, flags->telemetry),
-                                   folder_of(serving, flags->trace)};
+    const char *const written[] = {
+        folder_of(serving, server->access_log), folder_of(serving, flags->telemetry),
+        folder_of(serving, flags->scheduler.draft_corpus), folder_of(serving, flags->trace)};
     bool room = true;
     for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
         room = room && (read[i] == NULL || sandbox_read(sandbox, read[i]));
@@ -188,6 +190,12 @@ static avo_status open_model(serve_flags *flags, serving *serving, avo_error *er
     AVO_TRY(server_bind(server, error));
     AVO_TRY(cli_model_path(flags->model, serving->model_path, sizeof(serving->model_path), error));
     AVO_TRY(cli_model_open(flags->model, &serving->model, error));
+    AVO_TRY(cli_draft_model(&flags->engine, error)); /* while any file can be opened */
+    const char *kept = folder_of(serving, flags->scheduler.draft_corpus);
+    if (kept != NULL && file_kind_of(kept) != FILE_FOLDER)
+        return status_fail(error, AVO_ERROR_ARGUMENT,
+                           "--draft-corpus: %s: there is no folder %s to write it to",
+                           flags->scheduler.draft_corpus, kept);
     if (!flags->no_sandbox)
         AVO_TRY(confine_files(flags, serving, error));
     AVO_TRY(open_telemetry(flags, serving, error));
@@ -292,6 +300,39 @@ static void count_adapter(void *context, const avo_registry_entry *entry) {
     ++*(uint32_t *)context;
 }
 
+/* What is done at intervals while it serves, in nanoseconds of the clock. */
+typedef struct serve_times {
+    uint64_t telemetry_ns, corpus_ns; /* when each was last written */
+} serve_times;
+
+#define CORPUS_SECONDS 300.0
+
+/* Another file of earlier answers; a failure is a warning, once until it works again. */
+static void save_corpus(const serve_flags *flags, serving *serving) {
+    const char *path = flags->scheduler.draft_corpus;
+    avo_error error = {0};
+    bool good = avo_scheduler_save_corpus(serving->scheduler, path, &error) == AVO_OK;
+    if (!good && !serving->corpus_failed)
+        cli_warn("--draft-corpus: %s; retrying every %g seconds", error.text, CORPUS_SECONDS);
+    else if (good && serving->corpus_failed)
+        cli_warn("--draft-corpus: writing to %s works again", path);
+    serving->corpus_failed = !good;
+}
+
+static void write_files(const serve_flags *flags, serving *serving, serve_times *times) {
+    uint64_t now = clock_now_ns();
+    if (flags->telemetry != NULL &&
+        clock_seconds(times->telemetry_ns, now) >= flags->telemetry_seconds) {
+        times->telemetry_ns = now;
+        serve_telemetry_write(flags, serving->telemetry);
+    }
+    if (flags->scheduler.draft_corpus != NULL &&
+        clock_seconds(times->corpus_ns, now) >= CORPUS_SECONDS) {
+        times->corpus_ns = now;
+        save_corpus(flags, serving);
+    }
+}
+
 static void serve(const serve_flags *flags, serving *serving) {
     serve_facts facts = {.model = serving->model,
                          .model_path = serving->model_path,
@@ -303,7 +344,7 @@ static void serve(const serve_flags *flags, serving *serving) {
     avo_registry_list(serving->registry, count_adapter, &facts.adapters);
     serve_banner(flags, &facts);
     activation_notify(serving->notifier, "READY=1\nSTATUS=serving");
-    uint64_t written = clock_now_ns();
+    serve_times times = {clock_now_ns(), clock_now_ns()};
     int pause = flags->telemetry_seconds < 1.0 ? (int)(flags->telemetry_seconds * 1e3) : 1000;
     if (serving->watchdog_seconds > 0.0 && serving->watchdog_seconds * 1e3 / 3.0 < pause)
         pause = (int)(serving->watchdog_seconds * 1e3 / 3.0);
@@ -316,13 +357,11 @@ static void serve(const serve_flags *flags, serving *serving) {
         if (number == SIGUSR1)
             server_reopen_log(serving->server);
         beat(serving);
-        if (flags->telemetry != NULL &&
-            clock_seconds(written, clock_now_ns()) >= flags->telemetry_seconds) {
-            written = clock_now_ns();
-            serve_telemetry_write(flags, serving->telemetry);
-        }
+        write_files(flags, serving, &times);
     }
     drain(serving);
+    if (flags->scheduler.draft_corpus != NULL)
+        save_corpus(flags, serving);
     if (flags->telemetry != NULL)
         serve_telemetry_write(flags, serving->telemetry);
     if (flags->trace != NULL) { /* before the threads go whose spans these are */

@@ -89,14 +89,14 @@ static avo_status make_items(const simulate_flags *flags, simulate_item **items,
 /* ---- The machine ---- */
 
 /* Flags over a file of measurements over our own numbers. */
-static avo_status make_cost(const simulate_flags *flags, sched_cost *cost, avo_error *error) {
-    *cost = (sched_cost){.context_token = 1e3 * CONTEXT_US, .adapter = 1e6 * ADAPTER_MS};
-    sched_cost_line(cost, 1e6 * STEP_MS, 1e6 * ROW_MS, 1e6 * MANY_ROW_MS);
+static avo_status make_cost(const simulate_flags *flags, step_cost *cost, avo_error *error) {
+    *cost = (step_cost){.context_token = 1e3 * CONTEXT_US, .adapter = 1e6 * ADAPTER_MS};
+    step_cost_line(cost, 1e6 * STEP_MS, 1e6 * ROW_MS, 1e6 * MANY_ROW_MS);
     if (flags->cost != NULL)
         AVO_TRY(simulate_cost_read(flags->cost, cost, error));
     double step = cost->step[0];
-    double row = (sched_cost_step(cost, 16) - step) / 15;
-    double many_row = (sched_cost_step(cost, 512) - sched_cost_step(cost, 16)) / 496;
+    double row = (step_cost_step(cost, 16) - step) / 15;
+    double many_row = (step_cost_step(cost, 512) - step_cost_step(cost, 16)) / 496;
     const struct {
         double given, unit, *number;
     } parts[] = {{flags->step_ms, 1e6, &step},
@@ -108,13 +108,13 @@ static avo_status make_cost(const simulate_flags *flags, sched_cost *cost, avo_e
         if (parts[i].given >= 0)
             *parts[i].number = parts[i].given * parts[i].unit;
     if (flags->step_ms >= 0 || flags->decode_ms >= 0 || flags->prefill_ms >= 0)
-        sched_cost_line(cost, step, row, many_row);
+        step_cost_line(cost, step, row, many_row);
     return AVO_OK;
 }
 
 static avo_status make_options(const simulate_flags *flags, simulate_options *options,
                                avo_error *error) {
-    sched_cost cost;
+    step_cost cost;
     AVO_TRY(make_cost(flags, &cost, error));
     uint32_t pages = flags->kv_tokens / KV_PAGE_TOKENS;
     *options = (simulate_options){.seed = flags->seed,

@@ -10,6 +10,7 @@
     X(serve)                                                                                       \
     X(eval)                                                                                        \
     X(bench)                                                                                       \
+    X(speculate)                                                                                   \
     X(simulate)                                                                                    \
     X(inspect)                                                                                     \
     X(plan)                                                                                        \

@@ -2,10 +2,13 @@
 #include "cli/engine_flags.h"
 
 #include "base/team.h"
+#include "spec/spec.h"
 
 #include <string.h>
 
-static bool verbose; /* --verbose */
+static bool verbose;           /* --verbose */
+static const char *draft_name; /* --draft-model */
+static avo_model *draft_model; /* opened with the first engine */
 
 void cli_note(const char *line) {
     if (!verbose)
@@ -45,8 +48,10 @@ void place_flags_specs(avo_engine_options *options, option_table *table) {
 
 void engine_flags_specs(avo_engine_options *options, option_table *table) {
     const option_spec own[] = {
-        {"threads", 't', OPTION_U32, &options->threads, "N",
-         "worker threads (default: all that this process may use)", 0, TEAM_THREADS_MAX},
+        {"threads", 't', OPTION_U32, &options->threads, "N|auto",
+         "worker threads (default: auto, as many of those that this process may use as steps are "
+         "fastest with)",
+         0, TEAM_THREADS_MAX},
         {"kv-type", 0, OPTION_CHOICE, &options->kv_type, KV_TYPE_CHOICES,
          "type of keys and values (default: f16; ref: f32)", 0, 0},
         {"device", 0, OPTION_DEVICE, &options->device, DEVICE_NAMES,
@@ -57,6 +62,32 @@ void engine_flags_specs(avo_engine_options *options, option_table *table) {
     };
     options_add(table, own);
     place_flags_specs(options, table);
+}
+
+void draft_flags_specs(avo_engine_options *options, option_table *table) {
+    const option_spec own[] = {
+        {"speculate", 0, OPTION_TEXT, &options->speculate, "off|auto|SOURCE,…",
+         "draft tokens that a step verifies besides (default: auto): suffix, ngram, corpus, "
+         "grammar, model; the answers are the same",
+         0, 0},
+        {"draft-tokens", 0, OPTION_U32, &options->draft_tokens, "K",
+         "most draft tokens of a request in one step (default 15)", 1, DRAFTS_MAX},
+        {"draft-controller", 0, OPTION_CHOICE, &options->draft_controller,
+         "cost|fixed|step|rate|ema",
+         "who decides how many drafts are verified (default: cost, as many as pay)", 0, 0},
+        {0},
+    };
+    options_add(table, own);
+    draft_model_flag_spec(table);
+}
+
+void draft_model_flag_spec(option_table *table) {
+    const option_spec own[] = {
+        {"draft-model", 0, OPTION_TEXT, &draft_name, "MODEL",
+         "a smaller model with the same vocabulary that proposes tokens", 0, 0},
+        {0},
+    };
+    options_add(table, own);
 }
 
 void cores_flags_specs(avo_scheduler_options *options, option_table *table) {
@@ -87,9 +118,24 @@ uint64_t cli_kv_tokens(const avo_model *model, uint32_t context, uint32_t sessio
     return all < limit ? all : limit;
 }
 
+avo_status cli_draft_model(avo_engine_options *options, avo_error *error) {
+    if (draft_name != NULL && draft_model == NULL)
+        AVO_TRY(cli_model_open(draft_name, &draft_model, error));
+    options->draft_model = draft_model;
+    return AVO_OK;
+}
+
 avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                            avo_engine **engine, avo_error *error) {
-    avo_status status = avo_engine_open(model, options, engine, error);
+    avo_engine_options own = *options;
+    *engine = NULL;
+    AVO_TRY(cli_draft_model(&own, error));
+    avo_status status = avo_engine_open(model, &own, engine, error);
     cli_progress_end();
     return status;
+}
+
+void cli_engine_end(void) {
+    avo_model_close(draft_model);
+    draft_model = NULL;
 }

@@ -7,13 +7,18 @@
 
 /* As OPTION_CHOICE and OPTION_DEVICE have them. */
 #define KV_TYPE_CHOICES "f32|f16|bf16|int8|fp8"
-#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx"
+#define DEVICE_NAMES    "auto|cpu|ref|avx2|avx512|amx|neon"
 
 /* Adds the options whose targets are `options`' fields; their strings are not copied. */
 void engine_flags_specs(avo_engine_options *options, option_table *table);
 /* Those of them that say where things lie: for commands that try several instruction sets, KV types
  * and numbers of threads. */
 void place_flags_specs(avo_engine_options *options, option_table *table);
+
+/* Speculation, for commands that generate answers. */
+void draft_flags_specs(avo_engine_options *options, option_table *table);
+/* Of these, --draft-model alone. */
+void draft_model_flag_spec(option_table *table);
 
 /* How a scheduler shares threads between decoding and prompts. */
 void cores_flags_specs(avo_scheduler_options *options, option_table *table);
@@ -26,6 +31,11 @@ void cli_note(const char *line);
 /* Opens the engine; where that takes its time, with progress on stderr. */
 AVO_MUST_USE avo_status cli_engine_open(const avo_model *model, const avo_engine_options *options,
                                         avo_engine **engine, avo_error *error);
+
+/* Opens the model of --draft-model, where it was given, and names it in the options. */
+AVO_MUST_USE avo_status cli_draft_model(avo_engine_options *options, avo_error *error);
+/* Closes what engines shared; before the process ends. */
+void cli_engine_end(void);
 
 /* Tokens of a KV pool for as many sessions of `context` tokens, or the model's own where that is 0:
  * what they may need, but not more than `most` or one context. */

@@ -1,5 +1,6 @@
 /* The command `avocet`: finds the subcommand and runs it. */
 #include "cli/cli.h"
+#include "cli/engine_flags.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -82,5 +83,7 @@ static void hold_standard_descriptors(void) {
 int main(int argc, char **argv) {
     hold_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
-    return cli_output_finish(dispatch(argc, argv));
+    int status = dispatch(argc, argv);
+    cli_engine_end();
+    return cli_output_finish(status);
 }

@@ -2,7 +2,9 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "engine/engine.h"
 #include "hub/hub.h"
+#include "model/model.h"
 
 #include <string.h>
 
@@ -54,12 +56,29 @@ void cli_short_name(const char *path, char *name, size_t capacity) {
     }
 }
 
-avo_status cli_model_open(const char *name, avo_model **model, avo_error *error) {
+static avo_status open_beside(const char *name, model_meanwhile meanwhile, void *context,
+                              avo_model **model, avo_error *error) {
     char path[CLI_PATH_MAX];
     AVO_TRY(cli_model_path(name, path, sizeof(path), error));
     avo_model_options options = AVO_MODEL_OPTIONS_INIT;
     options.progress = cli_progress;
-    avo_status status = avo_model_open(path, &options, model, error);
+    avo_status status = model_open_beside(path, &options, meanwhile, context, model, error);
     cli_progress_end();
     return status;
+}
+
+avo_status cli_model_open(const char *name, avo_model **model, avo_error *error) {
+    return open_beside(name, NULL, NULL, model, error);
+}
+
+static void prepare(const avo_model *model, void *context) {
+    avo_error error = {0};
+    avo_status status = engine_prepare(model, context, &error);
+    (void)status; /* the engine fails for the same reason, after what is wrong with the prompt */
+}
+
+avo_status cli_model_prepare(const char *name, const avo_engine_options *options, avo_model **model,
+                             avo_error *error) {
+    avo_engine_options own = *options;
+    return open_beside(name, prepare, &own, model, error);
 }

@@ -15,6 +15,8 @@ const char *number_parse_part(text_view text, uint64_t minimum, uint64_t maximum
     uint64_t sum = 0;
     if (text.size == 0)
         return "is empty";
+    if (text.size > 1 && text.data[0] == '-' && text.data[1] >= '0' && text.data[1] <= '9')
+        return "is negative";
     for (size_t i = 0; i < text.size; i++) {
         if (text.data[i] < '0' || text.data[i] > '9')
             return "is not an integer";
@@ -182,7 +184,9 @@ static options_result set_whole(const cli_command *command, const option_spec *s
     uint64_t maximum =
         ranged && spec->maximum < (double)largest ? (uint64_t)spec->maximum : largest;
     uint64_t parsed = 0;
-    const char *fault = number_parse_u64(value, minimum, maximum, &parsed);
+    const char *fault = NULL;
+    if (strcmp(value, "auto") != 0 || strcmp(spec->value, "N|auto") != 0)
+        fault = number_parse_u64(value, minimum, maximum, &parsed);
     if (fault != NULL)
         return wrong_number(command, spec, value, fault);
     if (spec->kind == OPTION_U32)

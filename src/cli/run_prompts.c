@@ -134,6 +134,12 @@ static void on_request_end(prompt_request *request, const avo_error *error) {
     print_ended(run);
 }
 
+/* The event's own copy of the stop string ends with the call; the request's stays. */
+static const char *stop_of(const prompt_request *request) {
+    int32_t index = request->record.result.stop_index;
+    return index < 0 ? NULL : avo_chat_request_get(request->asked)->stop[index];
+}
+
 /* On the delivery thread. */
 static bool on_event(void *context, const avo_event *event) {
     prompt_request *request = context;
@@ -148,6 +154,7 @@ static bool on_event(void *context, const avo_event *event) {
     } else {
         if (event->kind == AVO_EVENT_FINISHED) {
             request->record.result = *event->result;
+            request->record.result.stop_string = stop_of(request);
             if (run_record_end(&request->record) != AVO_OK)
                 request->run->failure = AVO_ERROR_MEMORY;
             if (run_record_embedding(&request->record, event->result->embedding,

@@ -149,10 +149,13 @@ void run_write_answer(json_writer *w, const run_record *record) {
     if (record->embedding.size > 0)
         write_items(w, "embedding", &record->embedding);
     json_member_string(w, "finish_reason", calls > 0 ? "tool_calls" : finish_text(result->finish));
+    json_member_string(w, "stop_reason", result->stop_string); /* null without one */
     json_member_object_begin(w, "usage");
     json_member_u64(w, "prompt_tokens", result->prompt_tokens);
     json_member_u64(w, "completion_tokens", result->new_tokens);
     json_member_u64(w, "total_tokens", result->prompt_tokens + result->new_tokens);
+    json_member_u64(w, "drafted", result->drafted_tokens);
+    json_member_u64(w, "accepted", result->accepted_tokens);
     json_end(w);
     if (record->use_count > 0)
         run_adapters_write(w, record->adapters, record->uses, record->use_count);

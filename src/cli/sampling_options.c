@@ -1,6 +1,8 @@
 /* Sampling flags to avo_sampling. */
 #include "cli/sampling_options.h"
 
+#include "sample/sample.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -15,30 +17,30 @@ void sampling_flags_specs(sampling_flags *flags, bool logprobs, option_table *ta
     option_spec own[] = {
         {"temperature", 0, OPTION_NUMBER, &flags->temperature, "X",
          "sampling temperature; 0: always the most likely token (default: the model's own, else 0)",
-         0, 1e6},
+         SAMPLING_TEMPERATURE},
         {"top-k", 0, OPTION_U32, &flags->top_k, "N",
          "sample from the N most likely tokens; 0: all (default: the model's own, else 0)", 0,
-         4294967294.0},
+         SAMPLING_TOP_K_MAX},
         {"top-p", 0, OPTION_NUMBER, &flags->top_p, "X",
          "sample from the most likely tokens with total probability X (default: the model's own, "
          "else 1)",
-         0, 1},
+         SAMPLING_PROBABILITY},
         {"min-p", 0, OPTION_NUMBER, &flags->min_p, "X",
          "drop tokens less than X times as likely as the most likely one (default: the model's "
          "own, else 0)",
-         0, 1},
+         SAMPLING_PROBABILITY},
         {"typical-p", 0, OPTION_NUMBER, &flags->typical_p, "X",
          "sample from the most typical tokens with total probability X (default: the model's own, "
          "else 1)",
-         1e-6, 1},
+         SAMPLING_TYPICAL},
         {"repetition-penalty", 0, OPTION_NUMBER, &flags->repetition_penalty, "X",
          "divide the logits of tokens in the prompt or answer by X (default: the model's own, else "
          "1)",
-         1e-6, 1e6},
+         SAMPLING_REPETITION},
         {"presence-penalty", 0, OPTION_NUMBER, &flags->presence_penalty, "X",
-         "subtract X from the logits of tokens in the answer (default 0)", -1e6, 1e6},
+         "subtract X from the logits of tokens in the answer (default 0)", SAMPLING_PENALTY},
         {"frequency-penalty", 0, OPTION_NUMBER, &flags->frequency_penalty, "X",
-         "subtract X for each time a token is in the answer (default 0)", -1e6, 1e6},
+         "subtract X for each time a token is in the answer (default 0)", SAMPLING_PENALTY},
         {"logit-bias", 0, OPTION_TEXT_LIST, &flags->bias, "ID=X",
          "add X to the logit of token ID; -inf forbids it; may be repeated", 0, 0},
         {"seed", 0, OPTION_U64, &flags->seed, "N",

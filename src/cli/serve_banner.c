@@ -34,7 +34,7 @@ static void engine_rows(const serve_flags *flags, const avo_plan *plan) {
     row("engine", text);
     cli_bytes_text(plan->weight_bytes + plan->repack_bytes, weights);
     cli_bytes_text(plan->kv_bytes, kv);
-    cli_bytes_text(plan->scratch_bytes + plan->session_bytes, scratch);
+    cli_bytes_text(plan->scratch_bytes + plan->session_bytes + plan->draft_bytes, scratch);
     cli_bytes_text(plan->available_bytes, available);
     snprintf(text, sizeof(text), "weights %s, KV %s, scratch %s, of %s (%s)", weights, kv, scratch,
              available, plan->limit);

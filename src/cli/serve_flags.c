@@ -68,6 +68,15 @@ static void add_engine(serve_flags *flags, option_table *table) {
     };
     options_add(table, own);
     engine_flags_specs(engine, table);
+    draft_flags_specs(engine, table);
+    const option_spec corpus[] = {
+        {"draft-corpus", 0, OPTION_TEXT, &flags->scheduler.draft_corpus, "FILE",
+         "file of earlier answers to draft from; read at the start, written every 5 minutes and at "
+         "the end (default: none is kept)",
+         0, 0},
+        {0},
+    };
+    options_add(table, corpus);
 }
 
 static void add_scheduler(serve_flags *flags, option_table *table) {

@@ -13,12 +13,12 @@
 #define BATCHES_MAX 64
 
 typedef struct points {
-    sched_cost_point batch[BATCHES_MAX + 1]; /* in order of rows, and room for the prompt */
+    step_cost_point batch[BATCHES_MAX + 1]; /* in order of rows, and room for the prompt */
     size_t batches;
-    sched_cost_point deep, prompt; /* rows: positions, tokens */
+    step_cost_point deep, prompt; /* rows: positions, tokens */
 } points;
 
-static void add_batch(points *points, sched_cost_point point) {
+static void add_batch(points *points, step_cost_point point) {
     size_t at = points->batches;
     while (at > 0 && points->batch[at - 1].rows > point.rows)
         at--;
@@ -43,15 +43,15 @@ static avo_status read_result(const json_value *result, points *points, avo_erro
     bool decode = text_is(kind, "decode");
     double ns = 1e9 * (double)(decode ? batch : tokens) / tps;
     if (decode && depth == 0 && batch > 0)
-        add_batch(points, (sched_cost_point){(uint32_t)batch, ns});
+        add_batch(points, (step_cost_point){(uint32_t)batch, ns});
     else if (decode && batch == 1 && depth > points->deep.rows)
-        points->deep = (sched_cost_point){(uint32_t)depth, ns};
+        points->deep = (step_cost_point){(uint32_t)depth, ns};
     else if (text_is(kind, "prefill") && depth == 0 && tokens > points->prompt.rows)
-        points->prompt = (sched_cost_point){(uint32_t)tokens, ns};
+        points->prompt = (step_cost_point){(uint32_t)tokens, ns};
     return AVO_OK;
 }
 
-static avo_status cost_of(points *points, const char *path, sched_cost *cost, avo_error *error) {
+static avo_status cost_of(points *points, const char *path, step_cost *cost, avo_error *error) {
     if (points->batches == 0 || points->batch[0].rows != 1 || points->prompt.rows == 0)
         return status_fail(
             error, AVO_ERROR_FORMAT,
@@ -68,12 +68,12 @@ static avo_status cost_of(points *points, const char *path, sched_cost *cost, av
         cost->context_token = context = 0;
     if (points->prompt.rows > points->batch[points->batches - 1].rows)
         points->batch[points->batches++] =
-            (sched_cost_point){points->prompt.rows, points->prompt.ns - context};
-    sched_cost_fit(cost, points->batch, points->batches);
+            (step_cost_point){points->prompt.rows, points->prompt.ns - context};
+    step_cost_fit(cost, points->batch, points->batches);
     return AVO_OK;
 }
 
-avo_status simulate_cost_read(const char *path, sched_cost *cost, avo_error *error) {
+avo_status simulate_cost_read(const char *path, step_cost *cost, avo_error *error) {
     file_map map;
     AVO_TRY(file_map_open(path, &map, error));
     arena arena;

@@ -11,7 +11,7 @@ extern const cli_command command_simulate;
 int simulate_seeds(uint64_t first, uint64_t count, uint32_t threads, bool json);
 
 /* The cost of steps from the JSON of `avocet bench`; what it does not say stays. */
-AVO_MUST_USE avo_status simulate_cost_read(const char *path, sched_cost *cost, avo_error *error);
+AVO_MUST_USE avo_status simulate_cost_read(const char *path, step_cost *cost, avo_error *error);
 
 /* Distributions of the latencies into FILE.svg or FILE.png; the exit status. */
 bool simulate_plot_named(const char *path); /* ends as it should */

@@ -8,6 +8,10 @@
 avo_status cli_trace_open(const char *path, avo_telemetry **telemetry, avo_error *error) {
     if (path == NULL)
         return AVO_OK;
+    /* A file that cannot be written is better known before the answer than after it. */
+    file_writer writer;
+    AVO_TRY(file_writer_open(&writer, path, error));
+    file_writer_abort(&writer);
     avo_telemetry_options options = AVO_TELEMETRY_OPTIONS_INIT;
     options.spans_max = TRACE_SPANS;
     options.hardware = true;

@@ -4,14 +4,15 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/random.h"
+#include "hub/curl_late.h"
+#include "load/events.h"
+#include "load/load_int.h"
 
-#include <curl/curl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define URL_BYTES       2048u
 #define LINE_BYTES_MAX  ((size_t)4 << 20)
 #define EVENT_ARENA_MAX ((size_t)16 << 20)
 #define POLL_MS         50
@@ -40,7 +41,7 @@ struct generator {
     load_result *result;
     CURLM *multi;
     struct curl_slist *headers;
-    char url[URL_BYTES];
+    char url[LOAD_URL_BYTES];
     load_client *client;
     arena events; /* of the event that is being read */
     uint32_t begun, ended;
@@ -71,13 +72,14 @@ static void note_piece(load_client *client) {
     client->pieces++;
 }
 
-static uint64_t count_of(const json_value *usage, const char *key) {
+uint64_t load_count(const json_value *usage, const char *key) {
     int64_t value = 0;
     return json_get_integer(usage, key, 0, INT64_MAX, &value, NULL) == AVO_OK ? (uint64_t)value : 0;
 }
 
 /* An event, or a whole answer. */
-static void read_event(load_client *client, text_view text) {
+static void read_event(void *context, text_view text) {
+    load_client *client = context;
     json_value root;
     arena_reset(&client->load->events);
     if (json_parse(&client->load->events, text, &root, NULL) != AVO_OK) {
@@ -93,8 +95,8 @@ static void read_event(load_client *client, text_view text) {
     }
     const json_value *usage = json_find(&root, "usage");
     if (usage != NULL && usage->kind == JSON_OBJECT) {
-        client->new_tokens = count_of(usage, "completion_tokens");
-        client->prompt_tokens = count_of(usage, "prompt_tokens");
+        client->new_tokens = load_count(usage, "completion_tokens");
+        client->prompt_tokens = load_count(usage, "prompt_tokens");
     }
     const json_value *choice = json_item(json_find(&root, "choices"), 0);
     const json_value *content = json_find(choice, "text");
@@ -107,18 +109,6 @@ static void read_event(load_client *client, text_view text) {
         note_piece(client);
 }
 
-static void read_line(load_client *client, text_view line) {
-    while (line.size > 0 && line.data[line.size - 1] == '\r')
-        line.size--;
-    if (line.size < 6 || memcmp(line.data, "data:", 5) != 0)
-        return; /* a comment, an event's name, an empty line */
-    line = (text_view){line.data + 5, line.size - 5};
-    while (line.size > 0 && line.data[0] == ' ')
-        line = (text_view){line.data + 1, line.size - 1};
-    if (!text_equal(line, text_from("[DONE]")))
-        read_event(client, line);
-}
-
 static size_t on_data(char *data, size_t size, size_t count, void *context) {
     load_client *client = context;
     size_t bytes = size * count;
@@ -128,17 +118,7 @@ static size_t on_data(char *data, size_t size, size_t count, void *context) {
         return 0; /* ends the transfer */
     if (!client->busy || client->load->options->whole || status != 200)
         return bytes;
-    size_t taken = 0;
-    for (;;) {
-        const char *rest = client->line.data + taken;
-        const char *end = memchr(rest, '\n', client->line.size - taken);
-        if (end == NULL)
-            break;
-        read_line(client, (text_view){rest, (size_t)(end - rest)});
-        taken += (size_t)(end - rest) + 1;
-    }
-    memmove(client->line.data, client->line.data + taken, client->line.size - taken);
-    client->line.size -= taken;
+    events_read(&client->line, read_event, client);
     return bytes;
 }
 
@@ -338,35 +318,34 @@ static avo_status run_load(generator *load, avo_error *error) {
 
 /* ---- Opening ---- */
 
-static avo_status make_url(const load_options *options, const char *path, char *url,
-                           avo_error *error) {
-    size_t bytes = strlen(options->url);
-    while (bytes > 0 && options->url[bytes - 1] == '/')
+avo_status load_make_url(const char *server, const char *path, char url[LOAD_URL_BYTES],
+                         avo_error *error) {
+    size_t bytes = strlen(server);
+    while (bytes > 0 && server[bytes - 1] == '/')
         bytes--;
-    if (bytes >= 3 && memcmp(options->url + bytes - 3, "/v1", 3) == 0)
+    if (bytes >= 3 && memcmp(server + bytes - 3, "/v1", 3) == 0)
         bytes -= 3;
-    int written = snprintf(url, URL_BYTES, "%.*s%s", (int)bytes, options->url, path);
-    if (written < 0 || (size_t)written >= URL_BYTES)
+    int written = snprintf(url, LOAD_URL_BYTES, "%.*s%s", (int)bytes, server, path);
+    if (written < 0 || (size_t)written >= LOAD_URL_BYTES)
         return status_fail(error, AVO_ERROR_LIMIT, "--http: the URL is too long");
     if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
         return status_fail(error, AVO_ERROR_ARGUMENT,
-                           "--http: \"%s\" must begin with http:// or https://", options->url);
+                           "--http: \"%s\" must begin with http:// or https://", server);
     return AVO_OK;
 }
 
-static avo_status make_headers(generator *load, avo_error *error) {
+avo_status load_make_headers(const char *key, struct curl_slist **headers, avo_error *error) {
     char header[512];
-    load->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (load->options->key != NULL) {
-        int written =
-            snprintf(header, sizeof(header), "Authorization: Bearer %s", load->options->key);
+    *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    if (key != NULL) {
+        int written = snprintf(header, sizeof(header), "Authorization: Bearer %s", key);
         if (written < 0 || (size_t)written >= sizeof(header))
             return status_fail(error, AVO_ERROR_LIMIT, "--key is too long");
-        load->headers = curl_slist_append(load->headers, header);
+        *headers = curl_slist_append(*headers, header);
     }
     /* Or libcurl waits for "100 Continue" before long bodies. */
-    load->headers = curl_slist_append(load->headers, "Expect:");
-    return load->headers != NULL ? AVO_OK : status_no_memory(error, "headers", sizeof(header));
+    *headers = curl_slist_append(*headers, "Expect:");
+    return *headers != NULL ? AVO_OK : status_no_memory(error, "headers", sizeof(header));
 }
 
 static avo_status open_client(generator *load, load_client *client, avo_error *error) {
@@ -394,10 +373,10 @@ static avo_status open_client(generator *load, load_client *client, avo_error *e
 /* The model's name: as given, else the first that the server has. */
 static avo_status ask_model(generator *load, avo_error *error) {
     load_client *client = &load->client[0];
-    char url[URL_BYTES];
+    char url[LOAD_URL_BYTES];
     long status = 0;
     json_value root;
-    AVO_TRY(make_url(load->options, "/v1/models", url, error));
+    AVO_TRY(load_make_url(load->options->url, "/v1/models", url, error));
     curl_easy_setopt(client->easy, CURLOPT_URL, url);
     curl_easy_setopt(client->easy, CURLOPT_HTTPGET, 1L);
     CURLcode code = curl_easy_perform(client->easy);
@@ -425,9 +404,9 @@ static avo_status ask_model(generator *load, avo_error *error) {
 
 static avo_status open_load(generator *load, avo_error *error) {
     const load_options *options = load->options;
-    AVO_TRY(make_url(options, options->chat ? "/v1/chat/completions" : "/v1/completions", load->url,
-                     error));
-    AVO_TRY(make_headers(load, error));
+    AVO_TRY(load_make_url(options->url, options->chat ? "/v1/chat/completions" : "/v1/completions",
+                          load->url, error));
+    AVO_TRY(load_make_headers(options->key, &load->headers, error));
     load->multi = curl_multi_init();
     load->client = calloc(options->clients, sizeof(*load->client));
     if (load->multi == NULL || load->client == NULL)
@@ -486,6 +465,7 @@ static avo_status conclude_all(generator *load, avo_error *error) {
 avo_status load_run(const load_options *options, load_result *result, avo_error *error) {
     generator load = {.options = options, .result = result};
     memset(result, 0, sizeof(*result));
+    AVO_TRY(curl_late_open(error));
     arena_init(&result->arena, NULL, SIZE_MAX);
     arena_init(&load.events, NULL, EVENT_ARENA_MAX);
     buffer_init(&load.first, NULL, SIZE_MAX);

@@ -26,6 +26,8 @@ avo_status chat_open(chat *chat, const tui_options *options, avo_error *error) {
         snprintf(chat->adapter.name, sizeof(chat->adapter.name), "%s", options->adapter);
     conversation_init(&chat->conversation);
     buffer_init(&chat->incoming, NULL, INCOMING_BYTES_MAX);
+    buffer_init(&chat->incoming_spans, NULL, INCOMING_BYTES_MAX);
+    chat->show_drafts = options->show_drafts;
     pthread_mutex_init(&chat->lock, NULL);
     avo_error why = {0};
     avo_status template = avo_chat_check(options->model, &why);
@@ -50,6 +52,7 @@ void chat_close(chat *chat) {
     conversation_free(&chat->conversation);
     chat_format_close(chat->format);
     buffer_free(&chat->incoming);
+    buffer_free(&chat->incoming_spans);
     pthread_mutex_destroy(&chat->lock);
 }
 
@@ -66,6 +69,13 @@ void chat_note(chat *chat, const char *format, ...) {
 
 /* ---- What the delivery thread brings ---- */
 
+/* The lock is held. */
+static avo_status take_text(chat *chat, const avo_token_event *token) {
+    AVO_TRY(buffer_append(&chat->incoming, token->text, token->text_bytes));
+    message_span span = {chat->incoming.size, token->drafted};
+    return buffer_append(&chat->incoming_spans, &span, sizeof(span));
+}
+
 static bool on_event(void *context, const avo_event *event) {
     chat *chat = context;
     pthread_mutex_lock(&chat->lock);
@@ -74,7 +84,7 @@ static bool on_event(void *context, const avo_event *event) {
         if (chat->tokens == 0)
             chat->first_ns = chat->last_ns;
         chat->tokens += event->token->token >= 0;
-        if (buffer_append(&chat->incoming, event->token->text, event->token->text_bytes) != AVO_OK)
+        if (take_text(chat, event->token) != AVO_OK)
             chat->full = true;
     } else if (event->kind == AVO_EVENT_FINISHED) {
         chat->result = *event->result;
@@ -135,6 +145,16 @@ static void conclude(chat *chat) {
     }
 }
 
+/* The lock is held. */
+static avo_status append_incoming(chat *chat, message *message) {
+    const message_span *spans = (const message_span *)(const void *)chat->incoming_spans.data;
+    size_t count = chat->incoming_spans.size / sizeof(*spans), at = 0;
+    for (size_t i = 0; i < count; at = spans[i++].end)
+        AVO_TRY(message_append_tokens(
+            message, (text_view){chat->incoming.data + at, spans[i].end - at}, spans[i].drafted));
+    return AVO_OK;
+}
+
 bool chat_collect(chat *chat) {
     if (!chat->busy) {
         note_rate(chat, chat->rates_tokens, clock_now_ns());
@@ -144,9 +164,9 @@ bool chat_collect(chat *chat) {
     message *last = &chat->conversation.messages[chat->answer]; /* notes may stand behind it */
     bool changed = chat->incoming.size > 0;
     bool over = chat->over;
-    if (changed && message_append(last, buffer_text(&chat->incoming)) != AVO_OK)
+    if (changed && append_incoming(chat, last) != AVO_OK)
         chat->full = true;
-    chat->incoming.size = 0;
+    chat->incoming.size = chat->incoming_spans.size = 0;
     uint32_t tokens = chat->tokens;
     if (tokens > 0)
         chat->first_token_seconds = clock_seconds(chat->asked_ns, chat->first_ns);
@@ -305,6 +325,9 @@ double chat_share(double bandwidth, double seconds, double *limit) {
 void chat_measure(chat *chat, chat_figures *figures) {
     avo_scheduler_info info = AVO_SCHEDULER_INFO_INIT;
     avo_scheduler_describe(chat->options.scheduler, &info);
+    /* Tokens of accepted drafts take no step of their own. */
+    double steps =
+        info.new_tokens == 0 ? 1.0 : 1.0 - (double)info.accepted_tokens / (double)info.new_tokens;
     *figures = (chat_figures){.rate = chat->rate,
                               .first_token_seconds = chat->first_token_seconds,
                               .context_used = chat->context_used,
@@ -313,7 +336,9 @@ void chat_measure(chat *chat, chat_figures *figures) {
                               .pages_cached = info.pages_cached,
                               .pages = info.pages_used + info.pages_cached + info.pages_free,
                               .resident_bytes = process_resident_bytes(),
-                              .bandwidth = chat->rate * (double)chat->options.step_bytes};
+                              .bandwidth = chat->rate * steps * (double)chat->options.step_bytes,
+                              .drafted_tokens = info.drafted_tokens,
+                              .accepted_tokens = info.accepted_tokens};
     figures->bandwidth_share =
         chat_share(figures->bandwidth, chat->rate_seconds, &chat->options.read_limit);
 }

@@ -26,6 +26,7 @@ typedef struct chat {
     chat_adapter adapter;
     bool templated; /* the model has a chat template */
     chat_format *format;
+    bool show_drafts;
 
     /* The answer on its way. */
     bool busy;
@@ -36,6 +37,7 @@ typedef struct chat {
     uint64_t ended_ns;    /* when the last answer ended by itself; 0: it was stopped, or none yet */
     pthread_mutex_t lock; /* what follows: the delivery thread */
     buffer incoming;
+    buffer incoming_spans; /* message_span each, of `incoming` */
     bool over;
     bool full; /* no memory for more text */
     avo_error failure;
@@ -83,8 +85,9 @@ typedef struct chat_figures {
     uint32_t context_used, context_max;
     uint32_t pages_used, pages_cached, pages;
     uint64_t resident_bytes;
-    double bandwidth_share; /* of what memory gives; negative: unknown */
-    double bandwidth;       /* bytes a second that decoding reads, at least */
+    double bandwidth_share;                   /* of what memory gives; negative: unknown */
+    double bandwidth;                         /* bytes a second that decoding reads, at least */
+    uint64_t drafted_tokens, accepted_tokens; /* draft tokens of all answers so far */
 } chat_figures;
 void chat_measure(chat *chat, chat_figures *figures);
 /* The share of the limit, at most 1; negative without one. The limit was measured once, perhaps

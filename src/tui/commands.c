@@ -2,6 +2,8 @@
 #include "tui/chat.h"
 
 #include "base/number.h"
+#include "engine/request.h"
+#include "sample/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,14 +168,14 @@ typedef struct setting {
 static void settings_of(chat *chat, setting *settings) {
     avo_sampling *sampling = &chat->sampling;
     const setting all[SETTINGS] = {
-        {"temperature", 0, 100, &sampling->temperature, NULL},
-        {"top_p", 0, 1, &sampling->top_p, NULL},
-        {"min_p", 0, 1, &sampling->min_p, NULL},
-        {"top_k", 0, 1e9, NULL, &sampling->top_k},
-        {"repetition_penalty", 1e-6, 1e6, &sampling->repetition_penalty, NULL},
-        {"presence_penalty", -100, 100, &sampling->presence_penalty, NULL},
-        {"frequency_penalty", -100, 100, &sampling->frequency_penalty, NULL},
-        {"max_tokens", 0, 1e9, NULL, &chat->max_new_tokens},
+        {"temperature", SAMPLING_TEMPERATURE, &sampling->temperature, NULL},
+        {"top_p", SAMPLING_PROBABILITY, &sampling->top_p, NULL},
+        {"min_p", SAMPLING_PROBABILITY, &sampling->min_p, NULL},
+        {"top_k", 0, SAMPLING_TOP_K_MAX, NULL, &sampling->top_k},
+        {"repetition_penalty", SAMPLING_REPETITION, &sampling->repetition_penalty, NULL},
+        {"presence_penalty", SAMPLING_PENALTY, &sampling->presence_penalty, NULL},
+        {"frequency_penalty", SAMPLING_PENALTY, &sampling->frequency_penalty, NULL},
+        {"max_tokens", 0, REQUEST_NEW_TOKENS_MAX, NULL, &chat->max_new_tokens},
     };
     memcpy(settings, all, sizeof(all));
 }
@@ -317,6 +319,26 @@ static void run_clear(chat *chat, text_view rest) {
     chat->context_used = 0;
 }
 
+/* The next answer, and those that are there. */
+static void run_drafts(chat *chat, text_view rest) {
+    bool on = text_equal(rest, text_from("on")), off = text_equal(rest, text_from("off"));
+    if (on || off)
+        chat->show_drafts = on;
+    else if (rest.size > 0) {
+        chat_note(chat, "/drafts on or /drafts off");
+        return;
+    }
+    chat_figures figures;
+    chat_measure(chat, &figures);
+    chat_note(chat,
+              chat->show_drafts
+                  ? "Accepted draft tokens are shown in another shade, and answers as plain text. "
+                    "%llu of %llu draft tokens were accepted."
+                  : "Draft tokens are not shown. %llu of %llu draft tokens were accepted.",
+              (unsigned long long)figures.accepted_tokens,
+              (unsigned long long)figures.drafted_tokens);
+}
+
 static void run_quit(chat *chat, text_view rest) {
     (void)rest;
     chat->quit = true;
@@ -331,6 +353,7 @@ static const chat_command commands[] = {
     {"/save", "FILE.json", "save the conversation", run_save},
     {"/load", "FILE.json", "load a conversation", run_load},
     {"/retry", "", "another answer with the next seed; sampled if the temperature is 0", run_retry},
+    {"/drafts", "[on | off]", "show accepted draft tokens in another shade", run_drafts},
     {"/clear", "", "start over", run_clear},
     {"/quit", "", "quit (also exit and Ctrl-D)", run_quit},
 };

@@ -37,6 +37,7 @@ message *conversation_add(conversation *conversation, speaker speaker) {
     message *added = &conversation->messages[conversation->count];
     *added = (message){.speaker = speaker};
     buffer_init(&added->text, NULL, CONVERSATION_BYTES_MAX);
+    buffer_init(&added->spans, NULL, CONVERSATION_BYTES_MAX);
     if (buffer_terminate(&added->text) != AVO_OK)
         return NULL;
     conversation->count++;
@@ -48,13 +49,40 @@ avo_status message_append(message *message, text_view text) {
     return buffer_terminate(&message->text);
 }
 
+size_t message_span_count(const message *message) {
+    return message->spans.size / sizeof(message_span);
+}
+
+const message_span *message_span_at(const message *message, size_t index) {
+    return (const message_span *)(const void *)message->spans.data + index;
+}
+
+avo_status message_append_tokens(message *message, text_view text, bool drafted) {
+    if (text.size == 0)
+        return AVO_OK;
+    AVO_TRY(message_append(message, text));
+    size_t count = message_span_count(message);
+    message_span *last = (message_span *)(void *)message->spans.data + (count > 0 ? count - 1 : 0);
+    if (count > 0 && last->drafted == drafted) {
+        last->end = message->text.size;
+        return AVO_OK;
+    }
+    message_span span = {message->text.size, drafted};
+    return buffer_append(&message->spans, &span, sizeof(span));
+}
+
+static void message_free(message *message) {
+    buffer_free(&message->text);
+    buffer_free(&message->spans);
+}
+
 void conversation_cut(conversation *conversation, size_t count) {
     while (conversation->count > count)
-        buffer_free(&conversation->messages[--conversation->count].text);
+        message_free(&conversation->messages[--conversation->count]);
 }
 
 void conversation_remove(conversation *conversation, size_t index) {
-    buffer_free(&conversation->messages[index].text);
+    message_free(&conversation->messages[index]);
     conversation->count--;
     memmove(conversation->messages + index, conversation->messages + index + 1,
             (conversation->count - index) * sizeof(conversation->messages[0]));

@@ -11,9 +11,16 @@
 
 typedef enum speaker { SPEAKER_USER, SPEAKER_ASSISTANT, SPEAKER_TOOL, SPEAKER_NOTE } speaker;
 
+/* Text from the end of the span before on. */
+typedef struct message_span {
+    size_t end; /* in the text */
+    bool drafted;
+} message_span;
+
 typedef struct message {
     speaker speaker;       /* a note is for the reader alone: it is neither sent nor saved */
     buffer text;           /* terminated */
+    buffer spans;          /* message_span each: what was drafted; text behind the last was not */
     const chat_turn *turn; /* of a file: with tool calls, or a tool's result; NULL: text is all */
 } message;
 
@@ -32,6 +39,10 @@ void conversation_free(conversation *conversation);
 message *conversation_add(conversation *conversation, speaker speaker);
 /* Appends to the message and terminates it. */
 AVO_MUST_USE avo_status message_append(message *message, text_view text);
+/* The same for text of tokens that were drafted, or were not. */
+AVO_MUST_USE avo_status message_append_tokens(message *message, text_view text, bool drafted);
+size_t message_span_count(const message *message);
+const message_span *message_span_at(const message *message, size_t index);
 void conversation_cut(conversation *conversation, size_t count);
 void conversation_remove(conversation *conversation, size_t index);
 AVO_MUST_USE avo_status conversation_set_system(conversation *conversation, text_view text);

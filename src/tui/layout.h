@@ -12,7 +12,8 @@ enum {
     STYLE_CODE = 4,
     STYLE_LINK = 8,
     STYLE_HEADING = 16,
-    STYLE_DIM = 32 /* marks of lists, quotes and tables */
+    STYLE_DIM = 32,  /* marks of lists, quotes and tables */
+    STYLE_DRAFT = 64 /* accepted draft tokens */
 };
 
 typedef struct layout_run {

@@ -32,6 +32,25 @@ static void print_text(FILE *file, text_view text) {
     fflush(file);
 }
 
+/* The part of an answer from `from` on; what was drafted in cyan where a terminal shows it. */
+static void print_answer(const chat *chat, const message *message, size_t from) {
+    const char *no_colour = getenv("NO_COLOR");
+    bool shades =
+        chat->show_drafts && isatty(STDOUT_FILENO) && (no_colour == NULL || no_colour[0] == '\0');
+    size_t at = from;
+    for (size_t i = 0; shades && i < message_span_count(message); i++) {
+        const message_span *span = message_span_at(message, i);
+        if (span->end <= at)
+            continue;
+        fputs(span->drafted ? "\033[36m" : "", stdout);
+        print_text(stdout, (text_view){message->text.data + at, span->end - at});
+        fputs(span->drafted ? "\033[39m" : "", stdout);
+        at = span->end;
+    }
+    if (message->text.size > at)
+        print_text(stdout, (text_view){message->text.data + at, message->text.size - at});
+}
+
 /* Notes go to standard error: they are no part of the answer. */
 static void print_notes(plain *plain) {
     const conversation *said = &plain->chat.conversation;
@@ -56,7 +75,7 @@ static void follow(plain *plain) {
         if (index >= chat->conversation.count)
             break; /* it failed before its first word */
         text_view text = buffer_text(&chat->conversation.messages[index].text);
-        print_text(stdout, (text_view){text.data + shown, text.size - shown});
+        print_answer(chat, &chat->conversation.messages[index], shown);
         if (text.size > shown)
             ended_line = text.data[text.size - 1] == '\n';
         shown = text.size;

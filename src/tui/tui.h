@@ -23,6 +23,7 @@ typedef struct tui_options {
     const char *device;
     uint64_t step_bytes; /* that every step reads at least */
     double read_limit;   /* bytes a second that this machine reads; 0: not measured */
+    bool show_drafts;    /* accepted draft tokens in another shade */
 } tui_options;
 
 /* Whether this terminal can have the full screen; the error says why not. */

@@ -16,7 +16,15 @@
 #define ROWS_MIN       8
 #define COLUMNS_MIN    24
 
-enum { COLOUR_USER = 1, COLOUR_CODE, COLOUR_LINK, COLOUR_HEADING, COLOUR_NOTE, COLOUR_GRAPH };
+enum {
+    COLOUR_USER = 1,
+    COLOUR_CODE,
+    COLOUR_LINK,
+    COLOUR_HEADING,
+    COLOUR_NOTE,
+    COLOUR_GRAPH,
+    COLOUR_DRAFT
+};
 
 /* ---- Text on the screen ---- */
 
@@ -27,8 +35,11 @@ static attr_t attributes_of(const view *view, unsigned style) {
     attributes |= style & STYLE_LINK ? A_UNDERLINE : 0;
     attributes |= style & STYLE_DIM ? A_DIM : 0;
     if (!view->colours)
-        return attributes | (style & STYLE_CODE ? A_BOLD : 0);
-    if (style & STYLE_CODE)
+        return attributes | (style & STYLE_CODE ? A_BOLD : 0) |
+               (style & STYLE_DRAFT ? A_UNDERLINE : 0);
+    if (style & STYLE_DRAFT)
+        attributes |= COLOR_PAIR(COLOUR_DRAFT);
+    else if (style & STYLE_CODE)
         attributes |= COLOR_PAIR(COLOUR_CODE);
     else if (style & STYLE_LINK)
         attributes |= COLOR_PAIR(COLOUR_LINK);
@@ -87,19 +98,38 @@ static bool make_room(view *view) {
     return true;
 }
 
-static bool lay_message(laid_message *laid, const chat_format *format, const message *message,
-                        int columns) {
-    if (laid->columns == columns && laid->bytes == message->text.size &&
+/* As it is, with a style for what was drafted: where that lies in markdown nobody could tell. */
+static avo_status lay_drafts(layout *layout, const message *message, size_t width) {
+    buffer spans;
+    buffer_init(&spans, NULL, LAYOUT_BYTES_MAX);
+    avo_status status = AVO_OK;
+    for (size_t i = 0; i < message_span_count(message) && status == AVO_OK; i++) {
+        const message_span *span = message_span_at(message, i);
+        styled_span styled = {span->end, span->drafted ? STYLE_DRAFT : STYLE_PLAIN};
+        status = buffer_append(&spans, &styled, sizeof(styled));
+    }
+    styled_text text = {buffer_text(&message->text), (const styled_span *)(void *)spans.data,
+                        spans.size / sizeof(styled_span)};
+    AVO_THEN(status,
+             layout_paragraph(layout, &text, (text_view){"", 0}, (text_view){"", 0}, width, false));
+    buffer_free(&spans);
+    return status;
+}
+
+static bool lay_message(laid_message *laid, const chat *chat, const message *message, int columns) {
+    bool drafts = chat->show_drafts && message_span_count(message) > 0;
+    if (laid->columns == columns && laid->bytes == message->text.size && laid->drafts == drafts &&
         laid->data == message->text.data && laid->speaker == message->speaker)
         return true;
     size_t width = (size_t)(columns > 6 ? columns - 3 : 3);
     text_view text = buffer_text(&message->text);
     layout_clear(&laid->layout);
-    avo_status status = message->speaker == SPEAKER_ASSISTANT
-                            ? layout_answer(&laid->layout, format, text, width)
+    avo_status status = drafts ? lay_drafts(&laid->layout, message, width)
+                        : message->speaker == SPEAKER_ASSISTANT
+                            ? layout_answer(&laid->layout, chat->format, text, width)
                             : layout_plain(&laid->layout, text, STYLE_PLAIN, width);
-    *laid = (laid_message){laid->layout, message->text.size, message->speaker, message->text.data,
-                           columns};
+    *laid = (laid_message){
+        laid->layout, message->text.size, message->speaker, message->text.data, columns, drafts};
     return status == AVO_OK;
 }
 
@@ -127,7 +157,7 @@ static void draw_message_line(const view *view, const laid_message *laid, size_t
 static void draw_transcript(view *view, int top, int rows, int columns) {
     size_t lines = 0;
     for (size_t i = 0; i < view->laid_count; i++) {
-        if (!lay_message(&view->laid[i], view->chat.format, &view->chat.conversation.messages[i],
+        if (!lay_message(&view->laid[i], &view->chat, &view->chat.conversation.messages[i],
                          columns)) {
             put(top, 0, columns, text_from("Out of memory for the transcript."), A_BOLD);
             return;
@@ -216,6 +246,9 @@ static void draw_pane(const view *view, const chat_figures *figures, int left, i
     if (row < rows)
         draw_graph(view, row++, left + 2, inner);
     LINE("first", "%.0f ms", figures->first_token_seconds * 1e3);
+    if (figures->drafted_tokens > 0)
+        LINE("drafts", "%llu / %llu", (unsigned long long)figures->accepted_tokens,
+             (unsigned long long)figures->drafted_tokens);
     LINE("context", "%u / %u", figures->context_used, figures->context_max);
     LINE("KV pages", "%u + %u / %u", figures->pages_used, figures->pages_cached, figures->pages);
     LINE("memory", "%s", bytes_text(figures->resident_bytes, memory, sizeof(memory)));
@@ -238,10 +271,15 @@ static void draw_strip(const view *view, const chat_figures *figures, int column
                figures->context_max, adapter);
     if (graph > 0)
         draw_graph(view, 1, columns - graph, graph);
-    put_format(2, 0, columns, A_DIM, "KV %u+%u/%u  %s  reads %s  %u threads, %s",
+    char drafts[64] = "";
+    if (figures->drafted_tokens > 0)
+        snprintf(drafts, sizeof(drafts), "  drafts %llu/%llu",
+                 (unsigned long long)figures->accepted_tokens,
+                 (unsigned long long)figures->drafted_tokens);
+    put_format(2, 0, columns, A_DIM, "KV %u+%u/%u  %s  reads %s  %u threads, %s%s",
                figures->pages_used, figures->pages_cached, figures->pages,
                bytes_text(figures->resident_bytes, memory, sizeof(memory)), share,
-               view->chat.options.threads, view->chat.options.device);
+               view->chat.options.threads, view->chat.options.device, drafts);
 }
 
 /* ---- Input ---- */
@@ -359,6 +397,7 @@ static void begin_colours(view *view) {
     init_pair(COLOUR_HEADING, COLOR_YELLOW, -1);
     init_pair(COLOUR_NOTE, COLOR_MAGENTA, -1);
     init_pair(COLOUR_GRAPH, COLOR_GREEN, -1);
+    init_pair(COLOUR_DRAFT, COLOR_CYAN, -1);
 }
 
 static avo_status begin_screen(view *view, SCREEN **screen, avo_error *error) {

@@ -13,6 +13,7 @@ typedef struct laid_message {
     speaker speaker;
     const char *data;
     int columns;
+    bool drafts; /* these are shown */
 } laid_message;
 
 typedef struct view {

@@ -156,8 +156,8 @@ static void machines_refuse_what_they_have_not(void **state) {
     machine_limits limits;
     avo_error error = {0};
     assert_ok_error(bench_machine_open(65536, &machine, &error), &error);
-    assert_refused(bench_machine_measure(machine, "neon", 1, &limits, &error),
-                   AVO_ERROR_UNSUPPORTED, &error, "neon");
+    assert_refused(bench_machine_measure(machine, "vmx", 1, &limits, &error), AVO_ERROR_UNSUPPORTED,
+                   &error, "vmx");
     bench_machine_close(machine);
     bench_machine_close(NULL);
 }

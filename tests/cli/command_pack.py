@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import tiny_model
+from api_server import sanitized
 from command import AVOCET, PATIENCE, ROOT, call, wait_until
 
 MODELS = ROOT / "tests" / "fixtures" / "models"
@@ -228,6 +229,7 @@ class Pack(unittest.TestCase):
         self.assertEqual(process.returncode, 130, error)
         self.assertEqual(self.files(), [])
 
+    @unittest.skipIf(sanitized(), "sanitizers need memory of their own")
     def test_memory(self):
         """A source of 96 MiB in one tensor: memory stays far below it."""
         config = json.loads((MODELS / "llama2" / "config.json").read_text())

@@ -84,7 +84,7 @@ class Eval(unittest.TestCase):
     def test_logits_refusals(self):
         out = self.folder / "none.npy"
         for ids, part in (("", "empty"), ("1,,2", "empty"), ("1,x", "not an integer"),
-                          ("1 2", "comma"), ("99999", "99999"), ("1,-2", "not an integer"),
+                          ("1 2", "comma"), ("99999", "99999"), ("1,-2", "is negative"),
                           ("4294967297", "too large"),
                           ("1,", "empty"), ("1" * 40, "too large")):
             with self.subTest(ids=ids):
@@ -250,7 +250,8 @@ class Eval(unittest.TestCase):
         plan = json.loads(call("plan", FIXTURE, "--ctx", "64", "--json").stdout)
         self.assertEqual(plan["context"], 64)
         self.assertEqual(plan["total_bytes"], sum(plan[name] for name in (
-            "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes", "session_bytes")))
+            "weight_bytes", "repack_bytes", "kv_bytes", "scratch_bytes", "session_bytes",
+            "draft_bytes")))
         self.assertGreaterEqual(plan["kv_pages"] * plan["kv_page_tokens"], 64)
         self.assertIn(plan["limit"], ("system", "cgroup"))
         more = json.loads(call("plan", FIXTURE, "--ctx", "64", "--sessions", "4", "--memory",
@@ -260,8 +261,16 @@ class Eval(unittest.TestCase):
         self.assertEqual((more["limit"], more["available_bytes"]),
                          ("the limit that was asked for", 1 << 30))
         table = call("plan", FIXTURE).stdout.decode()
-        for word in ("weights", "KV", "scratch", "total", "available"):
+        for word in ("weights", "KV", "scratch", "drafts", "total", "available",
+                     "auto  sources: grammar suffix corpus; at most 15 draft tokens"):
             self.assertIn(word, table)
+        self.assertEqual(plan["speculation"],
+                         {"sources": ["grammar", "suffix", "corpus"], "draft_tokens": 15,
+                          "controller": "cost", "drafters": 1, "corpus_tokens": 65536})
+        off = json.loads(call("plan", FIXTURE, "--ctx", "64", "--speculate", "off",
+                              "--json").stdout)
+        self.assertEqual((off["draft_bytes"], off["speculation"]), (0, {"sources": []}))
+        self.assertLessEqual(off["session_bytes"], plan["session_bytes"])
         self.assertIn(plan["kv_type"], ["f32", "f16"])
         short = json.loads(call("plan", FIXTURE, "--ctx", "64", "--kv-type", "int8",
                                 "--json").stdout)
@@ -285,7 +294,8 @@ class Eval(unittest.TestCase):
                          plan["repack_bytes"] + plan["kv_bytes"] + plan["scratch_bytes"] +
                          plan["adapter_prepared_bytes"])
         self.assertEqual(plan["adapter_prepared_bytes"], (77 << 20) // 16)
-        self.assertEqual(plan["host_total_bytes"], plan["weight_bytes"] + plan["session_bytes"])
+        self.assertEqual(plan["host_total_bytes"],
+                         plan["weight_bytes"] + plan["session_bytes"] + plan["draft_bytes"])
         self.assertIn(plan["host_limit"], ("system", "cgroup"))
         table = call(*flags).stdout.decode()
         for words in ("of the device's memory", "limit from: memory= of the remote device",
@@ -322,6 +332,10 @@ class Eval(unittest.TestCase):
         self.assertTrue(plan("--lock")["lock"])
         self.assertEqual((plan("-t", "3")["threads"], plan("-t", "3")["threads_from"][:9]),
                          (3, "requested"))
+        for flags in ((), ("-t", "auto"), ("-t", "0")):
+            self.assertRegex(plan(*flags)["threads_from"], r"^\d+ processors? .*allowed, "
+                             r"(no )?quota.*, decode \d+ of \d+, prefill \d+$")
+        self.assertIn("must be 0 to", self.refuse("plan", FIXTURE, "-t", "some", status=USAGE))
         self.assertIn("first-touch, interleave, off", self.refuse("plan", FIXTURE, "--numa", "x",
                                                                   status=USAGE))
         self.assertIn("auto, on, off", self.refuse("plan", FIXTURE, "--huge-pages", "yes",

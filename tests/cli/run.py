@@ -13,7 +13,8 @@ import tiny_model
 from command import (AVOCET, FAILED, GOOD, INTERRUPTED, PATIENCE, USAGE, call, start,
                      wait_until_caught, wait_until_used)
 
-KEYS = ["model", "prompt", "text", "ids", "finish_reason", "usage", "timings"]
+KEYS = ["model", "prompt", "text", "ids", "finish_reason", "stop_reason", "usage",
+        "timings"]
 ESCAPE = 3 + 0x1B  # the token of the byte that begins terminal sequences
 PROMPT = "once upon a time"
 
@@ -72,7 +73,7 @@ class Run(TinyModel):
         for flag in ("--device", "--isa"):
             remote = self.ask("-n", "7", flag, "remote:ref,delay=100")
             self.assertEqual(remote["ids"], plain["ids"])
-        for name, fault in (("remote:neon", "must be a CPU device"),
+        for name, fault in (("remote:vmx", "must be a CPU device"),
                             ("ref:1", "take no parameters"), ("auto:1", "takes no parameters"),
                             ("cuda:1", "unknown device 'cuda'"), (":1", "takes no parameters")):
             self.assertIn(fault, self.refuse("--device", name, status=USAGE))
@@ -85,7 +86,9 @@ class Run(TinyModel):
         self.assertEqual(len(answer["ids"]), 7)
         self.assertEqual(answer["finish_reason"], "length")
         usage = answer["usage"]
-        self.assertEqual(list(usage), ["prompt_tokens", "completion_tokens", "total_tokens"])
+        self.assertEqual(list(usage), ["prompt_tokens", "completion_tokens", "total_tokens",
+                                       "drafted", "accepted"])
+        self.assertLessEqual(usage["accepted"], usage["drafted"])
         self.assertEqual(usage["completion_tokens"], 7)
         self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + 7)
         self.assertEqual(list(answer["timings"]),
@@ -137,7 +140,8 @@ class Run(TinyModel):
         stop = next(text[i:i + 3] for i in range(8, len(text)) if text[i:i + 3].isascii())
         cut = self.ask(*same, "--stop", stop, "--stop", "never to be seen")
         self.assertEqual(cut["text"], text[:text.index(stop)])
-        self.assertEqual(cut["finish_reason"], "stop")
+        self.assertEqual((cut["finish_reason"], cut["stop_reason"]), ("stop", stop))
+        self.assertIsNone(whole["stop_reason"])
         self.assertLess(len(cut["ids"]), 60)
         token = whole["ids"][10]
         ended = self.ask(*same, "--stop-token", str(token))
@@ -214,6 +218,7 @@ class Run(TinyModel):
         self.assertIn("first line", self.refuse("x", f"--telemetry={foreign}"))
         self.assertEqual(foreign.read_text(), "Dear reader\n")
         self.refuse("x", "--telemetry=/no/such/folder/times.csv")
+        self.refuse("x", "--trace=/no/such/folder/trace.json")
 
     def test_interrupt(self):
         endless = ["--ignore-eos", "--ctx", "60000", "-n", "50000"]

@@ -59,7 +59,8 @@ class Prompts(unittest.TestCase):
                          [item["logprob"] for item in scored["prompt_logprobs"]])
         wrong = self.ask([{"tokens": ids, "pooling": "most"}, {"tokens": [1, "x"]},
                           {"tokens": ids, "prompt": "x"}, {"tokens": [10**9]}], status=FAILED)
-        for line, part in zip(wrong, ("most", "not a token id", "one of", "1000000000")):
+        for line, part in zip(wrong, ("most", "tokens[1] must be an integer", "one of",
+                                      "1000000000")):
             self.assertIn(part, line["error"])
 
     def test_a_grammar_is_not_cut(self):
@@ -104,7 +105,9 @@ class Prompts(unittest.TestCase):
             alone = self.alone(line["prompt"], "--ignore-eos", "--ctx", "100", "-n",
                                str(line["max_new_tokens"]), "--temperature",
                                str(line["temperature"]), "--seed", str(line["seed"]))
-            for key in ("text", "ids", "finish_reason", "usage"):
+            for one in (answer, alone):  # how much is drafted depends on what steps cost
+                del one["usage"]["drafted"], one["usage"]["accepted"]
+            for key in ("text", "ids", "finish_reason", "stop_reason", "usage"):
                 self.assertEqual(answer[key], alone[key])
 
     def test_flags_are_defaults(self):
@@ -153,14 +156,12 @@ class Prompts(unittest.TestCase):
                  {"messages": said, "tools": tools, "tool_choice": "required"},
                  {"prompt": "ab", "tools": tools, "tool_choice": "required", "max_tokens": 60},
                  {"prompt": "ab", "response_format": {"type": "json_schema", "json_schema": {
-                     "schema": {"enum": ["yes"]}}}},
-                 {"messages": [{"role": "poet", "content": "ab"}]}]
+                     "schema": {"enum": ["yes"]}}}}]
         path = folder / "lines.jsonl"
         path.write_text("".join(json.dumps({"max_tokens": 60, **line}) + "\n" for line in lines))
         done = call("run", model, "--prompts", path)
         self.assertEqual(done.returncode, GOOD, done.stdout)
-        parts, plain, after, forced, prompted, shaped, poet = map(json.loads,
-                                                                  done.stdout.splitlines())
+        parts, plain, after, forced, prompted, shaped = map(json.loads, done.stdout.splitlines())
         self.assertEqual(parts["ids"], plain["ids"])
         self.assertNotIn("tool_calls", parts)
         self.assertGreater(after["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"])
@@ -170,7 +171,6 @@ class Prompts(unittest.TestCase):
                              ("", "tool_calls", "look"))
             self.assertIn(json.loads(function["arguments"])["n"], (1, 2))
         self.assertEqual(shaped["text"], '"yes"')
-        self.assertGreater(len(poet["ids"]), 0)
         wrong = [({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
                  ({"messages": [{"role": "user"}]}, "content is missing"),
                  ({"prompt": "a", "tools": 3}, "tools must be an array"),

@@ -101,9 +101,9 @@ class FullScreen(unittest.TestCase):
         saved = self.folder / "talk.json"
         screen.type("/he")
         screen.keys("Tab", "Enter")
-        screen.wait("/adapter", "/retry", "PgUp")
+        screen.wait("/system", "/retry", "PgUp")
         for line, answer in (("/set temperature 0.5", "temperature = 0.5"),
-                             ("/set temperature -1", "must be 0 to 100"),
+                             ("/set temperature -1", "must be 0 to 1e+06"),
                              ("/set temperature hot", 'temperature: "hot" is not a number'),
                              ("/set seed 7", "seed = 7"),
                              ("/set seed 0.5", "non-negative integer"),
@@ -304,6 +304,20 @@ class Plain(unittest.TestCase):
 
     def tearDown(self):
         self.scratch.cleanup()
+
+    def test_drafts(self):
+        """Shades are for terminals; what is piped is the same text with and without them."""
+        plain = call("chat", self.folder, "-n", "12", given=b"hi\n/drafts\n")
+        shown = call("chat", self.folder, "-n", "12", "--show-drafts", given=b"hi\n/drafts\n")
+        self.assertEqual((plain.returncode, shown.returncode), (GOOD, GOOD))
+        self.assertEqual(plain.stdout, shown.stdout)
+        self.assertIn(b"Draft tokens are not shown", plain.stderr)
+        self.assertIn(b"shown in another shade", shown.stderr)
+        asked = b"/drafts on\n/drafts off\n/drafts maybe\n"
+        said = call("chat", self.folder, given=asked).stderr.splitlines()
+        self.assertIn(b"shown in another shade", said[-3])
+        self.assertIn(b"are not shown", said[-2])
+        self.assertEqual(said[-1], b"/drafts on or /drafts off")
 
     def test_lines(self):
         done = call("chat", self.folder, "-n", "6", given=b"hi\n/set\nho\\\nhum\n")

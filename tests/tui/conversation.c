@@ -106,8 +106,33 @@ static void what_is_wrong_changes_nothing(void **state) {
     conversation_free(&said);
 }
 
+/* Neighbours of one kind are one span, and tokens without text are none. */
+static void spans_say_what_was_drafted(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool drafted;
+    } tokens[] = {{"a", false}, {"b", false}, {"", true},    {"c", true},
+                  {"", false},  {"d", true},  {"ef", false}, {"g", true}};
+    static const message_span wanted[] = {{2, false}, {4, true}, {6, false}, {7, true}};
+    conversation said;
+    conversation_init(&said);
+    message *message = conversation_add(&said, SPEAKER_ASSISTANT);
+    assert_int_equal(message_span_count(message), 0);
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        assert_ok(message_append_tokens(message, text_from(tokens[i].text), tokens[i].drafted));
+    assert_string_equal(message->text.data, "abcdefg");
+    assert_int_equal(message_span_count(message), 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(message_span_at(message, i)->end, wanted[i].end);
+        assert_int_equal(message_span_at(message, i)->drafted, wanted[i].drafted);
+    }
+    conversation_free(&said);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tool_calls_are_kept),
+                                       cmocka_unit_test(spans_say_what_was_drafted),
                                        cmocka_unit_test(what_is_wrong_changes_nothing)};
     return cmocka_run_group_tests_name("tui/conversation", tests, NULL, NULL);
 }

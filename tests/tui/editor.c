@@ -84,7 +84,7 @@ static void saved_and_loaded(void **state) {
     char path[512];
     avo_error error = {0};
     conversation said, read;
-    snprintf(path, sizeof(path), "%s/tui_conversation.json", AVO_BINARY_FOLDER);
+    snprintf(path, sizeof(path), "%s/conversation.json", test_scratch_folder());
     conversation_init(&said);
     conversation_init(&read);
     assert_ok(conversation_set_system(&said, text_from("Be \"brief\".")));

@@ -13,7 +13,8 @@ webdriver.skip_without_browser()
 from page_world import World  # noqa: E402  (a browser is needed from here on)
 
 TITLES = ["Throughput", "Time to first token", "Time between tokens", "Queue", "Batch by adapter",
-          "KV pages", "Prefix hits", "Memory", "Memory bandwidth", "Time by stage", "Inside a step"]
+          "KV pages", "Prefix hits", "Drafts accepted", "Memory", "Memory bandwidth",
+          "Time by stage", "Inside a step"]
 
 
 # Timers and the clock of the page, moved by hand; questions about /telemetry, and how many of them

@@ -103,9 +103,11 @@ def answer_of(model: Model, result: Result, top_logprobs: int, adapters: Adapter
         record["embedding"] = [number(value) for value in result.embedding.tolist()]
     record["finish_reason"] = "tool_calls" if "tool_calls" in record else \
         FINISH_NAMES.get(result.finish, result.finish)
+    record["stop_reason"] = result.stop_string
     record["usage"] = {"prompt_tokens": result.prompt_tokens,
                        "completion_tokens": result.new_tokens,
-                       "total_tokens": result.prompt_tokens + result.new_tokens}
+                       "total_tokens": result.prompt_tokens + result.new_tokens,
+                       "drafted": result.drafted_tokens, "accepted": result.accepted_tokens}
     if uses:
         names = {id(adapter): name for name, (adapter, _) in adapters.items()}
         record["adapters"] = []
@@ -447,7 +449,9 @@ def tracing(flags) -> Iterator[Optional[Telemetry]]:
 
 def open_engine(flags, model: Model, telemetry: Optional[Telemetry], **options) -> Engine:
     log = warn if flags.verbose else None
-    return Engine(model, telemetry=telemetry, log=log, **engine_options(flags), **options)
+    draft_model = None if flags.draft_model is None else Model(flags.draft_model)
+    return Engine(model, telemetry=telemetry, log=log, draft_model=draft_model,
+                  **engine_options(flags), **options)
 
 
 def top_parser() -> argparse.ArgumentParser:

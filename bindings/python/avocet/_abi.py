@@ -92,7 +92,9 @@ class EngineOptions(Structure):
                 ("huge_pages", c.c_char_p), ("numa", c.c_char_p), ("pin", c.c_char_p),
                 ("lock", c.c_bool), ("log", LOG), ("log_context", c.c_void_p),
                 ("adapter_rank_max", c.c_uint32), ("telemetry", Handle), ("streams", c.c_uint32),
-                ("taps", c.POINTER(c.c_uint32)), ("tap_count", c.c_size_t)]
+                ("taps", c.POINTER(c.c_uint32)), ("tap_count", c.c_size_t),
+                ("speculate", c.c_char_p), ("draft_tokens", c.c_uint32),
+                ("draft_controller", c.c_char_p), ("draft_model", Handle)]
 
 
 class Plan(Structure):
@@ -106,7 +108,7 @@ class Plan(Structure):
                 ("session_bytes", c.c_uint64), ("streams", c.c_uint32),
                 ("stream_bytes", c.c_uint64),
                 ("device_kind", c.c_char_p), ("arithmetic", c.c_char_p), ("host_memory", c.c_bool),
-                ("host_available_bytes", c.c_uint64)]
+                ("host_available_bytes", c.c_uint64), ("draft_bytes", c.c_uint64)]
 
 
 class TelemetryOptions(Structure):
@@ -206,7 +208,7 @@ class Logprob(Structure):
 class TokenEvent(Structure):
     _fields_ = [("token", c.c_int32), ("index", c.c_uint32), ("text", c.c_void_p),
                 ("text_bytes", c.c_size_t), ("logprob", c.c_float), ("top", c.POINTER(Logprob)),
-                ("top_count", c.c_uint32)]
+                ("top_count", c.c_uint32), ("drafted", c.c_bool)]
 
 
 class SchedulerOptions(Structure):
@@ -215,7 +217,7 @@ class SchedulerOptions(Structure):
                 ("ageing_seconds", c.c_double), ("tokenizer_threads", c.c_uint32),
                 ("no_prefix_cache", c.c_bool), ("registry", Handle),
                 ("adapters_max", c.c_uint32), ("cores", c.c_char_p),
-                ("prefill_threads", c.c_uint32)]
+                ("prefill_threads", c.c_uint32), ("draft_corpus", c.c_char_p)]
 
 
 class Result(Structure):
@@ -226,7 +228,8 @@ class Result(Structure):
                 ("queue_seconds", c.c_double), ("prefill_seconds", c.c_double),
                 ("first_token_seconds", c.c_double), ("decode_seconds", c.c_double),
                 ("total_seconds", c.c_double), ("embedding", c.POINTER(c.c_float)),
-                ("embedding_width", c.c_uint32)]
+                ("embedding_width", c.c_uint32), ("drafted_tokens", c.c_uint32),
+                ("accepted_tokens", c.c_uint32)]
 
     def __init__(self, **fields):  # AVO_RESULT_INIT
         super().__init__(**{"stop_token": -1, "stop_index": -1, **fields})
@@ -262,7 +265,8 @@ class Request(Structure):
                 ("cache_salt", c.c_char_p), ("on_event", EVENT), ("on_event_context", c.c_void_p),
                 ("grammar", Handle), ("prompt_logprobs", c.c_bool), ("no_answer", c.c_bool),
                 ("pooling", c.c_int), ("open_grammar", c.c_void_p),
-                ("open_grammar_context", c.c_void_p)]
+                ("open_grammar_context", c.c_void_p), ("speculate", c.c_char_p),
+                ("draft_tokens", c.c_uint32)]
 
     def __init__(self, **fields):  # AVO_REQUEST_INIT
         super().__init__(**{"priority": 8, **fields})
@@ -303,7 +307,8 @@ class SchedulerInfo(Structure):
                 ("pages_used", c.c_uint32), ("prefix_queried_tokens", c.c_uint64),
                 ("prefix_hit_tokens", c.c_uint64), ("prefill_steps", c.c_uint64),
                 ("prefill_seconds", c.c_double), ("prefill_threads", c.c_uint32),
-                ("resumed_tokens", c.c_uint64)]
+                ("resumed_tokens", c.c_uint64), ("drafted_tokens", c.c_uint64),
+                ("accepted_tokens", c.c_uint64)]
 
 
 # The C name of every structure, for those who compare.
@@ -406,6 +411,7 @@ FUNCTIONS = {
     "avo_scheduler_submit": (STATUS, [Handle, c.POINTER(Request), c.POINTER(c.c_uint64),
                                       c.POINTER(c.c_double), _ERROR]),
     "avo_scheduler_cancel": (c.c_bool, [Handle, c.c_uint64]),
+    "avo_scheduler_save_corpus": (STATUS, [Handle, c.c_char_p, _ERROR]),
     "avo_scheduler_describe": (None, [Handle, c.POINTER(SchedulerInfo)]),
     "avo_engine_measure": (STATUS, [Handle, c.POINTER(c.c_double), _ERROR]),
     "avo_telemetry_open": (STATUS, [c.POINTER(TelemetryOptions), c.c_void_p, _OUT, _ERROR]),

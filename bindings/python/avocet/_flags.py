@@ -80,11 +80,12 @@ def _add_sampling(add) -> None:
 
 
 def _add_engine(add) -> None:
-    add("-t", "--threads", type=_U32, default=0, metavar="N")
+    add("-t", "--threads", type=lambda text: 0 if text == "auto" else _U32(text), default=0,
+        metavar="N|auto")
     add("-c", "--ctx", type=_whole(0, 16777216), default=0, metavar="N", help="context in tokens")
     add("--kv-type", choices=("f32", "f16", "bf16", "int8", "fp8"))
-    add("--device", choices=("auto", "cpu", "ref", "avx2", "avx512", "amx"))
-    add("--isa", dest="device", choices=("ref", "avx2", "avx512", "amx"),
+    add("--device", choices=("auto", "cpu", "ref", "avx2", "avx512", "amx", "neon"))
+    add("--isa", dest="device", choices=("ref", "avx2", "avx512", "amx", "neon"),
         help="older name of --device")
     add("--huge-pages", choices=("auto", "on", "off"))
     add("--numa", choices=("first-touch", "interleave", "off"))
@@ -92,6 +93,15 @@ def _add_engine(add) -> None:
     add("--lock", action="store_true", help="lock the weights in memory")
     add("--adapter-rank", type=_whole(1, 2048), default=0, metavar="N",
         help="largest sum of adapter ranks of one request")
+    add("--speculate", metavar="off|auto|SOURCE,…",
+        help="draft sources (default: auto): suffix, ngram, corpus, grammar, model; the answers "
+        "are the same")
+    add("--draft-tokens", type=_whole(1, 16), default=0, metavar="K",
+        help="most draft tokens of a request in one step (default 15)")
+    add("--draft-model", metavar="MODEL",
+        help="a smaller model with the same vocabulary that proposes tokens")
+    add("--draft-controller", choices=("cost", "fixed", "step", "rate", "ema"),
+        help="who decides how many drafts are verified (default: cost)")
     add("-v", "--verbose", action="store_true",
         help="print to standard error which device was chosen and why")
 
@@ -242,7 +252,9 @@ def engine_options(flags) -> Dict[str, Any]:
     """But for the context and the pool."""
     return dict(threads=flags.threads, kv_type=flags.kv_type, device=flags.device,
                 huge_pages=flags.huge_pages, numa=flags.numa, pin=flags.pin, lock=flags.lock,
-                adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx)
+                adapter_rank_max=flags.adapter_rank, rope_context=flags.ctx,
+                speculate=flags.speculate, draft_tokens=flags.draft_tokens,
+                draft_controller=flags.draft_controller)
 
 
 __all__ = ["UsageError", "engine_options", "grammar_of", "parse", "run_parser", "sampling_of",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from . import _abi
-from ._arguments import items, must_be, path_of, texts_of
+from ._arguments import items, must_be, path_of, text_of, texts_of
 from ._ending import calling
 from ._library import Owned, Turn, call, check, encoded, ids_of, library, natives_of
 from ._signals import Guard
@@ -27,19 +27,21 @@ FINISH = ("stop_token", "stop_string", "length", "context", "cancelled", "deadli
 @dataclass(frozen=True)
 class Token:
     """One token of an answer. `text` holds whole characters and may be empty; text that was held
-    back comes at the end with id −1. `delta`: what it adds to the answer to a chat request."""
+    back comes at the end with id −1. `delta`: what it adds to the answer to a chat request.
+    `drafted`: it was an accepted draft token."""
     id: int
     text: str
     index: int
     logprob: float
     top: Tuple[Tuple[int, float], ...] = ()
     delta: Optional["ChatDelta"] = field(default=None, repr=False)
+    drafted: bool = field(default=False, compare=False, repr=False)  # says nothing of the answer
 
     @classmethod
     def _of(cls, event: _abi.TokenEvent, delta: Optional["ChatDelta"] = None) -> "Token":
         text = ctypes.string_at(event.text, event.text_bytes).decode("utf-8", "replace")
         top = tuple((entry.token, entry.logprob) for entry in event.top[:event.top_count])
-        return cls(event.token, text, event.index, event.logprob, top, delta)
+        return cls(event.token, text, event.index, event.logprob, top, delta, event.drafted)
 
 
 @dataclass
@@ -63,6 +65,8 @@ class Result:
     stop_string: Optional[str] = None
     prompt: List[Token] = field(default_factory=list)  # where prompt_logprobs is wanted
     embedding: Optional["numpy.ndarray"] = None  # float32, where pooling is wanted
+    drafted_tokens: int = 0  # draft tokens that were verified,
+    accepted_tokens: int = 0  # and of these accepted
 
     @classmethod
     def _of(cls, result: _abi.Result, tokens: List[Token], prompt: List[Token]) -> "Result":
@@ -77,7 +81,8 @@ class Result:
 
 
 _COUNTS = ("prompt_tokens", "reused_tokens", "new_tokens", "preemptions", "queue_seconds",
-           "prefill_seconds", "first_token_seconds", "decode_seconds", "total_seconds")
+           "prefill_seconds", "first_token_seconds", "decode_seconds", "total_seconds",
+           "drafted_tokens", "accepted_tokens")
 
 
 def _embedding_of(result: _abi.Result):
@@ -97,6 +102,7 @@ class Plan:
     kv_bytes: int
     scratch_bytes: int
     session_bytes: int
+    draft_bytes: int
     available_bytes: int
     limit: str
     threads: int
@@ -125,7 +131,8 @@ class EngineOptions:
     """Zero and None leave the choice to the library; include/avocet.h says what each means. But for
     sessions_max, which is 8 then, as `avocet run --prompts` has it, with a KV pool for as many full
     contexts, or for 32768 tokens where that is less (one context at least). `taps` are the layers
-    whose hidden states Batch.tap gives."""
+    whose hidden states Batch.tap gives. `speculate` is "off", "auto" (None) or a list of draft
+    sources such as "suffix,corpus"; answers do not depend on it."""
     threads: int = 0
     context_max: int = 0
     sessions_max: int = 0
@@ -143,6 +150,9 @@ class EngineOptions:
     adapter_rank_max: int = 0
     streams: int = 0
     taps: Sequence[int] = ()
+    speculate: Optional[str] = None
+    draft_tokens: int = 0
+    draft_controller: Optional[str] = None
 
     def as_struct(self) -> _abi.EngineOptions:
         values = {name: getattr(self, name) for name in EngineOptions.__dataclass_fields__}
@@ -162,9 +172,15 @@ def _planned(native, struct: _abi.EngineOptions) -> _abi.Plan:
     return found
 
 
-def _struct_of(native, options) -> _abi.EngineOptions:
+def _struct_of(native, options, draft=None) -> _abi.EngineOptions:
     """The options, with our default of sessions_max, which takes no more memory than there is."""
-    struct = EngineOptions(**options).as_struct()
+    def fresh():
+        struct = EngineOptions(**options).as_struct()
+        if draft is not None:
+            struct.draft_model = draft.pointer
+        return struct
+
+    struct = fresh()
     if struct.sessions_max > 0:
         return struct
     context, tokens = _planned(native, struct).context_max, struct.kv_tokens
@@ -176,7 +192,7 @@ def _struct_of(native, options) -> _abi.EngineOptions:
             return struct
         except OutOfMemoryError:
             continue
-    return EngineOptions(**options).as_struct()  # one session, which fits
+    return fresh()  # one session, which fits
 
 
 def plan(model: Model, **options) -> Plan:
@@ -204,14 +220,17 @@ class Engine(Owned):
     _close = "avo_engine_close"
 
     def __init__(self, model: Model, *, telemetry: Optional[Telemetry] = None,
-                 log: Optional[Callable[[str], None]] = None, **options):
+                 log: Optional[Callable[[str], None]] = None,
+                 draft_model: Optional[Model] = None, **options):
         """`log` gets lines that say which instruction set was chosen and why, and where things
-        lie; the options are those of EngineOptions."""
+        lie; `draft_model` is a smaller model with the same vocabulary whose tokens are drafts; the
+        options are those of EngineOptions."""
         must_be(Model, model=model)
+        must_be(Model, optional=True, draft_model=draft_model)
         must_be(Telemetry, optional=True, telemetry=telemetry)
-        parents = (model,) if telemetry is None else (model, telemetry)
+        parents = tuple(part for part in (model, telemetry, draft_model) if part is not None)
         natives = natives_of(*parents)
-        struct = _struct_of(natives[0], options)
+        struct = _struct_of(natives[0], options, None if draft_model is None else natives[-1])
         if log is not None:
             self._log = struct.log = _logger(log)
         if telemetry is not None:
@@ -336,12 +355,14 @@ class Session(Owned):
                  stop_tokens: Sequence[int] = (), ignore_end: bool = False,
                  on_token: Optional[Callable[[Token], Optional[bool]]] = None,
                  grammar: GrammarLike = None, schema: SchemaLike = None,
-                 on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None) -> Result:
+                 on_prefill: Optional[Callable[[int, int], Optional[bool]]] = None,
+                 speculation: Optional[str] = None, draft_tokens: int = 0) -> Result:
         """Appends tokens (none: goes on with the answer) and generates. `on_token` sees each token
         as it comes; returning False ends the answer, an exception (and so Ctrl-C) ends it and is
         raised here. `on_prefill` sees how many of the tokens are computed, of how many, and may
         end it likewise. `grammar` (a Grammar, or GBNF) or `schema` (of JSON) says what the answer
-        may be."""
+        may be. `speculation` and `draft_tokens`: as the engine's, within what it was opened
+        with."""
         bound = grammar_of(self.engine.model, grammar, schema)
         rules = None if bound is None else bound.handle
         array, count, _keep = ids_of(tokens)
@@ -364,7 +385,8 @@ class Session(Owned):
         request = _abi.Request(
             tokens=array, token_count=count, max_new_tokens=max_tokens, stop=stops,
             stop_count=len(texts), stop_tokens=stop_array, stop_token_count=stop_count,
-            ignore_end=ignore_end, on_event=_abi.EVENT(see),
+            ignore_end=ignore_end, on_event=_abi.EVENT(see), draft_tokens=draft_tokens,
+            speculate=None if speculation is None else text_of("speculation", speculation),
             grammar=None if rules is None else rules.pointer)
         if struct is not None:
             request.sampling = ctypes.pointer(struct)

@@ -11,14 +11,14 @@ from typing import (TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Lit
                     Optional, Sequence, Tuple, Union, overload)
 
 from . import _abi
-from ._arguments import items, must_be, shown, text_of, texts_of
+from ._arguments import items, must_be, path_of, shown, text_of, texts_of
 from ._library import Owned, call, check, encoded, ids_of, library, natives_of
 from .adapters import Adapter, AdapterLike, NameLike, Registry, names_of, uses_of
 from .chat import ChatDelta, ChatRequest, Messages, Parser, ToolCall, body_of
 from .engine import Engine, Result, Token
 from .errors import ArgumentError, AvocetError, CancelledError, FullError, exception_of
 from .grammar import GrammarLike, SchemaLike, grammar_of
-from .model import chat_options, conversation
+from .model import PathLike, chat_options, conversation
 from .sampling import Sampling, struct_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class Request:
     be; a Grammar is compiled once, the others with every request. `prompt_logprobs`: the result has
     the prompt's tokens, each with its logprob given those before it (the first has NaN) and
     sampling's top_logprobs. `answer=False` computes the prompt alone; `pooling` ("mean" or "last",
-    see Scheduler.embed) needs that."""
+    see Scheduler.embed) needs that. `speculation` ("off", "auto" or draft sources) and
+    `draft_tokens` stay within what the engine was opened with."""
     prompt: Optional[Prompt] = None
     messages: Optional[Sequence[Mapping[str, object]]] = None
     adapters: Sequence[Union[AdapterLike, NameLike]] = ()
@@ -57,6 +58,8 @@ class Request:
     prompt_logprobs: bool = False
     answer: bool = True
     pooling: Optional[str] = None
+    speculation: Optional[str] = None
+    draft_tokens: int = 0
 
 
 @dataclass
@@ -114,6 +117,8 @@ class SchedulerInfo:
     prefill_seconds: float
     prefill_threads: int
     resumed_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
 
 
 # Open schedulers call back from threads of their own, so none may be collected as garbage, least of
@@ -297,8 +302,10 @@ class Scheduler(Owned):
                  token_seconds: float = 0.0, ageing_seconds: float = 0.0,
                  tokenizer_threads: int = 0, prefix_cache: bool = True,
                  adapters_max: int = 0, cores: Optional[str] = None,
-                 prefill_threads: int = 0):
-        """`cores`: "mixed", "static" or "adaptive"; the latter two need Engine(streams=2)."""
+                 prefill_threads: int = 0, draft_corpus: Optional[PathLike] = None):
+        """`cores`: "mixed", "static" or "adaptive"; the latter two need Engine(streams=2).
+        `draft_corpus`: a file of earlier answers to draft from, written by save_corpus(); one that
+        does not exist is an empty one."""
         must_be(Engine, engine=engine)
         must_be(Registry, optional=True, registry=registry)
         if registry is not None and registry.model is not engine.model:
@@ -312,7 +319,8 @@ class Scheduler(Owned):
             no_prefix_cache=not prefix_cache,
             registry=None if registry is None else natives[1].pointer,
             adapters_max=adapters_max, cores=None if cores is None else encoded(cores),
-            prefill_threads=prefill_threads)
+            prefill_threads=prefill_threads,
+            draft_corpus=None if draft_corpus is None else path_of("draft_corpus", draft_corpus))
         self.engine = engine
         self._answers = {}  # by the number that the callback gets as its context
         self._calls = threading.Condition()
@@ -547,6 +555,11 @@ class Scheduler(Owned):
             if left <= 0:
                 return False
 
+    def save_corpus(self, path: PathLike) -> None:
+        """Writes the earlier answers that requests draft from, readable by the owner only."""
+        with self._using() as handle:
+            call(library.avo_scheduler_save_corpus, handle, path_of("path", path))
+
     @property
     def info(self) -> SchedulerInfo:
         info = _abi.SchedulerInfo()
@@ -607,7 +620,8 @@ def _struct_of(model, request: Request):
         tenant=_named("tenant", request.tenant), tenant_weight=request.tenant_weight,
         priority=request.priority, first_token_deadline=request.first_token_deadline,
         deadline=request.deadline, cache_salt=_named("cache_salt", request.cache_salt),
-        prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer)
+        prompt_logprobs=request.prompt_logprobs, no_answer=not request.answer,
+        speculate=_named("speculation", request.speculation), draft_tokens=request.draft_tokens)
     if not (request.pooling is None or isinstance(request.pooling, str)) or \
             request.pooling not in _POOLING:
         raise ValueError(f"pooling must be \"mean\" or \"last\", not {request.pooling!r}")

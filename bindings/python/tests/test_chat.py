@@ -1,11 +1,13 @@
 """Conversations: tools, formats, reasoning, streams."""
 import gc
 import json
+import re
 import weakref
 
 import pytest
 
 import avocet
+import request_cases
 from avocet import errors
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {
@@ -166,3 +168,23 @@ def test_every_status_has_a_class():
     assert errors.exception_of(14) is avocet.DeviceError
     assert len({errors.exception_of(status) for status in texts}) == len(texts)
     assert avocet.AvocetError not in {errors.exception_of(status) for status in texts}
+
+
+def test_refuses_and_accepts_what_other_interfaces_do(chat):
+    """tests/chat/interfaces.py asks HTTP and `run --prompts` for the same."""
+    def ask(members):
+        fields = request_cases.request(members)
+        return chat.chat(fields.pop("messages"), **fields)
+    for members, text in request_cases.REFUSED:
+        with pytest.raises(errors.ArgumentError, match=re.escape(text)):
+            ask(members)
+    for members in request_cases.ACCEPTED:
+        assert ask(members).prompt_tokens > 0
+
+
+def test_roles_of_plain_requests(chat):
+    with avocet.Engine(chat, threads=1) as engine, avocet.Scheduler(engine) as scheduler:
+        for fields, text in (({"messages": [{"role": "usr", "content": "a"}]}, 'role is "usr"'),
+                             ({"prompt": "a", "max_tokens": 16777217}, "must be at most 16777216")):
+            with pytest.raises(errors.ArgumentError, match=text):
+                scheduler.submit(**fields)

@@ -147,7 +147,8 @@ def test_the_default_fits_the_memory(model):
     assert many.kv_pages > one.kv_pages
 
     def taken(plan):
-        return plan.kv_bytes + plan.scratch_bytes + plan.session_bytes + plan.repack_bytes
+        return plan.kv_bytes + plan.scratch_bytes + plan.session_bytes + plan.draft_bytes + \
+            plan.repack_bytes
     for room in range(taken(one), taken(many), max((taken(many) - taken(one)) // 8, 1)):
         fitted = avocet.plan(model, memory_max=room)
         assert taken(fitted) - fitted.repack_bytes <= room and fitted.context_max == one.context_max
@@ -168,3 +169,18 @@ def test_integers_do_not_wrap(model, engine):
             session.generate([5], max_tokens=-1)
     with pytest.raises(ValueError, match="context_max"):
         avocet.Engine(model, context_max=2 ** 32 + 64)
+
+
+def test_a_draft_model_changes_no_token(model):
+    ids = model.tokenize("once upon a time", begin=True)
+    with avocet.Engine(model, speculate="off", context_max=128) as plain:
+        with plain.session() as session:
+            expected = answer(session, ids)
+    with avocet.Engine(model, speculate="model", draft_controller="fixed", draft_model=model,
+                       context_max=128) as engine, engine.session() as session:
+        result = session.generate(ids, max_tokens=12, ignore_end=True)
+        assert [token.id for token in result.tokens] == expected
+        assert result.drafted_tokens > 0  # it agrees with itself
+        assert result.accepted_tokens == result.drafted_tokens
+    with pytest.raises(TypeError):
+        avocet.Engine(model, draft_model="a path")

@@ -164,3 +164,40 @@ def test_a_full_queue_says_when(model_path):
         assert all(isinstance(result, avocet.Result) for result in results)
         assert scheduler.drain(30.0)
         assert all(answer.result(1.0).new_tokens == 100 for answer in answers)
+
+
+def test_speculation(model, tmp_path):
+    """Answers do not depend on it, results count it, and a corpus outlives its scheduler."""
+    ids, path = [5, 40, 17, 9, 33, 21, 8, 50], tmp_path / "drafts"
+    answers = {}
+    for speculate in ("off", None, "corpus", "corpus"):
+        with avocet.Engine(model, sessions_max=2, context_max=128, speculate=speculate,
+                           draft_tokens=7, draft_controller="fixed") as engine:
+            corpus = path if speculate == "corpus" else None
+            with avocet.Scheduler(engine, draft_corpus=corpus) as scheduler:
+                result = scheduler.generate(prompt=ids, max_tokens=40, ignore_end=True)
+                plain = scheduler.generate(prompt=ids, max_tokens=40, ignore_end=True,
+                                           speculation="off")
+                assert plain.drafted_tokens == plain.accepted_tokens == 0
+                assert [token.id for token in plain.tokens] == [token.id for token in result.tokens]
+                assert scheduler.info.accepted_tokens == result.accepted_tokens
+                if corpus is not None:
+                    scheduler.save_corpus(corpus)
+                elif speculate == "off":
+                    with pytest.raises(avocet.ArgumentError, match="corpus"):
+                        scheduler.save_corpus(path)
+            answers.setdefault(speculate, []).append(result)
+    tokens = {tuple(token.id for token in one.tokens) for group in answers.values()
+              for one in group}
+    assert len(tokens) == 1
+    again = answers["corpus"][1]
+    assert again.accepted_tokens > 20
+    assert 0 <= sum(token.drafted for token in again.tokens) - again.accepted_tokens <= 1
+    with avocet.Engine(model, sessions_max=1, context_max=128) as engine:
+        with engine.session() as session:
+            with pytest.raises(avocet.ArgumentError, match="magic"):
+                session.generate(ids, max_tokens=2, speculation="magic")
+            with pytest.raises(avocet.ArgumentError, match="draft_tokens"):
+                session.generate(ids, max_tokens=2, draft_tokens=99)
+    with pytest.raises(avocet.ArgumentError, match="speculate"):
+        avocet.Engine(model, speculate="magic")

@@ -13,9 +13,9 @@ FIXTURES = ROOT / "tests/fixtures/models"
 def states_of(path, ids, layers, **options):
     """{layer: [rows, width]} and the states after the final norm."""
     with avocet.Model(path) as model, \
-            avocet.Engine(model, device="ref", sessions_max=1, context_max=len(ids), taps=layers,
-                          **options) as engine, engine.session() as session, \
-            engine.batch() as batch:
+            avocet.Engine(model, device="ref", sessions_max=1, context_max=len(ids),
+                          rope_context=len(ids), taps=layers, **options) as engine, \
+            engine.session() as session, engine.batch() as batch:
         batch.add(session, ids)
         engine.step(batch)
         return {layer: batch.tap(session, layer) for layer in layers}, batch.hidden(session)
