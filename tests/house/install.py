@@ -46,7 +46,8 @@ class Install(unittest.TestCase):
         names = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")
                  if not path.is_dir()}
         headers = {name for name in names if name.endswith(".h")}
-        self.assertEqual(headers, {"include/avocet.h", "include/avocet/chat.h"})
+        self.assertEqual(headers, {"include/avocet.h", "include/avocet/chat.h",
+                                   "include/avocet/scheduler.h"})
         for part in ("bin/avocet", "libavocet.a", "libavocet.so", "libavocet.so.0", "avocet.pc",
                      "LICENSE", "bash-completion/completions/avocet", "site-functions/_avocet",
                      "vendor_completions.d/avocet.fish"):

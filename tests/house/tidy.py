@@ -206,6 +206,15 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.source("void f(void) {\n    __builtin_ia32_pause();\n}\n"), {"x86"})
         self.assertEqual(self.source("#include <immintrin.h>\n", "src/device/cpu/avx2/a.c"), set())
 
+    def test_arm(self):
+        self.assertEqual(self.source("#include <arm_neon.h>\n"), {"arm"})
+        self.assertEqual(self.source("#if defined(__aarch64__)\n#include <arm_neon.h>\n#endif\n"),
+                         set())
+        self.assertEqual(self.source("#if defined(__x86_64__)\n#elif defined(__aarch64__)\n"
+                                     "#include <cpuid.h>\n#endif\n"), {"x86"})
+        self.assertEqual(self.source("#include <arm_neon.h>\n", "src/device/cpu/neon/a.c"), set())
+        self.assertEqual(self.source("#include <arm_neon.h>\n", "src/device/cpu/avx2/a.c"), {"arm"})
+
     def test_mirrored_tests(self):
         self.assertEqual(self.rules({"src/base/a.c": HEAD}), {("src/base", "tests")})
         self.assertEqual(self.rules({"tests/nothing/a.c": HEAD}), {("tests/nothing", "tests")})
@@ -214,6 +223,14 @@ class Tidy(unittest.TestCase):
     def test_large_and_generated(self):
         self.assertEqual(self.rules({"docs/a.bin": b"x" * 400001, "src/base/a.o": b"x"}),
                          {("docs/a.bin", "large"), ("src/base/a.o", "generated")})
+
+    def test_heads_may_be_larger(self):
+        self.assertEqual(self.rules({"models/a.safetensors": "x" * 8000000}), set())
+        self.assertEqual(self.rules({"models/a.safetensors": "x" * 8000001,
+                                     "models/b.bin": "x" * 400001,
+                                     "models/deep/c.safetensors": "x" * 400001}),
+                         {("models/a.safetensors", "large"), ("models/b.bin", "large"),
+                          ("models/deep/c.safetensors", "large")})
 
     def test_format(self):
         version = subprocess.run("clang-format --version", shell=True, stdout=subprocess.PIPE,
