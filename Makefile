@@ -9,7 +9,7 @@ BOOT    := tools/bootstrap
 export PROMPT
 
 .DEFAULT_GOAL := build
-.PHONY: run test build bench peers gate gate-record fuzz asan tsan exactness format lint tidy graph install uninstall clean help
+.PHONY: run test build bench peers gate gate-record fuzz asan tsan test-arm exactness format lint tidy graph install uninstall clean help
 
 run: ## install what is missing, build, fetch the default model, answer a prompt
 	@$(BOOT) run
@@ -19,9 +19,10 @@ run: ## install what is missing, build, fetch the default model, answer a prompt
 	@printf '> %s\n' "$$PROMPT"
 	@./$(BUILD)/avocet run "$(MODEL)" "$$PROMPT"
 
-test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz smoke)
+test: ## install what is missing, build, run the whole suite (also ASan+UBSan, TSan, fuzz, ARM)
 	@$(BOOT) test
-	@tools/check normal asan tsan fuzz
+	@$(BOOT) arm || true # without the compiler that suite says that it is skipped
+	@tools/check normal asan tsan fuzz arm
 
 build: ## the library, the command and the tests, in build/
 	@$(BOOT) run
@@ -35,6 +36,10 @@ asan: ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: ## the tests with threads under ThreadSanitizer
 	@$(BOOT) test
 	@tools/check tsan
+
+test-arm: ## cross-compile for 64-bit ARM and run the tests in C and some golden answers with qemu
+	@$(BOOT) run arm
+	@tools/check arm-all
 
 fuzz: ## every fuzz entry for SECONDS=60 each, or TARGET=name alone; the corpus stays in build-fuzz/
 	@$(BOOT) test
@@ -102,7 +107,7 @@ uninstall: ## what the last install put there (the list stands in build/install_
 	while read -r folder; do rmdir -v "$(DESTDIR)$$folder" 2>/dev/null || true; done # those of our name, once empty
 
 clean: ## remove the build folders
-	rm -rf build build-asan build-tsan build-fuzz build-smoke build-clang
+	rm -rf build build-asan build-tsan build-fuzz build-smoke build-clang build-arm build-arm-kernels build-arm-sysroot
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile

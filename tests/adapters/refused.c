@@ -296,6 +296,34 @@ static void numbers_that_are_none_are_refused(void **state) {
     }
 }
 
+/* Whatever differs first, the text says that the models do. */
+static void adapters_of_other_models_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *adapter, *says;
+    } cases[] = {
+        {"llama3", "plain",
+         "has tensors for 2 layers, the model has 3 (llama): the adapter was "
+         "probably trained on another model"},
+        {"gemma3", "plain", "has tensors for 2 layers, the model has 7 (gemma3)"},
+        {"qwen2", "plain", "the model needs [3, 48]; the adapter was probably trained on another"},
+        {"phi3", "plain", "it was probably trained on another model"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[512];
+        avo_model *model;
+        avo_adapter *adapter;
+        avo_error error = {0};
+        snprintf(path, sizeof(path), AVO_SOURCE_FOLDER "/tests/fixtures/models/%s", cases[i].model);
+        assert_ok_error(avo_model_open(path, NULL, &model, &error), &error);
+        snprintf(path, sizeof(path), AVO_SOURCE_FOLDER "/tests/fixtures/adapters/%s",
+                 cases[i].adapter);
+        assert_refused(avo_adapter_open(model, path, NULL, &adapter, &error), AVO_ERROR_FORMAT,
+                       &error, cases[i].says);
+        avo_model_close(model);
+    }
+}
+
 /* PEFT saves a copy of the base's embedding beside its LoRA: another base's is noticed. */
 static void another_base_is_noticed(void **state) {
     (void)state;
@@ -463,6 +491,7 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adapters_of_other_models_are_named),
         cmocka_unit_test(options_are_refused_by_name),
         cmocka_unit_test(tensors_are_refused_by_name),
         cmocka_unit_test(stray_vectors_are_refused_by_name),

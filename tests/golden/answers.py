@@ -9,9 +9,9 @@ A refactoring must pass unchanged. A change that alters answers on purpose runs 
 commits the new record; its diff names the answers that changed. To see how an answer changed, run
 both builds with --keep and compare the two folders.
 
-Each line of the record has an arithmetic class: `fast` (avx2, avx512 and amx, which must give the
-same bits), `ref` (the reference rounds differently) or `any` (no arithmetic). Timings, random ids
-and the version are replaced before hashing. Error texts are not recorded.
+Each line of the record has an arithmetic class: `fast` (avx2, avx512, amx and neon, which must give
+the same bits), `ref` (the reference rounds differently) or `any` (no arithmetic). Timings, random
+ids and the version are replaced before hashing. Error texts are not recorded.
 """
 import argparse
 import hashlib
@@ -128,7 +128,8 @@ def all_jobs(scratch, isas, given):
     library = given.library or jobs.library_of(Path(given.avocet).parent)
     first = list(jobs.pack_jobs(scratch))
     rest = []
-    for isa in jobs.ISAS:
+    arm = "neon" in isas  # and no set of another family
+    for isa in [isa for isa in jobs.ISAS if isa == "ref" or (isa == "neon") == arm]:
         own = [*serving.serve_jobs(scratch, isa), *jobs.prompts_jobs(scratch, isa),
                *jobs.python_jobs(scratch, isa, library, Path(given.bindings).resolve()),
                *jobs.run_jobs(scratch, isa), *jobs.stop_jobs(scratch, isa),
@@ -136,11 +137,11 @@ def all_jobs(scratch, isas, given):
                *jobs.packed_jobs(scratch, isa), *jobs.adapter_jobs(scratch, isa),
                *jobs.eval_jobs(scratch, isa), *jobs.chat_jobs(scratch, isa),
                *jobs.real_jobs(scratch, isa)]
-        if isa in ("ref", "avx2"):
+        if isa in ("ref", "avx2", "neon"):
             own += serving.tool_jobs(scratch, isa)
         for job in own:
             if isa not in isas:
-                job.missing = f"this machine has no {isa}"
+                job.missing = f"this build or machine has no {isa}"
         rest += own
     rest += jobs.tokenizer_jobs(scratch)
     return first, rest

@@ -1,5 +1,5 @@
 /* Calibration: the file holds what the matrices are given, hostile ones are refused, rounding by it
- * makes the error that it states, and less of it. (AVO_TEST_THREADS) */
+ * makes the error that it states, and less of it. */
 #include "support/support.h"
 
 #include "base/allocator.h"

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-typedef enum draft_kind {
+typedef enum drafting_kind {
     DRAFTS_RIGHT, /* as much of the answer as is left, but its last token, which ends it */
     DRAFTS_WRONG, /* as many as are wanted, the first of them wrong */
     DRAFTS_MIXED  /* any number, wrong from a random one on, or none */
-} draft_kind;
+} drafting_kind;
 
 /* One answer, found by its prompt. */
 typedef struct drafted_answer {
@@ -20,7 +20,7 @@ typedef struct drafted_answer {
 } drafted_answer;
 
 typedef struct drafting {
-    draft_kind kind;
+    drafting_kind kind;
     const drafted_answer *answers;
     size_t answer_count;
     uint32_t vocabulary;

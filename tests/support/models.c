@@ -81,7 +81,8 @@ const char *test_device(const char *isa) {
     static const char *const names[][2] = {{"ref", "remote:ref,delay=50"},
                                            {"avx2", "remote:avx2,delay=50"},
                                            {"avx512", "remote:avx512,delay=50"},
-                                           {"amx", "remote:amx,delay=50"}};
+                                           {"amx", "remote:amx,delay=50"},
+                                           {"neon", "remote:neon,delay=50"}};
     if (!test_device_is_remote())
         return isa;
     for (size_t i = 0; isa != NULL && i < sizeof(names) / sizeof(names[0]); i++)

@@ -208,6 +208,8 @@ class Mock:
                                    for name in names]},
             "kv": {"pages": 1000, "free": 900, "cached": 60, "used": 40, "page_tokens": 32},
             "prefix": {"queried_tokens": int(now * 100), "hit_tokens": int(now * 60)},
+            "speculation": {"drafts": int(now * 10), "draft_tokens": int(now * 40),
+                            "accepted_tokens": int(now * 30), "accepted_by_position": [1]},
             "stages": [{"name": "prefill", "seconds": now % 1e6 * 0.2, "count": int(now)},
                        {"name": "decode", "seconds": now % 1e6 * 0.7, "count": int(now * 50)},
                        {"name": "attention_input", "seconds": now % 1e6 * 0.1, "count": int(now)}],
