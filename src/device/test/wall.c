@@ -1,93 +1,124 @@
-/* Protected blocks: whole memory maps behind a header of their own. */
+/* Protected blocks: all in one range of addresses, so that one call opens or closes all of them. A
+ * call for each block is most of what a test on this device costs. */
 #include "device/test/wall.h"
 
 #include <assert.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
-/* In a page of its own in front of the block, which is never protected. */
-struct wall_block {
-    wall_block *next, *previous;
-    uint8_t *map;
-    size_t map_bytes;
-    size_t bytes; /* behind the header, whole pages */
-};
-
 #define PAGE_BYTES ((size_t)4096)
+/* Addresses alone: memory is taken by the pages that are written. */
+#define RANGE_BYTES ((size_t)32 << 30)
 
-static void protect(const wall_block *block, bool open) {
-    uint8_t *data = (uint8_t *)(uintptr_t)block + PAGE_BYTES;
-    int failed = mprotect(data, block->bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
-    assert(failed == 0);
+static uint8_t *aligned(uint8_t *at, size_t alignment) {
+    return (uint8_t *)(((uintptr_t)at + alignment - 1) / alignment * alignment);
+}
+
+static void protect(const wall *wall, bool open) {
+    size_t bytes = (size_t)(wall->end - wall->range);
+    int failed =
+        bytes > 0 && mprotect(wall->range, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0;
+    assert(!failed);
     (void)failed;
+}
+
+/* The first gap that is large enough, as the place of the new block in the order of addresses. */
+static uint32_t find_gap(const wall *wall, size_t bytes, size_t alignment, uint8_t **at) {
+    uint8_t *from = wall->range;
+    for (uint32_t place = 0;; place++) {
+        const wall_block *next = place < wall->count ? &wall->blocks[place] : NULL;
+        const uint8_t *limit = next != NULL ? next->at : wall->range + RANGE_BYTES;
+        *at = aligned(from, alignment);
+        if (*at <= limit && bytes <= (size_t)(limit - *at))
+            return place;
+        if (next == NULL)
+            return UINT32_MAX;
+        from = next->at + next->bytes;
+    }
+}
+
+static bool reserve(wall *wall) {
+    if (wall->range != NULL)
+        return true;
+    uint8_t *range =
+        mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED)
+        return false;
+    wall->range = wall->end = range;
+    return true;
+}
+
+static void *take(wall *wall, size_t bytes, size_t alignment) {
+    uint8_t *at;
+    if (!reserve(wall) || wall->count == WALL_BLOCKS_MAX)
+        return NULL;
+    uint32_t place = find_gap(wall, bytes, alignment, &at);
+    if (place == UINT32_MAX)
+        return NULL;
+    for (uint32_t i = wall->count; i > place; i--)
+        wall->blocks[i] = wall->blocks[i - 1];
+    wall->blocks[place] = (wall_block){at, bytes};
+    wall->count++;
+    if (at + bytes > wall->end) {
+        wall->end = at + bytes;
+        protect(wall, wall->open > 0);
+    }
+    return at;
 }
 
 static void *allocate(void *context, size_t size, size_t alignment) {
     wall *wall = context;
-    size_t step = alignment > PAGE_BYTES ? alignment : PAGE_BYTES;
-    if (size > SIZE_MAX / 2 || step > SIZE_MAX / 8)
+    if (size > RANGE_BYTES || alignment > RANGE_BYTES)
         return NULL;
     size_t bytes = (size + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    size_t map_bytes = bytes + 2 * step;
-    uint8_t *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return NULL;
-    uint8_t *data = (uint8_t *)(((uintptr_t)map + PAGE_BYTES + step - 1) / step * step);
-    wall_block *block = (wall_block *)(void *)(data - PAGE_BYTES);
-    *block = (wall_block){.map = map, .map_bytes = map_bytes, .bytes = bytes};
     pthread_mutex_lock(&wall->mutex);
-    block->next = wall->blocks;
-    if (wall->blocks != NULL)
-        wall->blocks->previous = block;
-    wall->blocks = block;
-    protect(block, wall->open > 0);
+    void *at = take(wall, bytes, alignment > PAGE_BYTES ? alignment : PAGE_BYTES);
     pthread_mutex_unlock(&wall->mutex);
-    return data;
+    return at;
 }
 
 static void release(void *context, void *memory, size_t size) {
     (void)size;
     wall *wall = context;
-    wall_block *block = (wall_block *)(void *)((uint8_t *)memory - PAGE_BYTES);
     pthread_mutex_lock(&wall->mutex);
-    if (block->previous != NULL)
-        block->previous->next = block->next;
-    else
-        wall->blocks = block->next;
-    if (block->next != NULL)
-        block->next->previous = block->previous;
+    uint32_t place = 0;
+    while (place < wall->count && wall->blocks[place].at != memory)
+        place++;
+    assert(place < wall->count);
+    /* The next block there begins with zeros, as a fresh map does. */
+    int failed = madvise(memory, wall->blocks[place].bytes, MADV_DONTNEED);
+    assert(failed == 0);
+    (void)failed;
+    wall->count--;
+    for (uint32_t i = place; i < wall->count; i++)
+        wall->blocks[i] = wall->blocks[i + 1];
     pthread_mutex_unlock(&wall->mutex);
-    munmap(block->map, block->map_bytes);
 }
 
 void wall_init(wall *wall) {
     wall->allocator = (avo_allocator){wall, allocate, release};
-    wall->open = 0;
-    wall->blocks = NULL;
+    wall->open = wall->count = 0;
+    wall->range = wall->end = NULL;
     pthread_mutex_init(&wall->mutex, NULL);
 }
 
 void wall_end(wall *wall) {
-    assert(wall->blocks == NULL && wall->open == 0);
+    assert(wall->count == 0 && wall->open == 0);
+    if (wall->range != NULL)
+        munmap(wall->range, RANGE_BYTES);
     pthread_mutex_destroy(&wall->mutex);
-}
-
-static void protect_all(const wall *wall, bool open) {
-    for (const wall_block *block = wall->blocks; block != NULL; block = block->next)
-        protect(block, open);
 }
 
 void wall_open(wall *wall) {
     pthread_mutex_lock(&wall->mutex);
     if (wall->open++ == 0)
-        protect_all(wall, true);
+        protect(wall, true);
     pthread_mutex_unlock(&wall->mutex);
 }
 
 void wall_close(wall *wall) {
     pthread_mutex_lock(&wall->mutex);
     if (--wall->open == 0)
-        protect_all(wall, false);
+        protect(wall, false);
     pthread_mutex_unlock(&wall->mutex);
 }

@@ -7,13 +7,21 @@
 
 #include <pthread.h>
 
-typedef struct wall_block wall_block;
+#define WALL_BLOCKS_MAX 4096
+
+typedef struct wall_block {
+    uint8_t *at;
+    size_t bytes; /* whole pages */
+} wall_block;
 
 typedef struct wall {
     avo_allocator allocator; /* of protected blocks; any thread */
     pthread_mutex_t mutex;
-    uint32_t open; /* how many work behind it now */
-    wall_block *blocks;
+    uint32_t open;  /* how many work behind it now */
+    uint8_t *range; /* of addresses; NULL: none were needed so far */
+    uint8_t *end;   /* of what was ever used in it */
+    uint32_t count; /* of blocks, in the order of addresses */
+    wall_block blocks[WALL_BLOCKS_MAX];
 } wall;
 
 void wall_init(wall *wall);
