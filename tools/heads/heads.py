@@ -84,8 +84,31 @@ def clone(value):
     return nn.Parameter(value.detach().float().cpu().clone())
 
 
+def rotate(x, cos, sin):
+    """As Rope does. x: [..., rows, heads, head_size]; cos, sin: [rows, head_size]."""
+    first, second = x.chunk(2, dim=-1)
+    turned = x * cos.unsqueeze(-2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(-2)
+    return turned.to(x.dtype)
+
+
+def layer_qkv(x, cos, sin, norm, q_weight, k_weight, v_weight, head_size, epsilon):
+    y = rms_norm(x, norm, epsilon)
+    q, k, v = (functional.linear(y, weight).unflatten(-1, (-1, head_size))
+               for weight in (q_weight, k_weight, v_weight))
+    return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+
+def layer_behind(x, attended, output, norm, gate, up, down, epsilon):
+    x = x + functional.linear(attended, output)
+    y = rms_norm(x, norm, epsilon)
+    y = functional.silu(functional.linear(y, gate)) * functional.linear(y, up)
+    return x + functional.linear(y, down)
+
+
 class Stack(nn.Module):
     """Layers that run over rows with sliding-window attention."""
+
+    functions = {"qkv": layer_qkv, "behind": layer_behind}  # training may compile them
 
     def __init__(self, base, window):
         super().__init__()
@@ -103,19 +126,15 @@ class Stack(nn.Module):
                  **{name: getattr(layer, name) for name in NORMS}} for layer in self.layers]
 
     def qkv(self, w, x, positions):
-        y = rms_norm(x, w["attn_norm"], self.epsilon)
-        q, k, v = (functional.linear(y, w[name]).unflatten(-1, (-1, self.head_size))
-                   for name in ("attn_q", "attn_k", "attn_v"))
         if self.rope is None:
             self.rope = Rope(self.head_size, self.rope_base, POSITIONS, x.device, torch.float32)
-        return self.rope(q, positions).to(v.dtype), self.rope(k, positions).to(v.dtype), v
+        return Stack.functions["qkv"](x, self.rope.cos[positions], self.rope.sin[positions],
+                                      w["attn_norm"], w["attn_q"], w["attn_k"], w["attn_v"],
+                                      self.head_size, self.epsilon)
 
     def behind_attention(self, w, x, attended):
-        x = x + functional.linear(attended, w["attn_output"])
-        y = rms_norm(x, w["ffn_norm"], self.epsilon)
-        y = functional.silu(functional.linear(y, w["ffn_gate"])) * functional.linear(
-            y, w["ffn_up"])
-        return x + functional.linear(y, w["ffn_down"])
+        return Stack.functions["behind"](x, attended, w["attn_output"], w["ffn_norm"],
+                                         w["ffn_gate"], w["ffn_up"], w["ffn_down"], self.epsilon)
 
     def attend(self, q, keys, values, mask):
         """q: [batch, rows, heads, head_size]; keys and values: lists of [batch, rows, kv heads,
@@ -127,11 +146,11 @@ class Stack(nn.Module):
         attended = functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask)
         return attended.transpose(1, 2).flatten(-2)
 
-    def masks(self, rows, steps, cut, device):
-        """The visible rows of each step: rows of true states that are `step` or more rows back,
-        and one row of each later step. Rows in front of `cut` (one number for each text, or None)
-        are hidden."""
-        row = torch.arange(rows, device=device)
+    def masks(self, rows, steps, cut, like):
+        """What is added to the scores of each step, 0 or −∞: visible are rows of true states that
+        are `step` or more rows back, and one row of each later step. Rows in front of `cut` (one
+        number for each text, or None) are hidden."""
+        row = torch.arange(rows, device=like.device)
         back = row[:, None] - row[None, :]
         inside = back < self.window if self.window > 0 else torch.ones_like(back, dtype=torch.bool)
         kept = None if cut is None else (row[None, :] >= cut[:, None])[:, None, :]
@@ -143,7 +162,9 @@ class Stack(nn.Module):
                 true_rows = true_rows & (kept | (back == 0)[None])
             blocks = [true_rows] + [(back == step - m)[None].expand_as(true_rows)
                                     for m in range(1, step + 1)]
-            found.append(torch.cat(blocks, dim=-1)[:, None])
+            visible = torch.cat(blocks, dim=-1)[:, None]
+            found.append(torch.zeros(visible.shape, device=like.device, dtype=like.dtype)
+                         .masked_fill(~visible, float("-inf")))
         return found
 
 
@@ -188,7 +209,7 @@ class Eagle(Stack):
         of each text that the layers have been fed."""
         rows = embedded.shape[1]
         positions = torch.arange(rows, device=embedded.device)
-        masks = self.masks(rows, steps, cut, embedded.device)
+        masks = self.masks(rows, steps, cut, embedded)
         weights, input_weight = self.live_layers(), live(self, self.input)
         keys, values = [[] for _ in weights], [[] for _ in weights]
         state, outputs = self.first_state(taps), []
@@ -228,7 +249,7 @@ class Draft(Stack):
         row i drafts token i + 1."""
         rows = embedded.shape[1]
         positions = torch.arange(rows, device=embedded.device)
-        mask, = self.masks(rows, 1, cut, embedded.device)
+        mask, = self.masks(rows, 1, cut, embedded)
         x = embedded
         for w in self.live_layers():
             q, k, v = self.qkv(w, x, positions)
