@@ -6,8 +6,8 @@ usage: fixtures.py tiny                          random heads of the tiny model 
 
 Each folder holds expected.json (configuration, tokens, top ids, drafts) and .npy files (float32):
 `taps` [rows, tap, width]; tiny: `medusa` [head, row, frequent], `eagle` and `layers` [row,
-frequent], all logits; `…-chain` [step, frequent], the logits of a chain of four greedy drafts behind
-the last token. The real one lists the eight highest logits instead.
+frequent], all logits; `…-chain` [step, frequent], the logits of a chain of four greedy drafts
+behind the last token. The real one lists the eight highest logits instead.
 """
 import argparse
 import json

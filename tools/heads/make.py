@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the drafters of models/ in one run on a GPU: text, a short comparison of settings, training,
-measurement, files.
+"""Makes the drafters of models/ in one run on a GPU: text, a short comparison of settings (if
+asked for), training, measurement, files.
 
 usage: make.py MODEL.gguf OUT-FOLDER --texts PART1.npz,PART3.npz [--generate S] [--compare S]
                [--train S]
@@ -29,7 +29,7 @@ from text import Tokenizer
 
 AXES = {"optimiser": ("eagle1-adam", "eagle1-rate"), "state": ("eagle1-no-state",),
         "taps": ("eagle1-taps-late", "eagle1-taps-early", "eagle1-taps-last"),
-        "steps": ("eagle1-steps2",)}
+        "steps": ("eagle1-steps4",)}
 EAGER = dict(Stack.functions)
 TABLES = (4096, 8192, 16384, 32768)
 
@@ -149,9 +149,9 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--texts", type=lambda text: text.split(","), required=True)
     parser.add_argument("--corpus", help="texts of generate.py, in place of new ones")
-    parser.add_argument("--generate", type=float, default=70, help="seconds")
-    parser.add_argument("--compare", type=float, default=60, help="seconds, 0: not at all")
-    parser.add_argument("--train", type=float, default=330, help="seconds")
+    parser.add_argument("--generate", type=float, default=75, help="seconds")
+    parser.add_argument("--compare", type=float, default=0, help="seconds, 0: not at all")
+    parser.add_argument("--train", type=float, default=385, help="seconds")
     parser.add_argument("--recipes", default="eagle1,eagle2,eagle3,medusa,draft4")
     parser.add_argument("--frequent", type=int, default=8192, help="tokens that can be drafted")
     parser.add_argument("--batch", type=int, default=4096, help="texts generated at a time")

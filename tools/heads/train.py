@@ -26,7 +26,7 @@ from optimise import Optimiser
 from store import round4, save_heads
 
 TEMPERATURE = 0.7
-STEPS = 4  # drafts of a chain
+STEPS = 4  # drafts of a chain, at most
 DECAY = 0.7  # weight of a draft's loss against the one before it
 
 
@@ -36,9 +36,9 @@ class Recipe:
     depth: int = 1
     taps: tuple = (8, 20, 30)
     window: int = 128
-    steps: int = STEPS
+    steps: int = 2  # drafts of a chain in training
     muon: bool = True
-    rate: float = 0.02
+    rate: float = 0.04
     copied: tuple = ()  # layers of the base to start from
     state: float = 1.0  # weight of the distance to the base's next state, at first
 
@@ -58,16 +58,14 @@ RECIPES = {
     "eagle2": Recipe("eagle", depth=2),
     "eagle3": Recipe("eagle", depth=3),
     "eagle1-adam": Recipe("eagle", muon=False),
-    "eagle1-rate": Recipe("eagle", rate=0.04),
+    "eagle1-rate": Recipe("eagle", rate=0.02),
     "eagle1-taps-late": Recipe("eagle", taps=(20, 26, 30)),
     "eagle1-taps-early": Recipe("eagle", taps=(2, 15, 30)),
     "eagle1-taps-last": Recipe("eagle", taps=(30,)),
-    "eagle1-steps2": Recipe("eagle", steps=2),
-    "eagle1-window32": Recipe("eagle", window=32),
+    "eagle1-steps4": Recipe("eagle", steps=4),
     "eagle1-no-state": Recipe("eagle", state=0.0),
     "medusa": Recipe("medusa"),
     "draft4": Recipe("layers", depth=4, copied=(0, 1, 2, 29)),
-    "draft5": Recipe("layers", depth=5, copied=(0, 1, 2, 3, 29)),
 }
 
 
@@ -132,7 +130,7 @@ class Batch:
     def tapped(self, layers):
         columns = [self.layers.index(layer) if layer in self.layers else len(self.layers)
                    for layer in layers]
-        return self.taps[:, :-1][:, :-1, columns]
+        return self.taps[:, :-2, columns]
 
 
 class Trainer:
@@ -167,7 +165,8 @@ class Trainer:
                 losses.append(compare(module(k, batch.normed[batch.text, at],
                                              unit[batch.text, at + 1])))
             return losses, 0.0
-        outputs = module(batch.tapped(module.taps), batch.embedded[:, 1:-1], recipe.steps, batch.cut)
+        outputs = module(batch.tapped(module.taps), batch.embedded[:, 1:-1], recipe.steps,
+                         batch.cut)
         chosen = [output[batch.text, batch.row] for output in outputs]
         share = recipe.state * max(0.0, 1.0 - done / 0.4)
         distance = 0.0
@@ -189,7 +188,7 @@ class Trainer:
             total.backward()
             optimiser.step(rate)
             found = torch.stack([loss.detach() for loss in losses])
-            self.mean[name] = found if name not in self.mean else 0.95 * self.mean[name] + 0.05 * found
+            self.mean[name] = 0.95 * self.mean.get(name, found) + 0.05 * found
 
     def run(self, seconds, report=10.0, save=None):
         """Until the time is up; the rate follows the clock. save: called now and then."""
