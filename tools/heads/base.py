@@ -12,6 +12,8 @@ import numpy
 import torch
 from torch.nn import functional
 
+torch.backends.cuda.enable_cudnn_sdp(False)  # plans every new shape for seconds
+
 GGUF_VALUES = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?",
                10: "<Q", 11: "<q", 12: "<d"}
 GGUF_STRING, GGUF_ARRAY = 8, 9
@@ -103,9 +105,10 @@ class Rope:
 
 
 def rms_norm(x, weight, epsilon):
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + epsilon)
-    return (wide.to(x.dtype)) * weight
+    """weight: [width], or [taps, width] for x of shape [..., taps, width]."""
+    if weight.ndim == 1:
+        return functional.rms_norm(x, weight.shape, weight.to(x.dtype), epsilon)
+    return functional.rms_norm(x, weight.shape[-1:], None, epsilon) * weight.to(x.dtype)
 
 
 class Llama:
