@@ -233,9 +233,14 @@ typedef struct avo_model_options {
     avo_progress_function progress; /* called while the model is opened and while the first engine
                                        repacks weights, by the thread that opens; NULL: none */
     void *progress_context;
+    /* Opens a draft model of this one (avo_engine_options.draft_model), which must stay open as
+     * long as engines use the draft model. The path can then also be "exit:N": the first N layers
+     * of this model with its own output head, which takes no memory for weights. NULL: an ordinary
+     * model. */
+    const avo_model *draft_of;
 } avo_model_options;
 #define AVO_MODEL_OPTIONS_INIT                                                                     \
-    { sizeof(avo_model_options), NULL, NULL, NULL }
+    { sizeof(avo_model_options), NULL, NULL, NULL, NULL }
 
 /* Opens a folder with safetensors, or a .gguf, .avo or llama2.c .bin file. */
 AVO_API AVO_MUST_USE avo_status avo_model_open(const char *path, const avo_model_options *options,

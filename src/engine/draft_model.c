@@ -31,7 +31,7 @@ static avo_status check_vocabulary(const avo_model *target, const avo_model *mod
             "%s: the draft model has %u tokens, the model has %u; they must have the "
             "same vocabulary",
             model->source->path, count, target->view.vocabulary);
-    if (ours == NULL || theirs == NULL)
+    if (ours == NULL || theirs == NULL || ours == theirs)
         return AVO_OK;
     for (int32_t id = 0; id < (int32_t)count; id++) {
         text_view a = tokenizer_piece(ours, id), b = tokenizer_piece(theirs, id);

@@ -95,7 +95,9 @@ static world_options combination(uint64_t seed) {
     static const char *const types[] = {NULL, "f32", "bf16", "int8", "fp8"};
     world_options options = WORLD_OPTIONS;
     options.speculate = sources[seed % 6];
-    options.self_draft = seed % 6 == 5 || (seed % 6 == 0 && seed % 4 == 0);
+    bool drafts = seed % 6 == 5 || (seed % 6 == 0 && seed % 4 == 0);
+    options.draft = drafts && seed / 6 % 2 == 1 ? "exit:1" : NULL;
+    options.self_draft = drafts && options.draft == NULL;
     options.controller = controllers[seed / 5 % 5];
     options.kv_type = types[seed / 7 % 5];
     options.threads = 1 + (uint32_t)(seed / 3 % 4);
